@@ -1,11 +1,10 @@
-"""Encode Avro values, and read and write object container files (Avro 1.12 specification)."""
+"""Encode Avro values, write container files, and unpack their blocks (Avro 1.12 specification)."""
 
 import hashlib
 import io
 import struct
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
 from itertools import chain
@@ -16,33 +15,59 @@ import orjson
 from fastavro.read import BLOCK_READERS
 
 from duckicelake.errors import InvalidRequest
-from duckicelake.iceberg.avro_decoder import ENCODED_LONGS, read_exactly, read_long
 from duckicelake.iceberg.model import Json
 from duckicelake.iceberg.values import to_unscaled
 
 Encode: TypeAlias = Callable[[Any], bytes]
 _LRU_ENTRIES: Final = 256
 _END: Final = b"\x00"
-_long: Final = ENCODED_LONGS.__getitem__
+_CACHED_BELOW: Final = 1 << 14
 MAGIC: Final = b"Obj\x01"
-_SYNC_BYTES: Final = 16
+SYNC_BYTES: Final = 16
 _BLOCK_BYTES: Final = 1 << 14
 """As fastavro's: deflating needs no interpreter, so that other threads come to work between any two blocks."""
 _DEFLATE_LEVEL: Final = 4
 """Of zlib's 9: 60 % of the time that its default of 6 takes, for as many bytes; manifests repeat what is close by."""
-MAX_UNPACKED_BYTES: Final = 128 << 20
-"""Bytes that the blocks of one file may unpack to; manifests are about 8 MB packed (`commit.manifest.target-size`)."""
-MAX_SMALL_UNPACKED_BYTES: Final = 8 << 20
-MAX_RATIO: Final = 40
-"""A file that says the same again and again would take much more memory, as values, than it has bytes."""
+
+
+class _EncodedLongs(dict[int, bytes]):
+    """Encoded integers by value; the small ones, which most are, stay."""
+
+    def __missing__(self, number: int) -> bytes:
+        encoded = _encode_long(number)
+        if 0 <= number < _CACHED_BELOW:
+            self[number] = encoded
+        return encoded
+
+
+def _encode_long(number: int) -> bytes:
+    rest = number * 2 if number >= 0 else -2 * number - 1
+    if rest < 0x80:
+        return bytes((rest,))
+    if rest < 0x4000:
+        return bytes((rest & 0x7F | 0x80, rest >> 7))
+    if rest < 0x200000:
+        return bytes((rest & 0x7F | 0x80, rest >> 7 & 0x7F | 0x80, rest >> 14))
+    if rest >> 64:
+        raise OverflowError(f"{number} has more than 64 bits")
+    encoded = bytearray()
+    while rest > 0x7F:
+        encoded.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    encoded.append(rest)
+    return bytes(encoded)
+
+
+_ENCODED_LONGS: Final = _EncodedLongs()
+_long: Final = _ENCODED_LONGS.__getitem__
 
 
 def encode_long(number: int) -> bytes:
-    return ENCODED_LONGS[number]
+    return _ENCODED_LONGS[number]
 
 
 def encode_bytes(value: bytes) -> bytes:
-    return ENCODED_LONGS[len(value)] + value
+    return _ENCODED_LONGS[len(value)] + value
 
 
 def encode_string(value: str) -> bytes:
@@ -143,7 +168,7 @@ def _sort_by_key(values: Mapping[Any, Any]) -> tuple[_MapKeys, Collection[Any]]:
 def _build_keys(given: tuple[Any, ...]) -> _MapKeys:
     """Many files have the same."""
     in_order = tuple(sorted(given, key=int))
-    encoded, number = tuple(ENCODED_LONGS[int(key)] for key in in_order), ENCODED_LONGS[len(given)]
+    encoded, number = tuple(_ENCODED_LONGS[int(key)] for key in in_order), _ENCODED_LONGS[len(given)]
     kept = None if in_order == given else in_order
     return _MapKeys(kept, encoded, number, tuple(map(bytes.hex, encoded)), number.hex())
 
@@ -154,7 +179,7 @@ class _HexLengths(dict[int, str]):
     def __missing__(self, digits: int) -> str:
         if digits % 2:
             raise ValueError(f"{digits} digits are no bytes")
-        encoded = ENCODED_LONGS[digits // 2].hex()
+        encoded = _ENCODED_LONGS[digits // 2].hex()
         if digits < _LRU_ENTRIES:
             self[digits] = encoded
         return encoded
@@ -164,7 +189,7 @@ _hex_length: Final = _HexLengths().__getitem__
 
 
 def _prefix_count(count: int, items: Iterable[bytes]) -> bytes:
-    return ENCODED_LONGS[count] + b"".join(items) + _END if count else _END
+    return _ENCODED_LONGS[count] + b"".join(items) + _END if count else _END
 
 
 def _compile_fixed(schema: Json) -> Encode:
@@ -194,34 +219,6 @@ except ImportError:  # an optional library
     zstandard = None  # type: ignore[assignment]
 
 
-@dataclass(frozen=True, slots=True)
-class Container:
-    """A container file taken apart. packed: of each block how many records it has, and its bytes as they are packed."""
-
-    schema_text: bytes
-    metadata: Mapping[str, str]
-    packed: tuple[tuple[int, bytes], ...]
-    limit: int = MAX_UNPACKED_BYTES
-
-    def blocks(self) -> Iterator[tuple[int, bytes]]:
-        """How many records, and their bytes one after the other; InvalidRequest if it can't be unpacked."""
-        codec, budget = self.metadata.get("avro.codec") or "null", self.limit
-        for count, packed in self.packed:
-            block = _unpack(packed, codec, budget)
-            if len(block) > budget:
-                raise InvalidRequest(f"its blocks unpack to more than {self.limit} bytes")
-            budget -= len(block)
-            yield count, block
-
-    @property
-    def schema(self) -> Json:
-        """The schema; InvalidRequest if its text isn't JSON."""
-        try:
-            return orjson.loads(self.schema_text)
-        except orjson.JSONDecodeError as error:
-            raise InvalidRequest("its header holds no readable avro.schema") from error
-
-
 def write_container(schema: Json, metadata: Mapping[str, str], records: Iterable[bytes]) -> bytes:
     """A deflated container of encoded records. Its sync marker is a hash of the content: same input, same bytes."""
     header = {"avro.schema": orjson.dumps(schema).decode(), "avro.codec": "deflate", **metadata}
@@ -234,23 +231,8 @@ def write_container(schema: Json, metadata: Mapping[str, str], records: Iterable
     digest = hashlib.sha256(opening)
     for block in blocks:
         digest.update(block)
-    sync = digest.digest()[:_SYNC_BYTES]
+    sync = digest.digest()[:SYNC_BYTES]
     return sync.join((opening, *blocks, b""))
-
-
-def read_container(data: bytes) -> Container:
-    """Take a container file apart. Raises InvalidRequest saying what isn't as it should be."""
-    if not data.startswith(MAGIC):
-        raise InvalidRequest("it isn't an Avro file" if data else "it is empty")
-    try:
-        header, at = _read_header(data)
-        sync, at = read_exactly(data, at, _SYNC_BYTES)
-        packed = tuple(_read_blocks(data, at, sync))
-    except IndexError as error:
-        raise InvalidRequest("it ends before its last block does") from error
-    schema = header.pop("avro.schema", b"")
-    limit = min(MAX_UNPACKED_BYTES, max(MAX_SMALL_UNPACKED_BYTES, MAX_RATIO * len(data)))
-    return Container(schema, {key: _decode_header_text(header, key) for key in header}, packed, limit)
 
 
 def _split_records(records: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
@@ -266,40 +248,7 @@ def _split_records(records: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
         yield len(chunk), b"".join(chunk)
 
 
-def _read_header(data: bytes) -> tuple[dict[str, bytes], int]:
-    header: dict[str, bytes] = {}
-    count, at = read_long(data, len(MAGIC))
-    while count:
-        if count < 0:
-            _, at = read_long(data, at)
-        for _ in range(abs(count)):
-            size, at = read_long(data, at)
-            key, at = read_exactly(data, at, size)
-            size, at = read_long(data, at)
-            header[key.decode(errors="replace")], at = read_exactly(data, at, size)
-        count, at = read_long(data, at)
-    return header, at
-
-
-def _decode_header_text(header: Mapping[str, bytes], key: str) -> str:
-    try:
-        return header.get(key, b"").decode()
-    except UnicodeDecodeError as error:
-        raise InvalidRequest(f"{key!r} in its header isn't text") from error
-
-
-def _read_blocks(data: bytes, at: int, sync: bytes) -> Iterator[tuple[int, bytes]]:
-    while at < len(data):
-        count, at = read_long(data, at)
-        size, at = read_long(data, at)
-        packed, at = read_exactly(data, at, size)
-        marker, at = read_exactly(data, at, _SYNC_BYTES)
-        if marker != sync:
-            raise InvalidRequest(f"the block that ends at byte {at} isn't closed by the file's sync marker")
-        yield count, packed
-
-
-def _unpack(packed: bytes, codec: str, budget: int) -> bytes:
+def unpack_block(packed: bytes, codec: str, budget: int) -> bytes:
     """The block, or more than the budget of its first bytes if it is larger than that."""
     match codec:
         case "null":

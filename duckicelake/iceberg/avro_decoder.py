@@ -1,4 +1,4 @@
-"""Decode Avro's binary encoding of any writer, including corrupt and hostile data."""
+"""Decode Avro container files of any writer, including corrupt and hostile data."""
 
 import struct
 from collections.abc import Callable, Iterator, Mapping
@@ -7,15 +7,23 @@ from decimal import Decimal
 from typing import Any, Final, NoReturn, TypeAlias
 from uuid import UUID
 
+import orjson
+
 from duckicelake.errors import InvalidRequest
+from duckicelake.iceberg.avro import MAGIC, SYNC_BYTES, unpack_block
 from duckicelake.iceberg.model import Json
 from duckicelake.iceberg.values import MAX_DECIMAL_BYTES, from_unscaled
 
-_CACHED_BELOW: Final = 1 << 14
 _DECODED_BYTES: Final = tuple((byte >> 1) ^ -(byte & 1) for byte in range(0x80))
 """What a single byte says: most integers have no more."""
 Decode: TypeAlias = Callable[[bytes, int], tuple[Any, int]]
 """From data and an offset to a value and the offset after it. IndexError if the data ends first."""
+MAX_UNPACKED_BYTES: Final = 128 << 20
+"""Bytes that the blocks of one file may unpack to; manifests are about 8 MB packed (`commit.manifest.target-size`)."""
+MAX_SMALL_UNPACKED_BYTES: Final = 8 << 20
+MAX_RATIO: Final = 40
+"""A file that says the same again and again would take much more memory, as values, than it has bytes."""
+
 _MAX_DEPTH: Final = 12
 _MAX_SCALE: Final = 38
 _MAX_ITEMS: Final = 200_000
@@ -50,35 +58,80 @@ def read_exactly(data: bytes, at: int, size: int) -> tuple[bytes, int]:
     return data[at:end], end
 
 
-class _EncodedLongs(dict[int, bytes]):
-    """Encoded integers by value; the small ones, which most are, stay."""
+@dataclass(frozen=True, slots=True)
+class Container:
+    """A container file taken apart. packed: of each block how many records it has, and its bytes as they are packed."""
 
-    def __missing__(self, number: int) -> bytes:
-        encoded = _encode_long(number)
-        if 0 <= number < _CACHED_BELOW:
-            self[number] = encoded
-        return encoded
+    schema_text: bytes
+    metadata: Mapping[str, str]
+    packed: tuple[tuple[int, bytes], ...]
+    limit: int = MAX_UNPACKED_BYTES
+
+    def blocks(self) -> Iterator[tuple[int, bytes]]:
+        """How many records, and their bytes one after the other; InvalidRequest if it can't be unpacked."""
+        codec, budget = self.metadata.get("avro.codec") or "null", self.limit
+        for count, packed in self.packed:
+            block = unpack_block(packed, codec, budget)
+            if len(block) > budget:
+                raise InvalidRequest(f"its blocks unpack to more than {self.limit} bytes")
+            budget -= len(block)
+            yield count, block
+
+    @property
+    def schema(self) -> Json:
+        """The schema; InvalidRequest if its text isn't JSON."""
+        try:
+            return orjson.loads(self.schema_text)
+        except orjson.JSONDecodeError as error:
+            raise InvalidRequest("its header holds no readable avro.schema") from error
 
 
-def _encode_long(number: int) -> bytes:
-    rest = number * 2 if number >= 0 else -2 * number - 1
-    if rest < 0x80:
-        return bytes((rest,))
-    if rest < 0x4000:
-        return bytes((rest & 0x7F | 0x80, rest >> 7))
-    if rest < 0x200000:
-        return bytes((rest & 0x7F | 0x80, rest >> 7 & 0x7F | 0x80, rest >> 14))
-    if rest >> 64:
-        raise OverflowError(f"{number} has more than 64 bits")
-    encoded = bytearray()
-    while rest > 0x7F:
-        encoded.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    encoded.append(rest)
-    return bytes(encoded)
+def read_container(data: bytes) -> Container:
+    """Take a container file apart. Raises InvalidRequest saying what isn't as it should be."""
+    if not data.startswith(MAGIC):
+        raise InvalidRequest("it isn't an Avro file" if data else "it is empty")
+    try:
+        header, at = _read_header(data)
+        sync, at = read_exactly(data, at, SYNC_BYTES)
+        packed = tuple(_read_blocks(data, at, sync))
+    except IndexError as error:
+        raise InvalidRequest("it ends before its last block does") from error
+    schema = header.pop("avro.schema", b"")
+    limit = min(MAX_UNPACKED_BYTES, max(MAX_SMALL_UNPACKED_BYTES, MAX_RATIO * len(data)))
+    return Container(schema, {key: _decode_header_text(header, key) for key in header}, packed, limit)
 
 
-ENCODED_LONGS: Final = _EncodedLongs()
+def _read_header(data: bytes) -> tuple[dict[str, bytes], int]:
+    header: dict[str, bytes] = {}
+    count, at = read_long(data, len(MAGIC))
+    while count:
+        if count < 0:
+            _, at = read_long(data, at)
+        for _ in range(abs(count)):
+            size, at = read_long(data, at)
+            key, at = read_exactly(data, at, size)
+            size, at = read_long(data, at)
+            header[key.decode(errors="replace")], at = read_exactly(data, at, size)
+        count, at = read_long(data, at)
+    return header, at
+
+
+def _decode_header_text(header: Mapping[str, bytes], key: str) -> str:
+    try:
+        return header.get(key, b"").decode()
+    except UnicodeDecodeError as error:
+        raise InvalidRequest(f"{key!r} in its header isn't text") from error
+
+
+def _read_blocks(data: bytes, at: int, sync: bytes) -> Iterator[tuple[int, bytes]]:
+    while at < len(data):
+        count, at = read_long(data, at)
+        size, at = read_long(data, at)
+        packed, at = read_exactly(data, at, size)
+        marker, at = read_exactly(data, at, SYNC_BYTES)
+        if marker != sync:
+            raise InvalidRequest(f"the block that ends at byte {at} isn't closed by the file's sync marker")
+        yield count, packed
 
 
 @dataclass(frozen=True, slots=True)

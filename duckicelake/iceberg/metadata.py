@@ -4,7 +4,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import cached_property
-from operator import attrgetter
+from operator import attrgetter, methodcaller
 from typing import Annotated, Literal, TypeVar
 
 import orjson
@@ -35,6 +35,8 @@ Item = TypeVar("Item")
 _INVALID = "invalid table metadata"
 _SNAPSHOT_ID = attrgetter("snapshot_id")
 _ENCODED = attrgetter("encoded")
+_TO_JSON = methodcaller("to_json")
+_TO_JSON_ONCE = methodcaller("to_json_once")
 
 
 def canonicalize_uuid(text: str) -> str:
@@ -114,7 +116,7 @@ class TableMetadata(SpecModel):
 
     def to_json(self) -> dict[str, Json]:
         """Give the JSON of this format version; what may be absent and is None is left out."""
-        return self._serialize_scalars() | self._serialize_versioned() | _serialize_lists(self, _serialize)
+        return self._serialize_scalars() | self._serialize_versioned() | _serialize_lists(self, _TO_JSON)
 
     def drop_history(self) -> dict[str, Json]:
         """Give the same without snapshots and logs; nobody may change what is in it, which is made but once."""
@@ -139,7 +141,7 @@ class TableMetadata(SpecModel):
     def _with_schemas(self, schemas: tuple[Schema, ...]) -> dict[str, Json]:
         """The JSON without history, with these schemas only: as values they take many times what they do as text."""
         short = self.replace_fields(schemas=schemas, snapshots=(), snapshot_log=(), metadata_log=())
-        return self._serialize_scalars() | self._serialize_versioned() | _serialize_lists(short, _serialize_cached)
+        return self._serialize_scalars() | self._serialize_versioned() | _serialize_lists(short, _TO_JSON_ONCE)
 
     def _serialize_scalars(self) -> dict[str, Json]:
         current = {} if self.current_snapshot_id is None else {"current-snapshot-id": self.current_snapshot_id}
@@ -164,7 +166,7 @@ class TableMetadata(SpecModel):
         if self.format_version >= ROW_LINEAGE_VERSION:
             values["next-row-id"] = self.next_row_id or 0
         if self.encryption_keys:
-            values["encryption-keys"] = list(map(_serialize, self.encryption_keys))
+            values["encryption-keys"] = list(map(_TO_JSON, self.encryption_keys))
         return values
 
 
@@ -190,15 +192,6 @@ def _serialize_lists(metadata: TableMetadata, as_json: Callable[[SpecModel], Jso
             {"metadata-file": each.metadata_file, "timestamp-ms": each.timestamp_ms} for each in metadata.metadata_log
         ],
     }
-
-
-def _serialize(model: SpecModel) -> Json:
-    return model.to_json()
-
-
-def _serialize_cached(model: SpecModel) -> Json:
-    """The same, made but once."""
-    return model.remembered(_serialize)
 
 
 def _join_json(models: Iterable[Schema | Snapshot | SnapshotLogEntry | MetadataLogEntry]) -> orjson.Fragment:

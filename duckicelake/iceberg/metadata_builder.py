@@ -6,7 +6,7 @@ from itertools import count
 from typing import Any, Final
 
 from duckicelake.errors import InvalidRequest
-from duckicelake.iceberg import snapshot_builder, updates
+from duckicelake.iceberg import metadata_draft, updates
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, SUPPORTED_FORMAT_VERSION, TableMetadata
 from duckicelake.iceberg.metadata_draft import MetadataDraft, begin_draft, begin_new_draft, finish_draft
 from duckicelake.iceberg.partition import (
@@ -339,21 +339,21 @@ _APPLY: Final[Mapping[type, Callable[[MetadataDraft, Any], None]]] = {
     updates.SetDefaultSpec: set_default_spec,
     updates.AddSortOrder: add_sort_order,
     updates.SetDefaultSortOrder: set_default_sort_order,
-    updates.AddSnapshot: snapshot_builder.add_snapshot,
-    updates.SetSnapshotRef: snapshot_builder.set_snapshot_ref,
-    updates.RemoveSnapshots: snapshot_builder.remove_snapshots,
-    updates.RemoveSnapshotRef: snapshot_builder.remove_snapshot_ref,
+    updates.AddSnapshot: metadata_draft.add_snapshot,
+    updates.SetSnapshotRef: metadata_draft.set_snapshot_ref,
+    updates.RemoveSnapshots: metadata_draft.remove_snapshots,
+    updates.RemoveSnapshotRef: metadata_draft.remove_snapshot_ref,
     updates.SetLocation: set_location,
     updates.SetProperties: set_properties,
     updates.RemoveProperties: remove_properties,
-    updates.SetStatistics: snapshot_builder.set_statistics,
-    updates.RemoveStatistics: snapshot_builder.remove_statistics,
-    updates.SetPartitionStatistics: snapshot_builder.set_partition_statistics,
-    updates.RemovePartitionStatistics: snapshot_builder.remove_partition_statistics,
+    updates.SetStatistics: metadata_draft.set_statistics,
+    updates.RemoveStatistics: metadata_draft.remove_statistics,
+    updates.SetPartitionStatistics: metadata_draft.set_partition_statistics,
+    updates.RemovePartitionStatistics: metadata_draft.remove_partition_statistics,
     updates.RemovePartitionSpecs: remove_partition_specs,
     updates.RemoveSchemas: remove_schemas,
-    updates.AddEncryptionKey: snapshot_builder.add_encryption_key,
-    updates.RemoveEncryptionKey: snapshot_builder.remove_encryption_key,
+    updates.AddEncryptionKey: metadata_draft.add_encryption_key,
+    updates.RemoveEncryptionKey: metadata_draft.remove_encryption_key,
 }
 
 
@@ -374,7 +374,7 @@ def apply_updates(
     draft = _begin_new_table(updates, now_ms) if base is None else begin_draft(base, now_ms)
     for update in updates:
         _APPLY[type(update)](draft, update)
-    snapshot_builder.settle_snapshot_log(draft, ends)
+    metadata_draft.settle_snapshot_log(draft, ends)
     return finish_draft(draft)
 
 

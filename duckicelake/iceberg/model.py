@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
-from typing import Annotated, Any, Literal, Self, TypeVar
+from operator import methodcaller
+from typing import Annotated, Any, Final, Literal, Self, TypeVar
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -13,6 +14,7 @@ Int = Annotated[int, Field(strict=True, ge=-(2**31), lt=2**31)]
 Long = Annotated[int, Field(strict=True, ge=-(2**63), lt=2**63)]
 Json = Any
 
+_TO_JSON: Final = methodcaller("to_json")
 Model = TypeVar("Model", bound=BaseModel)
 Made = TypeVar("Made")
 
@@ -20,6 +22,11 @@ Made = TypeVar("Made")
 def to_kebab_case(name: str) -> str:
     """Give the JSON key of an attribute: `schema_id` is `schema-id`, `schema_` is `schema`."""
     return name.rstrip("_").replace("_", "-")
+
+
+def lower_text(value: Any) -> Any:
+    """Lower a text that a client may have written in capitals; anything else is left as it is."""
+    return value.lower() if isinstance(value, str) else value
 
 
 class SpecModel(BaseModel):
@@ -37,6 +44,10 @@ class SpecModel(BaseModel):
     def to_json(self) -> dict[str, Json]:
         """Give the object as JSON values, absent keys left out."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+    def to_json_once(self) -> dict[str, Json]:
+        """Give the object as JSON values, made by the first call only."""
+        return self.remembered(_TO_JSON)
 
     def replace_fields(self, **changes: Any) -> Self:
         """Give a copy with other values, trusted to be valid: nothing is checked again and no cache is carried over."""

@@ -7,8 +7,7 @@ from typing import Annotated, Literal
 import orjson
 from pydantic import AliasChoices, BeforeValidator, Field
 
-from duckicelake.iceberg.model import Int, Json, Long, SpecModel
-from duckicelake.iceberg.sort import lower_text
+from duckicelake.iceberg.model import Int, Json, Long, SpecModel, lower_text
 
 MAIN = "main"
 RefType = Annotated[Literal["branch", "tag"], BeforeValidator(lower_text)]

@@ -1,23 +1,18 @@
 """Sort orders, by field id and by column name (table spec, "Sorting")."""
 
 from functools import cached_property
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import BeforeValidator, ValidationError
 
 from duckicelake.errors import InvalidRequest
-from duckicelake.iceberg.model import Int, SpecModel, compute_digest, explain_errors
+from duckicelake.iceberg.model import Int, SpecModel, compute_digest, explain_errors, lower_text
 from duckicelake.iceberg.partition import Sourced, Transform, check_known_transform, check_source
 from duckicelake.iceberg.schema import Schema
 
 FIRST_SORT_ORDER_ID = 1  # 0 is unsorted
 SORT_ORDER_PROPERTY: Final = "duckicelake.sort-order"
 """`{"fields": [{"column": "place.lat", "transform": "identity", "direction": "asc", "null-order": "nulls-first"}]}`."""
-
-
-def lower_text(value: Any) -> Any:
-    """Lower a text that a client may have written in capitals; anything else is left as it is."""
-    return value.lower() if isinstance(value, str) else value
 
 
 Direction = Annotated[Literal["asc", "desc"], BeforeValidator(lower_text)]

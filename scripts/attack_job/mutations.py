@@ -10,7 +10,8 @@ from typing import Any, Final
 import orjson
 
 from duckicelake.errors import InvalidRequest
-from duckicelake.iceberg.avro import encode_bytes, encode_long, read_container
+from duckicelake.iceberg.avro import encode_bytes, encode_long
+from duckicelake.iceberg.avro_decoder import read_container
 
 Json = Any
 _DEEP: Final = "<deep>"

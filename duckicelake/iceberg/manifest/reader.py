@@ -8,8 +8,14 @@ from typing import Any, Final, TypeAlias
 import orjson
 
 from duckicelake.errors import InvalidRequest
-from duckicelake.iceberg.avro import Container, read_container
-from duckicelake.iceberg.avro_decoder import AvroReader, compile_reader, decode_records, read_long
+from duckicelake.iceberg.avro_decoder import (
+    AvroReader,
+    Container,
+    compile_reader,
+    decode_records,
+    read_container,
+    read_long,
+)
 from duckicelake.iceberg.manifest.entry import (
     DataFile,
     EntryStatus,

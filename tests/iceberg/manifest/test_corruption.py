@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from duckicelake.errors import InvalidRequest
-from duckicelake.iceberg import avro
+from duckicelake.iceberg import avro_decoder
 from duckicelake.iceberg.avro import encode_bytes, encode_long
 from duckicelake.iceberg.manifest import reader
 from duckicelake.iceberg.manifest.entry import (
@@ -100,7 +100,7 @@ def container(schema: Any, /, *blocks: tuple[int, bytes], codec: str = "null", *
 
 def uncompressed(data: bytes) -> bytes:
     """The same container with codec null, so that damage reaches the decoder."""
-    opened = avro.read_container(data)
+    opened = avro_decoder.read_container(data)
     metadata = {key: value for key, value in opened.metadata.items() if key != "avro.codec"}
     return container(opened.schema, *opened.blocks(), **metadata)
 
@@ -265,7 +265,7 @@ def test_huge_declared_lengths_cost_nothing(field: str, declared: bytes) -> None
 
 
 def test_bomb_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(avro, "MAX_UNPACKED_BYTES", 1 << 20)
+    monkeypatch.setattr(avro_decoder, "MAX_UNPACKED_BYTES", 1 << 20)
     bomb = zlib.compress(bytes(50 << 20), wbits=-15)
     data = container(ENTRY, (1, bomb), codec="deflate")
 
@@ -276,12 +276,12 @@ def test_bomb_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
     assert peak_of(read) < 8 << 20
     half = zlib.compress(bytes(600 << 10), wbits=-15)
     with pytest.raises(InvalidRequest, match="more than 1048576 bytes"):
-        list(avro.read_container(container(ENTRY, (1, half), (1, half), codec="deflate")).blocks())
+        list(avro_decoder.read_container(container(ENTRY, (1, half), (1, half), codec="deflate")).blocks())
 
 
 def test_blocks_are_unpacked_one_after_the_other() -> None:
     packed = zlib.compress(bytes(1 << 20), wbits=-15)
-    opened = avro.read_container(container(ENTRY, *[(1, packed)] * 7, codec="deflate"))
+    opened = avro_decoder.read_container(container(ENTRY, *[(1, packed)] * 7, codec="deflate"))
 
     def read() -> None:
         assert [(count, len(block)) for count, block in opened.blocks()] == [(1, 1 << 20)] * 7
@@ -291,7 +291,7 @@ def test_blocks_are_unpacked_one_after_the_other() -> None:
 
 @pytest.mark.parametrize("codec", ["snappy"])
 def test_other_codecs_are_read_if_their_library_is_there_and_named_if_not(codec: str) -> None:
-    opened = avro.read_container(manifest())
+    opened = avro_decoder.read_container(manifest())
     records = list(fastavro.reader(io.BytesIO(manifest())))
     output = io.BytesIO()
     metadata = {key: value for key, value in opened.metadata.items() if key != "avro.codec"}
@@ -307,7 +307,7 @@ def test_other_codecs_are_read_if_their_library_is_there_and_named_if_not(codec:
 
 
 def test_zstandard_is_read_of_one_frame_or_many() -> None:
-    opened = avro.read_container(manifest())
+    opened = avro_decoder.read_container(manifest())
     ((count, block),) = opened.blocks()
     metadata = {key: value for key, value in opened.metadata.items() if key != "avro.codec"}
     pack = zstandard.compress
@@ -348,7 +348,7 @@ def test_blocks_of_one_item_each_do_not_add_up_to_more_than_is_read() -> None:
 
 
 def test_more_records_than_are_read_are_refused_before_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = avro.read_container(manifest())
+    opened = avro_decoder.read_container(manifest())
     ((count, block),) = opened.blocks()
     with pytest.raises(InvalidRequest, match="records; this server reads up to"):
         read_manifest(container(opened.schema, *[(count, block)] * (1 + reader.MAX_RECORDS // count)))
@@ -358,7 +358,7 @@ def test_more_records_than_are_read_are_refused_before_they_are(monkeypatch: pyt
 
 
 def test_fields_of_a_later_version_and_missing_optional_ones_are_fine() -> None:
-    opened = avro.read_container(manifest())
+    opened = avro_decoder.read_container(manifest())
     rows: list[Any] = list(fastavro.reader(io.BytesIO(manifest())))
     schema = {**opened.schema, "fields": [{"name": "new", "field-id": 147, "type": ["null", "long"]}]}
     schema["fields"] += [field for field in opened.schema["fields"] if field["field-id"] not in {3, 4}]
