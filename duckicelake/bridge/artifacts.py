@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
 from typing import Any, Final, TypeAlias
@@ -28,7 +28,7 @@ from duckicelake.iceberg.manifest.writer import (
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, SEQUENCE_NUMBER_VERSION, TableMetadata
 from duckicelake.iceberg.partition import PartitionSpec
 from duckicelake.iceberg.schema import Schema
-from duckicelake.iceberg.types import IcebergType, PrimitiveType
+from duckicelake.iceberg.types import IcebergType, PrimitiveType, StructType
 from duckicelake.iceberg.values import to_bytes
 from duckicelake.lake.model import KnownColumns
 from duckicelake.lake.state import ManifestRow, SnapshotRow
@@ -68,6 +68,13 @@ class ManifestDefinitions:
     location: str
     schemas: tuple[Schema, ...]
     specs: Mapping[int, PartitionSpec]
+    _types: dict[int, tuple[Schema, StructType]] = field(default_factory=dict, compare=False)
+
+    def find_type(self, spec_id: int) -> tuple[Schema, StructType]:
+        """Find the newest schema that has all sources of a spec, and the partition type under it."""
+        if spec_id not in self._types:
+            self._types[spec_id] = find_writable_partition_type(self.specs[spec_id], self.schemas)
+        return self._types[spec_id]
 
     @cached_property
     def contract(self) -> MetricsContract:
@@ -86,7 +93,7 @@ def encode_manifest(
 ) -> Artifact:
     """The manifest's file. encoded: files of other manifests of the table, which learns those of this one."""
     spec = known.specs[manifest.spec_id]
-    schema, type_ = find_writable_partition_type(spec, known.schemas)
+    schema, type_ = known.find_type(manifest.spec_id)
     version, content = manifest.format_version, ManifestContent(manifest.content)
     encode = make_file_encoder(version, content, type_)
 
@@ -116,7 +123,7 @@ def collect_manifest_facts(manifest: ManifestRow, entries: Entries, known: Manif
 
     Also the number of the metrics' contract that it keeps.
     """
-    _, type_ = find_writable_partition_type(known.specs[manifest.spec_id], known.schemas)
+    _, type_ = known.find_type(manifest.spec_id)
     by_status = [[file for status, file in entries if status == wanted] for wanted in _STATUSES]
     partitions = (parse_partition(file, type_) for _, file in entries)
     return {

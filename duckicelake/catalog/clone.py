@@ -15,7 +15,7 @@ from duckicelake.bridge.commit.foreign_tables import CloneRows, build_clone, bui
 from duckicelake.bridge.commit.increments import Base, Increment, MainUpdate, NewList
 from duckicelake.bridge.definitions import find_former_definition
 from duckicelake.bridge.main_diff import diff_main
-from duckicelake.catalog.authz.ownership import PLACES, check_table_places
+from duckicelake.catalog.authz.locations import PLACES, check_table_places
 from duckicelake.catalog.commit.guards import guard_change
 from duckicelake.catalog.commit.main_update import (
     build_difference,

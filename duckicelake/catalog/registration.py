@@ -9,8 +9,7 @@ from duckicelake.bridge.commit.foreign_tables import Registration
 from duckicelake.bridge.commit.increments import Base, Increment, NewList
 from duckicelake.bridge.commit.uploads import check_manifests
 from duckicelake.bridge.manifest_lists import ListedManifest
-from duckicelake.catalog.authz.confinement import check_readable
-from duckicelake.catalog.authz.ownership import check_may_read, check_table_places
+from duckicelake.catalog.authz.locations import check_may_read, check_readable, check_table_places
 from duckicelake.catalog.commit.apply import TableCommit, change_over
 from duckicelake.catalog.commit.deletes import Targets, find_deletions, read_all_deletions
 from duckicelake.catalog.commit.equality_deletes import find_equality_deletes

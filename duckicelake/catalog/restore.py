@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from duckicelake.bridge.definitions import FormerDefinition, find_former_definition
 from duckicelake.bridge.main_diff import FileSetDifference
-from duckicelake.catalog.authz.confinement import check_readable
+from duckicelake.catalog.authz.locations import check_readable
 from duckicelake.catalog.commit.apply import TableCommit
 from duckicelake.catalog.commit.main_update import build_difference, find_changed_files
 from duckicelake.catalog.commit.retry import OutdatedPlanError, retry_on_conflict

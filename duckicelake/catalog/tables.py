@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import orjson
 
-from duckicelake.catalog.authz.ownership import check_table_places
+from duckicelake.catalog.authz.locations import check_table_places
 from duckicelake.catalog.authz.table_folders import find_new_table_folders, find_table_folders
 from duckicelake.catalog.clone import CloneRequest
 from duckicelake.catalog.clone import clone_table as clone

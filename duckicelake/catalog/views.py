@@ -15,8 +15,7 @@ from duckicelake.bridge.views import (
     get_view_metadata_folder,
     redefine_view,
 )
-from duckicelake.catalog.authz.confinement import check_readable, write
-from duckicelake.catalog.authz.ownership import check_may_read, check_may_settle
+from duckicelake.catalog.authz.locations import check_may_read, check_may_settle, check_readable, write
 from duckicelake.catalog.commit.retry import retry_on_conflict
 from duckicelake.catalog.context.caller import actions, build_touched
 from duckicelake.catalog.context.page import ListPage, PageRequest, cut_page

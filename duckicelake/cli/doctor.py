@@ -9,12 +9,12 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 
 from duckicelake.catalog import warehouse
-from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.context.services import Services, read_clock_ms
 from duckicelake.catalog.doctor import examine_files, examine_tables
 from duckicelake.changelog import entries
 from duckicelake.cli.console import terminal
 from duckicelake.cli.wiring.location import advise_on_postgres, build_policy, find_warehouse, reach_postgres
-from duckicelake.cli.wiring.services import open_lake, open_lake_store, read_clock_ms
+from duckicelake.cli.wiring.services import open_lake, open_lake_store
 from duckicelake.cli.wiring.storage_access import build_storage_access, check_signing, find_s3_store
 from duckicelake.errors import InvalidSettings, StoreDenied, Unavailable, UnsupportedCatalog
 from duckicelake.lake.doctor.checks import diagnose, is_prepared

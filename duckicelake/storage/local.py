@@ -111,11 +111,10 @@ class LocalStore:
 
     def local_path(self, location: str) -> Path:
         """The file's path on this machine; InvalidRequest for a location of another scheme."""
-        uri = canonicalize(location)
-        if not uri.startswith(_LOCAL_PREFIX):
+        path = _build_path_cached(location) if len(location) <= _MAX_CACHED_CHARACTERS else _build_path(location)
+        if path is None:
             raise InvalidRequest(f"{location} isn't a local file, and this server's warehouse is {self.root}")
-        name = uri.removeprefix(_LOCAL_PREFIX)
-        return _build_path(name) if len(name) <= _MAX_CACHED_CHARACTERS else Path(name)
+        return path
 
     def check(self) -> None:
         with _translate_errors(str(self.root)):
@@ -127,10 +126,14 @@ class LocalStore:
         return None
 
 
-@lru_cache(_LRU_ENTRIES)
-def _build_path(name: str) -> Path:
-    """Paths are slow to make, and a commit asks for the same ones again and again."""
-    return Path(name)
+def _build_path(location: str) -> Path | None:
+    """Build the path of a location; None for another scheme."""
+    uri = canonicalize(location)
+    return Path(uri.removeprefix(_LOCAL_PREFIX)) if uri.startswith(_LOCAL_PREFIX) else None
+
+
+_build_path_cached = lru_cache(_LRU_ENTRIES)(_build_path)
+"""A path is slow to build, and a commit needs the same ones several times."""
 
 
 def _list_entries(folder: Path) -> list[os.DirEntry[str]]:

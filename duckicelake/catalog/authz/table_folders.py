@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from duckicelake.catalog.authz.ownership import is_granted
+from duckicelake.catalog.authz.locations import is_granted
 from duckicelake.catalog.context.cache import Materialized
 from duckicelake.catalog.context.caller import Capability, Principal
 from duckicelake.catalog.context.services import Services

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from duckicelake.bridge.commit.increments import Absorbed, AbsorbedFile, MainUpdate
 from duckicelake.bridge.main_diff import AnyFile
-from duckicelake.catalog.authz.confinement import check_readable
+from duckicelake.catalog.authz.locations import check_readable
 from duckicelake.catalog.context.row_targets import RowTarget
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.table.row_target import pack_columns, read_row_target

@@ -12,8 +12,8 @@ from functools import partial
 
 from duckicelake.bridge.commit.rebase import find_appends, join_requests
 from duckicelake.catalog.commit.apply import TableCommit
+from duckicelake.catalog.commit.rules import share_apps
 from duckicelake.catalog.commit.run import CommitOutcome, commit, commit_all, render_outcome
-from duckicelake.catalog.commit.txn import share_apps
 from duckicelake.catalog.commit.uploads import ReadAhead, read_ahead
 from duckicelake.catalog.context.cache import Materialized
 from duckicelake.catalog.context.caller import actions, build_touched
@@ -55,15 +55,18 @@ def commit_or_append(services: Services, request: TableCommit) -> Materialized:
 
 
 def _shared(services: Services, request: TableCommit) -> Materialized | None:
-    """A version of the table, if the request only appends and it has its appends put on top of each other.
+    """Find the table, if the request only appends and the table's property rebases appends.
 
-    One that isn't known yet is loaded: of many that come at the same time each would be in the others' way.
+    A table that is not cached is loaded: otherwise concurrent appends would conflict with each other.
     """
+    known = services.cache.find(to_schema_name(request.namespace), request.name)
+    if known is not None and not may_rebase_appends(known.materialized.metadata.properties):
+        return None
     if not find_appends(request.request):
         return None
-    known = services.cache.find(to_schema_name(request.namespace), request.name)
-    with suppress(NoSuchTable):
-        known = known or load_current_table(services, request.namespace, request.name)
+    if known is None:
+        with suppress(NoSuchTable):
+            known = load_current_table(services, request.namespace, request.name)
     if known is None or not may_rebase_appends(known.materialized.metadata.properties):
         return None
     return known.materialized

@@ -12,12 +12,17 @@ from duckicelake.bridge.commit.rebase import BuiltOn, find_appends, rebase_appen
 from duckicelake.bridge.commit.renumber import NextNumbers, Renumbered, find_aliases, renumber_request, set_built_on
 from duckicelake.bridge.snapshots import drop_snapshots_over_limit, set_snapshot_times
 from duckicelake.bridge.values.types import find_narrow_columns
-from duckicelake.catalog.authz.ownership import check_table_places
+from duckicelake.catalog.authz.locations import check_table_places
 from duckicelake.catalog.commit.absorption import build_absorber
 from duckicelake.catalog.commit.deletes import FoundRows
 from duckicelake.catalog.commit.increments import CommitContext, build_increments
-from duckicelake.catalog.commit.rules import check_guard, check_removals, check_schema_of_files
-from duckicelake.catalog.commit.txn import check_batches, check_runs
+from duckicelake.catalog.commit.rules import (
+    check_batches,
+    check_guard,
+    check_removals,
+    check_runs,
+    check_schema_of_files,
+)
 from duckicelake.catalog.commit.uploads import ReadAhead, check_statistics
 from duckicelake.catalog.context.cache import CachedTable
 from duckicelake.catalog.context.services import Services

@@ -90,6 +90,8 @@ def _matched(
 ) -> list[tuple[NewFile, AnyFile, Sequence[int]]]:
     """Each delete file with each data file that it names, and the positions there."""
     deletes = [file for file in files if file.content == FileContent.POSITION_DELETES]
+    if not deletes:
+        return []
     paths = list(dict.fromkeys(file.path for file in deletes))  # vectors share files
     read = run_in_parallel(partial(read_uploaded, services, location, what="delete file"), paths)
     data = dict(zip(paths, read, strict=True))
@@ -245,6 +247,8 @@ def find_deletions(found: Mapping[int, Mapping[int, frozenset[int]]]) -> list[Ne
 def _check_single_vectors(targets: Targets, added: Sequence[NewFile], deletions: Sequence[NewDeletion]) -> None:
     """InvalidRequest if a data file would have two deletion vectors."""
     vectors = {file.file_id for file in added if file.file_format == DELETION_VECTOR}
+    if not vectors:
+        return
     seen: set[int] = set()
     for row in deletions:
         if row.delete_file_id in vectors and row.data_file_id in seen:

@@ -16,7 +16,7 @@ from duckicelake.bridge.equality_deletes import (
     find_missing_values,
 )
 from duckicelake.bridge.main_diff import AnyFile
-from duckicelake.catalog.authz.confinement import check_readable
+from duckicelake.catalog.authz.locations import check_readable
 from duckicelake.catalog.context.services import Services
 from duckicelake.errors import FileMissing, InvalidRequest, Unsupported
 from duckicelake.iceberg.metadata import TableMetadata

@@ -18,7 +18,7 @@ from duckicelake.bridge.main_diff import (
     collect_deleted_positions,
     diff_main,
 )
-from duckicelake.catalog.authz.confinement import check_readable, write
+from duckicelake.catalog.authz.locations import check_readable, write
 from duckicelake.catalog.commit.workspace import Listed, Workspace
 from duckicelake.catalog.context.services import Services
 from duckicelake.errors import FileMissing, InvalidRequest
@@ -208,6 +208,8 @@ def find_changed_files(space: Workspace, before: Listed, after: Listed) -> tuple
 
 
 def _find_deleted(space: Workspace, listed: Listed, deletions: Sequence[DeletionRow]) -> dict[int, frozenset[int]]:
+    if not deletions:
+        return {}
     live = space.among(listed, {row.delete_file_id for row in deletions})
     return collect_deleted_positions(deletions, space.files(live))
 
@@ -222,7 +224,9 @@ def write_delete_files(
     services: Services, space: Workspace, wanted: Mapping[int, frozenset[int]], files: Mapping[int, AnyFile]
 ) -> list[NewDeleteFile]:
     """Write DuckLake's delete files; no position may be in one and inlined as well, or DuckDB misreads both."""
-    folder = space.folder() if wanted else ""
+    if not wanted:
+        return []
+    folder = space.folder()
 
     def written(file_id: int) -> NewDeleteFile:
         name, found = f"ducklake-{uuid4()}-delete.parquet", wanted[file_id]

@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from duckicelake.bridge.commit.rebase import find_appends
-from duckicelake.catalog.authz.confinement import write_derived
+from duckicelake.catalog.authz.locations import write_derived
 from duckicelake.catalog.commit.apply import TableCommit, change_over, creation_of
 from duckicelake.catalog.commit.retry import retry_on_conflict
 from duckicelake.catalog.commit.rules import check_unguarded, removes_guard

@@ -22,8 +22,7 @@ from duckicelake.bridge.commit.uploads import (
 from duckicelake.bridge.data_files import UploadedFile, pack_entry
 from duckicelake.bridge.file_schema import check_field_ids
 from duckicelake.bridge.main_diff import DELETION_VECTOR, AnyFile
-from duckicelake.catalog.authz.confinement import check_readable
-from duckicelake.catalog.authz.ownership import check_may_read
+from duckicelake.catalog.authz.locations import check_may_read, check_readable
 from duckicelake.catalog.context.services import Services
 from duckicelake.errors import CatalogError, FileMissing, InvalidRequest, Unsupported
 from duckicelake.iceberg.manifest.entry import (

@@ -1,26 +1,69 @@
 """Services of every use case, made once by the entry point; ids for side-table rows."""
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeVar
+from threading import Lock
+from time import time_ns
+from typing import Any, Final, Literal, TypeVar
 
 from duckicelake.catalog.context.cache import TableCache
 from duckicelake.catalog.context.caller import SERVER_CALLER, Caller, ignore_entry, origin
 from duckicelake.catalog.context.combiner import CombiningQueues, VersionRecorder
 from duckicelake.catalog.context.commit_queue import CommitQueue
-from duckicelake.catalog.context.id_pools import IdPools
 from duckicelake.catalog.context.idempotency import Once, run_once
 from duckicelake.catalog.context.meter import NO_METER, Meter
 from duckicelake.catalog.context.row_targets import RowTargets
 from duckicelake.catalog.context.storage_access import NO_ACCESS, StorageAccess
-from duckicelake.lake.side_tables import audit
+from duckicelake.lake.side_tables import audit, reader
 from duckicelake.lake.side_tables.audit import AuditedResource, AuditEntry
 from duckicelake.lineage.events.reads import ReadLog
 from duckicelake.postgres.database import Database, Transaction
 from duckicelake.storage.policy import LocationPolicy
 from duckicelake.storage.protocol import MeasuredStore, ObjectStore
 
+MIN_POOL_IDS: Final = 128
+MAX_POOL_IDS: Final = 4096
+
+
+@dataclass(slots=True)
+class IdPool:
+    """Ids of one sequence that this process has taken and not used yet; ascending, safe to share between threads."""
+
+    take: Callable[[Transaction, int], list[int]]
+    _taken: deque[int] = field(default_factory=deque)
+    _lock: Lock = field(default_factory=Lock)
+
+    def endless(self, database: Database) -> Iterator[int]:
+        """Ids without end, of which whoever wants many gets larger and larger batches."""
+        batch = MIN_POOL_IDS
+        while True:
+            with self._lock:
+                if not self._taken:
+                    self._refill(database, batch)
+                    batch = min(2 * batch, MAX_POOL_IDS)
+                following = self._taken.popleft()
+            yield following
+
+    def _refill(self, database: Database, batch: int) -> None:
+        with database.transaction() as cursor:
+            self._taken.extend(self.take(cursor, batch))
+
+
+@dataclass(frozen=True, slots=True)
+class IdPools:
+    """What a process has of both kinds of ids."""
+
+    files: IdPool = field(default_factory=lambda: IdPool(reader.allocate_file_ids))
+    manifests: IdPool = field(default_factory=lambda: IdPool(reader.allocate_manifest_ids))
+
+
 T = TypeVar("T")
+
+
+def read_clock_ms() -> int:
+    """Read the clock, in milliseconds since the epoch."""
+    return time_ns() // 1_000_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from duckicelake.bridge.native.schema import build_first_metadata
 from duckicelake.bridge.native.steps import DEFINES
 from duckicelake.bridge.project import build_target, project_metadata
-from duckicelake.catalog.authz.confinement import write_derived
+from duckicelake.catalog.authz.locations import write_derived
 from duckicelake.catalog.context.cache import ManifestCache
 from duckicelake.catalog.context.runtime import gc_disabled
 from duckicelake.catalog.context.services import Services

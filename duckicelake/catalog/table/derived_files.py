@@ -18,7 +18,7 @@ from duckicelake.bridge.snapshots import SnapshotNumbers
 from duckicelake.bridge.values.columns import check_written
 from duckicelake.bridge.values.statistics import LakeMetrics
 from duckicelake.bridge.values.types import build_field_ids, format_column_path, to_duckdb_type
-from duckicelake.catalog.authz.confinement import write_all
+from duckicelake.catalog.authz.locations import write_all
 from duckicelake.catalog.context.services import Services
 from duckicelake.errors import DamagedTable, InvalidRequest
 from duckicelake.iceberg.manifest.entry import DataFile, FileContent

@@ -17,7 +17,7 @@ from duckicelake.bridge.native.steps import NativeStep
 from duckicelake.bridge.snapshots import SnapshotNumbers
 from duckicelake.bridge.values.columns import can_read_as, describe_retyped
 from duckicelake.bridge.values.types import to_duckdb_type, to_lake_type
-from duckicelake.catalog.authz.confinement import check_readable
+from duckicelake.catalog.authz.locations import check_readable
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.table.derived_files import BackgroundWriter
 from duckicelake.errors import DamagedTable, FileMissing, InvalidRequest, StoreDenied, Unsupported

@@ -6,7 +6,7 @@ from dataclasses import replace
 from time import monotonic
 from typing import Final, TypeVar
 
-from duckicelake.catalog.authz.ownership import is_granted
+from duckicelake.catalog.authz.locations import is_granted
 from duckicelake.catalog.context.cache import CachedTable, Found, Materialized
 from duckicelake.catalog.context.caller import Capability
 from duckicelake.catalog.context.services import Services

@@ -19,7 +19,7 @@ from duckicelake.bridge.artifacts import (
 from duckicelake.bridge.commit.next_version import build_next_lake, build_next_state, to_pending_manifest_row
 from duckicelake.bridge.main_diff import AnyFile
 from duckicelake.bridge.project import apply_definitions, project_metadata
-from duckicelake.catalog.authz.confinement import write_derived
+from duckicelake.catalog.authz.locations import write_derived
 from duckicelake.catalog.context.cache import ManifestCache, Materialized
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.table.reclaim import delete_old_metadata

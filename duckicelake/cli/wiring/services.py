@@ -3,7 +3,6 @@
 import getpass
 import logging
 import os
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,7 +16,7 @@ from duckicelake.catalog import warehouse
 from duckicelake.catalog.context.cache import TableCache
 from duckicelake.catalog.context.caller import ANY_PRINCIPAL, Caller
 from duckicelake.catalog.context.combiner import CombiningQueues
-from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.context.services import Services, read_clock_ms
 from duckicelake.cli.console.command import read_own_version
 from duckicelake.cli.wiring.location import advise_on_postgres, build_policy, find_warehouse, reach_postgres
 from duckicelake.cli.wiring.storage_access import build_storage_access, check_signing, find_s3_store
@@ -188,11 +187,6 @@ def _check_reached(store: ObjectStore, data_path: str) -> None:
             f"DuckDB's files are in {data_path}, where this server doesn't read ({error}): "
             "choose a warehouse there, too, or an allowed location"
         ) from error
-
-
-def read_clock_ms() -> int:
-    """Milliseconds since the epoch."""
-    return time.time_ns() // 1_000_000
 
 
 def build_operator(operation: str) -> Caller:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Final
 
-from duckicelake.catalog.authz.confinement import write
+from duckicelake.catalog.authz.locations import write
 from duckicelake.catalog.context.services import Services
 from duckicelake.delta.export import logs
 from duckicelake.delta.export.definition import READ_ONLY_PROPERTY

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from duckicelake.bridge import main_diff
-from duckicelake.catalog.authz.confinement import check_readable
+from duckicelake.catalog.authz.locations import check_readable
 from duckicelake.catalog.context.cache import Materialized
 from duckicelake.catalog.context.services import Services
 from duckicelake.delta.export import logs

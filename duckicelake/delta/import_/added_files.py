@@ -10,7 +10,7 @@ from duckicelake.bridge.commit.increments import LakeCopy
 from duckicelake.bridge.main_diff import AnyFile, collect_deleted_positions
 from duckicelake.bridge.native.steps import LiveDeletes
 from duckicelake.bridge.snapshots import SnapshotNumbers
-from duckicelake.catalog.authz.confinement import write
+from duckicelake.catalog.authz.locations import write
 from duckicelake.catalog.commit.main_update import write_delete_files
 from duckicelake.catalog.commit.workspace import Listed, Workspace
 from duckicelake.catalog.context.services import Services, take_file_ids

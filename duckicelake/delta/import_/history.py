@@ -11,8 +11,7 @@ from typing import Any, Final
 
 import duckdb
 
-from duckicelake.catalog.authz.confinement import is_link, real_place
-from duckicelake.catalog.authz.ownership import check_may_read
+from duckicelake.catalog.authz.locations import check_may_read, is_link, real_place
 from duckicelake.catalog.context.services import Services
 from duckicelake.delta.import_.versions import DeltaVersion, build_first_version
 from duckicelake.delta.log.actions import AddFile, DeltaCommit, DeltaSnapshot

@@ -7,8 +7,8 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from duckicelake.catalog import jobs, maintenance
-from duckicelake.catalog.commit import txn
-from duckicelake.catalog.commit.txn import RunResult
+from duckicelake.catalog.commit import rules
+from duckicelake.catalog.commit.rules import RunResult
 from duckicelake.catalog.jobs import BeginJob, EndJob, JobAnswer, RenewJob
 from duckicelake.catalog.maintenance import FindOrphans, TableStatistics
 from duckicelake.server.http.errors import RESPONSES, parse_body
@@ -63,7 +63,7 @@ def find_runs(
     run_id: Annotated[str, Query(alias="run-id", description="of this run")],
 ) -> RunList:
     """Tell what a run committed to a table last: one run, or none."""
-    found = txn.find_run(services, namespace, table, run_id)
+    found = rules.find_run(services, namespace, table, run_id)
     return RunList(runs=() if found is None else (found,))
 
 

@@ -5,7 +5,7 @@ from threading import Barrier
 
 import pytest
 
-from duckicelake.catalog.commit.txn import find_run
+from duckicelake.catalog.commit.rules import find_run
 from duckicelake.errors import CommitFailed, InvalidRequest, Unprocessable
 from tests.catalog.commit.test_append_rebase import REBASE, drafted
 from tests.support.client import NS, Client, Json, append, pyiceberg_rows
