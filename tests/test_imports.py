@@ -59,6 +59,9 @@ ALLOWED: dict[str, set[str]] = {
 }  # fmt: skip
 """What each part may import besides itself; `cli` puts the parts together, so it sees all but the pure ones."""
 
+SERVER_LAYERS = ("http", "protocol", "auth", "telemetry", "middleware", "feed", "routes")
+"""Folders of `server`: one imports only those before it."""
+
 HOMES = {
     "fastapi": {"server", "lineage"},
     "starlette": {"server"},
@@ -136,6 +139,19 @@ def test_every_part_of_the_package_has_a_rule() -> None:
 
 def test_modules_import_only_where_arrows_lead() -> None:
     assert search_modules(lambda path: wrong_arrows(part_of(path), imported(path))) == {}
+
+
+def test_folders_of_the_server_import_only_earlier_ones() -> None:
+    assert search_modules(later_layers) == {}
+
+
+def later_layers(path: Path) -> set[str]:
+    part, *folders = path.relative_to(PACKAGE).parts
+    if part != "server" or folders[0] not in SERVER_LAYERS:
+        return set()
+    allowed = SERVER_LAYERS[: SERVER_LAYERS.index(folders[0]) + 1]
+    names = {name for name in imported(path) if is_below(name, "duckicelake.server")}
+    return {name for name in names if not any(is_below(name, f"duckicelake.server.{layer}") for layer in allowed)}
 
 
 def test_modules_use_only_libraries_of_their_part() -> None:

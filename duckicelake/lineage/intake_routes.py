@@ -3,21 +3,39 @@
 from typing import Annotated, Any
 
 import orjson
-from fastapi import APIRouter, Header
+from fastapi import APIRouter, Depends, Header, HTTPException, Request
 from pydantic import BaseModel, ConfigDict
 
 from duckicelake.errors import InvalidRequest
 from duckicelake.lineage.events import intake
 from duckicelake.lineage.events.received import OpenLineageEvent, OpenLineageEvents
 from duckicelake.server.http.errors import RESPONSES, parse_body
-from duckicelake.server.middleware.body_limit import Body, WithinLineageQuota, describe_body
-from duckicelake.server.routes.context import AppServices
+from duckicelake.server.http.scope import find_caller
+from duckicelake.server.routes.dependencies import AppServices, Body, ServerContext, describe_body
 
 router = APIRouter(tags=["lineage"], responses=RESPONSES)
 
 RECEIVE = "/api/v1/lineage"
 
 HostHeader = Annotated[str, Header(include_in_schema=False)]
+
+
+async def spend_lineage_quota(request: Request) -> None:
+    """Answer 429 before the body is read, if the principal has sent an hour's worth of lineage; else count it."""
+    context: ServerContext = request.app.state.context
+    principal, quota = find_caller(request.scope).principal.name, context.quotas.lineage
+    wait = quota.wait(principal)
+    if wait:
+        detail = (
+            "You have sent as many bytes of lineage as DUCKICELAKE_LINEAGE_BYTES_PER_HOUR allows: come again in "
+            f"{wait} s; nothing was kept"
+        )
+        raise HTTPException(429, detail, {"Retry-After": str(wait), "Connection": "close"})
+    quota.spend(principal, len(await request.body()))
+
+
+WithinLineageQuota = Annotated[None, Depends(spend_lineage_quota)]
+"""For endpoints that take events of lineage: the first that they depend on."""
 
 
 class Received(BaseModel):

@@ -32,7 +32,7 @@ from duckicelake.lineage.marquez.shapes import (
     MarquezTags,
 )
 from duckicelake.server.http.errors import RESPONSES
-from duckicelake.server.routes.context import AppServices
+from duckicelake.server.routes.dependencies import AppServices
 
 PREFIX: Final = "/api/v1"
 router = APIRouter(prefix=PREFIX, tags=["marquez"], responses=RESPONSES)

@@ -20,7 +20,7 @@ from duckicelake.lineage.graph.responses import (
 from duckicelake.lineage.graph.traversal import GraphQuery
 from duckicelake.server.http.errors import RESPONSES
 from duckicelake.server.http.route import StrictRoute
-from duckicelake.server.routes.context import AppServices
+from duckicelake.server.routes.dependencies import AppServices
 
 router = APIRouter(tags=["lineage"], responses=RESPONSES, route_class=StrictRoute)
 

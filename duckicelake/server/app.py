@@ -48,7 +48,7 @@ from duckicelake.server.routes import rows as flush
 from duckicelake.server.routes import rows as row_posts
 from duckicelake.server.routes import tables as storage
 from duckicelake.server.routes import tables as table_posts
-from duckicelake.server.routes.context import ServerContext
+from duckicelake.server.routes.dependencies import ServerContext
 from duckicelake.server.routes.guard import guard_routes
 from duckicelake.server.telemetry.logs import make_logger
 from duckicelake.server.telemetry.metrics import Metrics

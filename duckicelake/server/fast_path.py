@@ -21,11 +21,10 @@ from duckicelake.lineage.events.reads import NEVER_SECONDS, REPEAT_SECONDS, buil
 from duckicelake.server.auth.authentication import Authentication, hash_authorization
 from duckicelake.server.auth.permissions import NEEDS, InPath, grants_path
 from duckicelake.server.http.headers import RawHeader, add_safety_headers, build_outcome, parse_access_request
-from duckicelake.server.http.scope import ClientSession, find_port, find_session
+from duckicelake.server.http.scope import ClientSession, find_address, find_port, find_session, note_principal
 from duckicelake.server.middleware.load_limit import RequestSlots
 from duckicelake.server.middleware.request_log import RequestLog, make_request_id
 from duckicelake.server.protocol.response_cache import RESPONSE_CACHE_EXTENSION, ReplayedResponse, ReplyCallback
-from duckicelake.server.routes.context import find_address, note_principal
 
 _MAX_CACHED_CHARS: Final = 1024
 """Letters of a path and its query, and of a header, that are worth remembering."""

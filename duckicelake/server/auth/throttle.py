@@ -3,10 +3,11 @@
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from ipaddress import IPv6Address, ip_address, ip_network
 from math import ceil
 from threading import Lock
 from typing import Final
+
+from duckicelake.server.http.scope import find_network
 
 MAX_FREE_CLIENT_FAILURES: Final = 5
 MAX_FREE_ADDRESS_FAILURES: Final = 20
@@ -90,14 +91,3 @@ class LoginThrottle:
 
 def _build_key(client_id: str, address: str) -> ThrottleKey:
     return find_network(address)[:MAX_NAME_CHARS], client_id[:MAX_NAME_CHARS]
-
-
-def find_network(address: str) -> str:
-    """The address, or of IPv6 the network of 64 bits, in which one machine may take any address."""
-    try:
-        parsed = ip_address(address)
-    except ValueError:
-        return address
-    if not isinstance(parsed, IPv6Address):
-        return address
-    return str(parsed.ipv4_mapped or ip_network((parsed.packed, 64), strict=False))

@@ -21,8 +21,7 @@ from duckicelake.changelog.feed import EventSelection, EventView, find_view
 from duckicelake.errors import CatalogError, InvalidToken, NotAuthenticated
 from duckicelake.server.auth.authentication import Authentication, hash_authorization
 from duckicelake.server.feed.hub import FeedHub, FeedPage, FeedReader
-from duckicelake.server.http.scope import end_on_shutdown
-from duckicelake.server.middleware.load_limit import leave_slot
+from duckicelake.server.http.scope import end_on_shutdown, leave_slot
 from duckicelake.server.telemetry.metrics import Metrics
 
 MEDIA_TYPE: Final = "text/event-stream"

@@ -38,6 +38,10 @@ ENDPOINTS: Final = (
     "POST /v1/{prefix}/namespaces/{namespace}/register-view",
 )
 """The specification's template text, `{prefix}` included, although this server advertises no prefix."""
+EXEMPT_PATHS: Final = frozenset({"/healthz", "/readyz", "/metrics"})
+"""A busy server is alive, and who watches it must see so."""
+PUBLIC_BODY_PATHS: Final = frozenset({f"{PREFIX}/oauth/tokens"})
+"""Paths whose bodies are read before it is known who sends them."""
 MAX_PAGE_ITEMS = 10_000
 
 

@@ -4,14 +4,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
+from ipaddress import IPv6Address, ip_address, ip_network
 from random import Random
 from typing import Any, Final
 
 from starlette.types import Scope
 
-from duckicelake.catalog.context.caller import ANY_PRINCIPAL, Principal
-from duckicelake.server.routes.context import find_address
+from duckicelake.catalog.context.caller import ANY_PRINCIPAL, SERVER_CALLER, Caller, Principal
 
+REQUEST_ID_KEY: Final = "duckicelake.request-id"
+PRINCIPAL_KEY: Final = "duckicelake.principal"
+CALLER_KEY: Final = "duckicelake.caller"
+NEED_KEY: Final = "duckicelake.need"
+"""Where in the ASGI scope the layers leave for each other what they know of the request."""
+LEAVE_SLOT_KEY: Final = "duckicelake.leave-slot"
 _END_KEY: Final = "duckicelake.end"
 _IS_ENDING_KEY: Final = "duckicelake.is-ending"
 _DIGEST_CHARS: Final = 16
@@ -20,6 +26,45 @@ _MAX_HEADER_BYTES: Final = 1024
 """Letters of a header that tell programs apart."""
 _FORWARD_HEADERS: Final = frozenset({b"forwarded", b"via", b"x-forwarded-for"})
 _random = Random()  # noqa: S311 - tells requests apart, and needn't be hard to guess
+
+
+def find_address(scope: Scope) -> str:
+    """Where the request comes from."""
+    client = scope.get("client")
+    return str(client[0]) if client else ""
+
+
+def find_request_id(scope: Scope) -> str:
+    return str(scope.get(REQUEST_ID_KEY, ""))
+
+
+def note_principal(scope: Scope, principal: Principal) -> None:
+    """For the request log."""
+    scope[PRINCIPAL_KEY] = principal.name
+
+
+def find_caller(scope: Scope) -> Caller:
+    """Who asks, as the guard has found out."""
+    caller: Caller = scope.get(CALLER_KEY, SERVER_CALLER)
+    return caller
+
+
+def leave_slot(scope: Scope) -> None:
+    """Let others have the slot of this request, which from now on only waits."""
+    leave = scope.pop(LEAVE_SLOT_KEY, None)
+    if leave is not None:
+        leave()
+
+
+def find_network(address: str) -> str:
+    """The address, or of IPv6 the network of 64 bits, in which one machine may take any address."""
+    try:
+        parsed = ip_address(address)
+    except ValueError:
+        return address
+    if not isinstance(parsed, IPv6Address):
+        return address
+    return str(parsed.ipv4_mapped or ip_network((parsed.packed, 64), strict=False))
 
 
 def end_on_shutdown(scope: Scope, end: Callable[[], object]) -> None:

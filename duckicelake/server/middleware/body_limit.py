@@ -1,22 +1,17 @@
 """Limit the size, time and memory of request bodies, and read them for endpoints."""
 
 import asyncio
-from typing import Annotated, Any, Final
+from typing import Final
 
-from fastapi import Depends, Request
-from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from duckicelake.server.http.paths import PREFIX
-from duckicelake.server.routes.context import ServerContext, find_caller
+from duckicelake.server.http.paths import PUBLIC_BODY_PATHS
 
 SMALL_BODY_BYTES: Final = 64 * 1024
 """Bytes of a body that are always taken: small requests are answered while large ones fill the budget."""
 _PUBLIC_BODY_SECONDS: Final = 5.0
 """Within which a body must arrive that anybody may send: a form of a few hundred bytes."""
-PUBLIC_BODY_PATHS: Final = frozenset({f"{PREFIX}/oauth/tokens"})
-"""Paths whose bodies are read before it is known who sends them."""
 
 
 class BodyBudget:
@@ -119,48 +114,3 @@ def _read_content_length(scope: Scope) -> int:
         if name == b"content-length" and value.isdigit():
             return int(value)
     return 0
-
-
-async def spend_quota(request: Request) -> None:
-    """Answer 429 before the body is read, if the principal has sent too much; then count what it sends."""
-    context: ServerContext = request.app.state.context
-    principal = find_caller(request).principal.name
-    wait = context.quotas.wait(principal)
-    if wait:
-        detail = f"You send more rows than this server takes in a second: come again in {wait} s; nothing was done"
-        raise HTTPException(429, detail, {"Retry-After": str(wait), "Connection": "close"})
-    context.quotas.bytes.spend(principal, len(await request.body()))
-
-
-async def spend_lineage_quota(request: Request) -> None:
-    """Answer 429 before the body is read, if the principal has sent an hour's worth of lineage; else count it."""
-    context: ServerContext = request.app.state.context
-    principal, quota = find_caller(request).principal.name, context.quotas.lineage
-    wait = quota.wait(principal)
-    if wait:
-        detail = (
-            "You have sent as many bytes of lineage as DUCKICELAKE_LINEAGE_BYTES_PER_HOUR allows: come again in "
-            f"{wait} s; nothing was kept"
-        )
-        raise HTTPException(429, detail, {"Retry-After": str(wait), "Connection": "close"})
-    quota.spend(principal, len(await request.body()))
-
-
-WithinLineageQuota = Annotated[None, Depends(spend_lineage_quota)]
-"""For endpoints that take events of lineage: the first that they depend on."""
-
-WithinQuota = Annotated[None, Depends(spend_quota)]
-"""For endpoints that take rows: the first that they depend on."""
-
-
-async def _read_body(request: Request) -> bytes:
-    return await request.body()
-
-
-Body = Annotated[bytes, Depends(_read_body)]
-
-
-def describe_body(model: type[BaseModel]) -> dict[str, Any]:
-    """The `openapi_extra` of an operation whose body the endpoint parses as this model."""
-    schema = {"$ref": f"#/components/schemas/{model.__name__}"}
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}

@@ -6,19 +6,15 @@ from typing import Final
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from duckicelake.server.auth.throttle import find_network
 from duckicelake.server.http.errors import build_error_response
-from duckicelake.server.middleware.body_limit import PUBLIC_BODY_PATHS
-from duckicelake.server.routes.context import find_address
+from duckicelake.server.http.paths import EXEMPT_PATHS, PUBLIC_BODY_PATHS
+from duckicelake.server.http.scope import LEAVE_SLOT_KEY, find_address, find_network, leave_slot
 from duckicelake.server.telemetry.metrics import Metrics
 
 MAX_LOGIN_REQUESTS: Final = 64
 MAX_ADDRESS_LOGIN_REQUESTS: Final = 16
 """Of one address, or of IPv6 one network of 64 bits: a slow client leaves most places to others."""
-EXEMPT_PATHS: Final = frozenset({"/healthz", "/readyz", "/metrics"})
-"""A busy server is alive, and who watches it must see so."""
 _RETRY_HEADERS: Final = {"Retry-After": "1"}
-_LEAVE_KEY: Final = "duckicelake.leave-slot"
 
 
 class LoginRequestCounter:
@@ -68,13 +64,6 @@ class RequestSlots:
 
     def is_full(self) -> bool:
         return self._taken >= self.most
-
-
-def leave_slot(scope: Scope) -> None:
-    """Let others have the slot of this request, which from now on only waits."""
-    leave = scope.pop(_LEAVE_KEY, None)
-    if leave is not None:
-        leave()
 
 
 class LoadLimitMiddleware:
@@ -129,7 +118,7 @@ class LoadLimitMiddleware:
             receive = self._taking_slot(scope, receive)
         else:
             self._slots.take()
-            scope[_LEAVE_KEY] = self._slots.leave
+            scope[LEAVE_SLOT_KEY] = self._slots.leave
         try:
             await self._app(scope, receive, send)
         finally:
@@ -146,7 +135,7 @@ class LoadLimitMiddleware:
                 if not self._slots.take():
                     self._metrics.request_shed()
                     raise HTTPException(429, self._too_many(), _RETRY_HEADERS)
-                scope[_LEAVE_KEY] = self._slots.leave
+                scope[LEAVE_SLOT_KEY] = self._slots.leave
             return message
 
         return take_after_the_body

@@ -12,7 +12,7 @@ from structlog.typing import FilteringBoundLogger
 
 from duckicelake.server.http.errors import CONFLICT_KEY, ERROR_KEY, build_internal_error
 from duckicelake.server.http.headers import add_safety_headers
-from duckicelake.server.routes.context import PRINCIPAL_KEY, REQUEST_ID_KEY
+from duckicelake.server.http.scope import PRINCIPAL_KEY, REQUEST_ID_KEY
 from duckicelake.server.telemetry.metrics import Metrics
 
 UNMATCHED_ROUTE = "unmatched"

@@ -12,7 +12,7 @@ from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from duckicelake.server.http.errors import build_error_response
-from duckicelake.server.middleware.load_limit import EXEMPT_PATHS
+from duckicelake.server.http.paths import EXEMPT_PATHS
 
 _HOST_PATTERN: Final = re.compile(rb"[A-Za-z0-9.:\[\]-]+")
 _GZIP_ENCODINGS: Final = frozenset({b"gzip", b"x-gzip"})

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address, ip_network
 from typing import Final, Protocol
 
-from duckicelake.server.auth.throttle import find_network
+from duckicelake.server.http.scope import find_network
 
 _LOG: Final = logging.getLogger(__name__)
 _WANTED_DESCRIPTORS: Final = 16_384

@@ -17,9 +17,14 @@ from duckicelake.lake.side_tables.idempotency import OUTCOME_LIFETIME
 from duckicelake.server.http.errors import RESPONSES, parse_body
 from duckicelake.server.http.paths import ENDPOINTS, PREFIX, NamespacePath, PageQuery, ParentQuery
 from duckicelake.server.http.route import FastRoute
-from duckicelake.server.middleware.body_limit import Body, describe_body
-from duckicelake.server.routes.context import AppContext, AppServices
-from duckicelake.server.routes.idempotency import KeyedAdmission, KeyedServices
+from duckicelake.server.routes.dependencies import (
+    AppContext,
+    AppServices,
+    Body,
+    KeyedAdmission,
+    KeyedServices,
+    describe_body,
+)
 
 config_router = APIRouter(prefix=PREFIX, tags=["config"], responses=RESPONSES)
 _JAVA_FILES = {"io-impl": "org.apache.iceberg.aws.s3.S3FileIO"}

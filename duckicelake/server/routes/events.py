@@ -22,10 +22,8 @@ from duckicelake.server.feed.streams import MEDIA_TYPE, SHUTDOWN_REASON, EventSt
 from duckicelake.server.http.errors import RESPONSES, parse_body
 from duckicelake.server.http.paths import PREFIX, parse_parent
 from duckicelake.server.http.route import StrictFastRoute
-from duckicelake.server.http.scope import end_on_shutdown
-from duckicelake.server.middleware.body_limit import Body, describe_body
-from duckicelake.server.middleware.load_limit import leave_slot
-from duckicelake.server.routes.context import AppContext, ServerContext, find_caller
+from duckicelake.server.http.scope import end_on_shutdown, find_caller, leave_slot
+from duckicelake.server.routes.dependencies import AppContext, Body, ServerContext, describe_body
 
 router = APIRouter(prefix=PREFIX, tags=["events"], responses=RESPONSES, route_class=StrictFastRoute)
 
@@ -195,7 +193,7 @@ def _get_context(request: Request) -> ServerContext:
 def _build_subscriber(request: Request, selection: EventSelection) -> FeedSubscriber:
     authorization = request.headers.get("authorization")
     return FeedSubscriber(
-        _get_context(request).authentication, authorization, find_caller(request).principal, selection
+        _get_context(request).authentication, authorization, find_caller(request.scope).principal, selection
     )
 
 

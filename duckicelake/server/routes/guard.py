@@ -30,15 +30,16 @@ from duckicelake.server.auth.permissions import (
 )
 from duckicelake.server.http.headers import read_client
 from duckicelake.server.http.paths import parse_parent
-from duckicelake.server.http.scope import find_port, find_session
-from duckicelake.server.routes.context import (
+from duckicelake.server.http.scope import (
     CALLER_KEY,
     NEED_KEY,
-    ServerContext,
     find_address,
+    find_port,
     find_request_id,
+    find_session,
     note_principal,
 )
+from duckicelake.server.routes.dependencies import ServerContext
 
 
 class RouteGuard:

@@ -9,7 +9,7 @@ from duckicelake.changelog.history import KINDS, HistoryPage, HistoryQuery, read
 from duckicelake.server.http.errors import RESPONSES
 from duckicelake.server.http.paths import PREFIX, NamespacePath, TablePath, ViewPath
 from duckicelake.server.http.route import StrictRoute
-from duckicelake.server.routes.context import AppServices
+from duckicelake.server.routes.dependencies import AppServices
 
 router = APIRouter(prefix=PREFIX, tags=["history"], responses=RESPONSES, route_class=StrictRoute)
 

@@ -19,7 +19,8 @@ from duckicelake.server.auth.oauth import (
 )
 from duckicelake.server.http.errors import RESPONSES
 from duckicelake.server.http.paths import PREFIX
-from duckicelake.server.routes.context import AppContext, find_address, note_principal
+from duckicelake.server.http.scope import find_address, note_principal
+from duckicelake.server.routes.dependencies import AppContext
 
 router = APIRouter(prefix=PREFIX, tags=["oauth"])
 

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict
 from duckicelake.errors import NotFound
 from duckicelake.server.http.errors import RESPONSES
 from duckicelake.server.http.headers import is_unchanged, quote_entity_tag
-from duckicelake.server.routes.context import AppContext
+from duckicelake.server.routes.dependencies import AppContext
 from duckicelake.server.telemetry.metrics import CONTENT_TYPE
 
 ASSETS_FOLDER: Final = Path(str(files("duckicelake.server"))) / "ui"

@@ -14,8 +14,7 @@ from duckicelake.catalog.maintenance import FindOrphans, TableStatistics
 from duckicelake.server.http.errors import RESPONSES, parse_body
 from duckicelake.server.http.paths import NamespacePath, NamespaceQuery, PageQuery, TablePath
 from duckicelake.server.http.route import StrictRoute
-from duckicelake.server.middleware.body_limit import Body, describe_body
-from duckicelake.server.routes.context import AppContext, AppServices
+from duckicelake.server.routes.dependencies import AppContext, AppServices, Body, describe_body
 
 PREFIX = "/pipeline/v1"
 JOBS = "/namespaces/{namespace}/tables/{table}/jobs"

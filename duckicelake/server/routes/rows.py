@@ -21,9 +21,7 @@ from duckicelake.iceberg.identifiers import decode_name
 from duckicelake.server.http.errors import RESPONSES
 from duckicelake.server.http.paths import PREFIX, NamespacePath, TablePath
 from duckicelake.server.http.route import StrictFastRoute, StrictRoute
-from duckicelake.server.middleware.body_limit import Body, WithinQuota
-from duckicelake.server.routes.context import AppContext, AppServices
-from duckicelake.server.routes.idempotency import KeyedServices
+from duckicelake.server.routes.dependencies import AppContext, AppServices, Body, KeyedServices, WithinQuota
 from duckicelake.server.routes.tables import TABLE
 
 row_post_router = APIRouter(prefix=PREFIX, tags=["rows"], responses=RESPONSES, route_class=StrictFastRoute)

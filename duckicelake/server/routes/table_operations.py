@@ -16,8 +16,7 @@ from duckicelake.server.http.errors import RESPONSES, parse_body
 from duckicelake.server.http.headers import AccessRequestHeader, build_conditional_response
 from duckicelake.server.http.paths import NamespacePath, TablePath
 from duckicelake.server.http.route import StrictRequest, StrictRoute
-from duckicelake.server.middleware.body_limit import Body, describe_body
-from duckicelake.server.routes.idempotency import KeyedServices
+from duckicelake.server.routes.dependencies import Body, KeyedServices, describe_body
 
 restore_router = APIRouter(prefix="/v1", tags=["tables"], responses=RESPONSES, route_class=StrictRoute)
 clone_router = APIRouter(prefix="/v1", tags=["tables"], responses=RESPONSES, route_class=StrictRoute)

@@ -19,9 +19,14 @@ from duckicelake.server.http.errors import RESPONSES, parse_body
 from duckicelake.server.http.headers import AccessRequestHeader, build_conditional_response
 from duckicelake.server.http.paths import PREFIX, NamespacePath, PageQuery, TablePath
 from duckicelake.server.http.route import FastRoute
-from duckicelake.server.middleware.body_limit import Body, describe_body
-from duckicelake.server.routes.context import AppContext, AppServices
-from duckicelake.server.routes.idempotency import KeyedAdmission, KeyedServices
+from duckicelake.server.routes.dependencies import (
+    AppContext,
+    AppServices,
+    Body,
+    KeyedAdmission,
+    KeyedServices,
+    describe_body,
+)
 
 table_router = APIRouter(prefix=PREFIX, tags=["tables"], responses=RESPONSES)
 TABLE = "/namespaces/{namespace}/tables/{table}"

@@ -7,9 +7,7 @@ from duckicelake.iceberg.rest import CommitViewRequest, CreateViewRequest, Regis
 from duckicelake.server.http.errors import RESPONSES, parse_body
 from duckicelake.server.http.headers import build_conditional_response
 from duckicelake.server.http.paths import PREFIX, NamespacePath, PageQuery, ViewPath
-from duckicelake.server.middleware.body_limit import Body, describe_body
-from duckicelake.server.routes.context import AppServices
-from duckicelake.server.routes.idempotency import KeyedAdmission, KeyedServices
+from duckicelake.server.routes.dependencies import AppServices, Body, KeyedAdmission, KeyedServices, describe_body
 from duckicelake.server.routes.tables import TableList, TableName
 
 router = APIRouter(prefix=PREFIX, tags=["views"], responses=RESPONSES)

@@ -1,24 +1,28 @@
 """What the app holds for its routes, as FastAPI dependencies; readiness of its parts."""
 
 import asyncio
+import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from typing import Annotated, Any, Final
+from uuid import UUID
 
-from fastapi import Depends, Request
+from fastapi import Depends, Header, Request
 from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
-from starlette.types import Scope
+from starlette.exceptions import HTTPException
 
-from duckicelake.catalog.context.caller import SERVER_CALLER, Caller, Principal
+from duckicelake.catalog.context.idempotency import Once
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.rows.inserts import PreparedPost, RowsAnswer, append_together
-from duckicelake.errors import Forbidden, Unavailable, UnknownFormatError
+from duckicelake.errors import Forbidden, InvalidRequest, Unavailable, UnknownFormatError
 from duckicelake.server.auth.authentication import Authentication
 from duckicelake.server.auth.permissions import InBody, check_body
 from duckicelake.server.auth.throttle import LoginThrottle
 from duckicelake.server.feed.hub import FeedHub
+from duckicelake.server.http.scope import NEED_KEY, find_caller
 from duckicelake.server.middleware.quotas import Quotas, Rates
 from duckicelake.server.routes.coalescer import Coalescer
 from duckicelake.server.telemetry.metrics import Metrics
@@ -26,11 +30,9 @@ from duckicelake.server.telemetry.metrics import Metrics
 CACHE_SECONDS: Final = 1.0
 TIMEOUT_SECONDS: Final = 15.0
 ReadinessChecks = Mapping[str, Callable[[], None]]
-REQUEST_ID_KEY: Final = "duckicelake.request-id"
-PRINCIPAL_KEY: Final = "duckicelake.principal"
-CALLER_KEY: Final = "duckicelake.caller"
-NEED_KEY: Final = "duckicelake.need"
-"""Where in the ASGI scope the layers leave for each other what they know of the request."""
+_DESCRIPTION: Final = "a UUID of version 7; sent again with the same key, a request has no more effect"
+_UUID_PATTERN = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+
 RowsCoalescer = Coalescer[PreparedPost, RowsAnswer | None]
 Admit = Callable[[BaseModel], Services]
 
@@ -86,30 +88,9 @@ class ServerContext:
     rows: RowsCoalescer = field(default_factory=lambda: Coalescer(append_together, "rows"))
 
 
-def find_address(scope: Scope) -> str:
-    """Where the request comes from."""
-    client = scope.get("client")
-    return str(client[0]) if client else ""
-
-
-def find_request_id(scope: Scope) -> str:
-    return str(scope.get(REQUEST_ID_KEY, ""))
-
-
-def note_principal(scope: Scope, principal: Principal) -> None:
-    """For the request log."""
-    scope[PRINCIPAL_KEY] = principal.name
-
-
 async def _get_context(request: Request) -> ServerContext:
     context: ServerContext = request.app.state.context
     return context
-
-
-def find_caller(request: Request) -> Caller:
-    """Who asks, as the guard has found out."""
-    caller: Caller = request.scope.get(CALLER_KEY, SERVER_CALLER)
-    return caller
 
 
 async def _get_services(request: Request) -> Services:
@@ -117,7 +98,7 @@ async def _get_services(request: Request) -> Services:
     if isinstance(request.scope[NEED_KEY], InBody):
         raise Forbidden("What the body asks for hasn't been checked: the endpoint must take an admission")
     services: Services = request.app.state.context.services
-    return replace(services, caller=find_caller(request))
+    return replace(services, caller=find_caller(request.scope))
 
 
 async def _get_admission(request: Request) -> Admit:
@@ -125,7 +106,7 @@ async def _get_admission(request: Request) -> Admit:
     services: Services = request.app.state.context.services
 
     def admit(parsed: BaseModel) -> Services:
-        caller = find_caller(request)
+        caller = find_caller(request.scope)
         resource = check_body(need, caller.principal, parsed)
         return replace(services, caller=replace(caller, resource=resource))
 
@@ -138,3 +119,72 @@ AppServices = Annotated[Services, Depends(_get_services)]
 
 AppAdmission = Annotated[Admit, Depends(_get_admission)]
 """For endpoints whose body decides what is needed: gives the services for the parsed body, or raises Forbidden."""
+
+
+async def spend_quota(request: Request) -> None:
+    """Answer 429 before the body is read, if the principal has sent too much; then count what it sends."""
+    context: ServerContext = request.app.state.context
+    principal = find_caller(request.scope).principal.name
+    wait = context.quotas.wait(principal)
+    if wait:
+        detail = f"You send more rows than this server takes in a second: come again in {wait} s; nothing was done"
+        raise HTTPException(429, detail, {"Retry-After": str(wait), "Connection": "close"})
+    context.quotas.bytes.spend(principal, len(await request.body()))
+
+
+WithinQuota = Annotated[None, Depends(spend_quota)]
+"""For endpoints that take rows: the first that they depend on."""
+
+
+async def _read_body(request: Request) -> bytes:
+    return await request.body()
+
+
+Body = Annotated[bytes, Depends(_read_body)]
+
+
+def describe_body(model: type[BaseModel]) -> dict[str, Any]:
+    """The `openapi_extra` of an operation whose body the endpoint parses as this model."""
+    schema = {"$ref": f"#/components/schemas/{model.__name__}"}
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+def parse_idempotency_key(text: str) -> UUID:
+    """The key; InvalidRequest unless it is a UUID of version 7 in its usual spelling (RFC 9562)."""
+    if not _UUID_PATTERN.fullmatch(text):
+        raise InvalidRequest(f"Idempotency-Key must be a UUID of version 7, 36 characters long (got {text[:60]!r})")
+    key = UUID(text)
+    if key.version != 7:
+        found = "of no version" if key.version is None else f"of version {key.version}"
+        raise InvalidRequest(f"Idempotency-Key must be a UUID of version 7, not {found} (got {text})")
+    return key
+
+
+async def _parse_once(
+    request: Request, body: Body, idempotency_key: Annotated[str | None, Header(description=_DESCRIPTION)] = None
+) -> Once | None:
+    return (
+        None if idempotency_key is None else Once(parse_idempotency_key(idempotency_key), _hash_request(request, body))
+    )
+
+
+OptionalOnce = Annotated[Once | None, Depends(_parse_once)]
+
+
+async def _get_keyed_services(services: AppServices, once: OptionalOnce) -> Services:
+    return services if once is None else replace(services, once=once)
+
+
+async def _get_keyed_admission(admit: AppAdmission, once: OptionalOnce) -> Admit:
+    return admit if once is None else lambda parsed: replace(admit(parsed), once=once)
+
+
+def _hash_request(request: Request, body: bytes) -> bytes:
+    line = f"{request.method} {request.scope['path']}?".encode("latin-1") + request.scope["query_string"]
+    who = sha256(find_caller(request.scope).principal.name.encode()).digest()
+    return sha256(who + line + b"\n" + body).digest()
+
+
+KeyedServices = Annotated[Services, Depends(_get_keyed_services)]
+KeyedAdmission = Annotated[Admit, Depends(_get_keyed_admission)]
+"""For endpoints that change something; the second kind for those whose body decides what is needed."""
