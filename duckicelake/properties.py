@@ -1,4 +1,4 @@
-"""PURE. The table properties `ducklake.*`: names, forms, defaults, and a reader for each."""
+"""PURE. Name the properties of tables, and read those that the server acts on."""
 
 import re
 from collections.abc import Mapping
@@ -12,18 +12,42 @@ ABSORB_ROWS: Final = "ducklake.absorb-rows"
 APPEND_REBASE: Final = "ducklake.append-rebase"
 DATA_FORMAT: Final = "write.format.default"
 DUCKLAKE_ID: Final = "ducklake.snapshot-id"
-"""Of the current snapshot, and in its summary. The server says it; what anybody else says of it is overlooked."""
+"""DuckLake's id of the current snapshot, also in its summary. The server sets it and ignores other values."""
 HOLD: Final = "ducklake.history.hold"
 MAX_BYTES: Final = "ducklake.equality-deletes.max-bytes"
 MAX_LISTED: Final = "ducklake.max-listed-snapshots"
+
+COMPRESSION_CODEC: Final = "write.parquet.compression-codec"
+DELETE_AFTER_COMMIT: Final = "write.metadata.delete-after-commit.enabled"
+DISTRIBUTION_MODE: Final = "write.distribution-mode"
+ENFORCEMENT: Final = "schema.enforcement"
+FORMAT_VERSION: Final = "format-version"
+GC_ENABLED: Final = "gc.enabled"
+GC_DISABLED: Final[Mapping[str, str]] = {GC_ENABLED: "false"}
+"""Set on tables that share files: engines then delete no file of them."""
+MANIFEST_MERGE: Final = "commit.manifest-merge.enabled"
+MAX_SNAPSHOT_AGE_MS: Final = "history.expire.max-snapshot-age-ms"
+METADATA_FOLDER: Final = "write.metadata.path"
+METRICS_MODE_PREFIX: Final = "write.metadata.metrics."
+MIN_MANIFESTS_TO_MERGE: Final = "commit.manifest.min-count-to-merge"
+MIN_SNAPSHOTS_TO_KEEP: Final = "history.expire.min-snapshots-to-keep"
+NAME_MAPPING: Final = "schema.name-mapping.default"
+PREVIOUS_VERSIONS: Final = "write.metadata.previous-versions-max"
+SORT_ORDER: Final = "duckicelake.sort-order"
+"""`{"fields": [{"column": "place.lat", "transform": "identity", "direction": "asc", "null-order": "nulls-first"}]}`."""
+TARGET_MANIFEST_BYTES: Final = "commit.manifest.target-size-bytes"
+VECTORIZED_READS: Final = "read.parquet.vectorization.enabled"
+WRITE_FOLDERS: Final = ("write.data.path", METADATA_FOLDER, "write.object-storage.path", "write.folder-storage.path")
+"""Properties by which clients choose where they write."""
 _NONE: Final[Mapping[str, str]] = {}
+_ENFORCEMENT_LEVELS: Final = frozenset({"metrics", "strict"})
 
 
 class _PropertyForm(NamedTuple):
-    """How a value is written: as a regular expression, and as people are told it."""
+    """The form of a value, as a regular expression and in words, and its default."""
 
     pattern: str
-    told: str
+    description: str
     default: str
 
 
@@ -40,9 +64,12 @@ _KNOWN: Final = frozenset({*_FORMS, DUCKLAKE_ID})
 
 
 def check_properties(properties: Mapping[str, str], before: Mapping[str, str] = _NONE) -> None:
-    """Check what is new in the properties of a table.
+    """Check the properties of a table that differ from `before`.
 
-    InvalidRequest for what is misspelt or can't be understood, Unsupported for a format that no file may have.
+    Raises:
+        InvalidRequest: a name is misspelt, or a value has another form.
+        Unsupported: the file format is not Parquet.
+
     """
     changed = {name for name, value in properties.items() if before.get(name) != value}
     for name in sorted(changed - _KNOWN):
@@ -56,46 +83,59 @@ def check_properties(properties: Mapping[str, str], before: Mapping[str, str] = 
 
 
 def check_property_values(properties: Mapping[str, str]) -> None:
-    """InvalidRequest if a property can't be understood; names that are none of ours aren't looked at."""
+    """Check the values of all `ducklake.*` properties; InvalidRequest for another form."""
     for name in _FORMS:
         _get_text(properties, name)
 
 
 def get_absorbed_rows(properties: Mapping[str, str]) -> int:
-    """How many rows an append may have to be inlined."""
+    """Get the number of rows up to which an append is inlined."""
     return int(_get_text(properties, ABSORB_ROWS))
 
 
 def may_rebase_appends(properties: Mapping[str, str]) -> bool:
-    """Whether appends may be put on top of others."""
+    """Return whether an append is rebased on concurrent commits."""
     return _get_text(properties, APPEND_REBASE).lower() == "true"
 
 
 def get_hold(properties: Mapping[str, str]) -> timedelta:
-    """How long snapshots of before a merge or flush stay."""
+    """Get how long snapshots from before a merge or flush are kept."""
     number, unit = _get_text(properties, HOLD).rstrip("s").split(" ")
     return timedelta(**{f"{unit}s": int(number)})
 
 
 def get_max_bytes(properties: Mapping[str, str]) -> int:
-    """How much a commit of equality deletes may read."""
+    """Get how many bytes a commit of equality deletes may read."""
     return int(_get_text(properties, MAX_BYTES))
 
 
 def get_max_listed(properties: Mapping[str, str]) -> int:
-    """How many snapshots are listed at most."""
+    """Get the largest number of snapshots that are listed."""
     return int(_get_text(properties, MAX_LISTED))
+
+
+def is_gc_disabled(properties: Mapping[str, str]) -> bool:
+    """Return whether engines must not delete files of the table."""
+    return properties.get(GC_ENABLED, "").lower() == "false"
+
+
+def is_schema_enforced(properties: Mapping[str, str]) -> bool:
+    """Return whether a commit checks the footers of its files; InvalidRequest for an unknown level."""
+    level = properties.get(ENFORCEMENT, "metrics")
+    if level not in _ENFORCEMENT_LEVELS:
+        raise InvalidRequest(f"The table property {ENFORCEMENT} is {level!r}: write strict or metrics")
+    return level == "strict"
 
 
 def _get_text(properties: Mapping[str, str], name: str) -> str:
     form = _FORMS[name]
     text = properties.get(name, form.default)
     if not re.fullmatch(form.pattern, text, re.ASCII):
-        raise InvalidRequest(f"The table property {name} is {text!r}: write {form.told}")
+        raise InvalidRequest(f"The table property {name} is {text!r}: write {form.description}")
     return text
 
 
-def _suggest_name(name: str) -> str:
-    known = {each.partition(".")[2]: each for each in sorted(_FORMS)}
-    near = get_close_matches(name.lower().partition(".")[2], known, n=1)
+def _suggest_name(wrong: str) -> str:
+    known = {name.partition(".")[2]: name for name in sorted(_FORMS)}
+    near = get_close_matches(wrong.lower().partition(".")[2], known, n=1)
     return f"did you mean {known[near[0]]}?" if near else f"there are {', '.join(known.values())}"

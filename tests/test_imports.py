@@ -19,12 +19,12 @@ ALLOWED: dict[str, set[str]] = {
     "properties": {"errors"},
     "features": set(),
     "tracing": {"errors"},
-    "iceberg": {"errors"},
+    "iceberg": {"errors", "properties"},
     "sql_dialects": {"errors", "iceberg"},
     "postgres": {"errors", "lake.side_tables.freshness"},
     "storage": {"errors"},
     "parquet": {"errors", "storage"},
-    "lake": {"errors", "postgres", "changelog", "delta", "lineage"},
+    "lake": {"errors", "properties", "postgres", "changelog", "delta", "lineage"},
     "bridge": PURE | {"properties", "sql_dialects", "constraints.properties"},
     "rows": PURE | {"bridge"},
     "catalog": {
@@ -37,8 +37,8 @@ ALLOWED: dict[str, set[str]] = {
         "pipeline", "features",
     },
     "delta": {
-        "errors", "settings", "iceberg", "postgres", "lake", "bridge", "storage", "parquet", "catalog", "changelog",
-        "constraints", "cli", "features",
+        "errors", "properties", "settings", "iceberg", "postgres", "lake", "bridge", "storage", "parquet", "catalog",
+        "changelog", "constraints", "cli", "features",
     },
     "lineage": {
         "errors", "settings", "iceberg", "postgres", "lake", "bridge", "storage", "catalog", "changelog", "server",
@@ -53,7 +53,7 @@ ALLOWED: dict[str, set[str]] = {
         "constraints", "delta", "lineage", "rest", "pipeline", "client", "features",
     },
     "rest": {"errors"},
-    "pipeline": {"errors", "rest"},
+    "pipeline": {"errors", "properties", "rest"},
     "client": {"errors", "rest"},
     "pyiceberg_v3": set(),
 }  # fmt: skip

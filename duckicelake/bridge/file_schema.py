@@ -11,7 +11,6 @@ from duckicelake.bridge.main_diff import AnyFile
 from duckicelake.errors import InvalidRequest, Unsupported
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.name_mapping import (
-    NAME_MAPPING,
     NamePath,
     build_name_mapping,
     collect_schema_names,
@@ -20,10 +19,9 @@ from duckicelake.iceberg.name_mapping import (
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import ListType, NestedField, PrimitiveType, StructType
 from duckicelake.lake.model import MappedName, NameMap
+from duckicelake.properties import NAME_MAPPING
 
-ENFORCEMENT: Final = "schema.enforcement"
 """The table property by which the footers of new files are read at their commit: `strict`, or `metrics` as without."""
-_LEVELS: Final = frozenset({"metrics", "strict"})
 _RESERVED: Final = 2_147_483_446
 """The field ids of Iceberg's metadata columns are above (table spec, "Reserved Field IDs")."""
 _STORED: Final[Mapping[str, frozenset[str]]] = {
@@ -54,14 +52,6 @@ class StoredColumn:
     path: tuple[str, ...]
     field_id: int | None
     type: str | None
-
-
-def is_schema_enforced(properties: Mapping[str, str]) -> bool:
-    """Whether footers are read; InvalidRequest if the property says something else."""
-    level = properties.get(ENFORCEMENT, "metrics")
-    if level not in _LEVELS:
-        raise InvalidRequest(f"The table property {ENFORCEMENT} is {level!r}: write strict or metrics")
-    return level == "strict"
 
 
 def check_field_ids(file: UploadedFile, last_column_id: int) -> None:

@@ -10,6 +10,7 @@ from duckicelake.iceberg.manifest.entry import ManifestContent
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION
 from duckicelake.lake.additions import NewFile, NewManifest
 from duckicelake.lake.state import ManifestRow
+from duckicelake.properties import MANIFEST_MERGE, MIN_MANIFESTS_TO_MERGE, TARGET_MANIFEST_BYTES
 
 T = TypeVar("T")
 DEFAULT_MIN_COUNT: Final = 10
@@ -54,9 +55,9 @@ def split_portions(files: Sequence[T], most: int | None = None) -> Iterator[Sequ
 
 def parse_packing(properties: Mapping[str, str]) -> ManifestPacking:
     """How a table with these properties packs its manifests."""
-    enabled = properties.get("commit.manifest-merge.enabled", "true").strip().lower() != "false"
-    count = _parse_number(properties.get("commit.manifest.min-count-to-merge"))
-    target = _parse_number(properties.get("commit.manifest.target-size-bytes"))
+    enabled = properties.get(MANIFEST_MERGE, "true").strip().lower() != "false"
+    count = _parse_number(properties.get(MIN_MANIFESTS_TO_MERGE))
+    target = _parse_number(properties.get(TARGET_MANIFEST_BYTES))
     if enabled and count is None and target is None:
         return DEFAULT_PACKING
     return ManifestPacking(enabled, DEFAULT_MIN_COUNT if count is None else max(2, count), target or None)

@@ -20,7 +20,6 @@ from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.updates import LAST_ADDED, AddSchema
 from duckicelake.iceberg.view import (
     COMMENT,
-    METADATA_LOCATION,
     AddViewVersion,
     SetCurrentViewVersion,
     SqlViewRepresentation,
@@ -28,6 +27,7 @@ from duckicelake.iceberg.view import (
     ViewVersion,
 )
 from duckicelake.lake.model import Column, LakeView, ViewDefinition
+from duckicelake.properties import METADATA_FOLDER
 from duckicelake.sql_dialects.dialects import NotTranslatableError
 from duckicelake.sql_dialects.placeholders import DUCKDB, SPARK, build_placeholder, cast_query
 from duckicelake.sql_dialects.views import translate_to_duckdb, translate_to_spark
@@ -103,7 +103,7 @@ def encode_view_metadata(metadata: ViewMetadata, version: int) -> tuple[str, byt
 
 def get_view_metadata_folder(metadata: ViewMetadata) -> str:
     """Where the view's metadata files are written."""
-    return metadata.properties.get(METADATA_LOCATION, f"{metadata.location.rstrip('/')}/metadata").rstrip("/")
+    return metadata.properties.get(METADATA_FOLDER, f"{metadata.location.rstrip('/')}/metadata").rstrip("/")
 
 
 def _to_schema(columns: Sequence[Column] | None) -> Schema:

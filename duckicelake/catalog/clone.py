@@ -15,7 +15,7 @@ from duckicelake.bridge.commit.foreign_tables import CloneRows, build_clone, bui
 from duckicelake.bridge.commit.increments import Base, Increment, MainUpdate, NewList
 from duckicelake.bridge.definitions import find_former_definition
 from duckicelake.bridge.main_diff import diff_main
-from duckicelake.catalog.authz.locations import PLACES, check_table_places
+from duckicelake.catalog.authz.locations import check_table_places
 from duckicelake.catalog.commit.guards import guard_change
 from duckicelake.catalog.commit.main_update import (
     build_difference,
@@ -25,7 +25,6 @@ from duckicelake.catalog.commit.main_update import (
     write_row_id_copies,
 )
 from duckicelake.catalog.commit.retry import retry_on_conflict
-from duckicelake.catalog.commit.rules import GUARD, is_guarded
 from duckicelake.catalog.commit.run import materialize_committed
 from duckicelake.catalog.commit.workspace import Listed, Workspace
 from duckicelake.catalog.context.cache import CachedTable, Materialized
@@ -43,6 +42,7 @@ from duckicelake.lake.ducklake.schemas import check_name_free
 from duckicelake.lake.ducklake.snapshots import lock_writers, retry_transaction
 from duckicelake.lake.side_tables import locations, reader
 from duckicelake.lake.writer import change_sets
+from duckicelake.properties import GC_DISABLED, WRITE_FOLDERS, is_gc_disabled
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ def _plan(services: Services, namespace: Namespace, name: str, request: CloneReq
         head = resolve_snapshot(services, table, request.at)
     snapshots = table.metadata.snapshots if request.with_history else (() if head is None else (head,))
     origin = f"{format_full_name(*request.source)}@{head.snapshot_id if head else ''}"
-    metadata = build_clone_metadata(table.metadata, snapshots, head, origin.rstrip("@"), PLACES)
+    metadata = build_clone_metadata(table.metadata, snapshots, head, origin.rstrip("@"), WRITE_FOLDERS)
     if head is not None and request.at is not None:
         metadata = _as_then(services, table, metadata, head)
     metadata, is_ours = _build_guarded(services, table, metadata)
@@ -140,13 +140,15 @@ def _build_guarded(services: Services, table: Materialized, metadata: TableMetad
     if not metadata.snapshots:
         return metadata, False
     with services.database.reading() as cursor:
-        if is_guarded(table.metadata) and not locations.is_guarded_by_us(cursor, table.row.table_id):
+        if is_gc_disabled(table.metadata.properties) and not locations.is_guarded_by_us(cursor, table.row.table_id):
             return metadata, False
-    return metadata.replace_fields(properties={**metadata.properties, **GUARD}), True
+    return metadata.replace_fields(properties={**metadata.properties, **GC_DISABLED}), True
 
 
 def _guard(services: Services, request: CloneRequest, cached: CachedTable) -> ChangeSet | None:
-    return None if is_guarded(cached.materialized.metadata) else guard_change(services, *request.source, cached)
+    if is_gc_disabled(cached.materialized.metadata.properties):
+        return None
+    return guard_change(services, *request.source, cached)
 
 
 def _creation(

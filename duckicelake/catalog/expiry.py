@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass
 from duckicelake.catalog.commit.apply import TableCommit
 from duckicelake.catalog.commit.guards import lift_quietly
 from duckicelake.catalog.commit.retry import OutdatedPlanError, retry_on_conflict
-from duckicelake.catalog.commit.rules import is_guarded
 from duckicelake.catalog.commit.run import commit_all
 from duckicelake.catalog.context.caller import build_touched
 from duckicelake.catalog.context.services import Services
@@ -23,6 +22,7 @@ from duckicelake.iceberg.updates import RemoveSnapshots
 from duckicelake.lake.changes import WrittenCommit
 from duckicelake.lake.side_tables import locations
 from duckicelake.postgres.database import Transaction
+from duckicelake.properties import is_gc_disabled
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def _expire(
     table = load_current_table(services, namespace, name).materialized
     gone = find_expirable_snapshots(table.metadata, before_ms, kept)
     with services.database.reading() as cursor:
-        keeps = is_guarded(table.metadata) and not locations.is_guarded_by_us(cursor, table.row.table_id)
+        keeps = is_gc_disabled(table.metadata.properties) and not locations.is_guarded_by_us(cursor, table.row.table_id)
     expired = Expired(len(gone), len(table.metadata.snapshots) - len(gone), keeps)
     if is_dry_run:
         return expired

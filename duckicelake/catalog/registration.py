@@ -48,10 +48,9 @@ from duckicelake.lake.side_tables import writer as side_tables
 from duckicelake.lake.writer import change_sets
 from duckicelake.lake.writer import tables as lake_tables
 from duckicelake.postgres.database import Transaction
-from duckicelake.properties import DUCKLAKE_ID, check_property_values
+from duckicelake.properties import DUCKLAKE_ID, GC_DISABLED, check_property_values
 from duckicelake.storage.threads import run_in_parallel
 
-GUARD = {"gc.enabled": "false"}
 """What keeps engines from deleting files; purges then fail, too."""
 
 
@@ -237,7 +236,7 @@ def _plan(services: Services, table: ForeignTableContent, creation: Creation) ->
     guards = (_guard(services, *each) for each in sorted(sharing))
     metadata = table.metadata
     if sharing:
-        metadata = metadata.replace_fields(properties={**metadata.properties, **GUARD})
+        metadata = metadata.replace_fields(properties={**metadata.properties, **GC_DISABLED})
     return _RegistrationPlan(
         creation=build_change_set(Base(), metadata, [table.increment], creation),
         guards=[guard for guard in guards if guard is not None],
@@ -252,7 +251,7 @@ def _sharing(cursor: Transaction, table: ForeignTableContent, creation: Creation
 
 def _guard(services: Services, schema: str, name: str) -> ChangeSet | None:
     """The change of a table that keeps its engines from deleting files; None if it is guarded, or gone."""
-    update = SetProperties(updates=GUARD)
+    update = SetProperties(updates=dict(GC_DISABLED))
     commit = TableCommit(parse_schema_name(schema), name, CommitTableRequest(requirements=(), updates=(update,)))
     try:
         return change_over(services, commit, load_current_table(services, commit.namespace, name), 0)

@@ -20,7 +20,6 @@ from duckicelake.iceberg.partition import (
 from duckicelake.iceberg.schema import Schema, assign_fresh_ids, check_schema, check_schema_size
 from duckicelake.iceberg.sort import (
     FIRST_SORT_ORDER_ID,
-    SORT_ORDER_PROPERTY,
     UNSORTED,
     SortOrder,
     check_order,
@@ -43,11 +42,11 @@ from duckicelake.iceberg.updates import (
     TableUpdate,
     UpgradeFormatVersion,
 )
+from duckicelake.properties import COMPRESSION_CODEC, FORMAT_VERSION, SORT_ORDER
 
-FORMAT_VERSION_PROPERTY: Final = "format-version"
 RESERVED_PROPERTIES: Final = frozenset(
     (
-        FORMAT_VERSION_PROPERTY,
+        FORMAT_VERSION,
         "uuid",
         "snapshot-count",
         "current-snapshot-summary",
@@ -56,12 +55,12 @@ RESERVED_PROPERTIES: Final = frozenset(
         "current-schema",
         "default-partition-spec",
         "default-sort-order",
-        SORT_ORDER_PROPERTY,
+        SORT_ORDER,
     )
 )
 _SEQUENTIAL_IDS_VERSION = 1
 FIRST_ID: Final = 0  # of the schema and the partition spec
-_CREATE_ONLY_PROPERTIES: Final = {"write.parquet.compression-codec": "zstd"}
+_CREATE_ONLY_PROPERTIES: Final = {COMPRESSION_CODEC: "zstd"}
 """Properties that Iceberg's own catalogs give new tables; without it Iceberg's writers take gzip."""
 DEFAULT_FORMAT_VERSION: Final = 2
 
@@ -93,10 +92,10 @@ def set_location(draft: MetadataDraft, update: SetLocation) -> None:
 
 def set_properties(draft: MetadataDraft, update: SetProperties) -> None:
     """Set properties; `format-version` is an upgrade, as the Java client makes of it."""
-    reserved = sorted(update.updates.keys() & (RESERVED_PROPERTIES - {FORMAT_VERSION_PROPERTY}))
+    reserved = sorted(update.updates.keys() & (RESERVED_PROPERTIES - {FORMAT_VERSION}))
     if reserved:
         raise InvalidRequest(f"properties {', '.join(reserved)} are reserved: the table's metadata says them")
-    if FORMAT_VERSION_PROPERTY in update.updates:
+    if FORMAT_VERSION in update.updates:
         wanted = parse_format_version(update.updates, draft.format_version)
         upgrade_format_version(draft, UpgradeFormatVersion(format_version=wanted))
     draft.properties.update(drop_reserved(update.updates))
@@ -114,9 +113,9 @@ def drop_reserved(properties: dict[str, str]) -> dict[str, str]:
 
 def parse_format_version(properties: dict[str, str], default: int) -> int:
     """Give the format version that the properties ask for; InvalidRequest if it isn't a number."""
-    text = properties.get(FORMAT_VERSION_PROPERTY)
+    text = properties.get(FORMAT_VERSION)
     if text is not None and not (text.isascii() and text.isdigit() and len(text) <= 3):
-        raise InvalidRequest(f"property {FORMAT_VERSION_PROPERTY} is {text!r}, expected 1, 2 or 3")
+        raise InvalidRequest(f"property {FORMAT_VERSION} is {text!r}, expected 1, 2 or 3")
     return default if text is None else int(text)
 
 
@@ -272,8 +271,8 @@ def build_new_table_metadata(
     version = parse_format_version(properties, format_version)
     if not 1 <= version <= SUPPORTED_FORMAT_VERSION:
         raise InvalidRequest(f"unsupported format version {version}: expected 1 to {SUPPORTED_FORMAT_VERSION}")
-    if SORT_ORDER_PROPERTY in properties:
-        sort_order = parse_named_order(properties[SORT_ORDER_PROPERTY], schema)
+    if SORT_ORDER in properties:
+        sort_order = parse_named_order(properties[SORT_ORDER], schema)
     check_schema_size(schema)
     fresh, ids = assign_fresh_ids(schema.replace_fields(schema_id=FIRST_ID))
     check_schema(fresh, version)

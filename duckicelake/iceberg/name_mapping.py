@@ -8,8 +8,7 @@ from pydantic import TypeAdapter, ValidationError
 from duckicelake.errors import InvalidRequest
 from duckicelake.iceberg.model import Int, SpecModel, explain_errors
 from duckicelake.iceberg.schema import Schema
-
-NAME_MAPPING = "schema.name-mapping.default"
+from duckicelake.properties import NAME_MAPPING
 
 NamePath: TypeAlias = tuple[str, ...]
 """The names of a field and what it is in, outermost first; `element`, `key` and `value` inside lists and maps."""

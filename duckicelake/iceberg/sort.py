@@ -1,7 +1,7 @@
 """Sort orders, by field id and by column name (table spec, "Sorting")."""
 
 from functools import cached_property
-from typing import Annotated, Final, Literal
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, ValidationError
 
@@ -9,10 +9,9 @@ from duckicelake.errors import InvalidRequest
 from duckicelake.iceberg.model import Int, SpecModel, compute_digest, explain_errors, lower_text
 from duckicelake.iceberg.partition import Sourced, Transform, check_known_transform, check_source
 from duckicelake.iceberg.schema import Schema
+from duckicelake.properties import SORT_ORDER
 
 FIRST_SORT_ORDER_ID = 1  # 0 is unsorted
-SORT_ORDER_PROPERTY: Final = "duckicelake.sort-order"
-"""`{"fields": [{"column": "place.lat", "transform": "identity", "direction": "asc", "null-order": "nulls-first"}]}`."""
 
 
 Direction = Annotated[Literal["asc", "desc"], BeforeValidator(lower_text)]
@@ -81,7 +80,7 @@ def parse_named_order(text: str, schema: Schema) -> SortOrder:
             for each in named.fields
         ]
     except ValidationError as error:
-        raise InvalidRequest(f"property {SORT_ORDER_PROPERTY} is no sort order: {explain_errors(error)}") from error
+        raise InvalidRequest(f"property {SORT_ORDER} is no sort order: {explain_errors(error)}") from error
     except KeyError as error:
-        raise InvalidRequest(f"property {SORT_ORDER_PROPERTY}: Cannot find column {error}") from error
+        raise InvalidRequest(f"property {SORT_ORDER}: Cannot find column {error}") from error
     return SortOrder(order_id=1, fields=tuple(fields))

@@ -27,7 +27,6 @@ VIEW_FORMAT_VERSION: Final = 1
 COMMENT: Final = "comment"
 HISTORY_SIZE, DEFAULT_HISTORY_SIZE = "version.history.num-entries", 10
 DROP_DIALECT_ALLOWED: Final = "replace.drop-dialect.allowed"
-METADATA_LOCATION: Final = "write.metadata.path"
 _INVALID: Final = "invalid view metadata"
 VIEW_UPDATES: Final = (
     "assign-uuid",

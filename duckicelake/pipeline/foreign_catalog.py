@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 from duckicelake.errors import BadInput
 from duckicelake.pipeline.java import Jvm
 from duckicelake.pipeline.launcher import configure
+from duckicelake.properties import GC_ENABLED
 from duckicelake.rest.names import Namespace, quote_name
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-GC_ENABLED: Final = "gc.enabled"
 _REQUIRED_PROPERTIES: Final[Mapping[str, Sequence[str]]] = {
     "rest": ("uri",),
     "hadoop": ("warehouse",),

@@ -10,10 +10,11 @@ from duckicelake.errors import BadInput, CatalogUnreachable, JobConflict, OutOfM
 from duckicelake.pipeline import sources
 from duckicelake.pipeline.destination import CATALOG_NAME, format_sql_name
 from duckicelake.pipeline.failures import explain_failure
-from duckicelake.pipeline.foreign_catalog import GC_ENABLED, ForeignCatalog, ForeignTable, attach_source, is_guarded
+from duckicelake.pipeline.foreign_catalog import ForeignCatalog, ForeignTable, attach_source, is_guarded
 from duckicelake.pipeline.job import PipelineJob, run_job
 from duckicelake.pipeline.progress import Reporter
 from duckicelake.pipeline.session import stamp_snapshots
+from duckicelake.properties import GC_ENABLED
 from duckicelake.rest.client import CatalogClient, encode_namespace, encode_segment
 from duckicelake.rest.http import Json
 from duckicelake.rest.names import Namespace, format_name, quote_name

@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 
 from duckicelake.errors import BadInput
 from duckicelake.pipeline.layout import RowOrder, parse_order
+from duckicelake.properties import GC_ENABLED, MAX_SNAPSHOT_AGE_MS, MIN_SNAPSHOTS_TO_KEEP
 
 T = TypeVar("T")
 
@@ -32,9 +33,7 @@ _INTERVAL_UNITS_MS: Final = {
     **_NAMED_UNITS_MS,
     **{name[0]: unit for name, unit in _NAMED_UNITS_MS.items()},
 }
-_HISTORY_PROPERTIES: Final = ("history.expire.max-snapshot-age-ms", "history.expire.min-snapshots-to-keep")
 _EXPIRY_OPTION: Final = "expire_older_than"
-_GC_PROPERTY: Final = "gc.enabled"
 _SHARED_PROPERTY: Final = "shared"
 """What the catalog says instead of false where that is its own word, as for clones and their sources."""
 _CODEC_OPTION: Final = "parquet_compression"
@@ -104,8 +103,8 @@ def _parse_policy(items: frozenset[tuple[str, str]]) -> MaintenancePolicy:
     def share(name: str, default: float) -> float:
         return value(name, _parse_share, default, "a share between 0 and 1")
 
-    asks_for_expiry = any(properties.get(name) for name in (*_HISTORY_PROPERTIES, _EXPIRY_OPTION))
-    shares_files = properties.get(_GC_PROPERTY) == _SHARED_PROPERTY
+    asks_for_expiry = any(properties.get(name) for name in (MAX_SNAPSHOT_AGE_MS, MIN_SNAPSHOTS_TO_KEEP, _EXPIRY_OPTION))
+    shares_files = properties.get(GC_ENABLED) == _SHARED_PROPERTY
     ducklakes = value(
         _EXPIRY_OPTION, _parse_interval, 0, "an interval as `7 days` or `1 month 12 hours`, without fractions"
     )
@@ -121,13 +120,13 @@ def _parse_policy(items: frozenset[tuple[str, str]]) -> MaintenancePolicy:
         unsorted_share=share("maintenance.sort.min-share", 0.2),
         excess_deletes=number("maintenance.delete-files.min-excess", 10),
         small_manifests=number("maintenance.manifests.min-small", 50),
-        expires=flag("maintenance.expire.enabled", asks_for_expiry) and (shares_files or flag(_GC_PROPERTY, True)),
-        snapshot_age=max(number(_HISTORY_PROPERTIES[0], ducklakes or 5 * DAY_MS), ducklakes),
-        snapshots_kept=number(_HISTORY_PROPERTIES[1], 1),
+        expires=flag("maintenance.expire.enabled", asks_for_expiry) and (shares_files or flag(GC_ENABLED, True)),
+        snapshot_age=max(number(MAX_SNAPSHOT_AGE_MS, ducklakes or 5 * DAY_MS), ducklakes),
+        snapshots_kept=number(MIN_SNAPSHOTS_TO_KEEP, 1),
         shares_files=shares_files,
         statistics=flag("maintenance.statistics.enabled", True),
         statistics_age=age("maintenance.statistics.every", 7 * DAY_MS),
-        orphans=flag("maintenance.orphans.enabled", True) and not shares_files and flag(_GC_PROPERTY, True),
+        orphans=flag("maintenance.orphans.enabled", True) and not shares_files and flag(GC_ENABLED, True),
         orphan_age=value(
             "maintenance.orphans.older-than", _parse_long_age, 3 * DAY_MS, "an age of an hour or more, as 3d"
         ),

@@ -18,13 +18,12 @@ from duckicelake.pipeline.failures import explain_failure
 from duckicelake.pipeline.job import RUN_ID_KEY
 from duckicelake.pipeline.layout import RowSortKey, TransformedColumn, parse_partitions, parse_sort_keys
 from duckicelake.pipeline.session import stamp_with
+from duckicelake.properties import DISTRIBUTION_MODE, SORT_ORDER
 from duckicelake.rest.client import CatalogClient
 from duckicelake.rest.http import Json
 from duckicelake.rest.names import Namespace, quote_name
 
-_SORT_ORDER_PROPERTY: Final = "duckicelake.sort-order"
 """By this property the catalog gives a new table its order, for which Spark's CREATE TABLE has no word."""
-_DISTRIBUTION_PROPERTY: Final = "write.distribution-mode"
 RUN_EPOCH_KEY: Final = "duckicelake.run-epoch"
 SOURCE_KEY: Final = "duckicelake.source"
 """What an epoch has read, in the summary of its snapshot."""
@@ -85,7 +84,7 @@ def _build_null_column(column: StructField) -> Column:
 def _format_sort_properties(keys: Sequence[RowSortKey]) -> str:
     """As Spark's `ALTER TABLE … WRITE ORDERED BY` would set them."""
     order = orjson.dumps({"fields": [key.to_json() for key in keys]}).decode()
-    told = {_SORT_ORDER_PROPERTY: order.replace("\\", "\\\\").replace("'", "\\'"), _DISTRIBUTION_PROPERTY: "range"}
+    told = {SORT_ORDER: order.replace("\\", "\\\\").replace("'", "\\'"), DISTRIBUTION_MODE: "range"}
     return ", ".join(f"'{name}' = '{value}'" for name, value in told.items())
 
 

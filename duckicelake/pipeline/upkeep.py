@@ -14,12 +14,12 @@ from duckicelake.pipeline.java import Jvm, iterate_java
 from duckicelake.pipeline.job import PipelineJob
 from duckicelake.pipeline.layout import RowOrder
 from duckicelake.pipeline.plan import PlannedJob
+from duckicelake.properties import COMPRESSION_CODEC
 from duckicelake.rest.client import CatalogClient, encode_namespace, encode_segment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_TABLE_CODEC_PROPERTY: Final = "write.parquet.compression-codec"
 _SESSION_CODEC_SETTING: Final = "spark.sql.iceberg.compression-codec"
 """Wins over the table's."""
 _ORPHAN_BATCH_FILES: Final = 1_000
@@ -141,7 +141,7 @@ class IcebergTable:
 
     def _actions(self, codec: str | None = None) -> Any:
         session = self.jvm.session
-        if codec is not None and not self.java.properties().containsKey(_TABLE_CODEC_PROPERTY):
+        if codec is not None and not self.java.properties().containsKey(COMPRESSION_CODEC):
             session = session.cloneSession()  # others use this one at the same time
             session.conf().set(_SESSION_CODEC_SETTING, codec)
         return self.jvm.iceberg.spark.actions.SparkActions.get(session)

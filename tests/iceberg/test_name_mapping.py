@@ -5,8 +5,9 @@ import json
 import pytest
 
 from duckicelake.errors import InvalidRequest
-from duckicelake.iceberg.name_mapping import NAME_MAPPING, collect_schema_names, parse_name_mapping
+from duckicelake.iceberg.name_mapping import collect_schema_names, parse_name_mapping
 from duckicelake.iceberg.schema import Schema
+from duckicelake.properties import NAME_MAPPING
 
 
 def test_mapping_of_the_specification() -> None:

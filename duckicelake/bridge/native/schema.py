@@ -21,6 +21,7 @@ from duckicelake.iceberg.sort import UNSORTED, SortField, SortOrder
 from duckicelake.iceberg.types import IcebergType, ListType, MapType, NestedField, PrimitiveType, StructType
 from duckicelake.iceberg.updates import UpgradeFormatVersion
 from duckicelake.lake.model import SortKey, TableDefinition, fold_case
+from duckicelake.properties import VECTORIZED_READS
 
 _DIRECTIONS = {"ASC": "asc", "DESC": "desc"}
 _IDENTITY = Transform(name="identity")
@@ -115,7 +116,7 @@ def _build_reading_properties(schema: Schema, before: Schema | None = None) -> d
     """The properties with which Spark reads a new variant: DuckDB shreds them, and its vectorized reader takes none."""
     known = before.leaves() if before else {}
     new = (type_ for field_id, type_ in schema.leaves().items() if field_id not in known)
-    return {"read.parquet.vectorization.enabled": "false"} if any(type_.name == "variant" for type_ in new) else {}
+    return {VECTORIZED_READS: "false"} if any(type_.name == "variant" for type_ in new) else {}
 
 
 def _find_last_column_id(definition: TableDefinition, before: int) -> int:

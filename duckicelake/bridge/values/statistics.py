@@ -11,6 +11,7 @@ from duckicelake.bridge.values.lake_values import format_stats_text, parse_stats
 from duckicelake.iceberg.types import PrimitiveType
 from duckicelake.iceberg.values import from_bytes, to_bytes
 from duckicelake.lake.model import ColumnStats, Extent
+from duckicelake.properties import METRICS_MODE_PREFIX
 
 DEFAULT_TRUNCATION = 16
 _TRUNCATE = re.compile(r"truncate\((\d+)\)")
@@ -34,7 +35,7 @@ _AMBIGUOUS = {"binary", "fixed"}  # `ab` may be hex or the text itself
 
 def find_truncation(properties: Mapping[str, str]) -> int:
     """The length from which on a bound of this table may be truncated."""
-    modes = (value for key, value in properties.items() if key.startswith("write.metadata.metrics."))
+    modes = (value for key, value in properties.items() if key.startswith(METRICS_MODE_PREFIX))
     lengths = (int(match[1]) for match in map(_TRUNCATE.fullmatch, modes) if match)
     return min([DEFAULT_TRUNCATION, *lengths])
 

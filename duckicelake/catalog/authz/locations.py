@@ -18,6 +18,7 @@ from duckicelake.errors import Forbidden, InvalidRequest
 from duckicelake.iceberg.identifiers import parse_schema_name
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.lake.side_tables import locations
+from duckicelake.properties import WRITE_FOLDERS
 from duckicelake.storage.policy import LocationPolicy, canonicalize, is_within, list_prefixes
 from duckicelake.storage.protocol import NewObject
 
@@ -114,8 +115,6 @@ def _real_path(path: Path) -> str:
         os.close(descriptor)
 
 
-PLACES: Final = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
-"""Table properties by which clients choose where they write."""
 _DISTINCT: Final = 10_000
 """Folders of foreign files that one request may name."""
 
@@ -163,7 +162,7 @@ def check_table_places(
         services.policy.check_table_location(location)
         check_may_settle(services, location, table_id)
     before = base.properties if base is not None and location == base.location else {}
-    for name in PLACES:
+    for name in WRITE_FOLDERS:
         value = properties.get(name)
         if value is not None and value != before.get(name):
             services.policy.check_property(name, value, location)

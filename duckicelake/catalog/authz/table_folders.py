@@ -18,19 +18,13 @@ from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.lake.ducklake import native
 from duckicelake.lake.side_tables import locations
 from duckicelake.lake.side_tables.locations import find_file_folders, find_folder_sharers, read_shared_folders
+from duckicelake.properties import WRITE_FOLDERS
 from duckicelake.storage.policy import canonicalize, is_within, list_prefixes
 from duckicelake.storage.session_policy import S3Folder, parse_folder
 
 MAX_FOLDERS: Final = 64
 _ANY_UUID: Final = "00000000"
 _UUID_START: Final = re.compile(r"[0-9a-f]{8}")
-_WRITTEN_TO: Final = (
-    "write.data.path",
-    "write.metadata.path",
-    "write.object-storage.path",
-    "write.folder-storage.path",
-)
-"""Properties of a table that lead its writers away from its location."""
 
 
 def find_table_folders(services: Services, table: Materialized) -> TableFolders:
@@ -107,7 +101,7 @@ def _folders_of(services: Services, table: Materialized) -> TableFolders:
 
 def _written_elsewhere(metadata: TableMetadata) -> Iterator[str]:
     location = _folder(metadata.location)
-    for name in _WRITTEN_TO:
+    for name in WRITE_FOLDERS:
         value = metadata.properties.get(name)
         if value and not _folder(value).startswith(location):
             yield _folder(value)

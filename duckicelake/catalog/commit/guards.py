@@ -9,7 +9,6 @@ from contextlib import suppress
 from dataclasses import replace
 
 from duckicelake.catalog.commit.apply import TableCommit, change_over
-from duckicelake.catalog.commit.rules import GUARD, GUARD_PROPERTY
 from duckicelake.catalog.commit.run import commit_all
 from duckicelake.catalog.context.cache import CachedTable
 from duckicelake.catalog.context.caller import build_touched
@@ -21,11 +20,12 @@ from duckicelake.iceberg.updates import RemoveProperties, SetProperties
 from duckicelake.lake.changes import ChangeSet, WrittenCommit
 from duckicelake.lake.side_tables import locations, reader
 from duckicelake.postgres.database import Transaction
+from duckicelake.properties import GC_DISABLED, GC_ENABLED
 
 
 def guard_change(services: Services, namespace: Namespace, name: str, cached: CachedTable) -> ChangeSet | None:
     """The change by which a table says so; None if it does."""
-    request = CommitTableRequest(requirements=(), updates=(SetProperties(updates=GUARD),))
+    request = CommitTableRequest(requirements=(), updates=(SetProperties(updates=dict(GC_DISABLED)),))
     return change_over(services, TableCommit(namespace, name, request), cached, 0)
 
 
@@ -62,7 +62,7 @@ def _lift(services: Services, table_id: int, schema: str, name: str) -> bool:
             cursor, [build_touched(namespace, name, {"guard": "lifted"})], [each.table_id for each in written]
         )
 
-    request = CommitTableRequest(requirements=(), updates=(RemoveProperties(removals=(GUARD_PROPERTY,)),))
+    request = CommitTableRequest(requirements=(), updates=(RemoveProperties(removals=(GC_ENABLED,)),))
     try:
         commit_all(services, [TableCommit(namespace, name, request)], settle)
     except (NoSuchTable, InvalidRequest):  # it has gone, or was cloned meanwhile

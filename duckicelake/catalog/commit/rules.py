@@ -1,9 +1,8 @@
 """Check the rules of a commit: removed definitions, schemas of files, shared files, versions of batches and runs."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import groupby
-from typing import Final
 
 import duckdb
 
@@ -12,7 +11,6 @@ from duckicelake.bridge.file_schema import (
     StoredColumn,
     check_required_metrics,
     find_schema_problems,
-    is_schema_enforced,
 )
 from duckicelake.catalog.authz.locations import check_readable
 from duckicelake.catalog.context.cache import Materialized
@@ -42,10 +40,7 @@ from duckicelake.parquet.footer import check_footer
 from duckicelake.parquet.local_copies import open_local_copies
 from duckicelake.parquet.schema import read_fields
 from duckicelake.postgres.database import Transaction
-
-GUARD_PROPERTY: Final = "gc.enabled"
-GUARD: Final = {GUARD_PROPERTY: "false"}
-"""What a table says so that engines delete no file of its."""
+from duckicelake.properties import GC_ENABLED, is_gc_disabled, is_schema_enforced
 
 
 def check_removals(
@@ -111,30 +106,21 @@ def _columns(services: Services, location: str) -> list[StoredColumn]:
     return [StoredColumn(field.names, field.field_id, field.type) for field in found]
 
 
-def is_guarded(metadata: TableMetadata) -> bool:
-    """Whether the table says that its files may not be deleted."""
-    return _is_guard(metadata.properties)
-
-
-def _is_guard(properties: Mapping[str, str]) -> bool:
-    return properties.get(GUARD_PROPERTY, "").lower() == "false"
-
-
 def check_guard(services: Services, table_id: int, base: TableMetadata, target: TableMetadata) -> None:
     """InvalidRequest for a commit that takes away the server's guard of a table while another needs its files."""
-    if not is_guarded(base) or is_guarded(target):
+    if not is_gc_disabled(base.properties) or is_gc_disabled(target.properties):
         return
     with services.database.reading() as cursor:
         if _is_needed(cursor, table_id):
             raise InvalidRequest(
-                f"The table shares files with another, a clone or its source: it keeps {GUARD_PROPERTY}=false until "
+                f"The table shares files with another, a clone or its source: it keeps {GC_ENABLED}=false until "
                 "they share none, so that no engine deletes what the other needs"
             )
 
 
 def removes_guard(base: TableMetadata, change: ChangeSet) -> bool:
     """Whether the change takes a guard away, so that `check_unguarded` belongs into its transaction."""
-    return is_guarded(base) and not _is_guard(change.target.metadata["properties"])
+    return is_gc_disabled(base.properties) and not is_gc_disabled(change.target.metadata["properties"])
 
 
 def check_unguarded(cursor: Transaction, table_ids: Sequence[int]) -> None:

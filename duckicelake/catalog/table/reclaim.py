@@ -13,8 +13,8 @@ from duckicelake.lake.ducklake.snapshots import SnapshotCounters, retry_transact
 from duckicelake.lake.side_tables import locations, reader
 from duckicelake.lake.state import TableRow
 from duckicelake.lake.writer import change_sets
+from duckicelake.properties import DELETE_AFTER_COMMIT
 
-DELETE_AFTER_COMMIT: Final = "write.metadata.delete-after-commit.enabled"
 SELDOM: Final = 10
 
 

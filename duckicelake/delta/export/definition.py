@@ -23,6 +23,7 @@ from duckicelake.errors import InvalidRequest, Unsupported
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import IcebergType, ListType, MapType, NestedField, PrimitiveType, StructType
+from duckicelake.properties import NAME_MAPPING
 
 _TYPES: Final = {
     "boolean": "boolean",
@@ -40,7 +41,6 @@ DELTA_ENABLED: Final = "delta.enabled"
 DELETION_VECTORS: Final = "deletionVectors"
 READ_ONLY_PROPERTY: Final = "writtenByDuckicelake"
 """A feature that no other writer has, so that all refuse to write, or to vacuum, what they may well read."""
-_NAME_MAPPING: Final = "schema.name-mapping.default"
 _CONSTRAINT: Final = "constraint."
 _DELTA_CONSTRAINT: Final = "delta.constraints."
 _READER_FEATURES, _WRITER_FEATURES = 3, 7
@@ -104,10 +104,10 @@ def check_delta_writable(metadata: TableMetadata, base: TableMetadata | None = N
     base: what it was before a commit, which is to blame for what it changes only.
     """
     if is_enabled(metadata.properties) and (base is None or _read_wish(metadata) != _read_wish(base)):
-        if _NAME_MAPPING in metadata.properties:
+        if NAME_MAPPING in metadata.properties:
             raise Unsupported(
                 "delta-out",
-                f"The table has a name mapping ({_NAME_MAPPING}) for files without field ids, by which Delta's readers "
+                f"The table has a name mapping ({NAME_MAPPING}) for files without field ids, by which Delta's readers "
                 "are told where columns are; a Delta table that was imported has its own log already",
             )
         build_delta_schema(metadata.schema(), {})
@@ -115,7 +115,7 @@ def check_delta_writable(metadata: TableMetadata, base: TableMetadata | None = N
 
 def _read_wish(metadata: TableMetadata) -> tuple[str | None, bool, Schema]:
     properties = metadata.properties
-    return properties.get(DELTA_ENABLED), _NAME_MAPPING in properties, metadata.schema()
+    return properties.get(DELTA_ENABLED), NAME_MAPPING in properties, metadata.schema()
 
 
 def build_delta_metadata(

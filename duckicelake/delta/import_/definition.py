@@ -13,7 +13,7 @@ from duckicelake.delta.log.actions import Metadata
 from duckicelake.delta.log.schema import DeltaArray, DeltaMap, DeltaStruct, DeltaType, parse_schema
 from duckicelake.errors import InvalidRequest, Unsupported
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
-from duckicelake.iceberg.name_mapping import NAME_MAPPING, NamePath, build_name_mapping
+from duckicelake.iceberg.name_mapping import NamePath, build_name_mapping
 from duckicelake.iceberg.partition import (
     FIRST_PARTITION_FIELD_ID,
     PartitionField,
@@ -25,6 +25,7 @@ from duckicelake.iceberg.schema import Schema, check_schema
 from duckicelake.iceberg.schema_evolution import can_promote
 from duckicelake.iceberg.sort import UNSORTED
 from duckicelake.iceberg.types import PrimitiveType
+from duckicelake.properties import COMPRESSION_CODEC, GC_ENABLED, NAME_MAPPING
 
 _CONSTRAINTS: Final = "delta.constraints."
 _FIELDS: Final = "delta.column-metadata"
@@ -38,9 +39,8 @@ _UNKNOWN_COLUMN: Final = 2_000_000_000
 """From here on are ids of columns that no schema has."""
 _ENABLED: Final = "delta.enabled"
 _MAPPED: Final = ("delta.columnMapping.", "comment")
-GUARD_PROPERTIES: Final = "gc.enabled"
 _IDENTITY: Final = Transform.parse("identity")
-_OWN_PROPERTIES: Final = {"write.parquet.compression-codec": "zstd"}
+_OWN_PROPERTIES: Final = {COMPRESSION_CODEC: "zstd"}
 
 
 def build_properties(metadata: Metadata, schema: Schema, ids: ColumnIds) -> dict[str, str]:
@@ -48,7 +48,7 @@ def build_properties(metadata: Metadata, schema: Schema, ids: ColumnIds) -> dict
     own = {key: value for key, value in metadata.configuration.items() if key.startswith("delta.") and key != _ENABLED}
     others = {key: value for key, value in metadata.configuration.items() if _is_free(key)}
     made = {
-        GUARD_PROPERTIES: "false",
+        GC_ENABLED: "false",
         NAME_MAPPING: build_name_mapping({**_build_name_mapping(metadata), **ids.by_path}),
     }
     if metadata.description:

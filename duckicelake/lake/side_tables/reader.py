@@ -23,6 +23,7 @@ from duckicelake.lake.state import (
 from duckicelake.postgres.database import Row
 from duckicelake.postgres.queries import load_queries
 from duckicelake.postgres.statements import BatchedQuery, fetch_all_batched
+from duckicelake.properties import PREVIOUS_VERSIONS
 
 DEFAULT_PREVIOUS_VERSIONS = 100
 _SQL = load_queries("lake", "state")
@@ -130,7 +131,7 @@ def _build_metadata_log(row: TableRow, newest_first: Sequence[Row]) -> tuple[str
 
 def parse_previous_versions(row: TableRow) -> int:
     """How many entries the metadata log keeps, from the table property that says so."""
-    text = row.metadata.get("properties", {}).get("write.metadata.previous-versions-max", "")
+    text = row.metadata.get("properties", {}).get(PREVIOUS_VERSIONS, "")
     return max(1, int(text)) if _INT_PATTERN.fullmatch(text) else DEFAULT_PREVIOUS_VERSIONS
 
 
