@@ -33,6 +33,7 @@ CatalogError
 ├── Unavailable               Postgres or the object store does not answer; nothing was written, try again
 │   ├── FailedOver            another Postgres took over, which may lack commits that this process remembers
 │   ├── UnknownFormatError    the lake was migrated to a format, or by a duckicelake, that this server doesn't know
+│   ├── FeatureUnavailableError  a table uses a feature that this server runs without
 │   └── StoreDenied           the object store refuses the server's own key: whoever runs the server must act
 └── StartupError              the server can't start; the message says what to do
     ├── InvalidSettings
@@ -247,6 +248,10 @@ class UnknownFormatError(Unavailable):
 
     Nothing was written. The server goes on by itself once it knows the lake again.
     """
+
+
+class FeatureUnavailableError(Unavailable):
+    """A table uses an optional feature that this server runs without; nothing was written, and the table is read."""
 
 
 class StoreDenied(Unavailable):

@@ -1,7 +1,7 @@
 """PURE. Name the properties of tables, and read those that the server acts on."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from difflib import get_close_matches
 from typing import Final, NamedTuple
@@ -39,6 +39,12 @@ TARGET_MANIFEST_BYTES: Final = "commit.manifest.target-size-bytes"
 VECTORIZED_READS: Final = "read.parquet.vectorization.enabled"
 WRITE_FOLDERS: Final = ("write.data.path", METADATA_FOLDER, "write.object-storage.path", "write.folder-storage.path")
 """Properties by which clients choose where they write."""
+CONSTRAINT_PREFIX: Final = "constraint."
+UNVERIFIED_KEY: Final = "constraint-unverified."
+"""Begins the property that names the first snapshot whose rows no writer has checked by a constraint."""
+UNVERIFIED_HERE_KEY: Final = "constraints.unverified"
+"""The key in a snapshot's summary: the constraints by which its rows were not checked, joined by commas."""
+DELTA_ENABLED: Final = "delta.enabled"
 _NONE: Final[Mapping[str, str]] = {}
 _ENFORCEMENT_LEVELS: Final = frozenset({"metrics", "strict"})
 
@@ -86,6 +92,27 @@ def check_property_values(properties: Mapping[str, str]) -> None:
     """Check the values of all `ducklake.*` properties; InvalidRequest for another form."""
     for name in _FORMS:
         _get_text(properties, name)
+
+
+def find_claims(properties: Mapping[str, str]) -> dict[str, str]:
+    """Name the optional features that the table uses, each with the first property that says so."""
+    constraints = [key for key in properties if key.startswith(CONSTRAINT_PREFIX)]
+    claims = {"constraints": min(constraints)} if constraints else {}
+    return claims | ({"delta": DELTA_ENABLED} if properties.get(DELTA_ENABLED, "false") != "false" else {})
+
+
+def read_constraint_texts(properties: Mapping[str, str]) -> dict[str, str]:
+    """Read the texts of a table's constraints, by name."""
+    return {
+        key.removeprefix(CONSTRAINT_PREFIX): text
+        for key, text in properties.items()
+        if key.startswith(CONSTRAINT_PREFIX)
+    }
+
+
+def add_unverified(properties: Mapping[str, str], names: Sequence[str], snapshot_id: int) -> dict[str, str]:
+    """Add to the properties that these constraints are unverified from a snapshot on, unless they already are."""
+    return {**{f"{UNVERIFIED_KEY}{name}": str(snapshot_id) for name in names}, **properties}
 
 
 def get_absorbed_rows(properties: Mapping[str, str]) -> int:

@@ -24,21 +24,21 @@ ALLOWED: dict[str, set[str]] = {
     "postgres": {"errors", "lake.side_tables.freshness"},
     "storage": {"errors"},
     "parquet": {"errors", "storage"},
-    "lake": {"errors", "properties", "postgres", "changelog", "delta", "lineage"},
-    "bridge": PURE | {"properties", "sql_dialects", "constraints.properties"},
+    "lake": {"errors", "properties", "postgres", "changelog", "delta.import_.sources", "lineage.delivery.outbox"},
+    "bridge": PURE | {"properties", "sql_dialects"},
     "rows": PURE | {"bridge"},
     "catalog": {
         "errors", "properties", "iceberg", "postgres", "lake", "bridge", "rows", "storage", "parquet",
-        "constraints", "delta", "lineage.events.reads", "features",
+        "features",
     },
-    "changelog": {"errors", "iceberg", "postgres", "lake", "bridge", "catalog", "lineage.events.reads"},
+    "changelog": {"errors", "iceberg", "postgres", "lake", "bridge", "catalog"},
     "constraints": {
         "errors", "settings", "iceberg", "sql_dialects", "postgres", "lake", "bridge", "rows", "catalog", "cli",
-        "pipeline", "features",
+        "pipeline", "features", "properties",
     },
     "delta": {
         "errors", "properties", "settings", "iceberg", "postgres", "lake", "bridge", "storage", "parquet", "catalog",
-        "changelog", "constraints", "cli", "features",
+        "changelog", "cli", "features",
     },
     "lineage": {
         "errors", "settings", "iceberg", "postgres", "lake", "bridge", "storage", "catalog", "changelog", "server",

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from duckicelake.catalog.context.services import Services
-from duckicelake.delta.log.segments import FOLDER as DELTA_LOG
 from duckicelake.errors import FileMissing, InvalidRequest
 from duckicelake.iceberg.metadata_file import MAX_METADATA_BYTES
 from duckicelake.lake.side_tables import locations
 from duckicelake.storage.policy import canonicalize, list_prefixes
 from duckicelake.storage.protocol import StoredFile
 
+_DELTA_LOG: Final = "_delta_log"
+"""The folder of Delta logs. Their files stay even where the feature `delta` is not installed."""
 _TEMPORARY_PREFIX: Final = ".tmp-"
 """Names of files that the local store hasn't finished begin so."""
 _METADATA_SUFFIX: Final = ".metadata.json"
@@ -69,7 +70,7 @@ def find_unneeded(services: Services, kept: KeptFiles, files: Sequence[StoredFil
 def is_lake_file(file: StoredFile, suffixes: tuple[str, ...]) -> bool:
     """Whether a lake may have made the file, finished or not. Files of Delta logs are left to `delta`."""
     name = _file_name(file)
-    is_finished = name.endswith(suffixes) and f"/{DELTA_LOG}/" not in file.location
+    is_finished = name.endswith(suffixes) and f"/{_DELTA_LOG}/" not in file.location
     return name.startswith(_TEMPORARY_PREFIX) or (is_finished and _is_usable(file))
 
 

@@ -27,10 +27,9 @@ from duckicelake.catalog.commit.uploads import (
 from duckicelake.catalog.commit.workspace import Workspace
 from duckicelake.catalog.context.cache import Materialized
 from duckicelake.catalog.context.caller import build_touched
+from duckicelake.catalog.context.hooks import check_definition
 from duckicelake.catalog.context.services import Services, take_file_ids, take_manifest_ids
 from duckicelake.catalog.table.load import load_current_table
-from duckicelake.constraints.properties import read_constraints
-from duckicelake.delta.export.definition import check_delta_writable
 from duckicelake.errors import CommitStateUnknown, FileMissing, NoSuchTable
 from duckicelake.iceberg.identifiers import Namespace, format_full_name, parse_schema_name, to_schema_name
 from duckicelake.iceberg.manifest.entry import EntryStatus, FileContent, Manifest, ManifestFile
@@ -175,8 +174,7 @@ def register_table(
             check_name_free(cursor, to_schema_name(namespace), name)
     metadata = read_metadata(services, location)
     check_property_values(metadata.properties)
-    check_delta_writable(metadata)
-    read_constraints(metadata.properties, metadata.schema())
+    check_definition(format_full_name(namespace, name), metadata, None)
     check_table_places(services, metadata.location, metadata.properties, None, None)
     creation = Creation(to_schema_name(namespace), name, metadata.table_uuid)
     table = read_foreign_table(services, metadata, creation)

@@ -7,6 +7,7 @@ from typing import Any, Final, Literal
 
 import orjson
 
+from duckicelake.catalog.context.caller import SESSION
 from duckicelake.changelog.entries import ChangeKind, LoggedChange, LogPosition
 from duckicelake.changelog.history import name_engine
 from duckicelake.iceberg.identifiers import Namespace, parse_schema_name
@@ -48,8 +49,6 @@ _REPORTED_FACTS: Final = (
     "message",
 )
 """Facts that are told as they are."""
-_SESSION: Final = "session"
-"""By which requests of one program are told from others: made of its address, so nobody's business."""
 _OF_REQUESTS: Final = ("principal", "request-id", "operation")
 
 
@@ -202,7 +201,7 @@ def _build_extension(change: LoggedChange, position: LogPosition) -> dict[str, A
         "operation": change.operation,
         "iceberg-snapshot-id": change.iceberg_snapshot_id,
         "engine": name_engine(change),
-        "client": _omit(_SESSION, change.facts.get("client")),
+        "client": _omit(SESSION, change.facts.get("client")),
         "requests": [{name: each.get(name) for name in _OF_REQUESTS} for each in change.facts.get("requests", ())],
     }
     return _drop_absent(told | {name: change.facts.get(name) for name in _REPORTED_FACTS})

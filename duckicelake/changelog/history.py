@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
-from duckicelake.catalog.context.caller import Capability, Principal
+from duckicelake.catalog.context.caller import SESSION, Capability, Principal
 from duckicelake.catalog.context.services import Services
 from duckicelake.changelog import entries as chronicle
 from duckicelake.changelog import object_names as followed_names
@@ -15,7 +15,6 @@ from duckicelake.errors import InvalidRequest, NoSuchNamespace, NoSuchTable
 from duckicelake.iceberg.identifiers import Namespace, parse_schema_name, to_schema_name
 from duckicelake.iceberg.model import SpecModel
 from duckicelake.lake.ducklake.schemas import format_full_name, has_namespace
-from duckicelake.lineage.events.reads import SESSION
 from duckicelake.postgres.database import Transaction
 
 KINDS: Final = tuple(kind.value for kind in ChangeKind)

@@ -7,6 +7,7 @@ from typing import Any, Final
 import typer
 
 from duckicelake.cli.console.command import CommandGroup, add_command
+from duckicelake.features.registry import list_commands
 
 COMMANDS: Final[Mapping[str, str]] = {
     "serve": "duckicelake.cli.commands.serve.serve",
@@ -18,17 +19,15 @@ COMMANDS: Final[Mapping[str, str]] = {
     "adopt": "duckicelake.cli.commands.adopt.adopt",
     "gc": "duckicelake.cli.commands.gc.gc",
     "flush": "duckicelake.cli.commands.flush.flush",
-    "constraints": "duckicelake.constraints.commands.constraints",
     "restore": "duckicelake.cli.commands.restore.restore",
     "clone": "duckicelake.cli.commands.clone.clone",
     "expire": "duckicelake.cli.commands.expire.expire",
-    "delta": "duckicelake.delta.commands.app",
     "ingest-rows": "duckicelake.cli.commands.ingest_rows.ingest_rows",
-    "lineage": "duckicelake.lineage.commands.app",
     "pipeline": "duckicelake.cli.pipeline.main.app",
     "grants": "duckicelake.cli.commands.grants.grants",
     "hash-secret": "duckicelake.cli.commands.hash_secret.hash_client_secret",
     "version": "duckicelake.cli.commands.version.version",
+    **{name: place.replace(":", ".") for name, place in list_commands().items()},
 }
 """Full name of a function, with EXAMPLES beside it, or of an app of several commands."""
 

@@ -6,5 +6,6 @@ from duckicelake.features.registry import Feature
 
 FEATURE: Final = Feature(
     "constraints",
+    commit_rule="duckicelake.constraints.rule:RULE",
     commands={"constraints": "duckicelake.constraints.commands:constraints"},
 )

@@ -1,21 +1,15 @@
 """PURE. CHECK constraints in table properties `constraint.<name>`: each a condition that rows must make TRUE."""
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
 
 from duckicelake.constraints.condition import Condition, ConstraintColumn, collect_columns
 from duckicelake.constraints.parser import parse_condition
 from duckicelake.errors import InvalidRequest
 from duckicelake.iceberg.schema import Schema
+from duckicelake.properties import CONSTRAINT_PREFIX, UNVERIFIED_KEY, read_constraint_texts
 from duckicelake.sql_dialects.dialects import NotTranslatableError
-
-CONSTRAINT_PREFIX: Final = "constraint."
-UNVERIFIED_KEY: Final = "constraint-unverified."
-"""Begins the property that names the first snapshot whose rows nobody has checked; without it the constraint holds."""
-UNVERIFIED_HERE_KEY: Final = "constraints.unverified"
-"""The key in a snapshot's summary that names the constraints which its rows were not checked by, joined by commas."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,25 +43,16 @@ def parse_constraint(name: str, text: str, schema: Schema) -> Constraint:
     return Constraint(name, text, condition, columns)
 
 
-def read_texts(properties: Mapping[str, str]) -> dict[str, str]:
-    """The texts of a table's constraints, by name."""
-    return {
-        key.removeprefix(CONSTRAINT_PREFIX): text
-        for key, text in properties.items()
-        if key.startswith(CONSTRAINT_PREFIX)
-    }
-
-
 def read_constraints(properties: Mapping[str, str], schema: Schema) -> tuple[Constraint, ...]:
     """A table's constraints; InvalidRequest if one can't be checked, as where DuckDB has dropped its column."""
-    found = read_texts(properties)
+    found = read_constraint_texts(properties)
     return _parse_all(tuple(found.items()), _ById(schema)) if found else ()
 
 
 def split_checkable(properties: Mapping[str, str], schema: Schema) -> tuple[list[Constraint], dict[str, str]]:
     """A table's constraints, and by name why the others can't be checked."""
     found, broken = [], {}
-    for name, text in read_texts(properties).items():
+    for name, text in read_constraint_texts(properties).items():
         try:
             found.append(parse_constraint(name, text, schema))
         except InvalidRequest as error:
@@ -77,16 +62,11 @@ def split_checkable(properties: Mapping[str, str], schema: Schema) -> tuple[list
 
 def find_unverified(properties: Mapping[str, str]) -> dict[str, str]:
     """The snapshots since which constraints are unverified, by name; those of constraints that are gone don't count."""
-    names = read_texts(properties)
+    names = read_constraint_texts(properties)
     marks = {
         key.removeprefix(UNVERIFIED_KEY): since for key, since in properties.items() if key.startswith(UNVERIFIED_KEY)
     }
     return {name: since for name, since in marks.items() if name in names}
-
-
-def add_unverified(properties: Mapping[str, str], names: Sequence[str], snapshot_id: int) -> dict[str, str]:
-    """The properties with these constraints unverified from a snapshot on, unless they are already."""
-    return {**{f"{UNVERIFIED_KEY}{name}": str(snapshot_id) for name in names}, **properties}
 
 
 def copy_marks(properties: Mapping[str, str], names: Container[str]) -> dict[str, str]:

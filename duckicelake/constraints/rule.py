@@ -1,28 +1,31 @@
-"""Check constraints in a commit by the metrics of its files; no file is read."""
+"""The commit rule of CHECK constraints: commits are checked by the metrics of their files, and no file is read."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
 
 from duckicelake.bridge.commit.increments import Increment
 from duckicelake.catalog.commit.workspace import Workspace
 from duckicelake.catalog.context.cache import Materialized
+from duckicelake.catalog.context.hooks import CommitRule, RowCheck
 from duckicelake.catalog.context.services import Services
+from duckicelake.constraints.duckdb_check import check_row_constraints
 from duckicelake.constraints.metrics_check import find_unproven
 from duckicelake.constraints.properties import (
-    UNVERIFIED_HERE_KEY,
     Constraint,
-    add_unverified,
     copy_marks,
     parse_constraint,
     read_constraints,
-    read_texts,
     split_checkable,
 )
 from duckicelake.errors import InvalidRequest
 from duckicelake.iceberg.manifest.entry import FileContent
 from duckicelake.iceberg.metadata import TableMetadata
+from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.snapshot import Snapshot
 from duckicelake.lake.additions import NewFile
+from duckicelake.properties import UNVERIFIED_HERE_KEY, add_unverified, read_constraint_texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,10 @@ def check_constraints(
 
     As it is also where a new constraint, or a new schema, doesn't fit the other.
     """
-    before, after = read_texts(table.metadata.properties) if table else {}, read_texts(target.properties)
+    before, after = (
+        read_constraint_texts(table.metadata.properties) if table else {},
+        read_constraint_texts(target.properties),
+    )
     if not before and not after:
         return target, increments
     commit = _ConstrainedCommit(services, table, target, before, after)
@@ -70,7 +76,7 @@ def check_constraints(
 
 def find_unverified_natively(metadata: TableMetadata, added: Sequence[NewFile]) -> list[str]:
     """The constraints that files don't surely keep which DuckDB wrote, unasked."""
-    if not read_texts(metadata.properties):
+    if not read_constraint_texts(metadata.properties):
         return []
     constraints, broken = split_checkable(metadata.properties, metadata.schema())
     data = [file for file in added if file.content == FileContent.DATA]
@@ -138,3 +144,30 @@ def _find_unproven_rows(commit: _ConstrainedCommit, increments: Sequence[Increme
     deleted = {row.data_file_id for row in space.deletions_of(files)} | space.inlined_deletes(files.values()).keys()
     constraints = [each for each in _read_constraints(commit) if each.name in commit.new]
     return find_unproven(constraints, files.values(), commit.target.properties, files.keys() - deleted)
+
+
+class ConstraintRule(CommitRule):
+    """Rows make every CHECK constraint of their table TRUE, or the table says which are unverified."""
+
+    def check_definition(self, target: TableMetadata, base: TableMetadata | None) -> None:
+        """InvalidRequest if a new table has a constraint that can't be checked. `check_commit` checks other changes."""
+        if base is None:
+            read_constraints(target.properties, target.schema())
+
+    def check_commit(
+        self, services: Services, table: Materialized | None, target: TableMetadata, increments: list[Increment]
+    ) -> tuple[TableMetadata, list[Increment]]:
+        """Check the commit by `check_constraints`."""
+        return check_constraints(services, table, target, increments)
+
+    def build_row_check(self, properties: Mapping[str, str], schema: Schema) -> RowCheck | None:
+        """Build the check of rows by DuckDB. InvalidRequest if a constraint can't be checked any more."""
+        constraints = read_constraints(properties, schema)
+        return partial(check_row_constraints, constraints) if constraints else None
+
+    def find_unverified(self, metadata: TableMetadata, added: Sequence[NewFile]) -> list[str]:
+        """Name the constraints that the metrics of the files don't prove."""
+        return find_unverified_natively(metadata, added)
+
+
+RULE: Final = ConstraintRule()

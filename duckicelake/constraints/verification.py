@@ -16,7 +16,7 @@ from duckicelake.catalog.table.load import load_current_table
 from duckicelake.cli.console.terminal import format_count
 from duckicelake.cli.wiring.services import open_lake
 from duckicelake.constraints.duckdb_check import render_condition
-from duckicelake.constraints.properties import UNVERIFIED_KEY, find_unverified, read_texts, split_checkable
+from duckicelake.constraints.properties import find_unverified, split_checkable
 from duckicelake.errors import CommitFailed, InvalidRequest, PipelineError
 from duckicelake.iceberg.identifiers import Namespace, to_schema_name
 from duckicelake.iceberg.requirements import AssertRefSnapshotId, AssertTableUuid
@@ -26,6 +26,7 @@ from duckicelake.iceberg.updates import RemoveProperties
 from duckicelake.pipeline.duckdb_lake import LAKE_ALIAS, attach_lake
 from duckicelake.postgres.embedded import build_attach_source
 from duckicelake.postgres.session import find_duckdb_parameters
+from duckicelake.properties import UNVERIFIED_KEY, read_constraint_texts
 from duckicelake.settings.model import Settings
 from duckicelake.settings.sources import read_settings
 
@@ -68,7 +69,7 @@ def read_table_constraints(services: Services, namespace: Namespace, name: str) 
     sql, since = {each.name: render_condition(each.condition) for each in found}, find_unverified(metadata.properties)
     states = tuple(
         ConstraintState(each, text, since.get(each), broken.get(each), sql.get(each))
-        for each, text in read_texts(metadata.properties).items()
+        for each, text in read_constraint_texts(metadata.properties).items()
     )
     lake_version = max(cached.checked_upto, cached.materialized.row.caught_up_to)
     lake_name = to_schema_name(namespace), name

@@ -6,5 +6,7 @@ from duckicelake.features.registry import Feature
 
 FEATURE: Final = Feature(
     "delta",
+    commit_rule="duckicelake.delta.export.definition:RULE",
+    service="duckicelake.delta.service:SERVICE",
     commands={"delta": "duckicelake.delta.commands:app"},
 )

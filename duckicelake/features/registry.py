@@ -57,6 +57,11 @@ def _find_feature(name: str) -> Feature | None:
     return feature
 
 
+def is_installed(name: str) -> bool:
+    """Whether a feature is installed."""
+    return any(feature.name == name for feature in find_features())
+
+
 def load_hooks(kind: type[Hook], hook: str) -> tuple[Hook, ...]:
     """Import one hook of all installed features that have it. `hook` is an attribute of `Feature`.
 

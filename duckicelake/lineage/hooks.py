@@ -6,5 +6,8 @@ from duckicelake.features.registry import Feature
 
 FEATURE: Final = Feature(
     "lineage",
+    read_observer="duckicelake.lineage.events.reads:READ_OBSERVER",
+    routes="duckicelake.lineage.api:ROUTES",
+    service="duckicelake.lineage.service:SERVICE",
     commands={"lineage": "duckicelake.lineage.commands:app"},
 )

@@ -14,12 +14,13 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 from structlog.typing import FilteringBoundLogger
 
+from duckicelake.catalog.context.hooks import load_rules
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.load_response import FreshnessChecks, LoadTableFastPath
-from duckicelake.lineage import intake_routes, marquez_routes, routes
 from duckicelake.server.auth.authentication import Authentication
 from duckicelake.server.fast_path import LoadTableMiddleware
 from duckicelake.server.feed.hub import FeedHub, ReaderLimits
+from duckicelake.server.hooks import list_needs, load_routes
 from duckicelake.server.http import errors
 from duckicelake.server.http.route import FastRouter
 from duckicelake.server.middleware.audit import AuditMiddleware, build_journal
@@ -120,6 +121,7 @@ def create_app(
     tracer: makes spans of requests and of what they do.
     """
     app = create_routes()
+    load_rules()  # they import DuckDB, which the first commit should not wait for
     edge, log = edge or Edge(), log or make_logger(sys.stderr)
     services = replace(services, journal=build_journal(log))
     names = {WAREHOUSE_NAME, services.policy.warehouse, *warehouses}
@@ -206,9 +208,7 @@ def create_routes() -> App:
         history.router,
         pipeline.job_router,
         maintenance.maintenance_router,
-        routes.router,
-        intake_routes.router,
-        marquez_routes.router,
+        *(router for feature in load_routes() for router in feature.routers),
         operations.health_router,
         operations.page_router,
     )
@@ -216,6 +216,6 @@ def create_routes() -> App:
         # Flat, not include_router: a request tries one list of patterns, what is asked most often first, and 405 can
         # tell which methods a path takes.
         app.router.routes.extend(router.routes)
-    app.router.routes[:] = guard_routes(app.router.routes)
+    app.router.routes[:] = guard_routes(app.router.routes, list_needs())
     app.openapi = cache(partial(describe_app, app))  # type: ignore[method-assign]
     return app

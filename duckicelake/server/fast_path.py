@@ -17,7 +17,6 @@ from duckicelake.catalog.delegation import AccessRequest
 from duckicelake.catalog.load_response import ALL, REFS, LoadTableFastPath
 from duckicelake.errors import CatalogError
 from duckicelake.iceberg.identifiers import Namespace, check_name, decode_name, decode_namespace, to_schema_name
-from duckicelake.lineage.events.reads import NEVER_SECONDS, REPEAT_SECONDS, build_load
 from duckicelake.server.auth.authentication import Authentication, hash_authorization
 from duckicelake.server.auth.permissions import NEEDS, InPath, grants_path
 from duckicelake.server.http.headers import RawHeader, add_safety_headers, build_outcome, parse_access_request
@@ -32,6 +31,7 @@ _LRU_ENTRIES: Final = 4096
 _MAX_PORTS: Final = 256
 """For so many it is remembered when a load was noted last; more than that at a time aren't noted."""
 
+_NEVER: Final = float("-inf")
 _REPRESENTATIONS: Final = {b"": ALL, b"snapshots=all": ALL, b"snapshots=refs": REFS}
 _UNCACHED_HEADERS: Final = frozenset({b"origin", b"x-request-id"})
 """Headers of requests that get an answer of their own."""
@@ -106,6 +106,7 @@ class LoadTableMiddleware:
         self._loads = loads
         self._reads = loads.services.reads
         self._wrote = self._reads.wrote
+        self._repeat_seconds = self._reads.repeat_seconds
         self._authentication = authentication
         self._slots = slots
         self._register = register
@@ -172,8 +173,8 @@ class LoadTableMiddleware:
         """Note that the table was read: of one who loads it all the time, once in a while. Quick, as most are that."""
         session = load.session
         own = port if session.is_stranger else 0
-        noted = load.noted.get(own, NEVER_SECONDS)
-        if noted + REPEAT_SECONDS <= now or noted <= self._wrote.get(session.program, NEVER_SECONDS):
+        noted = load.noted.get(own, _NEVER)
+        if noted + self._repeat_seconds <= now or noted <= self._wrote.get(session.program, _NEVER):
             self._note_again(load, own, now)
 
     def _note_again(self, load: _LoadRequest, port: int, now: float) -> None:
@@ -181,13 +182,13 @@ class LoadTableMiddleware:
         noted.pop(port, None)
         if len(noted) >= _MAX_PORTS:
             oldest = next(iter(noted))
-            if noted[oldest] + REPEAT_SECONDS > now:
+            if noted[oldest] + self._repeat_seconds > now:
                 return
             del noted[oldest]
         noted[port] = now
         if load.method == "GET":
             session = load.session.on(port)
-            self._reads.note(build_load(load.principal.name, session, asked.named_as, is_lookup=asked.is_lookup))
+            self._reads.note_load_of(load.principal.name, session, asked.named_as, is_lookup=asked.is_lookup)
 
     def _replay(self, load: _LoadRequest, port: int, reply: ReplyCallback) -> bool:
         """A `Repeat`."""

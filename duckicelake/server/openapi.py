@@ -24,7 +24,7 @@ from duckicelake.iceberg.rest import (
     RenameTableRequest,
     UpdateNamespacePropertiesRequest,
 )
-from duckicelake.lineage.events.received import OpenLineageEvent, OpenLineageEvents
+from duckicelake.server.hooks import load_routes
 from duckicelake.server.routes.events import QueryEventsRequest
 from duckicelake.server.routes.table_operations import CloneTableRequest, ExpireRequest, RestoreRequest
 
@@ -41,8 +41,6 @@ REQUEST_MODELS: tuple[type[BaseModel], ...] = (
     ExpireRequest,
     FindOrphans,
     MetricsReport,
-    OpenLineageEvent,
-    OpenLineageEvents,
     QueryEventsRequest,
     RegisterTableRequest,
     RestoreRequest,
@@ -63,8 +61,9 @@ def render_document(app: FastAPI) -> str:
 def describe_app(app: FastAPI) -> dict[str, Any]:
     """The document, the same on every machine."""
     document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+    models = (*REQUEST_MODELS, *(model for feature in load_routes() for model in feature.request_models))
     _, definitions = models_json_schema(
-        [(model, "validation") for model in REQUEST_MODELS], ref_template="#/components/schemas/{model}"
+        [(model, "validation") for model in models], ref_template="#/components/schemas/{model}"
     )
     document["components"]["schemas"].update(definitions["$defs"])
     return document

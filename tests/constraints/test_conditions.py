@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from duckicelake.constraints.duckdb_check import render_condition
 from duckicelake.constraints.metrics_check import judge_file
 from duckicelake.constraints.properties import (
-    add_unverified,
     copy_marks,
     find_unverified,
     parse_constraint,
@@ -24,6 +23,7 @@ from duckicelake.errors import InvalidRequest
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.values import to_bytes
 from duckicelake.lake.additions import NewFile
+from duckicelake.properties import add_unverified
 
 TYPES = {
     "i": "int",

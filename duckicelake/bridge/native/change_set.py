@@ -16,7 +16,6 @@ from duckicelake.bridge.project import build_target, to_snapshot_row
 from duckicelake.bridge.snapshots import SnapshotNumbers, SnapshotTotals, find_data_sequence_number, summarize_snapshot
 from duckicelake.bridge.values.partitions import to_partition
 from duckicelake.bridge.values.statistics import LakeMetrics
-from duckicelake.constraints.properties import UNVERIFIED_HERE_KEY, add_unverified
 from duckicelake.errors import Unsupported
 from duckicelake.iceberg.manifest.entry import DataFile, FileContent
 from duckicelake.iceberg.metadata import TableMetadata
@@ -31,6 +30,7 @@ from duckicelake.lake.changes import ChangeSet, LakeStep
 from duckicelake.lake.model import ColumnStats, LakeFile, NameMap, PartitionKey
 from duckicelake.lake.packed import Packed, PackedStats
 from duckicelake.lake.state import FileRow, NativeWindow
+from duckicelake.properties import UNVERIFIED_HERE_KEY, add_unverified
 
 _DATA = int(FileContent.DATA)
 _NO_STATS = PackedStats(())

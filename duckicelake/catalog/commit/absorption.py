@@ -4,17 +4,16 @@ What can't be inlined is committed as it came: other columns than the table's, v
 files that the server can't or may not read.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 from duckicelake.bridge.commit.increments import Absorbed, AbsorbedFile, MainUpdate
 from duckicelake.bridge.main_diff import AnyFile
 from duckicelake.catalog.authz.locations import check_readable
+from duckicelake.catalog.context.hooks import RowCheck, build_row_check
 from duckicelake.catalog.context.row_targets import RowTarget
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.table.row_target import pack_columns, read_row_target
-from duckicelake.constraints.duckdb_check import check_row_constraints
-from duckicelake.constraints.properties import Constraint, read_constraints
 from duckicelake.errors import CatalogError, InvalidRequest
 from duckicelake.iceberg.identifiers import Namespace
 from duckicelake.iceberg.metadata import TableMetadata
@@ -76,7 +75,7 @@ def _absorb(services: Services, metadata: TableMetadata, target: RowTarget, move
     into = _into(target)
     if into is None or target.metadata.schema().leaves() != metadata.schema().leaves():
         return None
-    constraints = read_constraints(metadata.properties, metadata.schema())
+    check = build_row_check(metadata.properties, metadata.schema())
     for file in move.registered:
         check_readable(services, file.path, metadata.location)
     with open_local_copies(services.store, (file.path for file in move.registered)) as paths:
@@ -84,16 +83,16 @@ def _absorb(services: Services, metadata: TableMetadata, target: RowTarget, move
         for file in move.registered:
             check_footer(paths[file.path], file.path)
             batch = read_parquet(paths[file.path], target.layout, file.record_count)
-            _check_rows(constraints, file, batch)
+            _check_rows(check, file, batch)
             if row_batch.find_inlining_obstacle(batch) is not None:
                 return None
             files.append(AbsorbedFile(file, tuple(pack_columns(target, batch)), row_batch.build_column_stats(batch)))
     return Absorbed(into, tuple(files))
 
 
-def _check_rows(constraints: Sequence[Constraint], file: AnyFile, batch: Batch) -> None:
+def _check_rows(check: RowCheck, file: AnyFile, batch: Batch) -> None:
     try:
-        check_row_constraints(constraints, batch)
+        check(batch)
     except InvalidRequest as error:
         raise _ViolatedError(f"{file.path}: {error}") from error
 

@@ -25,11 +25,11 @@ from duckicelake.catalog.commit.rules import (
 )
 from duckicelake.catalog.commit.uploads import ReadAhead, check_statistics
 from duckicelake.catalog.context.cache import CachedTable
+from duckicelake.catalog.context.hooks import check_commit, check_definition
 from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.table.followed import check_followed
 from duckicelake.catalog.table.load import damage_context
-from duckicelake.constraints.rule import check_constraints
-from duckicelake.delta.export.definition import check_delta_writable
-from duckicelake.iceberg.identifiers import Namespace, to_schema_name
+from duckicelake.iceberg.identifiers import Namespace, format_full_name, to_schema_name
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
 from duckicelake.iceberg.metadata_builder import apply_updates, get_format_version_after
 from duckicelake.iceberg.requirements import check_requirements
@@ -76,9 +76,10 @@ def change_over(services: Services, commit: TableCommit, cached: CachedTable | N
     if target is base or _changes_only_ours(base, target):
         return None
     check_properties(target.properties, base.properties)
-    check_delta_writable(target, base)
+    name, table_id = format_full_name(commit.namespace, commit.name), cached.materialized.row.table_id
+    check_definition(name, target, base)
+    check_followed(services, name, table_id)
     target = drop_snapshots_over_limit(target)
-    table_id = cached.materialized.row.table_id
     check_table_places(services, target.location, target.properties, base, table_id)
     check_guard(services, table_id, base, target)
     check_statistics(services, table_id, base, target)
@@ -91,7 +92,7 @@ def change_over(services: Services, commit: TableCommit, cached: CachedTable | N
     )
     check_removals(services, cached.materialized, target, new)
     check_schema_of_files(services, target, new)
-    target, new = check_constraints(services, cached.materialized, target, new)
+    target, new = check_commit(services, cached.materialized, target, new)
     return build_change_set(replace(base_of(services, cached), row_ids=upgrade.given), target, new)
 
 
@@ -100,13 +101,13 @@ def creation_of(
 ) -> ChangeSet:
     """The creation of a table with this metadata; InvalidRequest, Unsupported."""
     check_properties(target.properties)
-    check_delta_writable(target)
+    check_definition(format_full_name(namespace, name), target, None)
     check_table_places(services, target.location, target.properties, None, None)
     check_statistics(services, None, None, target)
     creation = Creation(to_schema_name(namespace), name, target.table_uuid)
     target, new = build_increments(services, None, target, renumbered or Renumbered(), creation)
     check_schema_of_files(services, target, new)
-    target, new = check_constraints(services, None, target, new)
+    target, new = check_commit(services, None, target, new)
     return build_change_set(Base(), target, new, creation)
 
 

@@ -13,6 +13,8 @@ from duckicelake.postgres.database import Database, Transaction
 
 _SCOPE: Final = re.compile(r"ns:(?P<name>[\x21\x23-\x5b\x5d-\x7e]+):(?P<cap>r|w|rw|\*)")
 Detail = dict[str, Any]
+SESSION: Final = "session"
+"""The key in `Caller.client` of digests that tell the requests of one program from those of another."""
 
 
 class Capability(Flag):

@@ -1,17 +1,25 @@
-"""What a feature adds to the use cases: rules of commits, and notes of what applications read."""
+"""What a feature adds to the use cases: rules of commits, and notes of what applications read.
+
+A table that uses a feature which isn't installed is read as before, and its writes are refused.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import TYPE_CHECKING, Final
 
 from duckicelake.bridge.commit.increments import Increment
 from duckicelake.catalog.context.caller import Caller
+from duckicelake.errors import FeatureUnavailableError
+from duckicelake.features.registry import is_installed, load_hooks
 from duckicelake.iceberg.identifiers import Namespace
+from duckicelake.iceberg.manifest.entry import FileContent
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.reports import MetricsReport
 from duckicelake.iceberg.schema import Schema
 from duckicelake.lake.additions import NewFile
+from duckicelake.properties import find_claims, read_constraint_texts
 from duckicelake.rows.row_batch import Batch
 
 if TYPE_CHECKING:  # `services` holds the rules
@@ -60,7 +68,10 @@ class ReadObserver:
     """
 
     repeat_seconds: float = 86_400.0
-    wrote: Mapping[str, float] = {}
+
+    @property
+    def wrote(self) -> Mapping[str, float]:
+        return {}
 
     def note_load(self, caller: Caller, namespace: Namespace, name: str, *, is_lookup: bool) -> None:
         """Note that the caller loaded a table. is_lookup: the caller named the snapshots that it wants."""
@@ -79,8 +90,71 @@ class ReadObserver:
         return {"recorded": 0, "dropped": 0}
 
 
+UNOBSERVED: Final = ReadObserver()
+
+
+@cache
+def load_rules() -> tuple[CommitRule, ...]:
+    """Import the rules of the installed features. A server does so at its start: they import DuckDB, which is slow."""
+    return load_hooks(CommitRule, "commit_rule")
+
+
+def check_features(name: str, properties: Mapping[str, str]) -> None:
+    """FeatureUnavailableError if the table uses a feature that isn't installed. name: the table's full name."""
+    for feature, claim in find_claims(properties).items():
+        if not is_installed(feature):
+            raise FeatureUnavailableError(
+                f"Table {name} uses {feature} (property {claim}), which this server runs without: "
+                f"install duckicelake with {feature}, or remove the property"
+            )
+
+
+def check_definition(name: str, target: TableMetadata, base: TableMetadata | None) -> None:
+    """Check a table's schema and properties by all rules. base: None for a table that is new here.
+
+    Raises FeatureUnavailableError, InvalidRequest, Unsupported.
+    """
+    check_features(name, target.properties)
+    for rule in load_rules():
+        rule.check_definition(target, base)
+
+
+def check_commit(
+    services: "Services", table: "Materialized | None", target: TableMetadata, increments: list[Increment]
+) -> tuple[TableMetadata, list[Increment]]:
+    """Check a commit by all rules, and return it with what they add to it; InvalidRequest."""
+    for rule in load_rules():
+        target, increments = rule.check_commit(services, table, target, increments)
+    return target, increments
+
+
+def build_row_check(properties: Mapping[str, str], schema: Schema) -> RowCheck:
+    """Build the check of a table's rows by all rules; InvalidRequest if one can't be checked any more."""
+    found = (rule.build_row_check(properties, schema) for rule in load_rules())
+    checks = [check for check in found if check is not None]
+
+    def check_rows(batch: Batch) -> None:
+        for check in checks:
+            check(batch)
+
+    return check_rows
+
+
+def find_unverified(metadata: TableMetadata, added: Sequence[NewFile]) -> list[str]:
+    """Name the constraints that files of DuckDB may violate: all of them where no feature can check them."""
+    if not is_installed("constraints") and any(file.content == FileContent.DATA for file in added):
+        return list(read_constraint_texts(metadata.properties))
+    return [name for rule in load_rules() for name in rule.find_unverified(metadata, added)]
+
+
 @dataclass(frozen=True, slots=True)
 class ReadObserverFactory:
     """Makes the observer of a process. open: its argument says how long a read counts for a write that follows it."""
 
     open: Callable[[timedelta], ReadObserver]
+
+
+def open_read_observer(window: timedelta) -> ReadObserver:
+    """Make the observer of this process. window: how long a read counts for a write that follows it."""
+    factories = load_hooks(ReadObserverFactory, "read_observer")
+    return factories[0].open(window) if factories else UNOBSERVED

@@ -9,14 +9,16 @@ from typing import Final
 
 from duckicelake.bridge.values.statistics import widen_table_stats
 from duckicelake.catalog.context.combiner import CombiningQueues
-from duckicelake.constraints.properties import Constraint, read_constraints, read_texts
+from duckicelake.catalog.context.hooks import build_row_check
 from duckicelake.iceberg.identifiers import Namespace
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import PrimitiveType
 from duckicelake.lake.inlined.batches import InsertTarget
 from duckicelake.lake.model import ColumnStats, Extent
+from duckicelake.properties import read_constraint_texts
 from duckicelake.rows.layout import Layout
+from duckicelake.rows.row_batch import Batch
 
 MAX_TARGETS: Final = 1024
 
@@ -38,12 +40,11 @@ class RowTarget:
     @property
     def is_constrained(self) -> bool:
         """Whether rows must keep more than their columns' types, so that reading them takes longer."""
-        return bool(read_texts(self.metadata.properties))
+        return bool(read_constraint_texts(self.metadata.properties))
 
-    @property
-    def constraints(self) -> tuple[Constraint, ...]:
-        """What rows must keep; InvalidRequest if one can't be checked any more."""
-        return read_constraints(self.metadata.properties, self.schema)
+    def check_rows(self, batch: Batch) -> None:
+        """Check rows by the table's constraints; InvalidRequest naming rows, or a constraint that can't be checked."""
+        build_row_check(self.metadata.properties, self.schema)(batch)
 
     def widen(
         self, existing: Mapping[int, ColumnStats] | None, batches: Sequence[Iterable[ColumnStats | Extent]]

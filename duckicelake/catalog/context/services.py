@@ -11,13 +11,13 @@ from duckicelake.catalog.context.cache import TableCache
 from duckicelake.catalog.context.caller import SERVER_CALLER, Caller, ignore_entry, origin
 from duckicelake.catalog.context.combiner import CombiningQueues, VersionRecorder
 from duckicelake.catalog.context.commit_queue import CommitQueue
+from duckicelake.catalog.context.hooks import UNOBSERVED, ReadObserver
 from duckicelake.catalog.context.idempotency import Once, run_once
 from duckicelake.catalog.context.meter import NO_METER, Meter
 from duckicelake.catalog.context.row_targets import RowTargets
 from duckicelake.catalog.context.storage_access import NO_ACCESS, StorageAccess
 from duckicelake.lake.side_tables import audit, reader
 from duckicelake.lake.side_tables.audit import AuditedResource, AuditEntry
-from duckicelake.lineage.events.reads import ReadLog
 from duckicelake.postgres.database import Database, Transaction
 from duckicelake.storage.policy import LocationPolicy
 from duckicelake.storage.protocol import MeasuredStore, ObjectStore
@@ -94,8 +94,8 @@ class Services:
     """Hears of entries of the audit trail that are there for good."""
     maintenance: Mapping[str, str] = field(default_factory=dict)
     """How tables are maintained that don't say otherwise: policies, as table properties have them."""
-    reads: ReadLog = field(default_factory=ReadLog)
-    """Where it is noted what applications read."""
+    reads: ReadObserver = UNOBSERVED
+    """Notes what applications read."""
     meter: Meter = NO_METER
     """Hears how long the phases of a use case took."""
 

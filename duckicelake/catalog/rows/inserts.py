@@ -13,7 +13,6 @@ from duckicelake.catalog.context.row_targets import RowTarget
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.table.reclaim import discarding
 from duckicelake.catalog.table.row_target import pack_columns, read_row_target
-from duckicelake.constraints.duckdb_check import check_row_constraints
 from duckicelake.errors import CatalogError, CommitStateUnknown, InvalidRequest, NoSuchTable, Unavailable
 from duckicelake.iceberg.identifiers import Namespace, format_full_name, to_schema_name
 from duckicelake.lake.additions import NewDataFile
@@ -135,7 +134,7 @@ def _read(services: Services, posted: PostedRows, target: RowTarget) -> Batch:
     try:
         with services.meter.phase("rows_read"):
             batch = read_batch(posted.body, posted.content_type, target.layout, on_unknown=posted.on_unknown)
-            check_row_constraints(target.constraints, batch)
+            target.check_rows(batch)
             return batch
     except InvalidRequest as error:
         if read_row_target(services, posted.namespace, posted.table, target).layout is target.layout:

@@ -25,7 +25,6 @@ from duckicelake.catalog.rows.inserts import (
 )
 from duckicelake.catalog.table.load import load_current_table
 from duckicelake.catalog.table.reclaim import discarding
-from duckicelake.constraints.duckdb_check import check_row_constraints
 from duckicelake.errors import InvalidRequest
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.lake.changes import WrittenCommit
@@ -61,7 +60,7 @@ def _upsert(services: Services, posted: PostedRows, names: tuple[str, ...]) -> R
         layout = build_key_layout(metadata, target.layout, names)
         whole = build_required_key_layout(target.layout, layout)
         batch = read_batch(posted.body, posted.content_type, whole, on_unknown=posted.on_unknown)
-        check_row_constraints(target.constraints, batch)
+        target.check_rows(batch)
         keys = _keys(layout, batch)
         if not batch.num_rows:
             return build_empty_answer(services, posted)

@@ -19,13 +19,13 @@ from duckicelake.bridge.native.required_fields import find_newly_required, find_
 from duckicelake.bridge.native.steps import SAME_ROWS, LiveDeletes, NativeStep, find_held_files, replay_window
 from duckicelake.bridge.snapshots import SnapshotNumbers, build_numbering, drop_snapshots_over_limit, find_next_row_id
 from duckicelake.catalog.context.cache import ManifestCache
+from duckicelake.catalog.context.hooks import find_unverified
 from duckicelake.catalog.context.services import Services, take_file_ids, take_manifest_ids
 from duckicelake.catalog.table.derived_files import BackgroundWriter, write_inlined_rows
 from duckicelake.catalog.table.duckdb_deletes import NewlyDeleted, read_lake_deletes, write_deletes
 from duckicelake.catalog.table.duckdb_files import ReadableCopies, WrittenTypes
 from duckicelake.catalog.table.manifests import read_listed_manifests
 from duckicelake.catalog.table.native_changes import Examination, NativeChanges, examine
-from duckicelake.constraints.rule import find_unverified_natively
 from duckicelake.errors import Unsupported
 from duckicelake.iceberg.manifest.entry import FileContent, ManifestContent
 from duckicelake.iceberg.metadata import TableMetadata
@@ -218,7 +218,7 @@ class _NativeChangeBuilder:
 
     def _unverified(self, step: NativeStep, metadata: TableMetadata, added: Sequence[NewFile]) -> list[str]:
         """The constraints that the step's rows may violate: those that were posted have been checked."""
-        names = [] if step.change.kinds <= SAME_ROWS else find_unverified_natively(metadata, added)
+        names = [] if step.change.kinds <= SAME_ROWS else find_unverified(metadata, added)
         if not names:
             return []
         folded = [c for c in self._window.changes if self._upto < c.snapshot_id <= step.change.snapshot_id]

@@ -4,18 +4,19 @@ from dataclasses import replace
 
 from duckicelake.bridge.project import project_metadata
 from duckicelake.bridge.values.columns import to_schema
+from duckicelake.catalog.context.hooks import check_features
 from duckicelake.catalog.context.row_targets import RowTarget
 from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.table.followed import check_not_followed
 from duckicelake.catalog.table.load import load_current_table
-from duckicelake.constraints.properties import read_texts
-from duckicelake.delta.import_ import sources
-from duckicelake.iceberg.identifiers import Namespace, to_schema_name
+from duckicelake.iceberg.identifiers import Namespace, format_full_name, to_schema_name
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.lake.ducklake import native
 from duckicelake.lake.inlined.batches import InsertTarget, pack_values
 from duckicelake.lake.inlined.targets import read_insert_target
 from duckicelake.lake.side_tables import reader
 from duckicelake.lake.state import TableRow, TableState
+from duckicelake.properties import read_constraint_texts
 from duckicelake.rows import inlined_values
 from duckicelake.rows.columns import build_row_columns
 from duckicelake.rows.layout import Layout
@@ -52,12 +53,15 @@ def _encode_column(batch: Batch, index: int, kind: str) -> str:
 
 def _read(services: Services, namespace: Namespace, name: str, known: RowTarget | None) -> RowTarget:
     """Columns that are what they were keep their layout: other tables change DuckLake's schema version, too."""
+    full_name = format_full_name(namespace, name)
     while True:
         with services.database.reading() as cursor:
             lake = read_insert_target(cursor, to_schema_name(namespace), name)
-            sources.check_writable(cursor, lake.definition.table_id)
+            check_not_followed(cursor, full_name, lake.definition.table_id)
             row = reader.read_table_row(cursor, lake.definition.table_id)
             folder = native.read_path_prefix(cursor, lake.definition.table_id)
+        if row is not None:
+            check_features(full_name, row.metadata["properties"])
         if known is not None and known.lake.definition == lake.definition and _has_same_constraints(known, row):
             return replace(known, lake=lake)
         if row is not None:
@@ -74,7 +78,9 @@ def _target(lake: InsertTarget, metadata: TableMetadata, folder: str) -> RowTarg
 
 
 def _has_same_constraints(known: RowTarget, row: TableRow | None) -> bool:
-    return row is not None and read_texts(row.metadata["properties"]) == read_texts(known.metadata.properties)
+    return row is not None and (
+        read_constraint_texts(row.metadata["properties"]) == read_constraint_texts(known.metadata.properties)
+    )
 
 
 def _defined(row: TableRow) -> TableMetadata:

@@ -3,7 +3,8 @@
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from functools import partial
 from typing import Any, Final
 
 from duckicelake.catalog import warehouse
@@ -14,17 +15,12 @@ from duckicelake.catalog.flush import Thresholds, flush_in_background
 from duckicelake.catalog.gc import collect_in_background
 from duckicelake.catalog.warehouse import WarehouseStanding
 from duckicelake.changelog.writer import follow_in_background
-from duckicelake.cli.serve.address import build_uri
+from duckicelake.cli.serve.hooks import FeatureService, TaskReporter
 from duckicelake.cli.wiring.services import describe_server
-from duckicelake.delta.export.keeper import keep_delta_logs_in_background
-from duckicelake.delta.import_.follower import follow_delta_in_background
-from duckicelake.delta.import_.sources import DeltaSource
 from duckicelake.errors import CatalogError
+from duckicelake.features.registry import load_hooks
 from duckicelake.lake.ducklake.maintenance import FlushableRows
 from duckicelake.lake.setup.identity import RunningServer
-from duckicelake.lineage.delivery.couriers import start_deliveries
-from duckicelake.lineage.events.generator import EventGenerator, generate_events_in_background
-from duckicelake.lineage.events.reads import record_reads_in_background
 from duckicelake.server.telemetry.logs import make_logger
 from duckicelake.settings.model import Settings
 
@@ -104,52 +100,6 @@ def write_changelog(settings: Settings, services: Services) -> AbstractContextMa
     )
 
 
-def record_reads(settings: Settings, services: Services) -> AbstractContextManager[None]:
-    """Writes for as long as the context lasts, unless lineage is off."""
-    if settings.lineage == "off":
-        return nullcontext()
-    failed = build_failure_handler(settings, services, "reads", "what engines read could not be noted")
-    return record_reads_in_background(services.reads, services.database, failed)
-
-
-def add_catalog_uri(settings: Settings, listened_on: str) -> Settings:
-    """The settings with a URI by which lineage names tables: where none is set, the one that is listened on."""
-    catalog_uri = settings.lineage_catalog_uri or listened_on
-    return settings.model_copy(update={"lineage_catalog_uri": catalog_uri})
-
-
-def generate_lineage_events(settings: Settings, services: Services) -> AbstractContextManager[None]:
-    """Makes events, unless the settings switch lineage off, for as long as the context lasts."""
-    if settings.lineage == "off":
-        return nullcontext()
-    is_tls = settings.tls_certificate is not None
-    catalog_uri = settings.lineage_catalog_uri or build_uri(settings.host, settings.port, is_tls=is_tls)
-    maker = EventGenerator(services, catalog_uri, literals=settings.lineage_literals == "keep")
-    return generate_events_in_background(
-        maker, build_failure_handler(settings, services, "lineage", "no events of lineage could be made")
-    )
-
-
-def sync_delta_sources(settings: Settings, services: Services) -> AbstractContextManager[None]:
-    """Follows Delta tables for as long as the context lasts, if the settings say so."""
-    if not settings.delta_sync_seconds:
-        return nullcontext()
-    failed = build_failure_handler(settings, services, "delta", "Delta tables could not be followed")
-    warn = build_warning(settings, "a Delta table could not be followed")
-
-    def table_failed(source: DeltaSource, error: Exception) -> None:
-        warn(error, table=source.name, delta=source.root, version=source.position.version)
-
-    return follow_delta_in_background(services, settings.delta_sync_seconds, failed, table_failed)
-
-
-def write_delta_logs(settings: Settings, services: Services) -> AbstractContextManager[None]:
-    """Keeps Delta logs for as long as the context lasts."""
-    failed = build_failure_handler(settings, services, "delta_log", "Delta logs could not be kept")
-    warn = build_warning(settings, "a Delta log could not be kept")
-    return keep_delta_logs_in_background(services, failed, lambda name, error: warn(error, table=name))
-
-
 def flush_due_tables(settings: Settings, services: Services) -> AbstractContextManager[None]:
     """Flushes what reaches a threshold of the settings, for as long as the context lasts."""
     age = None if settings.flush_age is None else round(settings.flush_age * 1000)
@@ -168,18 +118,29 @@ def delete_old_uploads(settings: Settings, services: Services) -> AbstractContex
     )
 
 
+def load_feature_services() -> tuple[FeatureService, ...]:
+    """Import what the installed features do in a server process."""
+    return load_hooks(FeatureService, "service")
+
+
+def build_reporter(settings: Settings, services: Services) -> TaskReporter:
+    """Make the reporter of the features' tasks."""
+    return TaskReporter(
+        partial(build_failure_handler, settings, services),
+        partial(build_warning, settings),
+        make_logger(sys.stderr, settings.log_format).warning,
+    )
+
+
 @contextmanager
 def run_background_tasks(settings: Settings, services: Services) -> Iterator[None]:
-    """Do it for as long as the context lasts."""
-    with (
-        watch_warehouse(settings, services),
-        write_changelog(settings, services),
-        start_deliveries(settings, services),  # which ends last
-        record_reads(settings, services),
-        generate_lineage_events(settings, services),
-        sync_delta_sources(settings, services),
-        flush_due_tables(settings, services),
-        write_delta_logs(settings, services),
-        delete_old_uploads(settings, services),
-    ):
+    """Run all background tasks for as long as the context lasts. The tasks of features end before the changelog's."""
+    with ExitStack() as tasks:
+        tasks.enter_context(watch_warehouse(settings, services))
+        tasks.enter_context(write_changelog(settings, services))
+        report = build_reporter(settings, services)
+        for feature in load_feature_services():
+            tasks.enter_context(feature.run_tasks(settings, services, report))
+        tasks.enter_context(flush_due_tables(settings, services))
+        tasks.enter_context(delete_old_uploads(settings, services))
         yield

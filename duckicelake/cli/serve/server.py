@@ -14,7 +14,7 @@ from uvicorn.config import STARTUP_FAILURE
 from duckicelake.catalog.context.services import Services
 from duckicelake.cli.serve import process
 from duckicelake.cli.serve.address import bind, find_uri, listen, note_database_server, note_server
-from duckicelake.cli.serve.background_tasks import add_catalog_uri, run_background_tasks
+from duckicelake.cli.serve.background_tasks import load_feature_services, run_background_tasks
 from duckicelake.cli.serve.edge import build_config, build_edge, check_certificate
 from duckicelake.cli.serve.process import (
     GRACE_SECONDS,
@@ -30,7 +30,6 @@ from duckicelake.cli.wiring.authentication import add_keys, build_authentication
 from duckicelake.cli.wiring.location import keep_postgres
 from duckicelake.cli.wiring.services import open_services, prepare_lake, warn_of_others
 from duckicelake.errors import CatalogError, StartupError
-from duckicelake.lineage.delivery.couriers import check_receivers, register_receivers
 from duckicelake.server.app import App, create_app
 from duckicelake.server.middleware.traces import Tracer
 from duckicelake.server.protocol.connections import raise_descriptor_limit
@@ -57,7 +56,8 @@ def serve_lake(settings: Settings, announce: Callable[[Settings, str], None], *,
     settings = add_keys(settings)
     check_openness(settings)
     build_authentication(settings)  # workers get these settings too late for a message that is read
-    check_receivers(settings)
+    for feature in load_feature_services():
+        feature.check(settings)
     if settings.tls_certificate is not None and settings.tls_key is not None:
         check_certificate(settings.tls_certificate, settings.tls_key)
     deadline = ShutdownDeadline(settings.shutdown_seconds, GRACE_SECONDS + settings.lineage_flush_seconds)
@@ -75,7 +75,8 @@ def serve_lake(settings: Settings, announce: Callable[[Settings, str], None], *,
         ):
             run = _serve_here if settings.workers == 1 else _serve_in_workers
             _log_warnings(complete)
-            run(add_catalog_uri(complete, uri), listener, lambda: announce(complete, uri), deadline, creates=creates)
+            named = complete.model_copy(update={"lineage_catalog_uri": complete.lineage_catalog_uri or uri})
+            run(named, listener, lambda: announce(complete, uri), deadline, creates=creates)
 
 
 def _log_warnings(settings: Settings) -> None:
@@ -153,7 +154,8 @@ def _prepare(settings: Settings, services: Services, *, creates: bool) -> None:
     if creates:
         warn_of_others(services)
     prepare_lake(services, creates=creates)
-    register_receivers(settings, services)
+    for feature in load_feature_services():
+        feature.prepare(settings, services)
 
 
 def _build_app(services: Services, settings: Settings, tracer: Tracer | None) -> App:

@@ -16,6 +16,7 @@ from duckicelake.catalog import warehouse
 from duckicelake.catalog.context.cache import TableCache
 from duckicelake.catalog.context.caller import ANY_PRINCIPAL, Caller
 from duckicelake.catalog.context.combiner import CombiningQueues
+from duckicelake.catalog.context.hooks import open_read_observer
 from duckicelake.catalog.context.services import Services, read_clock_ms
 from duckicelake.cli.console.command import read_own_version
 from duckicelake.cli.wiring.location import advise_on_postgres, build_policy, find_warehouse, reach_postgres
@@ -31,7 +32,6 @@ from duckicelake.lake.setup.format import (
 from duckicelake.lake.setup.identity import RunningServer
 from duckicelake.lake.setup.migrations import is_up_to_date
 from duckicelake.lake.side_tables.locations import record_zones
-from duckicelake.lineage.events.reads import ReadLog
 from duckicelake.pipeline.policy import parse_policy as maintained_by
 from duckicelake.postgres.database import POOL_CONNECTIONS, Database
 from duckicelake.postgres.pool import TraceBlock
@@ -104,7 +104,7 @@ def open_services(
             appends=appends,
             access=access,
             maintenance=_parse_maintenance(settings),
-            reads=ReadLog(timedelta(seconds=settings.lineage_window)),
+            reads=open_read_observer(timedelta(seconds=settings.lineage_window)),
         )
     finally:
         database.close()

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from duckicelake.catalog.context.hooks import CommitRule
 from duckicelake.delta.log.actions import Metadata, Protocol
 from duckicelake.delta.log.schema import (
     COMMENT,
@@ -23,7 +24,7 @@ from duckicelake.errors import InvalidRequest, Unsupported
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import IcebergType, ListType, MapType, NestedField, PrimitiveType, StructType
-from duckicelake.properties import NAME_MAPPING
+from duckicelake.properties import DELTA_ENABLED, NAME_MAPPING, read_constraint_texts
 
 _TYPES: Final = {
     "boolean": "boolean",
@@ -37,11 +38,9 @@ _TYPES: Final = {
     "string": "string",
     "binary": "binary",
 }
-DELTA_ENABLED: Final = "delta.enabled"
 DELETION_VECTORS: Final = "deletionVectors"
 READ_ONLY_PROPERTY: Final = "writtenByDuckicelake"
 """A feature that no other writer has, so that all refuse to write, or to vacuum, what they may well read."""
-_CONSTRAINT: Final = "constraint."
 _DELTA_CONSTRAINT: Final = "delta.constraints."
 _READER_FEATURES, _WRITER_FEATURES = 3, 7
 
@@ -123,11 +122,7 @@ def build_delta_metadata(
 ) -> Metadata:
     """The `metaData` of a version whose rows have this schema."""
     properties = metadata.properties
-    constraints = {
-        f"{_DELTA_CONSTRAINT}{name.removeprefix(_CONSTRAINT)}": text
-        for name, text in properties.items()
-        if name.startswith(_CONSTRAINT)
-    }
+    constraints = {f"{_DELTA_CONSTRAINT}{name}": text for name, text in read_constraint_texts(properties).items()}
     configuration = {
         "delta.columnMapping.mode": "id",
         "delta.columnMapping.maxColumnId": str(metadata.last_column_id),
@@ -175,3 +170,14 @@ def _iterate_leaves(kinds: Sequence[DeltaType]) -> Iterable[DeltaType]:
 def keep_unchanged(metadata: Metadata, before: Metadata | None) -> Metadata:
     """The same with the time at which the log began."""
     return metadata if before is None else replace(metadata, id=before.id, created_ms=before.created_ms)
+
+
+class DeltaRule(CommitRule):
+    """A table with a Delta log has columns that Delta's readers understand."""
+
+    def check_definition(self, target: TableMetadata, base: TableMetadata | None) -> None:
+        """Check the definition by `check_delta_writable`."""
+        check_delta_writable(target, base)
+
+
+RULE: Final = DeltaRule()

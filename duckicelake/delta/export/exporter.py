@@ -17,7 +17,6 @@ from duckicelake.delta.export.commits import (
     build_next_version,
 )
 from duckicelake.delta.export.definition import (
-    DELTA_ENABLED,
     build_delta_metadata,
     build_protocol,
     check_delta_writable,
@@ -42,6 +41,7 @@ from duckicelake.iceberg.identifiers import parse_schema_name
 from duckicelake.iceberg.schema import Schema
 from duckicelake.lake.ducklake.snapshots import retry_transaction
 from duckicelake.lake.state import SnapshotRow, TableState
+from duckicelake.properties import DELTA_ENABLED
 from duckicelake.storage.policy import canonicalize
 
 

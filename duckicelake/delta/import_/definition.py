@@ -7,7 +7,7 @@ from typing import Any, Final
 import orjson
 
 from duckicelake.bridge.definitions import COMMENT
-from duckicelake.constraints.properties import CONSTRAINT_PREFIX, parse_constraint
+from duckicelake.catalog.context.hooks import build_row_check, check_features
 from duckicelake.delta.import_.columns import ColumnIds, TableColumns, read_columns
 from duckicelake.delta.log.actions import Metadata
 from duckicelake.delta.log.schema import DeltaArray, DeltaMap, DeltaStruct, DeltaType, parse_schema
@@ -25,7 +25,7 @@ from duckicelake.iceberg.schema import Schema, check_schema
 from duckicelake.iceberg.schema_evolution import can_promote
 from duckicelake.iceberg.sort import UNSORTED
 from duckicelake.iceberg.types import PrimitiveType
-from duckicelake.properties import COMPRESSION_CODEC, GC_ENABLED, NAME_MAPPING
+from duckicelake.properties import COMPRESSION_CODEC, CONSTRAINT_PREFIX, DELTA_ENABLED, GC_ENABLED, NAME_MAPPING
 
 _CONSTRAINTS: Final = "delta.constraints."
 _FIELDS: Final = "delta.column-metadata"
@@ -37,7 +37,6 @@ _ROW_TRACKING: Final = (
 )
 _UNKNOWN_COLUMN: Final = 2_000_000_000
 """From here on are ids of columns that no schema has."""
-_ENABLED: Final = "delta.enabled"
 _MAPPED: Final = ("delta.columnMapping.", "comment")
 _IDENTITY: Final = Transform.parse("identity")
 _OWN_PROPERTIES: Final = {COMPRESSION_CODEC: "zstd"}
@@ -45,7 +44,9 @@ _OWN_PROPERTIES: Final = {COMPRESSION_CODEC: "zstd"}
 
 def build_properties(metadata: Metadata, schema: Schema, ids: ColumnIds) -> dict[str, str]:
     """The table's properties at a version; engines may delete none of its files."""
-    own = {key: value for key, value in metadata.configuration.items() if key.startswith("delta.") and key != _ENABLED}
+    own = {
+        key: value for key, value in metadata.configuration.items() if key.startswith("delta.") and key != DELTA_ENABLED
+    }
     others = {key: value for key, value in metadata.configuration.items() if _is_free(key)}
     made = {
         GC_ENABLED: "false",
@@ -58,7 +59,7 @@ def build_properties(metadata: Metadata, schema: Schema, ids: ColumnIds) -> dict
     kept = _keep_json(parse_schema(metadata.schema_string))
     if kept:
         made[_FIELDS] = orjson.dumps(kept, option=orjson.OPT_SORT_KEYS).decode()
-    return {**others, **own, **_keep_constraints(own, schema), **made}
+    return {**others, **own, **_keep_constraints(metadata, schema), **made}
 
 
 def _build_name_mapping(metadata: Metadata) -> dict[NamePath, int]:
@@ -74,17 +75,18 @@ def _is_free(key: str) -> bool:
     )
 
 
-def _keep_constraints(configuration: Mapping[str, str], schema: Schema) -> dict[str, str]:
-    """Those of Delta's constraints that can be checked here."""
+def _keep_constraints(metadata: Metadata, schema: Schema) -> dict[str, str]:
+    """Keep those of Delta's constraints that can be checked here."""
     found: dict[str, str] = {}
-    for key, text in configuration.items():
+    for key, text in metadata.configuration.items():
         if key.startswith(_CONSTRAINTS):
-            name = key.removeprefix(_CONSTRAINTS)
+            kept = {f"{CONSTRAINT_PREFIX}{key.removeprefix(_CONSTRAINTS)}": text}
+            check_features(metadata.name or metadata.id, kept)
             try:
-                parse_constraint(name, text, schema)
+                build_row_check(kept, schema)
             except InvalidRequest:
                 continue
-            found[f"{CONSTRAINT_PREFIX}{name}"] = text
+            found |= kept
     return found
 
 

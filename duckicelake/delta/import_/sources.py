@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from duckicelake.errors import ReadOnlyTable
 from duckicelake.lake.ducklake.data_files import StaleBaseError
 from duckicelake.lake.ducklake.snapshots import LOCK_KEY
 from duckicelake.postgres.database import Transaction
@@ -77,11 +76,6 @@ def _read_source(
     return DeltaSource(table_id, schema, table, root, DeltaPosition(delta_id, version, digest, state), following, *seen)
 
 
-def check_may_write(cursor: Transaction, table_id: int) -> None:
-    """Let the rest of the transaction write this table though it is followed."""
-    cursor.execute(_SQL.may_write, {"table_id": table_id})
-
-
 def move_position(cursor: Transaction, source: DeltaSource, position: DeltaPosition) -> None:
     """Note the version that the transaction brings, as its last step.
 
@@ -114,13 +108,6 @@ def clear_failure(cursor: Transaction, source: DeltaSource) -> None:
 def end_following(cursor: Transaction, table_id: int) -> bool:
     """Let everybody write the table from now on; False if it isn't followed."""
     return bool(cursor.execute(_SQL.adopt, {"table_id": table_id}).rowcount)
-
-
-def check_writable(cursor: Transaction, table_id: int) -> None:
-    """ReadOnlyTable for one that is followed, so that work isn't begun which the commit would refuse."""
-    row = cursor.execute(_SQL.refusal, {"table_id": table_id}).fetchone()
-    if row is not None and row[0] is not None:
-        raise ReadOnlyTable(row[0])
 
 
 def is_follower_free(cursor: Transaction) -> bool:

@@ -33,6 +33,7 @@ from duckicelake.iceberg.identifiers import parse_schema_name
 from duckicelake.lake.changes import ChangeSet, WrittenCommit
 from duckicelake.lake.ducklake import native
 from duckicelake.lake.ducklake.snapshots import retry_transaction
+from duckicelake.lake.writer.followed import allow_write
 from duckicelake.storage.threads import run_in_parallel
 
 MAX_SYNC_VERSIONS: Final = 100
@@ -162,7 +163,7 @@ def _sync_versions(services: Services, source: DeltaSource, log: DeltaLog, upto:
 
     def write() -> WrittenCommit:
         with services.database.transaction() as cursor:
-            sources.check_may_write(cursor, now.table_id)
+            allow_write(cursor, now.table_id)
             written = write_changes(cursor, further.changes)
             sources.move_position(cursor, now, position)
             services.settle(cursor, [build_touched(namespace, now.table_name, detail)])

@@ -2,7 +2,6 @@
 
 from psycopg import Cursor
 
-from duckicelake.delta.import_ import sources
 from duckicelake.lake.ducklake import native
 from duckicelake.lake.ducklake.data_files import StaleBaseError
 from duckicelake.lake.ducklake.schemas import check_target_free, has_namespace
@@ -11,6 +10,7 @@ from duckicelake.lake.side_tables import reader
 from duckicelake.lake.side_tables import writer as side_tables
 from duckicelake.lake.state import TableRow
 from duckicelake.lake.writer import change_sets
+from duckicelake.lake.writer.followed import allow_write
 from duckicelake.postgres.database import Row
 from duckicelake.postgres.queries import load_queries
 
@@ -66,7 +66,7 @@ def rename_table(cursor: Cursor[Row], source: tuple[str, str], destination: tupl
     table_id = reader.find_table_id(cursor, *source)
     if table_id is None:
         return False
-    sources.check_may_write(cursor, table_id)  # a table that follows another does so under any name
+    allow_write(cursor, table_id)  # a table that follows another does so under any name
     schema_id = check_target_free(cursor, source, destination, table_id)
     parameters = {
         "table_id": table_id,

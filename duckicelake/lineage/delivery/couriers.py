@@ -1,9 +1,8 @@
 """Background threads that deliver to the receivers of the settings, one thread for each."""
 
 import os
-import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from time import monotonic
@@ -16,7 +15,6 @@ from duckicelake.lineage.delivery.deliverer import Deliverer, DeliveryDeadline, 
 from duckicelake.lineage.delivery.receivers import ENDPOINT, LineageOutlet, Receiver, parse_receivers
 from duckicelake.lineage.delivery.transports import open_outlet
 from duckicelake.postgres.notify import NotificationListener
-from duckicelake.server.telemetry.logs import make_logger
 from duckicelake.settings.model import Settings
 
 _PAUSE_SECONDS: Final = 2.0
@@ -118,13 +116,15 @@ def register_receivers(settings: Settings, services: Services) -> None:
     outbox.register_receivers(services.database, [receiver.name for receiver in read_receivers(settings)])
 
 
-def start_deliveries(settings: Settings, services: Services) -> AbstractContextManager[None]:
-    """Delivers events of lineage to the receivers of the settings, for as long as the context lasts."""
-    log = make_logger(sys.stderr, settings.log_format)
+def start_deliveries(
+    settings: Settings, services: Services, warn: Callable[..., object]
+) -> AbstractContextManager[None]:
+    """Deliver events of lineage to the receivers of the settings for as long as the context lasts.
+
+    warn: logs a text with facts.
+    """
     limits = DeliveryLimits(settings.lineage_backlog, settings.lineage_flush_seconds)
-    return deliver_in_background(
-        services, _open_outlets(settings), limits, DeliveryObserver(services.meter, log.warning)
-    )
+    return deliver_in_background(services, _open_outlets(settings), limits, DeliveryObserver(services.meter, warn))
 
 
 def _open_outlets(settings: Settings) -> list[LineageOutlet]:

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
+from duckicelake.catalog.context.caller import SESSION
 from duckicelake.catalog.context.runtime import run_in_thread
 from duckicelake.catalog.context.services import Services
 from duckicelake.changelog.entries import LoggedChange, SkippedError, is_caused_by_change, read_changes, record_skipped
@@ -23,7 +24,7 @@ from duckicelake.lineage.events.inference import (
     name_application,
 )
 from duckicelake.lineage.events.progress import LineageProgress, RefusalRow
-from duckicelake.lineage.events.reads import SESSION, find_inputs, find_reader
+from duckicelake.lineage.events.reads import find_inputs, find_reader, get_window
 from duckicelake.lineage.events.relations import KnownTables, build_definitions
 from duckicelake.lineage.graph import store as lineage_store
 from duckicelake.lineage.openlineage.changes import CatalogChange, Json
@@ -222,7 +223,7 @@ class EventGenerator:
         """Record what the due changes come to, and what was refused; `until` is how far time has passed for streams."""
         lake = NamedLake(progress.lake_id, self._uri)
         runs = group_runs(self._tables.tell(cursor, progress.position, due))
-        inputs = RunInputs(cursor, runs, self._services.reads.window)
+        inputs = RunInputs(cursor, runs, get_window(self._services.reads))
 
         def describe(run: RunChanges) -> Json:
             return inputs.add(run, describe_run(run, lake), lake)

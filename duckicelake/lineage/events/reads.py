@@ -2,13 +2,14 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 from typing import Final
 
-from duckicelake.catalog.context.caller import Caller
+from duckicelake.catalog.context.caller import SESSION, Caller
+from duckicelake.catalog.context.hooks import ReadObserver, ReadObserverFactory
 from duckicelake.catalog.context.runtime import run_in_thread
 from duckicelake.iceberg.identifiers import Namespace, to_schema_name
 from duckicelake.iceberg.reports import MetricsReport
@@ -26,8 +27,6 @@ from duckicelake.lineage.events.inference import (
 from duckicelake.lineage.events.read_rows import NotedRead, ReadingApplication
 from duckicelake.postgres.database import Database, Transaction
 
-SESSION: Final = "session"
-"""Under which name a caller's `client` has it: digests that tell one program's requests from another's."""
 MAX_WAITING_READS: Final = 10_000
 MAX_BATCH_READS: Final = 2_000
 """Rows that are written together: five thousand of them in a second are enough to guess from."""
@@ -42,19 +41,25 @@ _SLACK: Final = timedelta(hours=1)
 """For so long what is too old may still be asked for: by who follows the lake and is behind."""
 
 
-class ReadLog:
-    """Of one process. Nothing is kept unless somebody writes it (`recording_in_background`)."""
+class ReadLog(ReadObserver):
+    """The reads of one process. None is kept unless `record_reads_in_background` writes them."""
+
+    repeat_seconds = REPEAT_SECONDS
 
     def __init__(self, window: timedelta = INFERENCE_WINDOW) -> None:
         """window: for how long a read may have been for a write that comes after it."""
         self.window = window
         self.is_on = False
-        self.wrote: dict[str, float] = {}
-        """When programs that have read wrote last; what they read then is noted though it was lately."""
+        self._wrote: dict[str, float] = {}
         self._waiting: list[NotedRead] = []
         self._lately: dict[tuple[object, ...], float] = {}
         self._recorded = 0
         self._dropped = 0
+
+    @property
+    def wrote(self) -> Mapping[str, float]:
+        """When programs that have read wrote last: what they read then is noted though it was noted lately."""
+        return self._wrote
 
     def note(self, seen: NotedRead) -> None:
         """For any thread, and at once."""
@@ -69,9 +74,11 @@ class ReadLog:
         """The caller was given a table; is_lookup: and had said which of its snapshots it wants."""
         session = caller.client.get(SESSION)
         if session:
-            self.note(
-                build_load(caller.principal.name, session, (to_schema_name(namespace), name), is_lookup=is_lookup)
-            )
+            self.note_load_of(caller.principal.name, session, (to_schema_name(namespace), name), is_lookup=is_lookup)
+
+    def note_load_of(self, principal: str, session: str, named_as: tuple[str, str], *, is_lookup: bool) -> None:
+        """Note a load that is answered now. named_as: the table's schema and name."""
+        self.note(build_load(principal, session, named_as, is_lookup=is_lookup))
 
     def note_report(self, caller: Caller, namespace: Namespace, name: str, report: MetricsReport) -> None:
         """The caller says what it scanned or committed; other reports say nothing of reads."""
@@ -82,8 +89,8 @@ class ReadLog:
     def note_write(self, session: str) -> None:
         """A request came that is going to write."""
         program = find_program(session)
-        if program in self.wrote:
-            self.wrote[program] = time.perf_counter()
+        if program in self._wrote:
+            self._wrote[program] = time.perf_counter()
 
     def statistics(self) -> dict[str, int]:
         """Recorded and dropped, since the start."""
@@ -108,9 +115,9 @@ class ReadLog:
 
     def _is_new(self, seen: NotedRead) -> bool:
         what, program = seen.what, find_program(seen.session)
-        if len(self.wrote) > _PROGRAMS:
-            self.wrote.clear()
-        wrote = self.wrote.setdefault(program, NEVER_SECONDS)
+        if len(self._wrote) > _PROGRAMS:
+            self._wrote.clear()
+        wrote = self._wrote.setdefault(program, NEVER_SECONDS)
         noted = self._lately.get(what, NEVER_SECONDS)
         if noted + REPEAT_SECONDS > seen.seconds and noted > wrote:
             return False
@@ -118,7 +125,13 @@ class ReadLog:
         return True
 
 
+READ_OBSERVER: Final = ReadObserverFactory(ReadLog)
 _KINDS: Final = {"scan-report": ReadKind.SCAN, "commit-report": ReadKind.REPORT}
+
+
+def get_window(reads: ReadObserver) -> timedelta:
+    """How long a read counts for a write that follows it."""
+    return reads.window if isinstance(reads, ReadLog) else INFERENCE_WINDOW
 
 
 def find_program(session: str) -> str:

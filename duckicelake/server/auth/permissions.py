@@ -156,35 +156,8 @@ NEEDS: Final[Mapping[tuple[str, str], Need]] = {
     # So is the list of tables' statistics.
     ("GET", "/pipeline/v1/tables"): AnyToken(),
     ("POST", "/pipeline/v1/namespaces/{namespace}/tables/{table}/orphans"): _WRITER,
-    # Lineage is filtered by what its reader may read; of what comes in, each dataset that it tells of is checked.
-    ("GET", "/lineage/v1/graph"): AnyToken(),
-    ("GET", "/lineage/v1/export"): AnyToken(),
-    ("GET", "/lineage/v1/datasets"): AnyToken(),
-    ("GET", "/lineage/v1/runs/{run}"): AnyToken(),
-    ("GET", "/lineage/v1/facets/{facet}.json"): Public(),
-    ("POST", "/api/v1/lineage"): AnyToken(),
-    ("POST", "/api/v1/lineage/batch"): AnyToken(),
-    ("GET", "/api/v1/namespaces"): AnyToken(),
-    ("GET", "/api/v1/namespaces/{space}/datasets"): AnyToken(),
-    ("GET", "/api/v1/namespaces/{space}/datasets/{dataset}"): AnyToken(),
-    ("GET", "/api/v1/namespaces/{space}/datasets/{dataset}/versions"): AnyToken(),
-    ("GET", "/api/v1/jobs"): AnyToken(),
-    ("GET", "/api/v1/namespaces/{space}/jobs"): AnyToken(),
-    ("GET", "/api/v1/namespaces/{space}/jobs/{job}"): AnyToken(),
-    ("GET", "/api/v1/namespaces/{space}/jobs/{job}/runs"): AnyToken(),
-    ("GET", "/api/v1/jobs/runs/{run}"): AnyToken(),
-    ("GET", "/api/v1/jobs/runs/{run}/facets"): AnyToken(),
-    ("GET", "/api/v1/lineage"): AnyToken(),
-    ("GET", "/api/v1/lineage/"): AnyToken(),
-    ("GET", "/api/v1/column-lineage"): AnyToken(),
-    ("GET", "/api/v1/events/lineage"): AnyToken(),
-    ("GET", "/api/v1/search"): AnyToken(),
-    ("GET", "/api/v1/search/"): AnyToken(),
-    ("GET", "/api/v1/tags"): AnyToken(),
-    ("GET", "/api/v1/stats/lineage-events"): AnyToken(),
-    ("GET", "/api/v1/stats/{counted}"): AnyToken(),
 }
-"""By method and route template. A route that isn't here is refused to everybody."""
+"""By method and route template; features bring those of their own routes. A route without one is refused."""
 
 
 def check_path(need: InPath, principal: Principal, namespace: Namespace) -> None:

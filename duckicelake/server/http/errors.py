@@ -148,6 +148,7 @@ HTTP_ERRORS: dict[type[errors.CatalogError], HttpError] = {
     errors.Unavailable: HttpError(503, "ServiceUnavailableException", {"Retry-After": "1"}),
     errors.FailedOver: HttpError(503, "ServiceUnavailableException", {"Retry-After": "1"}),
     errors.UnknownFormatError: HttpError(503, "ServiceUnavailableException", {"Retry-After": "10"}),
+    errors.FeatureUnavailableError: HttpError(503, "ServiceUnavailableException", {"Retry-After": "10"}),
     errors.StoreDenied: HttpError(500, "ServiceFailureException"),  # which clients don't send again, as they would 503
     errors.StartupError: _INTERNAL_ERROR,
     errors.InvalidSettings: _INTERNAL_ERROR,

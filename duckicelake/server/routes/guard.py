@@ -1,20 +1,18 @@
 """Authenticate and authorize each request before its endpoint."""
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import cast
 
 from fastapi import Request
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from duckicelake.catalog.context.caller import Caller, Principal
+from duckicelake.catalog.context.caller import SESSION, Caller, Principal
 from duckicelake.errors import Forbidden, InvalidRequest
 from duckicelake.iceberg.identifiers import decode_name, decode_namespace
-from duckicelake.lineage.events.reads import SESSION
 from duckicelake.server.auth.authentication import authenticate
 from duckicelake.server.auth.permissions import (
-    NEEDS,
     AnyToken,
     InBody,
     InPath,
@@ -45,17 +43,19 @@ from duckicelake.server.routes.dependencies import ServerContext
 class RouteGuard:
     """ASGI app of one route, around the endpoint's."""
 
-    def __init__(self, app: ASGIApp, path: str, operation: str) -> None:
+    def __init__(self, app: ASGIApp, path: str, operation: str, needs: Mapping[tuple[str, str], Need]) -> None:
+        """needs: who may use each route, by method and route template."""
         self._app = app
         self._path = path
         self._operation = operation
+        self._needs = needs
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope)
         context = cast("ServerContext", scope["app"].state.context)
-        need = NEEDS.get((scope["method"], self._path))
+        need = self._needs.get((scope["method"], self._path))
         if need is None:
-            raise Forbidden("Nobody has said who may use this route")
+            raise Forbidden("No permission rule for this route")
         scope[NEED_KEY] = need
         _check_text(scope)
         if not _is_public(need, context):
@@ -73,16 +73,16 @@ class RouteGuard:
         return Caller(principal, where, request_id, self._operation, _find_resource(scope), client)
 
 
-def guard_routes(routes: Iterable[BaseRoute]) -> list[BaseRoute]:
-    """The same routes, each with its guard."""
-    return [_guard_route(route) for route in routes]
+def guard_routes(routes: Iterable[BaseRoute], needs: Mapping[tuple[str, str], Need]) -> list[BaseRoute]:
+    """Copy the routes, and guard each copy. needs: who may use each route, by method and route template."""
+    return [_guard_route(route, needs) for route in routes]
 
 
-def _guard_route(route: BaseRoute) -> BaseRoute:
+def _guard_route(route: BaseRoute, needs: Mapping[tuple[str, str], Need]) -> BaseRoute:
     if not isinstance(route, Route):
         raise TypeError(f"{route!r} can't be guarded: only plain routes can")
     copied = copy.copy(route)  # the original belongs to its module, and to other apps
-    copied.app = RouteGuard(route.app, route.path, route.name)
+    copied.app = RouteGuard(route.app, route.path, route.name, needs)
     return copied
 
 

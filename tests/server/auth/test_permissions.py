@@ -22,7 +22,7 @@ from duckicelake.postgres.database import Database
 from duckicelake.postgres.embedded import EmbeddedPostgres
 from duckicelake.server.app import create_routes
 from duckicelake.server.auth.oauth_clients import OAuthClient
-from duckicelake.server.auth.permissions import NEEDS
+from duckicelake.server.hooks import list_needs
 from duckicelake.server.routes.dependencies import AppServices
 from duckicelake.server.routes.guard import guard_routes
 from tests.conftest import new_lake, services_of
@@ -261,7 +261,7 @@ def served() -> set[str]:
 
 def test_every_route_is_expected_here_and_has_its_need() -> None:
     assert served() == set(EXPECTED)
-    assert {f"{method} {path}" for method, path in NEEDS} == set(EXPECTED)
+    assert {f"{method} {path}" for method, path in list_needs()} == set(EXPECTED)
 
 
 @pytest.mark.parametrize("route", EXPECTED)
@@ -456,7 +456,10 @@ def without_admission(services: AppServices) -> str:
 @pytest.mark.parametrize("is_on", [False, True])
 @pytest.mark.parametrize(
     ("path", "says"),
-    [("/v1/forgotten", "Nobody has said who may"), ("/v1/tables/rename", "the endpoint must take an admission")],
+    [
+        ("/v1/forgotten", "No permission rule for this route"),
+        ("/v1/tables/rename", "the endpoint must take an admission"),
+    ],
 )
 def test_route_that_was_forgotten_is_refused_to_everybody(
     services: Services, path: str, says: str, is_on: bool
@@ -466,7 +469,7 @@ def test_route_that_was_forgotten_is_refused_to_everybody(
     router.post("/v1/tables/rename")(without_admission)
     server = Server()
     app = server.app(services, server.authentication(OAuthClient("root", SECRET, ("*",))) if is_on else None)
-    app.router.routes[:0] = guard_routes(router.routes)
+    app.router.routes[:0] = guard_routes(router.routes, list_needs())
     with running(app) as uri, httpx.Client(base_url=uri, timeout=60) as http:
         headers = bearing(token(http, "root")) if is_on else {}
         status, message = refusal(http.post(path, json=rename("t"), headers=headers))

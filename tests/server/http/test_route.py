@@ -15,6 +15,7 @@ from duckicelake.catalog.context.services import Services
 from duckicelake.errors import CommitFailed
 from duckicelake.server.app import App, Edge, create_app, create_routes
 from duckicelake.server.auth.oauth_clients import OAuthClient
+from duckicelake.server.hooks import list_needs
 from duckicelake.server.http.errors import install_error_handlers
 from duckicelake.server.http.route import FastRoute, FastRouter, StrictRoute
 from duckicelake.server.middleware.request_log import RequestLog, RequestLogMiddleware
@@ -58,7 +59,7 @@ def as_fastapi_serves(app: App) -> App:
     ]
     app.short_way = None
     app.router.routes[:] = [
-        *guard_routes(slow),
+        *guard_routes(slow, list_needs()),
         *(each for each in app.router.routes if not isinstance(each, FastRoute)),
     ]
     return app

@@ -17,9 +17,6 @@ WHERE (s.following OR NOT %(followed)s)
   AND (%(table_name)s::text IS NULL OR (n.schema_name, t.table_name) = (%(schema_name)s, %(table_name)s))
 ORDER BY n.schema_name, t.table_name;
 
--- may_write: for the rest of the transaction, this table may be written though it is followed
-SELECT set_config('duckicelake.delta_sync', (%(table_id)s::bigint)::text, true);
-
 -- move: to the version that this transaction brings, unless another has brought it, or somebody has taken the table over
 UPDATE duckicelake_delta_source
 SET delta_id = %(delta_id)s, version = %(version)s, digest = %(digest)s, state = %(state)s,
@@ -43,9 +40,6 @@ WITH compacted AS (
 )
 UPDATE duckicelake_delta_source SET following = false, error = NULL, failed_at = NULL
 WHERE table_id = %(table_id)s AND following;
-
--- refusal: why a table mustn't be written; null if it may be
-SELECT duckicelake_read_only(%(table_id)s);
 
 -- is_free: whether nobody follows Delta tables
 SELECT pg_try_advisory_xact_lock(%(key)s);
