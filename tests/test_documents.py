@@ -4,8 +4,9 @@ import re
 from collections import Counter
 
 import pytest
+import typer
 
-from duckicelake.cli.main import COMMANDS
+from duckicelake.cli.main import app
 from duckicelake.settings.model import PREFIX, Settings
 from tests.support.documents import PAGES, README, ROOT, snippets
 
@@ -91,4 +92,6 @@ def test_numbers_in_rows_are_the_defaults() -> None:
 
 
 def test_every_command_is_named() -> None:
-    assert {name for name in COMMANDS if f"`duckicelake {name}`" not in PAGES[README]} == set()
+    assert {
+        name for name in typer.main.get_command(app).commands if f"`duckicelake {name}`" not in PAGES[README]
+    } == set()

@@ -1,59 +1,67 @@
 """`duckicelake audit`: print and prune the audit trail."""
 
+from __future__ import annotations
+
 import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, replace
-from datetime import UTC, datetime
-from pathlib import Path
+from datetime import UTC
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
-from duckicelake.cli.console import terminal
-from duckicelake.cli.console.terminal import make_printable, parse_time
-from duckicelake.cli.wiring.location import reach_postgres
-from duckicelake.errors import InvalidRequest, StartupError
-from duckicelake.lake.setup.format import check_reachable, read_contents
-from duckicelake.lake.setup.migrations import is_up_to_date
-from duckicelake.lake.side_tables import audit as trail
-from duckicelake.lake.side_tables.audit import AuditEntry, AuditFilter
-from duckicelake.postgres.database import Database
-from duckicelake.settings.model import Settings
-from duckicelake.settings.sources import read_settings
+from duckicelake.cli.console.command import LakeOption, one_line_errors
 
-_PAUSE_SECONDS = 0.5
-_MAX_FOLLOWED_ENTRIES = 10_000
+if TYPE_CHECKING:
+    from duckicelake.lake.side_tables.audit import AuditEntry, AuditFilter
+    from duckicelake.postgres.database import Database
+    from duckicelake.settings.model import Settings
+
+EXAMPLES: Final = (
+    "duckicelake audit --since 2h --resource sales.orders",
+    "duckicelake audit --principal etl --result ForbiddenException --json",
+    "duckicelake audit --prune-older-than 90d",
+)
+_PAUSE_SECONDS: Final = 0.5
+_MAX_FOLLOWED_ENTRIES: Final = 10_000
 
 
+@one_line_errors()
 def audit(
-    *,
-    lake: Path | None,
-    since: str | None,
-    principal: str | None,
-    resource: str | None,
-    operation: str | None,
-    result: str | None,
-    limit: int,
-    as_json: bool,
-    follow: bool,
-    prune_older_than: str | None,
+    lake: LakeOption = None,
+    since: Annotated[str | None, typer.Option(help="An age, as 2h or 7d, or a time in ISO form.")] = None,
+    principal: Annotated[str | None, typer.Option(help="Who sent the request.")] = None,
+    resource: Annotated[str | None, typer.Option(help="A table or view, or a namespace with all in it.")] = None,
+    operation: Annotated[str | None, typer.Option(help="What was requested, as commit_table.")] = None,
+    result: Annotated[str | None, typer.Option(help="ok, unchanged, or an error's type.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Max entries to list, the newest.")] = 100,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line, for programs.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="Print new entries as they come, until Ctrl-C.")] = False,
+    prune_older_than: Annotated[
+        str | None, typer.Option(help="Delete entries older than this age or time, and list nothing.")
+    ] = None,
 ) -> None:
-    """Print the newest entries, or delete old ones and say how many. Raises as `show`, InvalidRequest."""
+    """List who changed what, when, from where and with what result: the newest last."""
+    from duckicelake.cli.console.terminal import parse_time
+    from duckicelake.lake.side_tables.audit import AuditFilter, prune_entries
+    from duckicelake.settings.sources import read_settings
+
     settings = read_settings({"lake": lake})
     if prune_older_than is not None:
-        typer.echo(f"{prune_entries(settings, parse_time(prune_older_than))} entries are gone")
+        before = parse_time(prune_older_than)
+        with _open_trail(settings) as database:
+            typer.echo(f"{prune_entries(database, before)} entries are gone")
         return
     after = None if since is None else parse_time(since)
     wanted = AuditFilter(0, after, principal, resource, operation, result)
     with suppress(KeyboardInterrupt):
-        print_entries(settings, wanted, limit, as_json=as_json, follow=follow)
+        _print_entries(settings, wanted, limit, as_json=as_json, follow=follow)
 
 
-def print_entries(settings: Settings, wanted: AuditFilter, limit: int, *, as_json: bool, follow: bool) -> None:
+def _print_entries(settings: Settings, wanted: AuditFilter, limit: int, *, as_json: bool, follow: bool) -> None:
     """Print the newest entries, newest last; with `follow` then those that come, until interrupted.
 
     Raises InvalidRequest for a resource that neither the trail nor the lake has had.
@@ -70,14 +78,14 @@ def print_entries(settings: Settings, wanted: AuditFilter, limit: int, *, as_jso
             _print(found, as_json=as_json, heading=False)
 
 
-def prune_entries(settings: Settings, before: datetime) -> int:
-    """Delete what is older; how many entries there were."""
-    with _open_trail(settings) as database:
-        return trail.prune_entries(database, before)
-
-
 @contextmanager
 def _open_trail(settings: Settings) -> Iterator[Database]:
+    from duckicelake.cli.wiring.location import reach_postgres
+    from duckicelake.errors import StartupError
+    from duckicelake.lake.setup.format import check_reachable, read_contents
+    from duckicelake.lake.setup.migrations import is_up_to_date
+    from duckicelake.postgres.database import Database
+
     with reach_postgres(settings) as url, closing(Database(url, 1)) as database:
         database.check()
         with database.reading() as cursor:
@@ -88,11 +96,14 @@ def _open_trail(settings: Settings) -> Iterator[Database]:
 
 
 def _check_resource(database: Database, name: str | None) -> None:
-    """Raise InvalidRequest if neither the trail nor the lake has ever had it."""
+    """Raise InvalidRequest if neither the trail nor the lake has ever had a resource of this name."""
+    from duckicelake.errors import InvalidRequest
+    from duckicelake.lake.side_tables.audit import is_resource_known
+
     if name is None:
         return
     with database.reading() as cursor:
-        if not trail.is_resource_known(cursor, name):
+        if not is_resource_known(cursor, name):
             raise InvalidRequest(
                 f"{name} is no namespace, table or view of this lake, nor was it one as far as the audit trail goes: "
                 "write it as `namespace` or `namespace.name`, with a dot inside a name as %2E"
@@ -100,8 +111,10 @@ def _check_resource(database: Database, name: str | None) -> None:
 
 
 def _read(database: Database, wanted: AuditFilter, limit: int) -> list[AuditEntry]:
+    from duckicelake.lake.side_tables.audit import read_entries
+
     with database.reading() as cursor:
-        return trail.read_entries(cursor, wanted, limit)
+        return read_entries(cursor, wanted, limit)
 
 
 def _print(entries: Sequence[AuditEntry], *, as_json: bool, heading: bool = True) -> None:
@@ -114,6 +127,12 @@ def _print(entries: Sequence[AuditEntry], *, as_json: bool, heading: bool = True
 
 
 def _print_table(entries: Sequence[AuditEntry], *, heading: bool) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from duckicelake.cli.console.terminal import make_printable, print_renderable
+    from duckicelake.lake.side_tables.audit import OK_RESULT, UNCHANGED_RESULT
+
     table = Table(box=None, show_header=heading, pad_edge=False)
     for column in ("when (UTC)", "who", "from", "operation", "what", "result", "snapshot", "detail"):
         table.add_column(column, justify="right" if column == "snapshot" else "left", overflow="fold")
@@ -121,8 +140,8 @@ def _print_table(entries: Sequence[AuditEntry], *, heading: bool) -> None:
         table.add_row(
             f"{entry.at.astimezone(UTC):%Y-%m-%d %H:%M:%S}",
             *map(make_printable, (entry.principal, entry.address, entry.operation, entry.resource)),
-            Text(entry.result, style="" if entry.result in {trail.OK_RESULT, trail.UNCHANGED_RESULT} else "red"),
+            Text(entry.result, style="" if entry.result in {OK_RESULT, UNCHANGED_RESULT} else "red"),
             "" if entry.snapshot_id is None else str(entry.snapshot_id),
             Text("" if entry.detail is None else json.dumps(entry.detail)),
         )
-    terminal.print_renderable(table)
+    print_renderable(table)

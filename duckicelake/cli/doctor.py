@@ -1,41 +1,37 @@
-"""`duckicelake doctor`: examine database, lake, tables, warehouse and files."""
+"""`duckicelake doctor`: print what is wrong with a lake, and what to do."""
 
-import logging
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
-from pathlib import Path
+from typing import Annotated, Final
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 
-from duckicelake.catalog import warehouse
-from duckicelake.catalog.context.services import Services, read_clock_ms
-from duckicelake.catalog.doctor import examine_files, examine_tables
-from duckicelake.changelog import entries
-from duckicelake.cli.console import terminal
-from duckicelake.cli.wiring.location import advise_on_postgres, build_policy, find_warehouse, reach_postgres
-from duckicelake.cli.wiring.services import open_lake, open_lake_store
-from duckicelake.cli.wiring.storage_access import build_storage_access, check_signing, find_s3_store
-from duckicelake.errors import InvalidSettings, StoreDenied, Unavailable, UnsupportedCatalog
-from duckicelake.lake.doctor.checks import diagnose, is_prepared
-from duckicelake.lake.doctor.damage import NeededFile
-from duckicelake.lake.doctor.findings import Finding
-from duckicelake.lake.setup.migrations import is_up_to_date
-from duckicelake.postgres.database import Database
-from duckicelake.settings.model import Settings
-from duckicelake.settings.sources import read_settings
-from duckicelake.storage.protocol import ObjectStore
-from duckicelake.storage.registry import SchemeStore
-from duckicelake.storage.s3 import S3Store
-from duckicelake.storage.s3_probe import ProbeResult, try_listing, try_vending, try_warehouse
-from duckicelake.storage.vendor import StsVendor
+from duckicelake.cli.console.command import LakeOption, one_line_errors
+
+EXAMPLES: Final = (
+    "duckicelake doctor --lake /data/lake",
+    "duckicelake doctor --no-files | grep FAIL",
+    "duckicelake doctor --forget-left-out",
+)
+_FORGET_HELP: Final = "Name once more what history and lineage have left out until now, and then never again."
 
 
-def doctor(*, lake: Path | None, files: bool, forget_left_out: bool) -> None:
-    """Print what was found. Raises as `examine`; Exit if something must be done."""
+@one_line_errors()
+def doctor(
+    lake: LakeOption = None,
+    files: Annotated[bool, typer.Option("--files/--no-files", help="Look for every data file in the store.")] = True,
+    forget_left_out: Annotated[bool, typer.Option("--forget-left-out", help=_FORGET_HELP)] = False,
+) -> None:
+    """Examine database, lake, tables and files; exit with 1 if something must be done, and say what."""
+    from duckicelake.changelog.entries import forget_skipped
+    from duckicelake.cli.examination import examine
+    from duckicelake.cli.wiring.services import open_lake
+    from duckicelake.settings.sources import read_settings
+
     settings = read_settings({"lake": lake})
-    for each in _forget_skipped(settings) if forget_left_out else ():
-        typer.echo(f"gone  {each}")
+    if forget_left_out:
+        with open_lake(settings) as services, services.database.transaction() as cursor:
+            forgotten = forget_skipped(cursor)
+        for change in forgotten:
+            typer.echo(f"gone  {change}")
     findings = examine(settings, with_files=files)
     for finding in findings:
         typer.echo(f"{'ok  ' if finding.ok else 'FAIL'}  {finding.name}: {finding.detail}")
@@ -43,118 +39,3 @@ def doctor(*, lake: Path | None, files: bool, forget_left_out: bool) -> None:
             typer.echo(f"      {finding.advice}")
     if not all(finding.ok for finding in findings):
         raise typer.Exit(1)
-
-
-def _forget_skipped(settings: Settings) -> list[str]:
-    with open_lake(settings) as services, services.database.transaction() as cursor:
-        return entries.forget_skipped(cursor)
-
-
-def examine(settings: Settings, *, with_files: bool = True) -> list[Finding]:
-    """All findings. Raises StartupError where there is no lake to examine."""
-    with reach_postgres(settings) as url, closing(open_lake_store(settings)) as store:
-        findings, files = _examine_database(url, with_lineage=settings.lineage != "off")
-        found = list(_examine_store(store, settings))
-        if is_prepared(findings) and all(finding.ok for finding in found):
-            found += _examine_warehouse(url, store, settings)
-        if all(finding.ok for finding in found) and with_files:
-            return [*findings, *found, *_examine_needed_files(store, files)]
-        return [*findings, *found]
-
-
-def _examine_database(url: str, *, with_lineage: bool) -> tuple[list[Finding], list[NeededFile]]:
-    """(Findings on the lake, and on its tables if it is one; the files that must be in the store)."""
-    logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)
-    try:
-        with closing(Database(url, 1)) as database:
-            database.check()
-            findings = diagnose(database, with_lineage=with_lineage)
-            if not is_prepared(findings):
-                return findings, []
-            damage, files = examine_tables(database)
-            return [*findings, *(damage or [_build_ok("tables", "nothing in them is damaged")])], files
-    except Unavailable as error:
-        return [Finding("database", ok=False, detail=str(error), advice=advise_on_postgres(error))], []
-    except UnsupportedCatalog as error:
-        return [Finding("database", ok=False, detail=str(error), advice="")], []
-
-
-def _examine_warehouse(url: str, store: ObjectStore, settings: Settings) -> list[Finding]:
-    """Whose it is; nothing where the lake isn't one of this version."""
-    with closing(Database(url, 1)) as database:
-        with database.reading() as cursor:
-            if not is_up_to_date(cursor):
-                return []
-        services = Services(database, store, build_policy(settings), settings.snapshot_ids, read_clock_ms)
-        standing = warehouse.look(services)
-    if standing.refusal:
-        return [Finding("warehouse", ok=False, detail=standing.refusal, advice="until then nothing is written there")]
-    if standing.doubt:
-        return [_build_ok("warehouse", f"not marked as this lake's yet, so gc deletes nothing: {standing.doubt}")]
-    return [_build_ok("warehouse", f"{find_warehouse(settings)} is this lake's")]
-
-
-def _examine_store(store: ObjectStore, settings: Settings) -> Iterator[Finding]:
-    """Of the warehouse, and of those allowed locations that are in S3."""
-    own, *allowed = (_select_store(store, root) for root in (find_warehouse(settings), *settings.allowed_locations))
-    yield _build_bucket_finding(try_warehouse(own[1])) if isinstance(own[1], S3Store) else _examine_folder(*own)
-    for root, part in allowed:
-        if isinstance(part, S3Store):
-            yield _build_bucket_finding(try_listing(part, root))
-    yield from _examine_access(store, settings)
-
-
-def _examine_access(store: ObjectStore, settings: Settings) -> Iterator[Finding]:
-    """Of what clients are given."""
-    locations = (find_warehouse(settings), *settings.allowed_locations)
-    part = find_s3_store(store, locations)
-    if part is None:
-        return
-    try:
-        access = build_storage_access(settings, locations, part.options, read_clock_ms)
-        check_signing(access, part)
-    except (InvalidSettings, Unavailable, StoreDenied) as error:
-        yield Finding("access", ok=False, detail=str(error), advice="correct the settings DUCKICELAKE_S3_…")
-        return
-    if isinstance(access.vendor, StsVendor):
-        tried = try_vending(part, access.vendor)
-        yield Finding("access", ok=not tried.advice, detail=tried.detail, advice=tried.advice)
-
-
-def _select_store(store: ObjectStore, root: str) -> tuple[str, ObjectStore]:
-    return root, store.of(root) if isinstance(store, SchemeStore) else store
-
-
-def _build_bucket_finding(tried: ProbeResult) -> Finding:
-    return Finding("object store", ok=not tried.advice, detail=tried.detail, advice=tried.advice)
-
-
-def _examine_folder(root: str, store: ObjectStore) -> Finding:
-    try:
-        store.check()
-    except Unavailable as error:
-        advice = "make the warehouse writable for this user, or choose another"
-        return Finding("object store", ok=False, detail=str(error), advice=advice)
-    return _build_ok("object store", f"{root} is readable and writable")
-
-
-def _examine_needed_files(store: ObjectStore, files: Sequence[NeededFile]) -> list[Finding]:
-    """What the store lacks of them, or holds in another size."""
-    try:
-        examined = _track(examine_files(store, files), len(files))
-        found = sorted((f for f in examined if f is not None), key=lambda finding: finding.detail)
-    except Unavailable as error:
-        advice = "make the files readable for this user, or leave them out with --no-files"
-        return [Finding("files", ok=False, detail=str(error), advice=advice)]
-    return found or [_build_ok("files", f"{len(files)} are in the store as they should be")]
-
-
-def _track(examined: Iterable[Finding | None], total: int) -> Iterator[Finding | None]:
-    """With a progress bar where a person looks on; it goes when it is done."""
-    columns = (TextColumn("Files"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with terminal.open_progress(*columns) as progress:
-        yield from progress.track(examined, total)
-
-
-def _build_ok(name: str, detail: str) -> Finding:
-    return Finding(name, ok=True, detail=detail, advice="")

@@ -1,45 +1,57 @@
 """`duckicelake flush`: write inlined rows to data files."""
 
+from __future__ import annotations
+
 import sys
-from datetime import datetime
-from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 
-from duckicelake.catalog.context.services import Services
-from duckicelake.catalog.flush import find_waiting_tables, flush_waiting
-from duckicelake.cli.console import terminal
-from duckicelake.cli.console.command import join_lines
-from duckicelake.cli.console.terminal import format_count, parse_time
-from duckicelake.cli.wiring.services import open_lake
-from duckicelake.errors import CatalogError
-from duckicelake.lake.ducklake.maintenance import FlushableRows
-from duckicelake.settings.model import Settings
-from duckicelake.settings.sources import read_settings
+from duckicelake.cli.console.command import LakeOption, join_lines, one_line_errors
 
+if TYPE_CHECKING:
+    from duckicelake.catalog.context.services import Services
+    from duckicelake.lake.ducklake.maintenance import FlushableRows
 
-def flush(*, name: str | None, lake: Path | None, older_than: str | None, min_rows: int) -> None:
-    """Flush tables, a line for each. Raises as `flush_tables`, InvalidRequest; Exit if one couldn't be flushed."""
-    before = None if older_than is None else parse_time(older_than)
-    if not flush_tables(read_settings({"lake": lake}), name, before, min_rows):
-        raise typer.Exit(1)
+EXAMPLES: Final = (
+    "duckicelake flush",
+    "duckicelake flush sales.orders",
+    "duckicelake flush sales --older-than 10m --min-rows 1000",
+)
 
 
-def flush_tables(settings: Settings, name: str | None, before: datetime | None, min_rows: int) -> bool:
-    """Flush the tables of a name, or all, that have rows from before a moment, and so many; whether all could be.
+@one_line_errors()
+def flush(
+    name: Annotated[
+        str | None, typer.Argument(help="A table, as sales.orders, or a namespace (default: all tables).")
+    ] = None,
+    lake: LakeOption = None,
+    older_than: Annotated[
+        str | None, typer.Option(help="Only tables with rows of this age, as 10m, or from before a time.")
+    ] = None,
+    min_rows: Annotated[int, typer.Option(min=0, help="Only tables with at least this many rows in Postgres.")] = 0,
+) -> None:
+    """Write rows that tables keep in Postgres to data files, with their ids and history, sorted and partitioned.
 
-    Raises NoSuchTable, Unavailable, StartupError where there is no lake.
+    Prints a line for each table: how many rows went to how many files. Exits with 1 if a table couldn't be flushed.
     """
-    before_ms = None if before is None else before.timestamp() * 1000
-    with open_lake(settings, "flush_table_rows") as services:
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+
+    from duckicelake.catalog.flush import find_waiting_tables
+    from duckicelake.cli.console.terminal import open_progress, parse_time
+    from duckicelake.cli.wiring.services import open_lake
+    from duckicelake.settings.sources import read_settings
+
+    before_ms = None if older_than is None else parse_time(older_than).timestamp() * 1000
+    with open_lake(read_settings({"lake": lake}), "flush_table_rows") as services:
         found = [table for table in find_waiting_tables(services, name) if _is_due(table, before_ms, min_rows)]
         if not found:
             sys.stderr.write("nothing to flush\n")
         columns = (TextColumn("Flushing"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        with terminal.open_progress(*columns) as progress:
-            done = [_flush(services, table) for table in progress.track(found)]
-            return all(done)
+        with open_progress(*columns) as progress:
+            is_flushed = [_flush(services, table) for table in progress.track(found)]
+    if not all(is_flushed):
+        raise typer.Exit(1)
 
 
 def _is_due(table: FlushableRows, before_ms: float | None, min_rows: int) -> bool:
@@ -48,6 +60,11 @@ def _is_due(table: FlushableRows, before_ms: float | None, min_rows: int) -> boo
 
 
 def _flush(services: Services, table: FlushableRows) -> bool:
+    """Flush a table and print the outcome; return whether it worked."""
+    from duckicelake.catalog.flush import flush_waiting
+    from duckicelake.cli.console.terminal import format_count
+    from duckicelake.errors import CatalogError
+
     name = f"{table.schema_name}.{table.table_name}"
     try:
         flushed = flush_waiting(services, table)

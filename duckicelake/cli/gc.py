@@ -1,42 +1,67 @@
 """`duckicelake gc`: list and delete files that no table needs."""
 
+from __future__ import annotations
+
 import sys
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Annotated, Final
 
-from rich.filesize import decimal
-from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+import typer
 
-from duckicelake.catalog import warehouse
-from duckicelake.catalog.commit.guards import lift_guards
-from duckicelake.catalog.context.services import Services
-from duckicelake.catalog.gc import delete_orphans, find_orphans
-from duckicelake.catalog.table.reclaim import release_all
-from duckicelake.cli.console import terminal
-from duckicelake.cli.console.terminal import format_count, parse_time
-from duckicelake.cli.wiring.services import open_lake
-from duckicelake.errors import InvalidRequest
-from duckicelake.settings.model import Settings
-from duckicelake.settings.sources import read_settings
-from duckicelake.storage.protocol import StoredFile
+from duckicelake.cli.console.command import LakeOption, one_line_errors
 
+if TYPE_CHECKING:
+    from duckicelake.catalog.context.services import Services
+    from duckicelake.settings.model import Settings
+    from duckicelake.storage.protocol import StoredFile
+
+EXAMPLES: Final = (
+    "duckicelake gc",
+    "duckicelake gc --older-than 14d --delete",
+    "duckicelake gc | awk '{print $3}'",
+)
 MIN_AGE: Final = timedelta(hours=1)
-"""What is younger may be of a commit under way."""
+"""Younger files may belong to a commit under way."""
 
 
-def gc(*, lake: Path | None, older_than: str, delete: bool, confirm_warehouse: bool) -> None:
-    """List or delete files. Raises as `collect`."""
+@one_line_errors()
+def gc(
+    lake: LakeOption = None,
+    older_than: Annotated[str, typer.Option(help="An age, as 3d, or a time in ISO form.")] = "3d",
+    delete: Annotated[
+        bool, typer.Option("--delete", help="Delete the files; without it they are only listed.")
+    ] = False,
+    confirm_warehouse: Annotated[
+        bool,
+        typer.Option(
+            "--confirm-warehouse",
+            help="Mark a warehouse as this lake's that no lake has marked, though it holds files unknown to this lake.",
+        ),
+    ] = False,
+) -> None:
+    """List files in the lake that no table needs: left by commits that failed and by processes that were killed.
+
+    Each line has the time of the last write, the bytes and the file's location. A file that a client has uploaded and
+    not yet committed looks the same: give an age that is longer than any job runs.
+    """
+    from duckicelake.cli.console.terminal import parse_time
+    from duckicelake.settings.sources import read_settings
+
     settings = read_settings({"lake": lake})
     collect_orphans(settings, parse_time(older_than), delete=delete, confirm_warehouse=confirm_warehouse)
 
 
 def collect_orphans(settings: Settings, before: datetime, *, delete: bool, confirm_warehouse: bool = False) -> None:
-    """Print the files last written before a moment that nobody needs; delete them, if asked to.
+    """Print the files last written before a moment that no table needs; delete them, if `delete` is true.
 
     Raises InvalidRequest for a moment that is too young, and where files may be another lake's; Unavailable;
     StartupError where there is no lake.
     """
+    from duckicelake.catalog.commit.guards import lift_guards
+    from duckicelake.catalog.table.reclaim import release_all
+    from duckicelake.cli.wiring.services import open_lake
+    from duckicelake.errors import InvalidRequest
+
     if before > datetime.now(UTC) - MIN_AGE:
         raise InvalidRequest(
             "--older-than must be an hour at least, better a day: younger files may be of commits under way"
@@ -61,6 +86,9 @@ def collect_orphans(settings: Settings, before: datetime, *, delete: bool, confi
 
 
 def _check_warehouse(services: Services, *, delete: bool, confirm: bool) -> None:
+    from duckicelake.catalog import warehouse
+    from duckicelake.errors import InvalidRequest
+
     standing = warehouse.look(services)
     if standing.doubt is not None and confirm:
         for sentence in warehouse.adopt(services):
@@ -78,18 +106,28 @@ def _check_warehouse(services: Services, *, delete: bool, confirm: bool) -> None
 
 
 def _find(services: Services, before: datetime) -> list[StoredFile]:
+    from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    from duckicelake.catalog.gc import find_orphans
+    from duckicelake.cli.console.terminal import open_progress
+
     columns = (SpinnerColumn(), TextColumn("Files looked at: {task.completed}"), TimeElapsedColumn())
-    with terminal.open_progress(*columns) as progress:
+    with open_progress(*columns) as progress:
         task = progress.add_task("", total=None)
         before_ms = round(before.timestamp() * 1000)
         return find_orphans(services, before_ms, lambda count: progress.advance(task, count))
 
 
 def _delete(services: Services, found: list[StoredFile]) -> None:
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+
+    from duckicelake.catalog.gc import delete_orphans
+    from duckicelake.cli.console.terminal import open_progress
+
     gone: list[StoredFile] = []
     try:
         columns = (TextColumn("Deleting"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        with terminal.open_progress(*columns) as progress:
+        with open_progress(*columns) as progress:
             task = progress.add_task("", total=len(found))
 
             def deleted(file: StoredFile) -> None:
@@ -102,11 +140,15 @@ def _delete(services: Services, found: list[StoredFile]) -> None:
 
 
 def _print_note(text: str) -> None:
-    """Tell a person; the list alone goes to standard output."""
+    """Print on standard error; only the list goes to standard output."""
     sys.stderr.write(f"{text}\n")
 
 
 def _format_sum(files: list[StoredFile]) -> str:
+    from rich.filesize import decimal
+
+    from duckicelake.cli.console.terminal import format_count
+
     return f"{format_count(len(files), 'file')}, {decimal(sum(file.size for file in files))},"
 
 

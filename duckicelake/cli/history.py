@@ -1,95 +1,120 @@
 """`duckicelake history`: print and prune the changes of the lake."""
 
+from __future__ import annotations
+
 import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
+from datetime import UTC
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import orjson
 import typer
-from rich.table import Table
 
-from duckicelake.catalog.context.services import Services
-from duckicelake.changelog import entries as chronicle
-from duckicelake.changelog.entries import END_POSITION, LogPosition, WantedChanges
-from duckicelake.changelog.history import HistoryEntry, HistoryQuery, build_entry, parse_wanted, resolve_full_name
-from duckicelake.changelog.writer import write_all_changes
-from duckicelake.cli.console import terminal
-from duckicelake.cli.console.terminal import format_count, make_printable, parse_time
-from duckicelake.cli.wiring.services import open_lake
-from duckicelake.settings.model import Settings
-from duckicelake.settings.sources import read_settings
+from duckicelake.cli.console.command import LakeOption, one_line_errors
 
-_PAUSE_SECONDS = 0.5
-_MAX_FOLLOWED_CHANGES = 1_000
-_COLUMNS = ("version", "when (UTC)", "who", "source", "engine", "what", "kind", "operation", "metrics", "notes")
+if TYPE_CHECKING:
+    from duckicelake.catalog.context.services import Services
+    from duckicelake.changelog.entries import LogPosition, WantedChanges
+    from duckicelake.changelog.history import HistoryEntry, HistoryQuery
+    from duckicelake.settings.model import Settings
+
+EXAMPLES: Final = (
+    "duckicelake history sales.orders",
+    "duckicelake history --since 2h --engine spark --kind append,overwrite --json",
+    "duckicelake history sales --follow",
+    "duckicelake history --prune-older-than 90d",
+)
+_PAUSE_SECONDS: Final = 0.5
+_MAX_FOLLOWED_CHANGES: Final = 1_000
+_COLUMNS: Final = ("version", "when (UTC)", "who", "source", "engine", "what", "kind", "operation", "metrics", "notes")
 
 
+@one_line_errors()
 def history(
-    *,
-    name: str | None,
-    lake: Path | None,
-    since: str | None,
-    until: str | None,
-    kind: str | None,
-    principal: str | None,
-    engine: str | None,
-    source: str | None,
-    limit: int,
-    as_json: bool,
-    follow: bool,
-    prune_older_than: str | None,
+    name: Annotated[
+        str | None, typer.Argument(help="A table or view, as sales.orders, or a namespace (default: the whole lake).")
+    ] = None,
+    lake: LakeOption = None,
+    since: Annotated[str | None, typer.Option(help="An age, as 2h or 7d, or a time in ISO form.")] = None,
+    until: Annotated[str | None, typer.Option(help="List changes before this age or time.")] = None,
+    kind: Annotated[str | None, typer.Option(help="Kinds of changes, joined by commas, as append,overwrite.")] = None,
+    principal: Annotated[str | None, typer.Option(help="Who made the change.")] = None,
+    engine: Annotated[str | None, typer.Option(help="The engine's name, or a part of it, as spark.")] = None,
+    source: Annotated[str | None, typer.Option(help="rest, pipeline or duckdb.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Max changes to list, the newest.")] = 100,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line, for programs.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="Print new changes as they come, until Ctrl-C.")] = False,
+    prune_older_than: Annotated[
+        str | None, typer.Option(help="Forget changes older than this age or time, and list nothing.")
+    ] = None,
 ) -> None:
-    """Print the newest changes, or forget old ones and say how many. Raises as `show`."""
+    """List what changed in the lake, a namespace or a table, by whom, with what engine: the newest last.
+
+    It lists changes of every client: REST, DuckDB and the pipeline. It outlasts what DuckDB expires.
+    """
+    from duckicelake.changelog.entries import prune_entries
+    from duckicelake.changelog.history import HistoryQuery
+    from duckicelake.cli.console.terminal import format_count, parse_time
+    from duckicelake.cli.wiring.services import open_lake
+    from duckicelake.settings.sources import read_settings
+
     settings = read_settings({"lake": lake})
     if prune_older_than is not None:
-        typer.echo(f"forgot {format_count(prune_history(settings, parse_time(prune_older_than)), 'change')}")
+        forgotten = parse_time(prune_older_than)
+        with open_lake(settings) as services:
+            typer.echo(f"forgot {format_count(prune_entries(services.database, forgotten), 'change')}")
         return
     after, before = (None if text is None else parse_time(text) for text in (since, until))
-    asked = HistoryQuery(limit, None, kind, after, before, principal, engine, source)
+    query = HistoryQuery(limit, None, kind, after, before, principal, engine, source)
     with suppress(KeyboardInterrupt):
-        print_history(settings, name, asked, as_json=as_json, follow=follow)
+        _print_history(settings, name, query, as_json=as_json, follow=follow)
 
 
-def print_history(settings: Settings, name: str | None, asked: HistoryQuery, *, as_json: bool, follow: bool) -> None:
+def _print_history(settings: Settings, name: str | None, query: HistoryQuery, *, as_json: bool, follow: bool) -> None:
     """Print the newest changes, newest last; with `follow` then those that come, until interrupted.
 
     Raises NoSuchTable, InvalidRequest, Unavailable, StartupError where there is no lake.
     """
-    wanted = parse_wanted(asked)
+    from duckicelake.changelog.entries import END_POSITION, read_latest, read_newest_position
+    from duckicelake.changelog.history import build_entry, parse_wanted, resolve_full_name
+    from duckicelake.changelog.writer import write_all_changes
+    from duckicelake.cli.wiring.services import open_lake
+
+    wanted = parse_wanted(query)
     with open_lake(settings) as services:
-        write_all_changes(services)  # also where no server runs that would
+        write_all_changes(services)  # no server may be running that writes them
         with services.database.reading() as cursor:
             if name is not None:
                 wanted = resolve_full_name(cursor, wanted, name)
-            found = chronicle.read_latest(cursor, END_POSITION, asked.limit, wanted)
-            last = chronicle.read_newest_position(cursor)
+            found = read_latest(cursor, END_POSITION, query.limit, wanted)
+            last = read_newest_position(cursor)
         _print([build_entry(change) for change in reversed(found)], as_json=as_json)
         while follow:
             time.sleep(_PAUSE_SECONDS)
             last = _print_new(services, wanted, last, as_json=as_json)
 
 
-def prune_history(settings: Settings, before: datetime) -> int:
-    """Forget what is older; how many changes there were."""
-    with open_lake(settings) as services:
-        return chronicle.prune_entries(services.database, before)
-
-
 def _print_new(services: Services, wanted: WantedChanges, after: LogPosition, *, as_json: bool) -> LogPosition:
+    from duckicelake.changelog.entries import read_changes, read_newest_position
+    from duckicelake.changelog.history import build_entry
+    from duckicelake.changelog.writer import write_all_changes
+
     write_all_changes(services)
     with services.database.reading() as cursor:
-        found = chronicle.read_changes(cursor, after, _MAX_FOLLOWED_CHANGES, wanted)
-        last = found[-1].position if len(found) == _MAX_FOLLOWED_CHANGES else chronicle.read_newest_position(cursor)
+        found = read_changes(cursor, after, _MAX_FOLLOWED_CHANGES, wanted)
+        last = found[-1].position if len(found) == _MAX_FOLLOWED_CHANGES else read_newest_position(cursor)
     if found:
         _print([build_entry(change) for change in found], as_json=as_json, heading=False)
     return max(after, last)
 
 
 def _print(entries: Sequence[HistoryEntry], *, as_json: bool, heading: bool = True) -> None:
+    from rich.table import Table
+
+    from duckicelake.cli.console.terminal import make_printable, print_renderable
+
     if as_json:
         for entry in entries:
             sys.stdout.write(orjson.dumps(entry.to_json()).decode() + "\n")
@@ -100,7 +125,7 @@ def _print(entries: Sequence[HistoryEntry], *, as_json: bool, heading: bool = Tr
         table.add_column(column, justify="right" if column == "version" else "left", overflow="fold")
     for entry in entries:
         table.add_row(*map(make_printable, _build_cells(entry)))
-    terminal.print_renderable(table)
+    print_renderable(table)
 
 
 def _build_cells(entry: HistoryEntry) -> Sequence[str]:
@@ -120,7 +145,7 @@ def _build_cells(entry: HistoryEntry) -> Sequence[str]:
 
 
 def _format_operation(entry: HistoryEntry) -> str:
-    """With its parameters, but for what another column says."""
+    """Format the operation with the parameters that no other column shows."""
     parameters = [
         f"{name}={_format_value(value)}" for name, value in entry.parameters.items() if name not in ("to", "requests")
     ]

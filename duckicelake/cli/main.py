@@ -1,78 +1,45 @@
-"""The `duckicelake` command, and its subcommands by name, each imported when it is called."""
+"""The `duckicelake` command: every command on one app."""
 
-from collections.abc import Mapping
-from importlib import import_module
-from typing import Any, Final
+from typing import Final
 
 import typer
 
-from duckicelake.cli.console.command import CommandGroup, add_command
-from duckicelake.features.registry import list_commands
+from duckicelake.cli import access, audit, doctor, flush, gc, history, lake, snapshots
+from duckicelake.cli.console.command import add_command, make_group, read_own_version
+from duckicelake.cli.pipeline.main import app as pipeline_app
+from duckicelake.cli.rows import command as ingest_rows
+from duckicelake.cli.serve import command as serve
+from duckicelake.features.registry import load_hooks
 
-COMMANDS: Final[Mapping[str, str]] = {
-    "serve": "duckicelake.cli.commands.serve.serve",
-    "init": "duckicelake.cli.commands.init.init",
-    "info": "duckicelake.cli.commands.info.info",
-    "doctor": "duckicelake.cli.commands.doctor.doctor",
-    "history": "duckicelake.cli.commands.history.history",
-    "audit": "duckicelake.cli.commands.audit.audit",
-    "adopt": "duckicelake.cli.commands.adopt.adopt",
-    "gc": "duckicelake.cli.commands.gc.gc",
-    "flush": "duckicelake.cli.commands.flush.flush",
-    "restore": "duckicelake.cli.commands.restore.restore",
-    "clone": "duckicelake.cli.commands.clone.clone",
-    "expire": "duckicelake.cli.commands.expire.expire",
-    "ingest-rows": "duckicelake.cli.commands.ingest_rows.ingest_rows",
-    "pipeline": "duckicelake.cli.pipeline.main.app",
-    "grants": "duckicelake.cli.commands.grants.grants",
-    "hash-secret": "duckicelake.cli.commands.hash_secret.hash_client_secret",
-    "version": "duckicelake.cli.commands.version.version",
-    **{name: place.replace(":", ".") for name, place in list_commands().items()},
-}
-"""Full name of a function, with EXAMPLES beside it, or of an app of several commands."""
+app: Final = make_group("duckicelake", "An Iceberg REST catalog whose truth is a DuckLake catalog in Postgres.")
 
 
-class RootGroup(CommandGroup):
-    """A group whose commands are those of `COMMANDS`."""
+def version() -> None:
+    """Print the version."""
+    from duckicelake.lake.model import FORMAT_VERSION
 
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
-        names: Any = dict.fromkeys(COMMANDS)
-        self.commands = names  # by these Typer says which one somebody may have meant
-
-    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
-        return list(COMMANDS)
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
-        place = COMMANDS.get(cmd_name)
-        return None if place is None else _load_command(cmd_name, place)
+    typer.echo(f"duckicelake {read_own_version()} (DuckLake {FORMAT_VERSION})")
 
 
-def _load_command(name: str, place: str) -> Any:
-    module, _, attribute = place.rpartition(".")
-    home = import_module(module)
-    found = getattr(home, attribute)
-    if isinstance(found, typer.Typer):
-        return typer.main.get_command(found)
-    alone = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
-    add_command(alone, found, *home.EXAMPLES, name=name)
-    return typer.main.get_command(alone)
-
-
-app = typer.Typer(
-    name="duckicelake",
-    cls=RootGroup,
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode="rich",
-    pretty_exceptions_enable=False,
-)
-
-
-@app.callback()
-def duckicelake() -> None:
-    """An Iceberg REST catalog whose truth is a DuckLake catalog in Postgres."""
-
+add_command(app, serve.serve, *serve.EXAMPLES)
+add_command(app, lake.init, *lake.INIT_EXAMPLES)
+add_command(app, lake.info, *lake.INFO_EXAMPLES)
+add_command(app, doctor.doctor, *doctor.EXAMPLES)
+add_command(app, history.history, *history.EXAMPLES)
+add_command(app, audit.audit, *audit.EXAMPLES)
+add_command(app, lake.adopt, *lake.ADOPT_EXAMPLES)
+add_command(app, gc.gc, *gc.EXAMPLES)
+add_command(app, flush.flush, *flush.EXAMPLES)
+add_command(app, snapshots.restore, *snapshots.RESTORE_EXAMPLES)
+add_command(app, snapshots.clone, *snapshots.CLONE_EXAMPLES)
+add_command(app, snapshots.expire, *snapshots.EXPIRE_EXAMPLES)
+add_command(app, ingest_rows.ingest_rows, *ingest_rows.EXAMPLES, name="ingest-rows")
+add_command(app, access.grants, *access.GRANTS_EXAMPLES)
+add_command(app, access.hash_client_secret, *access.HASH_SECRET_EXAMPLES, name="hash-secret")
+add_command(app, version, "duckicelake version")
+app.add_typer(pipeline_app)
+for feature_app in load_hooks(typer.Typer, "commands"):
+    app.add_typer(feature_app)  # a group if it has a name, else single commands
 
 if __name__ == "__main__":
     app()

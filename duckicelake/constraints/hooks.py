@@ -7,5 +7,5 @@ from duckicelake.features.registry import Feature
 FEATURE: Final = Feature(
     "constraints",
     commit_rule="duckicelake.constraints.rule:RULE",
-    commands={"constraints": "duckicelake.constraints.commands:constraints"},
+    commands="duckicelake.constraints.commands:app",
 )

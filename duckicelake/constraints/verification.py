@@ -2,11 +2,9 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Final
 
 import duckdb
-import typer
 
 from duckicelake.catalog.commit.apply import TableCommit
 from duckicelake.catalog.commit.run import commit
@@ -28,7 +26,6 @@ from duckicelake.postgres.embedded import build_attach_source
 from duckicelake.postgres.session import find_duckdb_parameters
 from duckicelake.properties import UNVERIFIED_KEY, read_constraint_texts
 from duckicelake.settings.model import Settings
-from duckicelake.settings.sources import read_settings
 
 _MAX_ATTEMPTS: Final = 5
 
@@ -114,17 +111,6 @@ class ConstraintReport:
         else:
             told = "verified"
         return f"{state.name}\t{state.text}\t{told}"
-
-
-def constraints(*, name: str, lake: Path | None, verify: bool) -> None:
-    """Print them, one a line. Raises as `told`; Exit unless all rows are known to keep each."""
-    found = report_constraints(read_settings({"lake": lake}), name, verify=verify)
-    for each in found:
-        typer.echo(str(each))
-    if not found:
-        typer.echo(f"{name} has no constraints", err=True)
-    if not all(each.is_well for each in found):
-        raise typer.Exit(1)
 
 
 def report_constraints(settings: Settings, name: str, *, verify: bool) -> list[ConstraintReport]:

@@ -8,5 +8,5 @@ FEATURE: Final = Feature(
     "delta",
     commit_rule="duckicelake.delta.export.definition:RULE",
     service="duckicelake.delta.service:SERVICE",
-    commands={"delta": "duckicelake.delta.commands:app"},
+    commands="duckicelake.delta.commands:app",
 )

@@ -4,8 +4,7 @@ The core imports no feature. A feature is a package `duckicelake.<name>` whose m
 `Feature`. A feature whose package is missing is skipped.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from typing import Any, Final, TypeVar
@@ -21,7 +20,7 @@ class Feature:
     """The entry points of one feature, each `module:attribute`; None where the feature adds nothing.
 
     Attributes:
-        commands: entry points of subcommands of `duckicelake`, by name; each has EXAMPLES in its module or is an app.
+        commands: a `typer.Typer`: a group of subcommands of `duckicelake` if it has a name, else single subcommands.
         commit_rule: a `catalog.context.hooks.CommitRule`.
         read_observer: a `catalog.context.hooks.ReadObserverFactory`.
         routes: a `server.hooks.FeatureRoutes`.
@@ -31,7 +30,7 @@ class Feature:
     """
 
     name: str
-    commands: Mapping[str, str] = field(default_factory=dict)
+    commands: str | None = None
     commit_rule: str | None = None
     read_observer: str | None = None
     routes: str | None = None
@@ -78,8 +77,3 @@ def load_entry_point(kind: type[Hook], entry_point: str) -> Hook:
     if not isinstance(hook, kind):
         raise TypeError(f"{entry_point} is a {type(hook).__name__}: expected a {kind.__name__}")
     return hook
-
-
-def list_commands() -> dict[str, str]:
-    """Entry points of the features' subcommands, by name."""
-    return {name: entry_point for feature in find_features() for name, entry_point in feature.commands.items()}

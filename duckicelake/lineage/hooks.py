@@ -9,5 +9,5 @@ FEATURE: Final = Feature(
     read_observer="duckicelake.lineage.events.reads:READ_OBSERVER",
     routes="duckicelake.lineage.api:ROUTES",
     service="duckicelake.lineage.service:SERVICE",
-    commands={"lineage": "duckicelake.lineage.commands:app"},
+    commands="duckicelake.lineage.commands:app",
 )

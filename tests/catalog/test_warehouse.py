@@ -17,7 +17,7 @@ from duckicelake.catalog.table.load import load_current_table
 from duckicelake.catalog.warehouse import MARKER
 from duckicelake.changelog import entries, source
 from duckicelake.cli.console.terminal import parse_time
-from duckicelake.cli.doctor import examine
+from duckicelake.cli.examination import examine
 from duckicelake.cli.gc import collect_orphans
 from duckicelake.cli.wiring.services import describe_server, prepare_lake
 from duckicelake.delta.export import logs

@@ -1,26 +1,20 @@
-"""What says which commands there are imports none of what does their work (pydantic comes with Typer)."""
+"""Modules of commands import nothing that works until the command runs (pydantic comes with Typer)."""
 
-import ast
 import inspect
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
-from typing import get_type_hints
 
 import pytest
 import typer
 
-from duckicelake.cli.commands.ingest_rows import ingest_rows
-from duckicelake.cli.console.command import done_by
 from duckicelake.cli.main import app
+from duckicelake.cli.rows.command import ingest_rows
 from duckicelake.client.batch import Batching
 from tests.cli.test_help import commands
 
 ROOT = Path(__file__).parents[2]
-PACKAGE = ROOT / "duckicelake"
 HEAVY = {
     *("argon2", "boto3", "botocore", "duckdb", "fastapi", "fastavro", "numpy", "openlineage", "psycopg", "pyarrow"),
     *("pyiceberg", "pyspark", "requests", "sqlglot", "starlette", "structlog", "uvicorn"),
@@ -78,36 +72,9 @@ def test_command_imports_only_what_it_works_with(words: str, needed: set[str], t
 
 
 def test_server_has_imported_what_it_works_with_before_it_listens() -> None:
-    script = "import sys, duckicelake.cli.serve.banner, duckicelake.cli.serve.workers; print(*sys.modules)"
+    script = "import sys, duckicelake.cli.serve.server, duckicelake.cli.serve.workers; print(*sys.modules)"
     ran = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     assert {"boto3", "duckdb", "fastapi", "psycopg", "pyarrow", "sqlglot", "uvicorn"} <= set(ran.stdout.split())
-
-
-def declared() -> Iterator[tuple[Path, ast.FunctionDef, str]]:
-    """Commands without a body of their own, and where that is."""
-    for path in sorted(PACKAGE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            for call in node.decorator_list if isinstance(node, ast.FunctionDef) else ():
-                if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == done_by.__name__:
-                    yield path, node, ast.literal_eval(call.args[0])
-
-
-DECLARED = list(declared())
-
-
-@pytest.mark.parametrize(("path", "node", "place"), DECLARED, ids=[place for _, _, place in DECLARED])
-def test_body_takes_what_its_command_does(path: Path, node: ast.FunctionDef, place: str) -> None:
-    module, _, name = place.rpartition(".")
-    home = import_module(path.relative_to(ROOT).with_suffix("").as_posix().replace("/", "."))
-    body = getattr(import_module(module), name)
-    taken = inspect.signature(body).parameters
-    assert set(taken) == {each.arg for each in node.args.args}
-    assert [each for each in taken.values() if each.default is not each.empty] == []
-    told, hints = get_type_hints(inspect.unwrap(getattr(home, node.name))), get_type_hints(body)
-    assert {name: hints[name] for name in taken if name != "run"} == {
-        name: told[name] for name in taken if name != "run"
-    }
-    assert len(node.body) == 1
 
 
 def test_rows_are_ingested_in_batches_as_a_writer_makes_them() -> None:

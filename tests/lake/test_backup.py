@@ -18,7 +18,7 @@ from pyiceberg.catalog.rest import RestCatalog
 
 from duckicelake.catalog.context.cache import TableCache
 from duckicelake.catalog.context.services import Services
-from duckicelake.cli.doctor import examine
+from duckicelake.cli.examination import examine
 from duckicelake.postgres.database import Database
 from duckicelake.postgres.embedded import EmbeddedPostgres
 from duckicelake.server.app import create_app

@@ -1,14 +1,16 @@
-"""Declare commands: help with examples, the option --lake, one-line errors, bodies imported on call."""
+"""Declare commands: help with examples, the option --lake, one-line errors.
+
+A command is a function: its parameters and its docstring are its `--help`. Modules of commands import at the top only
+what `--help` needs, and the rest inside the functions, because `--help` imports all of them.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import wraps
-from importlib import import_module
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed_version
 from inspect import getdoc
 from pathlib import Path
-from typing import Annotated, Any, Final, ParamSpec, TypeVar
+from typing import Annotated, Any, Final
 
 import typer
 from rich.markup import escape
@@ -16,21 +18,19 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from duckicelake.errors import CatalogError
 
-Given = ParamSpec("Given")
-Done = TypeVar("Done")
 LakeOption = Annotated[Path | None, typer.Option("--lake", help="Folder of the embedded lake (default: ./lake).")]
 NO_LAKE: Final = "there is no lake in {0}; make one with: duckicelake init --lake {0}"
-"""Said where nobody has made one, of the folder."""
+"""The error for a folder without a lake."""
 
 
 def join_lines(error: Exception) -> str:
-    """What it says, without line breaks."""
+    """Return the message of an error without line breaks."""
     return " ".join(str(error).split())
 
 
 @contextmanager
 def one_line_errors() -> Iterator[None]:
-    """What people can mend is said in one line on stderr, with exit code 2; only bugs show a traceback."""
+    """Print a CatalogError as one line on stderr and exit with 2; only bugs show a traceback."""
     try:
         yield
     except CatalogError as error:
@@ -39,7 +39,7 @@ def one_line_errors() -> Iterator[None]:
 
 
 def make_group(name: str, text: str) -> typer.Typer:
-    """An app of several commands; `add_command` adds them."""
+    """Make a group of commands; `add_command` adds them."""
     return typer.Typer(
         name=name,
         help=text,
@@ -52,19 +52,19 @@ def make_group(name: str, text: str) -> typer.Typer:
 
 
 def add_command(app: typer.Typer, function: Callable[..., None], *examples: str, name: str | None = None) -> None:
-    """The function's docstring says what it does."""
-    told = escape(_join_paragraphs(getdoc(function) or ""))
-    app.command(name=name, cls=_ExplainedCommand, help=told, epilog=escape(_build_epilog(examples)))(function)
+    """Add a command. Its help is the function's docstring, followed by the examples."""
+    text = escape(_join_paragraphs(getdoc(function) or ""))
+    app.command(name=name, cls=_ExplainedCommand, help=text, epilog=escape(_build_epilog(examples)))(function)
 
 
 class _FlagParams:
-    """Shows no type for options that take no value: Typer's `--json <bool>` looks as if it wanted one."""
+    """Show no type for options without a value: Typer's `--json <bool>` looks as if a value were needed."""
 
     def get_params(self, ctx: Any) -> Any:
         params = super().get_params(ctx)  # type: ignore[misc]
-        for each in params:
-            if isinstance(each, TyperOption) and each.is_flag:
-                each.metavar = ""
+        for param in params:
+            if isinstance(param, TyperOption) and param.is_flag:
+                param.metavar = ""
         return params
 
 
@@ -73,40 +73,21 @@ class _ExplainedCommand(_FlagParams, TyperCommand):
 
 
 class CommandGroup(_FlagParams, TyperGroup):
-    """A group of commands, with flags as they are."""
+    """A group of commands whose flags show no type."""
 
 
 def _join_paragraphs(text: str) -> str:
-    """Text whose lines may be as long as the terminal is wide."""
-    return "\n\n".join(" ".join(each.split()) for each in text.split("\n\n"))
+    """Join the lines of each paragraph, so that the terminal wraps them."""
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 
 def _build_epilog(examples: tuple[str, ...]) -> str:
     word = "Example" if len(examples) == 1 else "Examples"
-    return f"{word}:\n\n" + "\n".join(f"$ {each}" for each in examples)
-
-
-def done_by(name: str) -> Callable[[Callable[Given, Done]], Callable[Given, Done]]:
-    """Give a command its body: a function by its full name, that takes by name what the command takes.
-
-    The command's own function has none; its parameters and docstring are what `--help` tells. So the modules that say
-    which commands there are import none of what does the work, which takes ten times as long.
-    """
-    module, _, function = name.rpartition(".")
-
-    def with_body(command: Callable[Given, Done]) -> Callable[Given, Done]:
-        @wraps(command)
-        def run(*args: Given.args, **given: Given.kwargs) -> Done:
-            body: Callable[Given, Done] = getattr(import_module(module), function)
-            return body(*args, **given)
-
-        return run
-
-    return with_body
+    return f"{word}:\n\n" + "\n".join(f"$ {example}" for example in examples)
 
 
 def read_own_version() -> str:
-    """The installed version, or that there is none."""
+    """Return the installed version, or `(checkout)` if none is installed."""
     try:
         return installed_version("duckicelake")
     except PackageNotFoundError:

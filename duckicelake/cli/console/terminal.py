@@ -1,29 +1,35 @@
 """Print tables and progress bars; read times and print counts as people write them."""
 
+from __future__ import annotations
+
 import re
 import sys
 from datetime import UTC, datetime, timedelta
-from typing import Final
-
-from rich.console import Console, RenderableType
-from rich.progress import Progress, ProgressColumn
-from rich.text import Text
+from typing import TYPE_CHECKING, Final
 
 from duckicelake.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.progress import Progress, ProgressColumn
+    from rich.text import Text
 
 _AGE_PATTERN = re.compile(r"(\d+)\s*([smhdw])")
 _UNIT_NAMES = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _PIPE_WIDTH_COLUMNS: Final = 500
-"""Columns of what is no terminal: there every entry is one line."""
+"""Width where the output is no terminal: each entry is one line there."""
 
 
-def format_count(number: int, what: str) -> str:
-    """As 1 file, 0 files, 1,200 files."""
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
+def format_count(number: int, noun: str) -> str:
+    """Format a count, as 1 file, 0 files, 1,200 files."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def parse_time(text: str) -> datetime:
-    """A time so long ago (`2h`, `90d`), or in ISO form, in UTC unless it says otherwise. InvalidRequest for others."""
+    """Parse an age (`2h`, `90d`) or a time in ISO form, which is in UTC unless it has an offset.
+
+    Raises InvalidRequest.
+    """
     age = _AGE_PATTERN.fullmatch(text.strip())
     try:
         if age:
@@ -34,24 +40,31 @@ def parse_time(text: str) -> datetime:
     return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
 
 
-def print_renderable(told: RenderableType) -> None:
-    """Print it, as wide as the terminal is."""
+def print_renderable(renderable: RenderableType) -> None:
+    """Print a table or tree, as wide as the terminal."""
+    from rich.console import Console
+
     console = Console(highlight=False)
-    (console if console.is_terminal else Console(highlight=False, width=_PIPE_WIDTH_COLUMNS)).print(told)
+    (console if console.is_terminal else Console(highlight=False, width=_PIPE_WIDTH_COLUMNS)).print(renderable)
 
 
 def open_progress(*columns: str | ProgressColumn) -> Progress:
-    """A bar on stderr where a person looks on; it goes when it is done."""
+    """Open a progress bar on standard error, if that is a terminal. The bar disappears at the end."""
+    from rich.console import Console
+    from rich.progress import Progress
+
     console = Console(stderr=True)
     return Progress(
         *columns,
         console=console,
         transient=True,
         disable=not console.is_terminal,
-        redirect_stdout=sys.stdout.isatty(),  # else what goes to a file or a pipe would go to the terminal
+        redirect_stdout=sys.stdout.isatty(),  # else output for a file or pipe would go to the terminal
     )
 
 
 def make_printable(text: str) -> Text:
-    """Names are whatever clients wrote: nothing in them may steer the terminal."""
+    """Replace control characters: clients choose names, and no name may control the terminal."""
+    from rich.text import Text
+
     return Text("".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text))

@@ -3,20 +3,17 @@
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
-from typing import Annotated, Any
+from typing import Annotated, Any, Final, Literal
 
 import typer
 
 from duckicelake.cli.console.command import add_command, make_group
 from duckicelake.cli.pipeline.exit_codes import one_line_errors
 from duckicelake.cli.pipeline.run import Summary, open_run
-from duckicelake.pipeline.launcher import ICEBERG_AWS_PACKAGE
-from duckicelake.pipeline.session import ListenerMode
-from duckicelake.pipeline.sources import parse_pairs
 from duckicelake.rest.connection import DEFAULT_URI
 
-_SOURCE_HELP = (
-    "The other catalog: <key>=<value> of Iceberg's catalog properties, as type=rest and uri=…; repeated for each."
+_SOURCE_HELP: Final = (
+    "The other catalog: <key>=<value> of Iceberg's catalog properties, as type=rest and uri=…; may be repeated."
 )
 SourceOption = Annotated[list[str], typer.Option(help=_SOURCE_HELP)]
 OptionalSourceOption = Annotated[list[str] | None, typer.Option(help=_SOURCE_HELP)]
@@ -27,20 +24,24 @@ AttachOption = Annotated[
     ),
 ]
 app = make_group("pipeline", "Move and rewrite data in bulk with Spark, against a catalog that runs anywhere.")
-_PANEL_TITLE = "Catalog, Spark and output"
+_PANEL_TITLE: Final = "Catalog, Spark and output"
 
 
 def parse_properties(source: Sequence[str] | None) -> dict[str, str]:
-    """The properties that were given; BadInput."""
+    """Parse the properties of the other catalog; BadInput."""
+    from duckicelake.pipeline.sources import parse_pairs
+
     return parse_pairs("--source", source, "type=rest --source uri=http://…")
 
 
 def list_packages(properties: Mapping[str, str]) -> tuple[str, ...]:
-    """What Spark needs besides for such a catalog: Amazon's, for Glue and for files in S3."""
-    amazon = properties.get("type") == "glue" or any(
+    """List the packages that Spark needs for the other catalog: Iceberg's for AWS, for Glue and files in S3."""
+    from duckicelake.pipeline.launcher import ICEBERG_AWS_PACKAGE
+
+    is_aws = properties.get("type") == "glue" or any(
         value.startswith(("s3://", "s3a://")) for value in properties.values()
     )
-    return (ICEBERG_AWS_PACKAGE,) if amazon else ()
+    return (ICEBERG_AWS_PACKAGE,) if is_aws else ()
 
 
 def _build_option(text: str, **more: Any) -> Any:
@@ -48,7 +49,7 @@ def _build_option(text: str, **more: Any) -> Any:
 
 
 _COMMON_OPTIONS: Mapping[str, tuple[Any, Any]] = {
-    "uri": (Annotated[str, _build_option("The catalog.", envvar="DUCKICELAKE_PIPELINE_URI")], DEFAULT_URI),
+    "uri": (Annotated[str, _build_option("URI of the catalog.", envvar="DUCKICELAKE_PIPELINE_URI")], DEFAULT_URI),
     "credential": (
         Annotated[
             str | None,
@@ -60,15 +61,18 @@ _COMMON_OPTIONS: Mapping[str, tuple[Any, Any]] = {
     ),
     "token": (
         Annotated[
-            str | None, _build_option("A token instead.", envvar="DUCKICELAKE_PIPELINE_TOKEN", show_default=False)
+            str | None,
+            _build_option(
+                "Token to use instead of a credential.", envvar="DUCKICELAKE_PIPELINE_TOKEN", show_default=False
+            ),
         ],
         None,
     ),
     "oauth2_server_uri": (
-        Annotated[str | None, _build_option("Where tokens are given out (default: the catalog).")],
+        Annotated[str | None, _build_option("URI that hands out tokens (default: the catalog's).")],
         None,
     ),
-    "scope": (Annotated[str | None, _build_option("What to ask for when logging in (default: all there is).")], None),
+    "scope": (Annotated[str | None, _build_option("Scope to request when logging in (default: all scopes).")], None),
     "master": (
         Annotated[str | None, _build_option("Where Spark runs (default: local[*]; spark-submit says it itself).")],
         None,
@@ -76,17 +80,17 @@ _COMMON_OPTIONS: Mapping[str, tuple[Any, Any]] = {
     "conf": (Annotated[list[str] | None, _build_option("<key>=<value> of Spark's settings; may be repeated.")], None),
     "lineage": (
         Annotated[
-            ListenerMode,
+            Literal["auto", "on", "off"],
             _build_option(
-                "Have OpenLineage's listener in Spark tell the catalog what is read and written (auto: if --conf names "
-                "its jar; on: with that from Maven).",
+                "Send the catalog events of OpenLineage's listener in Spark about what is read and written (auto: if "
+                "--conf names its jar; on: with the jar from Maven).",
                 envvar="DUCKICELAKE_PIPELINE_LINEAGE",
             ),
         ],
         "auto",
     ),
     "as_json": (
-        Annotated[bool, typer.Option("--json", help="Only the summary, as JSON.", rich_help_panel=_PANEL_TITLE)],
+        Annotated[bool, typer.Option("--json", help="Print only the summary, as JSON.", rich_help_panel=_PANEL_TITLE)],
         False,
     ),
 }
@@ -95,7 +99,7 @@ _COMMON_OPTIONS: Mapping[str, tuple[Any, Any]] = {
 def command(
     *examples: str, name: str | None = None, into: typer.Typer = app
 ) -> Callable[[Callable[..., Summary]], Callable[..., None]]:
-    """Add a command to the sub-app or a group in it; its first parameter is the Run, the others are its own options."""
+    """Add a command to the sub-app or a group in it. Its first parameter is the run, the others are its options."""
 
     def add(function: Callable[..., Summary]) -> Callable[..., None]:
         whole = _add_common_options(function)
@@ -110,7 +114,7 @@ def _add_common_options(function: Callable[..., Summary]) -> Callable[..., None]
     def wrapped(**given: Any) -> None:
         common = {name: given.pop(name) for name in _COMMON_OPTIONS}
         with one_line_errors(), open_run(**common) as run:
-            run.tell(function(run, **given))
+            run.print_summary(function(run, **given))
 
     own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
     shared = [

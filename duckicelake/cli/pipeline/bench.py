@@ -1,12 +1,20 @@
-"""`duckicelake pipeline bench sensors`: options of the bench."""
+"""`duckicelake pipeline bench sensors`: run the bench and print its times."""
 
-from typing import Annotated
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from duckicelake.cli.console.command import done_by, make_group
+from duckicelake.cli.console.command import make_group
 from duckicelake.cli.pipeline.app import AttachOption, app, command
 from duckicelake.cli.pipeline.run import PipelineRun, Summary
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from duckicelake.pipeline.sensor_bench import SensorTimes
 
 bench = make_group("bench", "Measure how fast a lake is.")
 app.add_typer(bench)
@@ -17,19 +25,54 @@ app.add_typer(bench)
     "duckicelake pipeline bench sensors --rows 1000 --engine pyiceberg --json",
     into=bench,
 )
-@done_by("duckicelake.cli.pipeline.sensor_bench.sensors")
 def sensors(
     run: PipelineRun,
-    rows: Annotated[int, typer.Option(min=1, help="How many rows each engine writes.")] = 1000,
-    batch: Annotated[int, typer.Option(min=1, help="How many of them in one insert.")] = 10,
+    rows: Annotated[int, typer.Option(min=1, help="Rows that each engine writes.")] = 1000,
+    batch: Annotated[int, typer.Option(min=1, help="Rows of one insert.")] = 10,
     engine: Annotated[
         list[str] | None, typer.Option(help="spark, pyiceberg or duckdb; may be repeated (default: all).")
     ] = None,
-    namespace: Annotated[str, typer.Option(help="Where their tables go.")] = "bench_sensors",
-    keep: Annotated[bool, typer.Option("--keep", help="Don't drop the tables.")] = False,
+    namespace: Annotated[str, typer.Option(help="Namespace of the engines' tables.")] = "bench_sensors",
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the tables afterwards.")] = False,
     attach: AttachOption = None,
 ) -> Summary:
     """Write what a car's sensors read, 23 columns in small batches; then 9 aggregations, and maintenance.
 
     Every engine writes a table of its own on the same lake. DuckDB, which goes to the lake directly, needs --attach.
     """
+    from rich.console import Console
+
+    from duckicelake.errors import BadInput
+    from duckicelake.pipeline.sensor_bench import ENGINES, SensorBench, bench_sensors
+    from duckicelake.rest.names import parse_name
+
+    engines = engine or [name for name in ENGINES if name != "duckdb" or attach is not None]
+    unknown = sorted(set(engines) - set(ENGINES))
+    if unknown:
+        raise BadInput(f"Unknown engine {unknown[0]!r}: choose from {', '.join(ENGINES)}")
+    wanted = SensorBench(rows, batch, engines, parse_name(namespace), attach, keep)
+    with run.spark() as spark:
+        times = bench_sensors(spark, run.client, wanted, run.reporter)
+    if run.as_json:
+        return {"rows": rows, "batch": batch, "engines": [asdict(engine_times) for engine_times in times]}
+    Console(highlight=False).print(_build_table(times))
+    return None
+
+
+def _build_table(times: list[SensorTimes]) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for column in ("engine", "insert", "each batch", "9 aggregations", "maintenance", "9 aggregations again"):
+        table.add_column(column, justify="left" if column == "engine" else "right")
+    for measured in times:
+        table.add_row(
+            measured.engine,
+            f"{measured.insert:.2f} s",
+            f"{measured.insert / measured.batches * 1000:.1f} ms",
+            *(
+                f"{seconds:.2f} s"
+                for seconds in (measured.aggregation, measured.maintenance, measured.aggregation_again)
+            ),
+        )
+    return table

@@ -1,4 +1,6 @@
-"""`duckicelake pipeline changes`: what happened to a table's rows."""
+"""`duckicelake pipeline changes`: print or store the changes of a table's rows."""
+
+from __future__ import annotations
 
 import sys
 import time
@@ -6,25 +8,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from duckicelake.cli.pipeline.app import command
 from duckicelake.cli.pipeline.run import PipelineRun, Summary
-from duckicelake.errors import BadInput
-from duckicelake.pipeline.changes import (
-    Bookmark,
-    ChangeOutlet,
-    ChangesRequest,
-    JsonLinesOutlet,
-    TotalsOutlet,
-    follow_changes,
-    open_change_table,
-    send_changes,
-)
-from duckicelake.pipeline.destination import Target
-from duckicelake.rest.names import parse_table
+
+if TYPE_CHECKING:
+    from duckicelake.pipeline.changes import Bookmark, ChangeOutlet, ChangesRequest
 
 
 @command(
@@ -34,34 +26,38 @@ from duckicelake.rest.names import parse_table
 )
 def changes(
     run: PipelineRun,
-    table: Annotated[str, typer.Argument(help="As ns.t.")],
+    table: Annotated[str, typer.Argument(help="The table, as ns.t.")],
     from_: Annotated[
         int | None, typer.Option("--from", help="Snapshot after which to begin (default: the table's beginning).")
     ] = None,
     to: Annotated[int | None, typer.Option(help="Snapshot with which to end (default: the current one).")] = None,
     key: Annotated[
         list[str] | None,
-        typer.Option(help="Column that tells rows apart (default: row ids, or the identifier fields); repeatable."),
+        typer.Option(help="Column that identifies rows (default: row ids, or the identifier fields); may be repeated."),
     ] = None,
     into: Annotated[
-        str | None, typer.Option(help="Table that takes the changes, made if it isn't there (default: lines of JSON).")
+        str | None, typer.Option(help="Table for the changes, created if missing (default: print lines of JSON).")
     ] = None,
     state: Annotated[
-        Path | None, typer.Option(help="File that keeps how far the lines are; the next run goes on from there.")
+        Path | None, typer.Option(help="File that stores the last printed snapshot; the next run continues from there.")
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", help="Go on with snapshots as they come.")] = False,
-    every: Annotated[float, typer.Option(min=0.1, help="Seconds between looks for new snapshots.")] = 5.0,
+    follow: Annotated[bool, typer.Option("--follow", help="Continue with new snapshots as they come.")] = False,
+    every: Annotated[float, typer.Option(min=0.1, help="Seconds between checks for new snapshots.")] = 5.0,
 ) -> Summary:
-    """Tell inserts, deletes and updates of a table's rows, one snapshot after the other.
+    """Print inserts, deletes and updates of a table's rows, one snapshot after the other.
 
-    Lines of JSON go to standard output, each snapshot's at least once; --json counts them only. A table that takes
-    changes has each exactly once, and remembers itself how far it is: run the command again, and it goes on.
+    Lines of JSON go to standard output, those of each snapshot at least once; --json only counts them. A table of
+    changes gets each change exactly once, and stores the last snapshot itself: a repeated command continues from there.
     """
+    from duckicelake.errors import BadInput
+    from duckicelake.pipeline.changes import Bookmark, ChangesRequest, follow_changes, send_changes
+    from duckicelake.rest.names import parse_table
+
     if follow and to is not None:
-        raise BadInput("--follow has no end: leave --to away")
+        raise BadInput("--follow and --to exclude each other: --follow has no end")
     if state is not None and (into is not None or run.as_json):
         raise BadInput(
-            "--state is for lines of JSON: the table of --into keeps itself how far it is, --json is a count"
+            "--state works with lines of JSON only: leave out --into, whose table stores its position, and --json"
         )
     request = ChangesRequest(*parse_table(table), from_, to, key or ())
     uuid = run.client.load_table(request.namespace, request.table, "refs")["metadata"]["table-uuid"]
@@ -87,6 +83,10 @@ def _find_last_snapshot(outlet: ChangeOutlet) -> int | None:
 def _open_outlet(
     run: PipelineRun, spark: Any, request: ChangesRequest, uuid: str, into: str | None, bookmark: Bookmark | None
 ) -> Iterator[ChangeOutlet]:
+    from duckicelake.pipeline.changes import JsonLinesOutlet, TotalsOutlet, open_change_table
+    from duckicelake.pipeline.destination import Target
+    from duckicelake.rest.names import parse_table
+
     if into is not None:
         with open_change_table(spark, run.client, str(request), uuid, Target(*parse_table(into))) as table:
             yield table

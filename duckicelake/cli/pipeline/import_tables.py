@@ -7,9 +7,6 @@ import typer
 
 from duckicelake.cli.pipeline.app import SourceOption, command, list_packages, parse_properties
 from duckicelake.cli.pipeline.run import PipelineRun, Summary
-from duckicelake.pipeline.foreign_catalog import check_source
-from duckicelake.pipeline.importer import ImportRequest, import_tables
-from duckicelake.rest.names import parse_name, parse_table
 
 FAILED_EXIT_CODE = 1
 
@@ -23,23 +20,27 @@ FAILED_EXIT_CODE = 1
 def import_(
     run: PipelineRun,
     source: SourceOption,
-    table: Annotated[list[str] | None, typer.Option(help="This table, as ns.t; may be repeated.")] = None,
+    table: Annotated[list[str] | None, typer.Option(help="Table to import, as ns.t; may be repeated.")] = None,
     namespace: Annotated[
-        list[str] | None, typer.Option(help="What is in this namespace and below; may be repeated.")
+        list[str] | None, typer.Option(help="Namespace to import, with all below it; may be repeated.")
     ] = None,
     copy: Annotated[
-        bool, typer.Option("--copy", help="Write the rows of now anew, without history, instead of sharing files.")
+        bool, typer.Option("--copy", help="Copy the current rows, without history, instead of sharing files.")
     ] = False,
     leave_source: Annotated[
         bool, typer.Option("--leave-source", help="Don't set gc.enabled=false in the other catalog.")
     ] = False,
 ) -> Summary:
-    """Bring tables of another Iceberg catalog into the lake: all of them, or those that are named.
+    """Import tables of another Iceberg catalog into the lake: all of them, or the named ones.
 
-    They are registered: history and files stay as they are, nothing is copied, and both catalogs get gc.enabled=false
-    for them, as each deletes what it alone doesn't need. The files must lie below the server's
-    DUCKICELAKE_ALLOWED_LOCATIONS. What is there already is left alone, so a run that was interrupted can be repeated.
+    Tables are registered: history and files stay as they are, and nothing is copied. Both catalogs set gc.enabled=false
+    for them, because each would delete files that only the other needs. The files must lie below the server's
+    DUCKICELAKE_ALLOWED_LOCATIONS. Existing tables are left alone, so an interrupted run can be repeated.
     """
+    from duckicelake.pipeline.foreign_catalog import check_source
+    from duckicelake.pipeline.importer import ImportRequest, import_tables
+    from duckicelake.rest.names import parse_name, parse_table
+
     properties = parse_properties(source)
     check_source(properties)
     request = ImportRequest(
@@ -52,7 +53,7 @@ def import_(
     with run.spark(list_packages(properties)) as spark:
         result = import_tables(spark, run.client, request, run.reporter)
     if run.as_json:
-        run.tell(asdict(result) | {"failed": result.failed})
+        run.print_summary(asdict(result) | {"failed": result.failed})
     elif result.views:
         typer.echo(f"Views aren't imported, as their SQL is about the other catalog: {', '.join(result.views)}")
     if result.failed:

@@ -1,28 +1,25 @@
 """`duckicelake pipeline ingest`: files, or a database by JDBC, into a table."""
 
+from __future__ import annotations
+
 import os
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 from uuid import uuid4
 
 import typer
 
 from duckicelake.cli.pipeline.app import command
 from duckicelake.cli.pipeline.run import PipelineRun, Summary
-from duckicelake.errors import BadInput, BadSource
-from duckicelake.pipeline.destination import Target, build_load_request
-from duckicelake.pipeline.ingest import IngestRequest
-from duckicelake.pipeline.ingest import ingest as ingest_source
-from duckicelake.pipeline.launcher import is_submitted
-from duckicelake.pipeline.sources import PipelineSource, parse_source
-from duckicelake.pipeline.stream import FollowRequest, follow_files
-from duckicelake.rest.names import parse_table
+
+if TYPE_CHECKING:
+    from duckicelake.pipeline.sources import PipelineSource
 
 
 class EvolveOption(StrEnum):
-    """What may become of the table's columns."""
+    """How a load may change the table's columns."""
 
     ADD = "add"
     STRICT = "strict"
@@ -37,39 +34,51 @@ class EvolveOption(StrEnum):
 def ingest(
     run: PipelineRun,
     sources: Annotated[list[str], typer.Argument(help="Files, folders, patterns of files, or a JDBC URL.")],
-    table: Annotated[str, typer.Option(help="Where rows go, as ns.t; made if it isn't there.")],
+    table: Annotated[str, typer.Option(help="The table for the rows, as ns.t; created if missing.")],
     format_: Annotated[
         str | None, typer.Option("--format", help="csv, json, parquet, orc, avro or jdbc (default: by the suffix).")
     ] = None,
     schema: Annotated[
-        str | None, typer.Option(help="Columns and types, as 'id long, name string' (default: found out).")
+        str | None, typer.Option(help="Columns and types, as 'id long, name string' (default: inferred).")
     ] = None,
     option: Annotated[
         list[str] | None, typer.Option(help="<name>=<value> of Spark's reader, as sep=; may be repeated.")
     ] = None,
     mode: Annotated[str, typer.Option(help="append, overwrite, overwrite-partitions or merge.")] = "append",
-    key: Annotated[list[str] | None, typer.Option(help="Column that tells rows apart, for merge; repeatable.")] = None,
-    partition_by: Annotated[str | None, typer.Option(help="Of a new table, as 'month(time), bucket(8, id)'.")] = None,
-    sort_by: Annotated[str | None, typer.Option(help="Of a new table, as 'time desc, id'.")] = None,
+    key: Annotated[
+        list[str] | None, typer.Option(help="Column that identifies rows, for merge; may be repeated.")
+    ] = None,
+    partition_by: Annotated[
+        str | None, typer.Option(help="Partitions of a new table, as 'month(time), bucket(8, id)'.")
+    ] = None,
+    sort_by: Annotated[str | None, typer.Option(help="Sort order of a new table, as 'time desc, id'.")] = None,
     evolve: Annotated[
-        EvolveOption, typer.Option(help="add: new columns are added, and types widened; strict: refused.")
+        EvolveOption, typer.Option(help="add: add new columns and widen types; strict: refuse them.")
     ] = EvolveOption.ADD,
     quarantine: Annotated[
-        str | None, typer.Option(help="Table of bad records (default: the table's name and _quarantine).")
+        str | None, typer.Option(help="Table for bad records (default: the table's name with _quarantine).")
     ] = None,
     run_id: Annotated[
-        str | None, typer.Option(help="Ingested once under this id, however often it is run (default: a new one).")
+        str | None, typer.Option(help="Id of the run: repeated runs with one id ingest once (default: a new id).")
     ] = None,
-    follow_: Annotated[bool, typer.Option("--follow", help="Go on with files as they come.")] = False,
+    follow_: Annotated[bool, typer.Option("--follow", help="Continue with new files as they come.")] = False,
     checkpoint: Annotated[
-        str | None, typer.Option(help="Folder in which --follow keeps what it has read.", show_default=False)
+        str | None, typer.Option(help="Folder in which --follow stores which files it has read.", show_default=False)
     ] = None,
     until_idle: Annotated[
         bool, typer.Option("--until-idle", help="With --follow: stop once all files are read.")
     ] = False,
-    every: Annotated[float, typer.Option(min=0, help="Seconds between looks for new files.")] = 10.0,
+    every: Annotated[float, typer.Option(min=0, help="Seconds between checks for new files.")] = 10.0,
 ) -> Summary:
     """Ingest files or a database's table, exactly once; bad records go to quarantine with the reason."""
+    from duckicelake.errors import BadInput
+    from duckicelake.pipeline.destination import Target, build_load_request
+    from duckicelake.pipeline.ingest import IngestRequest
+    from duckicelake.pipeline.ingest import ingest as ingest_source
+    from duckicelake.pipeline.sources import parse_source
+    from duckicelake.pipeline.stream import FollowRequest, follow_files
+    from duckicelake.rest.names import parse_table
+
     source = parse_source(sources, format_, option or (), schema)
     beside = None if quarantine is None else Target(*parse_table(quarantine))
     target = Target(*parse_table(table), partition_by, sort_by)
@@ -87,10 +96,13 @@ def ingest(
 
 
 def _check_files_here(source: PipelineSource, run: PipelineRun) -> None:
-    """BadSource for a file that isn't there, before Spark takes its time to start; only where it reads this machine's.
+    """Raise BadSource for a missing file before Spark starts, which is slow; only if Spark reads files of this machine.
 
-    Spark looks again: what is a pattern or has a scheme is left to it.
+    Patterns and URIs are left to Spark, which checks all sources again.
     """
+    from duckicelake.errors import BadSource
+    from duckicelake.pipeline.launcher import is_submitted
+
     master = run.conf.get("spark.master", run.master or "local")
     is_elsewhere = "HADOOP_CONF_DIR" in os.environ or any("fs.defaultFS" in name for name in run.conf)
     if is_submitted() or is_elsewhere or not master.startswith("local"):
@@ -102,6 +114,8 @@ def _check_files_here(source: PipelineSource, run: PipelineRun) -> None:
 
 
 def _require_checkpoint(checkpoint: str | None) -> str:
+    from duckicelake.errors import BadInput
+
     if checkpoint is None:
         raise BadInput("--follow needs a --checkpoint: a folder that stays, as ./events.checkpoint")
     return checkpoint

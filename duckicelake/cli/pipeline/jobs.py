@@ -1,4 +1,4 @@
-"""`duckicelake pipeline jobs`: what runs, what ran, and what was lost."""
+"""`duckicelake pipeline jobs`: list jobs that run, have ended, or were lost."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -6,7 +6,6 @@ from itertools import islice
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from duckicelake.cli.console import terminal
 from duckicelake.cli.pipeline.app import command
@@ -15,7 +14,7 @@ from duckicelake.rest.names import format_name, parse_name, parse_table
 
 
 class JobResultOption(StrEnum):
-    """What came of a job, if it has ended."""
+    """The result of a job, or that it still runs."""
 
     RUNNING = "running"
     DONE = "done"
@@ -28,14 +27,14 @@ class JobResultOption(StrEnum):
 @command("duckicelake pipeline jobs", "duckicelake pipeline jobs --table ns.t --result failed --json")
 def jobs(
     run: PipelineRun,
-    table: Annotated[str | None, typer.Option(help="Of this table, as ns.t.")] = None,
-    namespace: Annotated[str | None, typer.Option(help="Of tables in this namespace.")] = None,
-    kind: Annotated[str | None, typer.Option(help="Of this kind, as ingest or compact.")] = None,
+    table: Annotated[str | None, typer.Option(help="Jobs of this table, as ns.t.")] = None,
+    namespace: Annotated[str | None, typer.Option(help="Jobs of tables in this namespace.")] = None,
+    kind: Annotated[str | None, typer.Option(help="Jobs of this kind, as ingest or compact.")] = None,
     result: Annotated[
-        JobResultOption | None, typer.Option(help="Of which this came; lost: killed, most likely.")
+        JobResultOption | None, typer.Option(help="Jobs with this result; lost: the job was probably killed.")
     ] = None,
-    run_id: Annotated[str | None, typer.Option(help="With this run id.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="How many at most, the newest.")] = 20,
+    run_id: Annotated[str | None, typer.Option(help="Jobs with this run id.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Max jobs to list, the newest.")] = 20,
 ) -> Summary:
     """List jobs of the pipeline on tables that you may read, the newest first."""
     wanted = {"kind": kind, "result": result, "run_id": run_id} | _build_scope(table, namespace)
@@ -54,6 +53,8 @@ def _build_scope(table: str | None, namespace: str | None) -> dict[str, str]:
 
 
 def _print(jobs: list[dict[str, Any]]) -> None:
+    from rich.table import Table
+
     table = Table(box=None, pad_edge=False)
     for column in ("began (UTC)", "took", "what", "table", "result", "who", "snapshots", "counts", "message"):
         table.add_column(column, justify="right" if column == "took" else "left", overflow="fold")

@@ -5,6 +5,6 @@ from typing import Final
 from duckicelake.cli.pipeline import app as sub_app
 from duckicelake.cli.pipeline import bench, changes, import_tables, ingest, jobs, maintain, verify
 
-COMMAND_MODULES: Final = (bench, changes, import_tables, ingest, jobs, maintain, maintain, verify)
+COMMAND_MODULES: Final = (bench, changes, import_tables, ingest, jobs, maintain, verify)
 """Modules whose import adds commands to the sub-app."""
 app = sub_app.app

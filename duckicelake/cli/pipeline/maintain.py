@@ -1,25 +1,21 @@
 """`duckicelake pipeline maintain` and `optimize`: rewrite and clean up tables."""
 
+from __future__ import annotations
+
 import time
 from collections import Counter
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from duckicelake.cli.pipeline.app import command
 from duckicelake.cli.pipeline.run import PipelineRun, Summary
-from duckicelake.pipeline.maintenance import (
-    FinishedJob,
-    MaintainRequest,
-    build_plan,
-    build_request,
-    read_states,
-    run_plan,
-)
-from duckicelake.pipeline.plan import JOB_KINDS, Plan, parse_order_options, plan_optimization
-from duckicelake.pipeline.sources import parse_pairs
-from duckicelake.rest.names import format_name, parse_table
+from duckicelake.pipeline.plan import JOB_KINDS
+
+if TYPE_CHECKING:
+    from duckicelake.pipeline.maintenance import FinishedJob
+    from duckicelake.pipeline.plan import Plan
 
 _NOTHING_TO_DO = "nothing to do"
 
@@ -35,20 +31,21 @@ def maintain_tables(
     what: Annotated[
         str | None, typer.Argument(help="A table, or a namespace with all below it (default: all tables).")
     ] = None,
-    policy: Annotated[
-        list[str] | None, typer.Option(help="<property>=<value> that holds for this run; may be repeated.")
-    ] = None,
+    policy: Annotated[list[str] | None, typer.Option(help="<property>=<value> for this run; may be repeated.")] = None,
     only: Annotated[
         list[str] | None, typer.Option(help=f"Only this kind of job; may be repeated: {', '.join(JOB_KINDS)}.")
     ] = None,
-    parallel: Annotated[int, typer.Option(min=1, help="How many tables at the same time.")] = 1,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done, and why.")] = False,
+    parallel: Annotated[int, typer.Option(min=1, help="Max tables maintained at the same time.")] = 1,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be done, and why.")] = False,
 ) -> Summary:
     """Keep tables in shape: flush, sort, compact, pack, describe, expire, clean up, by the tables' own policies.
 
-    What is to be done is decided from the catalog's statistics alone. Others may read and write meanwhile: a job that
-    conflicts with them is tried again, and then skipped. Exits with 1 if a job failed or a table has a wrong policy.
+    The catalog's statistics alone decide what is to be done. Clients may read and write meanwhile: a job that conflicts
+    with a commit is retried, and then skipped. Exits with 1 if a job failed or a table has an invalid policy.
     """
+    from duckicelake.pipeline.maintenance import build_plan, build_request
+    from duckicelake.pipeline.sources import parse_pairs
+
     request = build_request(
         run.client, what, only or (), parse_pairs("--policy", policy, "maintenance.flush.min-rows=1")
     )
@@ -60,7 +57,7 @@ def maintain_tables(
         _print_plan(run, planned)
     else:
         done = _run_jobs(run, planned, parallel)
-        run.tell(
+        run.print_summary(
             {"jobs": list(map(asdict, done)), "problems": planned.problems} if run.as_json else _count_results(done)
         )
         if not (done or run.as_json):
@@ -71,6 +68,8 @@ def maintain_tables(
 
 
 def _run_jobs(run: PipelineRun, planned: Plan, parallel: int) -> tuple[FinishedJob, ...]:
+    from duckicelake.pipeline.maintenance import run_plan
+
     if not planned.needs_spark:
         return run_plan(None, run.client, planned, run.reporter, parallel) if planned.jobs else ()
     with run.spark() as spark:
@@ -78,11 +77,13 @@ def _run_jobs(run: PipelineRun, planned: Plan, parallel: int) -> tuple[FinishedJ
 
 
 def _print_plan(run: PipelineRun, planned: Plan) -> None:
+    from duckicelake.rest.names import format_name
+
     if run.as_json:
         jobs = [
             {"kind": job.kind, "table": format_name(job.namespace, job.table), "why": job.why} for job in planned.jobs
         ]
-        run.tell({"jobs": jobs, "problems": planned.problems})
+        run.print_summary({"jobs": jobs, "problems": planned.problems})
         return
     for job in planned.jobs:
         typer.echo(job)
@@ -102,21 +103,25 @@ def optimize(
     run: PipelineRun,
     table: Annotated[str, typer.Argument(help="The table, as ns.t.")],
     where: Annotated[
-        str | None, typer.Option(help="Spark's SQL; only files that may hold such rows are rewritten.")
+        str | None, typer.Option(help="Condition in Spark's SQL: rewrite only files that may hold such rows.")
     ] = None,
     zorder_by: Annotated[
-        str | None, typer.Option(help="Columns, as day,customer: rows that are near in all of them come together.")
+        str | None, typer.Option(help="Columns, as day,customer: cluster rows that are near in all of them.")
     ] = None,
-    sort_by: Annotated[str | None, typer.Option(help="An order within files instead, as 'day DESC, id'.")] = None,
+    sort_by: Annotated[str | None, typer.Option(help="Sort order within files instead, as 'day DESC, id'.")] = None,
     target_mb: Annotated[
         int | None, typer.Option(min=1, help="Size of files (default: the table's `write.target-file-size-bytes`).")
     ] = None,
 ) -> Summary:
-    """Rewrite a table's small files, and those with deleted rows, into few large ones; sorted if you say how: then all.
+    """Rewrite a table's small files, and those with deleted rows, into few large ones; with a sort order, all files.
 
-    Rows, row ids and history stay. Others may read and write meanwhile: what conflicts is tried again, then skipped.
-    Exits with 1 if it failed.
+    Rows, row ids and history stay. Clients may read and write meanwhile: a conflict is retried, then skipped. Exits
+    with 1 if it failed.
     """
+    from duckicelake.pipeline.maintenance import MaintainRequest, read_states, run_plan
+    from duckicelake.pipeline.plan import parse_order_options, plan_optimization
+    from duckicelake.rest.names import parse_table
+
     namespace, name = parse_table(table)
     states = read_states(run.client, MaintainRequest(namespace, name))
     planned = plan_optimization(
@@ -124,7 +129,7 @@ def optimize(
     )
     with run.spark() as spark:
         (done,) = run_plan(spark, run.client, planned, run.reporter)
-    run.tell({"job": asdict(done)} if run.as_json else done.counts)
+    run.print_summary({"job": asdict(done)} if run.as_json else done.counts)
     if done.result == "failed":
         raise typer.Exit(1)
     return None

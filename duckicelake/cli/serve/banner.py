@@ -1,7 +1,5 @@
 """Print the address of the server and snippets for its clients."""
 
-from functools import partial
-from pathlib import Path
 from typing import Final
 
 from rich.console import Console
@@ -10,42 +8,25 @@ from rich.syntax import Syntax
 from duckicelake.cli.console import snippets
 from duckicelake.cli.console.command import read_own_version
 from duckicelake.cli.console.snippets import build_lake_secret
-from duckicelake.cli.serve import server
 from duckicelake.cli.wiring.authentication import has_logins
 from duckicelake.cli.wiring.location import build_policy
 from duckicelake.postgres.embedded import build_attach_source
 from duckicelake.settings.model import Settings
-from duckicelake.settings.sources import read_settings
 
 NO_LOGINS_NOTE: Final = (
     "Nobody is asked who they are: whoever reaches this address may do everything. Logins: docs/security.md"
 )
 
 
-def serve(
-    *,
-    lake: Path | None,
-    host: str | None,
-    port: int | None,
-    workers: int | None,
-    snapshot_ids: str | None,
-    create: bool,
-) -> None:
-    """Serve until stopped. Raises as `serving.serve`."""
-    flags = {"lake": lake, "host": host, "port": port, "workers": workers, "snapshot_ids": snapshot_ids}
-    settings = read_settings(flags)
-    is_embedded = settings.database_url is None
-    server.serve_lake(settings, partial(_announce, embedded=is_embedded), creates=create or is_embedded)
-
-
-def _announce(settings: Settings, address: str, *, embedded: bool) -> None:
+def announce(settings: Settings, address: str, *, embedded: bool) -> None:
+    """Print the address, and snippets of code for clients of an embedded lake."""
     console = Console(highlight=False, soft_wrap=True)
-    with console:  # one write: who sees the URI sees all of it
+    with console:  # one write: whoever sees the URI sees the whole banner
         console.print(f"[bold]duckicelake[/bold] {read_own_version()} serves [bold]{address}[/bold]")
         console.print(f"warehouse {build_policy(settings).warehouse}")
         console.print(f"lineage   {address}/ui/lineage\n")
         console.print((snippets.build_login_hint(address) if has_logins(settings) else NO_LOGINS_NOTE) + "\n")
-        # A database of one's own has a password, which belongs into no log: `duckicelake info` tells it to who asks.
+        # The URL of an external database has a password, which must not be logged: `duckicelake info` prints it.
         if embedded and settings.database_url is not None:
             secret = build_lake_secret(settings, build_policy(settings).data_path)
             duckdb = snippets.build_duckdb_snippet(build_attach_source(settings.database_url), secret)
@@ -63,5 +44,5 @@ def _print_snippets(console: Console, address: str, duckdb: str, *, with_login: 
 
 
 def _highlight(code: str, language: str) -> Syntax:
-    """In the terminal's own colours, which are readable on its background, be that light or dark."""
+    """Highlight code in the terminal's own colours, which are readable on light and dark backgrounds."""
     return Syntax(code, language, theme="ansi_light", background_color="default")

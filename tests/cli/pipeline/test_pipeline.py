@@ -23,6 +23,7 @@ from duckicelake import errors
 from duckicelake.catalog.context.services import Services
 from duckicelake.cli.main import app
 from duckicelake.cli.pipeline import run as showing
+from duckicelake.cli.pipeline.display import BarDisplay, CountColumn, LineDisplay
 from duckicelake.cli.pipeline.exit_codes import (
     DIFFERENT_EXIT_CODE,
     EXIT_CODES,
@@ -30,7 +31,6 @@ from duckicelake.cli.pipeline.exit_codes import (
     find_exit_code,
     one_line_errors,
 )
-from duckicelake.cli.pipeline.run import BarDisplay, CountColumn, LineDisplay
 from duckicelake.errors import BadInput, PipelineError
 from duckicelake.pipeline.job import run_job
 from duckicelake.pipeline.progress import TaskProgress

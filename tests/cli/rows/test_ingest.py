@@ -103,7 +103,7 @@ def test_input_goes_on_where_it_was(live: LiveLake, tmp_path: Path) -> None:
         (("nowhere", "--uri", "{uri}"), 2, "'nowhere' has no namespace: write ns.table"),
         (("main.nowhere", "--uri", "{uri}"), 2, "Table does not exist: main.nowhere"),
         (("main.t", "--uri", "{uri}", "no-file"), 2, "no-file can't be read: No such file"),
-        (("main.t", "--uri", "{uri}", "--format", "xml"), 2, "--format xml: write ndjson or csv"),
+        (("main.t", "--uri", "{uri}", "--format", "xml"), 2, "Invalid --format 'xml': expected ndjson or csv"),
         (("main.t", "--uri", "ftp://x"), 4, "of a catalog begins with http:// or https://; 0 rows"),
     ],
 )

@@ -8,7 +8,7 @@ from deltalake import DeltaTable, write_deltalake
 from typer.testing import CliRunner
 
 from duckicelake.cli.main import app
-from duckicelake.delta.command_bodies import format_ranges, format_summary
+from duckicelake.delta.commands import format_ranges, format_summary
 from duckicelake.delta.import_.importer import DeltaImportResult
 from tests.cli.test_commands import lake, serving
 

@@ -78,10 +78,10 @@ def test_receiver_is_forgotten_with_what_it_refused(told: Database, environment:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--replay"], "say which receiver is meant"),
-        (["http://b", "--replay"], f"http://b is no receiver; there is {OTHER}, {MARQUEZ}"),
-        (["http://b", "--forget"], "http://b is no receiver"),
-        (["http://b"], "http://b is no receiver"),
+        (["--replay"], "Name the receiver: --replay and --forget work on one"),
+        (["http://b", "--replay"], f"Unknown receiver 'http://b'; there is {OTHER}, {MARQUEZ}"),
+        (["http://b", "--forget"], "Unknown receiver 'http://b'"),
+        (["http://b"], "Unknown receiver 'http://b'"),
     ],
 )
 def test_what_cannot_be_is_one_line(

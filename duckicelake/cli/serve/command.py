@@ -1,10 +1,11 @@
 """`duckicelake serve`: the server."""
 
+from functools import partial
 from typing import Annotated, Final
 
 import typer
 
-from duckicelake.cli.console.command import LakeOption, done_by, one_line_errors
+from duckicelake.cli.console.command import LakeOption, one_line_errors
 
 EXAMPLES: Final = (
     "duckicelake serve",
@@ -17,17 +18,26 @@ EXAMPLES: Final = (
 
 
 @one_line_errors()
-@done_by("duckicelake.cli.serve.banner.serve")
 def serve(
     lake: LakeOption = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on (default: 127.0.0.1).")] = None,
-    port: Annotated[int | None, typer.Option(help="Port; 0 picks a free one and prints it (default: 8181).")] = None,
+    port: Annotated[
+        int | None, typer.Option(help="Port to listen on; 0 picks a free one and prints it (default: 8181).")
+    ] = None,
     workers: Annotated[int | None, typer.Option(help="Processes that answer requests (default: 1).")] = None,
     snapshot_ids: Annotated[
         str | None, typer.Option(help="Who numbers Iceberg snapshots: client or ducklake (default: client).")
     ] = None,
     create: Annotated[
-        bool, typer.Option("--create", help="Make the lake if the database of one's own has none; see init.")
+        bool, typer.Option("--create", help="Create the lake if the configured database has none; see init.")
     ] = False,
 ) -> None:
     """Serve the catalog until Ctrl-C or SIGTERM, with an embedded Postgres unless one is configured."""
+    from duckicelake.cli.serve.banner import announce
+    from duckicelake.cli.serve.server import serve_lake
+    from duckicelake.settings.sources import read_settings
+
+    flags = {"lake": lake, "host": host, "port": port, "workers": workers, "snapshot_ids": snapshot_ids}
+    settings = read_settings(flags)
+    is_embedded = settings.database_url is None
+    serve_lake(settings, partial(announce, embedded=is_embedded), creates=create or is_embedded)

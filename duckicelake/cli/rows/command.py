@@ -1,0 +1,156 @@
+"""`duckicelake ingest-rows`: append rows of files and pipes to a table."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any, Final, cast, get_args
+
+import typer
+
+from duckicelake.cli.pipeline.exit_codes import INTERRUPTED_EXIT_CODE, one_line_errors
+from duckicelake.rest.connection import DEFAULT_URI
+
+if TYPE_CHECKING:
+    from duckicelake.cli.rows.files import RowsFormat, SourceLines
+    from duckicelake.client.stream import Progress
+    from duckicelake.client.writer import Writer
+    from duckicelake.errors import RowsNotWritten
+    from duckicelake.rest.connection import Connection
+
+_BAD_ROW_PATTERN: Final = re.compile(r"(?<=[:;] )(?:row|line) (\d+)(?=[,:]| isn't)")
+"""Matches the number of a row in an error of the catalog, from 0 on."""
+EXAMPLES: Final = (
+    "kafka-console-consumer --topic visits | duckicelake ingest-rows zoo.visits",
+    "duckicelake ingest-rows zoo.visits january.csv february.csv --app-id visits-2026",
+    "zcat visits.csv.gz | duckicelake ingest-rows zoo.visits --format csv --json",
+)
+
+
+@one_line_errors()
+def ingest_rows(
+    table: Annotated[str, typer.Argument(help="The table, as ns.table. It must exist.")],
+    files: Annotated[
+        list[str] | None, typer.Argument(help="Files to read; - is standard input (default: standard input).")
+    ] = None,
+    format_: Annotated[
+        str, typer.Option("--format", help="ndjson or csv (default: csv if the file is named so, else ndjson).")
+    ] = "",
+    app_id: Annotated[
+        str | None,
+        typer.Option(
+            help="Name of this input: a repeated run with the same name continues where the last one stopped."
+        ),
+    ] = None,
+    ignore_unknown: Annotated[
+        bool, typer.Option("--ignore-unknown", help="Leave out columns that the table doesn't have.")
+    ] = False,
+    max_rows: Annotated[int, typer.Option(min=1, help="Max rows of a batch.")] = 10_000,
+    max_age: Annotated[float, typer.Option(min=0, help="Max seconds that a row waits for its batch to fill.")] = 1.0,
+    uri: Annotated[str, typer.Option(help="URI of the catalog.", envvar="DUCKICELAKE_PIPELINE_URI")] = DEFAULT_URI,
+    credential: Annotated[
+        str | None,
+        typer.Option(help="<id>:<secret> to log in with.", envvar="DUCKICELAKE_PIPELINE_CREDENTIAL"),
+    ] = None,
+    token: Annotated[
+        str | None, typer.Option(help="Token to use instead of a credential.", envvar="DUCKICELAKE_PIPELINE_TOKEN")
+    ] = None,
+    oauth2_server_uri: Annotated[
+        str | None, typer.Option(help="URI that hands out tokens (default: the catalog's).")
+    ] = None,
+    scope: Annotated[str | None, typer.Option(help="Scope to request when logging in (default: all scopes).")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as one JSON object.")] = False,
+) -> None:
+    """Append rows to a table: NDJSON, or CSV with a header, as they arrive, each exactly once and in order.
+
+    CSV fields are read as the types of the table's columns; an empty field is null. The command stops at a row that
+    doesn't fit and names its line; the batches before it are in the table. While the catalog is unreachable or busy,
+    the command waits for up to five minutes.
+    """
+    from duckicelake.cli.rows.files import STANDARD_INPUT, RowSource, SourceLines
+    from duckicelake.client.batch import Batching
+    from duckicelake.client.writer import Writer
+    from duckicelake.errors import RowsNotWritten
+    from duckicelake.rest.connection import Connection
+
+    source = RowSource(files or [STANDARD_INPUT], _parse_format(format_))
+    connection = Connection(uri, credential, token, oauth2_server_uri, scope)
+    began, places = time.monotonic(), SourceLines()
+    try:
+        with Writer(
+            table,
+            connection,
+            Batching(max_rows=max_rows, max_age=max_age),
+            app_id=app_id,
+            on_unknown="ignore" if ignore_unknown else "reject",
+        ) as writer:
+            is_whole = copy_rows(source.read(places, lambda: load_column_types(connection, table)), writer, source.size)
+    except RowsNotWritten as stopped:
+        raise type(stopped.reason)(locate_error(stopped, places)) from stopped
+    if writer.progress.appended == 0:
+        load_column_types(
+            connection, table
+        )  # no row was sent, so the catalog has not checked yet that the table exists
+    print_summary(writer.progress, time.monotonic() - began, as_json=as_json)
+    if not is_whole:
+        raise typer.Exit(INTERRUPTED_EXIT_CODE)
+
+
+def copy_rows(rows: Iterator[tuple[Any, int]], writer: Writer, size: int | None) -> bool:
+    """Append all rows and wait until they are in the table. Return False if Ctrl-C ended the input early.
+
+    size: bytes of the input, None if unknown.
+    """
+    from duckicelake.cli.rows.progress import show_progress
+
+    is_whole = True
+    with show_progress(writer, "writing rows", size) as read:
+        try:
+            for row, bytes_ in rows:
+                writer.append(row)
+                read(bytes_)
+        except KeyboardInterrupt:
+            is_whole = False
+        writer.flush()
+    return is_whole
+
+
+def locate_error(stopped: RowsNotWritten, places: SourceLines) -> str:
+    """Describe the error with files and lines in place of row numbers."""
+    text = _BAD_ROW_PATTERN.sub(lambda match: places.of(stopped.first + int(match[1])), str(stopped))
+    return f"{text}; {stopped.first:,} rows before that are in the table"
+
+
+def load_column_types(connection: Connection, table: str) -> Mapping[str, Any]:
+    """Load the Iceberg types of a table's columns, as JSON values."""
+    from duckicelake.rest.client import CatalogClient
+    from duckicelake.rest.names import parse_table
+
+    metadata = CatalogClient(connection).load_table(*parse_table(table), snapshots="refs")["metadata"]
+    schemas = {schema["schema-id"]: schema for schema in metadata["schemas"]}
+    fields = schemas[metadata["current-schema-id"]]["fields"]
+    return {field["name"]: field["type"] for field in fields}
+
+
+def print_summary(progress: Progress, seconds: float, *, as_json: bool) -> None:
+    """Print the summary."""
+    from duckicelake.cli.rows.progress import describe_progress
+
+    if as_json:
+        summary = {name.replace("_", "-"): value for name, value in asdict(progress).items() if name != "trouble"}
+        typer.echo(json.dumps({**summary, "seconds": round(seconds, 3)}))
+    else:
+        snapshot = "no snapshot" if progress.snapshot_id is None else f"snapshot {progress.snapshot_id}"
+        typer.echo(f"{describe_progress(progress, seconds)}; {snapshot}")
+
+
+def _parse_format(text: str) -> RowsFormat | None:
+    from duckicelake.cli.rows.files import RowsFormat
+    from duckicelake.errors import BadInput
+
+    if text and text not in get_args(RowsFormat):
+        raise BadInput(f"Invalid --format {text!r}: expected ndjson or csv")
+    return cast("RowsFormat", text) if text else None
