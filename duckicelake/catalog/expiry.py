@@ -11,7 +11,7 @@ from duckicelake.catalog.commit.apply import TableCommit
 from duckicelake.catalog.commit.guards import lift_quietly
 from duckicelake.catalog.commit.retry import OutdatedPlanError, retry_on_conflict
 from duckicelake.catalog.commit.run import commit_all
-from duckicelake.catalog.context.caller import build_touched
+from duckicelake.catalog.context.audit_notes import build_touched
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.table.load import load_current_table
 from duckicelake.errors import InvalidRequest

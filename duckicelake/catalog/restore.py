@@ -19,8 +19,8 @@ from duckicelake.catalog.commit.main_update import build_difference, find_change
 from duckicelake.catalog.commit.retry import OutdatedPlanError, retry_on_conflict
 from duckicelake.catalog.commit.run import commit_all
 from duckicelake.catalog.commit.workspace import Workspace
+from duckicelake.catalog.context.audit_notes import build_touched
 from duckicelake.catalog.context.cache import Materialized
-from duckicelake.catalog.context.caller import build_touched
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.context.text import summarize
 from duckicelake.catalog.table.load import load_current_table

@@ -16,8 +16,8 @@ from duckicelake.catalog.commit.apply import TableCommit
 from duckicelake.catalog.commit.guards import lift_quietly, shares_files
 from duckicelake.catalog.commit.retry import retry_on_conflict
 from duckicelake.catalog.commit.run import commit_all
+from duckicelake.catalog.context.audit_notes import build_touched
 from duckicelake.catalog.context.cache import LoadedTable, Materialized
-from duckicelake.catalog.context.caller import build_touched
 from duckicelake.catalog.context.page import ListPage, PageRequest, cut_page
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.delegation import (

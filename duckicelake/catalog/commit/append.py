@@ -15,8 +15,8 @@ from duckicelake.catalog.commit.apply import TableCommit
 from duckicelake.catalog.commit.rules import share_apps
 from duckicelake.catalog.commit.run import CommitOutcome, commit, commit_all, render_outcome
 from duckicelake.catalog.commit.uploads import ReadAhead, read_ahead
+from duckicelake.catalog.context.audit_notes import actions, build_touched
 from duckicelake.catalog.context.cache import Materialized
-from duckicelake.catalog.context.caller import actions, build_touched
 from duckicelake.catalog.context.combiner import CombinedBatch
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.table.load import load_current_table

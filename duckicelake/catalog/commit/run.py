@@ -9,8 +9,8 @@ from duckicelake.catalog.authz.locations import write_derived
 from duckicelake.catalog.commit.apply import TableCommit, change_over, creation_of
 from duckicelake.catalog.commit.retry import retry_on_conflict
 from duckicelake.catalog.commit.rules import check_unguarded, removes_guard
+from duckicelake.catalog.context.audit_notes import actions, build_touched
 from duckicelake.catalog.context.cache import CachedTable, ManifestLostError, Materialized
-from duckicelake.catalog.context.caller import actions, build_touched
 from duckicelake.catalog.context.commit_queue import QueuedCommit, Settle
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.table.load import (

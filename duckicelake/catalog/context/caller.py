@@ -1,18 +1,15 @@
-"""Principals, their grants, the caller of a request, and what it touches."""
+"""Principals, their grants, and the caller of a request."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Flag, auto
-from typing import Any, Final
+from typing import Final
 
 from duckicelake.errors import Forbidden, InvalidRequest
 from duckicelake.iceberg.identifiers import Namespace, check_namespace, decode_name, to_schema_name
-from duckicelake.lake.side_tables.audit import AuditedResource, AuditEntry, RequestOrigin, record_signed_entries
-from duckicelake.postgres.database import Database, Transaction
 
 _SCOPE: Final = re.compile(r"ns:(?P<name>[\x21\x23-\x5b\x5d-\x7e]+):(?P<cap>r|w|rw|\*)")
-Detail = dict[str, Any]
 SESSION: Final = "session"
 """The key in `Caller.client` of digests that tell the requests of one program from those of another."""
 
@@ -127,41 +124,3 @@ def parse_scope(scope: str) -> Grant:
 def build_grants(scopes: Iterable[str]) -> tuple[Grant, ...]:
     """Give the grants of several scopes; InvalidRequest for what isn't one."""
     return tuple(parse_scope(scope) for scope in scopes)
-
-
-def build_touched(namespace: Namespace, name: str | None = None, detail: Detail | None = None) -> AuditedResource:
-    """The namespace, or what has the name in it; dots inside names are written %2E."""
-    return AuditedResource(to_schema_name(namespace if name is None else (*namespace, name)), detail=detail)
-
-
-def actions(updates: Iterable[Any]) -> Detail:
-    """The detail of a commit: what kinds of updates it made, each once and in order."""
-    return {"updates": list(dict.fromkeys(update.action for update in updates))}
-
-
-@dataclass(frozen=True, slots=True)
-class AuditNote:
-    """An entry to be: who asked, what was touched, and who hears of it once it is there."""
-
-    origin: RequestOrigin
-    touched: AuditedResource
-    journal: Callable[[Sequence[AuditEntry]], None]
-
-
-def note_all(database: Database, cursor: Transaction, noted: Sequence[AuditNote]) -> None:
-    """Note what several requests did, as the last step of a transaction whose snapshots are signed and theirs."""
-    entries = record_signed_entries(cursor, [each.origin for each in noted], [each.touched for each in noted])
-
-    def tell() -> None:
-        for each, entry in zip(noted, entries(), strict=True):
-            each.journal([entry])
-
-    database.after_commit(cursor, tell)
-
-
-def origin(caller: Caller) -> RequestOrigin:
-    return RequestOrigin(caller.principal.name, caller.address, caller.request_id, caller.operation, caller.client)
-
-
-def ignore_entry(entries: Sequence[AuditEntry]) -> None:
-    """The journal of a catalog that nobody listens to."""

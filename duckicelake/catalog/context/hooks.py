@@ -20,13 +20,13 @@ from duckicelake.iceberg.reports import MetricsReport
 from duckicelake.iceberg.schema import Schema
 from duckicelake.lake.additions import NewFile
 from duckicelake.properties import find_claims, read_constraint_texts
-from duckicelake.rows.row_batch import Batch
 
 if TYPE_CHECKING:  # `services` holds the rules
     from duckicelake.catalog.context.cache import Materialized
     from duckicelake.catalog.context.services import Services
+    from duckicelake.rows.row_batch import Batch  # imports pyarrow
 
-RowCheck = Callable[[Batch], None]
+RowCheck = Callable[["Batch"], None]
 """InvalidRequest naming the rows that a table must not have."""
 
 
@@ -133,7 +133,7 @@ def build_row_check(properties: Mapping[str, str], schema: Schema) -> RowCheck:
     found = (rule.build_row_check(properties, schema) for rule in load_rules())
     checks = [check for check in found if check is not None]
 
-    def check_rows(batch: Batch) -> None:
+    def check_rows(batch: "Batch") -> None:
         for check in checks:
             check(batch)
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from sys import maxsize
 from threading import Lock
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from duckicelake.bridge.values.statistics import widen_table_stats
 from duckicelake.catalog.context.combiner import CombiningQueues
@@ -17,8 +17,10 @@ from duckicelake.iceberg.types import PrimitiveType
 from duckicelake.lake.inlined.batches import InsertTarget
 from duckicelake.lake.model import ColumnStats, Extent
 from duckicelake.properties import read_constraint_texts
-from duckicelake.rows.layout import Layout
-from duckicelake.rows.row_batch import Batch
+
+if TYPE_CHECKING:  # pyarrow takes long to import, and commands need no layout
+    from duckicelake.rows.layout import Layout
+    from duckicelake.rows.row_batch import Batch
 
 MAX_TARGETS: Final = 1024
 
@@ -31,7 +33,7 @@ class RowTarget:
     """
 
     lake: InsertTarget
-    layout: Layout
+    layout: "Layout"
     metadata: TableMetadata
     schema: Schema
     folder: str
@@ -42,7 +44,7 @@ class RowTarget:
         """Whether rows must keep more than their columns' types, so that reading them takes longer."""
         return bool(read_constraint_texts(self.metadata.properties))
 
-    def check_rows(self, batch: Batch) -> None:
+    def check_rows(self, batch: "Batch") -> None:
         """Check rows by the table's constraints; InvalidRequest naming rows, or a constraint that can't be checked."""
         build_row_check(self.metadata.properties, self.schema)(batch)
 

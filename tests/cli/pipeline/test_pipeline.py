@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 from duckicelake import errors
 from duckicelake.catalog.context.services import Services
 from duckicelake.cli.main import app
-from duckicelake.cli.pipeline import run as showing
+from duckicelake.cli.pipeline import display
 from duckicelake.cli.pipeline.display import BarDisplay, CountColumn, LineDisplay
 from duckicelake.cli.pipeline.exit_codes import (
     DIFFERENT_EXIT_CODE,
@@ -93,7 +93,7 @@ def test_wrong_address_options_and_names_are_a_line_and_a_code(uri: str) -> None
         (2, "type (rest, hive, hadoop, glue, jdbc) is missing", ["import", "--uri", uri, "--source", "uri=x"]),
         (2, "uri and warehouse is missing", ["import", "--uri", uri, "--source", "type=jdbc"]),
         (2, "--follow has no end", ["changes", "ns.t", "--follow", "--to", "7"]),
-        (2, "--state is for lines of JSON", ["changes", "ns.t", "--state", "s", "--into", "ns.log"]),
+        (2, "--state works with lines of JSON only", ["changes", "ns.t", "--state", "s", "--into", "ns.log"]),
         (2, "/none.csv isn't there", ["ingest", "/none.csv", "--table", "ns.t", "--uri", uri]),
         (2, "needs a --checkpoint", ["ingest", "/none.csv", "--table", "ns.t", "--uri", uri, "--follow"]),
     ):
@@ -106,7 +106,7 @@ def test_wrong_address_options_and_names_are_a_line_and_a_code(uri: str) -> None
 def test_help_is_as_wide_as_the_terminal() -> None:
     code, out, _ = run("changes", "--help", COLUMNS="400", TERMINAL_WIDTH="400")
     assert code == 0
-    assert "A table that takes changes has each exactly once, and remembers itself how far it is" in out
+    assert "A table of changes gets each change exactly once, and stores the last snapshot itself" in out
 
 
 def test_who_is_not_known_or_may_not_is_told_so(services: Services, serve: Serve) -> None:
@@ -223,7 +223,7 @@ def test_without_java_or_pyspark_one_line_says_what_to_install(
 def test_progress_elsewhere_than_on_a_terminal_is_lines(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(showing, "_SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr(display, "_SECONDS_BETWEEN_LINES", 0.0)
     lines = LineDisplay()
     lines.begin("reading", 3_000, "files")
     lines.advance(1_000)

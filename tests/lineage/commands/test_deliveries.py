@@ -79,7 +79,7 @@ def test_receiver_is_forgotten_with_what_it_refused(told: Database, environment:
     ("arguments", "said"),
     [
         (["--replay"], "Name the receiver: --replay and --forget work on one"),
-        (["http://b", "--replay"], f"Unknown receiver 'http://b'; there is {OTHER}, {MARQUEZ}"),
+        (["http://b", "--replay"], f"Unknown receiver 'http://b': there is {OTHER}, {MARQUEZ}"),
         (["http://b", "--forget"], "Unknown receiver 'http://b'"),
         (["http://b"], "Unknown receiver 'http://b'"),
     ],

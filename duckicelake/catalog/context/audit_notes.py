@@ -1,0 +1,50 @@
+"""Entries of the audit trail to be: who did what to which resource."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from duckicelake.catalog.context.caller import Caller
+from duckicelake.iceberg.identifiers import Namespace, to_schema_name
+from duckicelake.lake.side_tables.audit import AuditedResource, AuditEntry, RequestOrigin, record_signed_entries
+from duckicelake.postgres.database import Database, Transaction
+
+Detail = dict[str, Any]
+
+
+def build_touched(namespace: Namespace, name: str | None = None, detail: Detail | None = None) -> AuditedResource:
+    """The namespace, or what has the name in it; dots inside names are written %2E."""
+    return AuditedResource(to_schema_name(namespace if name is None else (*namespace, name)), detail=detail)
+
+
+def actions(updates: Iterable[Any]) -> Detail:
+    """The detail of a commit: what kinds of updates it made, each once and in order."""
+    return {"updates": list(dict.fromkeys(update.action for update in updates))}
+
+
+@dataclass(frozen=True, slots=True)
+class AuditNote:
+    """An entry to be: who asked, what was touched, and who hears of it once it is there."""
+
+    origin: RequestOrigin
+    touched: AuditedResource
+    journal: Callable[[Sequence[AuditEntry]], None]
+
+
+def note_all(database: Database, cursor: Transaction, noted: Sequence[AuditNote]) -> None:
+    """Note what several requests did, as the last step of a transaction whose snapshots are signed and theirs."""
+    entries = record_signed_entries(cursor, [note.origin for note in noted], [note.touched for note in noted])
+
+    def tell() -> None:
+        for note, entry in zip(noted, entries(), strict=True):
+            note.journal([entry])
+
+    database.after_commit(cursor, tell)
+
+
+def origin(caller: Caller) -> RequestOrigin:
+    return RequestOrigin(caller.principal.name, caller.address, caller.request_id, caller.operation, caller.client)
+
+
+def ignore_entry(entries: Sequence[AuditEntry]) -> None:
+    """The journal of a catalog that nobody listens to."""
