@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_commands import lake, run
+from tests.cli.test_commands import lake
+from tests.support.commands import invoke
 
 __all__ = ["lake"]
 
@@ -17,7 +18,7 @@ __all__ = ["lake"]
     ],
 )
 def test_policy_that_no_job_could_follow_is_told_at_the_start(lake: Path, policy: str, says: str) -> None:
-    ended = run("serve", "--lake", str(lake), "--port", "0", DUCKICELAKE_MAINTENANCE=policy)
-    assert ended.returncode == 2
+    ended = invoke("serve", "--lake", str(lake), "--port", "0", DUCKICELAKE_MAINTENANCE=policy)
+    assert ended.exit_code == 2
     assert says in ended.stderr
     assert ended.stderr.count("\n") == 1
