@@ -105,7 +105,7 @@ def flush_here(services: Services, raced: Event) -> int:
     return done
 
 
-@pytest.mark.parametrize("other", [alter, flush_in_duckdb])
+@pytest.mark.parametrize("other", [pytest.param(alter, marks=pytest.mark.model), flush_in_duckdb])
 def test_flushes_beside_writers_lose_double_and_revert_nothing(
     services: Services, client: Client, attach: Attach, other: Callable[[Attach, Event], int]
 ) -> None:

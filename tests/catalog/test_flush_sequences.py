@@ -13,7 +13,7 @@ from tests.support.seams import Interrupted, fresh
 from tests.support.table_history import FLUSH, MERGE, History, Rows
 
 STEPS = 24
-SEEDS = (1, 2)
+SEEDS = (1, pytest.param(2, marks=pytest.mark.model))
 
 
 class Sequence:

@@ -162,6 +162,7 @@ def test_cluster_that_is_not_shown_to_the_login_is_any(services: Services) -> No
     assert known.is_same(unknown)
 
 
+@pytest.mark.crash
 def test_promoted_standby_needs_nothing(warehouse: Path) -> None:
     with running_cluster() as primary, following(primary) as standby:
         with closing(Database(primary.url, pool_size=2)) as database:

@@ -130,7 +130,7 @@ def lake() -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("workers", ["1", pytest.param("2", marks=pytest.mark.commands)])
 def test_serve_answers_until_the_signal_and_leaves_nothing_behind(lake: Path, number: int, workers: str) -> None:
     with serving(lake, "--workers", workers) as served:
         assert httpx.get(f"{served.uri}/readyz", timeout=30).json() == {"status": "ok"}
@@ -188,6 +188,7 @@ def test_busy_port_is_one_clear_line_and_makes_no_postgres(lake: Path) -> None:
     assert not (lake / "postgres").exists()
 
 
+@pytest.mark.commands
 def test_server_with_a_database_of_its_own_leaves_the_lake_in_the_folder_alone(
     lake: Path, empty_database_url: str, tmp_path: Path
 ) -> None:
@@ -224,6 +225,7 @@ def command_line(pid: int) -> bytes:
         return b""
 
 
+@pytest.mark.commands
 def test_workers_end_when_their_supervisor_is_killed(lake: Path) -> None:
     with serving(lake, "--workers", "2") as served:
         httpx.get(f"{served.uri}/readyz", timeout=30).raise_for_status()
@@ -235,6 +237,7 @@ def test_workers_end_when_their_supervisor_is_killed(lake: Path) -> None:
     wait_until_ended([postgres])
 
 
+@pytest.mark.commands
 def test_server_after_a_killed_one_takes_over_its_postgres_and_stops_it(lake: Path) -> None:
     with serving(lake) as served:
         httpx.post(f"{served.uri}/v1/namespaces", json={"namespace": ["kept"]}, timeout=30).raise_for_status()
@@ -246,6 +249,7 @@ def test_server_after_a_killed_one_takes_over_its_postgres_and_stops_it(lake: Pa
     wait_until_ended([postgres])
 
 
+@pytest.mark.commands
 def test_any_worker_tells_the_metrics_of_all_that_live(lake: Path) -> None:
     def wait_for(line: str) -> None:
         deadline = time.monotonic() + SECONDS
@@ -263,6 +267,7 @@ def test_any_worker_tells_the_metrics_of_all_that_live(lake: Path) -> None:
         wait_for("duckicelake_pool_max 16.0")
 
 
+@pytest.mark.commands
 def test_workers_take_of_a_principal_what_it_may_send_to_all_of_them(lake: Path) -> None:
     def post() -> int:
         """The status; the connection is another one each time, and so the worker may be."""
@@ -272,7 +277,7 @@ def test_workers_take_of_a_principal_what_it_may_send_to_all_of_them(lake: Path)
         assert [post() for _ in range(20)] == [404, *[429] * 19]
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("workers", ["1", pytest.param("2", marks=pytest.mark.commands)])
 def test_server_sends_its_traces_before_it_ends(lake: Path, workers: str, collector: Collector) -> None:
     with serving(lake, "--workers", workers, DUCKICELAKE_OTLP_ENDPOINT=collector.uri) as served:
         httpx.get(f"{served.uri}/v1/namespaces", timeout=30).raise_for_status()
@@ -464,6 +469,7 @@ def test_database_that_postgres_does_not_have_is_told_from_postgres_that_does_no
     assert refused.stderr.endswith("; create what is missing, or correct DUCKICELAKE_DATABASE_URL\n")
 
 
+@pytest.mark.commands
 def test_database_without_a_lake_is_served_only_if_asked_to_make_one(
     lake: Path, empty_database_url: str, tmp_path: Path
 ) -> None:
@@ -483,6 +489,7 @@ def test_database_without_a_lake_is_served_only_if_asked_to_make_one(
         assert httpx.get(f"{served.uri}/readyz", timeout=30).status_code == 200
 
 
+@pytest.mark.commands
 def test_warehouse_inside_duckdbs_folder_is_refused(lake: Path) -> None:
     run("init", "--lake", str(lake))
     refused = run("serve", "--lake", str(lake), DUCKICELAKE_WAREHOUSE=f"{lake}/warehouse/ducklake/inner")

@@ -201,6 +201,7 @@ def free_port() -> int:
         return int(taken.getsockname()[1])
 
 
+@pytest.mark.crash
 def test_killed_server_loses_and_doubles_nothing(folder: Path, extensions: None) -> None:
     """Killed twice while batches go, and away until it is started again; with a stream's counter, and without."""
     port, tables, threads, writers = free_port(), ("main.plain", "main.counted"), [], []

@@ -8,7 +8,7 @@ from tests.engines.engines import ALL, Engines, Model, assert_same, spark
 from tests.engines.sequences import MERGE_ON_READ, SEQUENCES
 from tests.engines.test_interleaved import assert_filtered
 
-pytestmark = [pytest.mark.engine, pytest.mark.spark]
+pytestmark = [pytest.mark.more_engines, pytest.mark.engine, pytest.mark.spark]
 
 ABSORBING = "'ducklake.absorb-rows'='1000'"
 PROPERTIES = {"v2": ABSORBING, "v3": f"'format-version'='3', {MERGE_ON_READ}, {ABSORBING}"}

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from tests.engines.engines import Engines, arrow
 from tests.engines.refs import FORMATS, Refs, created
 
-pytestmark = [pytest.mark.engine, pytest.mark.spark]
+pytestmark = [pytest.mark.more_engines, pytest.mark.engine, pytest.mark.spark]
 
 ROWS = "INSERT INTO {t} VALUES (1, 'a', 1), (2, 'b', 2), (3, NULL, 3), (4, 'd', 4), (5, 'e', 5)"
 

@@ -16,7 +16,7 @@ from tests.engines.engines import Engines, Model, Row, append, assert_same, duck
 from tests.engines.engines import spark as by_spark
 from tests.engines.sequences import BIG, CREATE, MORE, SMALL
 
-pytestmark = [pytest.mark.engine, pytest.mark.spark]
+pytestmark = [pytest.mark.more_engines, pytest.mark.engine, pytest.mark.spark]
 
 STEPS = (
     by_spark(CREATE),

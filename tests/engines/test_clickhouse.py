@@ -14,7 +14,7 @@ from tests.engines.conftest import new_folder
 from tests.engines.guarded import CREDENTIAL, guarded_lake
 from tests.support.documents import snippets
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.more_engines, pytest.mark.engine, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")

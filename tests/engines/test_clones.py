@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from scripts.demo_job.connect import duckdb_lake, pyiceberg_catalog
 from scripts.demo_job.server import running_lake
 
-pytestmark = [pytest.mark.engine, pytest.mark.spark]
+pytestmark = [pytest.mark.more_engines, pytest.mark.engine, pytest.mark.spark]
 
 REFUSED = (
     "CALL lake.system.expire_snapshots(table => 'ns.t', older_than => TIMESTAMP '2999-01-01', retain_last => 1)",

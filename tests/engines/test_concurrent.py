@@ -11,7 +11,7 @@ from scripts.demo_job.server import RunningLake
 from tests.engines.engines import Engines, Row, arrow, sorted_rows
 from tests.engines.sequences import COLUMNS
 
-pytestmark = [pytest.mark.engine, pytest.mark.spark]
+pytestmark = [pytest.mark.more_engines, pytest.mark.engine, pytest.mark.spark]
 
 COMMITS = 8
 

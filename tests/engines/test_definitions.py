@@ -8,7 +8,7 @@ from pyspark.sql import Row
 from tests.engines.engines import Engines
 from tests.engines.test_native import assert_served, run
 
-pytestmark = [pytest.mark.engine, pytest.mark.spark]
+pytestmark = [pytest.mark.more_engines, pytest.mark.engine, pytest.mark.spark]
 
 ROWS = "INSERT INTO {t} SELECT range, 'n' || range % 3 FROM range(20)"
 MERGE_ON_READ = "('write.delete.mode' = 'merge-on-read')"

@@ -9,7 +9,7 @@ import pytest
 
 from tests.engines.engines import Engines
 
-pytestmark = [pytest.mark.engine, pytest.mark.spark]
+pytestmark = [pytest.mark.more_engines, pytest.mark.engine, pytest.mark.spark]
 
 EDGES = {
     "boolean": ("true", "false"),

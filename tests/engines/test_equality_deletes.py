@@ -20,7 +20,7 @@ from tests.engines.engines import Engines, duck, sorted_rows, spark
 from tests.support.client import Draft, Json, local
 from tests.support.equality_cases import File, Row, Stored, write
 
-pytestmark = [pytest.mark.engine, pytest.mark.spark]
+pytestmark = [pytest.mark.more_engines, pytest.mark.engine, pytest.mark.spark]
 
 HISTORY = (
     spark("CREATE TABLE {t} (id bigint, amount double, n int, at timestamp, s struct<x: int, y: string>)"),

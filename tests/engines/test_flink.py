@@ -12,7 +12,7 @@ from tests.engines.conftest import new_folder
 from tests.engines.guarded import CREDENTIAL, guarded_lake
 from tests.support.documents import snippets
 
-pytestmark = [pytest.mark.engine, pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.more_engines, pytest.mark.engine, pytest.mark.spark, pytest.mark.timeout(900)]
 
 KEYED = "(id BIGINT, name STRING, PRIMARY KEY (id) NOT ENFORCED)"
 STREAM = (

@@ -11,7 +11,7 @@ from pyiceberg.catalog.rest import RestCatalog
 from scripts.demo_job.server import RunningLake
 from tests.engines.engines import Engines
 
-pytestmark = [pytest.mark.engine, pytest.mark.spark]
+pytestmark = [pytest.mark.more_engines, pytest.mark.engine, pytest.mark.spark]
 
 Edge = tuple[str, str]
 """(source, target)"""

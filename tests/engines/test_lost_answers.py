@@ -8,7 +8,7 @@ from scripts.demo_job.server import RunningLake
 from tests.engines.engines import Engines, sorted_rows
 from tests.support.cutting_proxy import CuttingProxy, cutting
 
-pytestmark = [pytest.mark.engine, pytest.mark.spark]
+pytestmark = [pytest.mark.more_engines, pytest.mark.engine, pytest.mark.spark]
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import pytest
 
 from tests.engines.engines import Engines, sorted_rows
 
-pytestmark = [pytest.mark.engine, pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.more_engines, pytest.mark.engine, pytest.mark.spark, pytest.mark.timeout(900)]
 
 ENTRIES = (
     "SELECT snapshot_id, sequence_number, file_sequence_number, data_file.file_path, data_file.first_row_id,"

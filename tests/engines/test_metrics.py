@@ -5,7 +5,7 @@ import pytest
 
 from tests.engines.engines import Engines
 
-pytestmark = [pytest.mark.engine, pytest.mark.spark]
+pytestmark = [pytest.mark.more_engines, pytest.mark.engine, pytest.mark.spark]
 
 WRITERS = ("files", "inlined", "spark", "pyiceberg")
 

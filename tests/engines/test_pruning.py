@@ -7,7 +7,7 @@ import pytest
 
 from tests.engines.engines import Engines
 
-pytestmark = [pytest.mark.engine, pytest.mark.spark]
+pytestmark = [pytest.mark.more_engines, pytest.mark.engine, pytest.mark.spark]
 
 ROWS = """SELECT CAST(id AS bigint) AS id, CAST(id * 10 AS int) AS amount, concat(char(97 + id), 'name') AS name,
 date_add(DATE '2024-01-15', CAST(id * 31 AS int)) AS day,

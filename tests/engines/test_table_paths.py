@@ -10,6 +10,7 @@ from pyiceberg.table import StaticTable
 from tests.engines.engines import Engines, sorted_rows
 
 pytestmark = [
+    pytest.mark.more_engines,
     pytest.mark.engine,
     pytest.mark.spark,
     pytest.mark.timeout(900),

@@ -5,7 +5,7 @@ import pytest
 from tests.engines.engines import Engines, Model, append, assert_same, duck, sorted_rows, spark
 from tests.engines.sequences import BIG, FLUSH, MERGE_FILES, MERGE_ON_READ, MORE, SMALL
 
-pytestmark = [pytest.mark.engine, pytest.mark.spark]
+pytestmark = [pytest.mark.more_engines, pytest.mark.engine, pytest.mark.spark]
 
 CREATE = spark(
     f"CREATE TABLE {{t}} (id bigint, name string, amount int) TBLPROPERTIES ('format-version'='3', {MERGE_ON_READ})",

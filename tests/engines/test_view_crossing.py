@@ -9,7 +9,7 @@ import pytest
 from tests.engines.engines import Engines, Row
 from tests.support.view_queries import AT_RUN_TIME, BOTH, DUCKDB, REFUSED_BY_BOTH, SPARK, TABLES
 
-pytestmark = [pytest.mark.engine, pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.more_engines, pytest.mark.engine, pytest.mark.spark, pytest.mark.timeout(900)]
 CLEAR = "can not be carried over|is not carried over|whose case (Spark|DuckDB) sees otherwise"
 REFUSED = tuple(REFUSED_BY_BOTH)[:4]
 

@@ -228,6 +228,7 @@ def test_appends_that_duckdb_overtakes_all_fail_if_it_changed_one_of_their_table
     assert contents(numbered, ducklake, mine) == mine | {table: [*mine[table], (2, "DuckDB")]}
 
 
+@pytest.mark.crash
 def test_transaction_killed_at_any_step_is_whole_or_nothing(
     client: Client, services: Services, ducklake: duckdb.DuckDBPyConnection
 ) -> None:

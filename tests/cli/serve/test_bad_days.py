@@ -92,6 +92,7 @@ def error_of(answer: httpx.Response) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.crash
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_hung_postgres_is_given_up_comes_back_and_keeps_no_server_from_ending(
     cluster: Cluster, settings: dict[str, str], lake: Path, workers: str
@@ -151,7 +152,7 @@ def test_postgres_that_is_set_to_take_no_writes_has_all_writes_answered_alike(
             assert answer.is_success, answer.text
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("workers", ["1", pytest.param("2", marks=pytest.mark.crash)])
 def test_embedded_postgres_that_was_killed_is_started_again_and_no_row_is_lost(lake: Path, workers: str) -> None:
     with (
         serving(lake, "--workers", workers, DUCKICELAKE_POOL_SECONDS="1") as served,
@@ -176,6 +177,7 @@ def test_embedded_postgres_that_was_killed_is_started_again_and_no_row_is_lost(l
         wait_until_ended([last])
 
 
+@pytest.mark.crash
 def test_embedded_postgres_that_hangs_is_killed_at_the_end(lake: Path) -> None:
     with serving(lake, DUCKICELAKE_SHUTDOWN_SECONDS="2", DUCKICELAKE_LINEAGE_FLUSH_SECONDS="0") as served:
         assert httpx.get(f"{served.uri}/readyz", timeout=30).is_success
@@ -188,7 +190,7 @@ def test_embedded_postgres_that_hangs_is_killed_at_the_end(lake: Path) -> None:
         assert httpx.get(f"{served.uri}/readyz", timeout=30).is_success
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("workers", ["1", pytest.param("2", marks=pytest.mark.crash)])
 def test_terminal_that_closes_leaves_nothing_behind(lake: Path, workers: str) -> None:
     place_cluster(lake)
     here, there = pty.openpty()

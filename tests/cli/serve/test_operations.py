@@ -26,7 +26,7 @@ from tests.support.certificates import make_certificate
 __all__ = ["lake"]
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("workers", ["1", pytest.param("2", marks=pytest.mark.commands)])
 def test_server_with_a_certificate_speaks_https_alone(lake: Path, workers: str) -> None:
     certificate, key = make_certificate(lake.parent)
     tls = {"DUCKICELAKE_TLS_CERTIFICATE": str(certificate), "DUCKICELAKE_TLS_KEY": str(key)}
@@ -56,7 +56,7 @@ def test_server_with_a_bad_certificate_does_not_start(lake: Path) -> None:
     assert re.fullmatch(r"duckicelake: the certificate in .* has expired on .*; renew it\n", refused.stderr)
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("workers", ["1", pytest.param("2", marks=pytest.mark.commands)])
 def test_commits_under_way_are_finished_and_answered_before_the_server_ends(lake: Path, workers: str) -> None:
     with serving(lake, "--workers", workers) as served, ThreadPoolExecutor(4) as threads:
         assert httpx.get(f"{served.uri}/readyz", timeout=30).status_code == 200
@@ -153,6 +153,7 @@ def test_moments_are_ages_or_times() -> None:
             parse_time(wrong)
 
 
+@pytest.mark.commands
 def test_grants_are_sql_to_be_run_by_others_or_applied(lake: Path) -> None:
     logins = ["--server", "lake_server", "--writer", "etl", "--reader", "bi"]
     printed = run("grants", *logins)
@@ -176,6 +177,7 @@ def test_grants_are_sql_to_be_run_by_others_or_applied(lake: Path) -> None:
 # --- gc
 
 
+@pytest.mark.commands
 def test_gc_lists_orphans_and_deletes_them_only_if_told_to(lake: Path) -> None:
     run("init", "--lake", str(lake))
     orphan, young = (lake / "warehouse" / "data" / "ns" / f"{name}.parquet" for name in ("orphan", "young"))
@@ -209,6 +211,7 @@ def test_gc_without_a_lake_says_how_to_make_one(lake: Path) -> None:
 # --- flush
 
 
+@pytest.mark.commands
 def test_flush_takes_rows_out_of_postgres_and_the_server_does_so_by_itself_if_told_to(lake: Path) -> None:
     def post(url: str, body: object) -> None:
         assert httpx.post(url, json=body, timeout=30).status_code == 200

@@ -76,7 +76,7 @@ def until_it_succeeds(request: Callable[[], httpx.Response]) -> httpx.Response:
     return answer
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("workers", ["1", pytest.param("2", marks=pytest.mark.crash)])
 def test_server_goes_on_by_itself_after_a_crash_of_postgres(lake: Path, workers: str) -> None:
     with running_cluster() as postgres, served_from(postgres.url, lake, workers) as client:
         postgres.stop()
@@ -91,6 +91,7 @@ def test_server_goes_on_by_itself_after_a_crash_of_postgres(lake: Path, workers:
         until_it_succeeds(lambda: client.get("/readyz"))
 
 
+@pytest.mark.crash
 def test_server_goes_on_by_itself_with_the_standby_that_is_promoted(lake: Path) -> None:
     with (
         running_cluster() as primary,
@@ -105,6 +106,7 @@ def test_server_goes_on_by_itself_with_the_standby_that_is_promoted(lake: Path) 
         assert properties(until_it_succeeds(lambda: load(client))) == {"a", "c"}
 
 
+@pytest.mark.crash
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_server_forgets_commits_that_a_failover_has_lost(lake: Path, workers: str) -> None:
     """What another server commits instead may have the same version number."""
@@ -127,6 +129,7 @@ def test_server_forgets_commits_that_a_failover_has_lost(lake: Path, workers: st
         assert properties(until_it_succeeds(lambda: load(client))) == {"a", "b", "instead"}
 
 
+@pytest.mark.crash
 def test_sync_that_follows_waits_for_postgres_and_ends_where_another_has_taken_over(lake: Path) -> None:
     """It remembers tables as they were, of which the last commits may be lost."""
     with running_cluster() as primary, following(primary) as standby:

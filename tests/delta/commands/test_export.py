@@ -5,6 +5,7 @@ from pathlib import Path
 
 import httpx
 import pyarrow as pa
+import pytest
 from deltalake import DeltaTable, QueryBuilder
 from typer.testing import CliRunner
 
@@ -21,6 +22,7 @@ def export(lake: Path, name: str) -> tuple[int, str, str]:
     return done.exit_code, done.stdout, done.stderr
 
 
+@pytest.mark.commands
 def test_server_keeps_a_log_and_export_waits_for_it(lake: Path) -> None:
     with serving(lake, "--workers", "2") as served:
 

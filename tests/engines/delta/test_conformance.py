@@ -25,7 +25,12 @@ from tests.engines.delta.readers import (
 )
 from tests.engines.delta.schemas import delta_shape, iceberg_shape, not_null_fields, required_fields
 
-pytestmark = [pytest.mark.engine, pytest.mark.spark, pytest.mark.timeout(1800)]  # whoever is first makes the corpus
+pytestmark = [
+    pytest.mark.more_engines,
+    pytest.mark.engine,
+    pytest.mark.spark,
+    pytest.mark.timeout(1800),  # whoever is first makes the corpus
+]
 
 Tables = dict[str, DeltaTable]
 AT_ALL_VERSIONS = {"columns_added", "mapped_later", "schema_overwritten", "vectors_mapped", "vectors_restored"}

@@ -17,7 +17,12 @@ from scripts.demo_job.server import RunningLake
 from tests.delta.corpus.recorded import DeltaTable
 from tests.engines.delta.readers import NAMESPACE
 
-pytestmark = [pytest.mark.engine, pytest.mark.spark, pytest.mark.timeout(1800)]  # whoever is first makes the corpus
+pytestmark = [
+    pytest.mark.more_engines,
+    pytest.mark.engine,
+    pytest.mark.spark,
+    pytest.mark.timeout(1800),  # whoever is first makes the corpus
+]
 
 NAME = "damaged"
 

@@ -30,7 +30,7 @@ from scripts.demo_job.server import RunningLake
 from tests.engines import engines as steps
 from tests.engines.engines import Engines
 
-pytestmark = [pytest.mark.engine, pytest.mark.spark]
+pytestmark = [pytest.mark.more_engines, pytest.mark.engine, pytest.mark.spark]
 
 Change = tuple[Any, ...]
 DUCKLAKES = {

@@ -16,7 +16,7 @@ from duckicelake.rest.client import CatalogClient
 from scripts.demo_job.server import RunningLake
 from tests.engines.engines import Engines
 
-pytestmark = [pytest.mark.engine, pytest.mark.spark]
+pytestmark = [pytest.mark.more_engines, pytest.mark.engine, pytest.mark.spark]
 
 Row = tuple[str, str]
 OTHER_ROWS = Counter([("DELETE", "b", "2"), ("INSERT", "b", "two"), ("DELETE", "e", "5"), ("INSERT", "f", "6")])

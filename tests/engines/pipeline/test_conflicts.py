@@ -21,7 +21,7 @@ from duckicelake.rest.connection import Connection
 from tests.engines.engines import Engines, sorted_rows
 from tests.support.cutting_proxy import CuttingProxy, serving
 
-pytestmark = [pytest.mark.engine, pytest.mark.spark]
+pytestmark = [pytest.mark.more_engines, pytest.mark.engine, pytest.mark.spark]
 
 EAGER = {"maintenance.flush.min-rows": "1", "maintenance.compaction.min-files": "2"}
 FOR_EVER = 1_000_000

@@ -20,7 +20,7 @@ from duckicelake.rest.client import CatalogClient
 from tests.constraints.test_conditions import ARROW, CONSTANTS, OTHER_TEXTS, SCHEMA
 from tests.engines.pipeline.test_ingest import Ingests
 
-pytestmark = [pytest.mark.engine, pytest.mark.spark]
+pytestmark = [pytest.mark.more_engines, pytest.mark.engine, pytest.mark.spark]
 
 DDL = "i INT, l BIGINT, d DOUBLE, f FLOAT, m DECIMAL(9, 2), s STRING, b BOOLEAN, day DATE, t TIMESTAMP_NTZ, z TIMESTAMP"
 ROWS: dict[str, list[Any]] = {

@@ -30,7 +30,12 @@ from duckicelake.rest.connection import Connection
 from scripts.demo_job.connect import duckdb_lake
 from scripts.demo_job.server import RunningLake, running_lake
 
-pytestmark = [pytest.mark.engine, pytest.mark.spark, pytest.mark.usefixtures("lake_in_a_folder")]
+pytestmark = [
+    pytest.mark.more_engines,
+    pytest.mark.engine,
+    pytest.mark.spark,
+    pytest.mark.usefixtures("lake_in_a_folder"),
+]
 
 BIRDS = "id bigint NOT NULL COMMENT 'key', name string, seen timestamp, weight double, tags array<string>"
 ROWS = "(1, 'a', TIMESTAMP '2024-01-01', double('NaN'), array('x', NULL)), (2, 'b', NULL, -0.0D, NULL)"

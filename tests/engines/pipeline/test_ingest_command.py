@@ -17,7 +17,7 @@ import pytest
 from scripts.backends_job.postgres import running_postgres
 from scripts.demo_job.server import PROGRAM, RunningLake
 
-pytestmark = [pytest.mark.engine, pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.more_engines, pytest.mark.engine, pytest.mark.spark, pytest.mark.timeout(900)]
 
 
 def pipeline(lake: RunningLake, *arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:

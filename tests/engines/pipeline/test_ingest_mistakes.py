@@ -16,7 +16,7 @@ from tests.engines.pipeline.test_ingest import Ingests, ingests
 
 __all__ = ["ingests"]
 
-pytestmark = [pytest.mark.engine, pytest.mark.spark]
+pytestmark = [pytest.mark.more_engines, pytest.mark.engine, pytest.mark.spark]
 
 COLUMNS = {"type": "struct", "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}
 

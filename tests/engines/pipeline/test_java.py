@@ -9,7 +9,7 @@ from duckicelake.errors import JobConflict
 from duckicelake.pipeline.failures import explain_failure, is_conflict
 from duckicelake.pipeline.java import Jvm, plan_tasks
 
-pytestmark = [pytest.mark.engine, pytest.mark.spark]
+pytestmark = [pytest.mark.more_engines, pytest.mark.engine, pytest.mark.spark]
 
 
 def test_conflict_with_others_is_told_from_what_iceberg_never_does(spark: SparkSession, namespace: str) -> None:

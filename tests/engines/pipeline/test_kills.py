@@ -21,7 +21,7 @@ from duckicelake.rest.connection import Connection
 from scripts.demo_job.connect import duckdb_lake
 from scripts.demo_job.server import PROGRAM, RunningLake, info, own_environment, stop, wait_until_ready
 
-pytestmark = [pytest.mark.engine, pytest.mark.spark, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.more_engines, pytest.mark.engine, pytest.mark.spark, pytest.mark.timeout(1800)]
 
 ROWS = 200
 SCHEMA = "id long, v string"

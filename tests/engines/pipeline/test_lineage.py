@@ -12,7 +12,7 @@ import pytest
 from scripts.demo_job.server import RunningLake
 from tests.engines.pipeline.test_ingest_command import ingested
 
-pytestmark = [pytest.mark.engine, pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.more_engines, pytest.mark.engine, pytest.mark.spark, pytest.mark.timeout(900)]
 
 Json = dict[str, Any]
 

@@ -30,7 +30,7 @@ from tests.engines.engines import Engines, sorted_rows
 from tests.engines.refs import FORMATS, Refs, created
 from tests.engines.sequences import BIG
 
-pytestmark = [pytest.mark.engine, pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.more_engines, pytest.mark.engine, pytest.mark.spark, pytest.mark.timeout(900)]
 
 MOST_JOBS = 60
 EAGER = {

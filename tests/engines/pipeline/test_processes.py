@@ -14,7 +14,7 @@ from duckicelake.cli.pipeline import submit
 from duckicelake.pipeline.launcher import ICEBERG_AWS_PACKAGE, ICEBERG_PACKAGE
 from scripts.demo_job.server import RunningLake
 
-pytestmark = [pytest.mark.engine, pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.more_engines, pytest.mark.engine, pytest.mark.spark, pytest.mark.timeout(900)]
 
 SPARK_SUBMIT = Path(sys.executable).with_name("spark-submit")
 ON_LOOPBACK = ["--conf", "spark.driver.bindAddress=127.0.0.1", "--conf", "spark.driver.host=127.0.0.1"]

@@ -14,7 +14,12 @@ from duckicelake.rest.client import CatalogClient
 from duckicelake.rest.connection import Connection
 from scripts.demo_job.server import RunningLake
 
-pytestmark = [pytest.mark.engine, pytest.mark.spark, pytest.mark.usefixtures("lake_in_a_folder")]
+pytestmark = [
+    pytest.mark.more_engines,
+    pytest.mark.engine,
+    pytest.mark.spark,
+    pytest.mark.usefixtures("lake_in_a_folder"),
+]
 
 
 def test_engines_write_the_same_rows_in_batches_and_maintain_them(

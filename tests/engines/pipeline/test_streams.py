@@ -14,7 +14,7 @@ from duckicelake.pipeline.sources import parse_source
 from duckicelake.pipeline.stream import FollowRequest, StreamRequest, follow_files, write_stream
 from duckicelake.rest.client import CatalogClient
 
-pytestmark = [pytest.mark.engine, pytest.mark.spark]
+pytestmark = [pytest.mark.more_engines, pytest.mark.engine, pytest.mark.spark]
 
 
 def follow_once(

@@ -15,7 +15,12 @@ from duckicelake.pipeline.sides import RowDifference, SparkSide, parse_reference
 from duckicelake.pipeline.verification import Comparison, VerifyResult, compare_tables
 from scripts.demo_job.server import RunningLake
 
-pytestmark = [pytest.mark.engine, pytest.mark.spark, pytest.mark.usefixtures("duckdb_has_keys")]
+pytestmark = [
+    pytest.mark.more_engines,
+    pytest.mark.engine,
+    pytest.mark.spark,
+    pytest.mark.usefixtures("duckdb_has_keys"),
+]
 
 COLUMNS = (
     "id bigint, i int, f float, d double, p decimal(2,2), q decimal(38,10), s string, b binary, o boolean, dt date, "

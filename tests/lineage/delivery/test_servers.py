@@ -11,7 +11,8 @@ import pytest
 from duckicelake.lineage.graph.store import record_events
 from duckicelake.postgres.database import Database
 from tests.cli.serve.test_resilience import SCHEMA
-from tests.cli.test_commands import lake, run, serving
+from tests.cli.test_commands import lake, serving
+from tests.support.commands import invoke
 from tests.support.lineage_events import event, table
 from tests.support.receiver import Answer, Receiver, number_of, receiving
 
@@ -32,6 +33,7 @@ def number(database: Database, numbers: range) -> None:
         record_events(cursor, told, origin="catalog")
 
 
+@pytest.mark.crash
 def test_kill_during_deliveries_loses_no_event(
     lake: Path, database: Database, database_url: str, warehouse: Path, receiver: Receiver
 ) -> None:
@@ -104,8 +106,8 @@ def create_table(uri: str, name: str) -> None:
     ],
 )
 def test_receiver_that_cannot_be_used_is_told_at_the_start(lake: Path, settings: dict[str, str], said: str) -> None:
-    refused = run("serve", "--lake", str(lake), "--port", "0", **settings)
-    assert refused.returncode == 2
+    refused = invoke("serve", "--lake", str(lake), "--port", "0", **settings)
+    assert refused.exit_code == 2
     assert said in refused.stderr
     assert len(refused.stderr.splitlines()) == 1
     assert "secret" not in refused.stderr

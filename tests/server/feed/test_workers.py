@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 import httpx
+import pytest
 
 from tests.cli.test_commands import lake, serving
 from tests.server.feed.test_events import Stream
@@ -15,6 +16,7 @@ STREAMS = 12
 """Enough that each worker has some."""
 
 
+@pytest.mark.commands
 def test_streams_are_told_on_each_worker_and_end_with_the_server(lake: Path) -> None:
     with serving(lake, "--workers", "2") as served:
         streams = [Stream(served.uri) for _ in range(STREAMS)]
