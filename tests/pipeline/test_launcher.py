@@ -5,7 +5,7 @@ import sys
 import time
 from pathlib import Path
 
-LAUNCH = "from duckicelake.pipeline.launcher import launched\nwith launched({}): pass"
+LAUNCH = "from duckicelake.pipeline.launcher import launch_spark\nwith launch_spark({}): pass"
 SPARK_SUBMIT = """#!/bin/sh
 echo $$ >"$STARTED.part" && mv "$STARTED.part" "$STARTED"
 exec sleep 600

@@ -61,7 +61,7 @@ def exported() -> dict[str, set[str]]:
 
 
 IN_POSTGRES = set(
-    re.findall(r"duckicelake_\w+", "".join(path.read_text() for path in (ROOT / "duckicelake" / "lake").rglob("*.sql")))
+    re.findall(r"duckicelake_\w+", "".join(path.read_text() for path in (ROOT / "duckicelake").rglob("*.sql")))
 )
 """Names of tables and triggers, which documentation may name, too."""
 
@@ -120,7 +120,7 @@ def test_panels_lie_side_by_side_and_have_ids_of_their_own() -> None:
 
 
 def test_every_phase_and_reason_is_told_by_a_use_case() -> None:
-    modules = (path for path in Path(meter.__file__).parent.rglob("*.py") if path != Path(meter.__file__))
+    modules = (path for path in (ROOT / "duckicelake").rglob("*.py") if path != Path(meter.__file__))
     told = set(re.findall(r"\.(?:phase|took|retried)\(\"(\w+)\"", "".join(path.read_text() for path in modules)))
     assert told == {*get_args(Phase), *get_args(Retry)}
 

@@ -336,4 +336,4 @@ def test_static_keys_are_given_as_they_are(bucket: Bucket) -> None:
 
 
 def test_secrets_are_in_no_representation() -> None:
-    assert repr(S3Keys("id", "geheim", "token", 1)) == "Keys(access_key_id='id', expires_at_ms=1)"
+    assert repr(S3Keys("id", "geheim", "token", 1)) == "S3Keys(access_key_id='id', expires_at_ms=1)"

@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[3]
 SECONDS, GRACE = 0.5, 0.5
 HANGING = f"""
 import os, signal, sys, time
-from duckicelake.cli.service.deadline import ShutdownDeadline
+from duckicelake.cli.serve.process import ShutdownDeadline
 
 def say(word):
     print(word, round(time.monotonic() - began, 2), flush=True)

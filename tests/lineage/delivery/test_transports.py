@@ -178,9 +178,9 @@ def test_console_is_standard_output_and_nothing_but_events(capsys: pytest.Captur
 def test_kafka_without_its_client_says_what_to_install() -> None:
     program = (
         "import sys; sys.modules['confluent_kafka'] = None; from duckicelake.errors import InvalidSettings;"
-        "from duckicelake.lineage.delivery.receivers import Kafka;"
+        "from duckicelake.lineage.delivery.receivers import KafkaReceiver;"
         "from duckicelake.lineage.delivery.transports import open_outlet\n"
-        "try: open_outlet(Kafka('kafka://b:1/t', 't'))\nexcept InvalidSettings as error: print(error)"
+        "try: open_outlet(KafkaReceiver('kafka://b:1/t', 't'))\nexcept InvalidSettings as error: print(error)"
     )
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert "kafka://b:1/t, and Kafka's client isn't installed: pip install 'duckicelake[kafka]'" in said

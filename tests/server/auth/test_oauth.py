@@ -438,7 +438,10 @@ def test_throttle_keeps_little_of_names_however_long() -> None:
 
 
 def test_what_a_login_shows_is_in_no_repr() -> None:
-    assert repr(TokenRequest({"client_secret": SECRET}, f"Basic {SECRET}", "10.0.0.1")) == "Asked(address='10.0.0.1')"
+    assert (
+        repr(TokenRequest({"client_secret": SECRET}, f"Basic {SECRET}", "10.0.0.1"))
+        == "TokenRequest(address='10.0.0.1')"
+    )
 
 
 def test_throttle_remembers_a_bounded_number_and_for_a_bounded_time() -> None:

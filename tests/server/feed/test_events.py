@@ -559,7 +559,7 @@ def test_client_that_gives_all_its_requests_one_id_is_read_in_parts(
     while len(chronicle(services, -1)) < 22:
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    after, found = change_feed.START, []
+    after, found = change_feed.START_POSITION, []
     while part := change_feed.read_older_changes(services.database, after, 0):
         assert len(part) <= 8
         after = part[-1].position

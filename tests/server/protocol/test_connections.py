@@ -188,10 +188,10 @@ def test_trusted_proxy_has_all_and_what_has_ended_counts_no_more() -> None:
 def test_descriptors_are_raised_and_some_kept_for_the_server(soft: int, hard: int, most: int) -> None:
     program = (
         "import resource, sys\n"
-        "from duckicelake.server.protocol.connections import connections_of, raise_descriptor_limit\n"
+        "from duckicelake.server.protocol.connections import build_connection_table, raise_descriptor_limit\n"
         f"resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}))\n"
         "raise_descriptor_limit()\n"
-        "kept = connections_of(None, None, ())\n"
+        "kept = build_connection_table(None, None, ())\n"
         "print(resource.getrlimit(resource.RLIMIT_NOFILE)[0], kept.limit, kept.of_address)\n"
     )
     printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
