@@ -178,13 +178,13 @@ def encode_manifest_list(
     lines: those of other lists of the table, which learns those of this one.
     """
     made = {} if lines is None else lines
-    made |= {each.manifest_id: _build_line(each) for each in manifests if each.manifest_id not in made}
+    made |= {manifest.manifest_id: _build_line(manifest) for manifest in manifests if manifest.manifest_id not in made}
     data = write_manifest_list(
         format_version=_find_format_version(snapshot, manifests),
         snapshot_id=snapshot.snapshot_id,
         parent_snapshot_id=snapshot.parent_snapshot_id,
         sequence_number=snapshot.sequence_number,
-        manifests=[made[each.manifest_id] for each in manifests],
+        manifests=[made[manifest.manifest_id] for manifest in manifests],
         first_row_id=snapshot.first_row_id,
     )
     return _make_artifact(MANIFEST_LIST, snapshot.snapshot_id, f"snap-{snapshot.snapshot_id}-{{}}.avro", data, known)

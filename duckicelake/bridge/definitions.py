@@ -129,12 +129,12 @@ def build_sort_keys(order: SortOrder, schema: Schema) -> tuple[SortKey, ...]:
 def _check_nested_defaults(before: Schema, after: Schema) -> None:
     """Unsupported for a new struct, list or map that rows of before shall have a value of: to DuckDB they hold null."""
     known = before.map_fields_by_id()
-    for each in after.map_fields_by_id().values():
-        nested = not isinstance(each.type, PrimitiveType)
-        if nested and each.initial_default is not None and each.id not in known:
+    for new_field in after.map_fields_by_id().values():
+        nested = not isinstance(new_field.type, PrimitiveType)
+        if nested and new_field.initial_default is not None and new_field.id not in known:
             raise Unsupported(
                 "default-values",
-                f"Field {each.name!r} has an initial default, which DuckDB doesn't read in rows of before: add it "
+                f"Field {new_field.name!r} has an initial default, which DuckDB doesn't read in rows of before: add it "
                 "with a write default only, or while the table is empty",
             )
 

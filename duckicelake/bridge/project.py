@@ -86,7 +86,7 @@ def _reuse_unchanged(
     kept = known[start:]
     if kept == rows[: len(kept)]:
         return (*made[start:], *map(make, rows[len(kept) :]))
-    by_row = {id(row): each for row, each in zip(known, made, strict=True)}
+    by_row = {id(row): old for row, old in zip(known, made, strict=True)}
     return tuple(by_row.get(id(row)) or make(row) for row in rows)
 
 

@@ -104,7 +104,7 @@ def drop_snapshots_over_limit(metadata: TableMetadata) -> TableMetadata:
         return metadata
     named = {ref.snapshot_id for ref in metadata.refs.values()}
     excess = len(metadata.snapshots) - (most - most // 10)
-    gone = [each.snapshot_id for each in metadata.snapshots if each.snapshot_id not in named][:excess]
+    gone = [snapshot.snapshot_id for snapshot in metadata.snapshots if snapshot.snapshot_id not in named][:excess]
     if not gone:
         return metadata
     return apply_updates(metadata, [RemoveSnapshots(snapshot_ids=tuple(gone))], metadata.last_updated_ms)

@@ -165,12 +165,12 @@ def _creation(
         stats = native.read_table_stats(cursor, table.row.table_id)
     made = build_clone(manifests, entries, deletions, take_file_ids(services), take_manifest_ids(services))
     files = (file for found in entries.values() for _, file in found if file.file_id in made.file_ids)
-    lake_ids = {made.file_ids[each.file_id]: each.ducklake_id for each in files if each.ducklake_id is not None}
+    lake_ids = {made.file_ids[file.file_id]: file.ducklake_id for file in files if file.ducklake_id is not None}
     main = made.manifests_of(rows[head.snapshot_id].manifest_ids) if head else ()
     move = _move(services, table, metadata, creation, made, main, lake_ids) if head else None
     lists = tuple(
-        NewList(each, tuple(m.manifest_id for m in made.manifests_of(rows[each.snapshot_id].manifest_ids)))
-        for each in metadata.snapshots
+        NewList(snapshot, tuple(m.manifest_id for m in made.manifests_of(rows[snapshot.snapshot_id].manifest_ids)))
+        for snapshot in metadata.snapshots
     )
     increments = [Increment(lists, made.side, move)] if head else []
     return _with_row_ids(build_change_set(Base(), metadata, increments, creation), stats[1] if stats else 0)

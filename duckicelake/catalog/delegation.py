@@ -96,7 +96,9 @@ def load_credentials(services: Services, namespace: Namespace, name: str, prefix
     if services.access.vendor is None:
         return orjson.dumps({"storage-credentials": []})
     vending, _ = _vend(services, asking)
-    credentials = [each for each in _credentials(services, asking, vending) if prefix in {None, each["prefix"]}]
+    credentials = [
+        credential for credential in _credentials(services, asking, vending) if prefix in {None, credential["prefix"]}
+    ]
     return orjson.dumps({"storage-credentials": credentials})
 
 
@@ -138,7 +140,9 @@ def _keys(services: Services, asking: DelegationQuery) -> Delegated:
     if not credentials:
         return replace(_answer(services, asking, {}, {}, uncovered), until_ms=vending.renew_at_ms)
     location = asking.folders.own[0]
-    config = dict(next((each for each in credentials if each["prefix"] == location), credentials[0])["config"])
+    config = dict(
+        next((credential for credential in credentials if credential["prefix"] == location), credentials[0])["config"]
+    )
     if len(vending.vended) > 1 and _REFRESH in config:
         config[_REFRESH] = f"{asking.path}/credentials"
     answer = _answer(services, asking, config, {"storage-credentials": credentials}, uncovered)

@@ -107,7 +107,7 @@ def examine_tables(database: Database) -> tuple[list[Finding], list[NeededFile]]
 def examine_files(store: ObjectStore, files: Sequence[NeededFile]) -> Iterator[Finding | None]:
     """For each file in turn what is wrong with it in the store, if anything. Raises Unavailable."""
     with ThreadPoolExecutor(PARALLEL_CHECKS) as pool:
-        yield from pool.map(lambda file: _lost(store, file), files)
+        yield from pool.map(lambda file: _find_lost_file(store, file), files)
 
 
 def _each_once(files: Sequence[NeededFile]) -> list[NeededFile]:
@@ -156,19 +156,19 @@ def _unreadable(what: str, statement: str) -> Finding:
     return Finding("names", ok=False, detail=detail, advice=f"give it another name, in DuckDB: {statement}")
 
 
-def _lost(store: ObjectStore, file: NeededFile) -> Finding | None:
+def _find_lost_file(store: ObjectStore, file: NeededFile) -> Finding | None:
     try:
         size = store.size(file.path)
     except FileMissing:
-        return _finding(file, "isn't in the store", _advice_if_missing(file))
+        return _build_finding(file, "isn't in the store", _advice_if_missing(file))
     except InvalidRequest:
         return None  # of another store than the warehouse's: registered by a client, and never read here
     if file.size is None or size == file.size:
         return None
-    return _finding(file, f"has {size} bytes in the store instead of {file.size}", _advice_if_changed(file, size))
+    return _build_finding(file, f"has {size} bytes in the store instead of {file.size}", _advice_if_changed(file, size))
 
 
-def _finding(file: NeededFile, problem: str, advice: str) -> Finding:
+def _build_finding(file: NeededFile, problem: str, advice: str) -> Finding:
     kind = "a file of listed Iceberg snapshots" if file.kind == "listed" else f"{file.kind} file {file.file_id}"
     return Finding("files", ok=False, detail=f"{file.table}: {kind}, {file.path}, {problem}", advice=advice)
 

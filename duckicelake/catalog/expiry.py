@@ -70,7 +70,7 @@ def _expire(
         return expired
 
     def settle(cursor: Transaction, written: Sequence[WrittenCommit]) -> None:
-        if any(each.change.base_version != table.row.version for each in written):
+        if any(commit.change.base_version != table.row.version for commit in written):
             raise OutdatedPlanError
         services.settle(cursor, [build_touched(namespace, name, {"snapshots": len(gone)})], asdict(expired))
 

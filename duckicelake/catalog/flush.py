@@ -22,7 +22,7 @@ from duckicelake.catalog.context.runtime import run_in_thread
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.table.derived_files import parquet_columns
 from duckicelake.catalog.table.duckdb_deletes import read_lake_deletes
-from duckicelake.catalog.table.reclaim import discarding
+from duckicelake.catalog.table.reclaim import discard_on_error
 from duckicelake.errors import DamagedTable, InvalidRequest, NoSuchTable, Unavailable
 from duckicelake.iceberg.identifiers import Namespace, format_full_name, parse_schema_name, to_schema_name
 from duckicelake.lake.ducklake import maintenance
@@ -95,8 +95,8 @@ def _flush(services: Services, namespace: Namespace, name: str) -> Flushed:
             return Flushed()
         with open_row_files(made, source.prefix, has_folders=source.has_folders) as files:
             plan = _FlushPlan(services, source, files)
-            with discarding(services, plan.written):
-                planned = plan.made()
+            with discard_on_error(services, plan.written):
+                planned = plan.build_plan()
                 flushed = retry_transaction(lambda: _write(services, namespace, name, planned))
     services.meter.rows_flushed(flushed.rows)
     return flushed
@@ -104,7 +104,7 @@ def _flush(services: Services, namespace: Namespace, name: str) -> Flushed:
 
 def _write(services: Services, namespace: Namespace, name: str, planned: FlushPlan) -> Flushed:
     rows = sum(table.rows for table in planned.source.tables)
-    deletes = sum(len(each.positions) for each in planned.source.deletes)
+    deletes = sum(len(delete.positions) for delete in planned.source.deletes)
     with services.database.transaction() as cursor:
         snapshot_id = flush_writer.write_flush(cursor, planned)
         result = {"rows": rows, "deletes": deletes, "files": len(planned.files), "snapshot_id": snapshot_id}
@@ -122,10 +122,10 @@ class _FlushPlan:
         self._names: dict[Path, str] = {}
         self.written: list[str] = []
 
-    def made(self) -> FlushPlan:
+    def build_plan(self) -> FlushPlan:
         """What is to be written in the catalog; the files are there."""
         files = [file for table in self._source.tables for file in self._rows(table)]
-        deletes = [self._deletes_from(each) for each in self._source.deletes]
+        deletes = [self._deletes_from(delete) for delete in self._source.deletes]
         return FlushPlan(self._source, files, deletes, self._places)
 
     def _places(self, name: str, keys: Sequence[InlinedKey]) -> list[tuple[str, int]]:
@@ -137,7 +137,7 @@ class _FlushPlan:
             written = self._files.write(_to_write(table, self._source))
         except InvalidRequest as error:
             raise DamagedTable(f"{table.name}, a table of its inlined rows: {error}") from error
-        return [self._file(table, each) for each in written]
+        return [self._file(table, file) for file in written]
 
     def _file(self, table: CopiedTable, written: FlushedRows) -> FlushedFile:
         self._names[written.path] = written.name

@@ -125,7 +125,7 @@ def begin_job(services: Services, namespace: Namespace, table: str, request: Beg
         is_new = jobs.begin_job(cursor, new, request.lease_seconds)
         found = jobs.find_job(cursor, new.id, new.schema_name, table, who)
         if found is None:
-            raise _held(jobs.find_lease_holder(cursor, new.schema_name, table, new.lease), namespace, table)
+            raise _build_held_error(jobs.find_lease_holder(cursor, new.schema_name, table, new.lease), namespace, table)
         if not is_new and found.ended is not None:
             raise JobOver(f"Job {new.id} has ended before ({found.result}): begin one with an id of its own")
     return _answer(found)
@@ -190,7 +190,7 @@ def _check(name: str, value: str | None, known: Sequence[str]) -> None:
         raise InvalidRequest(f"{value!r} is no {name} of a job: there are {', '.join(known)}")
 
 
-def _held(holder: jobs.LeaseHolder | None, namespace: Namespace, table: str) -> JobHeld:
+def _build_held_error(holder: jobs.LeaseHolder | None, namespace: Namespace, table: str) -> JobHeld:
     name = format_full_name(namespace, table)
     if holder is None:
         return JobHeld(f"The id of the new job on {name} is another job's: choose a random one")

@@ -103,7 +103,7 @@ def find_orphans(services: Services, namespace: Namespace, table: str, files: Se
     return tuple(given[file.location].location for file in gc.list_unneeded(services, stored))
 
 
-_AS_THEY_ARE: Final = TableStatistics.model_fields.keys() & {each.name for each in fields(UpkeepStatistics)}
+_AS_THEY_ARE: Final = TableStatistics.model_fields.keys() & {field.name for field in fields(UpkeepStatistics)}
 
 
 def _answer(row: UpkeepStatistics, inlined: InlinedRowStats) -> TableStatistics:

@@ -137,14 +137,14 @@ def _update(
         after = {key: value for key, value in before.items() if key not in gone} | dict(updates)
         if after != before:
             _store_properties(cursor, namespace, schema_id, after)
-        updated = _updated(before, removals, updates)
+        updated = _build_update(before, removals, updates)
         outcome = UNCHANGED_RESULT if after == before else OK_RESULT
         keys = {"updated": sorted(updates), "removed": sorted(updated.removed)}
         services.settle(cursor, [build_touched(namespace, detail=keys)], astuple(updated), outcome)
     return updated
 
 
-def _updated(before: Mapping[str, str], removals: Sequence[str], updates: Mapping[str, str]) -> UpdatedProperties:
+def _build_update(before: Mapping[str, str], removals: Sequence[str], updates: Mapping[str, str]) -> UpdatedProperties:
     wanted = dict.fromkeys(removals)
     return UpdatedProperties(
         updated=tuple(updates),

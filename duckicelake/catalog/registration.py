@@ -82,7 +82,7 @@ def read_metadata(services: Services, location: str) -> TableMetadata:
 def read_foreign_table(services: Services, metadata: TableMetadata, creation: Creation) -> ForeignTableContent:
     """Everything that the metadata leads to; InvalidRequest, Unsupported."""
     zone, snapshots = services.policy.data_zone, metadata.snapshots
-    check_may_read(services, (path for each in snapshots for path in read_snapshot_files(each)))
+    check_may_read(services, (path for snapshot in snapshots for path in read_snapshot_files(snapshot)))
     check_statistics(services, None, None, metadata)
     read = run_in_parallel(partial(read_list, services, zone), snapshots)
     lines = {snapshot.snapshot_id: listed for snapshot, listed in zip(snapshots, read, strict=True)}
@@ -102,8 +102,8 @@ def read_foreign_table(services: Services, metadata: TableMetadata, creation: Cr
 
 def _rows(metadata: TableMetadata, lists: Mapping[int, Sequence[ListedManifest]]) -> tuple[NewList, ...]:
     return tuple(
-        NewList(each, tuple(manifest.manifest_id for manifest in lists[each.snapshot_id]))
-        for each in metadata.snapshots
+        NewList(snapshot, tuple(manifest.manifest_id for manifest in lists[snapshot.snapshot_id]))
+        for snapshot in metadata.snapshots
     )
 
 
@@ -114,7 +114,7 @@ def _read_manifests(
     metadata, zone = registration.metadata, services.policy.data_zone
     specs = {spec.spec_id: spec for spec in metadata.partition_specs}
     lines = {line.manifest_path: line for lines in lists.values() for line in lines}
-    lines |= {line.manifest_path: line for each in lists.values() for line in each if line.first_row_id is not None}
+    lines |= {line.manifest_path: line for lines in lists.values() for line in lines if line.first_row_id is not None}
     check_may_read(services, lines)
     check_sizes(lines.values())
     read = run_in_parallel(partial(read_manifest_at, services, zone, {}), lines.values())
@@ -123,7 +123,7 @@ def _read_manifests(
         for entry in manifest.entries:
             if entry.status is not EntryStatus.DELETED:
                 check_supported(entry.data_file, metadata.format_version)
-    check_may_read(services, {e.data_file.file_path for each in manifests.values() for e in each.entries})
+    check_may_read(services, {e.data_file.file_path for manifest in manifests.values() for e in manifest.entries})
     for found in lists.values():
         check_manifests(found, manifests, specs)
     for path, line in lines.items():
@@ -182,7 +182,7 @@ def register_table(
     def attempt(plan: _RegistrationPlan) -> WrittenCommit:
         with services.database.transaction() as cursor:
             lock_writers(cursor)
-            if _sharing(cursor, table, creation) != plan.sharing:
+            if _find_sharing_tables(cursor, table, creation) != plan.sharing:
                 raise StaleBaseError(f"other tables share files with {location} now")
             if overwrite:
                 lake_tables.drop_table(cursor, creation.schema_name, name, purge=False)
@@ -191,11 +191,13 @@ def register_table(
             services.settle(cursor, [build_touched(namespace, name, detail)], [written.table_id])
         return written
 
-    def planned(_: bool) -> WrittenCommit:
+    def plan_and_attempt(_: bool) -> WrittenCommit:
         plan = _plan(services, table, creation)
         return retry_transaction(lambda: attempt(plan))
 
-    return _render(services, namespace, name, retry_on_conflict(services, format_full_name(namespace, name), planned))
+    return _render(
+        services, namespace, name, retry_on_conflict(services, format_full_name(namespace, name), plan_and_attempt)
+    )
 
 
 def _render(services: Services, namespace: Namespace, name: str, written: WrittenCommit) -> Materialized:
@@ -230,8 +232,8 @@ def _detail(plan: _RegistrationPlan, location: str, *, overwrite: bool) -> dict[
 
 def _plan(services: Services, table: ForeignTableContent, creation: Creation) -> _RegistrationPlan:
     with services.database.reading() as cursor:
-        sharing = _sharing(cursor, table, creation)
-    guards = (_guard(services, *each) for each in sorted(sharing))
+        sharing = _find_sharing_tables(cursor, table, creation)
+    guards = (_guard(services, *table_id) for table_id in sorted(sharing))
     metadata = table.metadata
     if sharing:
         metadata = metadata.replace_fields(properties={**metadata.properties, **GC_DISABLED})
@@ -242,7 +244,9 @@ def _plan(services: Services, table: ForeignTableContent, creation: Creation) ->
     )
 
 
-def _sharing(cursor: Transaction, table: ForeignTableContent, creation: Creation) -> frozenset[tuple[str, str]]:
+def _find_sharing_tables(
+    cursor: Transaction, table: ForeignTableContent, creation: Creation
+) -> frozenset[tuple[str, str]]:
     """Live tables, by schema and name, that have files of this one, but for the one in whose place it comes."""
     return reader.find_sharing_tables(cursor, table.paths) - {(creation.schema_name, creation.table_name)}
 

@@ -104,8 +104,8 @@ def _plan(services: Services, namespace: Namespace, name: str, to: str) -> _Rest
     rows = {row.snapshot_id: row for row in table.state.snapshots}
     current = table.state.current()
     space = Workspace(services, table.row.table_id, table.known)
-    before = space.listed(current.manifest_ids if current else ())
-    after = space.listed(rows[target.snapshot_id].manifest_ids)
+    before = space.list_manifests(current.manifest_ids if current else ())
+    after = space.list_manifests(rows[target.snapshot_id].manifest_ids)
     _check_there(services, table, space, find_changed_files(space, before, after)[1])
     used = {manifest.spec_id for manifest in after if manifest.content == ManifestContent.DATA}
     with services.database.reading() as cursor:

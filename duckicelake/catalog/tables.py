@@ -69,7 +69,7 @@ def commit_transaction(services: Services, request: CommitTransactionRequest) ->
         if change.identifier is None:
             raise InvalidRequest(f"table-changes[{number}] has no identifier: say which table it changes")
         commits.append(TableCommit(change.identifier.namespace, change.identifier.name, change))
-    for (namespace, name), times in Counter((each.namespace, each.name) for each in commits).items():
+    for (namespace, name), times in Counter((commit.namespace, commit.name) for commit in commits).items():
         if times > 1:
             raise InvalidRequest(
                 f"{format_full_name(namespace, name)} is changed {times} times: put all its updates in one"

@@ -67,7 +67,7 @@ def settle(services: Services) -> WarehouseStanding:
         standing = examine(services, lake)  # of two lakes that come at once, one reads the other's marker
     if standing.refusal is None:
         _record(services)
-    return _applied(services, standing)
+    return _apply_standing(services, standing)
 
 
 def look(services: Services) -> WarehouseStanding:
@@ -76,7 +76,7 @@ def look(services: Services) -> WarehouseStanding:
     standing = examine(services, lake)
     if standing.refusal is None and lake.warehouse not in (None, _warehouse(services)):
         standing = WarehouseStanding(f"the files of this lake are in the warehouse {lake.warehouse} by now")
-    return _applied(services, standing)
+    return _apply_standing(services, standing)
 
 
 def adopt(services: Services) -> list[str]:
@@ -95,7 +95,7 @@ def adopt(services: Services) -> list[str]:
             services.store.write(_marker(folder), lake.identity.to_json())
             told.append(f"{folder} belonged to {_name(owner)} and belongs to {lake.identity} from now on.")
     _record(services)
-    _applied(services, examine(services, read_lake(services.database)))
+    _apply_standing(services, examine(services, read_lake(services.database)))
     return told
 
 
@@ -107,7 +107,7 @@ def examine(services: Services, lake: LakeRecord) -> WarehouseStanding:
         if isinstance(owner, str) or (owner is not None and not lake.identity.is_same(owner)):
             return WarehouseStanding(_foreign(folder, owner, lake.identity))
         if owner is None and folder in lake.marked:
-            return WarehouseStanding(_lost(folder))
+            return WarehouseStanding(_explain_lost_marker(folder))
         if owner is None:
             unmarked.append(folder)
     stranger = next(_unknown_files(services), None) if unmarked else None
@@ -127,7 +127,7 @@ def folders(services: Services) -> tuple[str, ...]:
     return (warehouse,) if is_within(data_path, warehouse) else (warehouse, data_path)
 
 
-def _applied(services: Services, standing: WarehouseStanding) -> WarehouseStanding:
+def _apply_standing(services: Services, standing: WarehouseStanding) -> WarehouseStanding:
     """The standing, after the process's gate is as it says."""
     services.database.gate.reason = standing.refusal
     return standing
@@ -163,7 +163,7 @@ def _foreign(folder: str, owner: LakeIdentity | str, own: LakeIdentity) -> str:
     )
 
 
-def _lost(folder: str) -> str:
+def _explain_lost_marker(folder: str) -> str:
     return (
         f"{folder} has lost {MARKER}, by which it says whose it is: it may be another bucket or an unmounted disk. "
         "If it is the right one, run `duckicelake adopt`"

@@ -138,10 +138,12 @@ def _find_unproven_rows(commit: _ConstrainedCommit, increments: Sequence[Increme
     if table is None or current is None or not commit.new:
         return []
     space = Workspace(commit.services, table.row.table_id, table.known)
-    live = space.live(manifest for manifest in space.listed(current.manifest_ids) if manifest.content == 0)
+    live = space.live(manifest for manifest in space.list_manifests(current.manifest_ids) if manifest.content == 0)
     ended = {file_id for each in increments if each.move is not None for file_id in each.move.ended_files}
     files = space.files(live - ended)
-    deleted = {row.data_file_id for row in space.deletions_of(files)} | space.inlined_deletes(files.values()).keys()
+    deleted = {row.data_file_id for row in space.deletions_of(files)} | space.read_inlined_deletes(
+        files.values()
+    ).keys()
     constraints = [each for each in _read_constraints(commit) if each.name in commit.new]
     return find_unproven(constraints, files.values(), commit.target.properties, files.keys() - deleted)
 

@@ -250,14 +250,14 @@ def _compile_union(branches: list[AvroReader]) -> AvroReader:
 def _compile_record(schema: dict[str, Json], named: dict[str, AvroReader], depth: int) -> AvroReader:
     fields: dict[int | str, AvroReader] = {}
     declared = schema.get("fields")
-    for each in declared if isinstance(declared, list) else [None]:
-        if not isinstance(each, dict):
+    for item in declared if isinstance(declared, list) else [None]:
+        if not isinstance(item, dict):
             _refuse_schema(schema)
-        key = each.get("field-id", each.get("name"))
+        key = item.get("field-id", item.get("name"))
         if not isinstance(key, int | str) or key in fields:
             raise InvalidRequest(f"its Avro schema has a record with two fields {key!r}")
-        fields[key] = compile_reader(each.get("type"), named, depth + 1)
-    decoders = [(key, each.decode) for key, each in fields.items()]
+        fields[key] = compile_reader(item.get("type"), named, depth + 1)
+    decoders = [(key, field_reader.decode) for key, field_reader in fields.items()]
 
     def decode(data: bytes, at: int) -> tuple[dict[int | str, Any], int]:
         row: dict[int | str, Any] = {}
@@ -265,7 +265,7 @@ def _compile_record(schema: dict[str, Json], named: dict[str, AvroReader], depth
             row[key], at = decode_field(data, at)
         return row, at
 
-    return AvroReader("record", decode, all(each.is_empty for each in fields.values()), fields)
+    return AvroReader("record", decode, all(field_reader.is_empty for field_reader in fields.values()), fields)
 
 
 def _compile_array(schema: dict[str, Json], named: dict[str, AvroReader], depth: int) -> AvroReader:
@@ -299,10 +299,10 @@ def _read_item_count(data: bytes, at: int, before: int = 0) -> tuple[int, int]:
 
 
 def _compile_map(items: AvroReader) -> AvroReader:
-    shapes = [each.shape for each in items.fields.values()]
+    shapes = [field_reader.shape for field_reader in items.fields.values()]
     if len(shapes) != 2 or shapes[0] != "integer":
         raise InvalidRequest("its Avro schema has a map that isn't a list of integer keys and their values")
-    _, read_value = (each.decode for each in items.fields.values())
+    _, read_value = (field_reader.decode for field_reader in items.fields.values())
 
     def decode(data: bytes, at: int) -> tuple[dict[int, Any], int]:
         values: dict[int, Any] = {}

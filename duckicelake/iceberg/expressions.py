@@ -139,7 +139,9 @@ class _Parser:
             values, data_type = values["values"], _parse_data_type(values["data-type"])
         if type(values) is not list:
             raise InvalidRequest(f"{_render(values)} is no list of values to look for")
-        return ColumnTest(kind, _parse_column(json[min(found)]), tuple(self._value(each, data_type) for each in values))
+        return ColumnTest(
+            kind, _parse_column(json[min(found)]), tuple(self._value(literal, data_type) for literal in values)
+        )
 
     def _value(self, json: Any, data_type: PrimitiveType | None = None) -> JsonConstant:
         self.values += 1
@@ -183,7 +185,7 @@ def _match_members(json: dict[str, Any], *choices: set[str]) -> set[str]:
     """Which of these sets of members the object has besides its type; InvalidRequest if none."""
     found = json.keys() - {"type"}
     if found not in choices:
-        wanted = " or ".join(", ".join(sorted(each)) for each in choices)
+        wanted = " or ".join(", ".join(sorted(choice)) for choice in choices)
         raise InvalidRequest(f"A {json['type']} has {wanted}, not {', '.join(sorted(found)) or 'nothing'}")
     return found
 

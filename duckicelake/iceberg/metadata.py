@@ -85,13 +85,16 @@ class TableMetadata(SpecModel):
     def schema(self, schema_id: int | None = None) -> Schema:  # type: ignore[override]  # pydantic v1's name
         """Give the schema of that id, the current one by default; InvalidRequest if there is none."""
         wanted = self.current_schema_id if schema_id is None else schema_id
-        return _require_single((each for each in self.schemas if each.schema_id == wanted), f"schema {wanted}")
+        return _require_single(
+            (known_schema for known_schema in self.schemas if known_schema.schema_id == wanted), f"schema {wanted}"
+        )
 
     def spec(self, spec_id: int | None = None) -> PartitionSpec:
         """Give the partition spec of that id, the default one by default; InvalidRequest if there is none."""
         wanted = self.default_spec_id if spec_id is None else spec_id
         return _require_single(
-            (each for each in self.partition_specs if each.spec_id == wanted), f"partition spec {wanted}"
+            (known_spec for known_spec in self.partition_specs if known_spec.spec_id == wanted),
+            f"partition spec {wanted}",
         )
 
     @cached_property
@@ -104,7 +107,9 @@ class TableMetadata(SpecModel):
     def sort_order(self, order_id: int | None = None) -> SortOrder:
         """Give the sort order of that id, the default one by default; InvalidRequest if there is none."""
         wanted = self.default_sort_order_id if order_id is None else order_id
-        return _require_single((each for each in self.sort_orders if each.order_id == wanted), f"sort order {wanted}")
+        return _require_single(
+            (order for order in self.sort_orders if order.order_id == wanted), f"sort order {wanted}"
+        )
 
     def snapshot(self, snapshot_id: int) -> Snapshot | None:
         """Give the snapshot of that id, None if it isn't listed."""
@@ -182,14 +187,15 @@ def _serialize_lists(metadata: TableMetadata, as_json: Callable[[SpecModel], Jso
         "partition-specs": list(map(as_json, metadata.partition_specs)),
         "sort-orders": list(map(as_json, metadata.sort_orders)),
         "refs": {name: as_json(ref) for name, ref in metadata.refs.items()},
-        "snapshots": [each.to_json(metadata.format_version) for each in metadata.snapshots],
+        "snapshots": [snapshot.to_json(metadata.format_version) for snapshot in metadata.snapshots],
         "statistics": list(map(as_json, metadata.statistics)),
         "partition-statistics": list(map(as_json, metadata.partition_statistics)),
         "snapshot-log": [
-            {"snapshot-id": each.snapshot_id, "timestamp-ms": each.timestamp_ms} for each in metadata.snapshot_log
+            {"snapshot-id": entry.snapshot_id, "timestamp-ms": entry.timestamp_ms} for entry in metadata.snapshot_log
         ],
         "metadata-log": [
-            {"metadata-file": each.metadata_file, "timestamp-ms": each.timestamp_ms} for each in metadata.metadata_log
+            {"metadata-file": entry.metadata_file, "timestamp-ms": entry.timestamp_ms}
+            for entry in metadata.metadata_log
         ],
     }
 
@@ -217,10 +223,10 @@ def parse_table_metadata(data: Json) -> TableMetadata:
 
 
 def _check_ids(metadata: TableMetadata) -> None:
-    _check_unique("schema-id", (each.schema_id for each in metadata.schemas))
-    _check_unique("spec-id", (each.spec_id for each in metadata.partition_specs))
-    _check_unique("order-id", (each.order_id for each in metadata.sort_orders))
-    _check_unique("snapshot-id", (each.snapshot_id for each in metadata.snapshots))
+    _check_unique("schema-id", (schema.schema_id for schema in metadata.schemas))
+    _check_unique("spec-id", (spec.spec_id for spec in metadata.partition_specs))
+    _check_unique("order-id", (order.order_id for order in metadata.sort_orders))
+    _check_unique("snapshot-id", (snapshot.snapshot_id for snapshot in metadata.snapshots))
     metadata.schema()
     metadata.spec()
     metadata.sort_order()
@@ -231,9 +237,9 @@ def _check_ids(metadata: TableMetadata) -> None:
 
 
 def _check_unique(what: str, ids: Iterable[int]) -> None:
-    for each, times in Counter(ids).items():
+    for id_, times in Counter(ids).items():
         if times > 1:
-            raise InvalidRequest(f"{_INVALID}: {what} {each} is listed {times} times")
+            raise InvalidRequest(f"{_INVALID}: {what} {id_} is listed {times} times")
 
 
 def _check_refs(metadata: TableMetadata) -> None:
@@ -260,11 +266,11 @@ def find_expirable_snapshots(metadata: TableMetadata, before_ms: int, kept: int 
 
     kept: so many of each branch stay however old they are. A branch's own retention keeps more.
     """
-    stays = {each.snapshot_id for each in metadata.snapshots if each.timestamp_ms >= before_ms}
+    stays = {snapshot.snapshot_id for snapshot in metadata.snapshots if snapshot.timestamp_ms >= before_ms}
     stays |= {ref.snapshot_id for ref in metadata.refs.values()}
     for branch in (ref for ref in metadata.refs.values() if ref.type == "branch"):
         stays |= _find_retained(metadata, branch, before_ms, kept)
-    return tuple(each.snapshot_id for each in metadata.snapshots if each.snapshot_id not in stays)
+    return tuple(snapshot.snapshot_id for snapshot in metadata.snapshots if snapshot.snapshot_id not in stays)
 
 
 def _find_retained(metadata: TableMetadata, branch: SnapshotRef, before_ms: int, kept: int) -> set[int]:

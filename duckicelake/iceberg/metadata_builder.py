@@ -122,7 +122,7 @@ def parse_format_version(properties: dict[str, str], default: int) -> int:
 def add_schema(draft: MetadataDraft, update: AddSchema) -> None:
     served = draft.current_schema().map_fields_by_id() if draft.current_schema_id is not None else {}
     check_schema(update.schema_, draft.format_version, served)
-    schema_id = next((each.schema_id for each in draft.schemas.values() if each.same_as(update.schema_)), None)
+    schema_id = next((schema.schema_id for schema in draft.schemas.values() if schema.same_as(update.schema_)), None)
     if schema_id is None:
         schema_id = _next_id(draft.schemas, first=0)
         draft.schemas[schema_id] = update.schema_.replace_fields(schema_id=schema_id)
@@ -143,7 +143,7 @@ def remove_schemas(draft: MetadataDraft, update: RemoveSchemas) -> None:
 
 def add_spec(draft: MetadataDraft, update: AddSpec) -> None:
     schema = draft.current_schema()
-    spec_id = next((each.spec_id for each in draft.specs.values() if each.same_as(update.spec)), None)
+    spec_id = next((spec.spec_id for spec in draft.specs.values() if spec.same_as(update.spec)), None)
     if spec_id is None:
         check_spec(update.spec, schema)
         spec_id = _next_id(draft.specs, first=0)
@@ -166,7 +166,7 @@ def remove_partition_specs(draft: MetadataDraft, update: RemovePartitionSpecs) -
 
 def add_sort_order(draft: MetadataDraft, update: AddSortOrder) -> None:
     order = update.sort_order
-    order_id = next((each.order_id for each in draft.orders.values() if each.same_as(order)), None)
+    order_id = next((item.order_id for item in draft.orders.values() if item.same_as(order)), None)
     if order_id is None:
         check_order(order, draft.current_schema())
         order_id = _next_id(draft.orders, first=FIRST_SORT_ORDER_ID) if order.fields else UNSORTED.order_id
@@ -196,7 +196,7 @@ def _resolve_last_added(wanted: int, last_added: int | None, known: Iterable[int
 
 def _bind_spec(draft: MetadataDraft, spec_id: int, spec: UnboundPartitionSpec) -> PartitionSpec:
     """Give every field an id: the client's, that of an equal field of another spec, or the next."""
-    known = [field for each in draft.specs.values() for field in each.fields]
+    known = [field for spec in draft.specs.values() for field in spec.fields]
     taken = [field.field_id for field in spec.fields if field.field_id is not None]
     if draft.format_version == _SEQUENTIAL_IDS_VERSION:
         fresh, known = count(FIRST_PARTITION_FIELD_ID), []
@@ -217,8 +217,12 @@ def _set_field_id(field: UnboundPartitionField, field_id: int) -> PartitionField
 
 
 def _find_known_id(known: Sequence[PartitionField], field: UnboundPartitionField, taken: Sequence[int]) -> int | None:
-    same = [each for each in known if _have_same_meaning(each, field) and each.field_id not in taken]
-    named = [each for each in same if each.name == field.name]
+    same = [
+        known_field
+        for known_field in known
+        if _have_same_meaning(known_field, field) and known_field.field_id not in taken
+    ]
+    named = [item for item in same if item.name == field.name]
     return (named or same)[0].field_id if same else None
 
 
@@ -235,8 +239,8 @@ def _check_field_ids(draft: MetadataDraft, spec: PartitionSpec, known: Sequence[
     ):
         raise InvalidRequest(f"Spec does not use sequential IDs that are required in v1: {ids}")
     for field in spec.fields:
-        holders = [each for each in known if each.field_id == field.field_id]
-        if holders and not any(_are_compatible(each, field) for each in holders):
+        holders = [known_spec for known_spec in known if known_spec.field_id == field.field_id]
+        if holders and not any(_are_compatible(holder, field) for holder in holders):
             raise InvalidRequest(
                 f"partition field id {field.field_id} of {field.name!r} belongs to {holders[0].name!r}"
             )
@@ -379,14 +383,14 @@ def apply_updates(
 
 def get_format_version_after(base: TableMetadata | None, updates: Sequence[TableUpdate]) -> int:
     """Give the format version that the table has after the updates, as far as they may be applied at all."""
-    wanted = [each.format_version for each in updates if isinstance(each, UpgradeFormatVersion)]
+    wanted = [update.format_version for update in updates if isinstance(update, UpgradeFormatVersion)]
     if base is None and not wanted:
         wanted = [DEFAULT_FORMAT_VERSION]
-    properties = (each.updates for each in updates if isinstance(each, SetProperties))
-    wanted += [parse_format_version(each, 1) for each in properties]
+    properties = (update.updates for update in updates if isinstance(update, SetProperties))
+    wanted += [parse_format_version(name, 1) for name in properties]
     return max([base.format_version if base else 1, *wanted])
 
 
 def _begin_new_table(updates: Sequence[TableUpdate], now_ms: int) -> MetadataDraft:
-    wanted = (each.format_version for each in updates if isinstance(each, UpgradeFormatVersion))
+    wanted = (update.format_version for update in updates if isinstance(update, UpgradeFormatVersion))
     return begin_new_draft(next(wanted, DEFAULT_FORMAT_VERSION), now_ms)

@@ -115,16 +115,16 @@ def begin_draft(base: TableMetadata, now_ms: int) -> MetadataDraft:
         default_sort_order_id=base.default_sort_order_id,
         current_snapshot_id=base.current_snapshot_id,
         next_row_id=base.next_row_id,
-        schemas={each.schema_id: each for each in base.schemas},
-        specs={each.spec_id: each for each in base.partition_specs},
-        orders={each.order_id: each for each in base.sort_orders},
+        schemas={schema.schema_id: schema for schema in base.schemas},
+        specs={spec.spec_id: spec for spec in base.partition_specs},
+        orders={order.order_id: order for order in base.sort_orders},
         properties=dict(base.properties),
         snapshots=dict(base.snapshots_by_id),
         refs=dict(base.refs),
         snapshot_log=list(base.snapshot_log),
-        statistics={each.snapshot_id: each for each in base.statistics},
-        partition_statistics={each.snapshot_id: each for each in base.partition_statistics},
-        encryption_keys={each.key_id: each for each in base.encryption_keys},
+        statistics={file.snapshot_id: file for file in base.statistics},
+        partition_statistics={file.snapshot_id: file for file in base.partition_statistics},
+        encryption_keys={key.key_id: key for key in base.encryption_keys},
     )
 
 

@@ -105,15 +105,15 @@ def _add_field_id(field: Json, field_id: int) -> Json:
 
 def _find_last_partition_id(specs: Json) -> int:
     ids = (field["field-id"] for spec in _select_objects(specs) for field in _select_objects(spec["fields"]))
-    return max((each for each in ids if isinstance(each, int)), default=FIRST_PARTITION_FIELD_ID - 1)
+    return max((id_ for id_ in ids if isinstance(id_, int)), default=FIRST_PARTITION_FIELD_ID - 1)
 
 
 def _map_objects(change: Callable[[Json], Json], values: Json) -> Json:
-    return [change(each) for each in values] if isinstance(values, list) else values
+    return [change(value) for value in values] if isinstance(values, list) else values
 
 
 def _select_objects(values: Json) -> list[dict[str, Json]]:
-    return [each for each in values if isinstance(each, dict)] if isinstance(values, list) else []
+    return [value for value in values if isinstance(value, dict)] if isinstance(values, list) else []
 
 
 def _add_main(data: dict[str, Json]) -> dict[str, Json]:

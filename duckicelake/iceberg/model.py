@@ -47,14 +47,14 @@ class SpecModel(BaseModel):
 
     def to_json_once(self) -> dict[str, Json]:
         """Give the object as JSON values, made by the first call only."""
-        return self.remembered(_TO_JSON)
+        return self.compute_once(_TO_JSON)
 
     def replace_fields(self, **changes: Any) -> Self:
         """Give a copy with other values, trusted to be valid: nothing is checked again and no cache is carried over."""
         held = self.__dict__  # of the fields and of what was worked out from them
         return self.trusted({name: held[name] for name in type(self).model_fields} | changes)
 
-    def remembered(self, make: Callable[[Self], Made]) -> Made:
+    def compute_once(self, make: Callable[[Self], Made]) -> Made:
         """Give what a pure function makes of the object; it is called once."""
         known: dict[Callable[[Self], Made], Made] = self.__dict__.setdefault("_remembered", {})
         if make not in known:

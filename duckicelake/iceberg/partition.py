@@ -125,7 +125,7 @@ class Sourced(SpecModel):
     @model_serializer(mode="wrap")
     def _either(self, plain: SerializerFunctionWrapHandler) -> Any:
         data = plain(self)
-        return data if self.source_ids is None else {key: each for key, each in data.items() if key != "source-id"}
+        return data if self.source_ids is None else {key: value for key, value in data.items() if key != "source-id"}
 
 
 class UnboundPartitionField(Sourced):

@@ -157,7 +157,7 @@ def _serialize_footer(footer: bytes) -> object:
 
 def read_deletion_vector(data: bytes, path: str, offset: int, length: int) -> frozenset[int]:
     """The positions that the vector at `offset` deletes from the data file `path`; InvalidRequest if it isn't one."""
-    blob = next((each for each in read_footer(data).blobs if (each.offset, each.length) == (offset, length)), None)
+    blob = next((blob for blob in read_footer(data).blobs if (blob.offset, blob.length) == (offset, length)), None)
     if blob is None or blob.type != DELETION_VECTOR or blob.compression_codec is not None:
         raise InvalidRequest(f"its footer names no plain {DELETION_VECTOR} of {length} bytes at {offset}")
     if blob.properties.get(REFERENCED_DATA_FILE) != path:

@@ -48,7 +48,7 @@ def _walk_references(json: Any, depth: int) -> Iterator[str]:
 
 def _select_texts(json: Any) -> Any:
     """Of an object, the members that are texts."""
-    return {key: each for key, each in json.items() if type(each) is str} if type(json) is dict else json
+    return {key: value for key, value in json.items() if type(value) is str} if type(json) is dict else json
 
 
 class MetricsReport(SpecModel):

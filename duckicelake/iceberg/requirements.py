@@ -94,8 +94,8 @@ def check_requirements(requirements: Sequence[TableRequirement], base: TableMeta
         InvalidRequest: assert-create beside other requirements.
 
     """
-    creates = any(isinstance(each, AssertCreate) for each in requirements)
-    others = [each.type for each in requirements if not isinstance(each, AssertCreate)]
+    creates = any(isinstance(requirement, AssertCreate) for requirement in requirements)
+    others = [requirement.type for requirement in requirements if not isinstance(requirement, AssertCreate)]
     if creates and others:
         raise InvalidRequest(f"Invalid create requirements: {', '.join(others)}; assert-create stands alone")
     for requirement in requirements:

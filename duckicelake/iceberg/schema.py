@@ -137,10 +137,10 @@ def assign_fresh_ids(schema: Schema, start: int = 1) -> tuple[Schema, dict[int, 
     ids = count(start)
     new: dict[int, int] = {}
     fields = _renumber_fields(schema.fields, ids, new)
-    unknown = [each for each in schema.identifier_field_ids if each not in new]
+    unknown = [field_id for field_id in schema.identifier_field_ids if field_id not in new]
     if unknown:
         raise InvalidRequest(f"identifier field {unknown[0]} doesn't exist in the schema")
-    identifiers = tuple(new[each] for each in schema.identifier_field_ids)
+    identifiers = tuple(new[field_id] for field_id in schema.identifier_field_ids)
     return schema.replace_fields(fields=fields, identifier_field_ids=identifiers), new
 
 
@@ -238,7 +238,10 @@ def _check_version(field: NestedField, format_version: int, served: NestedField 
 
 
 def _check_default(field: NestedField) -> None:
-    kind, defaults = field.type, [each for each in (field.initial_default, field.write_default) if each is not None]
+    kind, defaults = (
+        field.type,
+        [default for default in (field.initial_default, field.write_default) if default is not None],
+    )
     if isinstance(kind, PrimitiveType) and kind.name in NULL_DEFAULT_ONLY and defaults:
         raise InvalidRequest(f"field {field.name!r}: the default of {kind} must be null")
     if isinstance(kind, StructType) and any(default != {} for default in defaults):

@@ -72,12 +72,12 @@ def parse_named_order(text: str, schema: Schema) -> SortOrder:
         named = _NamedOrder.model_validate_json(text)
         fields = [
             SortField(
-                source_id=ids[each.column.lower()],
-                transform=each.transform,
-                direction=each.direction,
-                null_order=each.null_order,
+                source_id=ids[field.column.lower()],
+                transform=field.transform,
+                direction=field.direction,
+                null_order=field.null_order,
             )
-            for each in named.fields
+            for field in named.fields
         ]
     except ValidationError as error:
         raise InvalidRequest(f"property {SORT_ORDER} is no sort order: {explain_errors(error)}") from error

@@ -78,7 +78,7 @@ class PrimitiveType(SpecModel):
         if self.name == "fixed":
             return f"fixed[{self.length}]"
         parameters = (self.precision, self.scale) if self.name == "decimal" else self._geo_parameters()
-        return f"{self.name}({', '.join(str(each) for each in parameters)})" if parameters else self.name
+        return f"{self.name}({', '.join(str(parameter) for parameter in parameters)})" if parameters else self.name
 
     def _geo_parameters(self) -> tuple[str, ...]:
         if self.algorithm is not None:

@@ -92,7 +92,7 @@ def to_bytes(kind: PrimitiveType, value: SingleValue) -> bytes:
         case UUID():
             return value.bytes
         case Decimal():
-            return to_minimal_bytes(_unscaled(kind, value))
+            return to_minimal_bytes(_to_unscaled(kind, value))
         case _:
             return value
 
@@ -159,13 +159,13 @@ def _check_memory(kind: PrimitiveType, value: object) -> None:
         raise InvalidRequest(f"{value} doesn't fit type {kind}")
 
 
-def _unscaled(kind: PrimitiveType, value: Decimal) -> int:
+def _to_unscaled(kind: PrimitiveType, value: Decimal) -> int:
     return to_unscaled(value, kind.precision or 0, kind.scale or 0)
 
 
 def _quantize(kind: PrimitiveType, value: Decimal) -> Decimal:
     """The same number with exactly the type's decimals."""
-    return from_unscaled(_unscaled(kind, value), kind.scale or 0)
+    return from_unscaled(_to_unscaled(kind, value), kind.scale or 0)
 
 
 def _integer_from_bytes(kind: PrimitiveType, data: bytes) -> int:

@@ -73,11 +73,18 @@ class ViewVersion(SpecModel):
 
     def dialects(self) -> set[str]:
         """The dialects that the version has, in lower case."""
-        return {each.dialect_key for each in self.representations}
+        return {representation.dialect_key for representation in self.representations}
 
     def sql_for(self, dialect: str) -> str | None:
         """The query in a dialect, None where the version hasn't got it."""
-        return next((each.sql for each in self.representations if each.dialect_key == dialect.lower()), None)
+        return next(
+            (
+                representation.sql
+                for representation in self.representations
+                if representation.dialect_key == dialect.lower()
+            ),
+            None,
+        )
 
     def same_as(self, other: "ViewVersion") -> bool:
         """Tell whether both mean the same, whatever their ids and times."""
@@ -107,12 +114,12 @@ class ViewMetadata(SpecModel):
 
     def current_version(self) -> ViewVersion:
         """Give the version that readers use."""
-        return next(each for each in self.versions if each.version_id == self.current_version_id)
+        return next(version for version in self.versions if version.version_id == self.current_version_id)
 
     def current_schema(self) -> Schema:
         """Give the schema of the current version."""
         wanted = self.current_version().schema_id
-        return next(each for each in self.schemas if each.schema_id == wanted)
+        return next(schema for schema in self.schemas if schema.schema_id == wanted)
 
     def to_json(self) -> dict[str, Json]:
         """Give the JSON of the spec."""
@@ -121,10 +128,10 @@ class ViewMetadata(SpecModel):
             "format-version": self.format_version,
             "location": self.location,
             "properties": dict(self.properties),
-            "schemas": [each.to_json() for each in self.schemas],
+            "schemas": [schema.to_json() for schema in self.schemas],
             "current-version-id": self.current_version_id,
-            "versions": [each.to_json() for each in self.versions],
-            "version-log": [each.to_json() for each in self.version_log],
+            "versions": [version.to_json() for version in self.versions],
+            "version-log": [entry.to_json() for entry in self.version_log],
         }
 
 
@@ -141,26 +148,26 @@ def parse_view_metadata(data: Json) -> ViewMetadata:
 
     """
     metadata = parse(ViewMetadata, data, "view metadata")
-    _check_unique("version-id", [each.version_id for each in metadata.versions])
-    _check_unique("schema-id", [each.schema_id for each in metadata.schemas])
-    _check_known("current version", metadata.current_version_id, [each.version_id for each in metadata.versions])
+    _check_unique("version-id", [version.version_id for version in metadata.versions])
+    _check_unique("schema-id", [schema.schema_id for schema in metadata.schemas])
+    _check_known("current version", metadata.current_version_id, [version.version_id for version in metadata.versions])
     for version in metadata.versions:
-        _check_known("schema", version.schema_id, [each.schema_id for each in metadata.schemas])
+        _check_known("schema", version.schema_id, [schema.schema_id for schema in metadata.schemas])
         check_dialects(version)
     return metadata
 
 
 def check_dialects(version: ViewVersion) -> None:
     """Raise InvalidView if two representations of the version have one dialect."""
-    for dialect, times in Counter(each.dialect_key for each in version.representations).items():
+    for dialect, times in Counter(representation.dialect_key for representation in version.representations).items():
         if times > 1:
             raise InvalidView(f"Invalid view version: Cannot add multiple queries for dialect {dialect}")
 
 
 def _check_unique(what: str, ids: list[int]) -> None:
-    for each, times in Counter(ids).items():
+    for id_, times in Counter(ids).items():
         if times > 1:
-            raise InvalidView(f"{_INVALID}: {what} {each} is listed {times} times")
+            raise InvalidView(f"{_INVALID}: {what} {id_} is listed {times} times")
 
 
 def _check_known(what: str, wanted: int, known: list[int]) -> None:

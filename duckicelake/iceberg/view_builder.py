@@ -86,8 +86,8 @@ def begin_view_draft(base: ViewMetadata, now_ms: int) -> ViewDraft:
         base.location,
         base=base,
         current_version_id=base.current_version_id,
-        schemas={each.schema_id: each for each in base.schemas},
-        versions={each.version_id: each for each in base.versions},
+        schemas={schema.schema_id: schema for schema in base.schemas},
+        versions={version.version_id: version for version in base.versions},
         log=list(base.version_log),
         properties=dict(base.properties),
     )
@@ -103,7 +103,7 @@ def finish_view_draft(draft: ViewDraft) -> ViewMetadata:
         "location": draft.location,
         "schemas": tuple(draft.schemas.values()),
         "current_version_id": draft.current_version_id,
-        "versions": tuple(each for version_id, each in draft.versions.items() if version_id in kept),
+        "versions": tuple(version for version_id, version in draft.versions.items() if version_id in kept),
         "version_log": _trim_log(log, kept),
         "properties": draft.properties,
     }
@@ -127,7 +127,7 @@ def upgrade_format_version(draft: ViewDraft, update: updates.UpgradeFormatVersio
 
 def add_schema(draft: ViewDraft, update: updates.AddSchema) -> None:
     check_schema(update.schema_, SUPPORTED_FORMAT_VERSION)
-    schema_id = next((each.schema_id for each in draft.schemas.values() if each.same_as(update.schema_)), None)
+    schema_id = next((schema.schema_id for schema in draft.schemas.values() if schema.same_as(update.schema_)), None)
     if schema_id is None:
         schema_id = max(draft.schemas, default=FIRST_SCHEMA_ID - 1) + 1
         draft.schemas[schema_id] = update.schema_.replace_fields(schema_id=schema_id)
@@ -152,7 +152,9 @@ def remove_properties(draft: ViewDraft, update: updates.RemoveProperties) -> Non
 def add_view_version(draft: ViewDraft, update: view.AddViewVersion) -> None:
     """Add the version under its own id if that is above all others, else under the next; an equal one is reused."""
     version = _with_schema(draft, update.view_version)
-    known = next((each.version_id for each in draft.versions.values() if each.same_as(version)), None)
+    known = next(
+        (known_version.version_id for known_version in draft.versions.values() if known_version.same_as(version)), None
+    )
     if known is None:
         check_dialects(version)
         known = max(version.version_id, FIRST_VERSION_ID, *(number + 1 for number in draft.versions))

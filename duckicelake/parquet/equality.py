@@ -114,8 +114,8 @@ def _is_excluded(
 ) -> bool:
     parameters = ({"file": str(file), "column": name, "value": key[place]} for place, name in columns.items())
     return any(
-        each["value"] is not None and connection.execute(_EXCLUDES_SQL, each).fetchall() == [(True,)]
-        for each in parameters
+        parameter["value"] is not None and connection.execute(_EXCLUDES_SQL, parameter).fetchall() == [(True,)]
+        for parameter in parameters
     )
 
 
@@ -180,7 +180,7 @@ class _DeleteTable:
             with translate_read_errors(delete.location, delete.path):
                 self._load(delete)
         self._is_null = " OR ".join(f"d.{column} IS NULL" for column in self._columns)
-        self._has_nulls = self._counted(f"{self._name} AS d WHERE {self._is_null}") > 0
+        self._has_nulls = self._count_rows(f"{self._name} AS d WHERE {self._is_null}") > 0
         self._few = self._some(MAX_BLOOM_KEYS + 1)
 
     def _load(self, delete: DeleteRows) -> None:
@@ -223,7 +223,7 @@ class _DeleteTable:
     def _equal(self, operator: str) -> str:
         return " AND ".join(f"data.{column} {operator} d.{column}" for column in self._columns)
 
-    def _counted(self, rows: str) -> int:
+    def _count_rows(self, rows: str) -> int:
         ((count,),) = self._connection.execute(f"SELECT count(*) FROM {rows}").fetchall()
         return int(count)
 

@@ -105,7 +105,7 @@ class RowFiles:
             f"SELECT file, min(snapshot), max(snapshot), min(row_id) FROM {_name_places_table(rows.name)} GROUP BY file"
         )
         spanned = {file: span for file, *span in spans.fetchall()}
-        ended = self._ended(rows.name)
+        ended = self._create_ended_table(rows.name)
         return [
             FlushedRows(
                 path=Path(file),
@@ -118,7 +118,7 @@ class RowFiles:
                 first_row_id=spanned[file][2],
                 stats=stats,
                 partition=tuple((partition or {}).get(f"{_KEY_PREFIX}{at}") for at in range(len(rows.keys))),
-                deletes=self._ended_rows(rows, Path(file)) if file in ended else None,
+                deletes=self._write_ended_rows(rows, Path(file)) if file in ended else None,
             )
             for file, count, size, footer, stats, partition in copied
         ]
@@ -180,14 +180,14 @@ class RowFiles:
         if not self._has_folders:
             return name
         values = (folder.partition("=")[2] for folder in folders)
-        named = (f"{self._encoded(key.folder)}={value}" for key, value in zip(rows.keys, values, strict=True))
+        named = (f"{self._encode_url(key.folder)}={value}" for key, value in zip(rows.keys, values, strict=True))
         return "/".join((*named, name))
 
-    def _encoded(self, text: str) -> str:
+    def _encode_url(self, text: str) -> str:
         ((encoded,),) = self._connection.execute("SELECT url_encode($text)", {"text": text}).fetchall()
         return str(encoded)
 
-    def _ended(self, name: str) -> set[str]:
+    def _create_ended_table(self, name: str) -> set[str]:
         """Files with rows that have ended, which a table is made of."""
         self._connection.execute(
             f"CREATE TABLE {_name_ended_table(name)} AS "
@@ -200,7 +200,7 @@ class RowFiles:
             for (file,) in self._connection.execute(f"SELECT DISTINCT file FROM {_name_ended_table(name)}").fetchall()
         }
 
-    def _ended_rows(self, rows: RowsToWrite, file: Path) -> WrittenDeletes:
+    def _write_ended_rows(self, rows: RowsToWrite, file: Path) -> WrittenDeletes:
         select = f"SELECT pos, ended FROM {_name_ended_table(rows.name)} WHERE file = $file"
         return self._deletes(self._location + self._name(file, rows), select, {"file": str(file)})
 

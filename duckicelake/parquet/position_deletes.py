@@ -50,8 +50,8 @@ def _encode_value(value: Value) -> tuple[int, bytes]:
     if isinstance(value, dict):
         return _STRUCT, encode_struct(value)
     assert 0 < len(value) < 15, "longer lists have their length after the head"
-    encoded = [_encode_value(each) for each in value]
-    return _LIST, b"".join((_BYTES[len(value) << 4 | encoded[0][0]], *(each for _, each in encoded)))
+    encoded = [_encode_value(item) for item in value]
+    return _LIST, b"".join((_BYTES[len(value) << 4 | encoded[0][0]], *(part for _, part in encoded)))
 
 
 def _encode_varint(number: int) -> bytes:

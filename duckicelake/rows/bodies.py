@@ -86,7 +86,7 @@ def _has_no_name_twice(text: bytes, value: Any) -> bool:
 
 def _count_names(text: bytes) -> int | None:
     """How many names there are at most in its objects; None where they can't be told by the colon at their end."""
-    return None if any(each in text for each in _SPACED_COLONS) else text.count(b'":')
+    return None if any(colon in text for colon in _SPACED_COLONS) else text.count(b'":')
 
 
 def _count_colons(value: Any) -> int:

@@ -61,7 +61,8 @@ def _build_sort_columns(batch: Batch, order: SortOrder) -> Iterator[tuple[SortFi
             yield field, batch.table.column(place)
         else:
             values = (
-                None if each is None else apply_transform(field.transform, kind, each) for each in batch.column(place)
+                None if value is None else apply_transform(field.transform, kind, value)
+                for value in batch.column(place)
             )
             yield field, pa.array(values)
 

@@ -70,7 +70,7 @@ def bind_filter(predicate: Predicate, columns: Iterable[RowColumn]) -> Predicate
 def build_condition(predicate: Predicate, columns: Mapping[int, FilterColumn]) -> SqlCondition:
     """A bound predicate over columns by field id."""
     writer = _ConditionWriter(columns)
-    return SqlCondition(writer.written(predicate), writer.parameters)
+    return SqlCondition(writer.write(predicate), writer.parameters)
 
 
 def _bind_predicate(predicate: Predicate, columns: Mapping[str | int, RowColumn]) -> Predicate:
@@ -86,12 +86,12 @@ def _bind_predicate(predicate: Predicate, columns: Mapping[str | int, RowColumn]
     column = columns.get(predicate.column)
     kind = column.type if column is not None and is_storable(column) else None
     if column is None or not isinstance(kind, PrimitiveType):
-        names = ", ".join(each.name for key, each in columns.items() if key == each.name and not each.children)
+        names = ", ".join(column.name for key, column in columns.items() if key == column.name and not column.children)
         raise InvalidRequest(f"{predicate.column!r} is no column that rows are found by: there are {names}")
     wanted = _TESTED.get(_OPPOSITES.get(predicate.operator, predicate.operator))
     if wanted is not None and kind.name not in wanted:
         raise InvalidRequest(f"{predicate.operator} tests a {' or a '.join(wanted)}, but {column.name} is a {kind}")
-    values = tuple(_read_constant(column, kind, each) for each in predicate.values)
+    values = tuple(_read_constant(column, kind, literal) for literal in predicate.values)
     return ColumnTest(predicate.operator, column.field_id, values)
 
 
@@ -114,14 +114,14 @@ class _ConditionWriter:
     columns: Mapping[int, FilterColumn]
     parameters: dict[str, str | list[str]] = field(default_factory=dict)
 
-    def written(self, predicate: Predicate) -> str:
+    def write(self, predicate: Predicate) -> str:
         match predicate:
             case ConstantPredicate():
                 return "true" if predicate.holds else "false"
             case NotPredicate():
-                return f"(NOT {self.written(predicate.child)})"
+                return f"(NOT {self.write(predicate.child)})"
             case Junction():
-                return f"({self.written(predicate.left)} {predicate.operator} {self.written(predicate.right)})"
+                return f"({self.write(predicate.left)} {predicate.operator} {self.write(predicate.right)})"
         assert isinstance(predicate.column, int)
         opposite, column = _OPPOSITES.get(predicate.operator), self.columns[predicate.column]
         test = self._test(

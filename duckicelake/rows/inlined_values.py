@@ -104,7 +104,7 @@ def _make_part_encoder(column: RowColumn) -> Callable[[Any], str]:
 
 def _make_struct_encoder(names: Sequence[str], parts: Sequence[Callable[[Any], str]]) -> Callable[[Any], str]:
     def text(values: Sequence[Any]) -> str:
-        fields = (f"{name}: {part(each)}" for name, part, each in zip(names, parts, values, strict=True))
+        fields = (f"{name}: {part(value)}" for name, part, value in zip(names, parts, values, strict=True))
         return f"{{{', '.join(fields)}}}"
 
     return text

@@ -97,10 +97,10 @@ def _get_default(column: RowColumn) -> Callable[[], Any]:
 
 
 def _make_missing_error(right: str) -> Callable[[], Any]:
-    def missing() -> Any:
+    def raise_missing() -> Any:
         raise MisfitError(MISSING, right)
 
-    return missing
+    return raise_missing
 
 
 def _make_reader(column: RowColumn, on_unknown: OnUnknown) -> Read:
@@ -135,7 +135,7 @@ def _make_struct_reader(column: RowColumn, parts: Sequence[JsonColumn], on_unkno
         if not value.keys() <= names.keys():
             check_names(value, names, on_unknown)
         values = [_read_within(f".{part.name}", part, value.get(part.name, MISSING)) for part in parts]
-        return tuple(each for each, keep in zip(values, kept, strict=True) if keep)
+        return tuple(item for item, keep in zip(values, kept, strict=True) if keep)
 
     return read
 
@@ -143,7 +143,7 @@ def _make_struct_reader(column: RowColumn, parts: Sequence[JsonColumn], on_unkno
 def check_names(value: Mapping[str, Any], names: Mapping[str, object], on_unknown: OnUnknown) -> None:
     """MisfitError for a name that isn't among them and isn't to be ignored; one that differs only in case never is."""
     lowered = {name.lower() for name in names}
-    for name in (each for each in value if each not in names):
+    for name in (element for element in value if element not in names):
         if on_unknown == "reject" or name.lower() in lowered:
             raise MisfitError(name, f"the table has no such column: {describe_unknown_name(name, names)}")
 
@@ -154,7 +154,7 @@ def _make_list_reader(element: JsonColumn) -> Read:
             raise MisfitError(value, "write an array")
         if element.takes(value):
             return value
-        return [_read_within(f"[{index}]", element, each) for index, each in enumerate(value)]
+        return [_read_within(f"[{index}]", element, item) for index, item in enumerate(value)]
 
     return read
 
@@ -171,10 +171,13 @@ def _make_map_reader(column: RowColumn, key: JsonColumn, item: JsonColumn) -> Re
             if not texts:
                 raise MisfitError(value, right)
             keys, items = list(value), list(value.values())
-        names = [_read_within(".key", key, each) for each in keys]
+        names = [_read_within(".key", key, map_key) for map_key in keys]
         if len(set(map(repr, names))) < len(names):
             raise MisfitError(keys, "a key comes twice")
-        values = [_read_within(f"[{render_value(name)}]", item, each) for name, each in zip(keys, items, strict=True)]
+        values = [
+            _read_within(f"[{render_value(name)}]", item, map_value)
+            for name, map_value in zip(keys, items, strict=True)
+        ]
         return list(zip(names, values, strict=True))
 
     return read

@@ -184,13 +184,13 @@ def _make_single_reader(right: str) -> Callable[[PrimitiveType], Read]:
 
 
 def _wrap_errors(read: Read, right: str) -> Read:
-    def checked(value: Any) -> Any:
+    def read_checked(value: Any) -> Any:
         try:
             return read(value)
         except InvalidRequest as error:
             raise MisfitError(value, right) from error
 
-    return checked
+    return read_checked
 
 
 def _make_uuid_reader(kind: PrimitiveType) -> Read:

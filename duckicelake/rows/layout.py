@@ -43,14 +43,14 @@ def _make_nullable_check(column: RowColumn) -> Check | None:
     if check is None and not required:
         return None
 
-    def checked(value: Any) -> None:
+    def check_value(value: Any) -> None:
         if value is not None:
             if check:
                 check(value)
         elif required:
             raise MisfitError(None, "the field is required")
 
-    return checked
+    return check_value
 
 
 def _make_primitive_check(column: RowColumn, kind: PrimitiveType) -> Check | None:

@@ -65,8 +65,8 @@ def count_nested_json(value: Any, column: RowColumn) -> Iterator[int]:
     for child, values in zip(column.children, _split_json(value, column), strict=True):
         yield len(values) * count_column_values(child)
         if _has_nested(child):
-            for each in values:
-                yield from count_nested_json(each, child)
+            for item in values:
+                yield from count_nested_json(item, child)
 
 
 def _has_nested(column: RowColumn) -> bool:

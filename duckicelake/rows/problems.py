@@ -46,7 +46,7 @@ def make_problem(row: int | None, column: str | None, misfit: MisfitError) -> Ro
 def refuse_problems(problems: Sequence[RowProblem]) -> None:
     """InvalidRequest if there are problems, naming those of the first rows."""
     if problems:
-        named = [each.text for each in sorted(problems)]
+        named = [problem.text for problem in sorted(problems)]
         more = ["…"] if named[MAX_NAMED_ROWS:] else []
         raise InvalidRequest(f"Nothing was stored, as not all rows fit: {'; '.join(named[:MAX_NAMED_ROWS] + more)}")
 

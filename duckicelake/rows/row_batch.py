@@ -64,7 +64,7 @@ class Batch:
         if self._table is not None:
             return self._table
         schema = self.layout.arrow_schema
-        arrays = [pa.array(each, kind) for each, kind in zip(self.values, schema.types, strict=True)]
+        arrays = [pa.array(item, kind) for item, kind in zip(self.values, schema.types, strict=True)]
         return pa.Table.from_arrays(arrays, schema=schema)
 
     def encoded(self, index: int) -> list[Encoded]:
@@ -116,13 +116,13 @@ def build_column_stats(batch: Batch) -> tuple[ColumnStats, ...]:
     A column whose bounds have no text in DuckLake has none: its row of the table must go, as its truth isn't known.
     """
     pairs = zip(batch.layout.stored, batch.values, strict=True)
-    return _select_known(each for column, values in pairs for each in _build_column_extents(column, values))
+    return _select_known(extent for column, values in pairs for extent in _build_column_extents(column, values))
 
 
 def build_table_stats(layout: Layout, table: pa.Table) -> tuple[ColumnStats, ...]:
     """The same of a table, in less time if it is a long one."""
     pairs = zip(layout.stored, table.columns, strict=True)
-    return _select_known(each for column, array in pairs for each in _build_array_extents(column, array))
+    return _select_known(extent for column, array in pairs for extent in _build_array_extents(column, array))
 
 
 def _select_known(extents: Iterable[tuple[Extent, PrimitiveType]]) -> tuple[ColumnStats, ...]:
@@ -157,7 +157,7 @@ def _list_inside(kind: StructType | ListType | MapType, values: Sequence[Any], p
     if isinstance(kind, StructType):
         return [None if value is None else value[part] for value in values]
     if isinstance(kind, ListType):
-        return [each for value in values for each in value or (None,)]
+        return [item for value in values for item in value or (None,)]
     return [pair[part] for value in values for pair in value or ((None, None),)]
 
 

@@ -126,7 +126,7 @@ def create_app(
     services = replace(services, journal=build_journal(log))
     names = {WAREHOUSE_NAME, services.policy.warehouse, *warehouses}
     metrics = Metrics(services.database.statistics, services.cache.statistics, services.reads.statistics)
-    services = services.measured_by(metrics if tracer is None else TracedMeter(metrics, tracer))
+    services = services.with_meter(metrics if tracer is None else TracedMeter(metrics, tracer))
     known = frozenset(name.rstrip("/") for name in names)
     quotas = Quotas.of(edge.rows, time.monotonic, edge.shared)
     feed = FeedHub(services, metrics, edge.readers, lambda error: log.warning("change-feed", error=str(error)))

@@ -182,15 +182,17 @@ def guard_operands(
     side: DialectSide, operands: Sequence[TypedSql], families: Collection[Kinds], result: TypedSql, what: str
 ) -> TypedSql:
     """The result where all operands are of one of the families, else a failure; nothing is asked that is known."""
-    possible = [family for family in families if all(not each.kinds or each.kinds & family for each in operands)]
+    possible = [
+        family for family in families if all(not operand.kinds or operand.kinds & family for operand in operands)
+    ]
     if not possible:
         refuse_construct(f"{what} of unlike types")
-    asked = list(dict.fromkeys(each.bare for each in operands if each.kinds is None))
+    asked = list(dict.fromkeys(operand.bare for operand in operands if operand.kinds is None))
     if not asked:
         return result
     if len(asked) == 1:
         possible = [frozenset().union(*possible)]
-    types = ", ".join(f"typeof({each})" for each in asked)
+    types = ", ".join(f"typeof({operand})" for operand in asked)
     subject = types if len(asked) == 1 else f"concat_ws('/', {types})"
     condition = side.found(subject, f"^({'|'.join(_build_pattern(side, family, len(asked)) for family in possible)})$")
     error = side.error(f"This view means something else in {side.name}: {what} of these types is not carried over")

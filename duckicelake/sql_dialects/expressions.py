@@ -166,9 +166,9 @@ class ExpressionWriter(CallWriter):
     def _arithmetic(self, node: exp.Expr) -> TypedSql:
         operands = self.expressions([node.this, node.expression])
         sign = "+" if isinstance(node, exp.Add) else "-" if isinstance(node, exp.Sub) else "*"
-        kinds = {kind for each in operands for kind in each.kinds or [None]}
+        kinds = {kind for operand in operands for kind in operand.kinds or [None]}
         result = _join_parts(f"({{}} {sign} {{}})", operands, Kind.INTEGER if kinds == {Kind.INTEGER} else None)
-        asked = [_allow_decimal(*each) for each in zip((node.this, node.expression), operands, strict=True)]
+        asked = [_allow_decimal(*item) for item in zip((node.this, node.expression), operands, strict=True)]
         return self.guarded(asked, ADDED, result, sign)
 
     def _divided(self, node: exp.Div) -> TypedSql:
@@ -190,8 +190,10 @@ class ExpressionWriter(CallWriter):
     def _case(self, node: exp.Case) -> TypedSql:
         check_no_other_parts(node, "this", "ifs", "default")
         branches, default = node.args["ifs"], node.args.get("default")
-        results = [each.args["true"] for each in branches] + ([default] if default else [])
-        conditions = [exp.EQ(this=node.this, expression=each.this) if node.this else each.this for each in branches]
+        results = [branch.args["true"] for branch in branches] + ([default] if default else [])
+        conditions = [
+            exp.EQ(this=node.this, expression=branch.this) if node.this else branch.this for branch in branches
+        ]
         shape = "".join(" WHEN {} THEN {}" for _ in branches) + (" ELSE {}" if default else "")
         return self._chosen(conditions, results, f"CASE{shape} END")
 
@@ -236,8 +238,8 @@ class ExpressionWriter(CallWriter):
             refuse_construct(f"the type {node.sql(self.source.parser)[:60]}")
         if name != "DECIMAL":
             return name, self.target.types[name]
-        parameters = [each.this.this for each in node.expressions]
-        if len(parameters) != 2 or not all(_WHOLE.fullmatch(str(each)) for each in parameters):
+        parameters = [expression.this.this for expression in node.expressions]
+        if len(parameters) != 2 or not all(_WHOLE.fullmatch(str(parameter)) for parameter in parameters):
             refuse_construct("DECIMAL without precision and scale")
         return name, f"DECIMAL({parameters[0]}, {parameters[1]})"
 
@@ -328,7 +330,7 @@ def _shape_part(shape: str, part: TypedSql) -> TypedSql:
 
 def _find_common_kind(values: Sequence[TypedSql]) -> list[Kind]:
     """The kind that all values are known to be, if there is one."""
-    kinds = {each.kinds for each in values if each.kinds is None or each.kinds}
+    kinds = {literal.kinds for literal in values if literal.kinds is None or literal.kinds}
     (only_one, *others) = kinds or {None}
     return [] if others or only_one is None or len(only_one) > 1 else list(only_one)
 

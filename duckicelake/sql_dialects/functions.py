@@ -297,12 +297,12 @@ class CallWriter(ABC):
         if not least <= len(nodes) <= least + function.more:
             refuse_construct(f"{key} with {len(nodes)} arguments")
         wanted = [*function.arguments, *[function.rest] * (len(nodes) - least)]
-        arguments = [self._argument(key, function, *each) for each in zip(nodes, wanted, strict=True)]
+        arguments = [self._argument(key, function, *item) for item in zip(nodes, wanted, strict=True)]
         if function.aggregate:
-            arguments = [self._inside(key, *each) for each in zip(nodes, arguments, wanted, strict=True)]
+            arguments = [self._inside(key, *item) for item in zip(nodes, arguments, wanted, strict=True)]
             return self._fill_template(key, function, arguments, over)
         result = self._fill_template(key, function, arguments, over)
-        for need in {each for each in wanted if isinstance(each, frozenset)}:
+        for need in {family for family in wanted if isinstance(family, frozenset)}:
             needing = [argument for argument, want in zip(arguments, wanted, strict=True) if want == need]
             result = self.guarded(needing, [need], result, key)
         same = [argument for argument, want in zip(arguments, wanted, strict=True) if want == SAME]

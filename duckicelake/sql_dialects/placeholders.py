@@ -106,8 +106,8 @@ def format_type_name(engine: SqlEngine, kind: IcebergType) -> str:
     match kind:
         case StructType():
             members = (
-                engine.member.format(_quote_field(engine, each), format_type_name(engine, each.type))
-                for each in kind.fields
+                engine.member.format(_quote_field(engine, field), format_type_name(engine, field.type))
+                for field in kind.fields
             )
             return engine.struct.format(", ".join(members))
         case ListType():

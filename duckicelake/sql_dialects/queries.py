@@ -44,7 +44,7 @@ class OrderingWriter(ExpressionWriter):
         """The query with its ORDER BY, LIMIT and OFFSET."""
         order = node.args.get("order")
         if order:
-            text += f" {self._ordered(order)}"
+            text += f" {self._write_order(order)}"
         for key in ("limit", "offset"):
             clause = node.args.get(key)
             if clause:
@@ -54,7 +54,7 @@ class OrderingWriter(ExpressionWriter):
                 text += f" {key.upper()} {clause.expression.this}"
         return text
 
-    def _ordered(self, node: exp.Order) -> str:
+    def _write_order(self, node: exp.Order) -> str:
         """ORDER BY with the places of nulls, which aren't the same by default."""
         check_no_other_parts(node, "expressions")
         return f"ORDER BY {', '.join(map(self._write_sort_key, node.expressions))}"
@@ -72,9 +72,9 @@ class OrderingWriter(ExpressionWriter):
         parts = []
         if node.args.get("partition_by"):
             keys = self.expressions(node.args["partition_by"])
-            parts.append(f"PARTITION BY {', '.join(each.text for each in keys)}")
+            parts.append(f"PARTITION BY {', '.join(key_expression.text for key_expression in keys)}")
         if node.args.get("order"):
-            parts.append(self._ordered(node.args["order"]))
+            parts.append(self._write_order(node.args["order"]))
         if node.args.get("spec"):
             parts.append(self._write_frame(node.args["spec"]))
         return " ".join(parts)
@@ -101,9 +101,9 @@ def check_aliases(node: exp.Select, *, is_correlated: bool) -> None:
     is_correlated: names may be those of a query around it.
     """
     aliases = {
-        each.alias.lower()
-        for each in node.expressions
-        if isinstance(each, exp.Alias) and not _is_column(each.this, each.alias)
+        expression.alias.lower()
+        for expression in node.expressions
+        if isinstance(expression, exp.Alias) and not _is_column(expression.this, expression.alias)
     }
     places: list[exp.Expr] = [
         key.this
@@ -123,7 +123,7 @@ def check_aliases(node: exp.Select, *, is_correlated: bool) -> None:
 
 def check_stars(node: exp.Select) -> None:
     """Refuse `*` where the engines give the columns another order."""
-    if node.is_star and any(each.args.get("using") for each in _list_joins(node)):
+    if node.is_star and any(join.args.get("using") for join in _list_joins(node)):
         refuse_construct("* over JOIN ... USING")
 
 
@@ -195,13 +195,13 @@ class QueryWriter(OrderingWriter):
         """The common table expressions, whose names are known until the end."""
         before, written = self._defined, []
         try:
-            for each in node.expressions if node else ():
-                check_no_other_parts(node or each, "expressions")
-                check_no_other_parts(each, "this", "alias")
-                if any(table.name.lower() == each.alias.lower() for table in each.this.find_all(exp.Table)):
-                    refuse_construct(f"{each.alias[:60]}, which is defined by something of the same name")
-                written.append(f"{self._write_alias(each.args['alias'])} AS ({self.statement(each.this)})")
-                self._defined = (*self._defined, each.alias.lower())
+            for expression in node.expressions if node else ():
+                check_no_other_parts(node or expression, "expressions")
+                check_no_other_parts(expression, "this", "alias")
+                if any(table.name.lower() == expression.alias.lower() for table in expression.this.find_all(exp.Table)):
+                    refuse_construct(f"{expression.alias[:60]}, which is defined by something of the same name")
+                written.append(f"{self._write_alias(expression.args['alias'])} AS ({self.statement(expression.this)})")
+                self._defined = (*self._defined, expression.alias.lower())
             yield f"WITH {', '.join(written)} " if written else ""
         finally:
             self._defined = before
@@ -210,7 +210,7 @@ class QueryWriter(OrderingWriter):
         check_no_other_parts(node, "this", "expression", "distinct", *_ENDING)
         if not is_column_source(node):
             refuse_construct(f"{SETS[type(node)]} inside of a query")
-        sides = (self._write_side(each) for each in (node.this, node.expression))
+        sides = (self._write_side(item) for item in (node.this, node.expression))
         return f" {SETS[type(node)]}{'' if node.args.get('distinct') else ' ALL'} ".join(sides)
 
     def _write_side(self, node: exp.Expr) -> str:
@@ -232,7 +232,7 @@ class QueryWriter(OrderingWriter):
             field.name if value.is_star else value.output_name for value, field in zip(values, fields, strict=True)
         ]
         by_name = node.is_star and self.target is SPARK and _is_first_side(node)
-        places = [self.target.quoted(each) for each in (names if by_name else map("c{}".format, range(len(names))))]
+        places = [self.target.quoted(name) for name in (names if by_name else map("c{}".format, range(len(names))))]
         columns = [
             self._write_converted(place, field.type, known=isinstance(value.unalias(), exp.Null))
             + (f" AS {self.target.quoted(name)}" if name else "")
@@ -291,7 +291,7 @@ class QueryWriter(OrderingWriter):
         if node is None:
             return ""
         check_no_other_parts(node, "expressions")
-        return f" GROUP BY {', '.join(each.text for each in self.expressions(node.expressions))}"
+        return f" GROUP BY {', '.join(expression.text for expression in self.expressions(node.expressions))}"
 
     def _write_relation(self, node: exp.Expr) -> str:
         if isinstance(node, exp.Table):
@@ -314,12 +314,12 @@ class QueryWriter(OrderingWriter):
     def _write_joined(self, text: str, node: exp.Expr) -> str:
         """A relation with what the node joins to it, which DuckDB does before it reads a comma, Spark after."""
         comma, bare = False, text
-        for each in node.args.get("joins") or ():
-            conditional = bool(each.args.get("on") or each.args.get("using"))
+        for item in node.args.get("joins") or ():
+            conditional = bool(item.args.get("on") or item.args.get("using"))
             if comma and conditional:
                 refuse_construct("JOIN after a comma")
-            comma = comma or not (conditional or each.kind)
-            join = self._join(each, bare)
+            comma = comma or not (conditional or item.kind)
+            join = self._join(item, bare)
             text, bare = text + join.text, bare + join.bare
             if len(text) > MAX_QUERY_CHARS:
                 refuse_construct("a query of this length")
@@ -340,7 +340,7 @@ class QueryWriter(OrderingWriter):
         if node.args.get("on"):
             condition = f" ON {self.expression(node.args['on']).text}"
         elif node.args.get("using"):
-            names = [self.name(each) for each in node.args["using"]]
+            names = [self.name(arg) for arg in node.args["using"]]
             condition = f" USING ({', '.join(names)})"
             guards = [self._alike(name, left, relation) for name in names]
             self._guards += guards
@@ -356,7 +356,7 @@ class QueryWriter(OrderingWriter):
 
     def _alike(self, name: str, *relations: str) -> str:
         """A condition that fails where the relations' columns of the name aren't compared in the same way."""
-        operands = [make_plain(f"(SELECT {name} FROM {each} LIMIT 0)") for each in relations]
+        operands = [make_plain(f"(SELECT {name} FROM {relation} LIMIT 0)") for relation in relations]
         return self.guarded(operands, FAMILIES, make_plain("TRUE", Kind.BOOLEAN), "USING").text
 
     def _write_failing(self, node: exp.Expr, relation: str, guards: Sequence[str]) -> str:

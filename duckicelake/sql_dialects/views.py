@@ -43,7 +43,7 @@ def translate_to_spark(sql: str, schema: Schema, unlike: Collection[str] = (), *
     stars = [select for select in tree.find_all(exp.Select) if select.is_star and is_column_source(select)]
     if not stars:
         return text
-    if renamed or any(not _unquote_name(each) for select in stars for each in select.expressions):
+    if renamed or any(not _unquote_name(expression) for select in stars for expression in select.expressions):
         refuse_construct("* beside columns of other names")
     return _select_by_name(text, schema)
 
@@ -102,8 +102,8 @@ def _format_spark_table(parts: Sequence[str]) -> str:
     *schema, table = parts
     if len(schema) > 1:
         refuse_construct("a table of another database")
-    levels = [level for each in schema for level in parse_schema_name(each)]
-    return ".".join(SPARK.quoted(each) for each in (*levels, table))
+    levels = [level for column in schema for level in parse_schema_name(column)]
+    return ".".join(SPARK.quoted(level) for level in (*levels, table))
 
 
 @dataclass(slots=True)

@@ -203,11 +203,11 @@ def test_what_is_made_of_a_schema_is_made_once_and_is_no_part_of_it() -> None:
         return len(each.fields)
 
     known, equal = (schema(field(1, "a"), field(2, "b")) for _ in range(2))
-    assert [known.remembered(count) for _ in range(3)] == [2, 2, 2]
+    assert [known.compute_once(count) for _ in range(3)] == [2, 2, 2]
     assert made == [known]
     assert known == equal
     assert hash(known) == hash(equal)
     assert known.to_json() == equal.to_json()
     shorter = known.replace_fields(fields=known.fields[:1])
-    assert shorter.remembered(count) == 1
+    assert shorter.compute_once(count) == 1
     assert made == [known, shorter]

@@ -52,7 +52,7 @@ def undeclare_buckets(
     """Take bucket keys back from DuckLake if a file is registered that has no value for them."""
     as_iceberg = DataFiles(target)
     if has_buckets(declared) and any(
-        _find_partition_values(target, declared, each, as_iceberg.of(each)) is None for each in files
+        _find_partition_values(target, declared, file, as_iceberg.of(file)) is None for file in files
     ):
         plain = tuple(key for key in declared if not has_buckets([key]))
         return replace(definition, partition_keys=plain), plain
@@ -131,7 +131,7 @@ class _LakeFacts:
         self._target = target
         self._known = known
         self._declared = declared
-        self._stats = target.schema().remembered(_get_lake_stats)
+        self._stats = target.schema().compute_once(_get_lake_stats)
         self._as_iceberg = DataFiles(target)
 
     def of(self, row: AnyFile) -> tuple[PackedStats, tuple[str | None, ...] | None]:
@@ -153,14 +153,17 @@ def build_inlined_rows(base: Base, target: TableMetadata, absorbed: Absorbed) ->
     """The rows with the ids that they get, and the table-wide statistics with them."""
     records, next_row_id, size = base.stats or (0, 0, 0)
     files: list[InlinedFile] = []
-    for each in absorbed.files:
-        start = next_row_id if each.file.first_row_id is None else each.file.first_row_id
-        files.append(InlinedFile(each.file.file_id, start, each.file.record_count, each.values))
-        next_row_id = max(next_row_id, start + each.file.record_count)
-        records += each.file.record_count
+    for file in absorbed.files:
+        start = next_row_id if file.file.first_row_id is None else file.file.first_row_id
+        files.append(InlinedFile(file.file.file_id, start, file.file.record_count, file.values))
+        next_row_id = max(next_row_id, start + file.file.record_count)
+        records += file.file.record_count
     next_row_id = _skip_branch_row_ids(target, next_row_id)
     columns = widen_table_stats(
-        _get_existing(base), [each.stats for each in absorbed.files], target.schema().leaves(), maxsize
+        _get_existing(base),
+        [absorbed_file.stats for absorbed_file in absorbed.files],
+        target.schema().leaves(),
+        maxsize,
     )
     return InlinedRows(absorbed.into, tuple(files)), TableStats(records, next_row_id, size, columns)
 

@@ -76,7 +76,7 @@ def build_clone_metadata(
         refs[MAIN] = SnapshotRef(snapshot_id=head.snapshot_id, type="branch")
     return source.replace_fields(
         properties={name: text for name, text in source.properties.items() if name not in {*places, *_TOO_MUCH}},
-        snapshots=tuple(_clone_snapshot(each, ids, head, origin) for each in snapshots),
+        snapshots=tuple(_clone_snapshot(snapshot, ids, head, origin) for snapshot in snapshots),
         current_snapshot_id=head.snapshot_id if head else None,
         refs=refs,
         snapshot_log=_clone_log(source, ids, head),

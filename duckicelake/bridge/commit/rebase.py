@@ -45,17 +45,20 @@ def find_appends(request: CommitTableRequest) -> list[Snapshot]:
     appends = [
         added.snapshot for added, moved in pairs if isinstance(added, AddSnapshot) and _is_main_move(moved, added)
     ]
-    is_all = len(appends) * 2 == len(request.updates) and all(each.operation == "append" for each in appends)
+    is_all = len(appends) * 2 == len(request.updates) and all(append.operation == "append" for append in appends)
     parents = {snapshot.parent_snapshot_id for snapshot in appends}
-    is_free = all(isinstance(each, AssertTableUuid) or _is_of_main(each, parents) for each in request.requirements)
+    is_free = all(
+        isinstance(requirement, AssertTableUuid) or _is_of_main(requirement, parents)
+        for requirement in request.requirements
+    )
     return appends if is_all and is_free else []
 
 
 def join_requests(requests: Sequence[CommitTableRequest]) -> CommitTableRequest:
     """One request of several that append, in this order."""
     return CommitTableRequest(
-        requirements=tuple(requirement for each in requests for requirement in each.requirements),
-        updates=tuple(update for each in requests for update in each.updates),
+        requirements=tuple(requirement for request in requests for requirement in request.requirements),
+        updates=tuple(update for request in requests for update in request.updates),
     )
 
 
@@ -68,8 +71,8 @@ def rebase_appends(request: CommitTableRequest, base: TableMetadata, aliases: Ma
     main = base.refs.get(MAIN)
     head = _Head(base, None if main is None else main.snapshot_id)
     built_on: dict[int, BuiltOn] = {}
-    moves = {each.snapshot_id: each for each in request.updates if isinstance(each, SetSnapshotRef)}
-    if not all(_get_retention(each) in {_NONE, _get_retention(main)} for each in moves.values()):
+    moves = {update.snapshot_id: update for update in request.updates if isinstance(update, SetSnapshotRef)}
+    if not all(_get_retention(move) in {_NONE, _get_retention(main)} for move in moves.values()):
         return None
     moved = []
     for snapshot in appends:
@@ -81,10 +84,10 @@ def rebase_appends(request: CommitTableRequest, base: TableMetadata, aliases: Ma
             return None
         built_on[snapshot.snapshot_id] = BuiltOn(parent_id, head.row_shift(snapshot))
         moved.append(head.put(snapshot))
-    if all(built_on[each.snapshot_id].parent_id == each.parent_snapshot_id for each in moved):
+    if all(built_on[item.snapshot_id].parent_id == item.parent_snapshot_id for item in moved):
         return None
     updates = (update for snapshot in moved for update in (AddSnapshot(snapshot=snapshot), moves[snapshot.snapshot_id]))
-    uuids = tuple(each for each in request.requirements if isinstance(each, AssertTableUuid))
+    uuids = tuple(requirement for requirement in request.requirements if isinstance(requirement, AssertTableUuid))
     return Rebased(request.replace_fields(requirements=uuids, updates=tuple(updates)), built_on)
 
 
@@ -153,8 +156,8 @@ def _has_all_since(base: TableMetadata, parent_id: int | None) -> bool:
     """Whether that snapshot is listed with all that main was since: an append that isn't among those isn't on main."""
     listed, main = base.snapshots_by_id, base.refs.get(MAIN)
     since = takewhile(lambda id_: id_ != parent_id, walk_ancestry(listed, None if main is None else main.snapshot_id))
-    parents = (listed[each].parent_snapshot_id for each in since)
-    return all(each is None or each in listed for each in (parent_id, *parents))
+    parents = (listed[snapshot_id].parent_snapshot_id for snapshot_id in since)
+    return all(parent is None or parent in listed for parent in (parent_id, *parents))
 
 
 def _is_compatible(snapshot: Snapshot, base: TableMetadata) -> bool:

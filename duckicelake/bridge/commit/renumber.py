@@ -138,7 +138,7 @@ def _translate_requirement(requirement: TableRequirement, ids: Mapping[int, int]
 
 
 def _translate_update(update: TableUpdate, ids: Mapping[int, int], sequence_number: int, row_shift: int) -> TableUpdate:
-    def renamed(snapshot_id: Any) -> Any:
+    def translate_id(snapshot_id: Any) -> Any:
         return ids.get(snapshot_id, snapshot_id)
 
     match update:
@@ -146,20 +146,20 @@ def _translate_update(update: TableUpdate, ids: Mapping[int, int], sequence_numb
             first = snapshot.first_row_id
             return update.replace_fields(
                 snapshot=snapshot.replace_fields(
-                    snapshot_id=renamed(snapshot.snapshot_id),
-                    parent_snapshot_id=renamed(snapshot.parent_snapshot_id),
+                    snapshot_id=translate_id(snapshot.snapshot_id),
+                    parent_snapshot_id=translate_id(snapshot.parent_snapshot_id),
                     sequence_number=sequence_number,
                     first_row_id=None if first is None else first + row_shift,
                 )
             )
         case SetSnapshotRef() | RemoveStatistics() | RemovePartitionStatistics():
-            return update.replace_fields(snapshot_id=renamed(update.snapshot_id))
+            return update.replace_fields(snapshot_id=translate_id(update.snapshot_id))
         case RemoveSnapshots():
-            return update.replace_fields(snapshot_ids=tuple(map(renamed, update.snapshot_ids)))
+            return update.replace_fields(snapshot_ids=tuple(map(translate_id, update.snapshot_ids)))
         case SetStatistics(statistics=file):
-            return update.replace_fields(statistics=file.replace_fields(snapshot_id=renamed(file.snapshot_id)))
+            return update.replace_fields(statistics=file.replace_fields(snapshot_id=translate_id(file.snapshot_id)))
         case SetPartitionStatistics(partition_statistics=partition_file):
-            renumbered = partition_file.replace_fields(snapshot_id=renamed(partition_file.snapshot_id))
+            renumbered = partition_file.replace_fields(snapshot_id=translate_id(partition_file.snapshot_id))
             return update.replace_fields(partition_statistics=renumbered)
         case _:
             return update

@@ -139,7 +139,7 @@ class DuckDBAddedFile:
         values can't be said.
         """
         columns = [(index, column) for index in self._inside[None] if (column := self._column(index))]
-        kept = tuple(self._kept())
+        kept = tuple(self._iterate_present())
         made = [
             CopiedColumn(
                 column.column_name,
@@ -167,7 +167,7 @@ class DuckDBAddedFile:
     def _folders(self) -> Iterator[tuple[int, Column]]:
         return ((id_, self._columns[id_]) for id_ in sorted(self.in_folder) if id_ in self._columns)
 
-    def _kept(self) -> Iterator[Column]:
+    def _iterate_present(self) -> Iterator[Column]:
         """The table's columns that the file has."""
         return (column for index in self._places if (column := self._column(index)) is not None)
 
@@ -195,7 +195,7 @@ class DuckDBAddedFile:
         made = [f"lambda {element}: {self._build_expression(element, at, part, path)}" for at, part in parts]
         if column.column_type == "list":
             return f"list_transform({source}, {made[0]})"
-        keys, values = (f"list_transform({of}({source}), {each})" for of, each in zip(_ENTRIES, made, strict=True))
+        keys, values = (f"list_transform({of}({source}), {item})" for of, item in zip(_ENTRIES, made, strict=True))
         return f"map({keys}, {values})"
 
 

@@ -263,7 +263,7 @@ def skip_given_row_ids(metadata: TableMetadata, next_row_id: int) -> TableMetada
 def drop_snapshots(metadata: TableMetadata, leaving: AbstractSet[int]) -> TableMetadata:
     """The metadata without the snapshots that leave its history, but for those that a branch or tag names."""
     unnamed = leaving - {ref.snapshot_id for ref in metadata.refs.values()}
-    gone = [each.snapshot_id for each in metadata.snapshots if each.snapshot_id in unnamed]
+    gone = [snapshot.snapshot_id for snapshot in metadata.snapshots if snapshot.snapshot_id in unnamed]
     if not gone:
         return metadata
     return apply_updates(metadata, [RemoveSnapshots(snapshot_ids=tuple(gone))], metadata.last_updated_ms)

@@ -34,9 +34,9 @@ def require_proved(metadata: TableMetadata, files: Sequence[NewFile], added: Con
     are looked into only for fields that it doesn't check.
     """
     schema = metadata.schema()
-    if not schema.remembered(_has_required):
+    if not schema.compute_once(_has_required):
         return metadata
-    unchecked = schema.remembered(has_unchecked)
+    unchecked = schema.compute_once(has_unchecked)
     found: set[int] = set()
     for file in files:
         is_checked = file.ducklake_id not in added
@@ -71,10 +71,12 @@ def make_optional(
         identifier_field_ids=tuple(_keep_identifiers(schema, fields)),
     )
     if before is not None:
-        schemas = tuple(each for each in schemas if each.schema_id in {known.schema_id for known in before.schemas})
-    known = next((each for each in schemas if each.same_as(relaxed)), None)
+        schemas = tuple(
+            schema for schema in schemas if schema.schema_id in {known.schema_id for known in before.schemas}
+        )
+    known = next((schema for schema in schemas if schema.same_as(relaxed)), None)
     if known is None:
-        known = relaxed.replace_fields(schema_id=max(each.schema_id for each in schemas) + 1)
+        known = relaxed.replace_fields(schema_id=max(schema.schema_id for schema in schemas) + 1)
         schemas = (*schemas, known)
     return metadata.replace_fields(schemas=schemas, current_schema_id=known.schema_id)
 

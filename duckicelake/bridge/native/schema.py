@@ -96,7 +96,7 @@ def _with_comment(metadata: TableMetadata, comment: str | None) -> TableMetadata
 def _with_schema(metadata: TableMetadata, definition: TableDefinition, holds_rows: bool) -> TableMetadata:
     next_id = _find_next_id(s.schema_id for s in metadata.schemas)
     schema = to_schema(definition.columns, next_id, metadata.schema(), holds_rows=holds_rows)
-    known = next((each for each in metadata.schemas if each.same_as(schema)), None)
+    known = next((known_schema for known_schema in metadata.schemas if known_schema.same_as(schema)), None)
     if known is not None:
         return _replace_metadata(metadata, current_schema_id=known.schema_id)
     changed = metadata.replace_fields(
@@ -173,7 +173,7 @@ def _with_spec(metadata: TableMetadata, definition: TableDefinition) -> TableMet
         return metadata
     spec = to_partition_spec(keys, schema, _find_next_spec_id(metadata), metadata.last_partition_id + 1)
     spec = _reuse_ids(spec, metadata) if metadata.format_version > 1 else _with_void_fields(spec, metadata)
-    known = next((each for each in metadata.partition_specs if _have_same_fields(each, spec)), None)
+    known = next((known_spec for known_spec in metadata.partition_specs if _have_same_fields(known_spec, spec)), None)
     if known is not None:
         return _replace_metadata(metadata, default_spec_id=known.spec_id)
     return metadata.replace_fields(
@@ -194,7 +194,7 @@ def _with_void_fields(spec: PartitionSpec, metadata: TableMetadata) -> Partition
 
     Ids of a version 1 table's fields follow each other in every spec, and one id means one field in all of them.
     """
-    known = [field for each in metadata.partition_specs for field in each.fields]
+    known = [field for known_spec in metadata.partition_specs for field in known_spec.fields]
     known.sort(key=lambda field: field.transform.name != _VOID)
     earlier = {field.field_id: field for field in known}
     wanted = {(field.source_id, str(field.transform)): field for field in spec.fields}
@@ -216,10 +216,12 @@ def _reuse_ids(spec: PartitionSpec, metadata: TableMetadata) -> PartitionSpec:
 
 def _with_order(metadata: TableMetadata, keys: Sequence[SortKey]) -> TableMetadata:
     schema = metadata.schema()
-    order = _build_order(keys, schema, max(1, _find_next_id(each.order_id for each in metadata.sort_orders)))
+    order = _build_order(
+        keys, schema, max(1, _find_next_id(known_order.order_id for known_order in metadata.sort_orders))
+    )
     if build_sort_keys(metadata.sort_order(), schema) == tuple(keys) and (order.fields or not keys):
         return metadata
-    known = next((each for each in metadata.sort_orders if each.same_as(order)), None)
+    known = next((known_order for known_order in metadata.sort_orders if known_order.same_as(order)), None)
     if known is not None:
         return _replace_metadata(metadata, default_sort_order_id=known.order_id)
     return metadata.replace_fields(sort_orders=(*metadata.sort_orders, order), default_sort_order_id=order.order_id)

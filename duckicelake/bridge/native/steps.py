@@ -187,7 +187,7 @@ class _Delete(NamedTuple):
 
 
 def _read_inlined_deletes(window: NativeWindow) -> Iterator[tuple[int, _Delete]]:
-    return ((each.begin_snapshot, _Delete(each.data_file_id, each.position)) for each in window.deletes)
+    return ((delete.begin_snapshot, _Delete(delete.data_file_id, delete.position)) for delete in window.deletes)
 
 
 def _read_file_deletes(window: NativeWindow, deleted: DeletedPositions) -> Iterator[tuple[int, _Delete]]:
@@ -274,15 +274,15 @@ class LiveDeletes:
 
     def find_idle(self, data_files: AbstractSet[int]) -> frozenset[int]:
         """The delete files that delete from no other data file than these."""
-        reached = {file_id for each in data_files for file_id in self._by_data_file.get(each, ())}
+        reached = {file_id for data_file in data_files for file_id in self._by_data_file.get(data_file, ())}
         return frozenset(self._idle | {file_id for file_id in reached if self._targets[file_id] <= data_files})
 
     def leave(self, data_files: AbstractSet[int]) -> frozenset[int]:
         """Let go of data files that left main or get a vector of their own; the delete files that leave with them."""
         idle = self.find_idle(data_files)
-        for each in data_files:
-            for file_id in self._by_data_file.pop(each, ()):
-                self._targets[file_id].discard(each)
+        for data_file in data_files:
+            for file_id in self._by_data_file.pop(data_file, ()):
+                self._targets[file_id].discard(data_file)
         for file_id in idle:
             del self._targets[file_id]
         self._idle.clear()
@@ -298,8 +298,8 @@ class LiveDeletes:
         self._targets.setdefault(file_id, set()).update(targets)
         if not self._targets[file_id]:
             self._idle.add(file_id)
-        for each in targets:
-            self._by_data_file[each].add(file_id)
+        for target in targets:
+            self._by_data_file[target].add(file_id)
 
 
 def _find_targets(live: LiveFiles) -> dict[int, AbstractSet[int]]:

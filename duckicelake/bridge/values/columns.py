@@ -120,7 +120,7 @@ def to_columns(schema: Schema) -> tuple[Column, ...]:
 
     Raises Unsupported for types DuckLake lacks, InvalidRequest for what keeps DuckDB from loading the whole lake.
     """
-    return schema.remembered(_to_columns)
+    return schema.compute_once(_to_columns)
 
 
 def _to_columns(schema: Schema) -> tuple[Column, ...]:

@@ -78,7 +78,7 @@ def _walk_leaves(columns: Sequence[Column], parent: int | None, prefix: str) -> 
 
 
 def _build_source(key: PartitionKey, definition: TableDefinition, columns: Sequence[Column]) -> str:
-    older = next((each for each in columns if each.column_id == key.column_id), None)
+    older = next((column for column in columns if column.column_id == key.column_id), None)
     if older is not None:
         return quote_identifier(older.column_name)
     column = _find_column(key, definition)

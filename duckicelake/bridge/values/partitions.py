@@ -120,7 +120,7 @@ def _to_transform(key: PartitionKey, type_: PrimitiveType, keys: Sequence[Partit
         possible = [name for name, needed in reversed(_PARTS.items()) if parts.issuperset(needed)]
     else:
         possible = [] if key.transform in _PARTS else [key.transform.replace("(", "[").replace(")", "]")]
-    return next((each for each in map(Transform.parse, possible) if each.accepts(type_)), None)
+    return next((transform for transform in map(Transform.parse, possible) if transform.accepts(type_)), None)
 
 
 def _choose_field_name(column: str, transform: Transform, taken: set[str]) -> str:

@@ -109,7 +109,7 @@ class LakeMetrics:
                 lows[key] = stored
             if high is not None and (stored := bound(high)) is not None:
                 highs[key] = stored
-        return {name: each for name, each in zip(_NAMES, found, strict=True) if each}
+        return {name: item for name, item in zip(_NAMES, found, strict=True) if item}
 
 
 def build_extent_stats(extent: Extent, type_: PrimitiveType) -> ColumnStats | None:

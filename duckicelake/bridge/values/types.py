@@ -199,7 +199,7 @@ def build_field_ids(column: Column, columns: Sequence[Column]) -> str:
 
 def format_column_path(column: Column, columns: Sequence[Column]) -> str:
     """The names of a column and what it is in, quoted and joined by dots, as DuckDB says of what it wrote."""
-    parent = next((each for each in columns if each.column_id == column.parent_column), None)
+    parent = next((item for item in columns if item.column_id == column.parent_column), None)
     own = quote_identifier(column.column_name)
     return own if parent is None else f"{format_column_path(parent, columns)}.{own}"
 

@@ -185,7 +185,9 @@ def _check(services: Services, capability: Capability, paths: Sequence[str], tab
         places = locations.find_owners_of_folders(cursor, prefixes, [], table_id) + locations.find_ducklake_folders(
             cursor, prefixes
         )
-        files = locations.find_owned_files(cursor, [path for each in by_folder.values() for path in each], table_id)
+        files = locations.find_owned_files(
+            cursor, [path for named_paths in by_folder.values() for path in named_paths], table_id
+        )
     if not all(is_granted(principal, capability, schema) for _, schema in (*places, *files)):
         raise _build_refusal(next(iter(paths)))
     settled = {place for place, _ in places}

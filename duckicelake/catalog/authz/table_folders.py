@@ -41,7 +41,7 @@ def find_table_folders(services: Services, table: Materialized) -> TableFolders:
 def find_new_table_folders(metadata: TableMetadata) -> TableFolders:
     """The folders of a table that isn't there yet."""
     location = _folder(metadata.location)
-    written = frozenset((location, *_written_elsewhere(metadata)))
+    written = frozenset((location, *_find_write_folders(metadata)))
     return TableFolders((location,), tuple(sorted(written - {location})), written)
 
 
@@ -99,7 +99,7 @@ def _folders_of(services: Services, table: Materialized) -> TableFolders:
     return TableFolders(own, tuple(dict.fromkeys((*new.elsewhere, *other))), new.written)
 
 
-def _written_elsewhere(metadata: TableMetadata) -> Iterator[str]:
+def _find_write_folders(metadata: TableMetadata) -> Iterator[str]:
     location = _folder(metadata.location)
     for name in WRITE_FOLDERS:
         value = metadata.properties.get(name)
@@ -174,6 +174,8 @@ def _owners(
         if is_within(place, data_path):
             schemas += [schema for _, schema in locations.find_ducklake_folders(cursor, above)]
         others = locations.find_schemas_with_files_below(cursor, place, table_id)
-        is_left = table_id is not None and any(is_within(place, each) for each in read_shared_folders(cursor, table_id))
+        is_left = table_id is not None and any(
+            is_within(place, folder) for folder in read_shared_folders(cursor, table_id)
+        )
     is_ours = any(is_within(place, zone) for zone in (services.policy.data_zone, data_path))
     return None if not schemas and is_ours and not is_left else schemas + others

@@ -42,7 +42,7 @@ def commit_or_append(services: Services, request: TableCommit) -> Materialized:
 
     What its client uploaded is read before its turn comes, for which the others wait.
     """
-    known = _shared(services, request)
+    known = _find_rebasing_table(services, request)
     if known is None:
         return commit(services, request)
     table_id = known.row.table_id
@@ -54,7 +54,7 @@ def commit_or_append(services: Services, request: TableCommit) -> Materialized:
     raise own.outcome or CommitStateUnknown("The server was stopped while it wrote the commit")
 
 
-def _shared(services: Services, request: TableCommit) -> Materialized | None:
+def _find_rebasing_table(services: Services, request: TableCommit) -> Materialized | None:
     """Find the table, if the request only appends and the table's property rebases appends.
 
     A table that is not cached is loaded: otherwise concurrent appends would conflict with each other.
@@ -75,16 +75,16 @@ def _shared(services: Services, request: TableCommit) -> Materialized | None:
 def _commit_each(services: Services, table_id: int, batch: CombinedBatch[_Append]) -> None:
     """Give each its outcome, together if that can be; other processes' turns on the table come before or after."""
     try:
-        with _lane(services, table_id):
+        with _hold_table(services, table_id):
             batch.grow()
             _settle(batch)
     except CatalogError as error:
-        for each in batch:
-            each.outcome = each.outcome or error
+        for append in batch:
+            append.outcome = append.outcome or error
 
 
 @contextmanager
-def _lane(services: Services, table_id: int) -> Iterator[None]:
+def _hold_table(services: Services, table_id: int) -> Iterator[None]:
     """Without it the processes' commits would be computed again and again, but not go wrong."""
     if not services.appends.keepers.acquire(blocking=False):
         yield
@@ -97,23 +97,23 @@ def _lane(services: Services, table_id: int) -> Iterator[None]:
 
 
 def _settle(batch: Sequence[_Append]) -> None:
-    if len(batch) > 1 and not share_apps([each.commit.request for each in batch]):
-        outcome = _together(batch)
-        for each in batch:
-            each.outcome = outcome
-    for each in batch:
-        if each.outcome is None:
-            each.outcome = _alone(each)
+    if len(batch) > 1 and not share_apps([append.commit.request for append in batch]):
+        outcome = _commit_jointly(batch)
+        for item in batch:
+            item.outcome = outcome
+    for append in batch:
+        if append.outcome is None:
+            append.outcome = _commit_singly(append)
 
 
-def _alone(each: _Append) -> Materialized | Exception:
+def _commit_singly(each: _Append) -> Materialized | Exception:
     try:
         return commit(each.services, each.commit)
     except Exception as error:  # noqa: BLE001 - raised again in the thread of the client
         return error
 
 
-def _together(batch: Sequence[_Append]) -> Materialized | Exception | None:
+def _commit_jointly(batch: Sequence[_Append]) -> Materialized | Exception | None:
     """The outcome of all, None if nothing was written since something is wrong with one of them."""
     services = batch[0].services
     try:
@@ -130,16 +130,20 @@ def _together(batch: Sequence[_Append]) -> Materialized | Exception | None:
 
 def _commit_together(batch: Sequence[_Append]) -> CommitOutcome:
     first = batch[0]
-    count = [len(find_appends(each.commit.request)) for each in batch]
+    count = [len(find_appends(append.commit.request)) for append in batch]
 
     def settle(cursor: Transaction, written: Sequence[WrittenCommit]) -> None:
-        ((table_id, snapshots),) = [(each.table_id, iter(each.snapshots)) for each in written]
-        for each, times in zip(batch, count, strict=True):
+        ((table_id, snapshots),) = [
+            (written_commit.table_id, iter(written_commit.snapshots)) for written_commit in written
+        ]
+        for item, times in zip(batch, count, strict=True):
             *_, own = [next(snapshots) for _ in range(times)]
-            entry = build_touched(each.commit.namespace, each.commit.name, actions(each.commit.request.updates))
-            each.services.settle(cursor, [replace(entry, table_id=table_id, snapshot_id=own)], [table_id])
+            entry = build_touched(item.commit.namespace, item.commit.name, actions(item.commit.request.updates))
+            item.services.settle(cursor, [replace(entry, table_id=table_id, snapshot_id=own)], [table_id])
 
-    request = join_requests([each.commit.request for each in batch])
-    all_of_them = replace(first.commit, request=request, ahead=ReadAhead.all_of(each.commit.ahead for each in batch))
+    request = join_requests([append.commit.request for append in batch])
+    all_of_them = replace(
+        first.commit, request=request, ahead=ReadAhead.all_of(append.commit.ahead for append in batch)
+    )
     (outcome,) = commit_all(first.services, [all_of_them], settle, prepare=True)
     return outcome

@@ -71,21 +71,21 @@ def read_deletions(services: Services, location: str, added: Sequence[NewFile], 
 
     InvalidRequest where readers wouldn't agree on what is deleted.
     """
-    rows = _matched(services, location, added, targets)
+    rows = _match_targets(services, location, added, targets)
     for delete, target, _ in rows:
         _check_applies(delete, target)
-    return [_deletion(*row) for row in rows]
+    return [_build_deletion(*row) for row in rows]
 
 
 def read_all_deletions(
     services: Services, location: str, files: Sequence[NewFile], targets: Targets
 ) -> list[NewDeletion]:
     """The deletions of all delete files of a table's history; some of its data files are newer than some deletes."""
-    rows = _matched(services, location, files, targets)
-    return [_deletion(*row) for row in rows if row[1].sequence_number <= row[0].sequence_number]
+    rows = _match_targets(services, location, files, targets)
+    return [_build_deletion(*row) for row in rows if row[1].sequence_number <= row[0].sequence_number]
 
 
-def _matched(
+def _match_targets(
     services: Services, location: str, files: Sequence[NewFile], targets: Targets
 ) -> list[tuple[NewFile, AnyFile, Sequence[int]]]:
     """Each delete file with each data file that it names, and the positions there."""
@@ -95,7 +95,7 @@ def _matched(
     paths = list(dict.fromkeys(file.path for file in deletes))  # vectors share files
     read = run_in_parallel(partial(read_uploaded, services, location, what="delete file"), paths)
     data = dict(zip(paths, read, strict=True))
-    found = {file.file_id: _positions(file, data[file.path]) for file in deletes}
+    found = {file.file_id: _read_positions(file, data[file.path]) for file in deletes}
     by_path = targets.at({path for rows in found.values() for path in rows})
     return [
         (delete, target, rows)
@@ -105,7 +105,7 @@ def _matched(
     ]
 
 
-def _deletion(delete: NewFile, target: AnyFile, rows: Sequence[int]) -> NewDeletion:
+def _build_deletion(delete: NewFile, target: AnyFile, rows: Sequence[int]) -> NewDeletion:
     main_diff.check_positions({target.file_id: frozenset(rows)}, {target.file_id: target})
     return NewDeletion(delete.file_id, target.file_id, main_diff.encode_positions(rows))
 
@@ -123,7 +123,7 @@ def _check_applies(delete: NewFile, target: AnyFile) -> None:
         )
 
 
-def _positions(file: NewFile, data: bytes) -> Positions:
+def _read_positions(file: NewFile, data: bytes) -> Positions:
     if file.file_format == DELETION_VECTOR:
         return _read_vector(file, data)
     found = read_position_deletes(data, file.path)
@@ -184,7 +184,7 @@ def list_files(
         tuple(row for row in deletions if row.delete_file_id not in converted),
         targets.removed,
     )
-    return _deleting(services, metadata, own, newly, targets, ids)
+    return _build_deleting_list(services, metadata, own, newly, targets, ids)
 
 
 def build_deleting_files(
@@ -196,10 +196,10 @@ def build_deleting_files(
     ids: Iterator[int],
 ) -> ListedFiles:
     """What a snapshot lists that does nothing but delete these positions of data files."""
-    return _deleting(services, metadata, ListedFiles(snapshot, (), (), targets.removed), found, targets, ids)
+    return _build_deleting_list(services, metadata, ListedFiles(snapshot, (), (), targets.removed), found, targets, ids)
 
 
-def _deleting(
+def _build_deleting_list(
     services: Services,
     metadata: TableMetadata,
     own: ListedFiles,
@@ -208,12 +208,12 @@ def _deleting(
     ids: Iterator[int],
 ) -> ListedFiles:
     """What a snapshot lists as its own, with the files that the server writes for positions that it deletes."""
-    snapshot, deleted = own.snapshot, _without_known(targets, newly)
+    snapshot, deleted = own.snapshot, _drop_known(targets, newly)
     numbers = SnapshotNumbers(snapshot.snapshot_id, snapshot.sequence_number)
     with open_background_writer(services) as beside:
         served = write_deletes(beside, metadata, numbers, deleted, ids)
     files = (*own.files, *served.files)
-    superseded = _vectors(targets, deleted.positions) if metadata.format_version >= ROW_LINEAGE_VERSION else {}
+    superseded = _find_vectors(targets, deleted.positions) if metadata.format_version >= ROW_LINEAGE_VERSION else {}
     removed = targets.removed | superseded.keys()
     return ListedFiles(
         _summarize(metadata, snapshot, files, [*targets.space.files(targets.removed).values(), *superseded.values()]),
@@ -254,7 +254,7 @@ def _check_single_vectors(targets: Targets, added: Sequence[NewFile], deletions:
         if row.delete_file_id in vectors and row.data_file_id in seen:
             raise InvalidRequest(f"The snapshot adds two deletion vectors of one data file: {_path(targets, row)}")
         seen |= {row.data_file_id} if row.delete_file_id in vectors else set()
-    if _vectors(targets, dict.fromkeys(seen)):
+    if _find_vectors(targets, dict.fromkeys(seen)):
         raise InvalidRequest("The snapshot adds a deletion vector of a data file that has one: remove the old one, too")
 
 
@@ -288,10 +288,10 @@ def _find_newly_deleted(
     return dict(found)
 
 
-def _without_known(targets: Targets, newly: Mapping[int, frozenset[int]]) -> NewlyDeleted:
+def _drop_known(targets: Targets, newly: Mapping[int, frozenset[int]]) -> NewlyDeleted:
     """The positions that weren't deleted before."""
     deletions = targets.space.deletions_of(newly)
-    live = targets.space.among(targets.parent, {row.delete_file_id for row in deletions}) - targets.removed
+    live = targets.space.find_among(targets.parent, {row.delete_file_id for row in deletions}) - targets.removed
     before = collect_deleted_positions(deletions, targets.space.files(live))
     fresh = {file_id: rows - before.get(file_id, frozenset()) for file_id, rows in newly.items()}
     found = {file_id: rows for file_id, rows in fresh.items() if rows}
@@ -300,10 +300,10 @@ def _without_known(targets: Targets, newly: Mapping[int, frozenset[int]]) -> New
     return NewlyDeleted(found, before, {file_id: own.get(file_id) or known[file_id] for file_id in found})
 
 
-def _vectors(targets: Targets, data_files: Mapping[int, object]) -> dict[int, AnyFile]:
+def _find_vectors(targets: Targets, data_files: Mapping[int, object]) -> dict[int, AnyFile]:
     """The vectors that the parent has for the data files, which new ones take the place of."""
     deletes = {row.delete_file_id for row in targets.space.deletions_of(data_files)}
-    live = targets.space.files(targets.space.among(targets.parent, deletes) - targets.removed)
+    live = targets.space.files(targets.space.find_among(targets.parent, deletes) - targets.removed)
     return {file_id: file for file_id, file in live.items() if file.file_format == DELETION_VECTOR}
 
 

@@ -39,7 +39,7 @@ def find_equality_deletes(
     for one that is missing, unreadable or not the table's, and if there is too much to read; Unsupported.
     """
     resolved = [build_equality_deletes(file, table) for file in deletes]
-    targets = {file.file_id: _applying(resolved, file) for file in data_files}
+    targets = {file.file_id: _find_applying(resolved, file) for file in data_files}
     targeted = [file for file in data_files if targets[file.file_id]]
     check_sizes(services, table, folders, deletes, targeted)
     names = build_field_names(table)
@@ -49,7 +49,7 @@ def find_equality_deletes(
         return find_deleted(rows, data)
 
 
-def _applying(deletes: Iterable[EqualityDeletes], data: AnyFile) -> list[EqualityDeletes]:
+def _find_applying(deletes: Iterable[EqualityDeletes], data: AnyFile) -> list[EqualityDeletes]:
     return [delete for delete in deletes if delete.may_delete_from(data)]
 
 

@@ -59,7 +59,7 @@ def _lift(services: Services, table_id: int, schema: str, name: str) -> bool:
     def settle(cursor: Transaction, written: Sequence[WrittenCommit]) -> None:
         locations.remove_guard(cursor, table_id)
         services.settle(
-            cursor, [build_touched(namespace, name, {"guard": "lifted"})], [each.table_id for each in written]
+            cursor, [build_touched(namespace, name, {"guard": "lifted"})], [commit.table_id for commit in written]
         )
 
     request = CommitTableRequest(requirements=(), updates=(RemoveProperties(removals=(GC_ENABLED,)),))

@@ -91,7 +91,7 @@ class _IncrementBuilder:
         self._space = space
         self._renumbered = renumbered
         self._built_on = {u.snapshot.parent_snapshot_id for u in renumbered.updates if isinstance(u, AddSnapshot)}
-        self._built_on |= {each.parent_id for each in renumbered.built_on.values()}
+        self._built_on |= {base.parent_id for base in renumbered.built_on.values()}
         self._rows = state.snapshots if state else ()
         self._lists: dict[int | None, Listed] = {None: ()}
         self._parents: dict[int | None, ParentList] = {None: {}}
@@ -126,13 +126,13 @@ class _IncrementBuilder:
 
     def _build(self, snapshot: Snapshot) -> tuple[Listed, Snapshot, SideFiles]:
         """The manifests that the snapshot lists, the snapshot as it is kept, and the rows that it brings."""
-        built = self._uploaded(snapshot) if self.brought.found is None else self._found(snapshot)
+        built = self._build_uploaded(snapshot) if self.brought.found is None else self._build_found(snapshot)
         parent, made, layout = built.parent, built.made, built.layout
         self._space.learn(made.files, made.deletions)
         number, packing = snapshot.sequence_number, parse_packing(self.target.properties)
         owner = ListOwner(snapshot.snapshot_id, number, self._schema_id(snapshot), self._version, packing)
-        kept = parent if layout is None else [each for each in parent if each.manifest_id in layout.kept]
-        loaded = self._space.loaded(kept, made.removed, self._version, packing)
+        kept = parent if layout is None else [manifest for manifest in parent if manifest.manifest_id in layout.kept]
+        loaded = self._space.load_manifests(kept, made.removed, self._version, packing)
         if layout is None:
             manifests = build_next_list(loaded, made.files, made.removed, owner, self._manifest_ids)
         else:
@@ -142,7 +142,7 @@ class _IncrementBuilder:
         counted = set_manifest_counts(made.snapshot, before, manifests, is_laid_out=layout is not None)
         return manifests.listed, counted, side
 
-    def _found(self, snapshot: Snapshot) -> _Built:
+    def _build_found(self, snapshot: Snapshot) -> _Built:
         """The manifests of the parent, and the files that delete what was found in it; CommitFailed if it isn't it."""
         found, parent = self.brought.found, self._list_of(snapshot.parent_snapshot_id)
         assert found is not None
@@ -154,7 +154,7 @@ class _IncrementBuilder:
         made = build_deleting_files(self._services, self.target, snapshot, found.positions, targets, self._file_ids)
         return _Built(parent, made)
 
-    def _uploaded(self, snapshot: Snapshot) -> _Built:
+    def _build_uploaded(self, snapshot: Snapshot) -> _Built:
         """The manifests that the snapshot builds on, and what its client brings."""
         services, target, space = self._services, self.target, self._space
         parent_id = snapshot.parent_snapshot_id
@@ -166,16 +166,16 @@ class _IncrementBuilder:
         if built_on is not None:
             check_rebased(read.upload)
         row_shift = self._renumbered.row_shift + (built_on.row_shift if built_on else 0)
-        uploaded = self._numbered(build_new_files(read.upload, target, self._file_ids, row_shift))
+        uploaded = self._assign_row_ids(build_new_files(read.upload, target, self._file_ids, row_shift))
         if snapshot.snapshot_id in self._built_on:
             self._parents[snapshot.snapshot_id] = read.as_parent(uploaded)
-        parent = (*self._list_of(parent_id), *space.listed(sorted(read.borrowed.values())))
-        gone = space.among(parent, (file.file_id for file in read.upload.removed))
+        parent = (*self._list_of(parent_id), *space.list_manifests(sorted(read.borrowed.values())))
+        gone = space.find_among(parent, (file.file_id for file in read.upload.removed))
         targets = Targets(space, parent, frozenset(gone), uploaded)
         made = list_files(services, target, snapshot, uploaded, targets, self._file_ids)
         return _Built(parent, made, read.layout, tuple(dict.fromkeys((*read_snapshot_files(snapshot), *read.read))))
 
-    def _numbered(self, files: tuple[NewFile, ...]) -> tuple[NewFile, ...]:
+    def _assign_row_ids(self, files: tuple[NewFile, ...]) -> tuple[NewFile, ...]:
         """Row ids for the files of a snapshot that is older than the upgrade to version 3 in the same request."""
         following, numbered = self.target.next_row_id, []
         for file in files:
@@ -198,7 +198,7 @@ class _IncrementBuilder:
     def _list_of(self, snapshot_id: int | None) -> Listed:
         """The manifests of a snapshot, old or new; none for one that the table doesn't have (any more)."""
         if snapshot_id not in self._lists:
-            self._lists[snapshot_id] = self._space.listed(self._manifest_ids_of(snapshot_id))
+            self._lists[snapshot_id] = self._space.list_manifests(self._manifest_ids_of(snapshot_id))
         return self._lists[snapshot_id]
 
     def _parent_list(self, snapshot_id: int | None) -> ParentList:

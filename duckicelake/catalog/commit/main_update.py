@@ -182,7 +182,7 @@ def build_difference(space: Workspace, before: Listed, after: Listed) -> FileSet
     files = space.files(gone | come)
     deletes = {file_id for file_id, file in files.items() if file.content != FileContent.DATA}
     left, joined = sorted(gone - deletes), sorted(come - deletes)
-    kept = space.among(after, space.targets_of(deletes)) - come
+    kept = space.find_among(after, space.targets_of(deletes)) - come
     touched = {*left, *joined, *kept}
     if not touched:
         return FileSetDifference()
@@ -194,8 +194,8 @@ def build_difference(space: Workspace, before: Listed, after: Listed) -> FileSet
         kept=[known[file_id] for file_id in sorted(kept)],
         deleted_before=_find_deleted(space, before, deletions),
         deleted_after=_find_deleted(space, after, deletions),
-        virtual=space.virtual(touched),
-        inlined=space.inlined_deletes(known.values()),
+        virtual=space.read_virtual_files(touched),
+        inlined=space.read_inlined_deletes(known.values()),
     )
 
 
@@ -210,7 +210,7 @@ def find_changed_files(space: Workspace, before: Listed, after: Listed) -> tuple
 def _find_deleted(space: Workspace, listed: Listed, deletions: Sequence[DeletionRow]) -> dict[int, frozenset[int]]:
     if not deletions:
         return {}
-    live = space.among(listed, {row.delete_file_id for row in deletions})
+    live = space.find_among(listed, {row.delete_file_id for row in deletions})
     return collect_deleted_positions(deletions, space.files(live))
 
 

@@ -47,15 +47,15 @@ def check_removals(
     services: Services, base: Materialized, target: TableMetadata, increments: Sequence[Increment]
 ) -> None:
     """CommitFailed if a schema or partition spec goes that a snapshot of `target` is read with."""
-    schemas = {each.schema_id for each in base.metadata.schemas} - {each.schema_id for each in target.schemas}
+    schemas = {schema.schema_id for schema in base.metadata.schemas} - {schema.schema_id for schema in target.schemas}
     if schemas:
         _check("schema", schemas & {snapshot.schema_id for snapshot in target.snapshots})
-    specs = {each.spec_id for each in base.metadata.partition_specs} - {each.spec_id for each in target.partition_specs}
+    specs = {spec.spec_id for spec in base.metadata.partition_specs} - {spec.spec_id for spec in target.partition_specs}
     if specs:
-        _check("partition spec", specs & _used_specs(services, base, target, increments))
+        _check("partition spec", specs & _find_used_specs(services, base, target, increments))
 
 
-def _used_specs(
+def _find_used_specs(
     services: Services, base: Materialized, target: TableMetadata, increments: Sequence[Increment]
 ) -> set[int]:
     old = {id_ for row in base.state.snapshots if target.snapshot(row.snapshot_id) for id_ in row.manifest_ids}
@@ -74,7 +74,7 @@ def _check(what: str, used: Iterable[int | None]) -> None:
 def check_schema_of_files(services: Services, target: TableMetadata, increments: Sequence[Increment]) -> None:
     """InvalidRequest naming file and column for one that doesn't fit the table's schema."""
     strict = is_schema_enforced(target.properties)
-    files = [file for each in increments for file in each.side.files if file.content == FileContent.DATA]
+    files = [file for increment in increments for file in increment.side.files if file.content == FileContent.DATA]
     if not files:
         return
     check_required_metrics(files, target.schema())
@@ -85,7 +85,7 @@ def check_schema_of_files(services: Services, target: TableMetadata, increments:
 def _check_footer(services: Services, target: TableMetadata, file: NewFile) -> None:
     check_readable(services, file.path, target.location)
     try:
-        columns = _columns(services, file.path)
+        columns = _read_columns(services, file.path)
     except FileMissing:
         raise InvalidRequest(f"{file.path} does not exist: upload it before committing") from None
     except duckdb.Error as error:
@@ -95,7 +95,7 @@ def _check_footer(services: Services, target: TableMetadata, file: NewFile) -> N
         raise InvalidRequest(f"{file.path} doesn't fit the table: {'; '.join(found)}. Nothing was written")
 
 
-def _columns(services: Services, location: str) -> list[StoredColumn]:
+def _read_columns(services: Services, location: str) -> list[StoredColumn]:
     """The columns of a file outside of lists and maps."""
     with open_local_copies(services.store, [location]) as paths:
         if not paths[location].exists():
@@ -144,10 +144,10 @@ def check_batches(services: Services, table_id: int | None, updates: Sequence[Ta
     table_id: None of a table that is created. A batch may be several snapshots of the request, as an overwrite of
     PyIceberg is.
     """
-    batches = [batch for batch, _ in groupby(_batches(updates))]
+    batches = [batch for batch, _ in groupby(_iterate_batches(updates))]
     if not batches:
         return
-    last: dict[str, int] = {} if table_id is None else _last_of(services, table_id, batches)
+    last: dict[str, int] = {} if table_id is None else _read_last_versions(services, table_id, batches)
     for app_id, version in batches:
         known = last.get(app_id)
         if known is not None and version <= known:
@@ -160,26 +160,26 @@ def check_batches(services: Services, table_id: int | None, updates: Sequence[Ta
 
 def share_apps(requests: Sequence[CommitTableRequest]) -> bool:
     """Whether several of the requests have batches of one app id, so that one may be another's repetition."""
-    app_ids = [{app_id for app_id, _ in _batches(request.updates)} for request in requests]
+    app_ids = [{app_id for app_id, _ in _iterate_batches(request.updates)} for request in requests]
     return len(set().union(*app_ids)) < sum(map(len, app_ids))
 
 
-def _last_of(services: Services, table_id: int, batches: Sequence[ProducerBatch]) -> dict[str, int]:
+def _read_last_versions(services: Services, table_id: int, batches: Sequence[ProducerBatch]) -> dict[str, int]:
     asked = [TxnApp(table_id, app_id) for app_id in dict.fromkeys(app_id for app_id, _ in batches)]
     with services.database.reading() as cursor:
         found = idempotency.query_applied_txns(cursor, asked)()
     return {producer.app_id: version for producer, version in found.items()}
 
 
-def _batches(updates: Sequence[TableUpdate]) -> Iterator[ProducerBatch]:
+def _iterate_batches(updates: Sequence[TableUpdate]) -> Iterator[ProducerBatch]:
     for update in updates:
         if isinstance(update, AddSnapshot) and not update.snapshot.summary.keys().isdisjoint(
             (TXN_APP_ID_KEY, TXN_VERSION_KEY)
         ):
-            yield _batch(update.snapshot.summary)
+            yield _parse_batch(update.snapshot.summary)
 
 
-def _batch(summary: dict[str, str]) -> ProducerBatch:
+def _parse_batch(summary: dict[str, str]) -> ProducerBatch:
     app_id, version = summary.get(TXN_APP_ID_KEY, ""), parse_txn_version(summary.get(TXN_VERSION_KEY, ""))
     if not app_id or len(app_id) > MAX_APP_ID_CHARS or "\0" in app_id:
         raise InvalidRequest(
@@ -205,7 +205,7 @@ class RunResult(SpecModel):
 def check_runs(services: Services, table_id: int | None, updates: Sequence[TableUpdate]) -> None:
     """Unprocessable if the table has one of these runs already; table_id: None of one that is created."""
     summaries = [update.snapshot.summary for update in updates if isinstance(update, AddSnapshot)]
-    stamped = [_run(summary) for summary in summaries if RUN_EPOCH_KEY in summary]
+    stamped = [_parse_run(summary) for summary in summaries if RUN_EPOCH_KEY in summary]
     if not stamped:
         return
     if len({run_id for run_id, _ in stamped}) < len(stamped):
@@ -234,7 +234,7 @@ def find_run(services: Services, namespace: Namespace, table: str, run_id: str) 
     )
 
 
-def _run(summary: dict[str, str]) -> tuple[str, int]:
+def _parse_run(summary: dict[str, str]) -> tuple[str, int]:
     run_id, epoch = summary.get(RUN_ID_KEY), parse_epoch(summary)
     if not run_id or epoch is None:
         raise InvalidRequest(f"{RUN_EPOCH_KEY} is a whole number beside {RUN_ID_KEY}, not {summary[RUN_EPOCH_KEY]!r}")

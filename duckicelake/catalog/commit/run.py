@@ -85,9 +85,9 @@ def plan_all(services: Services, commits: Sequence[TableCommit], *, prepare: boo
 def _plan_checked(services: Services, commits: Sequence[TableCommit], *, prepare: bool) -> list[CommitPlan]:
     """StaleBase if it failed and a table has changed meanwhile: rows of what it was may have gone."""
     with services.meter.phase("plan"):
-        loaded = [_load(services, each) for each in commits]
+        loaded = [_load(services, table_commit) for table_commit in commits]
         try:
-            return _changes(services, commits, loaded, prepare=prepare)
+            return _compute_changes(services, commits, loaded, prepare=prepare)
         except ManifestLostError:
             for cached in filter(None, loaded):
                 services.cache.forget(cached.materialized.row.table_id)
@@ -112,7 +112,7 @@ def _plan_unchecked(services: Services, commits: Sequence[TableCommit], *, prepa
         return None
     try:
         with services.meter.phase("plan"):
-            planned = _changes(services, commits, [lately], prepare=prepare)
+            planned = _compute_changes(services, commits, [lately], prepare=prepare)
     except Exception:  # noqa: BLE001 - it may be of what the table was; if not, it is raised again of what was asked for
         services.meter.retried("unasked")
         return None
@@ -128,29 +128,33 @@ def _prewrite_all(services: Services, plan: CommitPlan) -> CommitPlan:
 
 def _are_current(services: Services, commits: Sequence[TableCommit], loaded: Sequence[CachedTable | None]) -> bool:
     """Whether the tables are still as they were loaded."""
-    pairs = [(each, cached) for each, cached in zip(commits, loaded, strict=True) if cached is not None]
+    pairs = [(table_commit, cached) for table_commit, cached in zip(commits, loaded, strict=True) if cached is not None]
     return all(
-        is_current(cached, read_freshness(services, each.namespace, each.name, cached)) for each, cached in pairs
+        is_current(cached, read_freshness(services, pair.namespace, pair.name, cached)) for pair, cached in pairs
     )
 
 
-def _changes(
+def _compute_changes(
     services: Services, commits: Sequence[TableCommit], loaded: Sequence[CachedTable | None], *, prepare: bool
 ) -> list[CommitPlan]:
-    next_id = max([_newest(services, loaded), *(cached.checked_upto for cached in loaded if cached)]) + 1
+    next_id = max([_read_newest(services, loaded), *(cached.checked_upto for cached in loaded if cached)]) + 1
     planned: list[CommitPlan] = []
-    for each, cached in zip(commits, loaded, strict=True):
-        change = change_over(services, each, cached, next_id)
+    for table_commit, cached in zip(commits, loaded, strict=True):
+        change = change_over(services, table_commit, cached, next_id)
         if change is not None and cached is not None:
             change = replace(change, checked_upto=cached.checked_upto)
         next_id += len(change.steps) if change else 0
         planned.append(
-            CommitPlan(build_touched(each.namespace, each.name, actions(each.request.updates)), cached, change)
+            CommitPlan(
+                build_touched(table_commit.namespace, table_commit.name, actions(table_commit.request.updates)),
+                cached,
+                change,
+            )
         )
     return [_prewrite_all(services, planned[0]), *planned[1:]] if prepare else planned
 
 
-def _newest(services: Services, loaded: Sequence[CachedTable | None]) -> int:
+def _read_newest(services: Services, loaded: Sequence[CachedTable | None]) -> int:
     """The newest DuckLake snapshot, which is read where no table tells."""
     if any(loaded):
         return 0
@@ -221,16 +225,16 @@ def commit_all(
         if not changed:
             table_ids_before = [cached.materialized.row.table_id for cached in _load_outcome(planned)]
             services.settle_unchanged([plan.table for plan in planned], table_ids_before)
-        last = _with_guards_checked(changed, settle or _settling(services, [plan.table for plan in changed]))
+        last = _add_guard_check(changed, settle or _build_settle(services, [plan.table for plan in changed]))
         return planned, _write(services, [plan.change for plan in changed if plan.change], last, alone=alone)
 
-    names = ", ".join(format_full_name(each.namespace, each.name) for each in commits)
+    names = ", ".join(format_full_name(table_commit.namespace, table_commit.name) for table_commit in commits)
     planned, written = retry_on_conflict(services, names, attempt, is_alone=is_alone, overtaken=(StaleBaseError,))
-    outcomes = [_outcome(plan, next(written) if plan.change is not None else None) for plan in planned]
+    outcomes = [_build_outcome(plan, next(written) if plan.change is not None else None) for plan in planned]
     return [_release(services, commit, outcome) for commit, outcome in zip(commits, outcomes, strict=True)]
 
 
-def _outcome(plan: CommitPlan, written: WrittenCommit | None) -> CommitOutcome:
+def _build_outcome(plan: CommitPlan, written: WrittenCommit | None) -> CommitOutcome:
     has_files = written is not None and written.has_files
     return CommitOutcome(
         plan.cached, written, plan.foreseen.version if plan.foreseen is not None and has_files else None
@@ -242,7 +246,7 @@ def create_from(services: Services, namespace: Namespace, name: str, target: Tab
     while True:
         change = creation_of(services, namespace, name, target)
         with suppress(StaleBaseError):  # somebody who creates the same is in the same transaction
-            settle = _settling(services, [build_touched(namespace, name)])
+            settle = _build_settle(services, [build_touched(namespace, name)])
             return materialize_committed(services, next(_write(services, [change], settle)))
 
 
@@ -277,16 +281,16 @@ def _write(
     return iter(written)
 
 
-def _settling(services: Services, touched: Sequence[AuditedResource]) -> Settle:
+def _build_settle(services: Services, touched: Sequence[AuditedResource]) -> Settle:
     def settle(cursor: Transaction, written: Sequence[WrittenCommit]) -> None:
-        table_ids = [each.table_id for each in written]
+        table_ids = [written_commit.table_id for written_commit in written]
         tables = [replace(table, table_id=id_) for table, id_ in zip(touched, table_ids, strict=True)]
         services.settle(cursor, tables, table_ids)
 
     return settle
 
 
-def _with_guards_checked(planned: Sequence[CommitPlan], settle: Settle) -> Settle:
+def _add_guard_check(planned: Sequence[CommitPlan], settle: Settle) -> Settle:
     unguarded = [
         plan.cached.materialized.row.table_id
         for plan in planned
@@ -295,11 +299,11 @@ def _with_guards_checked(planned: Sequence[CommitPlan], settle: Settle) -> Settl
     if not unguarded:
         return settle
 
-    def checked(cursor: Transaction, written: Sequence[WrittenCommit]) -> None:
+    def check_and_settle(cursor: Transaction, written: Sequence[WrittenCommit]) -> None:
         check_unguarded(cursor, unguarded)
         settle(cursor, written)
 
-    return checked
+    return check_and_settle
 
 
 def _load_outcome(planned: Sequence[CommitPlan]) -> list[CachedTable]:

@@ -151,9 +151,9 @@ class ReadAhead:
     def all_of(cls, several: Iterable["ReadAhead"]) -> "ReadAhead":
         """What several have read, together."""
         lists, manifests = dict[str, tuple[ManifestFile, ...]](), dict[str, Manifest]()
-        for each in several:
-            lists |= each.lists
-            manifests |= each.manifests
+        for read in several:
+            lists |= read.lists
+            manifests |= read.manifests
         return cls(lists, manifests)
 
 
@@ -220,7 +220,10 @@ def read_upload(
     new = [line for line in listed if line.manifest_path not in parent and line.manifest_path not in borrowed]
     unread = [line for line in new if line.manifest_path not in ahead.manifests]
     manifests = run_in_parallel(partial(read_manifest_at, services, target.location, expected), unread)
-    found = {**ahead.manifests, **{line.manifest_path: each for line, each in zip(unread, manifests, strict=True)}}
+    found = {
+        **ahead.manifests,
+        **{line.manifest_path: manifest for line, manifest in zip(unread, manifests, strict=True)},
+    }
     read = {line.manifest_path: found[line.manifest_path] for line in new}
     check_manifests(listed, read, {spec.spec_id: spec for spec in target.partition_specs})
     missing = _list_files(services, [parent[path] for path in parent.keys() - paths])

@@ -54,7 +54,7 @@ class Workspace:
                 found.update(reader.read_files(cursor, missing))
         return found
 
-    def listed(self, manifest_ids: Sequence[int]) -> Listed:
+    def list_manifests(self, manifest_ids: Sequence[int]) -> Listed:
         """The manifests of a snapshot in the catalog, in list order, without their files."""
         return tuple(map(ListedManifest.of, self._known.manifests_of(self._database, manifest_ids).values()))
 
@@ -66,11 +66,11 @@ class Workspace:
             raise ManifestLostError("manifests of the table are to be written again")
         return paths
 
-    def loaded(
+    def load_manifests(
         self, listed: Listed, removed: Iterable[int], format_version: int, packing: ManifestPacking = DEFAULT_PACKING
     ) -> Listed:
         """The manifests, those with their live files that a next list without the removed files rewrites."""
-        holding = {manifest_id for manifest_id, files in self.holding(listed, removed).items() if files}
+        holding = {manifest_id for manifest_id, files in self.find_holding(listed, removed).items() if files}
         wanted = holding | find_manifests_to_load(listed, format_version, packing)
         live = self._live(manifest for manifest in listed if manifest.manifest_id in wanted)
         return tuple(
@@ -82,11 +82,11 @@ class Workspace:
         """The ids of the live files of the manifests."""
         return {file_id for files in self._live(listed).values() for file_id in files}
 
-    def among(self, listed: Listed, file_ids: Iterable[int]) -> set[int]:
+    def find_among(self, listed: Listed, file_ids: Iterable[int]) -> set[int]:
         """Those of the files that the manifests list as live."""
-        return {file_id for files in self.holding(listed, file_ids).values() for file_id in files}
+        return {file_id for files in self.find_holding(listed, file_ids).values() for file_id in files}
 
-    def holding(self, listed: Listed, file_ids: Iterable[int]) -> dict[int, set[int]]:
+    def find_holding(self, listed: Listed, file_ids: Iterable[int]) -> dict[int, set[int]]:
         """Those of the files that the manifests list as live, by manifest id."""
         wanted = set(file_ids)
         if not wanted:
@@ -127,9 +127,9 @@ class Workspace:
         if self._table_id is not None:
             with self._database.reading() as cursor:
                 ids |= reader.find_data_files_at(cursor, self._table_id, wanted)
-        return list(self.files(self.among(listed, ids)).values())
+        return list(self.files(self.find_among(listed, ids)).values())
 
-    def virtual(self, file_ids: Iterable[int]) -> dict[int, VirtualFileRow]:
+    def read_virtual_files(self, file_ids: Iterable[int]) -> dict[int, VirtualFileRow]:
         """Those of the files that serve inlined rows."""
         old = set(file_ids) - self._new.keys()
         if self._table_id is None or not old:
@@ -137,7 +137,7 @@ class Workspace:
         with self._database.reading() as cursor:
             return reader.read_virtual_files(cursor, self._table_id, old)
 
-    def inlined_deletes(self, files: Iterable[AnyFile]) -> dict[int, frozenset[int]]:
+    def read_inlined_deletes(self, files: Iterable[AnyFile]) -> dict[int, frozenset[int]]:
         """The positions that DuckLake keeps deleted in rows of its own, by data file."""
         ids = {file.ducklake_id: file.file_id for file in files if file.ducklake_id is not None}
         if self._table_id is None or not ids:

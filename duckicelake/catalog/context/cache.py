@@ -54,7 +54,7 @@ class ManifestCache:
         Clients that append at the same time build on those: they are some commits behind.
         """
         known = before.manifests.copy()  # at once: other threads add to it
-        older = [each for each in known.items() if each[0] not in self.manifests]
+        older = [manifest_id for manifest_id in known.items() if manifest_id[0] not in self.manifests]
         self.manifests = {**dict(older[-_OLDER:]), **self.manifests}
 
 
@@ -155,7 +155,7 @@ class TableCache:
     def get(self, table_id: int) -> CachedTable | None:
         """The cached table, if any; counts as a use."""
         with self._lock:
-            return self._used(table_id)
+            return self._mark_used(table_id)
 
     def version(self, table_id: int) -> tuple[TableState, TableMetadata] | None:
         """A version of the table, all of it written, with which newer ones share what they have in common."""
@@ -166,7 +166,7 @@ class TableCache:
         """The table that had this name when it was last loaded by it; counts as a use."""
         with self._lock:
             table_id = self._names.get((schema_name, table_name))
-            return None if table_id is None else self._used(table_id)
+            return None if table_id is None else self._mark_used(table_id)
 
     def name(self, schema_name: str, table_name: str, table_id: int) -> None:
         """Remember a table's name, which may be another's by the time that it is looked for."""
@@ -219,7 +219,7 @@ class TableCache:
         with self._lock:
             self.hits, self.misses = self.hits + hit, self.misses + (not hit)
 
-    def _used(self, table_id: int) -> CachedTable | None:
+    def _mark_used(self, table_id: int) -> CachedTable | None:
         found = self._tables.get(table_id)
         if found is not None:
             self._tables.move_to_end(table_id)

@@ -51,9 +51,9 @@ class CombiningQueue(Generic[T]):
             act(batch)
         finally:
             self._pass_on()
-            for each in taken:
-                each.is_done = True
-                each.awake.set()
+            for waiting in taken:
+                waiting.is_done = True
+                waiting.awake.set()
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -70,17 +70,17 @@ class CombiningQueue(Generic[T]):
     def _take(self, taken: list["_Waiting[T]"], fits: Callable[[T], bool]) -> list[T]:
         """The works of those that come next; the first goes however many it has, others as they may and fit."""
         new: list[_Waiting[T]] = []
-        count = sum(len(each.works) for each in taken)
+        count = sum(len(waiting.works) for waiting in taken)
         with self._mutex:
-            for each in self._waiting:
-                count += len(each.works)
-                may = each.shares and count <= self._most and all(map(fits, each.works))
+            for item in self._waiting:
+                count += len(item.works)
+                may = item.shares and count <= self._most and all(map(fits, item.works))
                 if (taken or new) and not may:
                     break
-                new.append(each)
+                new.append(item)
             del self._waiting[: len(new)]
         taken += new
-        return [work for each in new for work in each.works]
+        return [work for waiting in new for work in waiting.works]
 
     def _wait(self, own: "_Waiting[T]") -> None:
         """Until the work is done, or first in the line and the turn free."""
@@ -161,7 +161,7 @@ class VersionRecorder:
 def _record(database: Database, recordings: Sequence[_Recording]) -> None:
     def attempt() -> list[bool]:
         with database.statement() as cursor:
-            return written_files.record_versions(cursor, [each.version for each in recordings])
+            return written_files.record_versions(cursor, [recording.version for recording in recordings])
 
-    for each, is_newest in zip(recordings, retry_transaction(attempt), strict=True):
-        each.is_newest = is_newest
+    for recording, is_newest in zip(recordings, retry_transaction(attempt), strict=True):
+        recording.is_newest = is_newest

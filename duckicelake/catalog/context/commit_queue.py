@@ -61,7 +61,7 @@ class DuckDBBackoff:
         self._pause = _FIRST
         self._held = 0.0
 
-    def keep(self, cursor: Transaction, meter: Meter) -> None:
+    def wait(self, cursor: Transaction, meter: Meter) -> None:
         """Wait for as long as there must be no snapshot of ours; `lock` is held, so that there is none.
 
         The next pause is shorter if a client of DuckDB's used this one, else longer.
@@ -78,7 +78,7 @@ class DuckDBBackoff:
         factor = _SHORTER if after > before else _LONGER
         self._pause = min(max(self._pause * factor, MIN_PAUSE_SECONDS), MAX_PAUSE_SECONDS)
 
-    def noted(self, seen: DuckDBContention, held: float, *, are_quick: bool) -> None:
+    def observe(self, seen: DuckDBContention, held: float, *, are_quick: bool) -> None:
         """What was seen of DuckDB's clients before COMMIT of a transaction that had a snapshot id for `held` seconds.
 
         are_quick: these transactions are over so soon that who loses is hardly ever seen to wait. Who only reads never
@@ -134,7 +134,7 @@ class QueuedWork(Generic[W, R]):
         raise NotImplementedError
 
     @staticmethod
-    def tell(meter: Meter, results: Sequence[Any]) -> None:
+    def report(meter: Meter, results: Sequence[Any]) -> None:
         """Tell the meter of what was committed together."""
         raise NotImplementedError
 
@@ -159,11 +159,11 @@ class QueuedCommit(QueuedWork[Sequence[ChangeSet], Sequence[WrittenCommit]]):
 
     @staticmethod
     def settle_all(database: Database, cursor: Transaction, pairs: Sequence[tuple[Any, Any]]) -> None:  # noqa: ARG004
-        for each, result in pairs:
-            each.settle(cursor, result)
+        for pair, result in pairs:
+            pair.settle(cursor, result)
 
     @staticmethod
-    def tell(meter: Meter, results: Sequence[Any]) -> None:
+    def report(meter: Meter, results: Sequence[Any]) -> None:
         meter.written_together(len(results))
 
 
@@ -180,12 +180,12 @@ class QueuedRows(QueuedWork[RowBatch, WrittenRows]):
 
     @staticmethod
     def settle_all(database: Database, cursor: Transaction, pairs: Sequence[tuple[Any, Any]]) -> None:
-        keyed = [(each.once, _as_parsed(result)) for each, result in pairs if each.once is not None]
+        keyed = [(pair.once, _as_parsed(result)) for pair, result in pairs if pair.once is not None]
         settle_results(cursor, keyed)
-        note_all(database, cursor, [each.noted(result) for each, result in pairs])
+        note_all(database, cursor, [pair.noted(result) for pair, result in pairs])
 
     @staticmethod
-    def tell(meter: Meter, results: Sequence[WrittenRows]) -> None:
+    def report(meter: Meter, results: Sequence[WrittenRows]) -> None:
         meter.rows_written(len(results), sum(result.count for result in results))
 
 
@@ -200,8 +200,8 @@ Join = Callable[[], Sequence[QueuedWork[Any, Any]]]
 _NO_MORE: Final[Mapping[type[QueuedWork[Any, Any]], Join]] = {}
 
 
-def _all_of(joins: Sequence[Join]) -> list[QueuedWork[Any, Any]]:
-    return [each for join in joins for each in join()]
+def _join_all(joins: Sequence[Join]) -> list[QueuedWork[Any, Any]]:
+    return [work for join in joins for work in join()]
 
 
 def _is_of(kind: type[QueuedWork[Any, Any]], work: QueuedWork[Any, Any]) -> bool:
@@ -214,7 +214,7 @@ class CommitQueue:
     def __init__(self, foreseen: int = STABLE_AFTER_COMMITS) -> None:
         """foreseen: so many of the last commits got the snapshot ids that they were planned for."""
         self._turns = CombiningQueue[QueuedWork[Any, Any]](MAX_GROUP_COMMITS)
-        self._courtesy = DuckDBBackoff()
+        self._backoff = DuckDBBackoff()
         self._foreseen = foreseen
         self._is_crowded = False
         self._memories = LastCommits()
@@ -260,9 +260,9 @@ class CommitQueue:
         """Settle the outcome of each; each kind has a transaction of its own."""
         count = 0
         for kind in dict.fromkeys(map(type, batch)):
-            group = [each for each in batch if type(each) is kind]
+            group = [work for work in batch if type(work) is kind]
             joins = (partial(batch.grow, partial(_is_of, kind)), more.get(kind, list))
-            self._write_alike(database, meter, group, partial(_all_of, joins))
+            self._write_alike(database, meter, group, partial(_join_all, joins))
             count += len(group)
         self._is_crowded = count > 1
 
@@ -292,14 +292,14 @@ class CommitQueue:
         try:
             retry_transaction(attempt, again)
         except (Unavailable, CommitStateUnknown) as error:
-            for each in group:
-                each.outcome = error
+            for item in group:
+                item.outcome = error
         except Exception as error:  # noqa: BLE001 - what it is becomes the outcome of the commit that made it
             if len(group) == 1:
                 group[0].outcome = error
                 return
-            for each in group:
-                self._write_alike(database, meter, [each])
+            for work in group:
+                self._write_alike(database, meter, [work])
 
     def _attempt(
         self, database: Database, meter: Meter, group: list[QueuedWork[Any, Any]], join: Join, *, is_alone: bool
@@ -310,11 +310,11 @@ class CommitQueue:
         """
         with database.transaction(pipelined=True) as cursor:
             (lock_writers if is_alone else lock_in_queue)(cursor)
-            self._courtesy.keep(cursor, meter)
+            self._backoff.wait(cursor, meter)
             if self._is_crowded or len(group) > 1:
                 cursor.fetchone()
                 group += join()
-            together = group[0].begin(cursor, [each.changes for each in group], self._memories)
+            together = group[0].begin(cursor, [work.changes for work in group], self._memories)
             locked, held = monotonic(), measure_lock_seconds(cursor)
             database.after_commit(cursor, lambda: meter.took("critical_section", held()))
             database.after_commit(cursor, together.committed)
@@ -323,17 +323,17 @@ class CommitQueue:
             group[0].settle_all(database, cursor, pairs)
             together.finish()
             seen = observe_duckdb(cursor)
-        self._courtesy.noted(seen(), held(), are_quick=isinstance(group[0], QueuedRows))
+        self._backoff.observe(seen(), held(), are_quick=isinstance(group[0], QueuedRows))
         written = [result for result in results if not isinstance(result, Exception)]
         if isinstance(group[0], QueuedCommit):
-            self._note_calm(written)
-        for each, result in zip(group, results, strict=True):
-            meter.took("lock_wait", locked - each.since)
-            each.outcome = result
-        group[0].tell(meter, written)
+            self._observe_prediction(written)
+        for work, result in zip(group, results, strict=True):
+            meter.took("lock_wait", locked - work.since)
+            work.outcome = result
+        group[0].report(meter, written)
 
-    def _note_calm(self, results: Sequence[Sequence[WrittenCommit]]) -> None:
-        if all(is_as_predicted(each) for written in results for each in written):
+    def _observe_prediction(self, results: Sequence[Sequence[WrittenCommit]]) -> None:
+        if all(is_as_predicted(commit) for written in results for commit in written):
             self._foreseen += 1
         else:
             self._foreseen = 0

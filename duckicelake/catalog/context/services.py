@@ -100,7 +100,7 @@ class Services:
     meter: Meter = NO_METER
     """Hears how long the phases of a use case took."""
 
-    def measured_by(self, meter: Meter) -> "Services":
+    def with_meter(self, meter: Meter) -> "Services":
         """The same services, about whose work and object store the meter hears."""
         return replace(self, meter=meter, store=MeasuredStore(self.store, meter.store_call))
 

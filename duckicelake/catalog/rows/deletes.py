@@ -19,7 +19,7 @@ from duckicelake.catalog.context.row_targets import RowTarget
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.rows.delete_commit import KeyFile, delete_by_key, delete_found, write_key_file
 from duckicelake.catalog.table.load import load_current_table
-from duckicelake.catalog.table.reclaim import discard, discarding
+from duckicelake.catalog.table.reclaim import discard, discard_on_error
 from duckicelake.catalog.table.row_target import read_row_target
 from duckicelake.errors import CommitFailed, InvalidRequest, Unsupported
 from duckicelake.iceberg.expressions import Predicate, collect_tests, parse_predicate
@@ -110,7 +110,7 @@ def find_matching_rows(
     names = build_field_names(metadata)
     with open_local_copies(services.store, (file.path for file in files)) as paths:
         rows = [data_rows(file, keys, names, paths) for file in files]
-        matches = find_rows(_matching(bound, keys), rows)
+        matches = find_rows(_build_row_filter(bound, keys), rows)
     current = table.state.current()
     return FoundRows(tuple(current.manifest_ids) if current else (), matches.positions), matches.values
 
@@ -133,14 +133,14 @@ def _live_files(services: Services, table: Materialized) -> Sequence[AnyFile]:
     if current is None:
         return ()
     space = Workspace(services, table.row.table_id, table.known)
-    return Targets(space, space.listed(current.manifest_ids), frozenset(), ()).of_parent()
+    return Targets(space, space.list_manifests(current.manifest_ids), frozenset(), ()).of_parent()
 
 
 def _may_match(bound: Predicate, keys: Sequence[EqualityKey], file: AnyFile) -> bool:
     return may_match(bound, {key.field.id: find_range(file, key) for key in keys})
 
 
-def _matching(bound: Predicate, keys: Sequence[EqualityKey]) -> RowFilter:
+def _build_row_filter(bound: Predicate, keys: Sequence[EqualityKey]) -> RowFilter:
     columns: dict[int, FilterColumn] = {}
     for number, key in enumerate(keys):
         assert isinstance(key.field.type, PrimitiveType)
@@ -254,7 +254,7 @@ def commit_delete(
         request = delete_found(services, namespace, table, metadata, parent, rows)
     else:
         request, paths = delete_by_key(services, namespace, table, metadata, parent, rows)
-    with discarding(services, paths):
+    with discard_on_error(services, paths):
         try:
             (outcome,) = commit_all(services, [request], settle, is_alone=is_alone)
         except CommitFailed as error:

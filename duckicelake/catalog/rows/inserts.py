@@ -11,7 +11,7 @@ from duckicelake.catalog.context.audit_notes import AuditNote, build_touched, or
 from duckicelake.catalog.context.commit_queue import QueuedRows
 from duckicelake.catalog.context.row_targets import RowTarget
 from duckicelake.catalog.context.services import Services
-from duckicelake.catalog.table.reclaim import discarding
+from duckicelake.catalog.table.reclaim import discard_on_error
 from duckicelake.catalog.table.row_target import pack_columns, read_row_target
 from duckicelake.errors import CatalogError, CommitStateUnknown, InvalidRequest, NoSuchTable, Unavailable
 from duckicelake.iceberg.identifiers import Namespace, format_full_name, to_schema_name
@@ -38,14 +38,14 @@ def write_files(services: Services, target: RowTarget, batch: Batch) -> list[New
     made = write_row_files(batch, target.lake.definition.partition_keys, metadata.spec(), metadata.sort_order())
     named = [(f"ducklake-{uuid4()}.parquet", file) for file in made]
     services.store.write_all([(f"{target.folder}{name}", file.data) for name, file in named])
-    return [_new(name, file) for name, file in named]
+    return [_build_new_file(name, file) for name, file in named]
 
 
 def list_locations(target: RowTarget, files: Sequence[NewDataFile]) -> list[str]:
     return [f"{target.folder}{file.path}" for file in files]
 
 
-def _new(name: str, file: RowFile) -> NewDataFile:
+def _build_new_file(name: str, file: RowFile) -> NewDataFile:
     return NewDataFile(
         file_id=NOT_YET,
         path=name,
@@ -123,7 +123,7 @@ def _append(services: Services, posted: PostedRows) -> RowsAnswer:
         if not batch.num_rows:
             return build_empty_answer(services, posted)
         prepared = prepare_rows(services, posted, target, batch)
-        with discarding(services, list_locations(target, prepared.files)):
+        with discard_on_error(services, list_locations(target, prepared.files)):
             return build_answer(write_rows(services, posted, prepared, is_alone=is_alone))
 
     return retry_on_conflict(services, format_full_name(posted.namespace, posted.table), attempt)
@@ -182,11 +182,11 @@ def build_commit(services: Services, posted: PostedRows, batch: RowBatch) -> Que
     """The batch with the last steps of its transaction."""
     what, who = build_touched(posted.namespace, posted.table, {"rows": batch.count}), batch.origin
 
-    def noted(written: WrittenRows) -> AuditNote:
+    def build_note(written: WrittenRows) -> AuditNote:
         at = written.snapshot_id
         return AuditNote(who, replace(what, table_id=batch.table_id, snapshot_id=at), services.journal)
 
-    return QueuedRows(batch, once=services.once, noted=noted)
+    return QueuedRows(batch, once=services.once, noted=build_note)
 
 
 def build_answer(written: WrittenRows) -> RowsAnswer:
@@ -229,18 +229,18 @@ def append_together(
 
     more: gives those that have come since; they are asked for when other processes are done.
     """
-    services, commits = prepared[0].services, [each.commit for each in prepared]
+    services, commits = prepared[0].services, [post.commit for post in prepared]
 
     def join() -> list[QueuedRows]:
-        new = [each.commit for each in more()]
+        new = [post.commit for post in more()]
         commits.extend(new)
         return new
 
     services.commits.write_together(services.database, services.meter, tuple(commits), join)
-    return list(map(_outcome, commits))
+    return list(map(_build_outcome, commits))
 
 
-def _outcome(commit: QueuedRows) -> RowsAnswer | CatalogError | None:
+def _build_outcome(commit: QueuedRows) -> RowsAnswer | CatalogError | None:
     try:
         return build_answer(commit.result())
     except (CommitStateUnknown, Unavailable) as error:

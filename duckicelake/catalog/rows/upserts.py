@@ -24,7 +24,7 @@ from duckicelake.catalog.rows.inserts import (
     write_rows,
 )
 from duckicelake.catalog.table.load import load_current_table
-from duckicelake.catalog.table.reclaim import discarding
+from duckicelake.catalog.table.reclaim import discard_on_error
 from duckicelake.errors import InvalidRequest
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.lake.changes import WrittenCommit
@@ -65,7 +65,7 @@ def _upsert(services: Services, posted: PostedRows, names: tuple[str, ...]) -> R
         if not batch.num_rows:
             return build_empty_answer(services, posted)
         rows = prepare_rows(services, posted, target, batch)
-        with discarding(services, list_locations(target, rows.files)):
+        with discard_on_error(services, list_locations(target, rows.files)):
             if metadata.current_snapshot_id is None:
                 first = replace(rows, untouched_since=table.checked_upto)
                 return build_answer(write_rows(services, posted, first, is_alone=is_alone))

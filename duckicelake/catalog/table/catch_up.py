@@ -93,7 +93,7 @@ def catch_up(services: Services, table_id: int) -> CaughtUp:
 
 def _fold_changes(services: Services, table_id: int) -> CaughtUp:
     while True:
-        pending = _pending(services, table_id)
+        pending = _read_pending(services, table_id)
         if pending.is_unchecked:
             renew_some(services, pending.row)
             continue
@@ -144,7 +144,7 @@ class _Pending:
         return CatchUpProgress(self.upto, self.epoch, seen)
 
 
-def _pending(services: Services, table_id: int) -> _Pending:
+def _read_pending(services: Services, table_id: int) -> _Pending:
     with services.database.reading() as cursor:
         upto, epoch, leaving, is_unchecked, is_unexamined, row = reader.read_standing(cursor, table_id)
         if row is not None:
@@ -171,7 +171,7 @@ def _pending(services: Services, table_id: int) -> _Pending:
             found = read_native_changes(cursor, state, upto, touching, leaving, expired=row.epoch != epoch)
             return _Pending(upto, epoch, row, is_unexamined=is_unexamined, missed=found)
     _adopt(services, table_id)
-    return _pending(services, table_id)
+    return _read_pending(services, table_id)
 
 
 def _mend(services: Services, pending: _Pending, found: Examination) -> None:

@@ -95,7 +95,7 @@ def write_inlined_rows(
     files: list[NewFile] = []
     virtual: list[NewVirtualFile] = []
     for file_id, keys in step.rows:
-        columns, rows = _written(services, table_id, keys, metadata.schema())
+        columns, rows = _write_rows(services, table_id, keys, metadata.schema())
         name = f"{numbers.snapshot_id}-{{}}-inlined.parquet"
         path = beside.add(metadata, name, rows.data, keys[0].inlined_table)
         metadata, spec = add_unpartitioned_spec(metadata)
@@ -109,7 +109,7 @@ def write_inlined_rows(
     return metadata, ServedFiles(files=tuple(files), virtual_files=tuple(virtual))
 
 
-def _written(
+def _write_rows(
     services: Services, table_id: int, keys: Sequence[InlinedKey], schema: Schema
 ) -> tuple[tuple[Column, ...], ParquetRows]:
     """The columns of an inlined table that the schema has, and the rows with their lineage.

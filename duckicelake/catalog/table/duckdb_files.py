@@ -106,7 +106,7 @@ class ReadableCopies:
         files = [file for _, file in step.data_files]
         if not files:
             return ServedData()
-        added = self._added([file for file in files if file.mapping_id is not None], metadata, step)
+        added = self._read_added([file for file in files if file.mapping_id is not None], metadata, step)
         plain, names = _plain(files, added, window, metadata)
         copies: dict[int, Copy] = {}
         for file in files:
@@ -116,12 +116,12 @@ class ReadableCopies:
             elif file.file_id not in added and self._is_odd(file, types) and self._is_readable(file, metadata):
                 copies[file.file_id] = partial(copy_readable, types=types.get(file.file_id))
         wanted = [file for file in files if file.file_id in copies]
-        return ServedData(dict(self._copied(wanted, copies, metadata, numbers)), added, names)
+        return ServedData(dict(self._write_copies(wanted, copies, metadata, numbers)), added, names)
 
     def misread(self, step: NativeStep, window: NativeWindow, metadata: TableMetadata) -> frozenset[int]:
         """Those of a step's files, all of which DuckDB added, that clients misread or whose bounds are wrong."""
         files = [file for _, file in step.data_files]
-        self._examined = self._added(files, metadata, step)
+        self._examined = self._read_added(files, metadata, step)
         plain, _ = _plain(files, self._examined, window, metadata)
         return frozenset(id_ for id_, added in self._examined.items() if id_ not in plain or added.inexact)
 
@@ -154,7 +154,7 @@ class ReadableCopies:
             return False
         return True
 
-    def _added(
+    def _read_added(
         self, files: Sequence[LakeFile], metadata: TableMetadata, step: NativeStep
     ) -> dict[int, DuckDBAddedFile]:
         """What the footers of added files say, by DuckLake's id."""
@@ -191,7 +191,7 @@ class ReadableCopies:
                 "to DUCKICELAKE_ALLOWED_LOCATIONS, or delete its rows in DuckDB and insert them from the file",
             )
 
-    def _copied(
+    def _write_copies(
         self, files: Iterable[LakeFile], copies: Mapping[int, Copy], metadata: TableMetadata, numbers: SnapshotNumbers
     ) -> Iterator[tuple[int, ReadableCopy]]:
         for file in files:
@@ -215,7 +215,7 @@ def _is_copied(copied: Copy, file: Path, copy: Path, location: str) -> bool:
 
 def _copy_of(file: LakeFile, added: DuckDBAddedFile, window: NativeWindow) -> Copy:
     stats = {row.column_id: row for row in window.stats.get(file.file_id, ())}
-    columns = [(each.name, each.expression, each.field_ids) for each in added.copied(file.path, stats)]
+    columns = [(item.name, item.expression, item.field_ids) for item in added.copied(file.path, stats)]
 
     def copied(source: Path, copy: Path) -> bool:
         copy_columns(source, copy, columns)
@@ -268,14 +268,14 @@ class WrittenTypes:
 
         Unsupported if that is so of a field in a column, or of timestamps with a zone.
         """
-        changed = dict(self._changed(metadata.schema())) if step.data_files else {}
+        changed = dict(self._find_changed(metadata.schema())) if step.data_files else {}
         if not changed:
             return {}
         files = [file for _, file in step.data_files if file.mapping_id is None]
         found = {file.file_id: dict(self._other_types(file, changed, metadata)) for file in files}
         return {file_id: types for file_id, types in found.items() if types}
 
-    def _changed(self, schema: Schema) -> Iterator[tuple[int, NestedField]]:
+    def _find_changed(self, schema: Schema) -> Iterator[tuple[int, NestedField]]:
         """The fields that once had a type which can't be read as the one that they have."""
         for field_id, field in schema.map_fields_by_id().items():
             if isinstance(field.type, PrimitiveType):

@@ -237,7 +237,7 @@ def _check_still_shown(services: Services, table_id: int) -> None:
     with services.database.reading() as cursor:
         found = locations.read_last_name(cursor, table_id)
     schema = None if found is None else found[0]
-    if not any(is_granted(principal, each, schema) for each in (Capability.READ, Capability.WRITE)):
+    if not any(is_granted(principal, capability, schema) for capability in (Capability.READ, Capability.WRITE)):
         raise CommitStateUnknown("The commit was written, but its table has moved since and can't be shown")
 
 

@@ -32,7 +32,7 @@ def read_listed_manifests(
     if not (wanted or removed):
         return tuple(bare)
     with database.reading() as cursor:
-        found = reader.find_live_among(cursor, [each.manifest_id for each in bare], removed) if removed else ()
+        found = reader.find_live_among(cursor, [manifest.manifest_id for manifest in bare], removed) if removed else ()
         wanted |= {manifest_id for manifest_id, _ in found}
         live: dict[int, dict[int, int]] = {manifest_id: {} for manifest_id in wanted}
         for file in reader.read_live_files(cursor, sorted(wanted)) if wanted else ():

@@ -59,7 +59,7 @@ def read_pending(services: Services, table_id: int, before: TableState | None) -
         if row is None:
             raise NoSuchTable(f"Table {table_id} does not exist any more")
         state = reader.read_table_state(cursor, row, before)
-        manifests = reader.read_manifests(cursor, sorted(_listed(state)))
+        manifests = reader.read_manifests(cursor, sorted(_list_manifests(state)))
         bare = sorted(manifest.manifest_id for manifest in manifests.values() if manifest.path is None)
         return PendingVersion(state, manifests, reader.read_manifest_entries(cursor, bare))
 
@@ -76,25 +76,25 @@ def build_next_pending(
     if logged > logged_before <= len(before.metadata_log):
         return None
     state = replace(state, metadata_log=state.metadata_log[-logged:])
-    wanted = _listed(state)
+    wanted = _list_manifests(state)
     new = {m.manifest_id: m for step in change.steps for m in step.side.manifests if m.manifest_id in wanted}
     files: dict[int, AnyFile] = dict(_files_of(change))
     older = {file_id for manifest in new.values() for _, file_id in _file_ids(manifest) if file_id not in files}
     if older:
         with services.database.statement() as cursor:
             files |= reader.read_files(cursor, older)
-    entries = {key: [(status, files[id_]) for status, id_ in _file_ids(each)] for key, each in new.items()}
+    entries = {key: [(status, files[id_]) for status, id_ in _file_ids(item)] for key, item in new.items()}
     manifests = known.manifests_of(services.database, wanted - new.keys())
     if any(manifest.path is None for manifest in manifests.values()):
         return None
-    return PendingVersion(state, manifests | {key: to_pending_manifest_row(each) for key, each in new.items()}, entries)
+    return PendingVersion(state, manifests | {key: to_pending_manifest_row(item) for key, item in new.items()}, entries)
 
 
 def _without_list(state: TableState) -> tuple[SnapshotRow, ...]:
     return tuple(snapshot for snapshot in state.snapshots if snapshot.manifest_list is None)
 
 
-def _listed(state: TableState) -> set[int]:
+def _list_manifests(state: TableState) -> set[int]:
     """The manifests of snapshots without a list."""
     return {manifest_id for snapshot in _without_list(state) for manifest_id in snapshot.manifest_ids}
 
@@ -139,7 +139,9 @@ def encode_version(unwritten: PendingVersion, before: tuple[TableState, TableMet
     listed = [id_ for id_ in current.manifest_ids if id_ in manifests] if current else []
     known = ManifestCache({id_: manifests[id_] for id_ in listed})
     table = Materialized(state.row, state, metadata, document.path, document.data, known)
-    return EncodedVersion(table, tuple(map(_row, artifacts)), tuple((each.path, each.data) for each in artifacts))
+    return EncodedVersion(
+        table, tuple(map(_row, artifacts)), tuple((artifact.path, artifact.data) for artifact in artifacts)
+    )
 
 
 def _encode_manifests(
@@ -153,10 +155,10 @@ def _encode_manifests(
 
     new = run_in_parallel(encode, unwritten.entries, _ENCODERS)
     written = {
-        each.object_id: replace(
-            unwritten.manifests[each.object_id], path=each.path, length=len(each.data), facts=each.facts
+        manifest.object_id: replace(
+            unwritten.manifests[manifest.object_id], path=manifest.path, length=len(manifest.data), facts=manifest.facts
         )
-        for each in new
+        for manifest in new
     }
     return {**unwritten.manifests, **written}, new
 

@@ -167,13 +167,13 @@ class _NativeChangeBuilder:
             manifests = (manifest for manifest in self._manifests if manifest.content == ManifestContent.DATA)
             files = sum(manifest.live_count for manifest in manifests)
             metadata = redefine(metadata, step, holds_rows=files > len(step.removed))
-            metadata = self._required(self._metadata, metadata)
+            metadata = self._relax_required(self._metadata, metadata)
         if step.changes_files:
             self._add_snapshot(step, metadata, is_last=is_last)
         else:
             self._metadata = metadata
 
-    def _required(self, before: TableMetadata, after: TableMetadata) -> TableMetadata:
+    def _relax_required(self, before: TableMetadata, after: TableMetadata) -> TableMetadata:
         """The metadata after a change of the definition, which requires no more than what the live files prove."""
         fields = find_newly_required(before.schema(), after.schema())
         if not fields or after.current_snapshot_id is None:
@@ -183,7 +183,7 @@ class _NativeChangeBuilder:
             live = {**reader.read_files(cursor, [file.file_id for file in listed]), **self._known}
         data = (file for id_, file in live.items() if file.content == FileContent.DATA and id_ not in self._gone)
         doubtful = fields & frozenset[int]().union(
-            *(find_unproved(after.schema(), each, is_checked=False) for each in data)
+            *(find_unproved(after.schema(), item, is_checked=False) for item in data)
         )
         return make_optional(after, doubtful, before) if doubtful else after
 
@@ -210,13 +210,13 @@ class _NativeChangeBuilder:
             served=ServedFiles(deletions=deletes.deletions, virtual_files=rows.virtual_files),
             next_row_id=window.next_row_id if is_last else find_next_row_id(added, window.next_row_id),
             manifest_ids=self._manifest_ids,
-            unverified=self._unverified(step, metadata, added),
+            unverified=self._find_unverified(step, metadata, added),
         )
         self._upto = step.change.snapshot_id
         held = find_held_files(step, window, self._known, self._metadata.properties)
         self.steps.append(replace(lake_step, hold=held))
 
-    def _unverified(self, step: NativeStep, metadata: TableMetadata, added: Sequence[NewFile]) -> list[str]:
+    def _find_unverified(self, step: NativeStep, metadata: TableMetadata, added: Sequence[NewFile]) -> list[str]:
         """The constraints that the step's rows may violate: those that were posted have been checked."""
         names = [] if step.change.kinds <= SAME_ROWS else find_unverified(metadata, added)
         if not names:

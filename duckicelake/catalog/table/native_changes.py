@@ -51,7 +51,7 @@ def read_native_changes(
         reader.build_virtual_files_query(row.table_id, listed),
     )
     [found], virtual = fetch_all_batched(cursor, *asked)
-    ground, sizes = native.WindowBasis(*found), {LiveFile(*each): size for size, *each in virtual}
+    ground, sizes = native.WindowBasis(*found), {LiveFile(*virtual_file): size for size, *virtual_file in virtual}
     reach = native.compute_reach(ground, row.caught_up_to, touching) if is_known else None
     if reach is None:
         is_whole, files = True, reader.read_live_files(cursor, listed)
@@ -77,7 +77,7 @@ def _find_touched(window: NativeWindow) -> set[int]:
     """DuckLake's ids of the data files that end in the window or get deletes; new ones among them."""
     deleted_from = {file.target_id for file in window.delete_files if file.target_id is not None}
     ended = {file.file_id for file in window.data_files if file.end_snapshot is not None}
-    return ended | deleted_from | {each.data_file_id for each in window.deletes}
+    return ended | deleted_from | {delete.data_file_id for delete in window.deletes}
 
 
 def _with_deletes(
@@ -87,7 +87,7 @@ def _with_deletes(
     ids = {file.file_id for file in data}
     deletes = reader.read_live_delete_files(cursor, row.table_id, listed, ids) if ids else ()
     rows = reader.read_deletions(cursor, row.table_id, [file.file_id for file in deletes]) if deletes else ()
-    further = {each.data_file_id for each in rows} - ids
+    further = {row.data_file_id for row in rows} - ids
     if not further:
         return (*data, *deletes)
     others = reader.read_live_data_files(cursor, row.table_id, row.caught_up_to, file_ids=further)
@@ -106,8 +106,8 @@ def _live(cursor: Transaction, row: TableRow, files: Sequence[LiveFile]) -> Live
     deletes = {file.file_id: file for file in files if file.content != FileContent.DATA}
     deletions = reader.read_deletions(cursor, row.table_id, deletes) if deletes else ()
     targets: dict[int, frozenset[int]] = {}
-    for each in deletions:
-        targets[each.delete_file_id] = targets.get(each.delete_file_id, frozenset()) | {each.data_file_id}
+    for deletion in deletions:
+        targets[deletion.delete_file_id] = targets.get(deletion.delete_file_id, frozenset()) | {deletion.data_file_id}
     return LiveFiles(tuple(files), {}, collect_deleted_positions(deletions, deletes), targets)
 
 

@@ -19,7 +19,7 @@ SELDOM: Final = 10
 
 
 @contextmanager
-def discarding(services: Services, locations: Iterable[str]) -> Iterator[None]:
+def discard_on_error(services: Services, locations: Iterable[str]) -> Iterator[None]:
     """Discard the files, of which the block may write more, if it comes to nothing for certain."""
     try:
         yield
@@ -62,8 +62,8 @@ def is_due(updates: Sequence[TableUpdate], base: TableMetadata, change: ChangeSe
     enough after every tenth of such changes.
     """
     gone = change.target.removed_snapshots
-    is_asked_for = any(isinstance(each, RemoveSnapshots) for each in updates)
-    if not gone or is_asked_for or any(each.operation != "append" for each in base.snapshots):
+    is_asked_for = any(isinstance(update, RemoveSnapshots) for update in updates)
+    if not gone or is_asked_for or any(snapshot.operation != "append" for snapshot in base.snapshots):
         return bool(gone)
     return change.base_version // len(gone) % SELDOM == 0
 

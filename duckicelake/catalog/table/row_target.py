@@ -65,11 +65,11 @@ def _read(services: Services, namespace: Namespace, name: str, known: RowTarget 
         if known is not None and known.lake.definition == lake.definition and _has_same_constraints(known, row):
             return replace(known, lake=lake)
         if row is not None:
-            return _target(lake, _defined(row), folder)
+            return _build_target(lake, _build_metadata(row), folder)
         load_current_table(services, namespace, name)  # DuckDB's tables have a row from their first load on
 
 
-def _target(lake: InsertTarget, metadata: TableMetadata, folder: str) -> RowTarget:
+def _build_target(lake: InsertTarget, metadata: TableMetadata, folder: str) -> RowTarget:
     """The table with the columns that DuckLake has now; the metadata may not have them yet."""
     columns = lake.definition.columns
     schema = to_schema(columns, metadata.current_schema_id, metadata.schema())
@@ -83,7 +83,7 @@ def _has_same_constraints(known: RowTarget, row: TableRow | None) -> bool:
     )
 
 
-def _defined(row: TableRow) -> TableMetadata:
+def _build_metadata(row: TableRow) -> TableMetadata:
     """The metadata without its snapshots, which take no part in what rows may look like."""
     bare = replace(row, current_snapshot_id=None, metadata={**row.metadata, "refs": {}})
     return project_metadata(TableState(bare, snapshots=(), snapshot_log=(), metadata_log=(), metadata_location=None))

@@ -27,7 +27,7 @@ def resolve_snapshot(services: Services, table: Materialized, wanted: str) -> Sn
     """
     text, metadata = wanted.strip(), table.metadata
     if text in metadata.refs:
-        return _known(table, metadata.refs[text].snapshot_id)
+        return _find_known(table, metadata.refs[text].snapshot_id)
     if delta := _DELTA.fullmatch(text):
         return _of_delta(table, int(delta[1]))
     if not _NUMBER.fullmatch(text):
@@ -36,7 +36,7 @@ def resolve_snapshot(services: Services, table: Materialized, wanted: str) -> Sn
     return metadata.snapshot(number) or _of_ducklake(services, table, int(text))
 
 
-def _known(table: Materialized, snapshot_id: int) -> Snapshot:
+def _find_known(table: Materialized, snapshot_id: int) -> Snapshot:
     snapshot = table.metadata.snapshot(snapshot_id)
     if snapshot is None:
         raise Forgotten(f"Snapshot {snapshot_id} of the table has expired")
@@ -44,7 +44,7 @@ def _known(table: Materialized, snapshot_id: int) -> Snapshot:
 
 
 def _of_delta(table: Materialized, version: int) -> Snapshot:
-    made = [each for each in table.metadata.snapshots if each.summary.get(DELTA_VERSION) == str(version)]
+    made = [snapshot for snapshot in table.metadata.snapshots if snapshot.summary.get(DELTA_VERSION) == str(version)]
     if not made:
         raise NotFound(f"The table lists no snapshot of a Delta version {version}")
     return made[-1]
@@ -57,16 +57,16 @@ def _of_ducklake(services: Services, table: Materialized, number: int) -> Snapsh
         if created is None or not created <= number <= newest:
             raise NotFound(f"The table has no snapshot {number}, and DuckLake none of this number that has the table")
         changes = native.read_changes(cursor, table.row.table_id, created - 1, number)
-        times = [native.read_snapshot_time(cursor, each.snapshot_id) for each in changes[-1:]]
-    moved = [each.snapshot_id for each in changes if not each.kinds <= _DEFINITION]
+        times = [native.read_snapshot_time(cursor, change.snapshot_id) for change in changes[-1:]]
+    moved = [change.snapshot_id for change in changes if not change.kinds <= _DEFINITION]
     if not moved:
         raise NotFound(f"The table had no rows yet at DuckLake's snapshot {number}")
     main = [entry.snapshot_id for entry in table.metadata.snapshot_log]
     made = [row.snapshot_id for row in table.state.snapshots if row.ducklake_id == moved[-1]]
     found = [snapshot_id for snapshot_id in main if snapshot_id in made]
     if found:
-        return _known(table, found[-1])
-    rolled_back = _rolled_back_to(table, moved[-1], times[-1])
+        return _find_known(table, found[-1])
+    rolled_back = _find_rollback_target(table, moved[-1], times[-1])
     if rolled_back is None:
         raise Forgotten(
             f"Iceberg lists no snapshot of what the table was at DuckLake's snapshot {number}, only {_nearest(table)}"
@@ -74,7 +74,7 @@ def _of_ducklake(services: Services, table: Materialized, number: int) -> Snapsh
     return rolled_back
 
 
-def _rolled_back_to(table: Materialized, number: int, time_ms: int) -> Snapshot | None:
+def _find_rollback_target(table: Materialized, number: int, time_ms: int) -> Snapshot | None:
     """The older snapshot that main went back to with a DuckLake snapshot that made none itself."""
     log = [entry for entry in table.metadata.snapshot_log if entry.timestamp_ms <= time_ms]
     numbers = {row.snapshot_id: row.ducklake_id for row in table.state.snapshots}
@@ -89,8 +89,8 @@ def _at_time(table: Materialized, time_ms: int, text: str) -> Snapshot:
     log = table.metadata.snapshot_log
     then = [entry.snapshot_id for entry in log if entry.timestamp_ms <= time_ms]
     if then:
-        return _known(table, then[-1])
-    since = f"its history begins at {_shown(log[0].timestamp_ms)}" if log else "it never had any rows"
+        return _find_known(table, then[-1])
+    since = f"its history begins at {_render(log[0].timestamp_ms)}" if log else "it never had any rows"
     raise NotFound(f"The table wasn't there at {text}, as far as is known: {since}")
 
 
@@ -105,7 +105,7 @@ def _milliseconds(text: str) -> int:
     return round((parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
-def _shown(time_ms: int) -> str:
+def _render(time_ms: int) -> str:
     return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")
 
 

@@ -113,7 +113,7 @@ def _build_target(services: Services, cached: CachedTable, source: DeltaSource) 
         base_of(services, cached),
         table.metadata,
         DeltaState.from_json(source.position.state),
-        space.listed(current.manifest_ids) if current else (),
+        space.list_manifests(current.manifest_ids) if current else (),
         next_id,
     )
 

@@ -263,7 +263,7 @@ class Translation:
         version = self._metadata.format_version
         schema_id, packing = self._metadata.current_schema_id, parse_packing(self._metadata.properties)
         owner = ListOwner(snapshot.snapshot_id, snapshot.sequence_number, schema_id, version, packing)
-        loaded = self._space.loaded(self._listed, removed, version, packing)
+        loaded = self._space.load_manifests(self._listed, removed, version, packing)
         manifests = build_next_list(loaded, added, removed, owner, self._manifest_ids)
         self._listed = manifests.listed
         return manifests.new

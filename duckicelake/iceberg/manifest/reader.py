@@ -286,7 +286,7 @@ def _build_line(row: AvroRow) -> ManifestFile:
         added_rows_count=get(512),
         existing_rows_count=get(513),
         deleted_rows_count=get(514),
-        partitions=None if summaries is None else tuple(_build_summary(each) for each in summaries),
+        partitions=None if summaries is None else tuple(_build_summary(summary) for summary in summaries),
         key_metadata=get(519),
         first_row_id=get(520),
     )

@@ -128,7 +128,7 @@ def build_manifest_list_schema(format_version: int) -> Json:
     """The schema of a manifest list's lines."""
     counted = _make_optional if format_version == 1 else _make_field
     counts = {field_id: counted(field_id, *rest) for field_id, rest in _COUNTS.items()}
-    rows = [counts[each] for each in (512, 513, 514)]
+    rows = [counts[field_id] for field_id in (512, 513, 514)]
     numbers = (
         _make_field(517, "content", "int", "Contents of the manifest: 0=data, 1=deletes"),
         _make_field(515, "sequence_number", "long", "Sequence number when the manifest was added"),
@@ -140,7 +140,7 @@ def build_manifest_list_schema(format_version: int) -> Json:
         _make_field(502, "partition_spec_id", "int", "Spec ID used to write"),
         *(numbers if format_version > 1 else ()),
         _make_field(503, "added_snapshot_id", "long", "Snapshot ID that added the manifest"),
-        *(counts[each] for each in (504, 505, 506)),
+        *(counts[field_id] for field_id in (504, 505, 506)),
         *((_PARTITIONS, *rows) if format_version == 1 else (*rows, _PARTITIONS)),
         _make_optional(519, "key_metadata", "bytes", "Encryption key metadata blob"),
         *((_FIRST_ROW_ID,) if format_version > 2 else ()),

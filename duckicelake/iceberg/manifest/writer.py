@@ -140,7 +140,7 @@ def write_manifest_list(
     }
     if format_version > 1:
         metadata["sequence-number"] = str(sequence_number)
-    lines = [_assign_sequence_number(each, snapshot_id, sequence_number) for each in manifests]
+    lines = [_assign_sequence_number(manifest, snapshot_id, sequence_number) for manifest in manifests]
     if format_version > 2:
         metadata["first-row-id"] = "null" if first_row_id is None else str(first_row_id)
         lines = lines if first_row_id is None else list(assign_row_ids(lines, first_row_id)[0])

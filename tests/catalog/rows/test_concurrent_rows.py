@@ -114,7 +114,7 @@ def test_duckdb_client_that_came_too_late_for_an_id_is_noticed_and_left_a_pause(
     append_rows(lake.services, posted((1, 1)))
     newest = append_rows(lake.services, posted((2, 2))).snapshot_id
     monkeypatch.setattr("duckicelake.catalog.context.commit_queue._SUSPECTED", inf)
-    lake.services.commits._courtesy._until = 0.0
+    lake.services.commits._backoff._until = 0.0
     ears: Any = Ears()
     heard = replace(lake.services, meter=ears)
     with psycopg.connect(database_url, autocommit=True) as duckdb_like:

@@ -45,18 +45,18 @@ def test_a_worker_whose_progress_was_overtaken_looks_again(
     lake.metadata()
     other = replace(services, cache=TableCache())
     lake.run("INSERT INTO lake.t VALUES (1)")
-    real = catching_up._pending
+    real = catching_up._read_pending
     slow = real(other, current_table_id(lake))  # the other worker has read what is now
     lake.run("DELETE FROM lake.t")
 
     def overtaken(mine: Services, table_id: int) -> Any:
         pending = real(mine, table_id)  # what happened collapses to nothing
-        monkeypatch.setattr(catching_up, "_pending", lambda *_: slow)
+        monkeypatch.setattr(catching_up, "_read_pending", lambda *_: slow)
         catch_up(other, table_id)
-        monkeypatch.setattr(catching_up, "_pending", real)
+        monkeypatch.setattr(catching_up, "_read_pending", real)
         return pending
 
-    monkeypatch.setattr(catching_up, "_pending", overtaken)
+    monkeypatch.setattr(catching_up, "_read_pending", overtaken)
     table = load_current_table(services, ("main",), "t").materialized
     assert iceberg_rows(StaticTable.from_metadata(table.location)) == lake.duck_rows() == []
 
