@@ -5,7 +5,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 import orjson
@@ -15,7 +14,7 @@ from duckicelake.catalog.context.caller import Principal
 from duckicelake.catalog.context.meter import NO_METER, Meter
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.delegation import AccessRequest, Delegated
-from duckicelake.catalog.table.load import build_freshness_query, check_freshness, is_current
+from duckicelake.catalog.table.load import TableCheck, build_freshness_query, check_freshness, is_current
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.lake.side_tables.freshness import FreshnessLine
 from duckicelake.lake.state import Freshness, FreshnessQuery
@@ -25,6 +24,7 @@ Tell = Callable[[Freshness | None], object]
 ALL: Final = "all"
 REFS: Final = "refs"
 """The representations: with all snapshots, or only those that refs name."""
+LoadCallback = Callable[[LoadedTable | TableCheck | None], object]
 
 
 class FreshnessChecks:
@@ -135,10 +135,7 @@ def _with_refs_only(metadata: TableMetadata) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class LoadTableFastPath:
-    """The quick way to what `tables.load_table` and `tables.table_exists` answer, for what they have answered before.
-
-    Answers are told later, and None where the slow way must be taken.
-    """
+    """Answer loads from memory: the responses that `tables.load_table` and `tables.table_exists` gave before."""
 
     services: Services
     checks: FreshnessChecks
@@ -150,33 +147,41 @@ class LoadTableFastPath:
         wish: AccessRequest,
         named_as: tuple[str, str],
         representation: str,
-        tell: Callable[[LoadedTable | None], object],
+        deliver: LoadCallback,
     ) -> bool:
-        """Whether it will be told. named_as: the table's schema and name."""
-        services = self.services
+        """Look for the cached response to a load, and ask Postgres whether it is current.
+
+        `named_as` is the table's schema and name. `deliver` receives the response; or the check, if the response is
+        out of date; or None, if Postgres has no such table or doesn't answer. The route must answer in these two cases.
+
+        Returns:
+            Whether `deliver` will be called. It is called after this function has returned.
+
+        """
+        services, asked_at = self.services, time.monotonic()
         known = services.cache.find(*named_as)
         if known is None:
             return False
-        told = known.answers.told.get(build_response_key(services, principal, address, wish, named_as, representation))
-        if told is None or services.clock() >= told.until_ms:
+        cached = known.answers.told.get(
+            build_response_key(services, principal, address, wish, named_as, representation)
+        )
+        if cached is None or services.clock() >= cached.until_ms:
             return False
-        self.checks.ask(build_freshness_query(*named_as, known), partial(self._tell, known, told, tell))
+
+        def answer(fresh: Freshness | None) -> None:
+            deliver(None if fresh is None else self._find_response(cached, TableCheck(known, fresh, asked_at)))
+
+        self.checks.ask(build_freshness_query(*named_as, known), answer)
         return True
 
-    def exists(self, named_as: tuple[str, str], tell: Callable[[bool], object]) -> None:
-        """Tell whether the table is there for sure."""
-        self.checks.ask(FreshnessQuery(*named_as), lambda fresh: tell(fresh is not None))
+    def exists(self, named_as: tuple[str, str], deliver: Callable[[bool], object]) -> None:
+        """Deliver whether Postgres answers that the table exists."""
+        self.checks.ask(FreshnessQuery(*named_as), lambda fresh: deliver(fresh is not None))
 
-    def _tell(
-        self,
-        known: CachedTable,
-        told: CachedResponse,
-        tell: Callable[[LoadedTable | None], object],
-        fresh: Freshness | None,
-    ) -> None:
-        if fresh is None or not is_current(known, fresh) or (told.seen is not None and told.seen != fresh.seen):
-            tell(None)
-            return
+    def _find_response(self, cached: CachedResponse, check: TableCheck) -> LoadedTable | TableCheck:
+        known, fresh = check.table, check.fresh
+        if known is None or not is_current(known, fresh) or (cached.seen is not None and cached.seen != fresh.seen):
+            return check
         self.services.cache.count(hit=True)
         check_freshness(self.services, known, fresh)
-        tell(told.loaded)
+        return cached.loaded

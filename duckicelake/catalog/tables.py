@@ -39,7 +39,7 @@ from duckicelake.catalog.load_response import (
 )
 from duckicelake.catalog.registration import register_table as register
 from duckicelake.catalog.registration import unregister_table as unregister
-from duckicelake.catalog.table.load import load_committed_before, load_current_table, read_freshness
+from duckicelake.catalog.table.load import TableCheck, load_committed_before, load_current_table, read_freshness
 from duckicelake.errors import InvalidRequest, NoSuchNamespace, NoSuchTable, Unavailable
 from duckicelake.iceberg.identifiers import Namespace, format_full_name, to_schema_name
 from duckicelake.iceberg.metadata import TableMetadata
@@ -108,10 +108,22 @@ def create_table(
 
 
 def load_table(
-    services: Services, namespace: Namespace, name: str, snapshots: str = ALL, wish: AccessRequest = NO_ACCESS_REQUEST
+    services: Services,
+    namespace: Namespace,
+    name: str,
+    snapshots: str = ALL,
+    wish: AccessRequest = NO_ACCESS_REQUEST,
+    check: TableCheck | None = None,
 ) -> LoadedTable:
-    """The table with all its snapshots, or only those that refs name; NoSuchTable."""
-    table = load_current_table(services, namespace, name)
+    """Load a table with all its snapshots, or only those that refs name.
+
+    `check` is what Postgres answered about this table during this request; None asks Postgres.
+
+    Raises:
+        NoSuchTable, DamagedTable.
+
+    """
+    table = load_current_table(services, namespace, name, check)
     metadata = metadata_of(services, table, snapshots)
     given = _access(services, wish, namespace, name, table.materialized)
     answer = load_response(table.materialized, metadata, snapshots, given)

@@ -156,7 +156,7 @@ def _add_layers(
     layer = BodyLimitMiddleware(layer, limit=edge.max_body_bytes, seconds=edge.body_seconds, budget=budget)
     layer = UnzipMiddleware(layer)
     routes = {"GET": _find_route(app, "load_table"), "HEAD": _find_route(app, "table_exists")}
-    layer = LoadTableMiddleware(layer, routes, loads, authentication, slots, register, may_repeat=tracer is None)
+    layer = LoadTableMiddleware(layer, routes, loads, authentication, slots, register, is_cacheable=tracer is None)
     layer = LoadLimitMiddleware(layer, slots=slots, metrics=metrics, strangers=LoginRequestCounter())
     if authentication is None:
         layer = CrossSiteMiddleware(layer, hosts=edge.hosts, origins=edge.cors_origins)

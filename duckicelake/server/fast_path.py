@@ -1,4 +1,4 @@
-"""Answer loads from memory, past routing, threads and FastAPI."""
+"""Answer loads from memory, without routing, threads and FastAPI."""
 
 import asyncio
 import re
@@ -15,55 +15,72 @@ from duckicelake.catalog.context.cache import LoadedTable
 from duckicelake.catalog.context.caller import ANY_PRINCIPAL, Principal
 from duckicelake.catalog.delegation import AccessRequest
 from duckicelake.catalog.load_response import ALL, REFS, LoadTableFastPath
+from duckicelake.catalog.table.load import TableCheck
 from duckicelake.errors import CatalogError
 from duckicelake.iceberg.identifiers import Namespace, check_name, decode_name, decode_namespace, to_schema_name
 from duckicelake.server.auth.authentication import Authentication, hash_authorization
 from duckicelake.server.auth.permissions import NEEDS, InPath, grants_path
 from duckicelake.server.http.headers import RawHeader, add_safety_headers, build_outcome, parse_access_request
-from duckicelake.server.http.scope import ClientSession, find_address, find_port, find_session, note_principal
+from duckicelake.server.http.paths import PathNames
+from duckicelake.server.http.scope import (
+    PATH_NAMES_KEY,
+    TABLE_CHECK_KEY,
+    ClientSession,
+    find_address,
+    find_port,
+    find_session,
+    note_principal,
+)
 from duckicelake.server.middleware.load_limit import RequestSlots
 from duckicelake.server.middleware.request_log import RequestLog, make_request_id
 from duckicelake.server.protocol.response_cache import RESPONSE_CACHE_EXTENSION, ReplayedResponse, ReplyCallback
 
 _MAX_CACHED_CHARS: Final = 1024
-"""Letters of a path and its query, and of a header, that are worth remembering."""
+"""Characters of a path with its query, and of If-None-Match, above which a request is not cached."""
 _LRU_ENTRIES: Final = 4096
 _MAX_PORTS: Final = 256
-"""For so many it is remembered when a load was noted last; more than that at a time aren't noted."""
+"""Ports of one client session for which the time of the last recorded read is kept."""
 
 _NEVER: Final = float("-inf")
 _REPRESENTATIONS: Final = {b"": ALL, b"snapshots=all": ALL, b"snapshots=refs": REFS}
 _UNCACHED_HEADERS: Final = frozenset({b"origin", b"x-request-id"})
-"""Headers of requests that get an answer of their own."""
+"""Headers whose values appear in the response."""
 
 LoadOutcome = tuple[int, tuple[RawHeader, ...], tuple[bytes, ...]]
 """(Status, headers, pieces of the body)"""
-OutcomeCallback = Callable[[LoadOutcome | None], object]
+OutcomeCallback = Callable[[LoadOutcome | TableCheck | None], object]
+"""Receives the response, or what Postgres answered about a table that has changed, or None: the route must ask."""
 
 
 @dataclass(frozen=True, slots=True)
 class _RequestedTable:
-    """What a URL asks for."""
+    """A table and its representation, from a URL. full_name: schema and table name."""
 
-    namespace: Namespace
-    named_as: tuple[str, str]
+    names: PathNames
+    full_name: tuple[str, str]
     representation: str
     is_lookup: bool
 
 
 @dataclass(slots=True)
 class _LoadHeaders:
-    """What the headers say, as far as it matters to a load."""
+    """The headers that decide how a load is answered."""
 
     authorization: bytes = b""
     if_none_match: bytes | None = None
     delegation: tuple[str, ...] = ()
-    may_repeat: bool = True
+    is_cacheable: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class _LoadRequest:
-    """A request for a table, or whether there is one (HEAD), of somebody who may ask so."""
+    """An authorized request to load a table (GET), or to find out whether it exists (HEAD).
+
+    Attributes:
+        token: The digest of the header Authorization.
+        read_at: Seconds at which a read was last recorded, by the client's port; 0 is any port.
+
+    """
 
     route: Route
     method: str
@@ -71,22 +88,20 @@ class _LoadRequest:
     is_https: bool
     address: str
     token: bytes
-    """Digest of the header Authorization."""
     principal: Principal
-    asked: _RequestedTable
+    table: _RequestedTable
     wish: AccessRequest
     if_none_match: bytes | None
-    may_repeat: bool
+    is_cacheable: bool
     session: ClientSession
-    noted: dict[int, float] = field(default_factory=dict)
-    """When it was noted that this was read, by the port that it came from; 0: by whichever."""
+    read_at: dict[int, float] = field(default_factory=dict)
 
 
 class LoadTableMiddleware:
-    """ASGI middleware: answers a load with what the route would answer, or lets the request through to it.
+    """Answer a load from memory as the route would, or pass the request on to the route.
 
-    It answers none but those who were let through to the route lately, with the rights that this takes. Where the
-    server offers it, it answers the same request again without any layer between: it does then what they would do.
+    It answers principals whose token was read within the last minute, and who may read the namespace. A server with
+    the response cache gets a handler, which answers the same bytes again without any other middleware.
     """
 
     def __init__(
@@ -98,9 +113,9 @@ class LoadTableMiddleware:
         slots: RequestSlots,
         register: RequestLog,
         *,
-        may_repeat: bool,
+        is_cacheable: bool,
     ) -> None:
-        """routes: by method. may_repeat: whether there is no layer that must see every request."""
+        """Make the layer. routes: by method. is_cacheable: False where a middleware must see every request."""
         self._app = app
         self._routes = routes
         self._loads = loads
@@ -110,9 +125,9 @@ class LoadTableMiddleware:
         self._authentication = authentication
         self._slots = slots
         self._register = register
-        self._may_repeat = may_repeat
-        self._named = lru_cache(_LRU_ENTRIES)(partial(_parse_url, routes["GET"].path_regex))
-        self._grants = lru_cache(_LRU_ENTRIES)(_is_granted)
+        self._is_cacheable = is_cacheable
+        self._parse_url = lru_cache(_LRU_ENTRIES)(partial(_parse_url, routes["GET"].path_regex))
+        self._is_granted = lru_cache(_LRU_ENTRIES)(_is_granted)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["method"] in self._routes and await self._answers(scope, send):
@@ -123,77 +138,100 @@ class LoadTableMiddleware:
         load = self._parse_request(scope)
         if load is None:
             return False
-        answer: asyncio.Future[LoadOutcome | None] = asyncio.get_running_loop().create_future()
-        found = await answer if self._ask(load, partial(_settle, answer)) else None
+        scope[PATH_NAMES_KEY] = load.table.names
+        found = await self._find_outcome(scope, load)
         if found is None:
             return False
         scope["route"] = load.route
         note_principal(scope, load.principal)
-        if load.may_repeat and RESPONSE_CACHE_EXTENSION in scope.get("extensions", ()):
+        if load.is_cacheable and RESPONSE_CACHE_EXTENSION in scope.get("extensions", ()):
             scope["extensions"][RESPONSE_CACHE_EXTENSION]["learn"](partial(self._replay, load))
-        self._note(load, find_port(scope), time.perf_counter())
+        self._record_read(load, find_port(scope), time.perf_counter())
         status, headers, pieces = found
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": b"".join(pieces)})
         return True
 
-    def _parse_request(self, scope: Scope) -> _LoadRequest | None:
-        """None for what isn't a load, or one that only the route understands, or of somebody who may not."""
-        path, query = scope["path"], scope["query_string"]
-        asked = self._named(path, query) if len(path) + len(query) <= _MAX_CACHED_CHARS else None
-        if asked is None:
+    async def _find_outcome(self, scope: Scope, load: _LoadRequest) -> LoadOutcome | None:
+        """Find the response in memory; else leave in the scope what Postgres has answered, so that it is asked once."""
+        if TABLE_CHECK_KEY in scope:  # left by `_reply`: the table has changed
             return None
-        said, method = _read_load_headers(scope), scope["method"]
-        token = hash_authorization(said.authorization)
-        principal = self._principal(token)
-        if principal is None or not self._grants(method, self._routes[method].path, principal, asked.namespace):
+        answer: asyncio.Future[LoadOutcome | TableCheck | None] = asyncio.get_running_loop().create_future()
+        found = await answer if self._ask(load, partial(_settle, answer)) else None
+        if isinstance(found, TableCheck):
+            scope[TABLE_CHECK_KEY] = found
             return None
-        wish = parse_access_request(said.delegation)
-        known = None if said.if_none_match == b"*" and wish else said.if_none_match
-        is_https, may_repeat = scope["scheme"] == "https", said.may_repeat and self._may_repeat
-        where = (self._routes[method], method, path, is_https, find_address(scope))
-        return _LoadRequest(*where, token, principal, asked, wish, known, may_repeat, find_session(scope, principal))
+        return found
 
-    def _principal(self, token: bytes) -> Principal | None:
+    def _parse_request(self, scope: Scope) -> _LoadRequest | None:
+        """Parse a load; None for other requests, what only the route understands, and callers it must check."""
+        path, query = scope["path"], scope["query_string"]
+        table = self._parse_url(path, query) if len(path) + len(query) <= _MAX_CACHED_CHARS else None
+        if table is None:
+            return None
+        headers, method = _read_load_headers(scope), scope["method"]
+        token = hash_authorization(headers.authorization)
+        principal = self._find_principal(token)
+        if principal is None or not self._is_granted(
+            method, self._routes[method].path, principal, table.names.namespace
+        ):
+            return None
+        wish = parse_access_request(headers.delegation)
+        return _LoadRequest(
+            route=self._routes[method],
+            method=method,
+            path=path,
+            is_https=scope["scheme"] == "https",
+            address=find_address(scope),
+            token=token,
+            principal=principal,
+            table=table,
+            wish=wish,
+            if_none_match=None if headers.if_none_match == b"*" and wish else headers.if_none_match,
+            is_cacheable=headers.is_cacheable and self._is_cacheable,
+            session=find_session(scope, principal),
+        )
+
+    def _find_principal(self, token: bytes) -> Principal | None:
         return ANY_PRINCIPAL if self._authentication is None else self._authentication.known(token)
 
-    def _ask(self, load: _LoadRequest, tell: OutcomeCallback) -> bool:
-        """Whether the outcome will be told, or None."""
-        asked = load.asked
+    def _ask(self, load: _LoadRequest, deliver: OutcomeCallback) -> bool:
+        """Ask for the outcome; whether `deliver` will be called with it."""
+        table = load.table
         if load.method == "HEAD":
-            self._loads.exists(asked.named_as, lambda exists: tell((204, (), ()) if exists else None))
+            self._loads.exists(table.full_name, lambda exists: deliver((204, (), ()) if exists else None))
             return True
 
-        def told(loaded: LoadedTable | None) -> None:
-            tell(None if loaded is None else build_outcome(loaded, load.if_none_match))
+        def build(found: LoadedTable | TableCheck | None) -> None:
+            deliver(build_outcome(found, load.if_none_match) if isinstance(found, LoadedTable) else found)
 
-        return self._loads.load(load.principal, load.address, load.wish, asked.named_as, asked.representation, told)
+        return self._loads.load(load.principal, load.address, load.wish, table.full_name, table.representation, build)
 
-    def _note(self, load: _LoadRequest, port: int, now: float) -> None:
-        """Note that the table was read: of one who loads it all the time, once in a while. Quick, as most are that."""
+    def _record_read(self, load: _LoadRequest, port: int, now: float) -> None:
+        """Record that the table was read, at most once in `repeat_seconds` per session that writes nothing."""
         session = load.session
         own = port if session.is_stranger else 0
-        noted = load.noted.get(own, _NEVER)
-        if noted + self._repeat_seconds <= now or noted <= self._wrote.get(session.program, _NEVER):
-            self._note_again(load, own, now)
+        read_at = load.read_at.get(own, _NEVER)
+        if read_at + self._repeat_seconds <= now or read_at <= self._wrote.get(session.program, _NEVER):
+            self._record_due_read(load, own, now)
 
-    def _note_again(self, load: _LoadRequest, port: int, now: float) -> None:
-        asked, noted = load.asked, load.noted
-        noted.pop(port, None)
-        if len(noted) >= _MAX_PORTS:
-            oldest = next(iter(noted))
-            if noted[oldest] + self._repeat_seconds > now:
+    def _record_due_read(self, load: _LoadRequest, port: int, now: float) -> None:
+        table, read_at = load.table, load.read_at
+        read_at.pop(port, None)
+        if len(read_at) >= _MAX_PORTS:
+            oldest = next(iter(read_at))
+            if read_at[oldest] + self._repeat_seconds > now:
                 return
-            del noted[oldest]
-        noted[port] = now
+            del read_at[oldest]
+        read_at[port] = now
         if load.method == "GET":
             session = load.session.on(port)
-            self._reads.note_load_of(load.principal.name, session, asked.named_as, is_lookup=asked.is_lookup)
+            self._reads.note_load_of(load.principal.name, session, table.full_name, is_lookup=table.is_lookup)
 
     def _replay(self, load: _LoadRequest, port: int, reply: ReplyCallback) -> bool:
-        """A `Repeat`."""
+        """Answer the same bytes again; a `ReplayHandler`."""
         started = time.perf_counter()
-        if self._principal(load.token) is not load.principal or not self._slots.take():
+        if self._find_principal(load.token) is not load.principal or not self._slots.take():
             return False
         self._register.begun()
         if self._ask(load, partial(self._reply, load, port, started, reply)):
@@ -203,21 +241,26 @@ class LoadTableMiddleware:
         return False
 
     def _reply(
-        self, load: _LoadRequest, port: int, started: float, reply: ReplyCallback, found: LoadOutcome | None
+        self,
+        load: _LoadRequest,
+        port: int,
+        started: float,
+        reply: ReplyCallback,
+        found: LoadOutcome | TableCheck | None,
     ) -> None:
         self._slots.leave()
-        if found is None:
+        if found is None or isinstance(found, TableCheck):
             self._register.undo_begun()
-            reply(None)
+            reply({} if found is None else {TABLE_CHECK_KEY: found})
             return
-        self._note(load, port, started)
+        self._record_read(load, port, started)
         status, headers, pieces = found
         request_id = make_request_id()
         reply(ReplayedResponse(status, add_safety_headers(headers, is_https=load.is_https), request_id, pieces))
         self._register.ended(load.method, load.route.path, load.path, status, started, request_id, load.principal.name)
 
 
-def _settle(answer: "asyncio.Future[LoadOutcome | None]", found: LoadOutcome | None) -> None:
+def _settle(answer: "asyncio.Future[LoadOutcome | TableCheck | None]", found: LoadOutcome | TableCheck | None) -> None:
     if not answer.done():
         answer.set_result(found)
 
@@ -237,19 +280,20 @@ def _parse_url(pattern: re.Pattern[str], path: str, query: bytes) -> _RequestedT
         name = check_name(decode_name(match["table"]), "table name")
     except CatalogError:
         return None
-    return _RequestedTable(namespace, (to_schema_name(namespace), name), representation, is_lookup=bool(query))
+    full_name = to_schema_name(namespace), name
+    return _RequestedTable(PathNames(namespace, name), full_name, representation, is_lookup=bool(query))
 
 
 def _read_load_headers(scope: Scope) -> _LoadHeaders:
-    said = _LoadHeaders()
+    headers = _LoadHeaders()
     for name, value in scope["headers"]:
         if name == b"authorization":
-            said.authorization = said.authorization or value
+            headers.authorization = headers.authorization or value
         elif name == b"if-none-match":
-            said.if_none_match = said.if_none_match or value
-            said.may_repeat &= len(value) <= _MAX_CACHED_CHARS
+            headers.if_none_match = headers.if_none_match or value
+            headers.is_cacheable &= len(value) <= _MAX_CACHED_CHARS
         elif name == b"x-iceberg-access-delegation":
-            said.delegation = (*said.delegation, value.decode("latin-1"))
+            headers.delegation = (*headers.delegation, value.decode("latin-1"))
         elif name in _UNCACHED_HEADERS:
-            said.may_repeat = False
-    return said
+            headers.is_cacheable = False
+    return headers

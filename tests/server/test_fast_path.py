@@ -3,7 +3,7 @@
 import io
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +15,10 @@ from fastapi import FastAPI
 from duckicelake.catalog import namespaces, tables
 from duckicelake.catalog.context.cache import TableCache
 from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.table import load
 from duckicelake.iceberg.rest import CommitTableRequest, RenameTableRequest
+from duckicelake.lake.side_tables.freshness import FreshnessLine
+from duckicelake.lake.state import Freshness, FreshnessQuery
 from duckicelake.server.app import create_app
 from duckicelake.server.auth.oauth_clients import OAuthClient as Login
 from duckicelake.server.telemetry.logs import make_logger
@@ -342,3 +345,42 @@ def test_append_between_two_workers_is_never_missed_by_the_next_load(
         metadata = warmed(http, route).json()["metadata"]
         made = other.post(TABLE, json=append(metadata, (number + 100, "x"))).json()["metadata"]
         assert http.get(TABLE).json()["metadata"]["current-snapshot-id"] == made["current-snapshot-id"]
+
+
+@dataclass
+class FreshnessQuestions:
+    """How often Postgres was asked whether a table is current, by the event loop and by threads."""
+
+    asked: int = 0
+
+
+@pytest.fixture
+def questions(monkeypatch: pytest.MonkeyPatch) -> FreshnessQuestions:
+    counter, ask_line, ask_cursor = FreshnessQuestions(), FreshnessLine.freshness, load.lake_freshness
+
+    async def count_on_line(line: FreshnessLine, asked: Sequence[FreshnessQuery]) -> list[Freshness | None]:
+        counter.asked += 1
+        return await ask_line(line, asked)
+
+    def count_on_cursor(cursor: Any, asked: Sequence[FreshnessQuery]) -> list[Freshness | None]:
+        counter.asked += 1
+        return ask_cursor(cursor, asked)
+
+    monkeypatch.setattr(FreshnessLine, "freshness", count_on_line)
+    monkeypatch.setattr(load, "lake_freshness", count_on_cursor)
+    return counter
+
+
+@pytest.mark.parametrize("is_replayed", [True, False], ids=["same bytes", "other bytes"])
+def test_load_of_changed_table_asks_postgres_for_freshness_once(
+    http: httpx.Client, writer: Client, route: Route, questions: FreshnessQuestions, is_replayed: bool
+) -> None:
+    warmed(http, route)
+    http.get(TABLE).raise_for_status()
+    loads, snapshot = route.asked, writer.append((2, "b"))["metadata"]["current-snapshot-id"]
+    questions.asked = 0
+    answer = http.get(TABLE, headers={} if is_replayed else {"X-Other": "bytes"})
+    assert (route.asked, questions.asked) == (loads + 1, 1)
+    assert answer.json()["metadata"]["current-snapshot-id"] == snapshot
+    assert http.get(TABLE).content == answer.content
+    assert (route.asked, questions.asked) == (loads + 1, 2), "the new version is answered from memory"

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Final, TypeVar
 
@@ -82,14 +82,39 @@ def build_damage_error(name: str, error: Exception) -> DamagedTable:
     return DamagedTable(f"Table {name} is damaged: {error}. `duckicelake doctor` says what to do")
 
 
-def load_current_table(services: Services, namespace: Namespace, name: str) -> CachedTable:
-    """The table as it is now, native changes included; NoSuchTable, DamagedTable."""
-    full_name, asked_at = (to_schema_name(namespace), name), monotonic()
-    known = services.cache.find(*full_name)
-    fresh = read_freshness(services, namespace, name, known)
+@dataclass(frozen=True, slots=True)
+class TableCheck:
+    """What Postgres answered to the question whether a cached table is current.
+
+    Attributes:
+        table: The cached table that the question was about; None if none was cached.
+        fresh: The answer.
+        asked_at: Seconds of the monotonic clock at which the question was asked.
+
+    """
+
+    table: CachedTable | None
+    fresh: Freshness
+    asked_at: float
+
+
+def load_current_table(
+    services: Services, namespace: Namespace, name: str, check: TableCheck | None = None
+) -> CachedTable:
+    """Return the table as it is now, with DuckDB's changes.
+
+    `check` is what Postgres answered about this table during this request; None asks Postgres.
+
+    Raises:
+        NoSuchTable, DamagedTable.
+
+    """
+    full_name = (to_schema_name(namespace), name)
+    check = check or _check_table(services, namespace, name)
+    known, fresh = check.table, check.fresh
     if known is not None and is_current(known, fresh):
         services.cache.count(hit=True)
-        return replace(check_freshness(services, known, fresh), found=Found(full_name, asked_at))
+        return replace(check_freshness(services, known, fresh), found=Found(full_name, check.asked_at))
     services.cache.count(hit=False)
     current = refresh(services, fresh.table_id)
     services.cache.name(*full_name, fresh.table_id)
@@ -109,6 +134,11 @@ def load_recent_table(services: Services, namespace: Namespace, name: str) -> Ca
         return None
     services.cache.put(replace(known, found=None))
     return known
+
+
+def _check_table(services: Services, namespace: Namespace, name: str) -> TableCheck:
+    asked_at, known = monotonic(), services.cache.find(to_schema_name(namespace), name)
+    return TableCheck(known, read_freshness(services, namespace, name, known), asked_at)
 
 
 def read_freshness(services: Services, namespace: Namespace, name: str, known: CachedTable | None = None) -> Freshness:

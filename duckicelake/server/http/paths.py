@@ -1,11 +1,13 @@
 """Names and pages in URLs, and the routes that /v1/config advertises."""
 
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
-from fastapi import Depends, Query
+from fastapi import Depends, Query, Request
+from starlette.types import Scope
 
 from duckicelake.catalog.context.page import PageRequest
 from duckicelake.iceberg.identifiers import Namespace, check_name, decode_name, decode_namespace
+from duckicelake.server.http.scope import PATH_NAMES_KEY
 
 PREFIX: Final = "/v1"
 ENDPOINTS: Final = (
@@ -45,21 +47,44 @@ PUBLIC_BODY_PATHS: Final = frozenset({f"{PREFIX}/oauth/tokens"})
 MAX_PAGE_ITEMS = 10_000
 
 
-async def _parse_namespace(namespace: str) -> Namespace:
-    return decode_namespace(namespace)
+class PathNames(NamedTuple):
+    """Decoded names of a URL's path. name: of the table or view; empty if the path has none."""
+
+    namespace: Namespace
+    name: str
 
 
-def parse_table_name(table: str) -> str:
-    """The name of a table as a path has it; InvalidRequest."""
-    return check_name(decode_name(table), "table name")
+def find_path_names(scope: Scope) -> PathNames | None:
+    """Decode the names of the path, once per request; None if the path has no namespace.
+
+    Raises:
+        InvalidRequest: The path has a namespace that can't be decoded.
+
+    """
+    names: PathNames | None = scope.get(PATH_NAMES_KEY)
+    texts = scope["path_params"]
+    if names is None and "namespace" in texts:
+        name = decode_name(texts.get("table") or texts.get("view") or "")
+        names = scope[PATH_NAMES_KEY] = PathNames(decode_namespace(texts["namespace"]), name)
+    return names
 
 
-async def _parse_table(table: str) -> str:
-    return parse_table_name(table)
+def _get_path_names(scope: Scope) -> PathNames:
+    names = find_path_names(scope)
+    assert names is not None
+    return names
 
 
-async def _parse_view(view: str) -> str:
-    return check_name(decode_name(view), "view name")
+async def _parse_namespace(request: Request, namespace: str) -> Namespace:  # noqa: ARG001 - FastAPI documents it
+    return _get_path_names(request.scope).namespace
+
+
+async def _parse_table(request: Request, table: str) -> str:  # noqa: ARG001
+    return check_name(_get_path_names(request.scope).name, "table name")
+
+
+async def _parse_view(request: Request, view: str) -> str:  # noqa: ARG001
+    return check_name(_get_path_names(request.scope).name, "view name")
 
 
 def parse_parent(parent: str | None) -> Namespace | None:

@@ -1,4 +1,4 @@
-"""What the ASGI scope says of a request: the client's session, the end at shutdown."""
+"""Read and extend the ASGI scope of a request: address, caller, session, slot, shutdown."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +16,11 @@ REQUEST_ID_KEY: Final = "duckicelake.request-id"
 PRINCIPAL_KEY: Final = "duckicelake.principal"
 CALLER_KEY: Final = "duckicelake.caller"
 NEED_KEY: Final = "duckicelake.need"
-"""Where in the ASGI scope the layers leave for each other what they know of the request."""
+PATH_NAMES_KEY: Final = "duckicelake.path-names"
+TABLE_CHECK_KEY: Final = "duckicelake.table-check"
+"""Keys of the ASGI scope, by which middleware hands on what it knows of a request. The last two hold a `PathNames` and
+a `TableCheck`.
+"""
 LEAVE_SLOT_KEY: Final = "duckicelake.leave-slot"
 _END_KEY: Final = "duckicelake.end"
 _IS_ENDING_KEY: Final = "duckicelake.is-ending"

@@ -3,7 +3,7 @@
 import asyncio
 import ssl
 from functools import lru_cache, partial
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
@@ -16,6 +16,7 @@ from duckicelake.server.protocol.response_cache import (
     ReplayedResponse,
     RequestKey,
     ResponseCache,
+    ScopeKeys,
     build_request_key,
 )
 
@@ -222,32 +223,34 @@ class CachingHttpProtocol(TimeoutHttpProtocol):
 
     def _receive(self, data: bytes, key: RequestKey) -> None:
         """Take what may be a request that came before."""
-        repeat = self.config.repeats.find(key)
-        if repeat is not None and repeat(self.client[1] if self.client else 0, self._answer):
+        replay = self.config.repeats.find(key)
+        if replay is not None and replay(self.client[1] if self.client else 0, self._answer):
             self._replayed_request = key, data
             self._unset_keepalive_if_required()
             self._stop_timer()
         else:
-            self._read(data, key)
+            self._read(data, key, {})
 
-    def _read(self, data: bytes, key: RequestKey) -> None:
+    def _read(self, data: bytes, key: RequestKey, scope_keys: ScopeKeys) -> None:
+        """Parse a request and start the app's task for it, with these keys in its scope."""
         begun = self._begun
         super().data_received(data)
         if self._begun == begun + 1 and self._is_between and self.cycle is not None and self.cycle.keep_alive:
             # Its task hasn't begun yet.
             self.scope["extensions"] = {RESPONSE_CACHE_EXTENSION: {"learn": partial(self.config.repeats.learn, key)}}
+            cast("dict[str, Any]", self.scope).update(scope_keys)
 
-    def _answer(self, answer: ReplayedResponse | None) -> None:
-        """A `Reply`."""
+    def _answer(self, answer: ReplayedResponse | ScopeKeys) -> None:
+        """Send the response, or let the app answer; a `ReplyCallback`."""
         assert self._replayed_request is not None
         (key, data), self._replayed_request = self._replayed_request, None
         if self.transport.is_closing():
             return
-        if answer is None:
-            self._read(data, key)
-        else:
-            self.transport.write(self._encoded(answer))
+        if isinstance(answer, ReplayedResponse):
+            self.transport.write(self._encode(answer))
             self.on_response_complete()
+        else:
+            self._read(data, key, answer)
         self._go_on()
 
     def _go_on(self) -> None:
@@ -258,7 +261,7 @@ class CachingHttpProtocol(TimeoutHttpProtocol):
             self.flow.resume_reading()
             self.data_received(held)
 
-    def _encoded(self, answer: ReplayedResponse) -> bytes:
+    def _encode(self, answer: ReplayedResponse) -> bytes:
         head = _encode_head(answer.status, answer.headers)
         servers = [b"%b: %b\r\n" % header for header in self.server_state.default_headers]
         own = b"x-request-id: %b\r\n\r\n" % answer.request_id.encode()

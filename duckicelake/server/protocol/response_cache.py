@@ -1,6 +1,6 @@
-"""Requests that were answered and may be answered again, byte for byte."""
+"""Cache of requests, by digest of their bytes, with the handlers that replay their responses."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from hashlib import sha256
 from typing import Final, NamedTuple
 
@@ -12,7 +12,7 @@ _LRU_ENTRIES: Final = 4096
 
 
 class ReplayedResponse(NamedTuple):
-    """An answer over HTTP/1.1. headers: all but those of the server and the id of the request."""
+    """A response over HTTP/1.1. headers: without those of the server and the request's id."""
 
     status: int
     headers: tuple[RawHeader, ...]
@@ -20,15 +20,19 @@ class ReplayedResponse(NamedTuple):
     pieces: tuple[bytes, ...]
 
 
-ReplyCallback = Callable[[ReplayedResponse | None], None]
-"""To be called once, and later than `Repeat` returns. None: the request must be read after all."""
+ScopeKeys = Mapping[str, object]
+
+ReplyCallback = Callable[[ReplayedResponse | ScopeKeys], None]
+"""Called once, after the handler has returned: with the response, or with keys for the ASGI scope of a request that
+the app must answer.
+"""
 
 ReplayHandler = Callable[[int, ReplyCallback], bool]
-"""Answers the request again, which came from this port; or says at once that it won't, and then calls nobody."""
+"""Start to answer the request again, which came from this port. False: it won't, and never calls back."""
 
 
 class ResponseCache:
-    """By digest, for what is sent holds tokens; those that were learnt first are forgotten first."""
+    """Handlers by digest, because requests hold tokens; the oldest entries are dropped first."""
 
     def __init__(self) -> None:
         self._known: dict[RequestKey, ReplayHandler] = {}
@@ -36,13 +40,13 @@ class ResponseCache:
     def find(self, key: RequestKey) -> ReplayHandler | None:
         return self._known.get(key)
 
-    def learn(self, key: RequestKey, repeat: ReplayHandler) -> None:
+    def learn(self, key: RequestKey, replay: ReplayHandler) -> None:
         self._known.pop(key, None)
-        self._known[key] = repeat
+        self._known[key] = replay
         if len(self._known) > _LRU_ENTRIES:
             del self._known[next(iter(self._known))]
 
 
 def build_request_key(address: str, request: bytes) -> RequestKey:
-    """request: all that was sent of it."""
+    """Build the cache key of a request from the client's address and all bytes of the request."""
     return address, sha256(request).digest()

@@ -10,7 +10,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from duckicelake.catalog.context.caller import SESSION, Caller, Principal
 from duckicelake.errors import Forbidden, InvalidRequest
-from duckicelake.iceberg.identifiers import decode_name, decode_namespace
 from duckicelake.server.auth.authentication import authenticate
 from duckicelake.server.auth.permissions import (
     AnyToken,
@@ -27,7 +26,7 @@ from duckicelake.server.auth.permissions import (
     is_for_writers,
 )
 from duckicelake.server.http.headers import read_client
-from duckicelake.server.http.paths import parse_parent
+from duckicelake.server.http.paths import find_path_names, parse_parent
 from duckicelake.server.http.scope import (
     CALLER_KEY,
     NEED_KEY,
@@ -41,7 +40,7 @@ from duckicelake.server.routes.dependencies import ServerContext
 
 
 class RouteGuard:
-    """ASGI app of one route, around the endpoint's."""
+    """Authenticate and authorize the requests for one route, then call its endpoint."""
 
     def __init__(self, app: ASGIApp, path: str, operation: str, needs: Mapping[tuple[str, str], Need]) -> None:
         """needs: who may use each route, by method and route template."""
@@ -80,14 +79,14 @@ def guard_routes(routes: Iterable[BaseRoute], needs: Mapping[tuple[str, str], Ne
 
 def _guard_route(route: BaseRoute, needs: Mapping[tuple[str, str], Need]) -> BaseRoute:
     if not isinstance(route, Route):
-        raise TypeError(f"{route!r} can't be guarded: only plain routes can")
+        raise TypeError(f"Invalid route {route!r}: expected a Route; others can't be guarded")
     copied = copy.copy(route)  # the original belongs to its module, and to other apps
     copied.app = RouteGuard(route.app, route.path, route.name, needs)
     return copied
 
 
 def _check_text(scope: Scope) -> None:
-    """As `parse_body` sees to it for bodies: Postgres stores no NUL character, and can't be asked for one."""
+    """Refuse NUL characters, which Postgres can't store; `parse_body` does so for bodies."""
     if "%00" in scope["path"] or b"%00" in scope["query_string"]:
         raise InvalidRequest("The path or the query holds a NUL character (%00), which nothing has in its name")
 
@@ -101,7 +100,9 @@ def _is_public(need: Need, context: ServerContext) -> bool:
 def _check_need(need: Need, principal: Principal, request: Request) -> None:
     match need:
         case InPath():
-            check_path(need, principal, decode_namespace(request.path_params["namespace"]))
+            names = find_path_names(request.scope)
+            assert names is not None
+            check_path(need, principal, names.namespace)
         case InQuery(parameter):
             check_query(principal, parse_parent(request.query_params.get(parameter)))
         case WholeCatalog():
@@ -111,8 +112,5 @@ def _check_need(need: Need, principal: Principal, request: Request) -> None:
 
 
 def _find_resource(scope: Scope) -> str:
-    names = scope["path_params"]
-    if "namespace" not in names:
-        return ""
-    name = names.get("table") or names.get("view") or ""
-    return format_resource(decode_namespace(names["namespace"]), decode_name(name))
+    names = find_path_names(scope)
+    return "" if names is None else format_resource(*names)

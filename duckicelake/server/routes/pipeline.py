@@ -44,7 +44,7 @@ def list_jobs(
     services: AppServices,
     page: PageQuery,
     namespace: NamespaceQuery,
-    table: Annotated[str | None, Query(description="of this table; describe_body a namespace, too")] = None,
+    table: Annotated[str | None, Query(description="of this table; needs a namespace, too")] = None,
     kind: Annotated[str | None, Query(description="of this kind, as ingest")] = None,
     run_id: Annotated[str | None, Query(alias="run-id", description="with this run id")] = None,
     result: Annotated[str | None, Query(description="running, done, unchanged, skipped, failed or lost")] = None,

@@ -19,6 +19,7 @@ from duckicelake.server.http.errors import RESPONSES, parse_body
 from duckicelake.server.http.headers import AccessRequestHeader, build_conditional_response
 from duckicelake.server.http.paths import PREFIX, NamespacePath, PageQuery, TablePath
 from duckicelake.server.http.route import FastRoute
+from duckicelake.server.http.scope import TABLE_CHECK_KEY
 from duckicelake.server.routes.dependencies import (
     AppContext,
     AppServices,
@@ -71,7 +72,7 @@ def load_table(
     if_none_match: Annotated[str | None, Header()] = None,
 ) -> Response:
     """Load a table's metadata; 304 if the client's copy is the current one."""
-    loaded = tables.load_table(services, namespace, table, snapshots, wish)
+    loaded = tables.load_table(services, namespace, table, snapshots, wish, request.scope.get(TABLE_CHECK_KEY))
     services.reads.note_load(services.caller, namespace, table, is_lookup="snapshots" in request.query_params)
     return build_conditional_response(
         loaded.body, loaded.etag, None if wish and if_none_match == "*" else if_none_match
