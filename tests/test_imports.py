@@ -1,7 +1,8 @@
 """The direction of imports (design §2), held by walking the syntax trees."""
 
 import ast
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,18 +21,18 @@ ALLOWED: dict[str, set[str]] = {
     "features": set(),
     "tracing": {"errors"},
     "iceberg": {"errors", "properties"},
-    "sql_dialects": {"errors", "iceberg"},
+    "sql_dialects": {"iceberg"},
     "postgres": {"errors", "lake.side_tables.freshness"},
     "storage": {"errors"},
     "parquet": {"errors", "storage"},
-    "lake": {"errors", "properties", "postgres", "changelog", "delta.import_.sources", "lineage.delivery.outbox"},
+    "lake": {"errors", "properties", "postgres"},
     "bridge": PURE | {"properties", "sql_dialects"},
     "rows": PURE | {"bridge"},
     "catalog": {
         "errors", "properties", "iceberg", "postgres", "lake", "bridge", "rows", "storage", "parquet",
         "features",
     },
-    "changelog": {"errors", "iceberg", "postgres", "lake", "bridge", "catalog"},
+    "changelog": {"errors", "features", "iceberg", "postgres", "lake", "bridge", "catalog"},
     "constraints": {
         "errors", "settings", "iceberg", "sql_dialects", "postgres", "lake", "bridge", "rows", "catalog", "cli",
         "pipeline", "features", "properties",
@@ -46,11 +47,11 @@ ALLOWED: dict[str, set[str]] = {
     },
     "server": {
         "errors", "iceberg", "lake.side_tables.audit", "lake.side_tables.idempotency", "catalog", "changelog",
-        "lineage", "features",
+        "features",
     },
     "cli": {
         "errors", "settings", "tracing", "postgres", "storage", "lake", "catalog", "changelog", "server",
-        "constraints", "delta", "lineage", "rest", "pipeline", "client", "features",
+        "rest", "pipeline", "client", "features",
     },
     "rest": {"errors"},
     "pipeline": {"errors", "properties", "rest"},
@@ -97,6 +98,12 @@ OPTIONAL = {"pipeline", "pyiceberg_v3", "tracing", "client"}
 COMMANDS = {"cli", "constraints.commands", "delta.commands", "lineage.commands"}
 """Modules that `--help` imports; they import the rest when a command runs."""
 
+REMAINING_CYCLES: list[set[str]] = [
+    {"duckicelake.postgres", "duckicelake.lake.side_tables", "duckicelake.lake.ducklake"},
+]
+"""`postgres.database` keeps the freshness checks of `lake.side_tables` on connections of its own."""
+
+MODULE_NAME = re.compile(r"duckicelake(\.\w+)+(:\w+)?")
 MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
 
 
@@ -155,6 +162,94 @@ def later_layers(path: Path) -> set[str]:
     allowed = SERVER_LAYERS[: SERVER_LAYERS.index(folders[0]) + 1]
     names = {name for name in imported(path) if is_below(name, "duckicelake.server")}
     return {name for name in names if not any(is_below(name, f"duckicelake.server.{layer}") for layer in allowed)}
+
+
+def folder_of(module: str, modules: Mapping[str, Path]) -> str:
+    return module if modules[module].name == "__init__.py" else module.rpartition(".")[0]
+
+
+def named_modules(path: Path, modules: Mapping[str, Path]) -> set[str]:
+    """Modules of the package that a module imports, or names in a string, as `import_module` and entry points do."""
+    names = imported(path) | {text.replace(":", ".") for text in strings_in(path) if MODULE_NAME.fullmatch(text)}
+    found = {next((prefix for prefix in prefixes_of(name) if prefix in modules), "") for name in names}
+    return found - {"", "duckicelake"}
+
+
+def strings_in(path: Path) -> set[str]:
+    """The strings of a module but for arguments of `files`, which name the folder of data files."""
+    nodes = [*ast.walk(tree_of(path))]
+    calls = (node for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name))
+    folders = {argument for call in calls if ast.unparse(call.func) == "files" for argument in call.args}
+    constants = (node for node in nodes if isinstance(node, ast.Constant) and node not in folders)
+    return {node.value for node in constants if isinstance(node.value, str)}
+
+
+def prefixes_of(name: str) -> list[str]:
+    """The name and what is before each of its dots, the longest first."""
+    parts = name.split(".")
+    return [".".join(parts[:count]) for count in range(len(parts), 0, -1)]
+
+
+def module_paths(package: Path) -> dict[str, Path]:
+    paths = {path.relative_to(package.parent).with_suffix(""): path for path in package.rglob("*.py")}
+    return {".".join(name.parts).removesuffix(".__init__"): path for name, path in paths.items()}
+
+
+def folder_cycles(package: Path) -> list[set[str]]:
+    """Groups of folders of which each leads to each other by imports of its modules."""
+    modules = module_paths(package)
+    arrows: dict[str, set[str]] = {folder_of(module, modules): set() for module in modules}
+    for module, path in modules.items():
+        folder = folder_of(module, modules)
+        arrows[folder] |= {folder_of(name, modules) for name in named_modules(path, modules)} - {folder}
+    reached = {folder: reach(folder, arrows) for folder in arrows}
+    groups = {frozenset(other for other in reached[folder] if folder in reached[other]) for folder in arrows}
+    return [set(group) for group in groups if len(group) > 1]
+
+
+def reach(folder: str, arrows: Mapping[str, set[str]]) -> set[str]:
+    """The folders that arrows lead to, over any number of them."""
+    reached: set[str] = set()
+    waiting = [*arrows[folder]]
+    while waiting:
+        name = waiting.pop()
+        if name not in reached:
+            reached.add(name)
+            waiting += arrows[name]
+    return reached
+
+
+def test_no_folders_import_each_other() -> None:
+    assert folder_cycles(PACKAGE) == REMAINING_CYCLES
+
+
+@pytest.mark.parametrize(
+    "back",
+    [
+        "from duckicelake.a import one",
+        "import duckicelake.a.one",
+        "async def f():\n    from duckicelake.a.one import x",
+        'import_module("duckicelake.a.one")',
+        'HOOK = "duckicelake.a.one:x"',
+        "from duckicelake.b.inner import three",
+    ],
+)
+def test_cycle_of_folders_is_noticed(tmp_path: Path, back: str) -> None:
+    sources = {
+        "a/one.py": "from duckicelake.b import two",
+        "b/two.py": back,
+        "b/inner/three.py": "from duckicelake.a.one import x",
+        "c/four.py": "from duckicelake.a.one import x",
+    }
+    for name in ("", "a/", "b/", "b/inner/", "c/"):
+        sources[f"{name}__init__.py"] = ""
+    package = tmp_path / "duckicelake"
+    for name, source in sources.items():
+        path = package / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(source)
+    inner = {"duckicelake.b.inner"} if "inner" in back else set()
+    assert folder_cycles(package) == [{"duckicelake.a", "duckicelake.b"} | inner]
 
 
 def test_modules_use_only_libraries_of_their_part() -> None:

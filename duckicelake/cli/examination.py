@@ -9,12 +9,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from duckicelake.catalog import warehouse
 from duckicelake.catalog.context.services import Services, read_clock_ms
 from duckicelake.catalog.doctor import examine_files, examine_tables
+from duckicelake.changelog.doctor import diagnose
 from duckicelake.cli.console import terminal
 from duckicelake.cli.wiring.location import advise_on_postgres, build_policy, find_warehouse, reach_postgres
 from duckicelake.cli.wiring.services import open_lake_store
 from duckicelake.cli.wiring.storage_access import build_storage_access, check_signing, find_s3_store
 from duckicelake.errors import InvalidSettings, StoreDenied, Unavailable, UnsupportedCatalog
-from duckicelake.lake.doctor.checks import diagnose, is_prepared
+from duckicelake.lake.doctor.checks import is_prepared
 from duckicelake.lake.doctor.damage import NeededFile
 from duckicelake.lake.doctor.findings import Finding
 from duckicelake.lake.setup.migrations import is_up_to_date

@@ -8,5 +8,6 @@ FEATURE: Final = Feature(
     "delta",
     commit_rule="duckicelake.delta.export.definition:RULE",
     service="duckicelake.delta.service:SERVICE",
+    doctor_check="duckicelake.delta.doctor:DOCTOR_CHECK",
     commands="duckicelake.delta.commands:app",
 )

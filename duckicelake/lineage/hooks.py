@@ -9,5 +9,6 @@ FEATURE: Final = Feature(
     read_observer="duckicelake.lineage.events.reads:READ_OBSERVER",
     routes="duckicelake.lineage.api:ROUTES",
     service="duckicelake.lineage.service:SERVICE",
+    doctor_check="duckicelake.lineage.doctor:DOCTOR_CHECK",
     commands="duckicelake.lineage.commands:app",
 )

@@ -16,8 +16,8 @@ import pytest
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.doctor import examine_tables
 from duckicelake.catalog.flush import flush_rows
+from duckicelake.changelog.doctor import diagnose
 from duckicelake.errors import Unavailable
-from duckicelake.lake.doctor.checks import diagnose
 from tests.conftest import Attach
 from tests.support.client import NS, Client, assert_whole, pyiceberg_rows
 from tests.support.seams import fresh

@@ -15,8 +15,8 @@ import pytest
 
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.doctor import examine_files, examine_tables
+from duckicelake.changelog.doctor import diagnose
 from duckicelake.errors import DamagedTable
-from duckicelake.lake.doctor.checks import diagnose
 from duckicelake.lake.doctor.findings import Finding
 from duckicelake.lake.ducklake import inlined_rows
 from duckicelake.server.app import create_app

@@ -12,8 +12,8 @@ import pytest
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.doctor import examine_tables
 from duckicelake.catalog.flush import Flushed, flush_rows
+from duckicelake.changelog.doctor import diagnose
 from duckicelake.errors import CommitFailed, CommitStateUnknown, NoSuchTable, Unavailable, Unsupported
-from duckicelake.lake.doctor.checks import diagnose
 from tests.conftest import Attach
 from tests.parquet.test_temporary_files import full_disk
 from tests.support.client import NS, Client, assert_whole, data_files, delete, duckdb_rows, pyiceberg_rows

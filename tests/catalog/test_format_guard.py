@@ -9,9 +9,9 @@ import pytest
 
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.doctor import examine_tables
+from duckicelake.changelog.doctor import diagnose
 from duckicelake.errors import UnknownFormatError
 from duckicelake.iceberg.puffin import write_vector
-from duckicelake.lake.doctor.checks import diagnose
 from duckicelake.lake.ducklake.snapshots import begin_snapshot
 from duckicelake.postgres.database import Database
 from duckicelake.server.app import create_app

@@ -13,8 +13,8 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from duckicelake.catalog.flush import flush_rows
 from duckicelake.catalog.rows.inserts import PostedRows, append_rows
+from duckicelake.changelog.doctor import diagnose
 from duckicelake.errors import Unavailable, UnsupportedCatalog
-from duckicelake.lake.doctor.checks import diagnose
 from duckicelake.lake.state import FreshnessQuery
 from duckicelake.postgres.database import Database
 from duckicelake.postgres.embedded import EmbeddedPostgres, build_attach_source

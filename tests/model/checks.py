@@ -6,7 +6,7 @@ from random import Random
 from pyiceberg.expressions import EqualTo
 from pyiceberg.table import StaticTable
 
-from duckicelake.lake.doctor.checks import diagnose
+from duckicelake.changelog.doctor import diagnose
 from tests.model.lake import Lake, duckdb_shown
 from tests.model.model import Column, Shown, Table
 from tests.model.reader import Reader

@@ -1,13 +1,11 @@
 """Run read-only checks of a lake, each with advice."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 
-from duckicelake.delta.import_ import sources
 from duckicelake.errors import StartupError
 from duckicelake.lake.doctor.damage import find_misspelled_tables
 from duckicelake.lake.doctor.findings import Finding, make_finding
-from duckicelake.lake.doctor.followers import check_followers
 from duckicelake.lake.setup.format import (
     DatabaseContents,
     check_complete,
@@ -51,10 +49,10 @@ _DUCKDB_SETTINGS = {
 """Settings that DuckDB's sessions need, which don't pin any, with the values that do."""
 
 
-def diagnose(database: Database, *, with_lineage: bool = True) -> list[Finding]:
+def diagnose(database: Database, more: Sequence[Callable[[Transaction], Iterator[Finding]]]) -> list[Finding]:
     """Run all checks; those that need a catalog are left out where there is none. Unavailable if Postgres is down.
 
-    with_lineage: servers make events of lineage of what changes.
+    more: checks of a prepared lake, which run last.
     """
     with database.reading() as cursor:
         contents = read_contents(cursor)
@@ -72,8 +70,7 @@ def diagnose(database: Database, *, with_lineage: bool = True) -> list[Finding]:
                 findings += [
                     _check_schema(cursor),
                     _check_roles(cursor),
-                    _check_followed_tables(cursor),
-                    *check_followers(cursor, with_lineage=with_lineage),
+                    *(finding for check in more for finding in check(cursor)),
                 ]
             else:
                 findings += find_misspelled_tables(cursor)
@@ -191,18 +188,6 @@ def _has_expiry_gap(cursor: Transaction, at: datetime) -> bool:
     if not read_applied_migrations(cursor):
         return True
     return bool(cursor.execute(_DOCTOR_SQL.may_have_expired, {"at": at}).fetchall()[0][0])
-
-
-def _check_followed_tables(cursor: Transaction) -> Finding:
-    followed = sources.read_sources(cursor, followed=True)
-    stuck = [each for each in followed if each.error is not None]
-    told = [
-        f"{each.name} stands still at version {each.position.version}: {each.error}"
-        for each in stuck[:_MAX_NAMES_SHOWN]
-    ]
-    detail = "; ".join(told) or f"{len(followed)} are followed"
-    advice = "mend the Delta table, or end it with `duckicelake delta adopt`; `duckicelake delta status` lists all"
-    return make_finding("Delta tables", not stuck, detail, advice)
 
 
 def _can_write(cursor: Transaction) -> bool:

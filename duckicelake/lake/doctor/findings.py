@@ -1,7 +1,8 @@
 """The result of a check, and SQL that repairs damage within DuckLake's commit protocol."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 from duckicelake.postgres.database import Transaction
 
@@ -16,14 +17,17 @@ class Finding:
     advice: str
 
 
+class RunCheck(Protocol):
+    """Checks of a prepared lake. with_lineage: whether servers make events of lineage."""
+
+    def __call__(self, cursor: Transaction, *, with_lineage: bool) -> Iterator[Finding]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class DoctorCheck:
-    """The checks that a feature adds to `duckicelake doctor`, for a lake that is prepared.
+    """The checks that a feature adds to `duckicelake doctor`."""
 
-    run: its second argument says whether servers make events of lineage.
-    """
-
-    run: Callable[[Transaction, bool], Iterator[Finding]]
+    run: RunCheck
 
 
 def make_finding(name: str, ok: bool, detail: str, advice: str) -> Finding:

@@ -34,19 +34,3 @@ FROM newest;
 
 -- may_have_expired: whether snapshots were deleted since the lake is served, or before a moment at which it wasn't yet
 SELECT epoch > 0 OR coalesce(%(at)s < (SELECT min(applied_at) FROM duckicelake_migration), true) FROM duckicelake_epoch;
-
--- chronicle_lag: whether nobody follows the lake, how many snapshots wait to be told (a few thousand at the most), and for
--- how many seconds the first of them has
-SELECT pg_try_advisory_xact_lock(%(key)s),
-       (SELECT count(*) FROM (
-            SELECT FROM ducklake_snapshot s WHERE s.snapshot_id > c.snapshot_id LIMIT 10000) waiting),
-       (SELECT extract(epoch FROM clock_timestamp() - s.snapshot_time)::float8 FROM ducklake_snapshot s
-        WHERE s.snapshot_id > c.snapshot_id AND isfinite(s.snapshot_time) ORDER BY s.snapshot_id LIMIT 1)
-FROM duckicelake_chronicle c;
-
--- lineage_lag: how many changes wait for their events, and for how many seconds the first of them has
-SELECT (SELECT count(*) FROM (
-            SELECT FROM duckicelake_change c WHERE (c.snapshot_id, c.ordinal) > (f.snapshot_id, f.ordinal) LIMIT 10000) w),
-       (SELECT extract(epoch FROM clock_timestamp() - c.at)::float8 FROM duckicelake_change c
-        WHERE (c.snapshot_id, c.ordinal) > (f.snapshot_id, f.ordinal) ORDER BY c.snapshot_id, c.ordinal LIMIT 1)
-FROM duckicelake_lineage_follower f;

@@ -47,6 +47,12 @@ def take_progress(cursor: Transaction) -> LineageProgress | None:
     return None if row is None else LineageProgress(row[0], LogPosition(row[1], row[2]), *row[3:])
 
 
+def read_lag(cursor: Transaction) -> tuple[int, float | None]:
+    """How many changes wait for their events, and for how many seconds the first of them has; None if none does."""
+    waiting, seconds = cursor.execute(_SQL.lag).fetchall()[0]
+    return waiting, seconds
+
+
 def move_progress(cursor: Transaction, position: LogPosition, audit_id: int, streams: Sequence[dict[str, Any]]) -> None:
     """Note how far it is, in the transaction in which the events are recorded."""
     parameters = {

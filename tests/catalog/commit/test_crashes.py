@@ -14,8 +14,8 @@ from duckicelake.catalog import tables
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.doctor import examine_files, examine_tables
 from duckicelake.catalog.gc import delete_orphans, find_orphans
+from duckicelake.changelog.doctor import diagnose
 from duckicelake.errors import CommitStateUnknown, NoSuchTable, Unavailable
-from duckicelake.lake.doctor.checks import diagnose
 from tests.support.client import (
     NS,
     Client,

@@ -14,8 +14,8 @@ import pytest
 from duckicelake.catalog.context.idempotency import Once
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.rows.inserts import PostedRows, ProducerVersion, RowsAnswer, append_rows, read_last_applied
+from duckicelake.changelog.doctor import diagnose
 from duckicelake.errors import InvalidRequest, NoSuchTable, TxnAlreadyAppliedError
-from duckicelake.lake.doctor.checks import diagnose
 from tests.catalog.commit.test_group_commits import Ears, sent_together
 from tests.support.client import Client
 from tests.support.killed_process import Work, mortal

@@ -1,7 +1,7 @@
 import pytest
 
+from duckicelake.changelog.doctor import diagnose
 from duckicelake.changelog.source import take_lead
-from duckicelake.lake.doctor.checks import diagnose
 from duckicelake.lake.setup.migrations import load_migrations
 from duckicelake.postgres.database import Database
 
@@ -18,7 +18,7 @@ def test_a_prepared_lake_is_healthy(database):
     assert [finding.name for finding in findings if finding.ok] == [
         "Postgres version", "session settings", "DuckLake catalog", "migrations", "triggers", "snapshot ids",
         "schema", "roles",
-        "Delta tables", "chronicle", "lineage", "deliveries",
+        "chronicle", "lineage", "deliveries", "Delta tables",
     ]  # fmt: skip
     assert {finding.advice for finding in findings} == {""}
 

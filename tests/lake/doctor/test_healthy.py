@@ -8,7 +8,7 @@ import psycopg
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.doctor import examine_tables
 from duckicelake.catalog.table.load import load_current_table
-from duckicelake.lake.doctor.checks import diagnose
+from duckicelake.changelog.doctor import diagnose
 from duckicelake.lake.setup.format import prepare_catalog
 from duckicelake.postgres.database import Database
 from tests.support.lakes import Lake, assert_same_rows

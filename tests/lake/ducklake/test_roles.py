@@ -15,8 +15,8 @@ from psycopg.errors import InsufficientPrivilege
 
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.flush import flush_rows
+from duckicelake.changelog.doctor import diagnose
 from duckicelake.errors import StartupError, UnsupportedCatalog
-from duckicelake.lake.doctor.checks import diagnose
 from duckicelake.lake.doctor.findings import Finding
 from duckicelake.lake.ducklake.roles import LakeLogins, apply_grants, build_grants
 from duckicelake.lake.setup.format import prepare_catalog

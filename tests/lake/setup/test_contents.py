@@ -8,8 +8,8 @@ import duckdb
 import psycopg
 import pytest
 
+from duckicelake.changelog.doctor import diagnose
 from duckicelake.errors import StartupError
-from duckicelake.lake.doctor.checks import diagnose
 from duckicelake.lake.setup.format import DUCKLAKE_TABLES, prepare_catalog, read_contents
 from duckicelake.postgres.database import Database
 from duckicelake.postgres.embedded import build_duckdb_attach

@@ -15,7 +15,7 @@ import pytest
 from psycopg import Cursor
 from psycopg.errors import RaiseException
 
-from duckicelake.lake.doctor.checks import diagnose
+from duckicelake.changelog.doctor import diagnose
 from duckicelake.lake.setup.migrations import (
     apply_migrations,
     find_edited_migrations,

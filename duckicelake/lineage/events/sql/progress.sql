@@ -45,3 +45,10 @@ FROM ducklake_view
 WHERE view_id = %(view_id)s AND begin_snapshot <= %(at)s
 ORDER BY begin_snapshot DESC
 LIMIT 1;
+
+-- lag: how many changes wait for their events, and for how many seconds the first of them has waited
+SELECT (SELECT count(*) FROM (
+            SELECT FROM duckicelake_change c WHERE (c.snapshot_id, c.ordinal) > (f.snapshot_id, f.ordinal) LIMIT 10000) w),
+       (SELECT extract(epoch FROM clock_timestamp() - c.at)::float8 FROM duckicelake_change c
+        WHERE (c.snapshot_id, c.ordinal) > (f.snapshot_id, f.ordinal) ORDER BY c.snapshot_id, c.ordinal LIMIT 1)
+FROM duckicelake_lineage_follower f;
