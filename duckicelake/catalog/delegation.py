@@ -65,7 +65,7 @@ class DelegationQuery:
 
 @dataclass(frozen=True, slots=True)
 class Delegated:
-    """What a load's answer says besides the metadata. tag: changes whenever it does, and tells nothing of it.
+    """What a load's answer says besides the metadata. tag: changes with it, and reveals nothing of it.
 
     until_ms: when it must be made anew. may_change: whether it may before, when other tables do.
     """
@@ -116,7 +116,7 @@ def sign(services: Services, namespace: Namespace, name: str, asked: SignatureRe
     """
     signer = services.access.signer
     if signer is None:
-        raise InvalidRequest("This server signs no requests: its files aren't in S3, or it was told not to")
+        raise InvalidRequest("This server signs no requests: its files aren't in S3, or its settings turn signing off")
     touched_first = signer.examined(asked).touches[0]
     asking = _build_query(services, namespace, name, f"s3://{touched_first.bucket}/{touched_first.key}")
     return signer.sign(asked, services.caller.principal.name, _reach(services, asking).folders)

@@ -247,7 +247,7 @@ def flush_waiting(services: Services, table: FlushableRows) -> Flushed:
 
 
 def flush_if_free(services: Services, table: FlushableRows) -> Flushed | None:
-    """Flush a table unless another process is at it; what errors there may be `flush_rows` tells."""
+    """Flush a table unless another process is at it; raises as `flush_rows` does."""
     with services.database.statement() as cursor, flush_writer.hold_flush_lease(cursor, table.table_id) as is_ours:
         return flush_waiting(services, table) if is_ours else None
 

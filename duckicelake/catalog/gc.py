@@ -30,7 +30,7 @@ MAX_BATCH_FILES: Final = 500
 def find_orphans(
     services: Services, before_ms: int, looked_at: Callable[[int], object] = lambda _: None
 ) -> list[StoredFile]:
-    """The files last written before a moment, in milliseconds since the epoch, that nobody needs.
+    """The files last written before a moment, in milliseconds since the epoch, that are orphans.
 
     Deletes nothing, but brings tables up to date whose orphans might be files that they have yet to claim: as a load
     does. `looked_at` hears of how many more files the lake was found to have. Raises Unavailable.
@@ -44,7 +44,7 @@ def find_orphans(
 
 
 def list_unneeded(services: Services, files: Sequence[StoredFile]) -> list[StoredFile]:
-    """Those of some canonical files in the Iceberg zone that nobody needs; tables are brought up to date as above."""
+    """Those of some canonical files in the Iceberg zone that are orphans; tables are caught up as above."""
     of_tables = [
         file
         for file in files
@@ -55,14 +55,14 @@ def list_unneeded(services: Services, files: Sequence[StoredFile]) -> list[Store
 
 
 def find_unnamed(services: Services, files: Sequence[StoredFile]) -> list[StoredFile]:
-    """Those of some canonical files that no row names, and that lie where nobody else may keep files."""
+    """Those of some canonical files that no row names, and that lie where only this lake may keep files."""
     return list(_still_unneeded(services, files))
 
 
 def delete_orphans(
     services: Services, orphans: Sequence[StoredFile], deleted: Callable[[StoredFile], object] = lambda _: None
 ) -> None:
-    """Delete those that are still nobody's; `deleted` hears of each. Raises Unavailable."""
+    """Delete those that are still orphans, and call `deleted` with every one. Raises Unavailable."""
 
     def delete(file: StoredFile) -> None:
         services.store.delete(file.location)

@@ -1,4 +1,4 @@
-"""Jobs of the pipeline: begin, renew, end, list. Their rows tell who does what to which table, and hold its leases."""
+"""Jobs of the pipeline: begin, renew, end, list. Their rows hold the leases of tables."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -34,7 +34,7 @@ Kind = Literal[
 Result = Literal["done", "unchanged", "skipped", "failed"]
 KINDS: Final = frozenset(get_args(Kind))
 RESULTS: Final = ("running", *get_args(Result), "lost")
-"""What is told of a job."""
+"""A job, as clients see it."""
 
 MAX_JSON_BYTES: Final = 64 * 1024
 _MOST_SNAPSHOTS: Final = 10_000
@@ -87,7 +87,7 @@ class EndJob(SpecModel):
 
 
 class JobAnswer(SpecModel):
-    """A job as the server tells it. result: also `running`, and `lost`: neither ended nor renewed in time."""
+    """A job in an answer of the server. result: also `running`, and `lost`: neither ended nor renewed in time."""
 
     id: UUID
     kind: str

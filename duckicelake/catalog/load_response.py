@@ -19,7 +19,7 @@ from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.lake.side_tables.freshness import FreshnessLine
 from duckicelake.lake.state import Freshness, FreshnessQuery
 
-Tell = Callable[[Freshness | None], object]
+Deliver = Callable[[Freshness | None], object]
 """Hears how the table is at a moment after the question; None if it isn't there, or can't be asked about this way."""
 ALL: Final = "all"
 REFS: Final = "refs"
@@ -33,12 +33,12 @@ class FreshnessChecks:
     def __init__(self, line: FreshnessLine, meter: Meter = NO_METER) -> None:
         self._line = line
         self._meter = meter
-        self._waiting: defaultdict[FreshnessQuery, list[Tell]] = defaultdict(list)
+        self._waiting: defaultdict[FreshnessQuery, list[Deliver]] = defaultdict(list)
         self._checking: asyncio.Task[None] | None = None
 
-    def ask(self, asked: FreshnessQuery, tell: Tell) -> None:
-        """Check, and tell once, later: whatever happens."""
-        self._waiting[asked].append(tell)
+    def ask(self, asked: FreshnessQuery, deliver: Deliver) -> None:
+        """Check, and deliver once, later: whatever happens."""
+        self._waiting[asked].append(deliver)
         if self._checking is None or self._checking.done():
             self._checking = asyncio.create_task(self._check_all())
 
@@ -47,11 +47,11 @@ class FreshnessChecks:
             await asyncio.sleep(0)  # who is being read from the sockets just now shall have a share in this check
             waiting, self._waiting = self._waiting, defaultdict(list)
             answers = await self._answers(list(waiting))
-            for tells, fresh in zip(waiting.values(), answers, strict=True):
-                _deliver_all(tells, fresh)
+            for deliveries, fresh in zip(waiting.values(), answers, strict=True):
+                _deliver_all(deliveries, fresh)
 
     async def _answers(self, asked: Sequence[FreshnessQuery]) -> Sequence[Freshness | None]:
-        """As many as were asked for: who is told None asks the other way, which can say what is wrong."""
+        """As many as were asked for: None sends the request the slow way, which names the error."""
         sent = time.perf_counter()
         try:
             answers = await self._line.freshness(asked)
@@ -61,10 +61,10 @@ class FreshnessChecks:
         return answers if len(answers) == len(asked) else [None] * len(asked)
 
 
-def _deliver_all(tells: Iterable[Tell], fresh: Freshness | None) -> None:
-    for tell in tells:
+def _deliver_all(deliveries: Iterable[Deliver], fresh: Freshness | None) -> None:
+    for deliver in deliveries:
         try:
-            tell(fresh)
+            deliver(fresh)
         except Exception as error:  # noqa: BLE001 - a bug of one who listens must not be felt by the others
             loop = asyncio.get_running_loop()
             loop.call_exception_handler({"message": "Who asked for a check failed at its answer", "exception": error})
@@ -113,7 +113,7 @@ def build_response_key(
     named_as: tuple[str, str],
     representation: str,
 ) -> Hashable:
-    """Who asks so is told the same about the same version of a table; named_as: its schema and name."""
+    """Build the key of the response to this request, for one version of a table; named_as: its schema and name."""
     if not wish or services.access.gives_nothing:
         return representation
     return representation, principal, address, wish, named_as
@@ -123,8 +123,8 @@ def keep_response(
     services: Services, table: CachedTable, asking: Hashable, answer: LoadedTable, given: Delegated
 ) -> LoadedTable:
     """The answer, which whoever asks so again may get again."""
-    told = CachedResponse(answer, given.until_ms, table.seen if given.may_change else None)
-    services.cache.keep_told(table, asking, told)
+    response = CachedResponse(answer, given.until_ms, table.seen if given.may_change else None)
+    services.cache.keep_response(table, asking, response)
     return answer
 
 
@@ -162,7 +162,7 @@ class LoadTableFastPath:
         known = services.cache.find(*named_as)
         if known is None:
             return False
-        cached = known.answers.told.get(
+        cached = known.answers.responses.get(
             build_response_key(services, principal, address, wish, named_as, representation)
         )
         if cached is None or services.clock() >= cached.until_ms:

@@ -1,4 +1,4 @@
-"""How tables are, as far as their upkeep depends on it, and which files of a table nobody needs."""
+"""Read the state of tables that maintenance depends on, and find orphan files of a table."""
 
 from collections.abc import Sequence
 from dataclasses import fields
@@ -63,7 +63,7 @@ class FoundFile(SpecModel):
 
 
 class FindOrphans(SpecModel):
-    """Files that may be nobody's."""
+    """Files that may be orphans."""
 
     files: Annotated[tuple[FoundFile, ...], Field(max_length=_ASKED_AT_ONCE)]
 
@@ -88,7 +88,7 @@ def table_statistics(
 
 
 def find_orphans(services: Services, namespace: Namespace, table: str, files: Sequence[FoundFile]) -> tuple[str, ...]:
-    """Those of the files below the table's location that nobody needs: of writers that failed or were killed.
+    """Find the orphan files below the table's location: of writers that failed or were killed.
 
     A file that no row of the catalog names, neither live nor past nor scheduled for deletion. What a writer is yet to
     commit looks the same: ask for old ones only. NoSuchTable, InvalidRequest.

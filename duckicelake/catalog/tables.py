@@ -261,7 +261,7 @@ def _access(services: Services, wish: AccessRequest, namespace: Namespace, name:
 def _access_after(
     services: Services, wish: AccessRequest, namespace: Namespace, name: str, table: Materialized
 ) -> Delegated:
-    """As `_access`, but a table that is there is told of, even if its client must load it again for the keys.
+    """As `_access`, but an existing table is answered even if its client must load it again for credentials.
 
     There are none for a table that the request made long ago, if it has moved or was dropped since.
     """

@@ -83,7 +83,7 @@ def build_missing_view_error(namespace: Namespace, name: str) -> NoSuchView:
 def write_view(
     services: Services, metadata: ViewMetadata, base: ViewRow | None, definition: ViewDefinition | None = None
 ) -> ViewTarget:
-    """The view's next state, its metadata.json in the store: the file must be there before anybody is told its name.
+    """The view's next state, its metadata.json in the store: the file must exist before a client gets its name.
 
     InvalidRequest if the view may not live where the metadata says.
     """
@@ -243,7 +243,7 @@ def _commit(services: Services, namespace: Namespace, name: str, request: Commit
 def _commit_over(
     services: Services, current: CurrentView, base: ViewMetadata, metadata: ViewMetadata, view: AuditedResource
 ) -> Loaded:
-    """Commit the metadata over that which it was computed from; StaleBase if somebody was faster."""
+    """Commit the metadata over that which it was computed from; StaleBaseError after a concurrent commit."""
     if metadata is base:
         loaded = (current.row.metadata_location, current.row.metadata)
         services.settle_unchanged([view], loaded)

@@ -53,7 +53,7 @@ def check_warehouse(services: Services, lake: LakeRecord) -> None:
 
 
 def settle(services: Services) -> WarehouseStanding:
-    """Mark folders that nobody has marked and that hold no unknown files; note all of it, and open or close the gate.
+    """Mark folders without a mark and without unknown files; record all of it, and open or close the gate.
 
     Raises InvalidSettings as `check_warehouse`.
     """
@@ -85,18 +85,18 @@ def adopt(services: Services) -> list[str]:
     Raises AlreadyExists if another lake adopts them at this moment.
     """
     lake = read_lake(services.database)
-    told = []
+    changes = []
     if lake.warehouse not in (None, _warehouse(services)):
-        told.append(f"The lake's warehouse was {lake.warehouse} and is {_warehouse(services)} from now on.")
+        changes.append(f"The lake's warehouse was {lake.warehouse} and is {_warehouse(services)} from now on.")
     for folder in folders(services):
         owner = _owner(services, folder)
         if owner is None or isinstance(owner, str) or not lake.identity.is_same(owner):
             services.store.delete(_marker(folder))
             services.store.write(_marker(folder), lake.identity.to_json())
-            told.append(f"{folder} belonged to {_name(owner)} and belongs to {lake.identity} from now on.")
+            changes.append(f"{folder} belonged to {_name(owner)} and belongs to {lake.identity} from now on.")
     _record(services)
     _apply_standing(services, examine(services, read_lake(services.database)))
-    return told
+    return changes
 
 
 def examine(services: Services, lake: LakeRecord) -> WarehouseStanding:

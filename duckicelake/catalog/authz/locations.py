@@ -102,7 +102,7 @@ def real_place(services: Services, location: str) -> str:
 
 
 def _real_path(path: Path) -> str:
-    """As `os.path.realpath`, which asks for each folder on the way; Linux tells at once where an open file is."""
+    """Resolve links like `os.path.realpath`, with one system call: Linux knows the path of an open file."""
     try:
         descriptor = os.open(path, _ONLY_THE_PATH | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -122,9 +122,9 @@ _DISTINCT: Final = 10_000
 def check_may_read(
     services: Services, paths: Iterable[str], own: Callable[[], Sequence[str]] = tuple, table_id: int | None = None
 ) -> None:
-    """Forbidden unless the caller may use all these files.
+    """Check that the caller may read all these files; Forbidden.
 
-    own: the folders of the table that the request is to; asked for only if something restricts the caller.
+    own: gives the folders of the request's table; called only for a caller with restricted scopes.
     """
     principal = services.caller.principal
     if principal.may(Capability.READ, ()):
@@ -136,7 +136,7 @@ def check_may_read(
 
 
 def check_may_settle(services: Services, location: str, table_id: int | None = None) -> None:
-    """Forbidden unless the caller may write whatever else lives at the location, above or below it, files included."""
+    """Check that the caller may write all tables and files at the location, above or below it; Forbidden."""
     principal = services.caller.principal
     if principal.may(Capability.WRITE, ()):
         return
@@ -223,7 +223,7 @@ def is_granted(principal: Principal, capability: Capability, schema: str | None)
 
 
 def _is_free(policy: LocationPolicy, principal: Principal, capability: Capability, place: str) -> bool:
-    """Whether a place that is nobody's may be used by this caller; outside of the warehouse it is not ours to say."""
+    """Return whether the caller may use a place of no table; outside of the warehouse every place is free."""
     if not is_within(place, policy.data_zone):
         return True
     own = (grant.namespace for grant in principal.grants if principal.may(capability, grant.namespace))

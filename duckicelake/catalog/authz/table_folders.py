@@ -48,7 +48,7 @@ def find_new_table_folders(metadata: TableMetadata) -> TableFolders:
 def find_staged_folders(
     services: Services, namespace: Namespace, name: str, place: str, principal: Principal
 ) -> TableFolders | None:
-    """The folder that a table of this name was staged to get, if the place is in one: a writer's that is nobody's yet.
+    """The folder that a table of this name was staged to get, if the place is in one: of a writer, and no table's yet.
 
     Nothing is kept of a staged table, but the server's own choice of its location shows by its form.
     """
@@ -156,10 +156,10 @@ def _owners(
     table_id: int | None,
     principal: Principal,
 ) -> list[str | None] | None:
-    """The schemas of other tables and views above, at or below the place; None if it is in the warehouse, but nobody's.
+    """The schemas of other tables and views above, at or below the place; None if in the warehouse, but no table's.
 
     Of a folder that isn't the table's own, those whose files are below, too: into its own, the settling let none. What
-    is left of a table that this one shared files with is nobody else's.
+    is left of a table that this one shared files with belongs to no other table.
     Who may do everything isn't asked.
     """
     if may_use_everything(principal):

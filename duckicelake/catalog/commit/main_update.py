@@ -41,7 +41,7 @@ from duckicelake.storage.threads import run_in_parallel
 
 @dataclass(frozen=True, slots=True)
 class FormerFiles:
-    """Copies and maps of those that DuckLake's rows tell of, maps by file id; `unknown` are the others."""
+    """Copies and maps of files that DuckLake's rows describe, maps by file id; `unknown` are the other files."""
 
     copies: tuple[LakeCopy, ...]
     name_maps: Mapping[int, NameMap]
@@ -51,7 +51,7 @@ class FormerFiles:
 def find_former_files(
     services: Services, table_id: int | None, lake_ids: Mapping[int, int], files: Sequence[AnyFile]
 ) -> FormerFiles:
-    """What a table's rows of DuckLake tell of the files; lake_ids: `data_file_id`s by file id."""
+    """Read copies and name maps of the files from DuckLake's rows; lake_ids: `data_file_id`s by file id."""
     wanted = {lake_ids[file.file_id]: file for file in files if file.file_id in lake_ids}
     if table_id is None or not wanted:
         return FormerFiles((), {}, files)
@@ -128,7 +128,7 @@ def write_row_id_copies(
 
 
 def _may_lack_row_ids(file: AnyFile, leaves: set[str]) -> bool:
-    """By its metrics; where they don't tell, it may."""
+    """Return whether the file may hold rows without row ids, by its metrics; True where they don't say."""
     counts, nulls = file.metrics.get("value_counts", {}), file.metrics.get("null_value_counts", {})
     if str(ROW_ID_FIELD_ID) in counts and str(ROW_ID_FIELD_ID) in nulls:
         return bool(nulls[str(ROW_ID_FIELD_ID)])

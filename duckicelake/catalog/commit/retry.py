@@ -12,13 +12,13 @@ from duckicelake.lake.ducklake.snapshots import RETRY_SECONDS
 
 MAX_ATTEMPTS: Final = 50
 MAX_SHARED_ATTEMPTS: Final = 3
-"""After so many attempts that others overtook, one has the queue of commits to itself."""
+"""Conflicts after which an attempt holds the commit queue exclusively."""
 
 T = TypeVar("T")
 
 
 class OutdatedPlanError(Exception):
-    """A table changed after something was computed for it."""
+    """A table changed after a plan was computed for it."""
 
 
 def retry_on_conflict(
@@ -29,10 +29,15 @@ def retry_on_conflict(
     is_alone: bool = False,
     overtaken: tuple[type[Exception], ...] = (StaleBaseError, OutdatedPlanError),
 ) -> T:
-    """The result of the first attempt that no other writer overtook; Unavailable.
+    """Return the result of the first attempt without a conflict; Unavailable after RETRY_SECONDS.
 
-    attempt: is told whether all other commits wait for it, and raises one of `overtaken`. is_alone: the caller keeps
-    them waiting. After RETRY_SECONDS, which are an attempt's own too, one more begins at most, and has them wait.
+    Args:
+        services: the queue of commits, and the meter that counts retries.
+        tables: names for the error text.
+        attempt: called with whether it holds the commit queue exclusively; raises one of `overtaken` on conflict.
+        is_alone: the caller holds the queue already.
+        overtaken: exceptions that mean a conflict.
+
     """
     until = monotonic() + RETRY_SECONDS
     for number in range(MAX_ATTEMPTS):

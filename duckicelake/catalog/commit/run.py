@@ -1,4 +1,4 @@
-"""Plan commits over the newest tables, write them, and materialize the results."""
+"""Plan commits on the newest tables, write them, and materialize the results."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -37,16 +37,16 @@ from duckicelake.postgres.database import Transaction
 
 @dataclass(frozen=True, slots=True)
 class PrewrittenVersion:
-    """A change with the files of the version that it is to make, which are written; their bytes aren't kept."""
+    """A change, and the version that it will make, whose files are written. Their bytes are not kept."""
 
     change: ChangeSet
     version: Materialized
 
 
 def prewrite(services: Services, before: CachedTable, change: ChangeSet) -> PrewrittenVersion | None:
-    """Write what the change of the table would make; None if that isn't known.
+    """Write the files of the version that the change will make; None if they can't be predicted.
 
-    It isn't where that takes rows which the commit changes: all row ids, when a table becomes version 3.
+    They can't when a table becomes version 3: the commit assigns all row ids.
     """
     assert change.table_id is not None
     if change.row_ids:
@@ -66,7 +66,7 @@ def prewrite(services: Services, before: CachedTable, change: ChangeSet) -> Prew
 
 @dataclass(frozen=True, slots=True)
 class CommitPlan:
-    """One table's part of an attempt: what was loaded, and the change, None if there is nothing to do."""
+    """One table's part of an attempt. Attributes: cached: the table as loaded; change: None if nothing changes."""
 
     table: AuditedResource
     cached: CachedTable | None
@@ -75,15 +75,15 @@ class CommitPlan:
 
 
 def plan_all(services: Services, commits: Sequence[TableCommit], *, prepare: bool) -> list[CommitPlan]:
-    """Every table's change over its newest state; their DuckLake snapshots will follow each other.
+    """Plan the change of every table on its newest state, with consecutive DuckLake snapshots.
 
-    prepare: write what the first is expected to make. Raises StaleBase as `_plan_asked` does, and what `commit` does.
+    prepare: write the files of the first table's next version. Raises StaleBaseError, and what `commit` raises.
     """
     return _plan_unchecked(services, commits, prepare=prepare) or _plan_checked(services, commits, prepare=prepare)
 
 
 def _plan_checked(services: Services, commits: Sequence[TableCommit], *, prepare: bool) -> list[CommitPlan]:
-    """StaleBase if it failed and a table has changed meanwhile: rows of what it was may have gone."""
+    """Plan on tables that are checked for freshness; StaleBaseError for a failure on a table that changed meanwhile."""
     with services.meter.phase("plan"):
         loaded = [_load(services, table_commit) for table_commit in commits]
         try:
@@ -101,9 +101,9 @@ def _plan_checked(services: Services, commits: Sequence[TableCommit], *, prepare
 
 
 def _plan_unchecked(services: Services, commits: Sequence[TableCommit], *, prepare: bool) -> list[CommitPlan] | None:
-    """The same of an append to a table that was right a moment ago; the writer sees whether it still is.
+    """Plan an append on a table that was fresh a moment ago; the writer checks whether it still is.
 
-    None where that must be asked first, as it is before anybody hears that a request can't be committed.
+    None for other requests, and after any failure: a client hears of a failure on a fresh table only.
     """
     if len(commits) != 1 or not find_appends(commits[0].request):
         return None
@@ -113,7 +113,7 @@ def _plan_unchecked(services: Services, commits: Sequence[TableCommit], *, prepa
     try:
         with services.meter.phase("plan"):
             planned = _compute_changes(services, commits, [lately], prepare=prepare)
-    except Exception:  # noqa: BLE001 - it may be of what the table was; if not, it is raised again of what was asked for
+    except Exception:  # noqa: BLE001 - the table may be stale; a failure on the fresh one is raised by _plan_checked
         services.meter.retried("unasked")
         return None
     return planned if planned[0].change is not None else None
@@ -127,7 +127,7 @@ def _prewrite_all(services: Services, plan: CommitPlan) -> CommitPlan:
 
 
 def _are_current(services: Services, commits: Sequence[TableCommit], loaded: Sequence[CachedTable | None]) -> bool:
-    """Whether the tables are still as they were loaded."""
+    """Return whether the tables are still as they were loaded."""
     pairs = [(table_commit, cached) for table_commit, cached in zip(commits, loaded, strict=True) if cached is not None]
     return all(
         is_current(cached, read_freshness(services, pair.namespace, pair.name, cached)) for pair, cached in pairs
@@ -155,7 +155,7 @@ def _compute_changes(
 
 
 def _read_newest(services: Services, loaded: Sequence[CachedTable | None]) -> int:
-    """The newest DuckLake snapshot, which is read where no table tells."""
+    """Read the newest DuckLake snapshot, unless a loaded table has it."""
     if any(loaded):
         return 0
     with services.database.reading() as cursor:
@@ -163,7 +163,7 @@ def _read_newest(services: Services, loaded: Sequence[CachedTable | None]) -> in
 
 
 def _load(services: Services, commit: TableCommit) -> CachedTable | None:
-    """The table, None where the request is to create it."""
+    """Load the table; None where the request creates it."""
     try:
         return load_current_table(services, commit.namespace, commit.name)
     except NoSuchTable:
@@ -174,10 +174,14 @@ def _load(services: Services, commit: TableCommit) -> CachedTable | None:
 
 @dataclass(frozen=True, slots=True)
 class CommitOutcome:
-    """One table's part of a commit: what was loaded, and what was written; None: nothing changed.
+    """One table's part of a commit.
 
-    `prepared` is the version that was made, if its files were written before, and `released` the DuckLake snapshot that
-    comes right after it, if files were let go of.
+    Attributes:
+        cached: the table as loaded; None if it was created.
+        written: what was written; None if nothing changed.
+        prepared: the version that was made, if its files were written before COMMIT.
+        released: the DuckLake snapshot right after it that released old files, if any.
+
     """
 
     cached: CachedTable | None
@@ -187,7 +191,7 @@ class CommitOutcome:
 
 
 def commit(services: Services, commit: TableCommit) -> Materialized:
-    """Commit to one table, or create it; the committed version, all files written.
+    """Commit to one table, or create it, and return the committed version with all files written.
 
     Raises NoSuchTable, CommitFailed for a requirement that doesn't hold, InvalidRequest, Unsupported.
     """
@@ -196,7 +200,7 @@ def commit(services: Services, commit: TableCommit) -> Materialized:
 
 
 def render_outcome(services: Services, outcome: CommitOutcome) -> Materialized:
-    """The committed version of one table, all files written."""
+    """Return the committed version of one table, all files written."""
     if outcome.written is None:
         assert outcome.cached is not None
         return outcome.cached.materialized
@@ -211,11 +215,11 @@ def commit_all(
     prepare: bool = False,
     is_alone: bool = False,
 ) -> list[CommitOutcome]:
-    """Commit to several tables in one transaction; what became of each.
+    """Commit to several tables in one transaction.
 
-    settle: the transaction's last step, where it isn't that the services' own request is done; what it raises, Outdated
-    too, is for who gave it. prepare: what is committed will be shown, so write it before if it is to be foreseen.
-    is_alone: the caller keeps all others waiting. Raises as `commit` does; then nothing is written at all.
+    settle: the transaction's last step, instead of settling the request of the services; its errors are raised.
+    prepare: write the files of the next version before COMMIT, where they can be predicted.
+    is_alone: the caller holds the commit queue. Raises as `commit` does; then nothing is written.
     """
     services.database.gate.require_open()  # before files are written that the transaction would refuse to name
 
@@ -245,7 +249,7 @@ def create_from(services: Services, namespace: Namespace, name: str, target: Tab
     """Create a table with this metadata; AlreadyExists, NoSuchNamespace, InvalidRequest."""
     while True:
         change = creation_of(services, namespace, name, target)
-        with suppress(StaleBaseError):  # somebody who creates the same is in the same transaction
+        with suppress(StaleBaseError):  # another commit of the same transaction creates the same table
             settle = _build_settle(services, [build_touched(namespace, name)])
             return materialize_committed(services, next(_write(services, [change], settle)))
 
@@ -257,9 +261,9 @@ def materialize_committed(
     prepared: Materialized | None = None,
     released: int | None = None,
 ) -> Materialized:
-    """The newest version of a table after COMMIT: from here on no failure may look as if nothing was written.
+    """Materialize the newest version of a table after COMMIT; every failure is CommitStateUnknown from here on.
 
-    Nothing is read that follows from what was written and the table that it was made of, if that is given.
+    With `cached`, the version is computed from it and what was written, and nothing is read.
     """
     try:
         if cached is not None:
@@ -311,7 +315,7 @@ def _load_outcome(planned: Sequence[CommitPlan]) -> list[CachedTable]:
 
 
 def _release(services: Services, commit: TableCommit, outcome: CommitOutcome) -> CommitOutcome:
-    """The outcome, once what left history is let go of: best effort, as the next release takes what this one leaves."""
+    """Release files that left history, best effort: the next release takes what this one leaves."""
     cached, written = outcome.cached, outcome.written
     if cached is None or written is None:
         return outcome

@@ -49,7 +49,7 @@ MAX_MANIFESTS: Final = 10_000
 MAX_MANIFESTS_BYTES: Final = 256 << 20
 """Manifests of one snapshot, and any one file that a client uploaded; a manifest is about 8 MB at most."""
 EXPECTED_BYTES: Final = 1 << 20
-"""Of a manifest that nothing has told the length of; longer ones take so long that a wait less is little."""
+"""Of a manifest of unknown length. Longer ones take so long to read that a saved round trip matters little."""
 _slots: Final = BoundedSemaphore(32)
 USUAL_LIST: Final = re.compile(r"(.+)/snap-[0-9]+-[0-9]+-([0-9A-Fa-f-]{36})\.avro")
 ParentList = Mapping[str, int | tuple[AnyFile, ...]]
@@ -72,7 +72,7 @@ def read_uploaded(
 def expect_manifest(services: Services, location: str, snapshot: Snapshot) -> Expected:
     """Begin to read the manifest that the snapshot's list most likely names; none where files are near.
 
-    Nor where many are being read: nobody waits for those that no list names, so requests without end could begin them.
+    Nor where many are being read: no request waits for manifests that its list does not name, so they must be bounded.
     """
     named = USUAL_LIST.fullmatch(snapshot.manifest_list or "")
     if named is None or _is_near(services, named[0]):

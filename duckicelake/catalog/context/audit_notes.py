@@ -35,11 +35,11 @@ def note_all(database: Database, cursor: Transaction, noted: Sequence[AuditNote]
     """Note what several requests did, as the last step of a transaction whose snapshots are signed and theirs."""
     entries = record_signed_entries(cursor, [note.origin for note in noted], [note.touched for note in noted])
 
-    def tell() -> None:
+    def publish() -> None:
         for note, entry in zip(noted, entries(), strict=True):
             note.journal([entry])
 
-    database.after_commit(cursor, tell)
+    database.after_commit(cursor, publish)
 
 
 def origin(caller: Caller) -> RequestOrigin:
@@ -47,4 +47,4 @@ def origin(caller: Caller) -> RequestOrigin:
 
 
 def ignore_entry(entries: Sequence[AuditEntry]) -> None:
-    """The journal of a catalog that nobody listens to."""
+    """Ignore the entries: the journal of a catalog without subscribers."""

@@ -103,7 +103,7 @@ class Answers:
     """What was made to answer loads of one version: its metadata by representation, and whole answers by who asks."""
 
     bodies: dict[str, bytes] = field(default_factory=dict)
-    told: dict[Hashable, CachedResponse] = field(default_factory=dict)
+    responses: dict[Hashable, CachedResponse] = field(default_factory=dict)
     size: int = 0
 
 
@@ -202,11 +202,13 @@ class TableCache:
             table.answers.size += len(body)
         self.put(table)
 
-    def keep_told(self, table: CachedTable, asking: Hashable, told: CachedResponse) -> None:
+    def keep_response(self, table: CachedTable, asking: Hashable, response: CachedResponse) -> None:
         """Keep an answer; its metadata is counted where it is kept by itself."""
         with self._lock:
-            table.answers.size += 0 if asking in table.answers.told else _MIN_ENTRY_BYTES + len(told.loaded.pieces[-1])
-            table.answers.told[asking] = told
+            table.answers.size += (
+                0 if asking in table.answers.responses else _MIN_ENTRY_BYTES + len(response.loaded.pieces[-1])
+            )
+            table.answers.responses[asking] = response
         self.put(table)
 
     def statistics(self) -> dict[str, int]:

@@ -11,7 +11,7 @@ from duckicelake.iceberg.identifiers import Namespace, check_namespace, decode_n
 
 _SCOPE: Final = re.compile(r"ns:(?P<name>[\x21\x23-\x5b\x5d-\x7e]+):(?P<cap>r|w|rw|\*)")
 SESSION: Final = "session"
-"""The key in `Caller.client` of digests that tell the requests of one program from those of another."""
+"""The key in `Caller.client` of digests by which the requests of one program are recognised."""
 
 
 class Capability(Flag):
@@ -87,7 +87,7 @@ ANY_PRINCIPAL: Final = Principal("anonymous", (Grant((), EVERYTHING),))
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """One request as the audit trail tells it: who asks for what, and from where; client: what it says of its program.
+    """One request for the audit trail: principal, operation and address; client: what it says of its program.
 
     The keys of that are user-agent, engine, application, parent-run-id, parent-job-name and parent-job-namespace, and
     the same of a root; only what was said is there.
@@ -106,7 +106,7 @@ SERVER_CALLER: Final = Caller()
 
 
 def build_refusal(namespace: Namespace) -> Forbidden:
-    """What whoever may not is told: the same whether or not there is one, its name as scopes have it."""
+    """Build the refusal, the same whether or not the object exists; names are written as in scopes."""
     return Forbidden(f"The caller's scopes don't allow this in namespace {to_schema_name(namespace)}, if there is one")
 
 

@@ -23,7 +23,7 @@ MAX_RECORDED_VERSIONS: Final = 16
 
 
 class CombiningQueue(Generic[T]):
-    """Gives one thread at a time the turn, in the order in which they came."""
+    """Let one thread at a time act for all that wait, first come, first served."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -32,9 +32,9 @@ class CombiningQueue(Generic[T]):
         self._is_taken = False
 
     def do(self, work: T, act: Callable[["CombinedBatch[T]"], None]) -> None:
-        """Return once `act` was called with the work, here or in another thread, among up to `most` of the same kind.
+        """Return after `act` was called with the work, in this thread or in another one, together with others' works.
 
-        What `act` raises reaches the thread that called it, and no other.
+        What `act` raises reaches only the thread that called it.
         """
         self.do_all([work], act)
 
@@ -57,7 +57,7 @@ class CombiningQueue(Generic[T]):
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Have a turn without work that others could do."""
+        """Hold the queue exclusively, without work to combine."""
         own = _Waiting[Any]((), shares=False)
         self._wait(own)
         try:
@@ -112,9 +112,9 @@ class CombinedBatch(list[T]):
 
 
 class CombiningQueues:
-    """Turns by key; those that nobody waits for are forgotten.
+    """Queues by key; a queue without waiting threads is dropped.
 
-    Some who have a turn may keep other processes out, too: not many, as each keeps a connection for that.
+    A thread that has its turn may lock out other processes, too: only a few, since a lock takes a connection.
     """
 
     def __init__(self, *, keepers: int = MAX_TURN_THREADS) -> None:
@@ -123,7 +123,7 @@ class CombiningQueues:
         self._lanes: WeakValueDictionary[Hashable, CombiningQueue[Any]] = WeakValueDictionary()
 
     def of(self, key: Hashable) -> CombiningQueue[Any]:
-        """The turns of a key, to be held on to until they are over."""
+        """Get the queue of a key. Hold a reference while you wait: an unreferenced queue is dropped."""
         with self._mutex:
             return self._lanes.setdefault(key, CombiningQueue(MAX_COMBINED_CALLS))
 
@@ -144,7 +144,7 @@ class _Recording:
 
 
 class VersionRecorder:
-    """Where the versions of one process wait."""
+    """Record the written versions of one process, several in one statement."""
 
     def __init__(self) -> None:
         self._turns = CombiningQueue[_Recording](MAX_RECORDED_VERSIONS)

@@ -54,7 +54,7 @@ R = TypeVar("R")
 
 
 class DuckDBBackoff:
-    """What one process has noticed of DuckDB's clients; used by one thread at a time."""
+    """Pauses between our commits, in which DuckDB's clients get a snapshot id; used by one thread at a time."""
 
     def __init__(self) -> None:
         self._until = 0.0
@@ -62,7 +62,7 @@ class DuckDBBackoff:
         self._held = 0.0
 
     def wait(self, cursor: Transaction, meter: Meter) -> None:
-        """Wait for as long as there must be no snapshot of ours; `lock` is held, so that there is none.
+        """Wait until DuckDB's clients have had their pause. The caller holds the lock, so no other commit of ours runs.
 
         The next pause is shorter if a client of DuckDB's used this one, else longer.
         """
@@ -79,10 +79,11 @@ class DuckDBBackoff:
         self._pause = min(max(self._pause * factor, MIN_PAUSE_SECONDS), MAX_PAUSE_SECONDS)
 
     def observe(self, seen: DuckDBContention, held: float, *, are_quick: bool) -> None:
-        """What was seen of DuckDB's clients before COMMIT of a transaction that had a snapshot id for `held` seconds.
+        """Learn from DuckDB's clients, as seen before COMMIT of a transaction that held a snapshot id.
 
-        are_quick: these transactions are over so soon that who loses is hardly ever seen to wait. Who only reads never
-        seems to have lost, however busy.
+        held: seconds between taking the snapshot id and COMMIT.
+
+        are_quick: such transactions are so short that a client which loses is hardly ever seen to wait.
         """
         self._held = held
         now = monotonic()
@@ -96,28 +97,28 @@ class DuckDBBackoff:
 
 @dataclass(frozen=True, slots=True)
 class LastCommits:
-    """How this process has left the lake, for works of each kind."""
+    """The last commit of this process, by kind of work: if it is still the lake's last, nothing needs to be read."""
 
     rows: LastRowCommit = field(default_factory=LastRowCommit)
     snapshot: LastOwnSnapshot = field(default_factory=LastOwnSnapshot)
 
 
 class CommitGroup(Protocol):
-    """Works of one kind, begun in a transaction."""
+    """Works of one kind, begun in one transaction."""
 
     def write(self) -> Sequence[Any]:
-        """What becomes of each: its result, or why it can't be written. What is raised is of all of them."""
+        """Write the works; returns a result or an error for every one. Raises an error of the whole group."""
 
     def finish(self) -> None:
-        """Write what needed to be known by nobody, after the last step of those that are written."""
+        """Write what no other statement of the transaction needs, after `settle`."""
 
     def committed(self) -> None:
-        """Hear that the transaction is."""
+        """Remember the lake's last commit, after COMMIT."""
 
 
 @dataclass(slots=True)
 class QueuedWork(Generic[W, R]):
-    """What is written as a whole or not at all."""
+    """A unit of work that waits in the queue; it is written whole or not at all."""
 
     changes: W
     since: float = field(default_factory=monotonic)
@@ -130,16 +131,16 @@ class QueuedWork(Generic[W, R]):
 
     @staticmethod
     def settle_all(database: Database, cursor: Transaction, pairs: Sequence[tuple[Any, Any]]) -> None:
-        """The last step of several of this kind, each with its result."""
+        """Settle several works of this kind, as the last step of their transaction."""
         raise NotImplementedError
 
     @staticmethod
     def report(meter: Meter, results: Sequence[Any]) -> None:
-        """Tell the meter of what was committed together."""
+        """Report to the meter what was committed in one transaction."""
         raise NotImplementedError
 
     def result(self) -> R:
-        """What was written; raises what it failed with."""
+        """Return what was written, or raise the error."""
         if isinstance(self.outcome, Exception):
             raise self.outcome
         if self.outcome is None:
@@ -209,7 +210,7 @@ def _is_of(kind: type[QueuedWork[Any, Any]], work: QueuedWork[Any, Any]) -> bool
 
 
 class CommitQueue:
-    """Where the commits of one process wait, holding no connection that others need."""
+    """Queue of the commits of one process; waiting commits hold no connection."""
 
     def __init__(self, foreseen: int = STABLE_AFTER_COMMITS) -> None:
         """foreseen: so many of the last commits got the snapshot ids that they were planned for."""
@@ -221,22 +222,22 @@ class CommitQueue:
 
     @property
     def is_calm(self) -> bool:
-        """Whether nobody else has committed between the planning and the writing of the last commits."""
+        """Return whether the last commits got the snapshot ids that they were planned with."""
         return self._foreseen >= STABLE_AFTER_COMMITS
 
     def note_snapshot(self, newest: SnapshotCounters) -> None:
-        """Hear of a DuckLake snapshot that this process has made past the queue."""
+        """Remember a DuckLake snapshot that this process made without the queue."""
         self._memories.snapshot.put(newest)
 
     def write(self, database: Database, meter: Meter, commit: QueuedWork[W, R]) -> R:
-        """Write the commit, with others if they wait, too; StaleBase, and what `writer.write` and `settle` raise."""
+        """Write the commit, together with others that wait; StaleBaseError, and what the writer and `settle` raise."""
         self._turns.do(commit, partial(self._write_all, database, meter))
         return commit.result()
 
     def write_together(
         self, database: Database, meter: Meter, commits: Sequence[QueuedWork[Any, Any]], more: Join = list
     ) -> None:
-        """Write the commits, and those of the same kind that `more` gives; each knows its outcome then."""
+        """Write the commits, and those of the same kind that `more` gives; sets every outcome."""
         self._turns.do_all(commits, partial(self._write_all, database, meter, more={type(commits[0]): more}))
 
     @contextmanager
@@ -257,7 +258,7 @@ class CommitQueue:
         batch: CombinedBatch[QueuedWork[Any, Any]],
         more: Mapping[type[QueuedWork[Any, Any]], Join] = _NO_MORE,
     ) -> None:
-        """Settle the outcome of each; each kind has a transaction of its own."""
+        """Set every outcome; every kind of work has its own transaction."""
         count = 0
         for kind in dict.fromkeys(map(type, batch)):
             group = [work for work in batch if type(work) is kind]
@@ -277,7 +278,7 @@ class CommitQueue:
     ) -> None:
 
         def again(error: BaseException) -> bool:
-            """In a group it may be one commit's fault: then they are written one by one."""
+            """Return whether to retry. A group may fail by one commit: its works are then written one by one."""
             if len(group) > 1 or not is_retryable(error):
                 return False
             meter.retried("serialization")
@@ -304,7 +305,7 @@ class CommitQueue:
     def _attempt(
         self, database: Database, meter: Meter, group: list[QueuedWork[Any, Any]], join: Join, *, is_alone: bool
     ) -> None:
-        """One transaction with all that still hold; nobody has an outcome before its COMMIT.
+        """Write all works whose base still holds in one transaction; outcomes are set after COMMIT.
 
         Where many write, other processes are waited for first: what has come meanwhile joins the group.
         """

@@ -45,7 +45,7 @@ def run_once(
 
     Of several that run at the same time one is settled, and the others answer by `again`. A refusal is raised again.
     Raises Unprocessable if the key was used for another request. is_new: as it is nearly always, so what `act` does
-    before it settles may be done in vain, and nobody looks first.
+    before it settles may be done in vain, and no lookup comes first.
     """
     if is_new:
         try:

@@ -54,7 +54,7 @@ class PageRequest:
 
     @property
     def fetch(self) -> int | None:
-        """How many items to fetch so that `cut` can tell whether more follow: a LIMIT, None for all."""
+        """How many items to fetch so that `cut` knows whether more follow: a LIMIT, None for all."""
         return None if self.limit is None else self.limit + 1
 
 

@@ -1,4 +1,4 @@
-"""Services of every use case, made once by the entry point; ids for side-table rows."""
+"""Services of every use case, built once by the entry point, and pools of ids for side tables."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,14 +29,14 @@ MAX_POOL_IDS: Final = 4096
 
 @dataclass(slots=True)
 class IdPool:
-    """Ids of one sequence that this process has taken and not used yet; ascending, safe to share between threads."""
+    """Unused ids of one sequence, allocated to this process; ascending, thread-safe."""
 
     take: Callable[[Transaction, int], list[int]]
     _taken: deque[int] = field(default_factory=deque)
     _lock: Lock = field(default_factory=Lock)
 
     def endless(self, database: Database) -> Iterator[int]:
-        """Ids without end, of which whoever wants many gets larger and larger batches."""
+        """Iterate over ids without end; batches double, so that a large commit allocates few times."""
         batch = MIN_POOL_IDS
         while True:
             with self._lock:
@@ -53,7 +53,7 @@ class IdPool:
 
 @dataclass(frozen=True, slots=True)
 class IdPools:
-    """What a process has of both kinds of ids."""
+    """The pools of file ids and manifest ids of a process."""
 
     files: IdPool = field(default_factory=lambda: IdPool(reader.allocate_file_ids))
     manifests: IdPool = field(default_factory=lambda: IdPool(reader.allocate_manifest_ids))
@@ -76,32 +76,32 @@ class Services:
     clock: Callable[[], int]  # now, in milliseconds since the epoch
     cache: TableCache = field(default_factory=TableCache)
     commits: CommitQueue = field(default_factory=CommitQueue)
-    """Commits of one process wait here for Postgres, so that the waiting ones hold no connection that others need."""
+    """The queue of commits."""
     recorder: VersionRecorder = field(default_factory=VersionRecorder)
-    """Written files of one process wait here to be recorded."""
+    """Records written versions."""
     ids: IdPools = field(default_factory=IdPools)
-    """Ids that this process has taken for rows to come."""
+    """Ids for new rows of side tables."""
     appends: CombiningQueues = field(default_factory=CombiningQueues)
-    """Appends to one table wait here for each other."""
+    """Queues of appends, by table."""
     rows: RowTargets = field(default_factory=RowTargets)
-    """Tables that rows were posted to, as far as posting needs to know them."""
+    """Cache of tables that rows are posted to."""
     once: Once | None = None
-    """The request that these services are for, if it must not run twice."""
+    """The idempotency key of the request that these services are for."""
     caller: Caller = SERVER_CALLER
-    """Who asks. The routes have checked that they may, except for what only a use case can know."""
+    """The principal and origin of the request. Routes check permissions; use cases check what only they can know."""
     access: StorageAccess = NO_ACCESS
-    """What clients are given to get at the files of a lake on S3."""
+    """Credentials that clients get for files on S3."""
     journal: Callable[[Sequence[AuditEntry]], None] = ignore_entry
-    """Hears of entries of the audit trail that are there for good."""
+    """Called with committed entries of the audit trail."""
     maintenance: Mapping[str, str] = field(default_factory=dict)
-    """How tables are maintained that don't say otherwise: policies, as table properties have them."""
+    """Default maintenance policies, as table properties."""
     reads: ReadObserver = UNOBSERVED
     """Notes what applications read."""
     meter: Meter = NO_METER
-    """Hears how long the phases of a use case took."""
+    """Measures the phases of a use case."""
 
     def with_meter(self, meter: Meter) -> "Services":
-        """The same services, about whose work and object store the meter hears."""
+        """Return the same services, measured by the meter."""
         return replace(self, meter=meter, store=MeasuredStore(self.store, meter.store_call))
 
     def run_once(self, act: Callable[[], T], again: Callable[[Any], T], *, is_new: bool = False) -> T:
@@ -140,10 +140,10 @@ class Services:
 
 
 def take_file_ids(services: Services) -> Iterator[int]:
-    """Ids for `duckicelake_file`, without end."""
+    """Iterate over new ids for `duckicelake_file`."""
     return services.ids.files.endless(services.database)
 
 
 def take_manifest_ids(services: Services) -> Iterator[int]:
-    """Ids for `duckicelake_manifest`, without end."""
+    """Iterate over new ids for `duckicelake_manifest`."""
     return services.ids.manifests.endless(services.database)

@@ -71,7 +71,7 @@ class StorageAccess:
 
     @property
     def gives_nothing(self) -> bool:
-        """Whether no client gets anything, so that nobody need look up where a table's files are."""
+        """Return whether clients get no credentials, so that the folders of tables need no lookup."""
         return self.vendor is None and self.signer is None
 
 

@@ -51,7 +51,7 @@ class _Uploaded:
 
 @dataclass(frozen=True, slots=True)
 class KeyFile:
-    """Keys of rows that are to go, as Parquet; the statistics tell which data files can't have such rows."""
+    """Keys of rows that are to go, as Parquet; the statistics exclude data files without such rows."""
 
     data: bytes
     count: int

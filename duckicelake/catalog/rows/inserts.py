@@ -190,7 +190,7 @@ def build_commit(services: Services, posted: PostedRows, batch: RowBatch) -> Que
 
 
 def build_answer(written: WrittenRows) -> RowsAnswer:
-    """What the client is told of written rows."""
+    """Build the answer to a request whose rows are written."""
     return RowsAnswer(written.snapshot_id, written.count, written.first_row_id)
 
 

@@ -48,7 +48,7 @@ ADVANCE_AFTER = 100
 def encode_ahead(
     services: Services, before: tuple[TableState, TableMetadata], change: ChangeSet, progress: CatchUpProgress
 ) -> Encoding | None:
-    """Begin to write what the change makes of the version before; None where that can't be told beforehand."""
+    """Begin to write what the change makes of the version before; None where it can't be predicted."""
     state, metadata = before
     row, cached = state.row, services.cache.get(state.row.table_id)
     if cached is None and forget_lost(services, state):
@@ -197,9 +197,7 @@ def _state(services: Services, cursor: Transaction, row: TableRow) -> TableState
 def _adopt(services: Services, table_id: int) -> None:
     """Give a table that DuckDB created its side-table row, as it was when it was created."""
     with services.database.transaction() as cursor:
-        is_there = native.lock_against_drop(
-            cursor, table_id
-        )  # else its row may have been purged while somebody loaded it
+        is_there = native.lock_against_drop(cursor, table_id)  # else its row may have been purged during the load
         created = native.read_created_at(cursor, table_id) if is_there else None
         definition = None if created is None else native.read_definition(cursor, table_id, created)
         if created is None or definition is None:

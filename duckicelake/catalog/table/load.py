@@ -142,7 +142,7 @@ def _check_table(services: Services, namespace: Namespace, name: str) -> TableCh
 
 
 def read_freshness(services: Services, namespace: Namespace, name: str, known: CachedTable | None = None) -> Freshness:
-    """What tells whether what is known of the table is still so; NoSuchTable."""
+    """Read whether the cached version of the table is still fresh; NoSuchTable."""
     asked = build_freshness_query(to_schema_name(namespace), name, known)
     with services.meter.phase("freshness"), services.database.statement() as cursor:
         (fresh,) = lake_freshness(cursor, [asked])

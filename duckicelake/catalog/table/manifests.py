@@ -62,7 +62,7 @@ def renew_some(services: Services, row: TableRow) -> None:
 
 
 def _write(cursor: Transaction, table_id: int, found: ManifestRenewal, unlisted: list[int]) -> None:
-    """Write down what becomes of manifests; unlisted ones have no row any more, and nobody will read them."""
+    """Record renewed manifests. Unlisted ones have no row any more and are never read."""
     if found.metrics:
         written_files.replace_metrics(cursor, table_id, found.metrics)
     written_files.mark_contract(cursor, table_id, [*found.kept, *unlisted], CONTRACT_VERSION)

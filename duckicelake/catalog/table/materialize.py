@@ -260,7 +260,7 @@ def materialize_next(
 ) -> Materialized | None:
     """What `materialize` gives once this change of the version before is committed, but without reading all of it.
 
-    None if somebody has changed the table since, or as for `prepare_next`.
+    None if the table has changed since, or as for `prepare_next`.
     """
     prepared = prepare_next(services, before, change, written)
     return prepared.table if prepared is not None and write(services, prepared) else None
@@ -291,7 +291,7 @@ def write(services: Services, prepared: EncodedVersion) -> bool:
 
 
 def record(services: Services, prepared: EncodedVersion) -> bool:
-    """Record the files, which are written; as `write` tells."""
+    """Record the files, which are written; returns as `write` does."""
     row = prepared.table.row
     is_newest = services.recorder.record(services.database, WrittenVersion(row, prepared.rows))
     if is_newest:

@@ -46,7 +46,7 @@ def fold_native_changes(
 ) -> ChangeSet | None:
     """The side-table rows of the window's steps, None if there is nothing to say.
 
-    beside: gets their served files, which must be there before anybody is told of them.
+    beside: gets their served files, which must exist before a client gets their names.
     """
     window = missed.window
     deleted = {file.file_id: read_lake_deletes(services, file) for file in window.delete_files}

@@ -86,7 +86,7 @@ def release_files(services: Services, table_id: int) -> int | None:
 
 
 def release_all(services: Services) -> None:
-    """The same for every table that has such files still, as nobody has committed to it since."""
+    """The same for every table that has such files still, if no commit has released them since."""
     with services.database.reading() as cursor:
         table_ids = locations.find_unreleased_tables(cursor)
     for table_id in table_ids:

@@ -1,4 +1,4 @@
-"""Which of a table's snapshots somebody means: by id, DuckLake's number, time, branch or tag, or Delta's version."""
+"""Resolve a snapshot of a table: by id, DuckLake's number, time, branch or tag, or Delta's version."""
 
 import re
 from collections.abc import Iterable

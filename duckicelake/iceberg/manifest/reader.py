@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
+from itertools import chain
 from sys import intern
 from typing import Any, Final, TypeAlias
 
@@ -144,8 +145,7 @@ def _read_rows(container: Container, rows: AvroReader) -> Iterator[Any]:
     declared = sum(count for count, _ in container.packed)
     if declared > MAX_RECORDS:
         raise InvalidRequest(f"it has {declared} records; this server reads up to {MAX_RECORDS} in a file")
-    for count, block in container.blocks():
-        yield from decode_records(rows, count, block)
+    return chain.from_iterable(decode_records(rows, count, block) for count, block in container.blocks())
 
 
 def _limit_items(rows: Iterator[AvroRow]) -> Iterator[AvroRow]:
