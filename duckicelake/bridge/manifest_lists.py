@@ -86,7 +86,7 @@ class ListedManifest:
     is_laid_out: bool = False
 
     @classmethod
-    def of(cls, row: ManifestRow) -> "ListedManifest":
+    def from_row(cls, row: ManifestRow) -> "ListedManifest":
         """A manifest of the catalog, without its files."""
         return cls(
             row.manifest_id,

@@ -122,7 +122,7 @@ class SnapshotTotals:
     equality_deletes: int = 0
 
     @staticmethod
-    def of(summary: Mapping[str, str]) -> "SnapshotTotals":
+    def from_summary(summary: Mapping[str, str]) -> "SnapshotTotals":
         """The totals that a snapshot's summary states; what it doesn't state is 0."""
         names = ("data-files", "delete-files", "records", "files-size", "position-deletes", "equality-deletes")
         texts = (summary.get(f"total-{name}", "0") for name in names)
@@ -133,7 +133,7 @@ def summarize_snapshot(
     operation: str, added: SummaryFiles, removed: SummaryFiles, before: SnapshotTotals
 ) -> dict[str, str]:
     """The summary of a snapshot that adds and removes these files; counts that are 0 are left out, totals never."""
-    new, old = _Counts.of(added), _Counts.of(removed)
+    new, old = _Counts.from_files(added), _Counts.from_files(removed)
     counts = {
         "added-data-files": new.data_files,
         "deleted-data-files": old.data_files,
@@ -169,7 +169,7 @@ class _Counts:
     size: int
 
     @staticmethod
-    def of(files: SummaryFiles) -> "_Counts":
+    def from_files(files: SummaryFiles) -> "_Counts":
         data = [file for file in files if file.content == FileContent.DATA]
         equality = [file for file in files if file.content == FileContent.EQUALITY_DELETES]
         position = [file for file in files if file.content == FileContent.POSITION_DELETES]

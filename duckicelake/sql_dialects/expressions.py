@@ -72,7 +72,7 @@ class ExpressionWriter(CallWriter):
             refuse_construct(f"{node.key.upper()} as a name")
         return self.target.quoted(node.this)
 
-    def _literal(self, node: exp.Literal) -> TypedSql:
+    def _write_literal(self, node: exp.Literal) -> TypedSql:
         if node.is_string:
             if self.source is SPARK and "'" in node.this:
                 refuse_construct("a quote inside of a string")
@@ -83,32 +83,32 @@ class ExpressionWriter(CallWriter):
             return make_plain(node.this, Kind.SHORT)
         return refuse_construct(f"the number {node.this[:60]}")
 
-    def _boolean(self, node: exp.Boolean) -> TypedSql:
+    def _write_boolean(self, node: exp.Boolean) -> TypedSql:
         return make_plain(str(node.this).upper(), Kind.BOOLEAN)
 
-    def _null(self, _node: exp.Null) -> TypedSql:
+    def _write_null(self, _node: exp.Null) -> TypedSql:
         return TypedSql("NULL", "NULL", frozenset())
 
-    def _column(self, node: exp.Column) -> TypedSql:
+    def _write_column(self, node: exp.Column) -> TypedSql:
         check_no_other_parts(node, "this", "table", "db", "catalog")
         return make_plain(".".join(self.name(part) for part in node.parts))
 
-    def _paren(self, node: exp.Paren) -> TypedSql:
+    def _write_paren(self, node: exp.Paren) -> TypedSql:
         return _shape_part("({})", self.expression(node.this))
 
-    def _negative(self, node: exp.Neg) -> TypedSql:
+    def _write_negative(self, node: exp.Neg) -> TypedSql:
         return _shape_part("-({})", self.expression(node.this))
 
-    def _logic(self, node: exp.Expr) -> TypedSql:
+    def _write_logic(self, node: exp.Expr) -> TypedSql:
         word = "AND" if isinstance(node, exp.And) else "OR"
         return _join_parts(
             f"({{}} {word} {{}})", [self.expression(node.this), self.expression(node.expression)], Kind.BOOLEAN
         )
 
-    def _not(self, node: exp.Not) -> TypedSql:
+    def _write_not(self, node: exp.Not) -> TypedSql:
         return _join_parts("(NOT {})", [self.expression(node.this)], Kind.BOOLEAN)
 
-    def _operands(self, nodes: Sequence[exp.Expr]) -> list[TypedSql]:
+    def _write_operands(self, nodes: Sequence[exp.Expr]) -> list[TypedSql]:
         """The operands of a condition; of which one a condition without parentheses would be part differs."""
         for node in nodes:
             if isinstance(node, exp.Predicate | exp.Not | exp.Is | exp.In | exp.Between) and not isinstance(
@@ -117,53 +117,53 @@ class ExpressionWriter(CallWriter):
                 refuse_construct("a condition on a condition without parentheses")
         return self.expressions(nodes)
 
-    def _compared(self, node: exp.Expr) -> TypedSql:
+    def _write_comparison(self, node: exp.Expr) -> TypedSql:
         if isinstance(node.expression, exp.Any):
-            return self._one_of(node)
+            return self._write_one_of(node)
         sign = _SIGNS[type(node)]
         if self.target is SPARK and isinstance(node, exp.NullSafeEQ | exp.NullSafeNEQ):
             sign = "{} <=> {}" if isinstance(node, exp.NullSafeEQ) else "NOT ({} <=> {})"
-        return self._same_family([node.this, node.expression], f"({sign})", "a comparison")
+        return self._write_same_family([node.this, node.expression], f"({sign})", "a comparison")
 
-    def _one_of(self, node: exp.Expr) -> TypedSql:
+    def _write_one_of(self, node: exp.Expr) -> TypedSql:
         """`x = ANY(SELECT ...)`, which is how DuckDB keeps IN."""
         query = node.expression.this
         if not isinstance(node, exp.EQ) or not isinstance(query, exp.Subquery):
             refuse_construct("ANY")
-        return self._in_query(node.this, query)
+        return self._write_in_query(node.this, query)
 
-    def _in_query(self, left: exp.Expr, query: exp.Expr) -> TypedSql:
+    def _write_in_query(self, left: exp.Expr, query: exp.Expr) -> TypedSql:
         inner = _unwrap_query(query)
-        members, (operand,) = make_plain(self.query(inner)), self._operands([left])
+        members, (operand,) = make_plain(self.query(inner)), self._write_operands([left])
         asked = self.guarded([operand, self.column(inner)], FAMILIES, operand, "IN")
         return _join_parts("({} IN ({}))", [asked, members], Kind.BOOLEAN)
 
-    def _in(self, node: exp.In) -> TypedSql:
+    def _write_in(self, node: exp.In) -> TypedSql:
         check_no_other_parts(node, "this", "expressions", "query")
         if node.args.get("query"):
-            return self._in_query(node.this, node.args["query"])
+            return self._write_in_query(node.this, node.args["query"])
         members = ", ".join(["{}"] * len(node.expressions))
-        return self._same_family([node.this, *node.expressions], f"({{}} IN ({members}))", "IN")
+        return self._write_same_family([node.this, *node.expressions], f"({{}} IN ({members}))", "IN")
 
-    def _between(self, node: exp.Between) -> TypedSql:
+    def _write_between(self, node: exp.Between) -> TypedSql:
         check_no_other_parts(node, "this", "low", "high")
         operands = [node.this, node.args["low"], node.args["high"]]
-        return self._same_family(operands, "({} BETWEEN {} AND {})", "BETWEEN")
+        return self._write_same_family(operands, "({} BETWEEN {} AND {})", "BETWEEN")
 
-    def _is(self, node: exp.Is) -> TypedSql:
+    def _write_is(self, node: exp.Is) -> TypedSql:
         if not isinstance(node.expression, exp.Null | exp.Boolean):
             refuse_construct("IS")
-        return _join_parts(f"({{}} IS {node.expression.sql()})", self._operands([node.this]), Kind.BOOLEAN)
+        return _join_parts(f"({{}} IS {node.expression.sql()})", self._write_operands([node.this]), Kind.BOOLEAN)
 
-    def _like(self, node: exp.Like) -> TypedSql:
+    def _write_like(self, node: exp.Like) -> TypedSql:
         check_no_other_parts(node, "this", "expression", "negate")
         if not node.expression.is_string:
             refuse_construct("LIKE with a pattern that is not a literal")
         word = "NOT LIKE" if node.args.get("negate") else "LIKE"
-        operands = self._operands([node.this, node.expression])
+        operands = self._write_operands([node.this, node.expression])
         return self.guarded(operands, [TEXT], _join_parts(f"({{}} {word} {{}})", operands, Kind.BOOLEAN), word)
 
-    def _arithmetic(self, node: exp.Expr) -> TypedSql:
+    def _write_arithmetic(self, node: exp.Expr) -> TypedSql:
         operands = self.expressions([node.this, node.expression])
         sign = "+" if isinstance(node, exp.Add) else "-" if isinstance(node, exp.Sub) else "*"
         kinds = {kind for operand in operands for kind in operand.kinds or [None]}
@@ -171,23 +171,23 @@ class ExpressionWriter(CallWriter):
         asked = [_allow_decimal(*item) for item in zip((node.this, node.expression), operands, strict=True)]
         return self.guarded(asked, ADDED, result, sign)
 
-    def _divided(self, node: exp.Div) -> TypedSql:
+    def _write_division(self, node: exp.Div) -> TypedSql:
         operands = self.expressions([node.this, node.expression])
         kinds = DIVISIBLE if self.source is DUCKDB else DIVISIBLE - {Kind.SHORT}
         return self.guarded(operands, [kinds], _join_parts(_DIVISION[self.target.name], operands, Kind.DOUBLE), "/")
 
-    def _remainder(self, node: exp.Mod) -> TypedSql:
+    def _write_remainder(self, node: exp.Mod) -> TypedSql:
         operands = self.expressions([node.this, node.expression])
         return self.guarded(
             operands, [INTEGERS], _join_parts(_REMAINDER[self.target.name], operands, Kind.INTEGER), "%"
         )
 
-    def _concatenated(self, node: exp.DPipe) -> TypedSql:
+    def _write_concatenation(self, node: exp.DPipe) -> TypedSql:
         check_no_other_parts(node, "this", "expression", "safe")
         operands = self.expressions([node.this, node.expression])
         return self.guarded(operands, [TEXT], _join_parts("({} || {})", operands, Kind.TEXT), "||")
 
-    def _case(self, node: exp.Case) -> TypedSql:
+    def _write_case(self, node: exp.Case) -> TypedSql:
         check_no_other_parts(node, "this", "ifs", "default")
         branches, default = node.args["ifs"], node.args.get("default")
         results = [branch.args["true"] for branch in branches] + ([default] if default else [])
@@ -195,30 +195,30 @@ class ExpressionWriter(CallWriter):
             exp.EQ(this=node.this, expression=branch.this) if node.this else branch.this for branch in branches
         ]
         shape = "".join(" WHEN {} THEN {}" for _ in branches) + (" ELSE {}" if default else "")
-        return self._chosen(conditions, results, f"CASE{shape} END")
+        return self._write_choice(conditions, results, f"CASE{shape} END")
 
-    def _if(self, node: exp.If) -> TypedSql:
+    def _write_if(self, node: exp.If) -> TypedSql:
         check_no_other_parts(node, "this", "true", "false")
         results = [node.args["true"], node.args.get("false") or exp.Null()]
-        return self._chosen([node.this], results, "CASE WHEN {} THEN {} ELSE {} END")
+        return self._write_choice([node.this], results, "CASE WHEN {} THEN {} ELSE {} END")
 
-    def _chosen(self, conditions: Sequence[exp.Expr], results: Sequence[exp.Expr], shape: str) -> TypedSql:
+    def _write_choice(self, conditions: Sequence[exp.Expr], results: Sequence[exp.Expr], shape: str) -> TypedSql:
         tests, values = self.expressions(conditions), self.expressions(results)
         parts = [part for pair in zip(tests, values, strict=False) for part in pair] + values[len(tests) :]
         return self.guarded(values, FAMILIES, _join_parts(shape, parts, *_find_common_kind(values)), "CASE")
 
-    def _cast(self, node: exp.Cast) -> TypedSql:
+    def _write_cast(self, node: exp.Cast) -> TypedSql:
         check_no_other_parts(node, "this", "to", "_type", "safe")
-        name, target = self._type(node.to)
+        name, target = self._write_type(node.to)
         if node.this.is_string:
-            return self._typed_literal(node, name)
+            return self._write_typed_literal(node, name)
         allowed, gives = CASTS[name]
         operand = self.expression(node.this)
         word = "TRY_CAST" if isinstance(node, exp.TryCast) else "CAST"
         result = _join_parts(f"{word}({{}} AS {target})", [operand], *([gives] if gives else []))
         return self.guarded([operand], [allowed], result, f"CAST AS {name}")
 
-    def _typed_literal(self, node: exp.Cast, name: str) -> TypedSql:
+    def _write_typed_literal(self, node: exp.Cast, name: str) -> TypedSql:
         """A date or timestamp, or what DuckDB makes of `true`; other texts are read in different ways."""
         text, target = node.this.this, self.target.types
         if name == "BOOLEAN" and text in {"t", "f"} and self.source is DUCKDB:
@@ -228,10 +228,10 @@ class ExpressionWriter(CallWriter):
         if name == "TIMESTAMP" and (_TIMESTAMP.fullmatch(text) or _DATE.fullmatch(text)):
             return make_plain(f"CAST('{text}' AS {target['TIMESTAMP']})", Kind.TIMESTAMP)
         if name == "VARCHAR":
-            return self._literal(node.this)
+            return self._write_literal(node.this)
         return refuse_construct(f"CAST of a text AS {name}")
 
-    def _type(self, node: exp.DataType) -> tuple[str, str]:
+    def _write_type(self, node: exp.DataType) -> tuple[str, str]:
         """(DuckDB's name of a type, the type in the other dialect)."""
         name = _TYPE_NAMES.get(node.this)
         if name is None or node.args.get("nested") or (node.expressions and name != "DECIMAL"):
@@ -243,47 +243,49 @@ class ExpressionWriter(CallWriter):
             refuse_construct("DECIMAL without precision and scale")
         return name, f"DECIMAL({parameters[0]}, {parameters[1]})"
 
-    def _exists(self, node: exp.Exists) -> TypedSql:
+    def _write_exists(self, node: exp.Exists) -> TypedSql:
         return make_plain(f"EXISTS ({self.query(_unwrap_query(node.this))})", Kind.BOOLEAN)
 
-    def _scalar(self, node: exp.Subquery) -> TypedSql:
+    def _write_scalar(self, node: exp.Subquery) -> TypedSql:
         check_no_other_parts(node, "this")
         return make_plain(f"({self.query(node.this)})")
 
-    def _same_family(self, nodes: Sequence[exp.Expr], shape: str, what: str) -> TypedSql:
-        operands = [_allow_date(node, written) for node, written in zip(nodes, self._operands(nodes), strict=True)]
+    def _write_same_family(self, nodes: Sequence[exp.Expr], shape: str, what: str) -> TypedSql:
+        operands = [
+            _allow_date(node, written) for node, written in zip(nodes, self._write_operands(nodes), strict=True)
+        ]
         return self.guarded(operands, FAMILIES, _join_parts(shape, operands, Kind.BOOLEAN), what)
 
     WRITERS: ClassVar[Mapping[type[exp.Expr], Callable[[Any, Any], TypedSql]]] = {
-        exp.Literal: _literal,
-        exp.Boolean: _boolean,
-        exp.Null: _null,
-        exp.Column: _column,
-        exp.Paren: _paren,
-        exp.Neg: _negative,
-        exp.And: _logic,
-        exp.Or: _logic,
-        exp.Not: _not,
+        exp.Literal: _write_literal,
+        exp.Boolean: _write_boolean,
+        exp.Null: _write_null,
+        exp.Column: _write_column,
+        exp.Paren: _write_paren,
+        exp.Neg: _write_negative,
+        exp.And: _write_logic,
+        exp.Or: _write_logic,
+        exp.Not: _write_not,
         **dict.fromkeys(
-            (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.NullSafeNEQ), _compared
+            (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.NullSafeNEQ), _write_comparison
         ),
-        exp.In: _in,
-        exp.Between: _between,
-        exp.Is: _is,
-        exp.Like: _like,
-        exp.Add: _arithmetic,
-        exp.Sub: _arithmetic,
-        exp.Mul: _arithmetic,
-        exp.Div: _divided,
-        exp.Mod: _remainder,
-        exp.DPipe: _concatenated,
-        exp.Case: _case,
-        exp.If: _if,
-        exp.Cast: _cast,
-        exp.TryCast: _cast,
+        exp.In: _write_in,
+        exp.Between: _write_between,
+        exp.Is: _write_is,
+        exp.Like: _write_like,
+        exp.Add: _write_arithmetic,
+        exp.Sub: _write_arithmetic,
+        exp.Mul: _write_arithmetic,
+        exp.Div: _write_division,
+        exp.Mod: _write_remainder,
+        exp.DPipe: _write_concatenation,
+        exp.Case: _write_case,
+        exp.If: _write_if,
+        exp.Cast: _write_cast,
+        exp.TryCast: _write_cast,
         exp.Extract: CallWriter.extract,
-        exp.Exists: _exists,
-        exp.Subquery: _scalar,
+        exp.Exists: _write_exists,
+        exp.Subquery: _write_scalar,
         exp.Anonymous: CallWriter.call,
         exp.Dot: CallWriter.call,
         exp.Filter: CallWriter.filtered,

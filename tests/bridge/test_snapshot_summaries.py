@@ -70,7 +70,7 @@ def test_equality_deletes_are_no_position_deletes() -> None:
 
 def test_totals_go_on_from_those_of_the_parent() -> None:
     summary = summarize_snapshot("overwrite", [VECTOR, EQUALITY, DATA], [POSITIONS], BEFORE)
-    assert SnapshotTotals.of(summary) == SnapshotTotals(
+    assert SnapshotTotals.from_summary(summary) == SnapshotTotals(
         data_files=3,
         delete_files=4,
         records=300,
@@ -78,4 +78,4 @@ def test_totals_go_on_from_those_of_the_parent() -> None:
         position_deletes=11,
         equality_deletes=6,
     )
-    assert SnapshotTotals.of({"total-records": "9" * 30, "total-data-files": "x"}) == SnapshotTotals()
+    assert SnapshotTotals.from_summary({"total-records": "9" * 30, "total-data-files": "x"}) == SnapshotTotals()

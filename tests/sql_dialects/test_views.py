@@ -100,8 +100,8 @@ class Recorder(QueryWriter):
         self.seen.add(key)
         return super()._write_call(key, *rest)
 
-    def _type(self, node: exp.DataType) -> tuple[str, str]:
-        found = super()._type(node)
+    def _write_type(self, node: exp.DataType) -> tuple[str, str]:
+        found = super()._write_type(node)
         self.seen.add(found[0])
         return found
 

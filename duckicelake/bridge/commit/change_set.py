@@ -34,7 +34,7 @@ class DataFiles:
         self._target = target
         self._types: dict[int, StructType] = {}
 
-    def of(self, file: AnyFile) -> DataFile:
+    def get(self, file: AnyFile) -> DataFile:
         """The file with its partition and metrics."""
         type_ = self._types.get(file.spec_id)
         if type_ is None:
@@ -52,7 +52,7 @@ def undeclare_buckets(
     """Take bucket keys back from DuckLake if a file is registered that has no value for them."""
     as_iceberg = DataFiles(target)
     if has_buckets(declared) and any(
-        _find_partition_values(target, declared, file, as_iceberg.of(file)) is None for file in files
+        _find_partition_values(target, declared, file, as_iceberg.get(file)) is None for file in files
     ):
         plain = tuple(key for key in declared if not has_buckets([key]))
         return replace(definition, partition_keys=plain), plain
@@ -75,7 +75,7 @@ def build_data_file_rows(
     facts = _LakeFacts(target, move.known, declared)
     for row in move.registered:
         start = next_row_id if row.first_row_id is None else row.first_row_id
-        stats, values = facts.of(row)
+        stats, values = facts.get(row)
         rows.append(
             NewDataFile(
                 file_id=row.file_id,
@@ -134,15 +134,15 @@ class _LakeFacts:
         self._stats = target.schema().compute_once(_get_lake_stats)
         self._as_iceberg = DataFiles(target)
 
-    def of(self, row: AnyFile) -> tuple[PackedStats, tuple[str | None, ...] | None]:
+    def get(self, row: AnyFile) -> tuple[PackedStats, tuple[str | None, ...] | None]:
         if self._known is not None:
             return self._known.stats[row.file_id], self._known.partition_values[row.file_id]
         values = (
-            _find_partition_values(self._target, self._declared, row, self._as_iceberg.of(row))
+            _find_partition_values(self._target, self._declared, row, self._as_iceberg.get(row))
             if self._declared
             else None
         )
-        return PackedStats(self._stats.of(parse_kept_metrics(row))).deflate(), values
+        return PackedStats(self._stats.build_rows(parse_kept_metrics(row))).deflate(), values
 
 
 def _get_lake_stats(schema: Schema) -> LakeStats:
@@ -225,7 +225,7 @@ def _build_definition(base: Base, target: TableMetadata, increments: Sequence[In
         return definitions.build_creation(target)
     moves = (increment.move for increment in increments if increment.move is not None)
     as_iceberg = DataFiles(target)
-    files = (as_iceberg.of(file) for move in moves for file in move.registered) if base.narrow else ()
+    files = (as_iceberg.get(file) for move in moves for file in move.registered) if base.narrow else ()
     declared = DeclaredDefinition(
         base.declared, base.narrow, find_outgrown_columns(base.narrow, files, target.schema().leaves())
     )

@@ -90,7 +90,7 @@ def build_native_files(
         if spec.spec_id not in types:
             types[spec.spec_id] = build_partition_type(spec, schema)
         copy = served.copies.get(file.file_id)
-        known = metrics.of(stats.values())
+        known = metrics.build_metrics(stats.values())
         rows.append(
             NewFile(  # by position: for very many, names take twice as long
                 file_id,
@@ -298,7 +298,7 @@ def _build_snapshot(
     removed: Sequence[FileRow | NewFile],
     next_row_id: int,
 ) -> Snapshot:
-    totals = SnapshotTotals.of(parent.summary if parent else {})
+    totals = SnapshotTotals.from_summary(parent.summary if parent else {})
     return Snapshot(
         snapshot_id=numbers.snapshot_id,
         parent_snapshot_id=parent.snapshot_id if parent else None,

@@ -50,7 +50,7 @@ class LakeStats:
         ]
         self._uuids = {column for column, type_ in leaves.items() if type_.name == "uuid"}
 
-    def of(self, metrics: Mapping[str, Any]) -> tuple[ColumnStats, ...]:
+    def build_rows(self, metrics: Mapping[str, Any]) -> tuple[ColumnStats, ...]:
         """The `ducklake_file_column_stats` rows of a file of these metrics (`metrics_json`).
 
         A column that isn't fully known has none.
@@ -82,7 +82,7 @@ class LakeMetrics:
             for column, type_ in _select_ordered(leaves).items()
         }
 
-    def of(self, stats: Iterable[Sequence[Any]]) -> dict[str, dict[str, Any]]:
+    def build_metrics(self, stats: Iterable[Sequence[Any]]) -> dict[str, dict[str, Any]]:
         """The metrics of one file as `metrics_json` says them, of what ColumnStats consists of."""
         found: tuple[dict[str, Any], ...] = ({}, {}, {}, {}, {}, {})
         sizes, counts, nulls, lows, highs, nans = found

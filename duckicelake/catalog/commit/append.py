@@ -48,7 +48,7 @@ def commit_or_append(services: Services, request: TableCommit) -> Materialized:
     table_id = known.row.table_id
     request = replace(request, ahead=read_ahead(services, known.metadata.location, find_appends(request.request)))
     own, key = _Append(services, request), (request.namespace, request.name, services.caller.principal)
-    services.appends.of(key).do(own, partial(_commit_each, services, table_id))
+    services.appends.get(key).do(own, partial(_commit_each, services, table_id))
     if isinstance(own.outcome, Materialized):
         return own.outcome
     raise own.outcome or CommitStateUnknown("The server was stopped while it wrote the commit")

@@ -313,7 +313,7 @@ def _summarize(
     """The snapshot with a summary of what it lists; the client counted what it wrote."""
     parent = None if snapshot.parent_snapshot_id is None else metadata.snapshot(snapshot.parent_snapshot_id)
     counts = summarize_snapshot(
-        snapshot.operation or "overwrite", added, removed, SnapshotTotals.of(parent.summary if parent else {})
+        snapshot.operation or "overwrite", added, removed, SnapshotTotals.from_summary(parent.summary if parent else {})
     )
     theirs = {
         key: text for key, text in snapshot.summary.items() if not key.startswith(("added-", "removed-", "total-"))

@@ -56,7 +56,7 @@ class Workspace:
 
     def list_manifests(self, manifest_ids: Sequence[int]) -> Listed:
         """The manifests of a snapshot in the catalog, in list order, without their files."""
-        return tuple(map(ListedManifest.of, self._known.manifests_of(self._database, manifest_ids).values()))
+        return tuple(map(ListedManifest.from_row, self._known.manifests_of(self._database, manifest_ids).values()))
 
     def paths(self, manifest_ids: Sequence[int]) -> dict[str, int]:
         """The ids of a snapshot's manifests by the paths at which clients find them; Unwritten if one has none."""

@@ -122,7 +122,7 @@ class CombiningQueues:
         self._mutex = Lock()
         self._lanes: WeakValueDictionary[Hashable, CombiningQueue[Any]] = WeakValueDictionary()
 
-    def of(self, key: Hashable) -> CombiningQueue[Any]:
+    def get(self, key: Hashable) -> CombiningQueue[Any]:
         """Get the queue of a key. Hold a reference while you wait: an unreferenced queue is dropped."""
         with self._mutex:
             return self._lanes.setdefault(key, CombiningQueue(MAX_COMBINED_CALLS))

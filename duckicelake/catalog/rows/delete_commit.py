@@ -74,7 +74,7 @@ def delete_by_key(
     """
     uploaded = _Uploaded(services, metadata, [])
     snapshot_id, spec = secrets.randbits(62), _global_spec(metadata)
-    metrics = LakeMetrics(metadata.schema().leaves()).of(keys.stats)
+    metrics = LakeMetrics(metadata.schema().leaves()).build_metrics(keys.stats)
     file = DataFile(
         content=FileContent.EQUALITY_DELETES,
         file_path=uploaded.add("keys.parquet", keys.data),

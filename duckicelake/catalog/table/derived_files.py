@@ -176,7 +176,7 @@ def _data_file(path: str, rows: ParquetRows, columns: Sequence[Column], metadata
         if column.parent_column is not None
         and (counts := rows.nested.get(format_column_path(column, columns))) is not None
     ]
-    metrics = LakeMetrics(metadata.schema().leaves()).of(stats)
+    metrics = LakeMetrics(metadata.schema().leaves()).build_metrics(stats)
     return DataFile(
         content=FileContent.DATA,
         file_path=path,

@@ -88,7 +88,7 @@ class ReadableCopies:
         self._table_id = table_id
         self._examined: Mapping[int, DuckDBAddedFile] = {}
 
-    def of(
+    def find(
         self,
         step: NativeStep,
         window: NativeWindow,
@@ -263,7 +263,7 @@ class WrittenTypes:
         self._table_id = table_id
         self._known: dict[str, tuple[ParquetField, ...]] = {}
 
-    def of(self, step: NativeStep, metadata: TableMetadata) -> dict[int, dict[int, str]]:
+    def find(self, step: NativeStep, metadata: TableMetadata) -> dict[int, dict[int, str]]:
         """DuckDB's types of the columns that have other ones in a new file, by DuckLake's file id and field id.
 
         Unsupported if that is so of a field in a column, or of timestamps with a zone.

@@ -27,7 +27,7 @@ def read_listed_manifests(
     packing: ManifestPacking,
 ) -> tuple[ListedManifest, ...]:
     """Manifests as they are listed; those that a next list of this format version rewrites with their live files."""
-    bare = [ListedManifest.of(row) for row in rows]
+    bare = [ListedManifest.from_row(row) for row in rows]
     wanted = find_manifests_to_load(bare, format_version, packing)
     if not (wanted or removed):
         return tuple(bare)

@@ -189,9 +189,9 @@ class _NativeChangeBuilder:
 
     def _add_snapshot(self, step: NativeStep, metadata: TableMetadata, *, is_last: bool) -> None:
         services, window = self._services, self._window
-        types = self._written.of(step, metadata)
+        types = self._written.find(step, metadata)
         numbers = build_numbering(metadata, step.change.snapshot_id, services.snapshot_ids, self._line.ids)
-        served = self._copies.of(step, window, metadata, numbers, types)
+        served = self._copies.find(step, window, metadata, numbers, types)
         metadata, data = build_native_files(step, window, metadata, numbers, served)
         metadata, rows = write_inlined_rows(services, self._beside, self._row.table_id, step, metadata, numbers)
         self._learn((*data, *rows.files))

@@ -160,7 +160,7 @@ def read_unexamined(cursor: Transaction, state: TableState, base: TableMetadata,
 
 
 def examine(services: Services, found: Examination, base: TableMetadata, copies: ReadableCopies) -> Findings:
-    """Find what Iceberg clients misread. Raises as `ReadableCopies.of`."""
+    """Find what Iceberg clients misread. Raises as `ReadableCopies.find`."""
     window, live = found.missed.window, found.missed.live
     files = [file for file in window.data_files if file.file_id in found.added]
     step = _step(window, [(0, file) for file in files])

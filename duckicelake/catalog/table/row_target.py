@@ -30,7 +30,7 @@ def read_row_target(
     known = services.rows.find(namespace, name)
     if known is not None and known is not outdated:
         return known
-    with services.rows.readers.of((namespace, name)).alone():  # the others take what the first of them reads
+    with services.rows.readers.get((namespace, name)).alone():  # the others take what the first of them reads
         known = services.rows.find(namespace, name)
         if known is None or known is outdated:
             known = _read(services, namespace, name, known)

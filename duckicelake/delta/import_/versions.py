@@ -136,7 +136,7 @@ def build_snapshot(
     """The snapshot on its parent, of the table's definition; its time is never before its parent's."""
     data = [file for file in added if file.content == FileContent.DATA]
     operation = name_operation(version, adds=bool(data), removes=bool(removed) or len(data) < len(added))
-    totals = SnapshotTotals.of(parent.summary if parent else {})
+    totals = SnapshotTotals.from_summary(parent.summary if parent else {})
     return Snapshot(
         snapshot_id=numbers.snapshot_id,
         parent_snapshot_id=parent.snapshot_id if parent else None,

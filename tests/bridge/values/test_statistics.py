@@ -16,7 +16,7 @@ NANOS = 1709622489123456789
 
 
 def file_stats(file, leaves):
-    return LakeStats(leaves).of(serialize_metrics(file))
+    return LakeStats(leaves).build_rows(serialize_metrics(file))
 
 
 def leaves(kind):
@@ -74,7 +74,9 @@ def test_bounds_of_another_length_are_refused(kind, length):
 @pytest.mark.parametrize("kind", ["variant", "geometry", "geometry(EPSG:3857)", "geography", "unknown"])
 def test_types_without_order_have_no_statistics_on_either_side(kind):
     assert file_stats(file(b"\0" * 16, b"\1" * 16), leaves(kind)) == ()
-    metrics = LakeMetrics(leaves(kind)).of([ColumnStats(7, value_count=2, null_count=0, column_size_bytes=9)])
+    metrics = LakeMetrics(leaves(kind)).build_metrics(
+        [ColumnStats(7, value_count=2, null_count=0, column_size_bytes=9)]
+    )
     assert metrics == {}
     assert widen_table_stats({7: ColumnStats(7, contains_null=False)}, [()], leaves(kind), 16) == {7: None}
 
@@ -84,7 +86,7 @@ def test_moments_beyond_64_bits_of_nanoseconds_have_no_bounds():
         7, min_value="1600-01-01 00:00:00+00", max_value="2024-03-05 07:08:09+00", value_count=2, null_count=0
     )
 
-    metrics = LakeMetrics(leaves("timestamptz_ns")).of([row])
+    metrics = LakeMetrics(leaves("timestamptz_ns")).build_metrics([row])
 
     assert "lower_bounds" not in metrics
     assert metrics["upper_bounds"] == {"7": to_bytes(PrimitiveType.parse("timestamptz_ns"), 1709622489 * 10**9).hex()}
@@ -97,7 +99,7 @@ def test_moments_beyond_64_bits_of_nanoseconds_have_no_bounds():
     ("x", "2", {"upper_bounds": {"7": "02000000"}}),
 ])  # fmt: skip
 def test_each_bound_of_whole_numbers_is_told_by_itself_where_the_other_is_none(low, high, bounds):
-    metrics = LakeMetrics(leaves("int")).of([ColumnStats(7, min_value=low, max_value=high)])
+    metrics = LakeMetrics(leaves("int")).build_metrics([ColumnStats(7, min_value=low, max_value=high)])
 
     assert metrics == bounds
 
@@ -132,10 +134,10 @@ def test_uuids_in_the_order_of_java_tell_duckdb_nothing():
 def test_nan_are_counted_only_where_there_are_none(contains_nan, values, counts):
     row = ColumnStats(7, contains_nan=contains_nan, value_count=values, null_count=1)
 
-    assert LakeMetrics(leaves("double")).of([row]).get("nan_value_counts") == counts
+    assert LakeMetrics(leaves("double")).build_metrics([row]).get("nan_value_counts") == counts
 
 
 def test_bytes_of_files_of_ducklake_have_no_bounds_as_they_may_be_hex_or_the_bytes_themselves():
     row = ColumnStats(7, min_value="ab", max_value="ab", value_count=2, null_count=0)
 
-    assert "lower_bounds" not in LakeMetrics(leaves("binary")).of([row])
+    assert "lower_bounds" not in LakeMetrics(leaves("binary")).build_metrics([row])
