@@ -154,9 +154,9 @@ def test_settings_are_frozen() -> None:
         ({"s3_session_token": "geheim"}, "s3_session_token is set without s3_access_key_id"),
         ({"s3_access_key_id": "a", "s3_secret_access_key": "geheim", "s3_profile": "p"}, "both name a key"),
         ({"s3_secret_access_key": ["geheim"]}, "s3-secret-access-key is wrong: "),
-        ({"s3_endpoint": "minio:9000"}, "s3-endpoint is 'minio:9000': write https://<host>"),
-        ({"s3_endpoint": "http://user:geheim@minio:9000"}, "is 'http://…@minio:9000': write https://<host>"),
-        ({"s3_public_endpoint": "http://minio/path"}, "without user, path or options"),
+        ({"s3_endpoint": "minio:9000"}, "s3-endpoint is 'minio:9000': expected https://<host>"),
+        ({"s3_endpoint": "http://user:geheim@minio:9000"}, "is 'http://…@minio:9000': expected https://<host>"),
+        ({"s3_public_endpoint": "http://minio/path"}, "without user, path or query"),
         ({"s3_max_attempts": 0}, "s3-max-attempts is 0"),
     ],
 )
@@ -167,7 +167,7 @@ def test_settings_of_s3_that_make_no_sense_are_told(values: dict[str, object], c
 
 @pytest.mark.parametrize("origin", ["ui.example", "https://ui.example/app", "https://me@ui.example", "null"])
 def test_origin_that_no_browser_says_is_told(origin: str, tmp_path: Path) -> None:
-    with pytest.raises(InvalidSettings, match=f"'{origin}' is no origin: write https://<host>"):
+    with pytest.raises(InvalidSettings, match=f"Invalid origin '{origin}': expected https://<host>"):
         read_settings({"cors_origins": f"https://a.example,{origin}"}, tmp_path)
 
 
@@ -198,9 +198,9 @@ def test_secrets_reach_workers_and_no_message(tmp_path: Path, monkeypatch: pytes
     [
         ({"tls_certificate": Path("server.pem")}, "tls_certificate and tls_key belong together"),
         ({"tls_key": Path("server.key")}, "tls_certificate and tls_key belong together"),
-        ({"trusted_proxies": "10.0.0.1/8"}, "10.0.0.1/8 has host bits set; write an address, or a network such as"),
+        ({"trusted_proxies": "10.0.0.1/8"}, "10.0.0.1/8 has host bits set; expected an address, or a network such as"),
         ({"trusted_proxies": "*"}, "does not appear to be an IPv4 or IPv6 network"),
-        ({"require_https": True}, "require_https turns everybody away: set trusted_proxies"),
+        ({"require_https": True}, "require_https refuses every request: set trusted_proxies"),
     ],
 )
 def test_settings_of_the_edge_that_cannot_work_are_refused(tmp_path: Path, flags: dict[str, object], said: str) -> None:
@@ -231,15 +231,19 @@ def test_policies_of_all_tables_are_properties_with_values(tmp_path: Path, monke
     monkeypatch.setenv("DUCKICELAKE_MAINTENANCE", ", ".join(policies))
     assert read_settings(folder=tmp_path).maintenance == policies
     monkeypatch.setenv("DUCKICELAKE_MAINTENANCE", "flush=10")
-    with pytest.raises(InvalidSettings, match="'flush=10' is no policy: write <property>=<value>"):
+    with pytest.raises(InvalidSettings, match="Invalid policy 'flush=10': expected <property>=<value>"):
         read_settings(folder=tmp_path)
 
 
 @pytest.mark.parametrize(
     ("name", "value", "says"),
     [
-        ("LINEAGE_CATALOG_URI", "lake.example", "'lake.example' is no URI: write the one that engines are given"),
-        ("OIDC_JWKS_URL", "id.example/keys", "'id.example/keys' is no URL: write https://"),
+        (
+            "LINEAGE_CATALOG_URI",
+            "lake.example",
+            "Invalid URI 'lake.example': expected the catalog's URI",
+        ),
+        ("OIDC_JWKS_URL", "id.example/keys", "Invalid URL 'id.example/keys': expected https://"),
     ],
 )
 def test_addresses_are_written_in_full(
@@ -291,5 +295,5 @@ def test_hosts_are_names_addresses_or_networks(tmp_path: Path) -> None:
     good = "lake.example,*.example,10.0.0.0/8,10.1.2.3,2001:db8::1,[::1],*"
     assert read_settings({"allowed_hosts": good}, tmp_path).allowed_hosts == tuple(good.split(","))
     for bad in ("http://lake.example", "lake.example:8181", "lake/x", "*.", "a b"):
-        with pytest.raises(InvalidSettings, match=r"is no host: write lake\.example"):
+        with pytest.raises(InvalidSettings, match=r"Invalid host .*: expected lake\.example"):
             read_settings({"allowed_hosts": bad}, tmp_path)

@@ -1,4 +1,4 @@
-"""What a person may configure, read once by the entry points and passed on from there.
+"""The settings of a server, which each entry point reads once and passes on.
 
 A value comes from the first of these that names it: the command line, `DUCKICELAKE_*` in the environment,
 `duckicelake.toml` in the current folder, `duckicelake.toml` in the lake's folder, the default.

@@ -1,4 +1,4 @@
-"""The settings of a server: their names, types, defaults and descriptions, and which contradict one another."""
+"""The settings of a server: names, types, defaults and descriptions, and the checks of their values."""
 
 import ipaddress
 import re
@@ -36,7 +36,7 @@ def _check_network(text: str) -> None:
     try:
         ipaddress.ip_network(text)
     except ValueError as error:
-        message = f"trusted_proxies: {error}; write an address, or a network such as 10.0.0.0/8"
+        message = f"trusted_proxies: {error}; expected an address, or a network such as 10.0.0.0/8"
         raise ValueError(message) from error
 
 
@@ -46,135 +46,165 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix=PREFIX, env_ignore_empty=True, frozen=True, extra="forbid")
 
     lake: Path = Field(default=Path("lake"), description="folder of the embedded lake: its Postgres and its warehouse")
-    database_url: str | None = Field(default=None, description="Postgres 15 or newer; none: an embedded one")
-    warehouse: str | None = Field(default=None, description="where files go, for example file:///data/warehouse")
-    allowed_locations: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_at_commas)] = Field(
-        default=(), description="comma-separated prefixes that tables may be given besides the warehouse"
+    database_url: str | None = Field(default=None, description="Postgres 15 or newer; none: an embedded Postgres")
+    warehouse: str | None = Field(
+        default=None, description="URI of the folder for files, for example file:///data/warehouse"
     )
-    snapshot_ids: Literal["client", "ducklake"] = Field(default="client", description="who numbers Iceberg snapshots")
+    allowed_locations: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_at_commas)] = Field(
+        default=(), description="comma-separated prefixes of locations that tables may have besides the warehouse"
+    )
+    snapshot_ids: Literal["client", "ducklake"] = Field(
+        default="client", description="which ids Iceberg snapshots get: the client's, or DuckLake's"
+    )
     host: str = Field(default="127.0.0.1", min_length=1, description="address to listen on")
     port: int = Field(default=8181, ge=0, le=65535, description="port to listen on; 0 picks a free one")
     workers: int = Field(default=1, ge=1, le=256, description="processes that answer requests")
-    cache_max: int = Field(default=1024, ge=0, description="tables kept in memory by each worker")
-    cache_max_bytes: int = Field(default=256 * 1024 * 1024, ge=0, description="about as much memory as they may take")
+    cache_max: int = Field(default=1024, ge=0, description="max tables that each worker keeps in memory")
+    cache_max_bytes: int = Field(default=256 * 1024 * 1024, ge=0, description="approximate max bytes of these tables")
     log_format: Literal["auto", "json", "console"] = Field(
         default="auto", description="auto: console on a terminal, else json"
     )
     otlp_endpoint: str | None = Field(
-        default=None, description="collector that traces go to by OTLP; none: what OTEL_EXPORTER_OTLP_ENDPOINT says"
+        default=None, description="URL of the OTLP collector of traces; none: OTEL_EXPORTER_OTLP_ENDPOINT"
     )
-    max_body_bytes: int = Field(default=64 * 1024 * 1024, ge=1024, description="largest request body accepted")
+    max_body_bytes: int = Field(default=64 * 1024 * 1024, ge=1024, description="max bytes of a request body")
     max_bodies_bytes: int = Field(
-        default=512 * 1024 * 1024, ge=1024, description="request bodies in a worker's memory, all together"
+        default=512 * 1024 * 1024, ge=1024, description="max bytes of all request bodies in a worker's memory"
     )
     rows_requests_per_second: float = Field(
-        default=0, ge=0, description="batches of rows that all workers together take of a principal; 0: any number"
+        default=0, ge=0, description="max batches of rows per second and principal, of all workers; 0: unlimited"
     )
-    rows_bytes_per_second: float = Field(default=0, ge=0, description="and how many bytes of them; 0: any number")
-    max_requests: int = Field(default=256, ge=1, description="requests that a worker answers at a time; more get a 429")
+    rows_bytes_per_second: float = Field(
+        default=0, ge=0, description="max bytes of posted rows per second and principal; 0: unlimited"
+    )
+    max_requests: int = Field(
+        default=256, ge=1, description="max requests that a worker answers at a time; others get a 429"
+    )
     max_connections: int | None = Field(
-        default=None, ge=1, description="connections of clients to a worker; none: as its descriptors allow"
+        default=None, ge=1, description="max client connections of a worker; none: as its file descriptors allow"
     )
     max_connections_each: int | None = Field(
-        default=None, ge=1, description="of them, of one address; none: half of them"
+        default=None, ge=1, description="max client connections of one address; none: half of max_connections"
     )
-    event_readers: int = Field(default=5000, ge=0, description="readers of changes that wait in a worker; more get 503")
-    event_readers_each: int = Field(default=1000, ge=0, description="of them, of one principal; more get a 429")
-    receive_seconds: float = Field(default=60, gt=0, description="for a request's headers, and for its body, to arrive")
-    keep_alive_seconds: int = Field(default=75, ge=1, description="how long idle connections stay open")
-    shutdown_seconds: int = Field(default=25, ge=1, description="how long requests under way may take after SIGTERM")
+    event_readers: int = Field(
+        default=5000, ge=0, description="max readers of changes that wait in a worker; others get a 503"
+    )
+    event_readers_each: int = Field(
+        default=1000, ge=0, description="max waiting readers of one principal; others get a 429"
+    )
+    receive_seconds: float = Field(
+        default=60, gt=0, description="max seconds until a request's headers, and its body, have arrived"
+    )
+    keep_alive_seconds: int = Field(default=75, ge=1, description="seconds that idle connections stay open")
+    shutdown_seconds: int = Field(default=25, ge=1, description="max seconds of requests under way after SIGTERM")
     pool_size: int | None = Field(
-        default=None, ge=2, le=1000, description="connections of a worker; none: 8, all workers' 80 at most"
+        default=None, ge=2, le=1000, description="Postgres connections of a worker; none: 8, at most 80 for all workers"
     )
-    pool_seconds: float = Field(default=10, gt=0, description="how long to wait for one of them")
-    statement_seconds: float = Field(default=60, ge=0, description="most time for one SQL statement; 0: any")
+    pool_seconds: float = Field(default=10, gt=0, description="max seconds to wait for a Postgres connection")
+    statement_seconds: float = Field(default=60, ge=0, description="max seconds of one SQL statement; 0: unlimited")
     tls_certificate: Path | None = Field(default=None, description="PEM file: the certificate, then its chain")
     tls_key: Path | None = Field(default=None, description="PEM file: the certificate's key, without a passphrase")
     trusted_proxies: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_at_commas)] = Field(
-        default=(), description="addresses or networks whose X-Forwarded-For and -Proto are believed"
+        default=(), description="addresses or networks whose X-Forwarded-For and X-Forwarded-Proto are trusted"
     )
-    require_https: bool = Field(default=False, description="turn away what reached a trusted proxy over http")
+    require_https: bool = Field(default=False, description="refuse requests that reached a trusted proxy over http")
     cors_origins: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_at_commas)] = Field(
         default=(), description="origins of web pages that may call the server from browsers"
     )
     allowed_hosts: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_at_commas)] = Field(
-        default=(), description="names, besides its own, under which a server without logins answers"
+        default=(), description="host names, besides its own, that a server without logins answers to"
     )
 
     maintenance: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_at_commas)] = Field(
-        default=(), description="property=value,…: how tables are maintained that don't say otherwise"
+        default=(), description="property=value,…: maintenance policy of tables without one of their own"
     )
 
-    flush_rows: int | None = Field(default=None, ge=1, description="rows in Postgres from which on a table is flushed")
-    flush_bytes: int | None = Field(default=None, ge=1, description="bytes of such rows; none: for no number of them")
-    flush_age: float | None = Field(default=None, gt=0, description="seconds that the oldest may be there")
+    flush_rows: int | None = Field(
+        default=None, ge=1, description="flush a table at this many rows in Postgres; none: never by rows"
+    )
+    flush_bytes: int | None = Field(
+        default=None, ge=1, description="flush a table at this many bytes of rows in Postgres; none: never by bytes"
+    )
+    flush_age: float | None = Field(
+        default=None, gt=0, description="flush a table when its oldest row in Postgres has this age in seconds"
+    )
 
     delta_sync_seconds: float = Field(
         default=0.5,
         ge=0,
         le=86_400,
-        description="seconds between two looks at the Delta tables that are followed; 0: no",
+        description="seconds between checks of followed Delta tables; 0: no checks",
     )
 
-    lineage: Literal["on", "off"] = Field(default="on", description="make events of lineage of what changes the lake")
+    lineage: Literal["on", "off"] = Field(default="on", description="whether to make lineage events of changes")
     lineage_catalog_uri: str | None = Field(
-        default=None, description="by which engines know the catalog, and lineage its tables; none: where it listens"
+        default=None,
+        description="URI of the catalog as engines are given it, for names in lineage; none: where the server listens",
     )
     lineage_literals: Literal["mask", "keep"] = Field(
-        default="mask", description="whether events of lineage tell the values in SQL"
+        default="mask", description="whether lineage events show literals of SQL"
     )
     lineage_bytes_per_hour: float = Field(
-        default=1024 * 1024 * 1024, ge=0, description="of events that a principal may send; 0: any number"
+        default=1024 * 1024 * 1024, ge=0, description="max bytes of lineage events per hour and principal; 0: unlimited"
     )
     lineage_window: float = Field(
-        default=900, gt=0, le=86_400, description="seconds for which a read may have been for a write that follows"
+        default=900, gt=0, le=86_400, description="seconds after a read in which a write may be based on it"
     )
     lineage_transports: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_at_commas)] = Field(
-        default=(), description="URLs that events of lineage are sent to; none: what OPENLINEAGE_URL says"
+        default=(), description="URLs that lineage events are sent to; none: OPENLINEAGE_URL"
     )
     lineage_api_keys: SecretStr | None = Field(
-        default=None, description="key of the receiver that is reached by http; of several host=key,host2=key2"
+        default=None, description="API key of the HTTP receiver; for several: host=key,host2=key2"
     )
     lineage_kafka: SecretStr | None = Field(
-        default=None, description="settings of Kafka's client: sasl.username=me,sasl.password=…"
+        default=None, description="settings of the Kafka client: sasl.username=me,sasl.password=…"
     )
-    lineage_backlog: int = Field(default=100_000, ge=1, description="events that may wait for a receiver")
-    lineage_flush_seconds: float = Field(default=5, ge=0, description="for events that still wait after SIGTERM")
+    lineage_backlog: int = Field(default=100_000, ge=1, description="max events that wait for a receiver")
+    lineage_flush_seconds: float = Field(
+        default=5, ge=0, description="max seconds to send waiting events after SIGTERM"
+    )
 
-    oauth_clients: SecretStr | None = Field(default=None, description="who may log in: id:secret|scope scope,id2:…")
-    oauth_keys: SecretStr | None = Field(
-        default=None, description="kid:secret,kid2:secret2: the first signs tokens, all count; none: a random one"
+    oauth_clients: SecretStr | None = Field(
+        default=None, description="clients that may log in: id:secret|scope scope,id2:…"
     )
-    oauth_token_seconds: int = Field(default=3600, ge=1, le=86400, description="for how long a token holds")
-    require_auth: bool = Field(default=False, description="don't start without oauth_clients or oidc_issuer")
-    metrics_public: bool = Field(default=False, description="let whoever asks read /metrics")
-    oidc_issuer: str | None = Field(default=None, description="OpenID Connect provider whose tokens count, too")
-    oidc_audience: str | None = Field(default=None, description="what its tokens name as their audience")
-    oidc_jwks_url: str | None = Field(default=None, description="where its keys are; none: discovery tells")
-    oidc_scope_claim: str = Field(default="scope", min_length=1, description="claim that says what tokens are worth")
-    oidc_name_claim: str = Field(default="sub", min_length=1, description="claim that names its tokens' bearer")
+    oauth_keys: SecretStr | None = Field(
+        default=None,
+        description="kid:secret,kid2:secret2: the first key signs tokens, all keys verify them; none: a random key",
+    )
+    oauth_token_seconds: int = Field(default=3600, ge=1, le=86400, description="seconds that a token is valid")
+    require_auth: bool = Field(default=False, description="refuse to start without oauth_clients or oidc_issuer")
+    metrics_public: bool = Field(default=False, description="serve /metrics without a login")
+    oidc_issuer: str | None = Field(default=None, description="OpenID Connect provider whose tokens are accepted, too")
+    oidc_audience: str | None = Field(default=None, description="audience that the provider's tokens must name")
+    oidc_jwks_url: str | None = Field(
+        default=None, description="URL of the provider's keys; none: from its discovery document"
+    )
+    oidc_scope_claim: str = Field(default="scope", min_length=1, description="claim that holds the scopes")
+    oidc_name_claim: str = Field(default="sub", min_length=1, description="claim that names the principal")
     oidc_scopes: str | None = Field(default=None, description="claimvalue=scope scope,…; none: the claim holds scopes")
-    oidc_leeway: int = Field(default=30, ge=0, le=600, description="seconds by which its clock may differ")
+    oidc_leeway: int = Field(default=30, ge=0, le=600, description="seconds by which the provider's clock may differ")
 
     s3_endpoint: str | None = Field(default=None, description="URL of the S3 server; none: Amazon's")
     s3_region: str | None = Field(default=None, description="region to sign for; none: the profile's, else us-east-1")
-    s3_path_style: bool = Field(default=False, description="name the bucket in the path, not in the host's name")
-    s3_access_key_id: str | None = Field(default=None, description="the server's own key; none: boto3 looks for one")
+    s3_path_style: bool = Field(default=False, description="put the bucket into the path, not into the host name")
+    s3_access_key_id: str | None = Field(default=None, description="the server's own key; none: as boto3 finds one")
     s3_secret_access_key: SecretStr | None = Field(default=None, description="that key's secret")
     s3_session_token: SecretStr | None = Field(default=None, description="that key's token, if it is a temporary one")
     s3_profile: str | None = Field(default=None, description="profile of the AWS configuration files")
     s3_connect_timeout: float = Field(default=5, gt=0, description="seconds to wait for a connection to S3")
     s3_read_timeout: float = Field(default=30, gt=0, description="seconds to wait for S3 to send on")
-    s3_max_attempts: int = Field(default=4, ge=1, description="tries of a request to S3 by boto3")
+    s3_max_attempts: int = Field(default=4, ge=1, description="max attempts of a request to S3 by boto3")
     s3_max_connections: int = Field(default=64, ge=1, description="connections to S3 that each worker keeps")
     s3_public_endpoint: str | None = Field(default=None, description="URL of S3 for clients; none: s3_endpoint")
     s3_vending: Literal["sts", "remote-signing", "static", "none"] | None = Field(
-        default=None, description="what clients get that ask for access; none: sts if a role or an endpoint is set"
+        default=None, description="how clients get access to files; none: sts if a role or an endpoint is set"
     )
     s3_sts_endpoint: str | None = Field(default=None, description="URL of STS; none: s3_endpoint, else Amazon's")
-    s3_role_arn: str | None = Field(default=None, description="role whose keys clients get, narrowed down to a table")
-    s3_external_id: str | None = Field(default=None, description="what that role's trust policy asks for, if anything")
-    s3_vending_seconds: int = Field(default=3600, ge=900, le=43200, description="how long clients' keys are good for")
+    s3_role_arn: str | None = Field(default=None, description="role whose keys clients get, limited to one table")
+    s3_external_id: str | None = Field(
+        default=None, description="external id that the role's trust policy requires, if any"
+    )
+    s3_vending_seconds: int = Field(default=3600, ge=900, le=43200, description="seconds that clients' keys are valid")
     s3_static_access_key_id: str | None = Field(default=None, description="key that clients get with s3_vending=static")
     s3_static_secret_access_key: SecretStr | None = Field(default=None, description="that key's secret")
 
@@ -187,16 +217,16 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Only what is passed counts: `read_settings` merges the sources itself, to name them in its errors."""
+        """Use only the values passed: `read_settings` merges the sources itself, to name them in its errors."""
         return (init_settings,)
 
     @model_validator(mode="after")
-    def _no_contradictions(self) -> "Settings":
+    def _check_database(self) -> "Settings":
         if self.database_url is None:
             return self
         if self.warehouse is None:
             message = (
-                "database_url is set but warehouse is not: files of a database of your own need a place of their own. "
+                "database_url is set but warehouse is not: the files of that lake need a folder. "
                 f"Set {PREFIX}WAREHOUSE, for example to file:///data/warehouse, or unset database_url "
                 "to use the embedded Postgres"
             )
@@ -209,60 +239,66 @@ class Settings(BaseSettings):
 
     @field_validator("s3_endpoint", "s3_public_endpoint", "s3_sts_endpoint", "otlp_endpoint")
     @classmethod
-    def _only_an_address(cls, value: str | None) -> str | None:
+    def _check_endpoint(cls, value: str | None) -> str | None:
         if value is not None and not _ENDPOINT_PATTERN.fullmatch(value):
-            message = "write https://<host> or http://<host>:<port>, without user, path or options"
+            message = "expected https://<host> or http://<host>:<port>, without user, path or query"
             raise ValueError(message)
         return value and value.rstrip("/")
 
     @field_validator("lineage_catalog_uri")
     @classmethod
-    def _only_a_uri(cls, value: str | None) -> str | None:
+    def _check_uri(cls, value: str | None) -> str | None:
         if value is not None and not _URI_PATTERN.fullmatch(value):
-            message = f"{value!r} is no URI: write the one that engines are given, as https://lake.example"
+            message = f"Invalid URI {value!r}: expected the catalog's URI as engines are given it, such as https://lake.example"
             raise ValueError(message)
         return value
 
     @field_validator("oidc_jwks_url")
     @classmethod
-    def _only_an_url(cls, value: str | None) -> str | None:
+    def _check_url(cls, value: str | None) -> str | None:
         if value is not None and not _WEB_URL_PATTERN.fullmatch(value):
-            message = f"{value!r} is no URL: write https://<host>/<path> of the provider's keys"
+            message = f"Invalid URL {value!r}: expected https://<host>/<path> of the provider's keys"
             raise ValueError(message)
         return value
 
     @field_validator("cors_origins")
     @classmethod
-    def _as_browsers_say_them(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+    def _normalize_origins(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for origin in value:
             if origin != "*" and not _ORIGIN_PATTERN.fullmatch(origin):
-                message = f"{origin!r} is no origin: write https://<host> or http://<host>:<port>, or * for all pages"
+                message = (
+                    f"Invalid origin {origin!r}: expected https://<host> or http://<host>:<port>, or * for all pages"
+                )
                 raise ValueError(message)
         return tuple(origin.rstrip("/").lower() for origin in value)
 
     @field_validator("allowed_hosts")
     @classmethod
-    def _as_clients_write_them(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+    def _check_hosts(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for host in value:
             if not _HOST_PATTERN.fullmatch(host) and not _is_network(host.strip("[]")):
-                message = f"{host!r} is no host: write lake.example, *.example, an address or a network, without a port"
+                message = (
+                    f"Invalid host {host!r}: expected lake.example, *.example, an address or a network, without a port"
+                )
                 raise ValueError(message)
         return value
 
     @field_validator("maintenance")
     @classmethod
-    def _policies(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+    def _check_policies(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for text in value:
             if not _POLICY_PATTERN.fullmatch(text):
-                message = f"{text!r} is no policy: write <property>=<value>, as maintenance.flush.min-rows=100"
+                message = (
+                    f"Invalid policy {text!r}: expected <property>=<value>, such as maintenance.flush.min-rows=100"
+                )
                 raise ValueError(message)
         return value
 
     @model_validator(mode="after")
-    def _somebody_known(self) -> "Settings":
+    def _check_logins(self) -> "Settings":
         if self.require_auth and self.oauth_clients is None and self.oidc_issuer is None:
             message = (
-                "require_auth is set, but nobody could log in: "
+                "require_auth is set, but no client can log in: "
                 f"set {PREFIX}OAUTH_CLIENTS, or {PREFIX}OIDC_ISSUER and {PREFIX}OIDC_AUDIENCE"
             )
             raise ValueError(message)
@@ -270,15 +306,17 @@ class Settings(BaseSettings):
             message = "oidc_issuer and oidc_audience belong together: set both or neither"
             raise ValueError(message)
         if self.oidc_issuer and self.oidc_jwks_url is None and not _WEB_URL_PATTERN.fullmatch(self.oidc_issuer):
-            message = f"oidc_issuer {self.oidc_issuer!r} is no URL to ask for its keys: set oidc_jwks_url, too"
+            message = (
+                f"oidc_issuer {self.oidc_issuer!r} is no URL, so its keys can't be discovered: set oidc_jwks_url, too"
+            )
             raise ValueError(message)
         if self.oidc_issuer is None and (self.oidc_jwks_url is not None or self.oidc_scopes is not None):
-            message = "oidc_jwks_url and oidc_scopes say something of an oidc_issuer, which isn't set"
+            message = "oidc_jwks_url and oidc_scopes need an oidc_issuer, which isn't set"
             raise ValueError(message)
         return self
 
     @model_validator(mode="after")
-    def _whole_keys(self) -> "Settings":
+    def _check_s3_keys(self) -> "Settings":
         if (self.s3_access_key_id is None) != (self.s3_secret_access_key is None):
             message = "s3_access_key_id and s3_secret_access_key belong together: set both or neither"
             raise ValueError(message)
@@ -291,19 +329,19 @@ class Settings(BaseSettings):
         return self
 
     @model_validator(mode="after")
-    def _whole_edge(self) -> "Settings":
+    def _check_tls(self) -> "Settings":
         if (self.tls_certificate is None) != (self.tls_key is None):
             message = "tls_certificate and tls_key belong together: set both or neither"
             raise ValueError(message)
         for proxy in self.trusted_proxies:
             _check_network(proxy)
         if self.require_https and not (self.trusted_proxies or self.tls_certificate):
-            message = "require_https turns everybody away: set trusted_proxies to where TLS ends, or tls_certificate"
+            message = "require_https refuses every request: set trusted_proxies to where TLS ends, or tls_certificate"
             raise ValueError(message)
         return self
 
     @model_validator(mode="after")
-    def _keys_for_clients(self) -> "Settings":
+    def _check_vending(self) -> "Settings":
         static = (self.s3_static_access_key_id, self.s3_static_secret_access_key)
         if self.s3_vending == "static" and None in static:
             message = "s3_vending is static: set s3_static_access_key_id and s3_static_secret_access_key for clients"
@@ -320,7 +358,7 @@ class Settings(BaseSettings):
         return self
 
     def as_environment(self) -> dict[str, str]:
-        """The variables from which a worker process reads these same settings again."""
+        """Return the environment variables from which a worker process reads the same settings."""
         values = self.model_dump(exclude_none=True)
         values |= {name: ",".join(value) for name, value in values.items() if isinstance(value, tuple)}
         return {PREFIX + name.upper(): _reveal(value) for name, value in values.items()}

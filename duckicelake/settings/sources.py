@@ -1,4 +1,4 @@
-"""Read settings from their sources, and say in which source a wrong value stands."""
+"""Read settings from their sources; errors name the source of a wrong value."""
 
 import difflib
 import os
@@ -16,7 +16,7 @@ from duckicelake.errors import InvalidSettings
 from duckicelake.settings.model import PREFIX, Settings
 
 PIPELINE_PREFIX = "DUCKICELAKE_PIPELINE_"
-"""What the pipeline reads, which is a client and may run beside the server."""
+"""Prefix of the variables that the pipeline reads: a client that may share the server's environment."""
 FILE_NAME = "duckicelake.toml"
 _USER_PATTERN = re.compile(r"//[^/]*@")
 _PROTECTIVE_NAMES = frozenset(
@@ -27,12 +27,12 @@ _PROTECTIVE_NAMES = frozenset(
         "s3_static_access_key_id",
     }
 )
-"""What shuts others out, beside secrets: such a setting that is there and empty is a mistake, not the open default."""
+"""Settings that restrict access, besides secrets. If one is set and empty, the server refuses to start."""
 
 
 @dataclass(frozen=True, slots=True)
 class _SettingsSource:
-    """One place that settings were read from; `spelling` shows how a setting is written there."""
+    """A source of settings. spelling: how a setting is written there."""
 
     spelling: str
     values: Mapping[str, object]
@@ -42,7 +42,7 @@ class _SettingsSource:
 
 
 def read_settings(flags: Mapping[str, object] | None = None, folder: Path | None = None) -> Settings:
-    """Merge the sources of a process that is started in `folder` with command-line `flags` (None: not given).
+    """Merge the sources of a process started in `folder` with command-line `flags` (None: not given).
 
     Raises InvalidSettings, naming what is wrong, where it was set, and the nearest right name or value.
     """
@@ -96,9 +96,9 @@ def _read_file(path: Path) -> _SettingsSource:
 
 
 def _check_filled(spelling: str, name: str, value: object) -> None:
-    """Raise InvalidSettings for an empty value by which the server would be more open than whoever wrote it meant."""
+    """Raise InvalidSettings for an empty value of a setting that restricts access."""
     if isinstance(value, str) and not value.strip() and (name in _PROTECTIVE_NAMES or _is_secret(name)):
-        message = f"{spelling} is set, but empty: fill it in, or unset it if the server shall run without"
+        message = f"{spelling} is set, but empty: give it a value, or unset it to run without it"
         raise InvalidSettings(message)
 
 
@@ -138,5 +138,5 @@ def _explain_one(location: tuple[int | str, ...], message: str, sources: list[_S
 
 
 def _mask(name: str, value: object) -> str:
-    """The value for a message, without what is secret in it."""
+    """Format a value for a message, with secrets masked."""
     return "wrong" if _is_secret(name) else _USER_PATTERN.sub("//…@", repr(value))

@@ -1,4 +1,4 @@
-"""The socket that a server listens on, and the note that tells commands its URI."""
+"""The socket that a server listens on, and the note in which commands find its URI."""
 
 import errno
 import json
@@ -20,9 +20,9 @@ _NOTE_NAME: Final = ".server.json"
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A TCP socket at that address, where nobody is heard before `listen`; port 0 picks a free one.
+    """Bind a TCP socket, to which clients can connect after `listen`; port 0 picks a free port.
 
-    Raises StartupError saying what to do.
+    Raises StartupError, which says what to do.
     """
     with _explain_errors(host, port):
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
@@ -35,21 +35,21 @@ def bind(host: str, port: int) -> socket.socket:
         except OSError:
             bound.close()
             raise
-    # Connections inherit it. asyncio sets it on sockets of its own only, and without it every answer waits 40 ms for
-    # the client's delayed acknowledgement of the headers.
+    # Connections inherit TCP_NODELAY; asyncio sets it only on sockets that it makes. Without it every response waits
+    # 40 ms for the client's delayed acknowledgement of the headers.
     bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return bound
 
 
 def listen(bound: socket.socket) -> None:
-    """Let clients connect; raises as `bind` does if somebody else at the address was sooner."""
+    """Let clients connect. Raises as `bind` if another process listens at the address."""
     with _explain_errors(*bound.getsockname()[:2]):
         bound.listen(_BACKLOG_CONNECTIONS)
 
 
 @contextmanager
 def _explain_errors(host: str, port: int) -> Iterator[None]:
-    """Have StartupError raised that says what to do."""
+    """Turn an OSError into a StartupError, which says what to do."""
     try:
         yield
     except OSError as error:
@@ -57,13 +57,13 @@ def _explain_errors(host: str, port: int) -> Iterator[None]:
 
 
 def find_uri(listener: socket.socket, *, is_tls: bool = False) -> str:
-    """The URI that clients on this machine use."""
+    """Return the URI for clients on this machine."""
     host, port = listener.getsockname()[:2]
     return build_uri(host, port, is_tls=is_tls)
 
 
 def build_uri(host: str, port: int, *, is_tls: bool = False) -> str:
-    """The URI of a server on this machine; the wildcard address becomes loopback."""
+    """Build the URI of a server on this machine; the wildcard address becomes loopback."""
     reachable = _WILDCARD_ADDRESSES.get(host, host)
     authority = f"[{reachable}]" if ":" in reachable else reachable
     return f"{'https' if is_tls else 'http'}://{authority}:{port}"
@@ -79,7 +79,7 @@ def _explain(error: OSError, host: str, port: int) -> str:
 
 @contextmanager
 def note_server(lake: Path, uri: str) -> Iterator[None]:
-    """Leave the note while the block runs. Only who holds the lake may: there is one note in a folder."""
+    """Write the note, and remove it after the block. The caller must hold the lake: a folder has one note."""
     note = lake / _NOTE_NAME
     note.write_text(json.dumps({"pid": os.getpid(), "uri": uri}))
     try:
@@ -90,7 +90,7 @@ def note_server(lake: Path, uri: str) -> Iterator[None]:
 
 @contextmanager
 def note_database_server(url: str, uri: str) -> Iterator[None]:
-    """Leave a note while the block runs; none where the folder can't be made, or isn't this user's."""
+    """Write a note, and remove it after the block; no note if the folder can't be created or isn't this user's."""
     folder, pattern = find_database_notes(url)
     note = folder / pattern.replace("*", str(os.getpid()))
     with suppress(OSError):
@@ -105,13 +105,13 @@ def note_database_server(url: str, uri: str) -> Iterator[None]:
 
 
 def find_database_notes(url: str) -> tuple[Path, str]:
-    """(The folder of notes of servers on databases, the pattern of the names of those on this one)."""
+    """Return the folder of notes of servers on databases, and the name pattern for this database."""
     name = sha256(json.dumps(extract_database_parts(url)).encode()).hexdigest()[:16]
     return Path(tempfile.gettempdir(), f"duckicelake-{os.getuid()}"), f"{name}-*.json"
 
 
 def read_noted_uri(folder: Path, pattern: str = _NOTE_NAME) -> str | None:
-    """Where the lake's server answers; None if none runs (the note of one that was killed doesn't count)."""
+    """Return the URI of the lake's server; None if none runs (the note of a killed server is ignored)."""
     with suppress(OSError):
         if pattern != _NOTE_NAME and not _is_private(folder):
             return None
@@ -129,6 +129,6 @@ def _read_note(note: Path) -> str | None:
 
 
 def _is_private(folder: Path) -> bool:
-    """Whether nobody else may leave notes there."""
+    """Whether no other user may write notes there."""
     status = folder.lstat()
     return status.st_uid == os.getuid() and not status.st_mode & 0o022

@@ -1,4 +1,4 @@
-"""Background tasks of a server, and how their failures are logged."""
+"""Run the background tasks of a server, and log their failures."""
 
 import sys
 import threading
@@ -24,95 +24,43 @@ from duckicelake.lake.setup.identity import RunningServer
 from duckicelake.server.telemetry.logs import make_logger
 from duckicelake.settings.model import Settings
 
-_LOOK_SECONDS: Final = 30.0
-
-
-def build_warning(settings: Settings, text: str) -> Callable[..., None]:
-    """Logs an error, with facts if there are any."""
-    log = make_logger(sys.stderr, settings.log_format)
-
-    def warn(error: Exception, **facts: Any) -> None:
-        log.warning(text, **facts, error=str(error), kind=type(error).__name__)
-
-    return warn
-
-
-def build_failure_handler(settings: Settings, services: Services, task: Task, text: str) -> Callable[[Exception], None]:
-    """The same of one that keeps a task from being done, which is counted."""
-    warn = build_warning(settings, text)
-
-    def failed(error: Exception) -> None:
-        services.meter.task_failed(task)
-        warn(error)
-
-    return failed
+_CHECK_SECONDS: Final = 30.0
 
 
 @contextmanager
-def watch_warehouse(settings: Settings, services: Services) -> Iterator[None]:
-    """Close the gate while the warehouse is another lake's, and warn of it, for as long as the context lasts.
-
-    Raises InvalidSettings as `RunningServer.check`, Unavailable.
-    """
-    watch = _WarehouseWatch(settings, services, describe_server(services))
-    watch.look()
-    try:
-        with run_in_thread("warehouse-watch", watch.run):
-            yield
-    finally:
-        watch.end()
-
-
-class _WarehouseWatch:
-    def __init__(self, settings: Settings, services: Services, server: RunningServer) -> None:
-        self._log = make_logger(sys.stderr, settings.log_format)
-        self._services = services
-        self._server = server
-        self._last = WarehouseStanding()
-
-    def run(self, ended: threading.Event) -> None:
-        while not ended.wait(_LOOK_SECONDS):
-            try:
-                self.look()
-            except Exception as error:  # noqa: BLE001 - whatever it was, the next look may succeed
-                self._log.warning("it couldn't be seen whose the warehouse is", error=str(error))
-
-    def look(self) -> None:
-        """Register the server, and warn where the standing is another than at the last look."""
-        with self._services.database.transaction() as cursor:
-            self._server.register(cursor)
-        standing = warehouse.look(self._services)
-        reason = standing.refusal or standing.doubt
-        if reason is not None and reason != (self._last.refusal or self._last.doubt):
-            effect = "tables are served, but nothing is written" if standing.refusal else "gc deletes nothing"
-            self._log.warning("whose the warehouse is isn't clear", effect=effect, reason=reason)
-        self._last = standing
-
-    def end(self) -> None:
-        with suppress(CatalogError), self._services.database.transaction() as cursor:
-            self._server.forget(cursor)
+def run_background_tasks(settings: Settings, services: Services) -> Iterator[None]:
+    """Run all background tasks for as long as the context lasts. The tasks of features end before the changelog's."""
+    with ExitStack() as tasks:
+        tasks.enter_context(watch_warehouse(settings, services))
+        tasks.enter_context(write_changelog(settings, services))
+        report = build_reporter(settings, services)
+        for feature in load_feature_services():
+            tasks.enter_context(feature.run_tasks(settings, services, report))
+        tasks.enter_context(flush_due_tables(settings, services))
+        tasks.enter_context(delete_old_uploads(settings, services))
+        yield
 
 
 def write_changelog(settings: Settings, services: Services) -> AbstractContextManager[None]:
-    """Follows the lake for as long as the context lasts."""
+    """Write the changelog for as long as the context lasts."""
     return follow_in_background(
         services, build_failure_handler(settings, services, "follow", "the lake could not be followed")
     )
 
 
 def flush_due_tables(settings: Settings, services: Services) -> AbstractContextManager[None]:
-    """Flushes what reaches a threshold of the settings, for as long as the context lasts."""
+    """Flush tables that reach a threshold of the settings, for as long as the context lasts."""
     age = None if settings.flush_age is None else round(settings.flush_age * 1000)
     warn = build_warning(settings, "rows could not be flushed")
 
-    def failed(table: FlushableRows | None, error: Exception) -> None:
+    def report(table: FlushableRows | None, error: Exception) -> None:
         warn(error, table=None if table is None else f"{table.schema_name}.{table.table_name}")
 
-    return flush_in_background(services, Thresholds(settings.flush_rows, settings.flush_bytes, age), failed)
+    return flush_in_background(services, Thresholds(settings.flush_rows, settings.flush_bytes, age), report)
 
 
 def delete_old_uploads(settings: Settings, services: Services) -> AbstractContextManager[None]:
-    """Deletes them for as long as the context lasts."""
+    """Delete uploads that no commit needs, for as long as the context lasts."""
     return collect_in_background(
         services, build_failure_handler(settings, services, "uploads", "old uploads could not be deleted")
     )
@@ -132,15 +80,69 @@ def build_reporter(settings: Settings, services: Services) -> TaskReporter:
     )
 
 
+def build_warning(settings: Settings, text: str) -> Callable[..., None]:
+    """Make a function that logs an error, with facts if there are any."""
+    log = make_logger(sys.stderr, settings.log_format)
+
+    def warn(error: Exception, **facts: Any) -> None:
+        log.warning(text, **facts, error=str(error), kind=type(error).__name__)
+
+    return warn
+
+
+def build_failure_handler(settings: Settings, services: Services, task: Task, text: str) -> Callable[[Exception], None]:
+    """Make a function that counts a failure of a task, and logs it."""
+    warn = build_warning(settings, text)
+
+    def report(error: Exception) -> None:
+        services.meter.task_failed(task)
+        warn(error)
+
+    return report
+
+
 @contextmanager
-def run_background_tasks(settings: Settings, services: Services) -> Iterator[None]:
-    """Run all background tasks for as long as the context lasts. The tasks of features end before the changelog's."""
-    with ExitStack() as tasks:
-        tasks.enter_context(watch_warehouse(settings, services))
-        tasks.enter_context(write_changelog(settings, services))
-        report = build_reporter(settings, services)
-        for feature in load_feature_services():
-            tasks.enter_context(feature.run_tasks(settings, services, report))
-        tasks.enter_context(flush_due_tables(settings, services))
-        tasks.enter_context(delete_old_uploads(settings, services))
-        yield
+def watch_warehouse(settings: Settings, services: Services) -> Iterator[None]:
+    """Close the gate while the warehouse belongs to another lake, and warn of it, for as long as the context lasts.
+
+    Raises InvalidSettings as `RunningServer.check`, Unavailable.
+    """
+    watch = _WarehouseWatch(settings, services, describe_server(services))
+    watch.check()
+    try:
+        with run_in_thread("warehouse-watch", watch.run):
+            yield
+    finally:
+        watch.end()
+
+
+class _WarehouseWatch:
+    """Registers this server in the lake, and checks which lake the warehouse belongs to."""
+
+    def __init__(self, settings: Settings, services: Services, server: RunningServer) -> None:
+        self._log = make_logger(sys.stderr, settings.log_format)
+        self._services = services
+        self._server = server
+        self._last = WarehouseStanding()
+
+    def run(self, ended: threading.Event) -> None:
+        while not ended.wait(_CHECK_SECONDS):
+            try:
+                self.check()
+            except Exception as error:  # noqa: BLE001 - the next check may succeed
+                self._log.warning("could not check which lake the warehouse belongs to", error=str(error))
+
+    def check(self) -> None:
+        """Register the server, and warn if the standing differs from that of the last check."""
+        with self._services.database.transaction() as cursor:
+            self._server.register(cursor)
+        standing = warehouse.look(self._services)
+        reason = standing.refusal or standing.doubt
+        if reason is not None and reason != (self._last.refusal or self._last.doubt):
+            effect = "tables are served, but nothing is written" if standing.refusal else "gc deletes nothing"
+            self._log.warning("unclear which lake the warehouse belongs to", effect=effect, reason=reason)
+        self._last = standing
+
+    def end(self) -> None:
+        with suppress(CatalogError), self._services.database.transaction() as cursor:
+            self._server.forget(cursor)

@@ -14,7 +14,7 @@ from duckicelake.postgres.embedded import build_attach_source
 from duckicelake.settings.model import Settings
 
 NO_LOGINS_NOTE: Final = (
-    "Nobody is asked who they are: whoever reaches this address may do everything. Logins: docs/security.md"
+    "Clients need no login: everyone who reaches this address may do everything. Logins: docs/security.md"
 )
 
 

@@ -23,11 +23,11 @@ from duckicelake.server.telemetry.shared_files import find_shared_folder
 from duckicelake.settings.model import Settings
 
 _HEALTHCHECK_SECONDS = 15
-"""A worker that gives none for so long is replaced: time to start on a busy machine."""
+"""A worker that answers no ping for this time is replaced. It covers the start of a worker on a busy machine."""
 
 
 def check_certificate(certificate: Path, key: Path) -> None:
-    """InvalidSettings, saying which file and why, unless TLS can be served with them now."""
+    """Raise InvalidSettings, naming file and reason, unless TLS can be served with certificate and key now."""
     for path in (certificate, key):
         try:
             path.read_bytes()
@@ -43,7 +43,7 @@ def check_certificate(certificate: Path, key: Path) -> None:
 
 
 def load_tls_context(config: Config, default: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:  # noqa: ARG001
-    """TLS as Python's own defaults have it: 1.2 and later, no ciphers that are known to be weak."""
+    """Load TLS with Python's defaults: 1.2 and later, no weak ciphers."""
     assert config.ssl_certfile is not None
     assert config.ssl_keyfile is not None
     return _load_chain(Path(config.ssl_certfile), Path(config.ssl_keyfile))
@@ -98,7 +98,7 @@ def build_edge(settings: Settings) -> Edge:
 
 
 def build_config(settings: Settings, app: object, *, factory: bool = False) -> Config:
-    """For the server in this process (an app), or for its workers (the name of a factory)."""
+    """Build uvicorn's configuration for an app in this process, or for workers, which call a factory by name."""
     tls: dict[str, Any] = {}
     if settings.tls_certificate is not None:
         tls = {

@@ -17,33 +17,33 @@ from duckicelake.errors import CatalogError, Unavailable
 ENDING_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _STANDARD_STREAMS: Final = (1, 2)
 _GC_THRESHOLD_OBJECTS: Final = 20_000
-"""New containers, less those that are gone, after which the youngest are looked through: requests leave few behind."""
+"""New containers minus freed ones before a collection of the youngest generation: requests leave few behind."""
 GRACE_SECONDS: Final = 8.0
-"""For the rest of the end once nothing is waited for any more; then the process exits as it is."""
-FAILOVER_WARNING = "Postgres has failed over: this server starts anew, as it may remember commits that are lost"
+"""For clean-up after the deadline; then the process exits without it."""
+FAILOVER_WARNING = "Postgres has failed over: this server restarts, because it may have cached commits that are lost"
 
 
 def end_on_signals() -> None:
-    """Turn the first SIGTERM or SIGINT into SystemExit(0); further ones can't interrupt the cleaning up."""
+    """Turn the first SIGTERM or SIGINT into SystemExit(0); further signals can't interrupt the clean-up."""
     for number in ENDING_SIGNALS:
         signal.signal(number, _end)
     end_on_hangup()
 
 
 def end_on_hangup() -> None:
-    """Let SIGHUP be SIGTERM, whatever that does by then. Where SIGHUP is ignored, as under `nohup`, it stays so."""
+    """Handle SIGHUP as SIGTERM. Where SIGHUP is ignored, as under `nohup`, it stays ignored."""
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
         signal.signal(signal.SIGHUP, _hang_up)
 
 
 def ignore_signals() -> None:
-    """Let the cleaning up finish."""
+    """Ignore signals, so that the clean-up finishes."""
     for number in (*ENDING_SIGNALS, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
 
 
 def leave_terminal() -> None:
-    """Write no more to a terminal that has gone, which would be an error each time."""
+    """Redirect output away from a closed terminal, where every write would fail."""
     for stream in _STANDARD_STREAMS:
         with suppress(OSError):
             if os.isatty(stream) or _is_hung_up(stream):
@@ -53,7 +53,7 @@ def leave_terminal() -> None:
 
 
 def _is_hung_up(stream: int) -> bool:
-    """Whether it was a terminal: one that has hung up can be asked nothing."""
+    """Whether the stream was a terminal that has hung up."""
     try:
         os.fstat(stream)
         os.ttyname(stream)
@@ -73,17 +73,17 @@ def _hang_up(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
 
 
 def freeze_memory() -> None:
-    """What is there once a server has started stays: the collector needn't look through it again and again."""
+    """Exclude the objects of a started server from garbage collection, because they stay until its end."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(_GC_THRESHOLD_OBJECTS)
 
 
 class ShutdownDeadline:
-    """Begins with the signal; when it is over, what hangs is cut off, and at last the process exits."""
+    """Starts with the signal. When it is over, hanging calls are cut off, and then the process exits."""
 
     def __init__(self, seconds: float, grace: float = GRACE_SECONDS) -> None:
-        """seconds: that requests may take after the signal. grace: for the rest, before the process exits as it is."""
+        """seconds: for requests under way after the signal. grace: seconds for clean-up before the process exits."""
         self._seconds = seconds
         self.grace = grace
         self._until: float | None = None
@@ -92,15 +92,15 @@ class ShutdownDeadline:
         self._last: list[Callable[[], object]] = []
 
     def cut_off_by(self, cut: Callable[[], object]) -> None:
-        """Have this called when the deadline is over, by another thread."""
+        """Register a function that another thread calls when the deadline is over."""
         self._cuts.append(cut)
 
     def exit_after(self, last: Callable[[], object]) -> None:
-        """Have this called before the process exits as it is."""
+        """Register a function that is called before the process exits without clean-up."""
         self._last.append(last)
 
     def start(self) -> None:
-        """A second call does nothing."""
+        """Start the deadline; a second call does nothing."""
         with self._lock:
             if self._until is not None:
                 return
@@ -108,11 +108,11 @@ class ShutdownDeadline:
         threading.Thread(target=self._run, name="shutdown-deadline", daemon=True).start()
 
     def remaining(self) -> float:
-        """Seconds until it is over."""
+        """Return the seconds until the deadline is over."""
         return self._seconds if self._until is None else max(0.0, self._until - monotonic())
 
     def start_with_signals(self) -> None:
-        """Start with those that end the process, besides what they do now."""
+        """Start the deadline with the signals that end the process, before their present handlers run."""
         for number in ENDING_SIGNALS:
             signal.signal(number, _call_both(self.start, signal.getsignal(number)))
 
@@ -125,12 +125,12 @@ class ShutdownDeadline:
 
     def _call(self, functions: list[Callable[[], object]]) -> None:
         for function in functions:
-            with suppress(Exception):  # the others are to be called, too
+            with suppress(Exception):  # the other functions must be called, too
                 function()
 
 
 class DeadlineServer(Server):
-    """uvicorn's, which starts a deadline with the signal that ends it."""
+    """A uvicorn server that starts the deadline with the signal that ends it."""
 
     def __init__(self, config: Config, deadline: ShutdownDeadline) -> None:
         super().__init__(config)
@@ -150,12 +150,12 @@ def _call_both(start: Callable[[], None], handler: Any) -> Callable[[int, FrameT
 
 
 def is_transient(error: CatalogError) -> bool:
-    """Whether the next start may do: database and store answered before, so they are only away for a while."""
+    """Whether the next start may succeed: database and store worked before, so they are unreachable for a while."""
     return isinstance(error, Unavailable) or isinstance(error.__cause__, Unavailable)
 
 
 class ServerRenewal:
-    """Ends one server so that another can begin in the same process."""
+    """Ends a server, so that another can start in the same process."""
 
     def __init__(self, warn: Callable[[str], object]) -> None:
         self._warn = warn
@@ -164,7 +164,7 @@ class ServerRenewal:
         self.is_due = False
 
     def ask_for(self) -> None:
-        """Have the server answer what is under way, and end."""
+        """Let the server finish requests under way, and end."""
         self._warn(FAILOVER_WARNING)
         with self._lock:
             self.is_due = True
@@ -172,7 +172,7 @@ class ServerRenewal:
                 self._server.should_exit = True
 
     def watch(self, server: Server) -> None:
-        """It is this server that is to end, at once if that was asked for before."""
+        """Set the server that `ask_for` ends; end it now if `ask_for` was called before."""
         with self._lock:
             self._server = server
             server.should_exit = self.is_due

@@ -38,7 +38,7 @@ from duckicelake.server.telemetry.shared_files import SHARED_FOLDER_VARIABLE
 from duckicelake.settings.model import Settings
 from duckicelake.tracing.factory import open_tracer
 
-if TYPE_CHECKING:  # an optional library's
+if TYPE_CHECKING:  # of an optional library
     from duckicelake.tracing.spans import OtelTracer
 
 _PAUSE_SECONDS: Final = 1.0
@@ -55,7 +55,7 @@ def serve_lake(settings: Settings, announce: Callable[[Settings, str], None], *,
     raise_descriptor_limit()
     settings = add_keys(settings)
     check_openness(settings)
-    build_authentication(settings)  # workers get these settings too late for a message that is read
+    build_authentication(settings)  # checks the clients now: a worker's error would come after the banner
     for feature in load_feature_services():
         feature.check(settings)
     if settings.tls_certificate is not None and settings.tls_key is not None:
@@ -93,17 +93,19 @@ def _serve_here(
     creates: bool,
 ) -> None:
     with open_tracer(settings.otlp_endpoint) as spans:
-        is_left = _serve_until_left(settings, listener.dup(), announce, spans, deadline, creates=creates)
-        while is_left:
-            try:  # a Postgres that took over without the lake gets no new one
-                is_left = _serve_until_left(settings, listener.dup(), lambda: None, spans, deadline, creates=False)
+        has_failed_over = _serve_until_failover(settings, listener.dup(), announce, spans, deadline, creates=creates)
+        while has_failed_over:
+            try:  # no new lake in a Postgres that took over without the lake
+                has_failed_over = _serve_until_failover(
+                    settings, listener.dup(), lambda: None, spans, deadline, creates=False
+                )
             except CatalogError as error:
                 if not is_transient(error):
                     raise
                 time.sleep(_PAUSE_SECONDS)
 
 
-def _serve_until_left(
+def _serve_until_failover(
     settings: Settings,
     listener: socket.socket,
     announce: Callable[[], None],
@@ -112,7 +114,7 @@ def _serve_until_left(
     *,
     creates: bool,
 ) -> bool:
-    """Whether the server ended because Postgres has failed over."""
+    """Serve until the server ends; return whether Postgres has failed over."""
     renewal = ServerRenewal(make_logger(sys.stderr, settings.log_format).warning)
     with (
         closing(listener),
@@ -147,7 +149,7 @@ def _serve_in_workers(
         supervisor.run()
         ignore_signals()
         if any(process.exitcode == STARTUP_FAILURE for process in supervisor.processes):
-            raise StartupError("a worker could not start; its message stands above")
+            raise StartupError("a worker could not start: see its error above")
 
 
 def _prepare(settings: Settings, services: Services, *, creates: bool) -> None:

@@ -39,28 +39,28 @@ from duckicelake.tracing.factory import open_tracer
 
 _POLL_SECONDS: Final = 0.1
 _PARENT_SECONDS: Final = 3.0
-"""Of the grace, for what this process does after its workers."""
+"""Part of the grace period for this process, after its workers have ended."""
 _EXIT_SECONDS = 3.0
-"""For the end of a worker that waits for nothing any more; its parent gives it a little longer."""
+"""For clean-up of a worker after its deadline; its parent waits a little longer."""
 WORKER_FACTORY = "duckicelake.cli.serve.workers:create"
 
 
 class Supervisor(Multiprocess):
-    """Starts workers, and others in the place of those that have ended or are stuck, until SIGTERM, SIGINT or SIGHUP.
+    """Starts workers, and replaces those that have ended or hang, until SIGTERM, SIGINT or SIGHUP.
 
-    uvicorn's own waits all the time that a sign of life may take for that of a worker which was killed after it was
-    asked, as this process has both ends of the line; and it hears no signal meanwhile, nor while a worker starts.
+    uvicorn's Multiprocess waits for the whole health check timeout on a worker that was killed after the ping, because
+    the parent holds both ends of the pipe. It also handles no signals during the wait, or while a worker starts.
     """
 
     def __init__(self, config: Config, sockets: list[socket.socket], deadline: ShutdownDeadline | None = None) -> None:
-        """deadline: begins when workers are to end."""
+        """deadline: starts when the workers are told to end."""
         self._ignores_hangup = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
         super().__init__(config, sockets)
         self._deadline = deadline
         self._grace = (deadline.grace if deadline else GRACE_SECONDS) - _PARENT_SECONDS
 
     def handle_hup(self) -> None:
-        """End as after SIGTERM: the terminal has closed. uvicorn's own replaces all workers."""
+        """End as after SIGTERM, because the terminal has closed. uvicorn would replace all workers."""
         if not self._ignores_hangup:
             leave_terminal()
             self.handle_term()
@@ -84,7 +84,7 @@ class Supervisor(Multiprocess):
             self.processes[index].start()
 
     def is_well(self, worker: Process, seconds: float) -> bool:
-        """Whether it gives a sign of life in time, or nobody needs to know any more."""
+        """Whether the worker answers the ping in time; also True if the supervisor is about to end."""
         until = time.monotonic() + seconds
         try:
             worker.parent_conn.send(b"ping")
@@ -99,10 +99,11 @@ class Supervisor(Multiprocess):
         return worker.process.is_alive()
 
     def join_all(self, grace: float | None = None) -> None:
-        """Wait for workers to end; one that hasn't when it should have, as it hangs or is stopped, is killed.
+        """Wait for workers to end, and kill those that haven't ended in time.
 
-        grace: seconds for what a worker has under way in the background when its requests are over; killed, it leaves
-        nothing half done.
+        Args:
+            grace: seconds for background work of a worker after its requests. A killed worker leaves no partial commit.
+
         """
         allowed = self._grace if grace is None else grace
         until = time.monotonic() + (self.config.timeout_graceful_shutdown or 0) + allowed
@@ -117,7 +118,7 @@ class Supervisor(Multiprocess):
 
 
 def create() -> object:
-    """The app of this process. A failure to start that will last ends it with the code after which uvicorn gives up."""
+    """Build the app of a worker. A lasting failure exits with the code after which uvicorn starts no other worker."""
     _end_with_parent()
     end_on_hangup()
     try:
@@ -134,11 +135,11 @@ def _create_app() -> object:
     resources = ExitStack()
     spans = resources.enter_context(open_tracer(settings.otlp_endpoint))
 
-    def left() -> None:
+    def end_after_failover() -> None:
         log.warning(FAILOVER_WARNING)
         _end()
 
-    services = resources.enter_context(open_services(settings, spans.statement if spans else None, left))
+    services = resources.enter_context(open_services(settings, spans.statement if spans else None, end_after_failover))
     require_known(services.database)
     deadline = ShutdownDeadline(settings.shutdown_seconds, _EXIT_SECONDS + settings.lineage_flush_seconds)
     deadline.cut_off_by(services.database.cut_off)
@@ -159,13 +160,13 @@ def _create_app() -> object:
 
 @asynccontextmanager
 async def _close_at_shutdown(resources: ExitStack, _: object) -> AsyncIterator[None]:
-    """Close after the last answer: uvicorn then lets a worker die of the signal that ended it."""
+    """Close resources after the last response: uvicorn then ends the worker by the signal that stopped it."""
     yield
     resources.close()
 
 
 def _end_with_parent() -> None:
-    """A supervisor that was killed can't stop its workers, so they watch it."""
+    """End this worker when its supervisor ends: a killed supervisor can't stop its workers."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_end_after, args=(parent,), name="parent-watch", daemon=True).start()
@@ -177,5 +178,5 @@ def _end_after(parent: multiprocessing.process.BaseProcess) -> None:
 
 
 def _end() -> None:
-    """Answer what is under way, then end; the parent, if it lives, starts another in this one's place."""
+    """Finish requests under way, then end; the parent, if it is alive, starts another worker."""
     os.kill(os.getpid(), signal.SIGTERM)

@@ -16,7 +16,7 @@ OPEN_SERVER_WARNING = (
     "anybody who reaches this address may read, change and drop everything: set DUCKICELAKE_OAUTH_CLIENTS or "
     "DUCKICELAKE_OIDC_ISSUER, or listen on 127.0.0.1 only"
 )
-"""The warning for a server that asks nobody and listens to other machines."""
+"""The warning for a server without logins that other machines can reach."""
 ANY_HOST_WARNING = (
     "DUCKICELAKE_ALLOWED_HOSTS is *: a web page can reach this server by a name of its own, and then read, change and "
     "drop everything; name the hosts instead"
@@ -24,26 +24,26 @@ ANY_HOST_WARNING = (
 
 
 def is_open_to_all(settings: Settings) -> bool:
-    """Whether other machines may reach a server that asks nobody who they are."""
+    """Whether other machines can reach a server without logins."""
     return not has_logins(settings) and not is_loopback(settings.host)
 
 
 def has_logins(settings: Settings) -> bool:
-    """Whether anybody is asked who they are."""
+    """Whether clients must log in."""
     return settings.oauth_clients is not None or settings.oidc_issuer is not None
 
 
 def check_openness(settings: Settings) -> None:
-    """Raise InvalidSettings where every web page could change the lake, through the browser of whoever looks at it."""
+    """Raise InvalidSettings if every web page could change the lake through its readers' browsers."""
     if "*" in settings.cors_origins and not has_logins(settings):
         raise InvalidSettings(
-            "DUCKICELAKE_CORS_ORIGINS is *, and nobody logs in: any web page could read, change and drop everything. "
+            "DUCKICELAKE_CORS_ORIGINS is *, and clients need no login: any web page could change everything. "
             "Name the origins, or set DUCKICELAKE_OAUTH_CLIENTS or DUCKICELAKE_OIDC_ISSUER"
         )
 
 
 def list_warnings(settings: Settings) -> tuple[str, ...]:
-    """What a server says at each start of how it is open to others."""
+    """List the warnings of each start about access without logins."""
     if has_logins(settings):
         return ()
     any_host = ANY_HOST in settings.allowed_hosts
@@ -51,17 +51,17 @@ def list_warnings(settings: Settings) -> tuple[str, ...]:
 
 
 def add_keys(settings: Settings) -> Settings:
-    """The same settings with keys for tokens, new ones if none were configured: for one server and all its workers."""
+    """Add random keys for tokens if none are configured, for one server and all its workers."""
     if not has_logins(settings) or settings.oauth_keys is not None:
         return settings
     return settings.model_copy(update={"oauth_keys": SecretStr(make_random_keys())})
 
 
 def build_authentication(settings: Settings) -> Authentication | None:
-    """None where nobody is asked. Raises InvalidSettings, which shows no secret."""
+    """Build the authentication, None without logins. Raises InvalidSettings, which shows no secret."""
     if not has_logins(settings):
         return None
-    assert settings.oauth_keys is not None, "with_keys comes first"
+    assert settings.oauth_keys is not None, "add_keys comes first"
     clients = () if settings.oauth_clients is None else parse_clients(settings.oauth_clients.get_secret_value())
     check_secrets(clients)
     return Authentication(

@@ -17,11 +17,11 @@ from duckicelake.storage.policy import LocationPolicy
 
 AtExit = Callable[[Callable[[], object]], object]
 _MIN_STOP_SECONDS: Final = 2.0
-"""For the embedded Postgres, whatever else took the time."""
+"""For the embedded Postgres to stop, however long the rest of the shutdown took."""
 
 
 def find_warehouse(settings: Settings) -> str:
-    """The configured warehouse, or the folder `warehouse` in the lake's."""
+    """Return the configured warehouse, or the folder `warehouse` of the lake."""
     return (settings.warehouse or str(Path(settings.lake).resolve() / "warehouse")).rstrip("/")
 
 
@@ -31,7 +31,7 @@ def build_policy(settings: Settings) -> LocationPolicy:
 
 @contextmanager
 def run_postgres(settings: Settings) -> Iterator[Settings]:
-    """Settings with a database in them: the embedded Postgres runs while the block does, if none was configured."""
+    """Run the embedded Postgres for the block, unless a database is configured; yield settings with its URL."""
     with keep_postgres(settings, None, lambda: STOP_SECONDS) as complete:
         yield complete
 
@@ -40,17 +40,17 @@ def run_postgres(settings: Settings) -> Iterator[Settings]:
 def keep_postgres(
     settings: Settings, warn: WarnFunction | None, stop_seconds: Callable[[], float], at_exit: AtExit | None = None
 ) -> Iterator[Settings]:
-    """`running_postgres` for long: the embedded one is started again whenever it has ended.
+    """Run the embedded Postgres like `run_postgres`, and restart it whenever it has ended.
 
-    warn: gets what has happened; None: it isn't started again. stop_seconds: how long it may take to stop at the end.
-    at_exit: takes what kills it, for a process that can't reach the end of the block.
+    warn: gets a message at each restart; None: no restarts. stop_seconds: returns the seconds that Postgres may take to
+    stop after the block. at_exit: registers a function that kills Postgres, for a process that can't end the block.
     """
     if settings.database_url is not None:
         check_url(settings.database_url)
         yield settings
         return
     if not (settings.lake / "postgres").is_dir() and sys.stderr.isatty():
-        typer.echo(f"making a lake in {settings.lake.resolve()}, which takes some seconds", err=True)
+        typer.echo(f"creating a lake in {settings.lake.resolve()}, which takes some seconds", err=True)
     postgres = EmbeddedPostgres(settings.lake.resolve())
     try:
         if warn is not None:
@@ -64,7 +64,7 @@ def keep_postgres(
 
 @contextmanager
 def reach_postgres(settings: Settings) -> Iterator[str]:
-    """The database's URL: of the one that runs, else of the embedded one, which then runs while the block does."""
+    """Yield the URL of the configured or running database; else run the embedded Postgres for the block."""
     if settings.database_url is None and not (settings.lake / "postgres").is_dir():
         raise StartupError(NO_LAKE.format(settings.lake))
     with ExitStack() as stack:
@@ -76,6 +76,6 @@ def reach_postgres(settings: Settings) -> Iterator[str]:
 
 
 def advise_on_postgres(error: Unavailable) -> str:
-    """What to do where a connection couldn't be made."""
+    """Advise what to do after a failed connection."""
     first = "start Postgres" if "does not answer" in str(error) else "create what is missing"
     return f"{first}, or correct DUCKICELAKE_DATABASE_URL"

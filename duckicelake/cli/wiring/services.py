@@ -42,9 +42,9 @@ from duckicelake.storage.registry import open_store
 from duckicelake.storage.s3 import S3Options
 
 _MAX_CONNECTIONS = 80
-"""What the workers of one server share; Postgres takes 100 by default and DuckDB needs some."""
+"""Max connections of all workers of a server: Postgres takes 100 by default, and DuckDB needs some."""
 CLI_ADDRESS: Final = "cli"
-"""The address of whoever works at the machine itself."""
+"""The address in audit entries of commands."""
 
 
 def build_s3_options(settings: Settings) -> S3Options:
@@ -65,7 +65,7 @@ def build_s3_options(settings: Settings) -> S3Options:
 
 
 def open_lake_store(settings: Settings) -> ObjectStore:
-    """The store of the warehouse and the allowed locations; close it after use. Raises InvalidSettings."""
+    """Open the store of the warehouse and the allowed locations; close it after use. Raises InvalidSettings."""
     return open_store(find_warehouse(settings), *settings.allowed_locations, s3=build_s3_options(settings))
 
 
@@ -73,15 +73,14 @@ def open_lake_store(settings: Settings) -> ObjectStore:
 def open_services(
     settings: Settings, traced: TraceBlock | None = None, left: Callable[[], None] = lambda: None
 ) -> Iterator[Services]:
-    """Connections to database and store, closed after the block. Raises Unavailable if either doesn't answer.
+    """Open database and store, and close them after the block. Raises Unavailable if either doesn't answer.
 
-    traced: gives a block for each statement of SQL. left: as for `Database`, by default the next use raises FailedOver.
+    traced: makes a context for each SQL statement. left: called after a failover, as in `Database`; by default the next
+    use raises FailedOver.
     """
     assert settings.database_url is not None
     store = open_lake_store(settings)
-    logging.getLogger("psycopg.pool").setLevel(
-        logging.CRITICAL
-    )  # what it would say, the error that we raise says better
+    logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)  # the error raised here says more
     connections = settings.pool_size or max(2, min(POOL_CONNECTIONS, _MAX_CONNECTIONS // settings.workers))
     patience = settings.statement_seconds, settings.pool_seconds
     database = Database(settings.database_url, connections, *patience, traced, left, build_session_settings())
@@ -112,8 +111,8 @@ def open_services(
 
 
 def _parse_maintenance(settings: Settings) -> dict[str, str]:
-    """What holds for tables that don't say otherwise; InvalidSettings before a job stumbles on it."""
-    properties = dict(each.split("=", 1) for each in settings.maintenance)
+    """Parse the policy of tables without one of their own. Raises InvalidSettings now, not in a job."""
+    properties = dict(text.split("=", 1) for text in settings.maintenance)
     try:
         maintained_by(properties)
     except BadInput as error:
@@ -143,7 +142,7 @@ def _check_warehouse(store: ObjectStore, root: str) -> None:
 def prepare_lake(services: Services, *, creates: bool = False) -> str:
     """Adopt the DuckLake catalog, or create one if there is none and `creates` is true; return its DATA_PATH.
 
-    See whose the warehouse is, too (`catalog.warehouse`). Raises StartupError if there is no lake to adopt,
+    It also checks which lake the warehouse belongs to. Raises StartupError without a lake to adopt,
     InvalidSettings if DuckDB's cleanup of that folder could find the Iceberg tables' files in it, and if other servers
     of the lake have other settings.
     """
@@ -166,11 +165,11 @@ def prepare_lake(services: Services, *, creates: bool = False) -> str:
 
 
 def warn_of_others(services: Services) -> None:
-    """Print on stderr which tables of others a new lake will lie beside."""
+    """Print on stderr which other tables a new lake will share its schema with."""
     with services.database.reading() as cursor:
         contents = read_contents(cursor)
     if contents.lake is None and contents.others:
-        typer.echo(f"the lake is made in schema {contents.schema} beside what is there: {contents.named}", err=True)
+        typer.echo(f"the lake is created in schema {contents.schema}, beside other tables: {contents.named}", err=True)
 
 
 def describe_server(services: Services) -> RunningServer:
@@ -190,7 +189,7 @@ def _check_reached(store: ObjectStore, data_path: str) -> None:
 
 
 def build_operator(operation: str) -> Caller:
-    """The login of the operating system that runs the command, which may do everything."""
+    """Build the caller of a command: the operating system's login, with all rights."""
     try:
         name = getpass.getuser()
     except (KeyError, OSError):  # in a container, without an entry for the user
@@ -201,10 +200,11 @@ def build_operator(operation: str) -> Caller:
 
 @contextmanager
 def open_lake(settings: Settings, operation: str = "") -> Iterator[Services]:
-    """The services of a lake that this version's server has prepared; StartupError, Unavailable.
+    """Open the services of a lake that a server of this version has prepared. Raises StartupError, Unavailable.
 
-    operation: what the audit trail calls the command, by the name of the route that does the same.
-    In a warehouse that isn't the lake's all that writes raises Unavailable.
+    If the warehouse belongs to another lake, writes raise Unavailable.
+
+    operation: name of the command in the audit trail: that of the route that does the same.
     """
     with reach_postgres(settings) as url:
         complete = settings.model_copy(update={"database_url": url, "warehouse": find_warehouse(settings)})
@@ -212,7 +212,9 @@ def open_lake(settings: Settings, operation: str = "") -> Iterator[Services]:
             with services.database.reading() as cursor:
                 check_reachable(read_contents(cursor))
                 if not is_up_to_date(cursor):
-                    raise StartupError("the catalog isn't this version's: start this version of the server once")
+                    raise StartupError(
+                        "the lake was prepared by another version: start this version of the server once"
+                    )
             require_known(services.database)
             warehouse.look(services)
             yield replace(services, caller=build_operator(operation))

@@ -17,7 +17,7 @@ from duckicelake.storage.vendor import S3Keys, Session, StaticVendor, StsRole, S
 def build_storage_access(
     settings: Settings, locations: tuple[str, ...], options: S3Options, clock: Callable[[], int]
 ) -> StorageAccess:
-    """locations: the warehouse and the allowed ones. Raises InvalidSettings."""
+    """Build the access of clients. locations: the warehouse and the allowed ones. Raises InvalidSettings."""
     if not any(canonicalize(location).startswith("s3://") for location in locations):
         return NO_ACCESS
     session = options.session()
@@ -25,7 +25,7 @@ def build_storage_access(
     endpoint = settings.s3_public_endpoint or settings.s3_endpoint
     client = {"client.region": region, "s3.region": region}
     if endpoint is not None:
-        client["s3.endpoint"] = f"{endpoint}/"  # without the slash ClickHouse finds no metadata
+        client["s3.endpoint"] = f"{endpoint}/"  # ClickHouse finds no metadata without the slash
     if settings.s3_path_style:
         client["s3.path-style-access"] = "true"
     vendor, signing = build_vendors(settings, options, session, clock)
@@ -34,27 +34,27 @@ def build_storage_access(
 
 
 def find_s3_store(store: ObjectStore, locations: tuple[str, ...]) -> S3Store | None:
-    """The part of a store that is in S3, if any."""
+    """Return the part of a store that is in S3, if any."""
     parts = (store.of(location) if isinstance(store, SchemeStore) else store for location in locations)
     return next((part for part in parts if isinstance(part, S3Store)), None)
 
 
 def check_signing(access: StorageAccess, store: S3Store | None) -> None:
-    """Raise InvalidSettings if clients could do more by the server's own signatures than it has agreed to."""
+    """Raise InvalidSettings if signatures of the server's own key would allow clients more than the signed request."""
     if store is None or access.signer is None or not isinstance(access.signer.vendor, ServerKeys):
         return
     if obeys_unsigned_headers(store, access.signer.vendor):
         raise InvalidSettings(
-            "this S3 server obeys headers that nobody has signed, so clients could copy other tables by signatures of "
-            "the server's own key. If it has STS, set DUCKICELAKE_S3_STS_ENDPOINT, and each signature will be of a key "
-            "that reaches one table; else set DUCKICELAKE_S3_VENDING to none"
+            "this S3 server obeys unsigned headers, so clients could copy other tables by signatures of the server's "
+            "own key. If it has STS, set DUCKICELAKE_S3_STS_ENDPOINT, and signatures will use keys for one "
+            "table; else set DUCKICELAKE_S3_VENDING to none"
         )
 
 
 def build_vendors(
     settings: Settings, options: S3Options, session: Session, clock: Callable[[], int]
 ) -> tuple[Vendor | None, Vendor | None]:
-    """(Who makes the keys that clients get, who makes those that requests are signed with); None: nobody."""
+    """Build the vendor of clients' keys, and the vendor of keys for signing requests; None: no such vendor."""
     has_sts = settings.s3_role_arn is not None or settings.s3_sts_endpoint is not None
     match settings.s3_vending or ("sts" if has_sts or settings.s3_endpoint is not None else "none"):
         case "sts":
@@ -81,5 +81,5 @@ def _build_static_vendor(settings: Settings, session: Session) -> StaticVendor:
     assert secret is not None
     own = session.get_credentials()
     if own is not None and own.get_frozen_credentials().access_key == key:
-        raise InvalidSettings("s3_static_access_key_id is the server's own key: make another one for clients")
+        raise InvalidSettings("s3_static_access_key_id is the server's own key: make another key for clients")
     return StaticVendor(S3Keys(key, secret.get_secret_value()))

@@ -29,7 +29,7 @@ def starts(monkeypatch: pytest.MonkeyPatch) -> list[bool | Exception]:
             raise outcome
         return outcome
 
-    monkeypatch.setattr(server, "_serve_until_left", start)
+    monkeypatch.setattr(server, "_serve_until_failover", start)
     monkeypatch.setattr(server, "_PAUSE_SECONDS", 0)
     return outcomes
 

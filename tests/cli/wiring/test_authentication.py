@@ -35,10 +35,10 @@ CLIENTS = {"DUCKICELAKE_OAUTH_CLIENTS": f"etl:{SECRET}|ns:sales:rw", "DUCKICELAK
         ({"DUCKICELAKE_OAUTH_CLIENTS": ""}, "DUCKICELAKE_OAUTH_CLIENTS is set, but empty"),
         ({"DUCKICELAKE_CORS_ORIGINS": "*"}, "Name the origins"),
         ({"DUCKICELAKE_OIDC_ISSUER": "https://id.example"}, "oidc_issuer and oidc_audience belong together"),
-        ({"DUCKICELAKE_OIDC_SCOPES": "a=*"}, "say something of an oidc_issuer"),
+        ({"DUCKICELAKE_OIDC_SCOPES": "a=*"}, "need an oidc_issuer"),
         (
             {"DUCKICELAKE_OIDC_ISSUER": "id.example", "DUCKICELAKE_OIDC_AUDIENCE": "lake"},
-            "oidc_issuer 'id.example' is no URL to ask for its keys",
+            "oidc_issuer 'id.example' is no URL, so its keys can't be discovered",
         ),
         (
             {
