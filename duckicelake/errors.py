@@ -1,9 +1,9 @@
-"""Every error that duckicelake raises on purpose. It knows no HTTP: `server/errors.py` maps classes to statuses.
+"""Every error that duckicelake raises on purpose. It knows no HTTP: `server/http/errors.py` maps classes to statuses.
 
 CatalogError
 ├── InvalidRequest            the request is malformed or breaks a rule of the specification
 │   ├── Unprocessable         well formed, but contradicts itself (a key both removed and updated) or an earlier one
-│   │   └── CommittedBefore    a snapshot is a producer's batch that is there, or one before that: nothing to do
+│   │   └── TxnAlreadyCommittedError  a snapshot is a producer's batch that is there, or one before that: nothing to do
 │   └── InvalidView           a view would break a rule of the view specification
 ├── Unsupported               legal Iceberg that this server refuses; every case stands in MISSING.md
 ├── Forgotten                 what is asked for was there once, and isn't kept any more
@@ -20,7 +20,7 @@ CatalogError
 │   ├── NamespaceNotEmpty
 │   ├── JobHeld               another job of the pipeline has the lease
 │   ├── JobOver               the job has ended, or another has taken over its lease
-│   ├── AlreadyApplied        a producer's batch of rows, or a later one, is there
+│   ├── TxnAlreadyAppliedError a producer's batch of rows, or a later one, is there
 │   └── CommitFailed          a requirement no longer holds: nothing was written, retry on fresh metadata
 ├── NotAuthenticated          no token came with the request
 │   └── InvalidToken          one came, but it has expired, or nobody whom the server trusts has signed it
@@ -40,7 +40,7 @@ CatalogError
     ├── LakeInUse             another server holds this embedded lake
     └── UnsupportedCatalog    not DuckLake 1.0, encrypted, or written by a newer duckicelake
 
-And every one of the pipeline and of `client`, which are clients: `cli/pipeline/exits.py` maps these to exit codes.
+And every one of the pipeline and of `client`, which are clients: `cli/pipeline/exit_codes.py` maps these to exit codes.
 
 PipelineError                 a job failed, for none of the reasons below
 ├── RowsNotWritten            a writer has stopped: `reason` is one of the others, and the rows are with it
@@ -92,7 +92,7 @@ class Unprocessable(InvalidRequest):
 class TxnAlreadyCommittedError(Unprocessable):
     """A snapshot is a producer's batch that is there already, or one before it; nothing was written.
 
-    Unlike AlreadyApplied, which the rows endpoint raises, it goes to Iceberg clients: they take 409 for a lost race and
+    Unlike TxnAlreadyAppliedError of the rows endpoint, it goes to Iceberg clients: they take 409 for a lost race and
     would commit the batch again on top of fresh metadata, and 5xx for an outcome to be looked up.
     """
 

@@ -48,7 +48,7 @@ DEFAULT_PACKING: Final = ManifestPacking()
 
 
 def split_portions(files: Sequence[T], most: int | None = None) -> Iterator[Sequence[T]]:
-    """Divide files into those of one manifest after the other. most: of one, if not `LARGEST`."""
+    """Divide files into those of one manifest after the other. most: of one, if not `MAX_MANIFEST_FILES`."""
     step = most or MAX_MANIFEST_FILES
     return (files[start : start + step] for start in range(0, len(files), step))
 
@@ -153,7 +153,7 @@ def build_next_list(
 ) -> ManifestList:
     """The manifest list of a snapshot that adds and removes these files.
 
-    Every manifest that holds a removed file, and every one that `must_load` names, must come with its live files.
+    Every manifest that holds a removed file, and every one of `find_manifests_to_load`, must come with its live files.
     """
     fresh = [
         _build_added(key, portion, owner, next(new_ids))
@@ -180,7 +180,7 @@ def build_relaid_list(
 ) -> ManifestList:
     """The list of a snapshot that moves files of its parent to new manifests, and changes nothing else.
 
-    kept: the parent's manifests that stay, as `next_list` wants its parent.
+    kept: the parent's manifests that stay, as `build_next_list` wants its parent.
     """
     new = [
         replace(

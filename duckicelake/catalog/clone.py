@@ -48,7 +48,7 @@ from duckicelake.properties import GC_DISABLED, WRITE_FOLDERS, is_gc_disabled
 
 @dataclass(frozen=True, slots=True)
 class CloneRequest:
-    """What to clone, and as what it was at: what `snapshot_at` takes; None: as it is. with_history: all snapshots."""
+    """What to clone, and at which point (see `resolve_snapshot`; None: now). with_history: with all snapshots."""
 
     source: tuple[Namespace, str]
     at: str | None = None
@@ -69,7 +69,7 @@ def clone_table(services: Services, namespace: Namespace, name: str, request: Cl
     """Make the clone; the table that it is.
 
     Raises NoSuchTable, AlreadyExists, NoSuchNamespace, Forbidden for a source that the caller may not read, and what
-    `snapshot_at` does.
+    `resolve_snapshot` does.
     """
     source = format_full_name(*request.source)
     if not services.caller.principal.may(Capability.READ, request.source[0]):

@@ -70,7 +70,7 @@ class Restored:
 def restore_table(
     services: Services, namespace: Namespace, name: str, to: str, *, is_dry_run: bool = False
 ) -> Restored:
-    """Restore main to what `snapshot_at` finds; computed again for what others commit meanwhile.
+    """Restore main to what `resolve_snapshot` finds; computed again for what others commit meanwhile.
 
     Raises NoSuchTable, NotFound, Forgotten, InvalidRequest, and FileMissing if a file of then is gone.
     """

@@ -75,7 +75,7 @@ class HttpConnection:
         self._manager: urllib3.PoolManager | None = None
 
     def ask(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> HttpResponse:
-        """The answer, whatever it is; AgainError where none comes, and CatalogUnreachable where none ever will."""
+        """The answer, whatever it is; RetryableError where none comes, and CatalogUnreachable where none ever will."""
         if not all(each.isascii() and each.isprintable() for each in headers.values()):
             raise CatalogUnreachable(f"{self._uri} can't be asked: the token has letters that no header may have")
         sent = {"User-Agent": "duckicelake", **headers}

@@ -96,7 +96,7 @@ class Sender:
         self.retries += 1
 
     def _ask(self, method: str, rest: str, query: Mapping[str, Any], headers: Mapping[str, str], body: Any) -> Any:
-        """The JSON of a good answer; AgainError, or what the refusal means. rest: what follows the path of rows."""
+        """The JSON of a good answer; RetryableError, or what the refusal means. rest: what follows the path of rows."""
         path = f"{self._rows_path()}{rest}"
         full = f"{path}?{urlencode(query)}" if query else path
         answer = self._once(method, full, headers, body)

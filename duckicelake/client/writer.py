@@ -81,7 +81,7 @@ class Writer(BaseWriter):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close, also where the block failed, unless `ends_at_once`."""
+        """Close, also where the block failed, unless `is_abort`."""
         if is_abort(error):
             self.abandon()
         else:
@@ -115,7 +115,7 @@ class AsyncWriter(BaseWriter):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close, also where the block failed, unless `ends_at_once`."""
+        """Close, also where the block failed, unless `is_abort`."""
         if is_abort(error):
             self.abandon()
         else:

@@ -39,7 +39,7 @@ _TYPED_TEXTS: Final = frozenset({"DATE", "TIMESTAMP", "TIMESTAMPTZ", "TIMESTAMPN
 
 
 def parse_condition(text: str, schema: Schema) -> Condition:
-    """The tree of a constraint over a schema's columns; NotCarriedOver names what can't be said."""
+    """The tree of a constraint over a schema's columns; NotTranslatableError names what can't be said."""
     if len(text) > MAX_CONSTRAINT_CHARS:
         refuse_construct(f"an expression of more than {MAX_CONSTRAINT_CHARS} letters")
     if '"' in text:

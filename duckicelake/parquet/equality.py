@@ -100,7 +100,7 @@ def rule_out_keys(
 ) -> bool:
     """Whether no row of the file has one of the keys, as its filters tell; they never tell of nulls.
 
-    columns: names of top-level columns of `TYPES`, by their place in a key. Up to `MOST_KEYS` keys are looked up.
+    columns: top-level columns of `BLOOM_TYPES`, by their place in a key. At most `MAX_BLOOM_KEYS` keys are looked up.
     """
     if not columns or len(keys) > MAX_BLOOM_KEYS:
         return False

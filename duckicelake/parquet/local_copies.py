@@ -41,7 +41,7 @@ def _link_local(store: ObjectStore, location: str, path: Path) -> bool:
 
 @contextmanager
 def open_footer_copies(store: ObjectStore, locations: Iterable[str]) -> Iterator[Mapping[str, Path]]:
-    """Plainly named paths by location, in a folder that ends with the context: `local_copies` without the rows.
+    """Plainly named paths by location, in a folder that ends with the context: `open_local_copies` without the rows.
 
     A file of a distant store has its length and its footer, and zeros for rows. Raises FileMissing, Unavailable.
     """

@@ -37,7 +37,7 @@ class ComparisonDialect(Protocol):
     def field(self, value: str, name: str) -> str: ...
 
     def number(self, digest: str) -> str:
-        """The first `_HASH_DIGITS` digits of an MD5 as a BIGINT."""
+        """The first `_DIGEST_DIGITS` digits of an MD5 as a BIGINT."""
 
 
 def build_text(dialect: ComparisonDialect, type_: Type, value: str, depth: int = 0) -> str:

@@ -1,6 +1,6 @@
 """Ingest: files, or a database by JDBC, into a table, exactly once for each run id.
 
-    request = IngestRequest(source_of(["flights.csv"]), load_into(Target(("air",), "flights")))
+    request = IngestRequest(parse_source(["flights.csv"]), build_load_request(Target(("air",), "flights")))
     ingest(spark, client, request, SILENT)
 
 Records that can't be rows go to the quarantine table with the reason. A run that is repeated does nothing; one that was

@@ -366,7 +366,7 @@ def _commit(connection: Connection[Row]) -> None:
 
 @contextmanager
 def _roll_back_on_error(connection: DeferredConnection) -> Iterator[None]:
-    """Roll back where the block raises what isn't an error of Postgres's, or is what we made it say, as `_UNFULFILLED`.
+    """Roll back where the block raises no error of Postgres, or one that our SQL provoked (`_ERROR_BY_COLUMN`).
 
     psycopg would also forget all statements that the session has prepared, which Postgres keeps and all need again: all
     but those that were yet to be prepared, after what failed in a pipeline.

@@ -155,7 +155,7 @@ class _ConditionWriter:
 
 
 def _format_constant(kind: PrimitiveType, value: Any) -> str:
-    """What DuckDB makes the constant of (see `_constant`); it has all that `read_primitive` reads."""
+    """What DuckDB makes the constant of (see `_constant`); it has all that `make_primitive_reader` reads."""
     if kind.name == "string":
         return str(value)
     return value.hex() if isinstance(value, bytes) else format_cast_text(kind, value) or ""

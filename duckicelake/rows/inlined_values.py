@@ -68,7 +68,7 @@ def _make_text_encoder(kind: PrimitiveType) -> Callable[[Any], str]:
 
 
 def _make_time_encoder(kind: PrimitiveType) -> Callable[[int], str]:
-    """The same as `cast_text`, in a third of the time in the years that Python has."""
+    """The same as `format_cast_text`, in a third of the time in the years that Python has."""
     zone = "+00" if kind.name == "timestamptz" else ""
 
     def text(micros: int) -> str:

@@ -94,7 +94,7 @@ class App(FastAPI):
         await (self.layers or self.behind_layers)(scope, receive, send)
 
     def build_middleware_stack(self) -> ASGIApp:
-        """Without Starlette's own answer to bugs, which is no JSON: they rise to the outermost layer (`Access`)."""
+        """Leave out Starlette's answer to bugs, which is no JSON; RequestLogMiddleware, outermost, answers."""
         stack = super().build_middleware_stack()
         assert isinstance(stack, ServerErrorMiddleware)
         return stack.app

@@ -156,7 +156,7 @@ SPARK: Final = DialectSide(
 
 
 def refuse_construct(construct: str) -> NoReturn:
-    """Raise NotCarriedOver for a construct."""
+    """Raise NotTranslatableError for a construct."""
     raise NotTranslatableError(construct)
 
 

@@ -220,7 +220,7 @@ class CallWriter(ABC):
 
     @abstractmethod
     def expression(self, node: exp.Expr) -> TypedSql:
-        """Give an expression in the other dialect; NotCarriedOver."""
+        """Give an expression in the other dialect; NotTranslatableError."""
 
     @abstractmethod
     def query(self, node: exp.Expr) -> str:

@@ -180,7 +180,7 @@ class QueryWriter(OrderingWriter):
         return make_plain(f"({self.query(asked)} LIMIT 0)")
 
     def statement(self, node: exp.Expr) -> str:
-        """Give a whole query in the other dialect; NotCarriedOver."""
+        """Give a whole query in the other dialect; NotTranslatableError."""
         if isinstance(node, exp.Subquery) and not node.args.get("alias"):
             check_no_other_parts(node, "this", *_ENDING)
             return self.ended(node, f"({self.statement(node.this)})")

@@ -32,7 +32,7 @@ def translate_to_spark(sql: str, schema: Schema, unlike: Collection[str] = (), *
     `unlike` are names, in lower case, of columns that have another type in Spark than in DuckDB.
 
     Raises:
-        NotCarriedOver: naming what isn't known to mean the same.
+        NotTranslatableError: naming what isn't known to mean the same.
 
     """
     if not schema.fields:
@@ -52,7 +52,7 @@ def translate_to_duckdb(sql: str, schema: Schema, default_namespace: Namespace, 
     """Spark's query in DuckDB's SQL, with the schema's types; a name without namespace or catalog is in the defaults.
 
     Raises:
-        NotCarriedOver: naming what isn't known to mean the same.
+        NotTranslatableError: naming what isn't known to mean the same.
 
     """
     tree = parse_query(sql, SPARK)

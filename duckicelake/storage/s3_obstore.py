@@ -72,7 +72,7 @@ class ConnectionLimits:
 
 
 class ObstoreRequests:
-    """Signed requests to where a client of boto3's would send them; all raise NotPlain. Threads share it."""
+    """Signed requests to where a client of boto3's would send them; all raise NoPlainAnswerError. Threads share it."""
 
     def __init__(self, namesake: "S3Client", credentials: Credentials, region: str, limits: ConnectionLimits) -> None:
         """Ask the namesake of a client for addresses: it sends nothing any more.
@@ -103,7 +103,7 @@ class ObstoreRequests:
                 return None
 
     def create(self, bucket: str, key: str, data: bytes) -> bool:
-        """Write an object unless one is there; whether it was written. Raises ConditionsUnknown, too."""
+        """Write an object unless one is there; whether it was written. Raises ConditionsUnknownError, too."""
         if len(data) > _LARGE_BYTES:
             raise NoPlainAnswerError
         with self._plain(bucket, key) as store:
@@ -119,7 +119,7 @@ class ObstoreRequests:
 
     @contextmanager
     def _plain(self, bucket: str, key: str) -> Iterator[PlainStore]:
-        """The bucket; what it raises becomes NotPlain."""
+        """The bucket; what it raises becomes NoPlainAnswerError."""
         if not self._is_plain(bucket, key):
             raise NoPlainAnswerError
         try:

@@ -20,7 +20,7 @@ OWN: Final = Path(__file__).parents[2] / "duckicelake"
 ANCHORS: Final = ("starlette", "httpx", "pyiceberg")
 DIALECT: Final = re.compile(r"\b(told|nobody|somebody)\b")
 PARTICIPLE: Final = re.compile(r"[a-z]+(ed|en|old|ound|ade|aid|iven|nown|ent)")
-NOT_GERUNDS: Final = frozenset({"string", "settings", "ping"})
+NOT_GERUNDS: Final = frozenset({"string", "settings", "ping", "name_mapping"})
 SHORT_LINES: Final = 60
 MIN_BYTES: Final = 200
 """An `__init__.py` below this size only names a folder."""

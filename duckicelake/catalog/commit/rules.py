@@ -124,7 +124,7 @@ def removes_guard(base: TableMetadata, change: ChangeSet) -> bool:
 
 
 def check_unguarded(cursor: Transaction, table_ids: Sequence[int]) -> None:
-    """StaleBase if a table whose guard goes was cloned since that was checked, which changes nothing of the table."""
+    """Raise StaleBaseError if a table whose guard goes was cloned since the check, which changes nothing of it."""
     for table_id in table_ids:
         if _is_needed(cursor, table_id):
             raise StaleBaseError(f"table {table_id} shares files by now")
@@ -139,7 +139,7 @@ ProducerBatch = tuple[str, int]
 
 
 def check_batches(services: Services, table_id: int | None, updates: Sequence[TableUpdate]) -> None:
-    """CommittedBefore if the table has one of these batches, or a later one of the same app id.
+    """TxnAlreadyCommittedError if the table has one of these batches, or a later one of the same app id.
 
     table_id: None of a table that is created. A batch may be several snapshots of the request, as an overwrite of
     PyIceberg is.

@@ -1,6 +1,6 @@
 """What the use cases tell whoever measures them: how long which phase took, and what happened on the way.
 
-`services.meter` is the seam. Without a measuring entry point it is `UNMEASURED`, which costs next to nothing.
+`services.meter` is the seam. Without a measuring entry point it is `NO_METER`, which costs next to nothing.
 """
 
 from contextlib import AbstractContextManager, nullcontext

@@ -98,7 +98,7 @@ class RowsAnswer:
 def append_rows(services: Services, posted: PostedRows) -> RowsAnswer:
     """Insert the rows, all of them or none.
 
-    Raises NoSuchTable, InvalidRequest naming rows that don't fit, AlreadyApplied, Unsupported, DamagedTable.
+    Raises NoSuchTable, InvalidRequest naming rows that don't fit, TxnAlreadyAppliedError, Unsupported, DamagedTable.
     """
     services.database.gate.require_open()
     return services.run_once(lambda: _append(services, posted), lambda result: RowsAnswer(*result), is_new=True)
@@ -149,7 +149,7 @@ def build_empty_answer(services: Services, posted: PostedRows) -> RowsAnswer:
 
 
 def write_rows(services: Services, posted: PostedRows, batch: RowBatch, *, is_alone: bool = False) -> WrittenRows:
-    """Write a prepared batch, StaleBase if it doesn't hold; is_alone: the caller keeps all other commits waiting."""
+    """Write a prepared batch, or raise StaleBaseError. is_alone: the caller keeps all other commits waiting."""
     write = services.commits.write_alone if is_alone else services.commits.write
     return write(services.database, services.meter, build_commit(services, posted, batch))
 

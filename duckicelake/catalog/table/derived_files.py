@@ -36,7 +36,7 @@ _GATHERED: Final = 16 * 1024 * 1024
 
 
 class BackgroundWriter:
-    """The files of a change, which are there once the block of `files_beside` has ended without an error."""
+    """The files of a change, which are there once the block of `open_background_writer` has ended without an error."""
 
     def __init__(self, services: Services) -> None:
         self._services = services

@@ -271,7 +271,7 @@ def prepare_next(
 ) -> EncodedVersion | None:
     """The version that this change would make of the one before, if it were written so; its files are yet to be.
 
-    None as for `next_unwritten`.
+    None as for `build_next_pending`.
     """
     unwritten = build_next_pending(services, before.state, before.known, change, written)
     if unwritten is None:

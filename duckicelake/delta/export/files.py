@@ -34,7 +34,7 @@ class OtherLogError(Exception):
 def publish_log(services: Services, table_id: int) -> LogRow:
     """Write the files of recorded versions that may not be there, in order, and let go of those too old to be read.
 
-    OtherLog if one can't be written.
+    OtherLogError if one can't be written.
     """
     log = _read_row(services, table_id)
     while versions := _list_unwritten(services, table_id):

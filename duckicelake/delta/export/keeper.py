@@ -29,7 +29,7 @@ _MAX_REST_SECONDS: Final = 0.5
 _IDLE_SECONDS: Final = 1.0
 """Seconds, at least, between two looks while no table wants a log."""
 _IDLE_REST_SECONDS: Final = 99
-"""As `_REST`, of those looks."""
+"""As `_REST_SECONDS`, of those looks."""
 _KEEPER_CALLER: Final = Caller(Principal("duckicelake", ()), operation="keep_delta_log")
 
 LogFailed = Callable[[str, Exception], object]

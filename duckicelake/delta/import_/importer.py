@@ -199,7 +199,7 @@ class _ImportPlan:
         self._state = DeltaState.of(definition, ids)
 
     def attempt(self, *, alone: bool) -> DeltaImportResult:
-        """One transaction. alone: others wait from before it is computed; StaleBase can't come then."""
+        """One transaction. alone: others wait from before it is computed; StaleBaseError can't come then."""
         readable = ReadableVersions(self._history.files.missing)
         with self._services.database.transaction() as cursor:
             if alone:

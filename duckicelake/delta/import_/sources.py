@@ -79,7 +79,7 @@ def _read_source(
 def move_position(cursor: Transaction, source: DeltaSource, position: DeltaPosition) -> None:
     """Note the version that the transaction brings, as its last step.
 
-    StaleBase if another transaction has brought it, or the table was taken over, since the source was read.
+    StaleBaseError if another transaction has brought it, or the table was taken over, since the source was read.
     """
     before = {"table_id": source.table_id, "before": source.position.version, "following": source.following}
     if not cursor.execute(_SQL.move, {**_build_columns(position), **before}).rowcount:

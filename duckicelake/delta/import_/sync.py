@@ -78,7 +78,7 @@ class NextVersions:
 def translate_next_versions(
     services: Services, cached: CachedTable, log: DeltaLog, source: DeltaSource, upto: int
 ) -> NextVersions:
-    """The versions after the one that the table has. StaleBase comes when they're written.
+    """The versions after the one that the table has. StaleBaseError comes when they're written.
 
     Raises Unsupported, InvalidRequest, DamagedLog, FileMissing where the last one can't be read.
     """
@@ -150,7 +150,7 @@ def _iterate_ends(before: int, newest: int) -> Iterator[int]:
 
 
 def _sync_versions(services: Services, source: DeltaSource, log: DeltaLog, upto: int, _: bool) -> DeltaSource:
-    """One attempt; StaleBase if others were faster."""
+    """One attempt; StaleBaseError if others were faster."""
     now = find_source(services, source.name)
     if now.table_id != source.table_id or now.following != source.following or now.position.version >= upto:
         return now

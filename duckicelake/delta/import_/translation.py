@@ -61,7 +61,7 @@ def has_shared_numbers(services: Services, metadata: TableMetadata) -> bool:
 
 
 def write_changes(cursor: Transaction, changes: Iterable[ChangeSet]) -> WrittenCommit:
-    """Write changes of one table, each over what the one before left; there is at least one. StaleBase."""
+    """Write changes of one table, each over what the one before left; there is at least one. StaleBaseError."""
     written: WrittenCommit | None = None
     for change in changes:
         following = change

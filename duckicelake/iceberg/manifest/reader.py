@@ -55,7 +55,7 @@ Keep: TypeAlias = Callable[[Iterator[ManifestEntry]], Iterable[ManifestEntry]]
 
 
 def read_manifest(data: bytes, keep: Keep = tuple) -> Manifest:
-    """A manifest of format version 1, 2 or 3; inheritance is left to `inherit_all`. Raises InvalidRequest.
+    """A manifest of format version 1, 2 or 3; inheritance is left to `inherit_all_numbers`. Raises InvalidRequest.
 
     keep: what is kept of the entries, which are made one after the other.
     """

@@ -25,7 +25,7 @@ class StaleBaseError(Exception):
 
 
 def end_files(cursor: Cursor[Row], table_id: int, step: LakeStep, at: int) -> None:
-    """End what leaves main at the snapshot; StaleBase if any of it had already left.
+    """End what leaves main at the snapshot; StaleBaseError if any of it had already left.
 
     Delete files of ended data files don't end, as in DuckLake: a flush that still finds inlined deletes goes on from
     them, and would else write a second delete file for the same time.

@@ -47,7 +47,7 @@ def check_name_free(cursor: Cursor[Row], schema_name: str, name: str, kind: Obje
 
 
 def check_name_new(name: tuple[str, str], others: Iterable[tuple[str, str]]) -> None:
-    """Raises as `check_name_is_free` if one of these tables of the same commit has the (schema name, name)."""
+    """Raises as `check_name_free` if one of these tables of the same commit has the (schema name, name)."""
     for other in others:
         if other == name:
             raise AlreadyExists(f"Table already exists: {format_full_name(*name)}")
@@ -58,7 +58,7 @@ def check_name_new(name: tuple[str, str], others: Iterable[tuple[str, str]]) -> 
 def check_target_free(cursor: Cursor[Row], source: tuple[str, str], target: tuple[str, str], own_id: int) -> int:
     """The id of the schema to which table or view `own_id` may be renamed; both names are (schema name, name).
 
-    It may take another spelling of its own name. Raises what `check_name_is_free` raises.
+    It may take another spelling of its own name. Raises what `check_name_free` raises.
     """
     schema_id = _read_schema_id(cursor, target[0])
     taken = _find_taken(cursor, schema_id, *target, own_id)

@@ -244,7 +244,7 @@ def quote_name(*names: str) -> str:
 def retry_transaction(function: Callable[[], T], again: Callable[[BaseException], bool] = is_retryable) -> T:
     """Call a function that runs one whole transaction again while it loses to other writers; then Unavailable.
 
-    again: for which errors of Postgres. None of its attempts begins later than PATIENCE_SECONDS after the first.
+    again: for which errors of Postgres. None of its attempts begins later than RETRY_SECONDS after the first.
     """
     for attempt in _iterate_attempts():
         try:

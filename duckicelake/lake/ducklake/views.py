@@ -75,7 +75,7 @@ def create_view(cursor: Cursor[Row], schema_name: str, view_name: str, view_uuid
 
 
 def change_view(cursor: Cursor[Row], base: ViewRow, view: LakeView, target: ViewTarget, *, redefined: bool) -> None:
-    """Write a client's commit to the view; StaleBase if the view is no longer what it was computed from.
+    """Write a client's commit to the view; StaleBaseError if the view is no longer what it was computed from.
 
     A view that is only given other properties makes no DuckLake snapshot.
     """
@@ -92,7 +92,7 @@ def change_view(cursor: Cursor[Row], base: ViewRow, view: LakeView, target: View
 
 
 def adopt_view(cursor: Cursor[Row], base: ViewRow | None, view: LakeView, target: ViewTarget) -> None:
-    """Note what DuckDB made of a view, without a DuckLake snapshot; StaleBase if another worker was faster."""
+    """Note what DuckDB made of a view, without a DuckLake snapshot; StaleBaseError if another worker was faster."""
     parameters = _build_parameters(view.view_id, target)
     if base is None:
         cursor.execute(_SQL.delete_expired)

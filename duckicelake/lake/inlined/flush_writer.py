@@ -180,7 +180,7 @@ def _build_delete_file(
 
 
 def write_flush(cursor: Cursor[Row], flush: FlushPlan) -> int:
-    """The snapshot that flushes; StaleBase if something that it goes on from was changed or flushed meanwhile.
+    """The snapshot that flushes; StaleBaseError if something that it goes on from was changed or flushed meanwhile.
 
     NoSuchTable if the table was dropped.
     """

@@ -107,7 +107,7 @@ def record_entries(
 def record_signed_entries(
     cursor: Transaction, origins: Sequence[RequestOrigin], touched: Sequence[AuditedResource]
 ) -> Callable[[], list[AuditEntry]]:
-    """The same for changes whose snapshots are known, and have been signed (`signed_by`) when they were made."""
+    """The same for changes whose snapshots are known, and have been signed (`build_signature`) when they were made."""
     parameters = {"changed": _encode_changed(origins, touched), "result": OK_RESULT}
     recorded = cursor.connection.cursor().execute(_SQL.record_signed, parameters)
     return _defer_entries(recorded, origins, touched, OK_RESULT)

@@ -54,7 +54,7 @@ def query_known_keys(cursor: Transaction, keys: Sequence[UUID]) -> Callable[[], 
 
 
 def record_outcomes(cursor: Transaction, outcomes: Mapping[UUID, RequestOutcome]) -> None:
-    """Note outcomes by key, and forget some that are older than `LIFETIME`.
+    """Note outcomes by key, and forget some that are older than `OUTCOME_LIFETIME`.
 
     If a key has one that isn't, the transaction raises Repeated. Waits for those that have noted one and not ended yet.
     """

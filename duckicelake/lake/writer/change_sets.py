@@ -46,7 +46,7 @@ class _BegunChange:
 
 
 def write_change_set(cursor: Cursor[Row], change: ChangeSet) -> WrittenCommit:
-    """Write one client's commit to one table; StaleBase if the table changed since it was computed."""
+    """Write one client's commit to one table; StaleBaseError if the table changed since it was computed."""
     is_long = bulk_copy.is_long_change(change)
     with cursor.connection.pipeline():
         lock_writers(cursor)
@@ -156,7 +156,7 @@ class ChangeSetGroup:
         return _BegunChange(change, tuple(map(self._snapshot, change.steps)), self._bases.newest, schema_id)
 
     def _numbered(self, change: ChangeSet) -> ChangeSet:
-        """The change for the snapshot ids that it gets; StaleBase if it has to be computed again for them."""
+        """The change for the snapshot ids that it gets; StaleBaseError if it has to be computed again for them."""
         expected = change.steps[0].ducklake_id if change.steps else None
         if expected is None or self._last is None or expected == self._last.snapshot_id + 1:
             return change
@@ -245,7 +245,7 @@ def _get_identity(change: ChangeSet) -> int | str:
 
 
 def write_caught_up(cursor: Cursor[Row], change: ChangeSet, progress: CatchUpProgress) -> None:
-    """Write what catching up found: side tables only, no DuckLake snapshot. StaleBase if another worker was first.
+    """Write what catching up found: side tables only, no DuckLake snapshot. StaleBaseError if another worker was first.
 
     The rows that may be many come first: who has locked a table's row makes commits to it wait, and so all others.
     """
@@ -285,7 +285,7 @@ def _write_and_lock(cursor: Cursor[Row], change: ChangeSet, table_id: int, *, by
 
 
 def advance_progress(cursor: Cursor[Row], table_id: int, after: int, progress: CatchUpProgress) -> None:
-    """Note that nothing since `after` changes what Iceberg clients see of the table; StaleBase if others were first."""
+    """Note that nothing since `after` changes the table for Iceberg clients. StaleBaseError if others were first."""
     parameters = {"table_id": table_id, "after": after, "upto": progress.upto, "epoch": progress.epoch}
     if not cursor.execute(_SQL.advance, parameters).rowcount:
         raise StaleBaseError(f"table {table_id} was caught up by another worker")
@@ -312,7 +312,7 @@ def release_held_files(cursor: Cursor[Row], table_id: int) -> SnapshotCounters |
 
 
 def check_base(cursor: Cursor[Row], table_id: int, expected: tuple[int, int], upto: int) -> None:
-    """StaleBase unless the table has this (version, progress) and no DuckDB client changed it up to a snapshot."""
+    """StaleBaseError unless the table has this (version, progress) and no DuckDB client changed it up to a snapshot."""
     row = cursor.execute(_SQL.lock_table, {"table_id": table_id}).fetchone()
     if row != expected:
         raise StaleBaseError(f"table {table_id} is at version and progress {row}")

@@ -28,7 +28,7 @@ def read_table_names(cursor: Cursor[Row], schema_name: str, after: str, most: in
 def drop_table(
     cursor: Cursor[Row], schema_name: str, table_name: str, *, purge: bool, expected: TableRow | None = None
 ) -> bool:
-    """Drop the table, if there is one of the name; StaleBase if it isn't as `expected`, or another by now.
+    """Drop the table, if there is one of the name; StaleBaseError if it isn't as `expected`, or another by now.
 
     Its side-table rows stay and hold its files; with purge they go, DuckLake's own expiry deletes the data, and the
     metadata files are scheduled for deletion. A table that says `gc.enabled=false` is never purged, but where it is the

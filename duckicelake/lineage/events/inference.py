@@ -67,7 +67,7 @@ class ApplicationRead(Protocol):
     """A table that somebody has loaded or scanned, or a report. snapshot_id: Iceberg's.
 
     session: by the server; what stands before `:` is the program on its machine, what stands after it the connection
-    of somebody who hasn't logged in. application: as `application_of` names it. filtered: columns of the filter.
+    of somebody who hasn't logged in. application: as `name_application` names it. filtered: columns of the filter.
     """
 
     @property

@@ -43,7 +43,7 @@ class ExpressionReader(ABC):
         """Give what a query gives that may use the names of the scope."""
 
     def count(self, steps: int = 1) -> None:
-        """Go on, or raise TooMuch; a step is a column that is looked at once."""
+        """Go on, or raise SqlTooComplexError; a step is a column that is looked at once."""
         self.steps += steps
         if self.steps > MAX_STEPS:
             raise SqlTooComplexError

@@ -68,7 +68,7 @@ class Authentication:
         return principal
 
     def known(self, digest: bytes) -> Principal | None:
-        """Who asks, if the token was read lately of which this is the `digest_of`: what `principal` would answer."""
+        """The principal of a token that was read lately, by the token's `hash_authorization`; see `principal`."""
         return self._seen.find(digest, self.clock())
 
     def limiter_for(self, *texts: str) -> CapacityLimiter | None:

@@ -40,7 +40,7 @@ class Tracer(Protocol):
 class TraceMiddleware:
     """ASGI middleware: a span around every request, but for those of who watches the server.
 
-    It belongs inside `Access`, which gives the request its id.
+    It belongs inside `RequestLogMiddleware`, which gives the request its id.
     """
 
     def __init__(self, app: ASGIApp, tracer: Tracer) -> None:
