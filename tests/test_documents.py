@@ -1,7 +1,10 @@
-"""The documentation names every setting with its default and every command, and its links lead somewhere."""
+"""The documentation names every setting with its default and every command, and all that it names exists."""
 
+import ast
 import re
 from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import typer
@@ -23,6 +26,13 @@ RUN_BY = {
 
 FENCED = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]*)\)")
+
+PACKAGE = ROOT / "duckicelake"
+DEVELOPMENT = "docs/development.md"
+STEP = re.compile(r"^\| \d+ \| `([\w/]+\.py)` \| `(\w+)` \|", re.MULTILINE)
+EXAMPLE = re.compile(r"^As `([\w.-]+)`(.*?)(?=^#)", re.DOTALL | re.MULTILINE)
+FILE = re.compile(r"(?<![\w/.<*-])(?:[\w.-]+/)+[\w-]+\.(?:py|sql|md|json)(?!\w)")
+DOTTED = re.compile(r"(?<![\w/.-])duckicelake(?:\.\w+)+")
 
 
 def prose(page: str) -> str:
@@ -94,3 +104,72 @@ def test_numbers_in_rows_are_the_defaults() -> None:
 
 def test_every_command_is_named() -> None:
     assert {name for name in COMMANDS if f"`duckicelake {name}`" not in PAGES[README]} == set()
+
+
+def functions_of(path: Path) -> set[str]:
+    tree = ast.parse(path.read_text())
+    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+
+
+def test_steps_of_walks_are_functions_of_their_modules() -> None:
+    steps = STEP.findall(PAGES[DEVELOPMENT])
+    assert steps
+    assert [step for step in steps if step[1] not in functions_of(PACKAGE / step[0])] == []
+
+
+def test_files_of_examples_have_the_words_of_examples() -> None:
+    examples = EXAMPLE.findall(PAGES[DEVELOPMENT])
+    assert len(examples) == PAGES[DEVELOPMENT].count("\n### A ") - len(("load", "commit"))
+    for word, text in examples:
+        spelled = re.compile(word.replace("-", "[-_]"))
+        files = [name for name in FILE.findall(text) if "NNNN" not in name]
+        assert files
+        assert [name for name in files if not spelled.search((ROOT / name).read_text())] == [], word
+
+
+def test_every_file_of_a_scalar_type_is_named() -> None:
+    named = next(text for word, text in EXAMPLE.findall(PAGES[DEVELOPMENT]) if word == "timestamp_ns")
+    modules = (path for path in PACKAGE.rglob("*.py") if re.search(r"\btimestamp_ns\b", path.read_text()))
+    assert set(FILE.findall(named)) == {path.relative_to(ROOT).as_posix() for path in modules}
+
+
+def missing_names(text: str) -> Iterator[str]:
+    """Files of the repository and modules of the package that a text names, and that do not exist."""
+    for name in FILE.findall(text):
+        first = name.split("/")[0]
+        homes = [home for home in (ROOT, PACKAGE) if (home / first).is_dir()]
+        if homes and not any((home / name).exists() for home in homes):
+            yield name
+    for name in DOTTED.findall(text):
+        if is_part(name) and not is_in_package(name):
+            yield name
+
+
+def is_part(name: str) -> bool:
+    """Whether a dotted name begins with a part of the package; settings, properties and logs have other names."""
+    path = PACKAGE / name.split(".")[1]
+    return path.is_dir() or path.with_suffix(".py").exists()
+
+
+def is_in_package(name: str) -> bool:
+    """Whether a dotted name is a folder, a module, or stands in a module of that name."""
+    path, rest = ROOT, name.split(".")
+    while rest and (path / rest[0]).is_dir():
+        path, rest = path / rest[0], rest[1:]
+    module = path / f"{rest[0]}.py" if rest else path
+    if not module.exists():
+        module, names = path / "__init__.py", rest
+    else:
+        names = rest[1:]
+    return not names or (module.exists() and re.search(rf"\b{names[0]}\b", module.read_text()) is not None)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_modules_that_pages_name_exist(page: str) -> None:
+    assert list(missing_names(PAGES[page])) == []
+
+
+def test_modules_that_the_package_names_exist() -> None:
+    """Docstrings and comments included."""
+    found = {path.relative_to(ROOT).as_posix(): set(missing_names(path.read_text())) for path in PACKAGE.rglob("*.py")}
+    assert {module: names for module, names in found.items() if names} == {}
