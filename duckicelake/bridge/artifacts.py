@@ -17,7 +17,6 @@ from duckicelake.bridge.data_files import (
     to_plain_entry,
     to_plain_file,
 )
-from duckicelake.bridge.main_diff import AnyFile
 from duckicelake.iceberg.manifest.entry import EntryStatus, FieldSummary, FileContent, ManifestContent, ManifestFile
 from duckicelake.iceberg.manifest.writer import (
     make_file_encoder,
@@ -30,6 +29,7 @@ from duckicelake.iceberg.partition import PartitionSpec
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import IcebergType, PrimitiveType, StructType
 from duckicelake.iceberg.values import to_bytes
+from duckicelake.lake.additions import AnyFile
 from duckicelake.lake.model import KnownColumns
 from duckicelake.lake.state import ManifestRow, SnapshotRow
 

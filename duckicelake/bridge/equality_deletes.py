@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from duckicelake.bridge.main_diff import AnyFile
 from duckicelake.errors import InvalidRequest, Unsupported
 from duckicelake.iceberg.expressions import ColumnTest, ConstantPredicate, Junction, NotPredicate, Predicate
 from duckicelake.iceberg.metadata import TableMetadata
@@ -13,6 +12,7 @@ from duckicelake.iceberg.partition import PartitionSpec
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import NestedField, PrimitiveType, StructType
 from duckicelake.iceberg.values import from_bytes
+from duckicelake.lake.additions import AnyFile
 
 _DUCKDB_TYPES: Final = {
     "boolean": "BOOLEAN",

@@ -7,7 +7,6 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from duckicelake.bridge.data_files import UploadedFile
-from duckicelake.bridge.main_diff import AnyFile
 from duckicelake.errors import InvalidRequest, Unsupported
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.name_mapping import (
@@ -18,6 +17,7 @@ from duckicelake.iceberg.name_mapping import (
 )
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import ListType, NestedField, PrimitiveType, StructType
+from duckicelake.lake.additions import AnyFile
 from duckicelake.lake.model import MappedName, NameMap
 from duckicelake.properties import NAME_MAPPING
 

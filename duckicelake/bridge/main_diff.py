@@ -7,11 +7,10 @@ from duckicelake.errors import InvalidRequest
 from duckicelake.iceberg import puffin
 from duckicelake.iceberg.manifest.entry import FileContent
 from duckicelake.iceberg.puffin import read_bitmap, write_bitmap
-from duckicelake.lake.additions import NewFile
+from duckicelake.lake.additions import AnyFile, NewFile
 from duckicelake.lake.model import InlinedKey
 from duckicelake.lake.state import DeletionRow, FileRow, LiveFile, VirtualFileRow
 
-AnyFile = FileRow | NewFile
 DELETION_VECTOR = puffin.FILE_FORMAT
 
 

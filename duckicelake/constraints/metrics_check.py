@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, Final
 
-from duckicelake.bridge.main_diff import AnyFile
 from duckicelake.bridge.values.statistics import find_truncation
 from duckicelake.constraints.bounds import NAN, NULL, Outcomes, Span, Spans, build_point, find_outcomes
 from duckicelake.constraints.condition import FLOAT_KINDS, ConstraintColumn, Kind
 from duckicelake.constraints.properties import Constraint
 from duckicelake.errors import InvalidRequest
 from duckicelake.iceberg.values import from_bytes, to_json
+from duckicelake.lake.additions import AnyFile
 
 _ATTAINED_KINDS: Final = frozenset({Kind.WHOLE, Kind.DECIMAL, Kind.BOOLEAN, Kind.DATE, Kind.TEXT}) | FLOAT_KINDS
 """Kinds whose bounds are taken for values that are there. Those of times may be rounded: Delta keeps milliseconds."""

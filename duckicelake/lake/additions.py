@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from duckicelake.lake.model import Column, InlinedKey, NameMap
 from duckicelake.lake.packed import PackedStats
+from duckicelake.lake.state import FileRow
 
 
 class NewFile(NamedTuple):
@@ -25,6 +26,10 @@ class NewFile(NamedTuple):
     file_sequence_number: int
     first_row_id: int | None = None
     ducklake_id: int | None = None
+
+
+AnyFile = FileRow | NewFile
+"""A data or delete file of the catalog, or of the commit itself."""
 
 
 class NewDataFile(NamedTuple):

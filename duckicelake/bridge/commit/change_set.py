@@ -8,7 +8,6 @@ from duckicelake.bridge import definitions
 from duckicelake.bridge.commit.increments import Absorbed, Base, Increment, KnownFiles, LakeCopy, MainUpdate
 from duckicelake.bridge.data_files import find_writable_partition_type, parse_kept_metrics, to_data_file
 from duckicelake.bridge.definitions import DeclaredDefinition
-from duckicelake.bridge.main_diff import AnyFile
 from duckicelake.bridge.project import build_target, to_snapshot_row
 from duckicelake.bridge.values.columns import find_returning_columns
 from duckicelake.bridge.values.partitions import has_buckets, to_partition_values
@@ -19,7 +18,7 @@ from duckicelake.iceberg.manifest.entry import DataFile
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import StructType
-from duckicelake.lake.additions import InlinedFile, InlinedRows, NewDataFile, NewFile
+from duckicelake.lake.additions import AnyFile, InlinedFile, InlinedRows, NewDataFile, NewFile
 from duckicelake.lake.changes import ChangeSet, Creation, DefinitionChange, LakeStep, TableStats
 from duckicelake.lake.model import ColumnStats, PartitionKey
 from duckicelake.lake.packed import PackedStats

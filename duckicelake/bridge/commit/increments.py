@@ -3,10 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from duckicelake.bridge.main_diff import AnyFile
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.snapshot import Snapshot
-from duckicelake.lake.additions import InlinedInto, NewDeleteFile, SideFiles
+from duckicelake.lake.additions import AnyFile, InlinedInto, NewDeleteFile, SideFiles
 from duckicelake.lake.model import ColumnStats, InlinedKey, NameMap, PartitionKey
 from duckicelake.lake.packed import PackedStats
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from duckicelake.bridge.data_files import find_writable_partition_type, pack_metrics, serialize_partition
-from duckicelake.bridge.main_diff import AnyFile
 from duckicelake.bridge.manifest_lists import ManifestGroup, ManifestList
 from duckicelake.errors import CommitFailed, InvalidRequest
 from duckicelake.iceberg.manifest.entry import (
@@ -23,7 +22,7 @@ from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
 from duckicelake.iceberg.partition import PartitionSpec
 from duckicelake.iceberg.snapshot import Snapshot
 from duckicelake.iceberg.types import StructType
-from duckicelake.lake.additions import NewFile
+from duckicelake.lake.additions import AnyFile, NewFile
 
 Place: TypeAlias = tuple[str, int | None]
 """Where a file is: its path, and for a deletion vector, which shares its Puffin file with others, the offset in it."""

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from duckicelake.bridge.commit.increments import Absorbed, AbsorbedFile, MainUpdate
-from duckicelake.bridge.main_diff import AnyFile
 from duckicelake.catalog.authz.locations import check_readable
 from duckicelake.catalog.context.hooks import RowCheck, build_row_check
 from duckicelake.catalog.context.row_targets import RowTarget
@@ -17,7 +16,7 @@ from duckicelake.catalog.table.row_target import pack_columns, read_row_target
 from duckicelake.errors import CatalogError, InvalidRequest
 from duckicelake.iceberg.identifiers import Namespace
 from duckicelake.iceberg.metadata import TableMetadata
-from duckicelake.lake.additions import InlinedInto, NewFile
+from duckicelake.lake.additions import AnyFile, InlinedInto, NewFile
 from duckicelake.parquet.footer import check_footer
 from duckicelake.parquet.local_copies import open_local_copies
 from duckicelake.properties import get_absorbed_rows

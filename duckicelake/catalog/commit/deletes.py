@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from duckicelake.bridge import main_diff
-from duckicelake.bridge.main_diff import DELETION_VECTOR, AnyFile, collect_deleted_positions
+from duckicelake.bridge.main_diff import DELETION_VECTOR, collect_deleted_positions
 from duckicelake.bridge.snapshots import SnapshotNumbers, SnapshotTotals, summarize_snapshot
 from duckicelake.catalog.commit.equality_deletes import find_equality_deletes
 from duckicelake.catalog.commit.uploads import read_uploaded
@@ -19,7 +19,7 @@ from duckicelake.iceberg.manifest.entry import FileContent, ManifestContent
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
 from duckicelake.iceberg.puffin import read_deletion_vector
 from duckicelake.iceberg.snapshot import Snapshot
-from duckicelake.lake.additions import NewDeletion, NewFile
+from duckicelake.lake.additions import AnyFile, NewDeletion, NewFile
 from duckicelake.parquet.inlined_rows import read_position_deletes
 from duckicelake.storage.threads import run_in_parallel
 

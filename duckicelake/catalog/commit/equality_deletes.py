@@ -15,11 +15,11 @@ from duckicelake.bridge.equality_deletes import (
     build_field_names,
     find_missing_values,
 )
-from duckicelake.bridge.main_diff import AnyFile
 from duckicelake.catalog.authz.locations import check_readable
 from duckicelake.catalog.context.services import Services
 from duckicelake.errors import FileMissing, InvalidRequest, Unsupported
 from duckicelake.iceberg.metadata import TableMetadata
+from duckicelake.lake.additions import AnyFile
 from duckicelake.parquet.equality import DataRows, DeleteRows, KeyColumn, find_deleted
 from duckicelake.parquet.local_copies import open_local_copies
 from duckicelake.properties import MAX_BYTES, get_max_bytes

@@ -11,13 +11,7 @@ import duckdb
 
 from duckicelake.bridge.commit.increments import LakeCopy, MainUpdate
 from duckicelake.bridge.file_schema import build_name_map
-from duckicelake.bridge.main_diff import (
-    AnyFile,
-    FileSetDifference,
-    LakeFileChanges,
-    collect_deleted_positions,
-    diff_main,
-)
+from duckicelake.bridge.main_diff import FileSetDifference, LakeFileChanges, collect_deleted_positions, diff_main
 from duckicelake.catalog.authz.locations import check_readable, write
 from duckicelake.catalog.commit.workspace import Listed, Workspace
 from duckicelake.catalog.context.services import Services
@@ -25,7 +19,7 @@ from duckicelake.errors import FileMissing, InvalidRequest
 from duckicelake.iceberg.manifest.entry import FileContent
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
 from duckicelake.iceberg.name_mapping import NamePath, parse_name_mapping
-from duckicelake.lake.additions import NewDeleteFile
+from duckicelake.lake.additions import AnyFile, NewDeleteFile
 from duckicelake.lake.ducklake import native
 from duckicelake.lake.model import NameMap
 from duckicelake.lake.side_tables import locations

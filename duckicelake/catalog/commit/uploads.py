@@ -21,7 +21,7 @@ from duckicelake.bridge.commit.uploads import (
 )
 from duckicelake.bridge.data_files import UploadedFile, pack_entry
 from duckicelake.bridge.file_schema import check_field_ids
-from duckicelake.bridge.main_diff import DELETION_VECTOR, AnyFile
+from duckicelake.bridge.main_diff import DELETION_VECTOR
 from duckicelake.catalog.authz.locations import check_may_read, check_readable
 from duckicelake.catalog.context.services import Services
 from duckicelake.errors import CatalogError, FileMissing, InvalidRequest, Unsupported
@@ -37,7 +37,7 @@ from duckicelake.iceberg.manifest.entry import (
 from duckicelake.iceberg.manifest.reader import read_manifest, read_manifest_list
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, SEQUENCE_NUMBER_VERSION, TableMetadata
 from duckicelake.iceberg.snapshot import Snapshot
-from duckicelake.lake.additions import NewFile
+from duckicelake.lake.additions import AnyFile, NewFile
 from duckicelake.lake.ducklake import native
 from duckicelake.lake.side_tables import reader
 from duckicelake.storage.policy import check_file

@@ -6,11 +6,10 @@ Everything is read outside of any lock; the writer checks that the table is stil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from duckicelake.bridge.main_diff import AnyFile
 from duckicelake.bridge.manifest_lists import DEFAULT_PACKING, ListedManifest, ManifestPacking, find_manifests_to_load
 from duckicelake.catalog.context.cache import ManifestCache, ManifestLostError
 from duckicelake.catalog.context.services import Services
-from duckicelake.lake.additions import NewDeletion, NewFile
+from duckicelake.lake.additions import AnyFile, NewDeletion, NewFile
 from duckicelake.lake.changes import Creation
 from duckicelake.lake.ducklake import inlined_rows, native
 from duckicelake.lake.side_tables import reader

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from duckicelake.bridge.equality_deletes import EqualityKey, build_field_names, find_equality_key, find_range, may_match
-from duckicelake.bridge.main_diff import AnyFile
 from duckicelake.catalog.commit.deletes import FoundRows, Targets
 from duckicelake.catalog.commit.equality_deletes import check_sizes, data_rows, key_column
 from duckicelake.catalog.commit.retry import OutdatedPlanError, retry_on_conflict
@@ -26,6 +25,7 @@ from duckicelake.iceberg.expressions import Predicate, collect_tests, parse_pred
 from duckicelake.iceberg.identifiers import Namespace
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.types import PrimitiveType
+from duckicelake.lake.additions import AnyFile
 from duckicelake.lake.changes import WrittenCommit
 from duckicelake.parquet.local_copies import open_local_copies
 from duckicelake.parquet.row_filter import RowFilter, find_rows

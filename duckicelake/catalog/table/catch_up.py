@@ -14,7 +14,6 @@ from duckicelake.catalog.context.cache import ManifestCache
 from duckicelake.catalog.context.runtime import gc_disabled
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.table.derived_files import open_background_writer
-from duckicelake.catalog.table.manifests import renew_some
 from duckicelake.catalog.table.materialize import (
     EncodedVersion,
     PendingVersion,
@@ -23,7 +22,13 @@ from duckicelake.catalog.table.materialize import (
     forget_lost,
 )
 from duckicelake.catalog.table.native_change_set import build_mended_change_set, fold_native_changes
-from duckicelake.catalog.table.native_changes import Examination, NativeChanges, read_native_changes, read_unexamined
+from duckicelake.catalog.table.native_changes import (
+    Examination,
+    NativeChanges,
+    read_native_changes,
+    read_unexamined,
+    renew_some,
+)
 from duckicelake.catalog.table.reclaim import release_files
 from duckicelake.errors import DamagedTable, NoSuchTable, Unsupported
 from duckicelake.iceberg.identifiers import parse_schema_name

@@ -17,7 +17,6 @@ from duckicelake.bridge.artifacts import (
     get_definitions,
 )
 from duckicelake.bridge.commit.next_version import build_next_lake, build_next_state, to_pending_manifest_row
-from duckicelake.bridge.main_diff import AnyFile
 from duckicelake.bridge.project import apply_definitions, project_metadata
 from duckicelake.catalog.authz.locations import write_derived
 from duckicelake.catalog.context.cache import ManifestCache, Materialized
@@ -26,7 +25,7 @@ from duckicelake.catalog.table.reclaim import delete_old_metadata
 from duckicelake.errors import NoSuchTable
 from duckicelake.iceberg.manifest.entry import EntryStatus
 from duckicelake.iceberg.metadata import TableMetadata
-from duckicelake.lake.additions import NewFile, NewManifest
+from duckicelake.lake.additions import AnyFile, NewFile, NewManifest
 from duckicelake.lake.changes import ChangeSet, WrittenCommit, WrittenFile
 from duckicelake.lake.side_tables import reader
 from duckicelake.lake.side_tables.written_files import WrittenVersion

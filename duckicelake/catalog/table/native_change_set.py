@@ -24,8 +24,7 @@ from duckicelake.catalog.context.services import Services, take_file_ids, take_m
 from duckicelake.catalog.table.derived_files import BackgroundWriter, write_inlined_rows
 from duckicelake.catalog.table.duckdb_deletes import NewlyDeleted, read_lake_deletes, write_deletes
 from duckicelake.catalog.table.duckdb_files import ReadableCopies, WrittenTypes
-from duckicelake.catalog.table.manifests import read_listed_manifests
-from duckicelake.catalog.table.native_changes import Examination, NativeChanges, examine
+from duckicelake.catalog.table.native_changes import Examination, NativeChanges, examine, read_listed_manifests
 from duckicelake.errors import Unsupported
 from duckicelake.iceberg.manifest.entry import FileContent, ManifestContent
 from duckicelake.iceberg.metadata import TableMetadata

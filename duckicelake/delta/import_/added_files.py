@@ -7,7 +7,7 @@ from pathlib import Path
 
 from duckicelake.bridge import main_diff
 from duckicelake.bridge.commit.increments import LakeCopy
-from duckicelake.bridge.main_diff import AnyFile, collect_deleted_positions
+from duckicelake.bridge.main_diff import collect_deleted_positions
 from duckicelake.bridge.native.steps import LiveDeletes
 from duckicelake.bridge.snapshots import SnapshotNumbers
 from duckicelake.catalog.authz.locations import write
@@ -23,7 +23,7 @@ from duckicelake.errors import FileMissing, InvalidRequest, Unavailable, Unsuppo
 from duckicelake.iceberg.manifest.entry import ManifestContent
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
 from duckicelake.iceberg.puffin import MAX_POSITIONS, read_bitmap
-from duckicelake.lake.additions import NewDeleteFile, NewDeletion, NewFile
+from duckicelake.lake.additions import AnyFile, NewDeleteFile, NewDeletion, NewFile
 from duckicelake.lake.state import LiveFile, LiveFiles
 from duckicelake.storage.threads import run_in_parallel
 

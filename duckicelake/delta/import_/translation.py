@@ -7,7 +7,6 @@ from typing import Final
 
 from duckicelake.bridge.commit.change_set import build_change_and_next_base
 from duckicelake.bridge.commit.increments import Base, Increment, KnownFiles, MainUpdate, NewList
-from duckicelake.bridge.main_diff import AnyFile
 from duckicelake.bridge.manifest_lists import ListOwner, build_next_list, parse_packing
 from duckicelake.bridge.native.change_set import SnapshotLine, move_main
 from duckicelake.bridge.snapshots import SnapshotNumbers, find_free_id
@@ -22,7 +21,7 @@ from duckicelake.delta.import_.stats import StatsWidening
 from duckicelake.delta.import_.versions import DeltaVersion, build_snapshot
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
 from duckicelake.iceberg.snapshot import Snapshot, SnapshotRef
-from duckicelake.lake.additions import NewFile, NewManifest, SideFiles
+from duckicelake.lake.additions import AnyFile, NewFile, NewManifest, SideFiles
 from duckicelake.lake.changes import ChangeSet, Creation, WrittenCommit
 from duckicelake.lake.writer import change_sets
 from duckicelake.postgres.database import Transaction

@@ -5,13 +5,12 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from duckicelake.bridge.main_diff import AnyFile
 from duckicelake.bridge.snapshots import SnapshotNumbers, SnapshotTotals, summarize_snapshot
 from duckicelake.delta.log.actions import AddFile, DeltaCommit, DeltaSnapshot, Metadata, Txn
 from duckicelake.iceberg.manifest.entry import FileContent
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.snapshot import Snapshot
-from duckicelake.lake.additions import NewFile
+from duckicelake.lake.additions import AnyFile, NewFile
 
 _MAX_SUMMARY_CHARS: Final = 2_000
 """Characters of a text of somebody else's that a summary repeats."""
