@@ -1,4 +1,4 @@
-"""The ASGI app: routes, and around them the layers that every request passes."""
+"""The ASGI app: routes, and the middleware around them."""
 
 import sys
 import time
@@ -44,11 +44,6 @@ from duckicelake.server.routes import (
     tables,
     views,
 )
-from duckicelake.server.routes import pipeline as maintenance
-from duckicelake.server.routes import rows as flush
-from duckicelake.server.routes import rows as row_posts
-from duckicelake.server.routes import tables as storage
-from duckicelake.server.routes import tables as table_posts
 from duckicelake.server.routes.dependencies import ServerContext
 from duckicelake.server.routes.guard import guard_routes
 from duckicelake.server.telemetry.logs import make_logger
@@ -64,12 +59,15 @@ API_VERSION = "1"
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """What the server takes of clients. cors_origins: pages that browsers let read answers; none, and CORS is off.
+    """Limits of what the server takes from clients.
 
-    hosts: under which names it answers without logins; None: under any, for an app that knows no address of its own.
+    Attributes:
+        cors_origins: Origins of web pages that may read responses; empty turns CORS off.
+        hosts: Names under which a server without logins answers; None allows any.
+        rows: How many rows a principal may send.
+        readers: How many readers may wait for changes.
+        shared: The folder of what the workers of a server share; None for a single worker.
 
-    rows: how much of rows one principal may send. readers: how many may wait for changes. shared: the folder in which
-    the workers of a server keep what they share; None: there is but one.
     """
 
     max_body_bytes: int = DEFAULT_BODY_BYTES
@@ -85,10 +83,10 @@ class Edge:
 
 
 class App(FastAPI):
-    """FastAPI behind layers of ours: those that let a request through, or answer it, need none of what it does."""
+    """FastAPI behind middleware that passes a request on or answers it without FastAPI."""
 
     layers: ASGIApp | None = None
-    short_way: FastRouter | None = None
+    fast_router: FastRouter | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await (self.layers or self.behind_layers)(scope, receive, send)
@@ -100,7 +98,7 @@ class App(FastAPI):
         return stack.app
 
     async def behind_layers(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self.short_way is None or not await self.short_way.answers(scope, receive, send):
+        if self.fast_router is None or not await self.fast_router.answers(scope, receive, send):
             await super().__call__(scope, receive, send)
 
 
@@ -114,10 +112,10 @@ def create_app(
     metrics_public: bool = False,
     tracer: Tracer | None = None,
 ) -> App:
-    """The catalog as an ASGI app that uses the services but does not close them.
+    """Create the catalog's ASGI app. It uses the services, but does not close them.
 
     warehouses: what clients may call the warehouse besides `duckicelake` and its location. log: default is stderr.
-    authentication: how callers prove who they are; None: nobody is asked. metrics_public: whoever may read /metrics.
+    authentication: how callers prove who they are; None is off. metrics_public: /metrics needs no token.
     tracer: makes spans of requests and of what they do.
     """
     app = create_routes()
@@ -148,7 +146,7 @@ def _add_layers(
     authentication: Authentication | None,
     tracer: Tracer | None,
 ) -> None:
-    """What a request passes before it comes to the app: given from the innermost to the outermost."""
+    """Put the middleware around the app, from the innermost to the outermost."""
     slots, register = RequestSlots(edge.max_requests), RequestLog(metrics, log)
     loads = LoadTableFastPath(services, FreshnessChecks(services.database.freshness_line(), services.meter))
     layer: ASGIApp = AuditMiddleware(app.behind_layers, services=services)
@@ -173,7 +171,7 @@ def _add_layers(
     if tracer is not None:
         layer = TraceMiddleware(layer, tracer=tracer)
     layer = RequestLogMiddleware(layer, register=register)
-    app.layers, app.short_way = RawPathMiddleware(layer), FastRouter(app)
+    app.layers, app.fast_router = RawPathMiddleware(layer), FastRouter(app)
 
 
 def _find_route(app: App, name: str) -> Route:
@@ -181,7 +179,7 @@ def _find_route(app: App, name: str) -> Route:
 
 
 def create_routes() -> App:
-    """The routes with nothing behind them: enough to describe what is served."""
+    """Create the routes without services, which is enough to describe what is served."""
     app = App(
         title="duckicelake",
         version=API_VERSION,
@@ -191,8 +189,8 @@ def create_routes() -> App:
         redirect_slashes=False,
     )
     routers = (
-        table_posts.table_post_router,
-        row_posts.row_post_router,
+        tables.table_post_router,
+        rows.row_post_router,
         oauth.router,
         catalog.config_router,
         catalog.namespace_router,
@@ -200,21 +198,21 @@ def create_routes() -> App:
         table_operations.restore_router,
         table_operations.clone_router,
         rows.row_router,
-        flush.flush_router,
-        storage.storage_router,
+        rows.flush_router,
+        tables.storage_router,
         views.router,
         catalog.transaction_router,
         events.router,
         history.router,
         pipeline.job_router,
-        maintenance.maintenance_router,
+        pipeline.maintenance_router,
         *(router for feature in load_routes() for router in feature.routers),
         operations.health_router,
         operations.page_router,
     )
     for router in routers:
         # Flat, not include_router: a request tries one list of patterns, what is asked most often first, and 405 can
-        # tell which methods a path takes.
+        # name the methods of a path.
         app.router.routes.extend(router.routes)
     app.router.routes[:] = guard_routes(app.router.routes, list_needs())
     app.openapi = cache(partial(describe_app, app))  # type: ignore[method-assign]

@@ -233,11 +233,11 @@ class LoadTableMiddleware:
         started = time.perf_counter()
         if self._find_principal(load.token) is not load.principal or not self._slots.take():
             return False
-        self._register.begun()
+        self._register.start()
         if self._ask(load, partial(self._reply, load, port, started, reply)):
             return True
         self._slots.leave()
-        self._register.undo_begun()
+        self._register.undo_start()
         return False
 
     def _reply(
@@ -250,14 +250,14 @@ class LoadTableMiddleware:
     ) -> None:
         self._slots.leave()
         if found is None or isinstance(found, TableCheck):
-            self._register.undo_begun()
+            self._register.undo_start()
             reply({} if found is None else {TABLE_CHECK_KEY: found})
             return
         self._record_read(load, port, started)
         status, headers, pieces = found
         request_id = make_request_id()
         reply(ReplayedResponse(status, add_safety_headers(headers, is_https=load.is_https), request_id, pieces))
-        self._register.ended(load.method, load.route.path, load.path, status, started, request_id, load.principal.name)
+        self._register.end(load.method, load.route.path, load.path, status, started, request_id, load.principal.name)
 
 
 def _settle(answer: "asyncio.Future[LoadOutcome | TableCheck | None]", found: LoadOutcome | TableCheck | None) -> None:

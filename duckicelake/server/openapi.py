@@ -54,12 +54,12 @@ REQUEST_MODELS: tuple[type[BaseModel], ...] = (
 
 
 def render_document(app: FastAPI) -> str:
-    """The document as `openapi/duckicelake.json` holds it."""
+    """Render the document for `openapi/duckicelake.json`."""
     return json.dumps(describe_app(app), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def describe_app(app: FastAPI) -> dict[str, Any]:
-    """The document, the same on every machine."""
+    """Build the OpenAPI document, the same on every machine."""
     document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
     models = (*REQUEST_MODELS, *(model for feature in load_routes() for model in feature.request_models))
     _, definitions = models_json_schema(

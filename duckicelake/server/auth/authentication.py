@@ -21,7 +21,7 @@ _FETCH_THREADS: Final = 4
 
 
 class _PrincipalCache:
-    """Whose tokens were read lately, by digest of the header that brought them: nobody's token is kept."""
+    """Principals of tokens that were read lately, by the digest of the header; no token is kept."""
 
     def __init__(self) -> None:
         self._principals: OrderedDict[bytes, tuple[Principal, float]] = OrderedDict()
@@ -40,7 +40,7 @@ class _PrincipalCache:
 
 @dataclass(frozen=True, slots=True)
 class Authentication:
-    """How callers prove who they are: with tokens of this server, got by its clients, or of another issuer."""
+    """Authenticate callers by tokens of this server, which its clients get, or of another issuer."""
 
     clients: OAuthClients
     tokens: Tokens
@@ -51,16 +51,14 @@ class Authentication:
     _fetch_limiter: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(_FETCH_THREADS))
 
     async def principal(self, authorization: str | None) -> Principal:
-        """Who asks. Raises NotAuthenticated, InvalidToken, and Unavailable if the token's issuer can't be asked."""
+        """Find the principal of a request. Raises NotAuthenticated, InvalidToken; Unavailable if its issuer is."""
         now, digest = self.clock(), hash_authorization((authorization or "").encode("latin-1"))
         known = self._seen.find(digest, now)
         if known is not None:
             return known
         text = parse_bearer(authorization)
         if text is None:
-            raise NotAuthenticated(
-                "Nobody says who asks: send Authorization: Bearer with a token, which POST /v1/oauth/tokens gives"
-            )
+            raise NotAuthenticated("No token: send Authorization: Bearer with a token from POST /v1/oauth/tokens")
         limiter = self.limiter_for(text)
         token = self.read(text) if limiter is None else await run_sync(self.read, text, limiter=limiter)
         principal = Principal(token.subject, build_grants(token.scopes))
@@ -68,26 +66,26 @@ class Authentication:
         return principal
 
     def known(self, digest: bytes) -> Principal | None:
-        """The principal of a token that was read lately, by the token's `hash_authorization`; see `principal`."""
+        """Find the principal by the digest of its header, if the token was read lately."""
         return self._seen.find(digest, self.clock())
 
     def limiter_for(self, *texts: str) -> CapacityLimiter | None:
-        """The few threads that may read these tokens, if another issuer's keys may have to be fetched for one.
+        """Return the limit of threads for these tokens, if another issuer's keys may have to be fetched; else None.
 
-        The other threads answer requests meanwhile. None: any thread may.
+        The other threads answer requests meanwhile.
         """
         ours = self.provider is None or all(read_issuer(text) == ISSUER for text in texts)
         return None if ours else self._fetch_limiter
 
     def read(self, text: str, *, even_expired: bool = False) -> Token:
-        """What a token of ours or the provider's says, with the scopes that count still; InvalidToken, Unavailable."""
+        """Read a token of this server or the provider, with scopes still valid; InvalidToken, Unavailable."""
         if self.provider is not None and read_issuer(text) == self.provider.provider.issuer:
             return self._foreign(self.provider.read(text))
         token = self.tokens.read(text, even_expired=even_expired)
         return self._foreign(token) if token.origin is not None else self._own(token)
 
     def _own(self, token: Token) -> Token:
-        """Tokens outlive a restart, in which a client may have been removed or have lost scopes."""
+        """Limit a token to its client's scopes: the client may have been removed or have lost some since."""
         client = self.clients.find(token.subject)
         if client is None:
             raise InvalidToken("The token's client is not one of this server any more")
@@ -98,27 +96,27 @@ class Authentication:
             raise InvalidToken("The token was got for one of an issuer whom this server doesn't trust any more")
         if self.clients.find(token.subject) is not None:
             raise InvalidToken(
-                "The token's subject has the name of a client of this server, and the two can't be told apart"
+                "The token's subject has the name of a client of this server, so it would get that client's rights"
             )
         return token
 
 
 def filter_scopes(principal: Principal, scopes: tuple[str, ...]) -> tuple[str, ...]:
-    """Those of the scopes that the principal has."""
+    """Filter the scopes for those that the principal has."""
     return tuple(scope for scope in scopes if principal.holds(parse_scope(scope)))
 
 
 def parse_bearer(authorization: str | None) -> str | None:
-    """The token of the header; None if it brings none."""
+    """Parse the token of a Bearer header; None if it has none."""
     kind, _, text = (authorization or "").partition(" ")
     return text.strip() if kind.lower() == "bearer" and text.strip() else None
 
 
 def hash_authorization(authorization: bytes) -> bytes:
-    """Of the header, by which a token that was read is found again."""
+    """Hash the header Authorization, by which a token that was read is found again."""
     return sha256(authorization).digest()
 
 
 async def authenticate(authentication: Authentication | None, authorization: str | None) -> Principal:
-    """Who asks; anybody where authentication is off."""
+    """Find the principal of a request; everyone is ANY_PRINCIPAL where authentication is off."""
     return ANY_PRINCIPAL if authentication is None else await authentication.principal(authorization)

@@ -19,7 +19,7 @@ TOKEN_EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"  # noq
 ACCESS_TOKEN: Final = "urn:ietf:params:oauth:token-type:access_token"  # noqa: S105
 TOKEN_TYPES: Final = {ACCESS_TOKEN, *(f"urn:ietf:params:oauth:token-type:{kind}" for kind in ("jwt", "id_token"))}
 ALL_SCOPES: Final = {"catalog", "PRINCIPAL_ROLE:ALL", "sign"}
-"""Scopes that mean all that the client may have: what Java and PyIceberg, and DuckDB, ask for when nobody says; and
+"""Scopes that mean all that the client may have: what Java and PyIceberg, and DuckDB, ask for by default; and
 Java's signer of requests to S3."""
 MAX_LOGIN_SECONDS: Final = 24 * 3600
 """For how long a token can be renewed by itself. Then the secret must be shown, as Java's client does."""
@@ -28,7 +28,7 @@ Form = Mapping[str, str]
 
 
 class OAuthError(Exception):
-    """A refusal in OAuth's words."""
+    """A refusal of the token endpoint (RFC 6749 §5.2)."""
 
     def __init__(
         self, error: str, description: str, status: int = 400, headers: Mapping[str, str] | None = None
@@ -42,7 +42,7 @@ class OAuthError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class IssuedToken:
-    """What a request for a token came to."""
+    """A token, as the response has it."""
 
     access_token: str = field(repr=False)
     scopes: tuple[str, ...]
@@ -60,7 +60,7 @@ class TokenRequest:
 
 
 def grant_token(authentication: Authentication, throttle: LoginThrottle, asked: TokenRequest) -> IssuedToken:
-    """Give the token that is asked for; OAuthError."""
+    """Issue the token that the form asks for; OAuthError."""
     kind = asked.form.get("grant_type")
     if kind == CLIENT_CREDENTIALS:
         return _grant_to_client(authentication, _log_in(authentication, throttle, asked), asked.form)
@@ -78,7 +78,7 @@ def _grant_to_client(authentication: Authentication, client: OAuthClient, form: 
 
 
 def _exchange(authentication: Authentication, throttle: LoginThrottle, asked: TokenRequest) -> IssuedToken:
-    """A token for one that is shown; with the client's own secret, also for one of its own that has expired."""
+    """Exchange a token for a new one; a client that sends its secret may renew its own expired token."""
     form, now = asked.form, int(authentication.clock())
     if form.get("requested_token_type", ACCESS_TOKEN) not in TOKEN_TYPES:
         raise OAuthError("invalid_request", f"requested_token_type must be {ACCESS_TOKEN}")
@@ -97,7 +97,7 @@ def _exchange(authentication: Authentication, throttle: LoginThrottle, asked: To
 
 
 def _renew(authentication: Authentication, subject: Token, scopes: tuple[str, ...], now: int, *, fresh: bool) -> Token:
-    """The subject's next token: for another issuer's it ends with that one, else with the login at the latest."""
+    """Renew the subject's token, which ends with another issuer's token, or MAX_LOGIN_SECONDS after the login."""
     logged_in = now if fresh else subject.logged_in
     latest = subject.expires if subject.origin is not None else logged_in + MAX_LOGIN_SECONDS
     expires = min(now + authentication.token_seconds, latest)
@@ -113,7 +113,7 @@ def _issue(authentication: Authentication, token: Token, actor: str | None = Non
 
 
 def _narrow_scopes(scopes: tuple[str, ...], form: Form) -> tuple[str, ...]:
-    """The scopes that are asked for; invalid_scope unless they are among those that may be had."""
+    """Narrow the scopes to those that the form names; invalid_scope for others."""
     asked = tuple(form.get("scope", "").split())
     if not set(asked) - ALL_SCOPES:
         return scopes
@@ -131,7 +131,7 @@ def _narrow_scopes(scopes: tuple[str, ...], form: Form) -> tuple[str, ...]:
 
 
 def _log_in(authentication: Authentication, throttle: LoginThrottle, asked: TokenRequest) -> OAuthClient:
-    """The client whose secret is shown, unless it or its address has failed too often lately."""
+    """Find the client by its secret, unless it or its address has failed too often lately."""
     login = parse_credentials(asked)
     if login is None:
         raise _build_invalid_client(
@@ -161,7 +161,7 @@ def _log_in(authentication: Authentication, throttle: LoginThrottle, asked: Toke
 def _recognize(
     authentication: Authentication, throttle: LoginThrottle, address: str, client_id: str, secrets: tuple[str, ...]
 ) -> OAuthClient | None:
-    """A client whose secret is known, though others have failed at its address; wrong secrets shut this way, too."""
+    """Find a client by a secret verified before, although logins from its address are blocked; or count a failure."""
     client = authentication.clients.find(client_id)
     if client is None or not throttle.is_blocked_by_others(client_id, address):
         return None
@@ -180,7 +180,7 @@ def _authenticate(authentication: Authentication, client_id: str, secret: str) -
 
 
 def find_tokens(asked: TokenRequest) -> tuple[str, ...]:
-    """All tokens that the request brings."""
+    """List all tokens in the request."""
     texts = (parse_bearer(asked.authorization), asked.form.get("subject_token"), asked.form.get("actor_token"))
     return tuple(text for text in texts if text is not None)
 
@@ -222,7 +222,7 @@ def _read_caller(authentication: Authentication, asked: TokenRequest) -> Token:
     text = parse_bearer(asked.authorization)
     if text is None:
         raise _build_invalid_client(
-            "Nobody is named: send the header Authorization with a token, or with a client's secret"
+            "No caller is named: send the header Authorization with a token, or with a client's secret"
         )
     try:
         return _read_token(authentication, text)
@@ -257,5 +257,5 @@ def _build_invalid_client(description: str, scheme: str = "Basic") -> OAuthError
 
 
 def _clean_description(text: str) -> str:
-    """What error_description may hold (RFC 6749 §5.2)."""
-    return "".join(each if " " <= each <= "~" and each not in '"\\' else "'" for each in text)
+    """Replace what error_description may not hold (RFC 6749 §5.2)."""
+    return "".join(letter if " " <= letter <= "~" and letter not in '"\\' else "'" for letter in text)

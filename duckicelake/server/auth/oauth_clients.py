@@ -60,7 +60,7 @@ class OAuthClients:
         return self._clients.get(client_id)
 
     def authenticate(self, client_id: str, secret: str) -> OAuthClient | None:
-        """The client if that is its secret; TooManyRequests if too many secrets are being checked."""
+        """Find the client by id and secret; TooManyRequests if too many secrets are being checked."""
         client = self._clients.get(client_id)
         if self.recognizes(client_id, secret):
             return client
@@ -71,7 +71,7 @@ class OAuthClients:
         return client
 
     def recognizes(self, client_id: str, secret: str) -> bool:
-        """Whether that is its secret as far as can be told without a hash: it is kept plain, or was shown before."""
+        """Whether the secret matches without hashing it: it is stored plain, or was verified before."""
         return hmac.compare_digest(self._known.get(client_id, b""), self._digest(secret))
 
     def _verify(self, hashed: str, secret: str) -> bool:
@@ -90,7 +90,7 @@ class OAuthClients:
 
 
 def hash_secret(secret: str) -> str:
-    """The text to configure instead of the secret."""
+    """Hash a secret, for the settings."""
     return PasswordHasher().hash(secret)
 
 
@@ -113,7 +113,7 @@ def check_secrets(clients: Iterable[OAuthClient]) -> None:
 def parse_clients(text: str) -> tuple[OAuthClient, ...]:
     """Read `id:secret|scope scope,id2:…`; a secret may be an argon2 hash, commas and all.
 
-    Raises InvalidSettings, which tells the number of the wrong entry and nothing that may be part of a secret.
+    Raises InvalidSettings, which names the number of the wrong entry and nothing that may be part of a secret.
     """
     clients: dict[str, OAuthClient] = {}
     for number, entry in enumerate(_split_entries(text), 1):
@@ -167,7 +167,7 @@ def _is_argon2id(hashed: str) -> bool:
 
 
 def _make_decoy(clients: Iterable[OAuthClient]) -> str | None:
-    """A hash like those of the clients, of a secret that nobody knows; None if no client has one."""
+    """Hash a random secret with the clients' parameters; None if no client has a hash."""
     for client in clients:
         if client.is_hashed:
             return PasswordHasher.from_parameters(extract_parameters(client.secret)).hash(secrets.token_hex(32))

@@ -65,7 +65,7 @@ class OidcVerifier:
         self._keys = _ProviderKeys(provider)
 
     def read(self, text: str) -> Token:
-        """What the token says; InvalidToken unless it holds here, Unavailable if the key that it needs can't be had."""
+        """Read a token; InvalidToken unless it is valid here, Unavailable if its key can't be fetched."""
         provider, now = self.provider, self.provider.clock()
         try:
             key = self._keys.find(jwt.get_unverified_header(text).get("kid"))
@@ -90,11 +90,11 @@ class OidcVerifier:
 
     def _scopes(self, claims: Mapping[str, Any]) -> Iterator[str]:
         value = _read_claim(claims, self.provider.scope_claim)
-        for each in value.split() if isinstance(value, str) else value if isinstance(value, list) else ():
+        for scope in value.split() if isinstance(value, str) else value if isinstance(value, list) else ():
             if self.provider.scopes:
-                yield from self.provider.scopes.get(str(each), ())
-            elif _is_scope(str(each)):
-                yield str(each)
+                yield from self.provider.scopes.get(str(scope), ())
+            elif _is_scope(str(scope)):
+                yield str(scope)
 
 
 class _ProviderKeys:
@@ -106,7 +106,7 @@ class _ProviderKeys:
         self._lock = Lock()
 
     def find(self, kid: object) -> jwt.PyJWK:
-        """The key of that name, or the only one if none is named. InvalidToken, Unavailable."""
+        """Find the key of that name, or the only key if none is named; InvalidToken, Unavailable."""
         key = self._known(kid)
         if key is not None and self._age() <= _FRESH_SECONDS:
             return key
@@ -180,7 +180,7 @@ def _is_scope(text: str) -> bool:
 
 
 def _read_claim(claims: Mapping[str, Any], name: str) -> Any:
-    """The claim of that name; `a.b` is also b inside of a, as some providers nest them."""
+    """Read the claim of that name; `a.b` is also b inside of a, as some providers nest them."""
     value: Any = claims
     if name in claims:
         return claims[name]
@@ -218,12 +218,12 @@ def _fetch(url: str) -> Any:
 
 
 def _select_usable(document: Mapping[str, Any]) -> dict[str | None, jwt.PyJWK]:
-    """The keys for signatures that we accept, by name."""
+    """Select the keys for accepted signatures, by name."""
     keys: dict[str | None, jwt.PyJWK] = {}
-    for each in document["keys"]:
-        if each.get("use", "sig") != "sig" or each.get("alg", "") not in {"", *_ALGORITHMS.values()}:
+    for key in document["keys"]:
+        if key.get("use", "sig") != "sig" or key.get("alg", "") not in {"", *_ALGORITHMS.values()}:
             continue
-        if each.get("kty") == "RSA" or (each.get("kty"), each.get("crv")) == ("EC", "P-256"):
+        if key.get("kty") == "RSA" or (key.get("kty"), key.get("crv")) == ("EC", "P-256"):
             with suppress(jwt.PyJWTError):  # one that is damaged doesn't spoil the others
-                keys[each.get("kid")] = jwt.PyJWK(each)
+                keys[key.get("kid")] = jwt.PyJWK(key)
     return keys

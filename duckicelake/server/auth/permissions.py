@@ -1,4 +1,4 @@
-"""What each route needs: the one place that decides who may do what.
+"""Permission rules of the routes, the one place that decides who may do what.
 
 A check looks at names alone, before anything is looked up, so that a refusal is the same whether or not a thing exists.
 """
@@ -19,38 +19,38 @@ READ, WRITE, MANAGE = Capability.READ, Capability.WRITE, Capability.MANAGE
 
 @dataclass(frozen=True, slots=True)
 class Public:
-    """Anybody, without a token."""
+    """Every caller, without a token."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnyToken:
-    """Anybody whom the server knows."""
+    """Every caller with a valid token."""
 
 
 @dataclass(frozen=True, slots=True)
 class WholeCatalog:
-    """Who may do everything; `unless` names what opens the route to the public."""
+    """Callers with the scope `*`; unless_public: or everyone, where the settings say so."""
 
     unless_public: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class InPath:
-    """One of these capabilities in the namespace of the path. None given: that the namespace is among those listed."""
+    """One of these capabilities in the path's namespace; with none given, the right to see the namespace."""
 
     any_of: tuple[Capability, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class InQuery:
-    """That the namespace of this parameter, if it is given, is among those listed; the answer is filtered by that."""
+    """The right to see the namespace of this parameter, if it is given; the response is filtered."""
 
     parameter: str
 
 
 @dataclass(frozen=True, slots=True)
 class InBody:
-    """A capability in all namespaces of the body, which the endpoint parses as this model and has checked."""
+    """A capability in all namespaces of the body; the endpoint parses the body as this model and has it checked."""
 
     capability: Capability
     model: type[BaseModel]
@@ -167,7 +167,7 @@ def check_path(need: InPath, principal: Principal, namespace: Namespace) -> None
 
 
 def grants_path(need: InPath, principal: Principal, namespace: Namespace) -> bool:
-    """Whether the principal may."""
+    """Whether the principal has what the route needs."""
     for capability in need.any_of:
         if principal.may(capability, namespace):
             return True
@@ -185,7 +185,7 @@ def check_whole_catalog(principal: Principal) -> None:
 
 
 def check_body(need: InBody, principal: Principal, request: BaseModel) -> str:
-    """What the request is about, for the audit trail; Forbidden unless the principal may."""
+    """Check the namespaces of a body, and return what the request is about for the audit log; Forbidden."""
     if not isinstance(request, need.model):
         raise Forbidden("The caller's scopes can't be compared with this request")
     names = list(need.names(request))
@@ -196,7 +196,7 @@ def check_body(need: InBody, principal: Principal, request: BaseModel) -> str:
 
 
 def is_for_writers(need: Need) -> bool:
-    """Whether only those may use the route who may write."""
+    """Whether the route needs the capability to write."""
     match need:
         case InPath(any_of):
             return any_of == (WRITE,)
@@ -207,5 +207,5 @@ def is_for_writers(need: Need) -> bool:
 
 
 def format_resource(namespace: Namespace, name: str) -> str:
-    """The full name of a table or view, or with an empty name that of the namespace."""
+    """Format the full name of a table or view; with an empty name, of the namespace."""
     return format_full_name(namespace, name) if name else to_schema_name(namespace)

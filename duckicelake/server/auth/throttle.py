@@ -1,4 +1,4 @@
-"""Failed logins slow down whoever makes them, by client and address and by address: each failure doubles the wait."""
+"""Slow down failed logins, by client and address and by address; every failure doubles the wait."""
 
 from collections import OrderedDict
 from collections.abc import Callable
@@ -36,7 +36,7 @@ class LoginThrottle:
     _lock: Lock = field(default_factory=Lock)
 
     def wait(self, client_id: str, address: str) -> int:
-        """For how many whole seconds no login is tried; 0: go ahead."""
+        """Return for how many whole seconds logins are refused; 0 if they are not."""
         with self._lock:
             now = self.clock()
             self._forget(now)
@@ -44,7 +44,7 @@ class LoginThrottle:
             return max(self._left(key[:1], now), self._left(key, now))
 
     def is_blocked_by_others(self, client_id: str, address: str) -> bool:
-        """Whether nothing but others' failures at its address makes the client wait."""
+        """Whether the client waits only because of other clients' failures at its address."""
         with self._lock:
             now, key = self.clock(), _build_key(client_id, address)
             mine = max(self._left(key, now), self._left((*key, _WHILE_BLOCKED), now))
@@ -58,7 +58,7 @@ class LoginThrottle:
             self._count(key, MAX_FREE_CLIENT_FAILURES, now)
 
     def failed_while_blocked(self, client_id: str, address: str) -> None:
-        """Counted apart from other failures, so that `wait` doesn't tell which clients there are."""
+        """Count a failure apart from others, so that `wait` doesn't reveal which clients exist."""
         with self._lock:
             self._count((*_build_key(client_id, address), _WHILE_BLOCKED), MAX_FREE_CLIENT_FAILURES, self.clock())
 

@@ -17,7 +17,7 @@ _KEY_ID_PATTERN: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _DECODE_OPTIONS: Final = {"require": ["iss", "sub", "iat", "exp", "jti"], "verify_exp": False, "verify_iat": False}
 
 UNREADABLE_ERRORS: Final = (jwt.PyJWTError, RecursionError)
-"""What reading a token that somebody made up may raise."""
+"""Errors that an invalid token may raise."""
 
 Clock = Callable[[], float]
 
@@ -52,7 +52,7 @@ class Tokens:
     clock: Clock
 
     def issue(self, token: Token, actor: str | None = None) -> str:
-        """The token as clients send it; `actor` is who got it in the subject's name."""
+        """Sign a token. actor: the client that got it in the subject's name."""
         claims: dict[str, Any] = {
             "iss": ISSUER,
             "sub": token.subject,
@@ -68,7 +68,7 @@ class Tokens:
         return jwt.encode(claims, key.secret, _ALGORITHM, {"kid": key.kid})
 
     def read(self, text: str, *, even_expired: bool = False) -> Token:
-        """What the token says; InvalidToken unless one of the keys signed it and it holds."""
+        """Read a token; InvalidToken unless one of the keys signed it and it is valid."""
         try:
             secret = self._secret(jwt.get_unverified_header(text).get("kid"))
             claims = jwt.decode(text, secret, [_ALGORITHM], _DECODE_OPTIONS, issuer=ISSUER)  # type: ignore[arg-type]
@@ -89,7 +89,7 @@ class Tokens:
 
 
 def read_issuer(text: str) -> str | None:
-    """Who claims to have issued the token, unchecked; InvalidToken if it isn't a JWT."""
+    """Read the issuer of a token, unchecked; InvalidToken if it isn't a JWT."""
     try:
         issuer = jwt.decode(text, options={"verify_signature": False}).get("iss")
     except UNREADABLE_ERRORS as error:
@@ -123,5 +123,5 @@ def _parse_key(number: int, entry: str) -> TokenKey:
 
 
 def make_random_keys() -> str:
-    """The setting for a server that nobody gave keys: its tokens end with it."""
+    """Make a key for a server without the setting; its tokens end with the process."""
     return f"start-{secrets.token_hex(4)}:{secrets.token_hex(32)}"

@@ -29,11 +29,11 @@ from duckicelake.errors import Unavailable
 from duckicelake.server.telemetry.metrics import Metrics
 
 TICK_SECONDS: Final = 5.0
-"""After which every reader looks whether it may go on, and shows that it is there."""
+"""Seconds after which every reader checks its token, and may send a comment."""
 REWOUND_REASON: Final = "rewound"
-"""Why readers are ended whom nobody can tell what wasn't, after all: the lake was put back behind it."""
+"""Why streams end after the lake was restored to an earlier state: their events never happened."""
 _MAX_WOKEN_READERS: Final = 64
-"""Readers that are woken before other requests have their turn."""
+"""Readers that are woken before the event loop serves other requests."""
 _MAX_PAGE_READS: Final = 2
 """Pages of older changes that are read from Postgres at a time: requests need its connections, too."""
 _TIMEOUT_SECONDS: Final = 10.0
@@ -55,7 +55,7 @@ class ReaderLimits:
 
 @dataclass(frozen=True)
 class FeedPage:
-    """Events up to a position, which also those were before that aren't told. at_ms: when the last of all was made."""
+    """Events up to a position, after the view's selection. at_ms: the time of the last change, selected or not."""
 
     events: Sequence[ChangeEvent]
     position: LogPosition
@@ -64,12 +64,12 @@ class FeedPage:
 
     @cached_property
     def frames(self) -> bytes:
-        """The events as a stream of server-sent events has them."""
+        """Encode the events as server-sent events."""
         return b"".join(b"id: %b\ndata: %b\n\n" % (str(event.position).encode(), event.json) for event in self.events)
 
 
 class FeedReader:
-    """One who waits. news: there may be something to do. over: why there will be nothing any more."""
+    """A waiting reader. news: set when there may be something to send. over: why its stream ends."""
 
     def __init__(self) -> None:
         self.news = asyncio.Event()
@@ -81,7 +81,7 @@ class FeedReader:
 
 
 class FeedHub:
-    """For one event loop. It reads from Postgres from when it is first asked; what it reads, all share."""
+    """Share one reader of Postgres among all readers of an event loop; it starts with the first of them."""
 
     def __init__(self, services: Services, metrics: Metrics, limits: ReaderLimits, failed: ReadFailed) -> None:
         """failed: hears why nothing new can be read."""
@@ -99,7 +99,7 @@ class FeedHub:
 
     @contextmanager
     def reader(self, principal: str) -> Iterator[FeedReader]:
-        """A place among those who are woken by news; HTTP 429 or 503 if there is none."""
+        """Add a reader that is woken by news; HTTP 429 or 503 if there are too many."""
         self._admit(principal)
         reader = FeedReader()
         self._readers.add(reader)
@@ -118,7 +118,7 @@ class FeedHub:
             self._metrics.feed_readers(len(self._readers))
 
     async def begin(self, text: str | None) -> LogPosition:
-        """Where to read on from, as a client says it; None: the beginning.
+        """Parse the position after which a client reads; None is the beginning.
 
         InvalidRequest, Forgotten, and Unavailable if it takes too long.
         """
@@ -138,7 +138,7 @@ class FeedHub:
         return found
 
     async def page(self, view: EventView, after: LogPosition, limit: int = PAGE_CHANGES) -> FeedPage:
-        """What is told after a position; of what is too long ago for memory, what Postgres gives at a time."""
+        """Return the events after a position; from Postgres, a part at a time, if memory doesn't reach back so far."""
         recent = await self._changes()
         key = (view, after, limit)
         if key in self._pages:
@@ -160,8 +160,8 @@ class FeedHub:
             return self._recent
         if self._is_ready is None:
             self._is_ready = asyncio.Event()
-            tell = partial(_hand_over, asyncio.get_running_loop(), self._publish)
-            NewsReader(self._services.database, tell, self._failed).start()
+            publish = partial(_hand_over, asyncio.get_running_loop(), self._publish)
+            NewsReader(self._services.database, publish, self._failed).start()
         try:
             await asyncio.wait_for(self._is_ready.wait(), _TIMEOUT_SECONDS)
         except TimeoutError:
@@ -183,14 +183,14 @@ class FeedHub:
         self._wake(list(self._readers))
 
     def _wake(self, readers: Sequence[FeedReader]) -> None:
-        """A few at a time: what else the loop has to do comes between."""
+        """Wake readers a few at a time, so that the event loop serves other requests between."""
         for reader in readers[:_MAX_WOKEN_READERS]:
             reader.news.set()
         if len(readers) > _MAX_WOKEN_READERS:
             asyncio.get_running_loop().call_soon(self._wake, readers[_MAX_WOKEN_READERS:])
 
     def _tick(self) -> None:
-        """While there are readers."""
+        """Wake all readers, again and again while there are any."""
         if self._readers:
             self._wake(list(self._readers))
             asyncio.get_running_loop().call_later(TICK_SECONDS, self._tick)
@@ -214,7 +214,7 @@ def _build_full_error(status: int, message: str) -> HTTPException:
 def _hand_over(
     loop: asyncio.AbstractEventLoop, publish: PublishChanges, after: LogPosition, changes: Sequence[RequestChanges]
 ) -> None:
-    """From the thread that reads to the loop, if that still runs."""
+    """Hand changes from the reading thread to the event loop, if it still runs."""
     with suppress(RuntimeError):
         loop.call_soon_threadsafe(publish, after, changes)
 
@@ -222,7 +222,7 @@ def _hand_over(
 def _build_page(
     view: EventView, recent: RecentChanges, changes: Sequence[RequestChanges], after: LogPosition, limit: int
 ) -> FeedPage:
-    """The first of these changes."""
+    """Build a page of the first changes."""
     fitting = _select_fitting(changes[:PAGE_CHANGES])
     is_last, changes = len(fitting) == len(changes), fitting
     events = view.events(changes)
@@ -235,7 +235,7 @@ def _build_page(
 
 
 def _select_fitting(changes: Sequence[RequestChanges]) -> Sequence[RequestChanges]:
-    """The first of them: as many as aren't too large together, one at least."""
+    """Select the first changes, at least one, that fit into _MAX_PAGE_BYTES."""
     size = 0
     for number, change in enumerate(changes):
         size += change.size

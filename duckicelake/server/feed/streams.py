@@ -31,7 +31,7 @@ _HEADERS: Final = (
     (b"x-accel-buffering", b"no"),  # nginx would keep events until it has many
 )
 _QUIET_SECONDS: Final = 15.0
-"""After which a sign of life is sent, so that nobody on the way takes the connection for dead."""
+"""Seconds after which a comment is sent, so that proxies keep the connection."""
 _MIN_RETRY_MS: Final = 500
 _MAX_RETRY_MS: Final = 3000
 """Milliseconds until readers come again that lost the connection: not all at once."""
@@ -41,7 +41,7 @@ SHUTDOWN_REASON: Final = "shutdown"
 
 
 class FeedSubscriber:
-    """Who reads what: it depends on the token of the moment what is told."""
+    """A reader's selection of events, limited by what its current token allows."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class FeedSubscriber:
         self._view = find_view(principal.grants, selection)
 
     async def view(self) -> EventView:
-        """What they are told now; InvalidToken, NotAuthenticated or Unavailable if nothing any more."""
+        """Return the view that the token allows now; InvalidToken, NotAuthenticated, Unavailable."""
         if self._authentication is not None:
             known = self._authentication.known(self._digest)
             principal = known or await self._authentication.principal(self._authorization)
@@ -69,7 +69,7 @@ class FeedSubscriber:
 
 
 class EventStream(Response):
-    """Tells what comes after a position."""
+    """Stream the events after a position."""
 
     def __init__(self, hub: FeedHub, metrics: Metrics, asker: FeedSubscriber, after: LogPosition) -> None:
         super().__init__()
@@ -85,27 +85,27 @@ class EventStream(Response):
             watch = asyncio.create_task(_end_when_gone(receive, reader))
             try:
                 await send({"type": "http.response.start", "status": 200, "headers": list(_HEADERS)})
-                await self._tell(reader, send)
+                await self._send_pages(reader, send)
             finally:
                 watch.cancel()
                 with suppress(asyncio.CancelledError):
                     await watch
 
-    async def _tell(self, reader: FeedReader, send: Send) -> None:
+    async def _send_pages(self, reader: FeedReader, send: Send) -> None:
         retry = random.randint(_MIN_RETRY_MS, _MAX_RETRY_MS)  # noqa: S311 - no secret
         await _send(send, b"retry: %d\nid: %b\n\n" % (retry, self._id))
-        told_at = time.monotonic()
+        sent_at = time.monotonic()
         while True:
             reader.news.clear()
             page = await self._next(reader)
             if page is None:
                 break
-            if page.events or time.monotonic() - told_at >= _QUIET_SECONDS:
+            if page.events or time.monotonic() - sent_at >= _QUIET_SECONDS:
                 self._after = page.position
-                # An id without data is no event, but where to come again: past what wasn't told.
+                # An id without data is no event, but where to come again: past events that the view leaves out.
                 await _send(send, page.frames or b":\nid: %b\n\n" % self._id)
                 self._metrics.feed_events(len(page.events))
-                told_at = time.monotonic()
+                sent_at = time.monotonic()
             self._after = page.position
             if page.is_last:
                 await reader.news.wait()
@@ -113,7 +113,7 @@ class EventStream(Response):
         await send({"type": "http.response.body", "body": b"event: end\nid: %b\ndata: %b\n\n" % (self._id, end)})
 
     async def _next(self, reader: FeedReader) -> FeedPage | None:
-        """None if it is over, and the reader knows why."""
+        """Return the next page; None once the reader has a reason to end."""
         if reader.over is None:
             try:
                 return await self._hub.page(await self._asker.view(), self._after)

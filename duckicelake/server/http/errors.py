@@ -29,7 +29,7 @@ _HTTP_TYPES = {400: "BadRequestException", 404: "NotFoundException", 405: "Metho
 
 
 def parse_body(model: type[Model], body: bytes) -> Model:
-    """The JSON body as a value of the model.
+    """Parse the JSON body as the model.
 
     Raises InvalidRequest naming line and column where it isn't JSON, and each wrong field otherwise. No text may hold
     a NUL character: Postgres has none.
@@ -43,7 +43,7 @@ def parse_body(model: type[Model], body: bytes) -> Model:
 
 
 def explain_findings(findings: Sequence[Any]) -> str:
-    """The first few findings (dicts as of `ValidationError.errors()`), each with its field and what is right there."""
+    """Describe the first findings (`ValidationError.errors()`), with their fields and what is expected."""
     shown = "; ".join(_explain_one(finding) for finding in findings[:_MAX_FINDINGS])
     hidden = len(findings) - _MAX_FINDINGS
     return f"Invalid request: {shown}" + (f"; and {hidden} more" if hidden > 0 else "")
@@ -104,7 +104,7 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class HttpError:
-    """The HTTP face of an error class. A hidden one tells the client nothing but a request id."""
+    """The HTTP face of an error class. A hidden one gives the client only a request id."""
 
     status: int
     type: str
@@ -158,13 +158,13 @@ HTTP_ERRORS: dict[type[errors.CatalogError], HttpError] = {
 
 
 def build_error_response(status: int, kind: str, message: str, headers: dict[str, str] | None = None) -> Response:
-    """The envelope as an answer; the edge strips the body where the request was HEAD."""
+    """Build an error response; `RequestLogMiddleware` strips the body for HEAD."""
     envelope = {"error": {"message": errors.shorten(message), "type": kind, "code": status}}
     return Response(orjson.dumps(envelope), status, headers, "application/json")
 
 
 def build_internal_error(request_id: str) -> Response:
-    """The answer to a bug: nothing of the inside, only what finds the log line."""
+    """Build the response to a bug, which says only by what id to find the log line."""
     return build_error_response(
         _INTERNAL_ERROR.status, _INTERNAL_ERROR.type, f"Internal server error; request id {request_id}"
     )

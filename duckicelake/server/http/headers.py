@@ -46,7 +46,7 @@ _DELEGATION_NAMES: Final = {"vended-credentials": AccessRequest.KEYS, "remote-si
 
 @lru_cache(_LRU_ENTRIES)
 def add_safety_headers(headers: tuple[RawHeader, ...], *, is_https: bool) -> tuple[RawHeader, ...]:
-    """The headers and those of every answer; what the answer itself says about caching and its contents counts."""
+    """Add the headers of every response; what the response says about caching and content policy stays."""
     said = {name for name, _ in headers}
     made = [*headers, *_SAFETY_HEADERS, *(header for header in _DEFAULT_HEADERS if header[0] not in said)]
     if is_https:
@@ -55,13 +55,13 @@ def add_safety_headers(headers: tuple[RawHeader, ...], *, is_https: bool) -> tup
 
 
 def build_cache_headers(etag: str | None) -> dict[str, str]:
-    """What accompanies every representation of a table, 304 included."""
+    """Build the headers of every representation of a table, 304 included."""
     headers = {"Vary": VARY_HEADERS, "Cache-Control": "private"}
     return headers if etag is None else {**headers, "ETag": quote_entity_tag(etag)}
 
 
 def quote_entity_tag(etag: str) -> str:
-    """The tag in quotes, if it isn't already."""
+    """Quote an entity tag, unless it is quoted."""
     return etag if etag.endswith('"') and _ENTITY_TAG_PATTERN.fullmatch(etag) else f'"{etag}"'
 
 
@@ -78,7 +78,7 @@ def is_unchanged(if_none_match: str | None, etag: str | None) -> bool:
 def build_outcome(
     loaded: LoadedTable, if_none_match: bytes | None
 ) -> tuple[int, tuple[RawHeader, ...], tuple[bytes, ...]]:
-    """The same as status, headers and pieces of the body, for those who send them themselves."""
+    """Build status, headers and pieces of the body of a load."""
     assert loaded.etag is not None
     if if_none_match is not None:
         headers = _build_headers(loaded.etag)
@@ -88,7 +88,7 @@ def build_outcome(
 
 
 def build_conditional_response(body: bytes, etag: str | None, if_none_match: str | None = None) -> Response:
-    """The JSON body, or 304 without one where the client's copy is the current one."""
+    """Build a response with the JSON body, or 304 if the client's copy is current."""
     headers = build_cache_headers(etag)
     if is_unchanged(if_none_match, etag):
         return Response(status_code=304, headers=headers)
@@ -97,7 +97,7 @@ def build_conditional_response(body: bytes, etag: str | None, if_none_match: str
 
 @lru_cache(_LRU_ENTRIES)
 def _build_headers(etag: str, length: int | None = None) -> tuple[RawHeader, ...]:
-    """Of an answer with a body of this length, or without one."""
+    """Build the headers of a response with a body of this length, or without one."""
     entity = () if length is None else ((b"content-length", b"%d" % length), _JSON_HEADER)
     return (*entity, *_RAW_CACHE_HEADERS, (b"etag", quote_entity_tag(etag).encode("latin-1")))
 
@@ -107,7 +107,7 @@ def _strip_weak_mark(tag: str) -> str:
 
 
 def read_client(scope: Scope) -> Mapping[str, str]:
-    """What the headers say, by the names under which it is kept; only what is said is there."""
+    """Read what a client sends about itself, by the names in `_CLIENT_HEADERS`."""
     said = {}
     for name, value in scope["headers"]:
         kept = _CLIENT_HEADERS.get(name)
@@ -118,14 +118,14 @@ def read_client(scope: Scope) -> Mapping[str, str]:
 
 @lru_cache(_LRU_ENTRIES)
 def _clean_text(value: bytes) -> str:
-    """Without anything that steers a terminal, and not so long that it fills tables."""
+    """Remove control characters, and cut at MAX_CLIENT_CHARS."""
     letters = value.decode(errors="replace")
     return "".join(letter for letter in letters if letter.isprintable())[:MAX_CLIENT_CHARS].strip()
 
 
 @lru_cache(_DELEGATION_LRU_ENTRIES)
 def parse_access_request(values: tuple[str, ...]) -> AccessRequest:
-    """What the header asks for; ways that we have never heard of are nobody's fault."""
+    """Parse the header; unknown ways of access are ignored."""
     wish = NO_ACCESS_REQUEST
     for value in values:
         for name in value.split(","):

@@ -88,7 +88,7 @@ async def _parse_view(request: Request, view: str) -> str:  # noqa: ARG001
 
 
 def parse_parent(parent: str | None) -> Namespace | None:
-    """The namespace of the query parameter `parent`; None if it names none."""
+    """Parse the query parameter `parent`; None if it is empty or missing."""
     # PyIceberg percent-encodes levels before the query is encoded, Java sends them plain: decode once more, but `+`.
     return decode_namespace(parent.replace("+", "%2B")) if parent else None
 

@@ -1,4 +1,4 @@
-"""Route classes: signatures read once, unknown parameters refused."""
+"""Route classes that read signatures once, and that refuse unknown parameters."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from inspect import Parameter, iscoroutinefunction, signature
@@ -21,11 +21,14 @@ from duckicelake.iceberg.model import SpecModel
 Model = TypeVar("Model", bound=BaseModel)
 Function = Callable[..., Any]
 Argument = Callable[[Request, list[Any]], Any]
-"""What a function is given: from the request, and from what the functions before it gave."""
+"""Finds an argument in the request, or in the results of the functions that ran before."""
 
 
 class FastRoute(APIRoute):
-    """Its endpoint gives the response; one that is no coroutine function runs in a thread."""
+    """A route whose endpoint returns the response; an endpoint that is no coroutine function runs in a thread.
+
+    It skips FastAPI's solving of dependencies and validation of responses, for the routes that are called most often.
+    """
 
     def __init__(self, path: str, endpoint: Function, **described: Any) -> None:
         super().__init__(path, endpoint, **described)
@@ -49,9 +52,9 @@ def _build_app(endpoint: Function, signatures: "_SignatureReader") -> ASGIApp:
 
 
 class _SignatureReader:
-    """Reads signatures: of an endpoint, and of what it depends on. names: those in the path.
+    """Read the signatures of an endpoint and of its dependencies. names: the parameters of the path.
 
-    steps: the functions to be called for each request, each once and after those that it depends on.
+    steps: the dependencies that a request calls, in order, with their arguments.
     """
 
     def __init__(self, names: Mapping[str, object]) -> None:
@@ -60,8 +63,8 @@ class _SignatureReader:
         self.steps: list[tuple[Callable[..., Awaitable[Any]], tuple[Argument, ...]]] = []
 
     def arguments(self, function: Function) -> tuple[Argument, ...]:
-        """Of the function, in their order; TypeError for what only FastAPI understands."""
-        return tuple(self._argument(each) for each in signature(function, eval_str=True).parameters.values())
+        """Build the function's arguments, in order; TypeError for what only FastAPI understands."""
+        return tuple(self._argument(parameter) for parameter in signature(function, eval_str=True).parameters.values())
 
     def _argument(self, parameter: Parameter) -> Argument:
         name, (kind, *marks) = parameter.name, _split_annotation(parameter.annotation)
@@ -77,7 +80,7 @@ class _SignatureReader:
                 return _build_header_argument(header.alias or name.replace("_", "-"), kind, parameter.default)
             case [Query()] if issubclass(kind, BaseModel):
                 return lambda request, _: _parse_query(request, kind)
-        raise TypeError(f"{parameter} is nothing that a quick route can find in a request")
+        raise TypeError(f"Unsupported parameter {parameter} of a FastRoute: use APIRoute")
 
     def _place(self, function: Function) -> int:
         if function not in self._places:
@@ -100,11 +103,11 @@ def _build_header_argument(name: str, kind: Any, default: object) -> Argument:
         return lambda request, _: request.headers.get(name, default)
     if kind == list[str] | None:
         return lambda request, _: request.headers.getlist(name) or default
-    raise TypeError(f"A quick route gives the header {name} as text or as list of texts, or None")
+    raise TypeError(f"Unsupported type of header {name} in a FastRoute: expected str | None or list[str] | None")
 
 
 def _parse_query(request: Request, model: type[Model]) -> Model:
-    """The query as a value of the model; RequestValidationError."""
+    """Parse the query as the model; RequestValidationError."""
     if not request.scope["query_string"]:
         return model()
     try:
@@ -121,24 +124,26 @@ class StrictRequest(SpecModel):
 
 
 class StrictRoute(APIRoute):
-    """Takes the query parameters of its endpoint's signature, and no others."""
+    """A route that refuses query parameters which its endpoint doesn't have."""
 
     def __init__(self, path: str, endpoint: Any, **described: Any) -> None:
         super().__init__(path, endpoint, **described)
         app = self.app
         elsewhere = Path | Header
-        known = {each.alias for each in get_flat_params(self.dependant) if not isinstance(each.field_info, elsewhere)}
+        known = {
+            param.alias for param in get_flat_params(self.dependant) if not isinstance(param.field_info, elsewhere)
+        }
 
-        async def checked(scope: Scope, receive: Receive, send: Send) -> None:
+        async def check_and_answer(scope: Scope, receive: Receive, send: Send) -> None:
             if scope["query_string"]:
                 _check_query(QueryParams(scope["query_string"]), known)
             await app(scope, receive, send)
 
-        self.app = checked
+        self.app = check_and_answer
 
 
 class StrictFastRoute(StrictRoute, FastRoute):
-    """The same of a route that takes requests apart by itself."""
+    """A FastRoute that refuses unknown query parameters."""
 
 
 def _check_query(given: Iterable[str], known: set[str]) -> None:
@@ -149,14 +154,14 @@ def _check_query(given: Iterable[str], known: set[str]) -> None:
 
 
 class FastRouter:
-    """Tries the routes that are asked most often; what an endpoint raises is answered as the app's handlers say."""
+    """Route requests to the FastRoutes of an app, with the app's error handlers."""
 
     def __init__(self, app: FastAPI) -> None:
         self._app = app
         self._routes = [route for route in app.router.routes if isinstance(route, FastRoute)]
 
     async def answers(self, scope: Scope, receive: Receive, send: Send) -> bool:
-        """Whether it was a request for one of the routes, and has its answer."""
+        """Answer a request for one of the routes; whether it was one."""
         for route in self._routes:
             match, found = route.matches(scope)
             if match is Match.FULL:

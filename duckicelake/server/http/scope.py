@@ -27,13 +27,13 @@ _IS_ENDING_KEY: Final = "duckicelake.is-ending"
 _DIGEST_CHARS: Final = 16
 _LRU_ENTRIES: Final = 4096
 _MAX_HEADER_BYTES: Final = 1024
-"""Letters of a header that tell programs apart."""
+"""Bytes of a header that distinguish programs."""
 _FORWARD_HEADERS: Final = frozenset({b"forwarded", b"via", b"x-forwarded-for"})
-_random = Random()  # noqa: S311 - tells requests apart, and needn't be hard to guess
+_random = Random()  # noqa: S311 - distinguishes requests, needs no secrecy
 
 
 def find_address(scope: Scope) -> str:
-    """Where the request comes from."""
+    """Return the client's address; empty if it is unknown."""
     client = scope.get("client")
     return str(client[0]) if client else ""
 
@@ -43,25 +43,25 @@ def find_request_id(scope: Scope) -> str:
 
 
 def note_principal(scope: Scope, principal: Principal) -> None:
-    """For the request log."""
+    """Leave the principal's name for the request log."""
     scope[PRINCIPAL_KEY] = principal.name
 
 
 def find_caller(scope: Scope) -> Caller:
-    """Who asks, as the guard has found out."""
+    """Return the caller that the guard has authenticated."""
     caller: Caller = scope.get(CALLER_KEY, SERVER_CALLER)
     return caller
 
 
 def leave_slot(scope: Scope) -> None:
-    """Let others have the slot of this request, which from now on only waits."""
+    """Give up the slot of this request, which from now on only waits."""
     leave = scope.pop(LEAVE_SLOT_KEY, None)
     if leave is not None:
         leave()
 
 
 def find_network(address: str) -> str:
-    """The address, or of IPv6 the network of 64 bits, in which one machine may take any address."""
+    """Return the address, or for IPv6 its network of 64 bits, in which one machine may take any address."""
     try:
         parsed = ip_address(address)
     except ValueError:
@@ -72,7 +72,7 @@ def find_network(address: str) -> str:
 
 
 def end_on_shutdown(scope: Scope, end: Callable[[], object]) -> None:
-    """Have `end` called once the server shuts down: at once, if it does so already."""
+    """Call `end` when the server shuts down; at once if it is shutting down."""
     state = scope.setdefault("state", {})
     state[_END_KEY] = end
     if _IS_ENDING_KEY in state:
@@ -80,7 +80,7 @@ def end_on_shutdown(scope: Scope, end: Callable[[], object]) -> None:
 
 
 def end_response(state: dict[str, Any]) -> None:
-    """For the server: end the answer to the request with this state, or the one that it may come to."""
+    """End the response to the request with this state, or the one that follows; called by the server."""
     state[_IS_ENDING_KEY] = True
     if _END_KEY in state:
         state[_END_KEY]()
@@ -88,14 +88,20 @@ def end_response(state: dict[str, Any]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ClientSession:
-    """A program. is_stranger: nobody has logged in, or said a name; is_hidden: and who is connected isn't who asks."""
+    """A client program.
+
+    Attributes:
+        is_stranger: It has neither logged in nor sent X-Application-Id.
+        is_hidden: A proxy has forwarded the request, so the port is not the program's.
+
+    """
 
     program: str
     is_stranger: bool = False
     is_hidden: bool = False
 
     def on(self, port: int) -> str:
-        """What it is called in requests from this port of its machine, 0 if nobody knows which."""
+        """Name the session of requests from this port of the client; 0 is an unknown port."""
         if not self.is_stranger:
             return self.program
         is_known = port != 0 and not self.is_hidden
@@ -103,7 +109,7 @@ class ClientSession:
 
 
 def find_session(scope: Scope, principal: Principal) -> ClientSession:
-    """Whose request it is."""
+    """Find the program that sent the request."""
     token = agent = name = b""
     is_forwarded = False
     for header, value in scope["headers"]:
@@ -122,15 +128,15 @@ def find_session(scope: Scope, principal: Principal) -> ClientSession:
 
 
 def find_port(scope: Scope) -> int:
-    """From which the request comes; 0: a proxy doesn't say."""
+    """Return the client's port; 0 if a proxy hides it."""
     client = scope.get("client")
     return int(client[1]) if client else 0
 
 
 @lru_cache(_LRU_ENTRIES)
-def _hash_parts(*said: bytes | str) -> str:
+def _hash_parts(*parts: bytes | str) -> str:
     digest = sha256()
-    for each in said:
-        encoded = each if isinstance(each, bytes) else each.encode()
+    for part in parts:
+        encoded = part if isinstance(part, bytes) else part.encode()
         digest.update(b"%d:%b" % (len(encoded), encoded))
     return digest.hexdigest()[:_DIGEST_CHARS]

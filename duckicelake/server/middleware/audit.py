@@ -24,7 +24,7 @@ MAX_PARSED_BYTES: Final = 1024 * 1024
 """Larger ones are not parsed for names."""
 MAX_RESOURCES: Final = 20
 MAX_RESOURCE_CHARS: Final = 500
-"""Letters. Nobody has checked what a refused request names, so it isn't kept whole."""
+"""Characters of a resource that are kept. What a refused request names is unchecked."""
 UNAUDITED_ROUTES: Final = frozenset(
     {
         "report_metrics",
@@ -51,7 +51,7 @@ Journal = Callable[[Sequence[AuditEntry]], None]
 
 
 def find_resources(caller: Caller, scope: Scope, body: bytes) -> list[str]:
-    """What a request names, in its path or else in its body; of many the first, and how many more there are."""
+    """Find what a request names in its path, or else in its body: the first resource, and how many more."""
     named = _find_named(caller, scope, body)
     more = len(named) - MAX_RESOURCES
     first = [_shorten(resource) for resource in named[:MAX_RESOURCES]]
@@ -93,18 +93,18 @@ def _parse_levels(namespace: Any) -> tuple[str, ...]:
 
 
 def build_journal(log: FilteringBoundLogger) -> Journal:
-    """Writes entries to the log, one line each."""
+    """Build a journal that writes one log line per entry."""
 
     def write(entries: Sequence[AuditEntry]) -> None:
         for entry in entries:
-            told = {name: value for name in _ENTRY_FIELDS if (value := getattr(entry, name)) is not None}
-            log.info("audit", **told | {"at": entry.at.isoformat()})
+            fields = {name: value for name in _ENTRY_FIELDS if (value := getattr(entry, name)) is not None}
+            log.info("audit", **fields | {"at": entry.at.isoformat()})
 
     return write
 
 
 class AuditMiddleware:
-    """ASGI middleware around the app: notes every refusal of a request that would have changed something."""
+    """Record the refusal of requests that would have changed something in the audit log."""
 
     def __init__(self, app: ASGIApp, services: Services) -> None:
         self._app = app
@@ -182,4 +182,4 @@ def _build_unwritten(caller: Caller, touched: Sequence[AuditedResource], outcome
     at = datetime.now(UTC)
     who = (caller.principal.name, caller.address, caller.request_id, caller.operation)
     client = dict(caller.client) or None
-    return [AuditEntry(None, at, *who, each.resource, outcome, None, each.detail, client) for each in touched]
+    return [AuditEntry(None, at, *who, one.resource, outcome, None, one.detail, client) for one in touched]

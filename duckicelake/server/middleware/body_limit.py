@@ -11,11 +11,11 @@ from duckicelake.server.http.paths import PUBLIC_BODY_PATHS
 SMALL_BODY_BYTES: Final = 64 * 1024
 """Bytes of a body that are always taken: small requests are answered while large ones fill the budget."""
 _PUBLIC_BODY_SECONDS: Final = 5.0
-"""Within which a body must arrive that anybody may send: a form of a few hundred bytes."""
+"""Seconds in which a body without a login must arrive: a form of a few hundred bytes."""
 
 
 class BodyBudget:
-    """Bytes of bodies that have arrived, and been unpacked, of requests that are under way; for one event loop."""
+    """Count the bytes of bodies, unpacked, of requests under way; for one event loop."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -32,12 +32,12 @@ class BodyBudget:
         self.used += size
 
     def leave(self, size: int) -> None:
-        """Give back what a request has taken."""
+        """Return the bytes of a request that has ended."""
         self.used -= size
 
 
 class BodyLimitMiddleware:
-    """ASGI middleware: reading a body larger than `limit` bytes raises HTTP 413, announced or streamed alike.
+    """Raise HTTP 413 when a body larger than `limit` bytes is read, announced or streamed alike.
 
     One that takes longer than `seconds` to arrive raises HTTP 408, one that is too much beside the others HTTP 429.
     """
@@ -65,7 +65,7 @@ class BodyLimitMiddleware:
 
 
 class _LimitedBody:
-    """Receives in another's place."""
+    """Receive a body within its limits of bytes and seconds."""
 
     def __init__(self, receive: Receive, limit: int, announced: int, seconds: float | None, budget: BodyBudget) -> None:
         self._receive = receive

@@ -109,7 +109,7 @@ class _BrowserHeaders:
 
 
 class CrossSiteMiddleware:
-    """ASGI middleware: answers 421 to a foreign Host, 403 to requests that pages of other sites cause.
+    """Answer 421 to a foreign Host, and 403 to requests that pages of other sites cause.
 
     Preflight requests (OPTIONS) pass: they change nothing, and their answer says what a page may do.
     """
@@ -147,7 +147,7 @@ class CrossSiteMiddleware:
         return None if reason is None else _build_forbidden(reason)
 
     def _foreign(self, seen: _BrowserHeaders, scope: Scope) -> str | None:
-        """Which header says that another site's page makes the request; None: no such page does."""
+        """Say which header shows that another site's page makes the request; None if none does."""
         site, origin = seen.site, seen.origin
         if origin is not None:
             text = origin.decode("latin-1").lower()
@@ -169,7 +169,7 @@ class CrossSiteMiddleware:
 
 
 def _read_headers(scope: Scope) -> _BrowserHeaders:
-    """The headers that count. A header that is there twice counts as one that nobody allows."""
+    """Read the headers of a browser. A repeated header is joined, so that no rule allows it."""
     seen: dict[bytes, bytes] = {}
     has_body = False
     for name, value in scope["headers"]:
@@ -182,7 +182,7 @@ def _read_headers(scope: Scope) -> _BrowserHeaders:
 
 
 def _is_visit(seen: _BrowserHeaders, scope: Scope) -> bool:
-    """Whether somebody follows a link to a page of the server, which shows no data by itself (`pages`)."""
+    """Whether a user follows a link to a page of the server; the pages hold no data themselves."""
     path = scope["path"]
     is_page = path == "/" or path.startswith("/ui/")
     return is_page and scope["method"] == "GET" and seen.origin is None and seen.mode == b"navigate"

@@ -13,12 +13,12 @@ from duckicelake.server.telemetry.metrics import Metrics
 
 MAX_LOGIN_REQUESTS: Final = 64
 MAX_ADDRESS_LOGIN_REQUESTS: Final = 16
-"""Of one address, or of IPv6 one network of 64 bits: a slow client leaves most places to others."""
+"""Per address, or per IPv6 network of 64 bits, so that one slow client leaves most places to others."""
 _RETRY_HEADERS: Final = {"Retry-After": "1"}
 
 
 class LoginRequestCounter:
-    """Counts them by address; for one event loop."""
+    """Count logins under way, by address; for one event loop."""
 
     def __init__(self, limit: int = MAX_LOGIN_REQUESTS, of_address: int = MAX_ADDRESS_LOGIN_REQUESTS) -> None:
         self._limit = limit
@@ -27,7 +27,7 @@ class LoginRequestCounter:
         self._by_address: Counter[str] = Counter()
 
     def enter(self, address: str) -> str | None:
-        """Why one more can't be served now; None: it may, and is to `leave`."""
+        """Count one more, which must `leave`; or return why it can't be served now."""
         network = find_network(address)
         if self._by_address[network] >= self._of_address:
             return f"{self._of_address} logins from your address are arriving; nothing was done, try again"
@@ -46,14 +46,14 @@ class LoginRequestCounter:
 
 
 class RequestSlots:
-    """How many requests are being answered; for one event loop."""
+    """Count the requests under way; for one event loop."""
 
     def __init__(self, most: int) -> None:
         self.most = most
         self._taken = 0
 
     def take(self) -> bool:
-        """Whether there was one, which is to be given back."""
+        """Take a slot, which must be left again; whether there was one."""
         if self._taken >= self.most:
             return False
         self._taken += 1
@@ -67,10 +67,10 @@ class RequestSlots:
 
 
 class LoadLimitMiddleware:
-    """ASGI middleware: answers 429 while there is no slot, without reading or routing the request.
+    """Answer 429 while there is no slot, without reading or routing the request.
 
-    A request with a body has its slot from when the body is there: clients that send slowly keep nobody out. Those that
-    may send one without a login have places of their own.
+    A request with a body takes its slot once the body has arrived, so that slow clients keep no slot. Requests with a
+    body but without a login are limited apart.
     """
 
     def __init__(self, app: ASGIApp, slots: RequestSlots, metrics: Metrics, strangers: LoginRequestCounter) -> None:
@@ -115,7 +115,7 @@ class LoadLimitMiddleware:
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         if _has_body(scope):
-            receive = self._taking_slot(scope, receive)
+            receive = self._take_slot_after_body(scope, receive)
         else:
             self._slots.take()
             scope[LEAVE_SLOT_KEY] = self._slots.leave
@@ -124,7 +124,7 @@ class LoadLimitMiddleware:
         finally:
             leave_slot(scope)
 
-    def _taking_slot(self, scope: Scope, receive: Receive) -> Receive:
+    def _take_slot_after_body(self, scope: Scope, receive: Receive) -> Receive:
         is_complete = False
 
         async def take_after_the_body() -> Message:

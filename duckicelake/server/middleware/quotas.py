@@ -35,11 +35,11 @@ class Quota:
     burst: float = 1.0
 
     def wait(self, principal: str) -> int:
-        """For how many whole seconds the principal must keep still; 0: go ahead."""
+        """Return for how many whole seconds the principal is refused; 0 if it is not."""
         return max(0, ceil(self.accounts.get(principal) - self.clock())) if self.rate else 0
 
     def spend(self, principal: str, amount: float) -> None:
-        """The principal has had so many."""
+        """Count what the principal has used."""
         if self.rate:
             earliest = self.clock() - self.burst  # so far back an account may lie: that much may come at once
             self.accounts.change(principal, lambda paid_until: max(paid_until, earliest) + amount / self.rate)
@@ -67,7 +67,7 @@ class Quotas:
         )
 
     def wait(self, principal: str) -> int:
-        """For how many whole seconds the principal must keep still; 0: go ahead, and one request is spent."""
+        """Return for how many whole seconds the principal is refused; if it is not, count a request and return 0."""
         wait = max(self.requests.wait(principal), self.bytes.wait(principal))
         if not wait:
             self.requests.spend(principal, 1)

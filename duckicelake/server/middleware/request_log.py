@@ -19,26 +19,26 @@ UNMATCHED_ROUTE = "unmatched"
 CLIENT_CLOSED_STATUS = 499
 """What the log and the metrics show, as nginx does, when the client left before the answer."""
 
-_random = random.Random()  # noqa: S311 - ids tell requests apart, they needn't be hard to guess
+_random = random.Random()  # noqa: S311 - ids distinguish requests, they need no secrecy
 _REQUEST_ID_PATTERN = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
 _UNLOGGED_PATHS = frozenset({"/healthz", "/readyz", "/metrics"})
 
 
 @dataclass(frozen=True, slots=True)
 class RequestLog:
-    """What every request leaves behind: its metrics, and its line in the log."""
+    """Write the metrics and the log line of requests."""
 
     metrics: Metrics
     log: FilteringBoundLogger
 
-    def begun(self) -> None:
+    def start(self) -> None:
         self.metrics.request_started()
 
-    def undo_begun(self) -> None:
-        """Take `begun` back: the request goes another way, on which it begins again."""
+    def undo_start(self) -> None:
+        """Take `start` back, because the request starts again on another path."""
         self.metrics.undo_request_started()
 
-    def ended(
+    def end(
         self,
         method: str,
         route: str,
@@ -70,7 +70,7 @@ class RequestLog:
 
 @dataclass(slots=True)
 class _RequestRecord:
-    """One request on its way: passes messages on to the server and remembers the status."""
+    """Pass a request's messages on to the server, and keep the status."""
 
     send: Send
     scope: Scope
@@ -89,7 +89,7 @@ class _RequestRecord:
 
 
 class RequestLogMiddleware:
-    """ASGI middleware, to be placed around everything that may fail."""
+    """Give requests their id, log line and metrics, and answer bugs; it belongs around all other middleware."""
 
     def __init__(self, app: ASGIApp, register: RequestLog) -> None:
         self._app = app
@@ -101,7 +101,7 @@ class RequestLogMiddleware:
             return
         exchange = _RequestRecord(send, scope, _read_request_id(scope))
         scope[REQUEST_ID_KEY] = exchange.request_id
-        self._register.begun()
+        self._register.start()
         try:
             await self._app(scope, receive, exchange.forward)
         except ClientDisconnect:
@@ -121,7 +121,7 @@ class RequestLogMiddleware:
         if CONFLICT_KEY in scope:
             self._register.metrics.conflict(scope[CONFLICT_KEY])
         what = (scope["method"], route, scope["path"], exchange.status, exchange.started, exchange.request_id)
-        self._register.ended(*what, scope.get(PRINCIPAL_KEY), scope.get(ERROR_KEY))
+        self._register.end(*what, scope.get(PRINCIPAL_KEY), scope.get(ERROR_KEY))
 
 
 def make_request_id() -> str:

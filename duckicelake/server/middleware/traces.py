@@ -18,7 +18,7 @@ class RequestSpan(Protocol):
     """The span of one request."""
 
     def end(self, name: str, attributes: Mapping[str, str | int], *, failed: bool) -> None:
-        """Say what it was, once that is known."""
+        """End the span with its name and attributes, which the route determines."""
 
 
 class Tracer(Protocol):
@@ -38,7 +38,7 @@ class Tracer(Protocol):
 
 
 class TraceMiddleware:
-    """ASGI middleware: a span around every request, but for those of who watches the server.
+    """Make a span around every request, except those of EXEMPT_PATHS.
 
     It belongs inside `RequestLogMiddleware`, which gives the request its id.
     """
@@ -119,7 +119,7 @@ class TracedMeter:
 
 
 def _select_trace_headers(scope: Scope) -> dict[str, str]:
-    """What says which trace the request belongs to."""
+    """Select the headers that name the request's trace."""
     wanted = (b"traceparent", b"tracestate")
     return {str(name, "ascii"): str(value, "latin-1") for name, value in scope["headers"] if name in wanted}
 

@@ -87,8 +87,8 @@ def _read_encoding(scope: Scope) -> bytes:
 
 def _build_refusal(encoding: bytes) -> Receive:
     async def refuse() -> Message:
-        told = encoding.decode("latin-1")
-        detail = f"Content-Encoding {told} isn't read by this server: send the body with gzip, or without encoding"
+        name = encoding.decode("latin-1")
+        detail = f"Content-Encoding {name} isn't read by this server: send the body with gzip, or without encoding"
         raise HTTPException(415, detail, {"Accept-Encoding": "gzip"})
 
     return refuse
@@ -120,13 +120,13 @@ class _GzipBody:
         return {"type": "http.request", "body": piece, "more_body": not self._is_over}
 
     async def _next_piece(self) -> bytes:
-        """As `_piece`; the event loop goes on meanwhile."""
+        """Unpack the next piece without blocking the event loop."""
         if len(self._left) <= _INLINE_BYTES and not self._may_hold_more:
             return self._piece()
         return await run_sync(self._piece, limiter=self._limiter)
 
     def _piece(self) -> bytes:
-        """What is next, if enough has arrived to tell."""
+        """Find what is next, if enough has arrived."""
         while self._left or self._may_hold_more:
             if self._member.eof:
                 self._member = zlib.decompressobj(_GZIP_WINDOW_BITS)

@@ -16,7 +16,7 @@ _RESERVED_DESCRIPTORS: Final = 512
 """Descriptors for all else: Postgres, the store, files."""
 _MIN_CONNECTIONS: Final = 16
 _EVICTION_SHARE: Final = 8
-"""Of the connections of an address that are in the way, so many are looked through for each one that is closed."""
+"""Connections of an address per one that is closed; closing several at a time searches them once."""
 _SECONDS_BETWEEN_LINES: Final = 10.0
 
 
@@ -91,7 +91,7 @@ class ConnectionTable:
                 return False
         if self._all < self.limit:
             return True
-        largest = max(self._by_address, key=lambda each: len(self._by_address[each]))
+        largest = max(self._by_address, key=lambda network: len(self._by_address[network]))
         self._warn(f"there are {self._all} connections, as many as this worker takes; {largest} has most")
         return self._make_room(self._by_address[largest], largest)
 

@@ -45,14 +45,14 @@ class HandshakeProtocol(asyncio.Protocol):
         self._received += data
 
     def eof_received(self) -> None:
-        """Have the connection closed: nobody awaits an answer."""
+        """Close the connection; no client awaits a response."""
         self._is_lost = True
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self._is_lost = True
 
     def is_waiting(self) -> bool:
-        """As of `Closable`: nothing was asked yet."""
+        """Return True: no request has begun."""
         return True
 
     def close_idle(self) -> None:

@@ -32,9 +32,9 @@ _NO_ROOM_RESPONSE = (
 _CHUNK_FRAME_BYTES = 16
 """Bytes around each piece of a body that is sent in pieces, at most."""
 _MAX_REQUEST_BYTES: Final = 16 * 1024
-"""Bytes of a request that is worth remembering."""
+"""Bytes of a request above which it is not cached."""
 _CACHEABLE_METHODS: Final = (b"GET ", b"HEAD ")
-"""How requests begin that may be answered again."""
+"""First bytes of requests whose responses may be replayed."""
 
 
 class EdgeConfig(Config):
@@ -51,7 +51,7 @@ class EdgeConfig(Config):
 
 
 class _RequestCycle(RequestResponseCycle):
-    """A request and its answer. When a client goes, uvicorn tells only the last of its requests, not those answered."""
+    """A request and its response. Uvicorn marks only a connection's last request as disconnected; this marks all."""
 
     async def send(self, message: Any) -> None:
         if self.transport.is_closing():
@@ -82,11 +82,11 @@ class TimeoutHttpProtocol(HttpToolsProtocol):
             transport.close()
 
     def is_waiting(self) -> bool:
-        """As of `Closable`."""
+        """Whether the connection waits for a request, as `Closable` says."""
         return self._is_idle()
 
     def close_idle(self) -> None:
-        """As of `Closable`; what it hasn't taken of its last answer is still sent."""
+        """Close the connection after the rest of its last response."""
         self.transport.close()
 
     def data_received(self, data: bytes) -> None:
@@ -133,7 +133,7 @@ class TimeoutHttpProtocol(HttpToolsProtocol):
         return self.client[0] if self.client else ""
 
     def _is_owed_more(self) -> bool:
-        """Headers, or the rest of a body that nobody reads any more; bodies that are read have a limit of their own."""
+        """Whether headers, or the rest of an unread body, are missing; `BodyLimitMiddleware` limits other bodies."""
         return self._is_idle() and (self._is_in_body or self._unread > 0)
 
     def _is_idle(self) -> bool:
@@ -174,16 +174,16 @@ class TimeoutHttpProtocol(HttpToolsProtocol):
 
 
 class CachingHttpProtocol(TimeoutHttpProtocol):
-    """Tells requests that are sent whole, in one piece and one at a time, by their bytes; others go the usual way."""
+    """Replay responses to requests that arrive whole, in one piece and one at a time; parse all others."""
 
     _begun = 0
     """Requests that the parser has seen the first byte of."""
     _is_between = True
-    """Whether it has seen the last byte of each."""
+    """Whether it has seen the last byte of all of them."""
     _replayed_request: tuple[RequestKey, bytes] | None = None
-    """The request that the app answers again just now."""
+    """The request whose response is being replayed."""
     _held = b""
-    """What came meanwhile."""
+    """Bytes that arrived meanwhile."""
     _is_ending = False
 
     def data_received(self, data: bytes) -> None:
@@ -222,7 +222,7 @@ class CachingHttpProtocol(TimeoutHttpProtocol):
             end_response(self.cycle.scope["state"])
 
     def _receive(self, data: bytes, key: RequestKey) -> None:
-        """Take what may be a request that came before."""
+        """Replay the response to a request that came before, or parse it."""
         replay = self.config.repeats.find(key)
         if replay is not None and replay(self.client[1] if self.client else 0, self._answer):
             self._replayed_request = key, data

@@ -1,4 +1,4 @@
-"""What the app holds for its routes, as FastAPI dependencies; readiness of its parts."""
+"""FastAPI dependencies of the endpoints: the app's context, services, quotas, bodies, Idempotency-Key."""
 
 import asyncio
 import re
@@ -39,13 +39,13 @@ Admit = Callable[[BaseModel], Services]
 
 @dataclass(slots=True)
 class Readiness:
-    """One check at a time, whose outcome counts for a second."""
+    """Run the checks of /readyz one at a time; an outcome is valid for CACHE_SECONDS."""
 
     _running: asyncio.Task[None] | None = None
     _kept_until: float = field(default=0.0)
 
     async def require(self, checks: ReadinessChecks) -> None:
-        """Unavailable naming the part that doesn't answer, and nothing else; its cause says why. UnknownFormatError."""
+        """Check that all parts answer. Raises Unavailable, which names the part alone, and UnknownFormatError."""
         if self._running is None or (self._running.done() and time.monotonic() >= self._kept_until):
             self._running = asyncio.create_task(self._find_out(checks))
         try:
@@ -74,7 +74,10 @@ def _run_checks(checks: ReadinessChecks) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ServerContext:
-    """warehouses: the names by which clients may ask for the one warehouse there is; authentication: None is off."""
+    """What the app holds for its routes.
+
+    warehouses: names by which clients may ask for the one warehouse. authentication: None is off.
+    """
 
     services: Services
     metrics: Metrics
@@ -94,7 +97,7 @@ async def _get_context(request: Request) -> ServerContext:
 
 
 async def _get_services(request: Request) -> Services:
-    """For whoever asks; Forbidden where the body decides what is needed."""
+    """Return the services for the caller; Forbidden on routes whose body decides what is needed."""
     if isinstance(request.scope[NEED_KEY], InBody):
         raise Forbidden("What the body asks for hasn't been checked: the endpoint must take an admission")
     services: Services = request.app.state.context.services
@@ -122,7 +125,7 @@ AppAdmission = Annotated[Admit, Depends(_get_admission)]
 
 
 async def spend_quota(request: Request) -> None:
-    """Answer 429 before the body is read, if the principal has sent too much; then count what it sends."""
+    """Answer 429 before the body is read, if the principal has sent too much; else count its bytes."""
     context: ServerContext = request.app.state.context
     principal = find_caller(request.scope).principal.name
     wait = context.quotas.wait(principal)
@@ -144,13 +147,13 @@ Body = Annotated[bytes, Depends(_read_body)]
 
 
 def describe_body(model: type[BaseModel]) -> dict[str, Any]:
-    """The `openapi_extra` of an operation whose body the endpoint parses as this model."""
+    """Build the `openapi_extra` of an operation whose endpoint parses the body as this model."""
     schema = {"$ref": f"#/components/schemas/{model.__name__}"}
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
 def parse_idempotency_key(text: str) -> UUID:
-    """The key; InvalidRequest unless it is a UUID of version 7 in its usual spelling (RFC 9562)."""
+    """Parse the key, a UUID of version 7 in its usual spelling (RFC 9562); InvalidRequest."""
     if not _UUID_PATTERN.fullmatch(text):
         raise InvalidRequest(f"Idempotency-Key must be a UUID of version 7, 36 characters long (got {text[:60]!r})")
     key = UUID(text)

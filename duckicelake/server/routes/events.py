@@ -33,7 +33,7 @@ _MAX_SEARCHED_PAGES: Final = 20
 
 
 class EventsQuery(BaseModel):
-    """What the query says."""
+    """The query's parameters."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -52,7 +52,7 @@ class EventsQuery(BaseModel):
     def selection(self) -> EventSelection:
         namespace = parse_parent(self.namespace)
         if self.table is not None and namespace is None:
-            raise InvalidRequest("table is the name of one in a namespace: give that, too")
+            raise InvalidRequest("The parameter table needs the parameter namespace, too")
         name = None if self.table is None else check_name(self.table, "table name")
         names = frozenset[Name]() if namespace is None else frozenset({(namespace, name)})
         return EventSelection(names, _check_kinds(self.kind.split(",") if self.kind else []))
@@ -88,7 +88,7 @@ class QueryEventsRequest(BaseModel):
             names=frozenset(name for levels in self.catalog_objects_by_name or () for name in _list_names(levels)),
             kinds=_check_kinds(self.operation_types or ()),
             types=frozenset(self.object_types or ()),
-            uuids=frozenset(each.uuid.lower() for each in self.catalog_objects_by_id or ()),
+            uuids=frozenset(identifier.uuid.lower() for identifier in self.catalog_objects_by_id or ()),
             since_ms=self.after_timestamp_ms or 0,
         )
 
@@ -119,7 +119,7 @@ async def read_events(
     accept: AcceptHeader = None,
     last_event_id: LastEventHeader = None,
 ) -> Response:
-    """Tell what changed after a position in the namespaces that the caller may read: a page, or a stream of all."""
+    """List what changed after a position, in namespaces that the caller may read: a page, or a stream."""
     selection, begin = query.selection(), query.from_
     is_stream = MEDIA_TYPE in (accept or "")
     if is_stream:
@@ -133,7 +133,7 @@ async def read_events(
 
 @router.post("/events", openapi_extra=describe_body(QueryEventsRequest), response_model=QueryEventsResponse)
 async def query_events(request: Request, context: AppContext, body: Body) -> Response:
-    """Tell what changed, as Iceberg's draft has it but for its updates and requirements: a page after the token."""
+    """List what changed after the token: a page in the form of Iceberg's draft, without updates and requirements."""
     asked = parse_body(QueryEventsRequest, body)
     after = await context.feed.begin(asked.continuation_token)
     limit = min(asked.page_size or _MAX_PAGE_EVENTS, _MAX_PAGE_EVENTS)
@@ -143,7 +143,7 @@ async def query_events(request: Request, context: AppContext, body: Body) -> Res
 async def _wait_for_page(
     request: Request, asker: FeedSubscriber, after: LogPosition, limit: int, wait: float
 ) -> FeedPage:
-    """The next page with an event, or the last one that was looked through."""
+    """Find the next page with an event; else return the last one that was searched."""
     hub = _get_context(request).feed
     page = await _search_page(hub, asker, after, limit)
     if page.events or not page.is_last or not wait:
@@ -198,7 +198,7 @@ def _build_subscriber(request: Request, selection: EventSelection) -> FeedSubscr
 
 
 def _list_names(levels: Namespace) -> list[Name]:
-    """What may have this name: a namespace, with all that is in it, and what lies in one."""
+    """List what may have this name: a namespace with its content, and a table or view."""
     check_namespace(levels)
     return [(levels, None), *([(levels[:-1], levels[-1])] if levels[1:] else [])]
 
@@ -206,5 +206,5 @@ def _list_names(levels: Namespace) -> list[Name]:
 def _check_kinds(kinds: list[str] | tuple[str, ...]) -> frozenset[str]:
     for kind in kinds:
         if kind not in KINDS and not kind.startswith("x-"):  # as which catalogs may have types of their own
-            raise InvalidRequest(f"{kind!r} is no kind of event: there are {', '.join(sorted(KINDS))}")
+            raise InvalidRequest(f"Invalid kind of event {kind!r}: expected {', '.join(sorted(KINDS))}")
     return frozenset(kinds)

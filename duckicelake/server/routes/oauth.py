@@ -117,7 +117,7 @@ async def _grant(context: AppContext, asked: TokenRequest | OAuthError) -> Issue
     if isinstance(asked, OAuthError):
         raise asked
     if context.authentication is None:
-        raise OAuthError("invalid_request", "This server asks nobody for tokens: connect without a credential")
+        raise OAuthError("invalid_request", "This server needs no tokens: connect without a credential")
     limiter = context.authentication.limiter_for(*find_tokens(asked))
     return await run_sync(grant_token, context.authentication, context.throttle, asked, limiter=limiter)
 
@@ -132,7 +132,7 @@ async def _read_form(request: Request) -> bytes:
 
 
 def _parse_form(content_type: str, body: bytes) -> dict[str, str]:
-    """The form's fields; those without a value count as absent (RFC 6749 §3.2)."""
+    """Parse the form; fields without a value count as absent (RFC 6749 §3.2)."""
     if content_type.partition(";")[0].strip().lower() != _FORM_TYPE:
         raise OAuthError("invalid_request", f"The body must be a form, content type {_FORM_TYPE}")
     try:

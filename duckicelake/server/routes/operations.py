@@ -47,7 +47,7 @@ class PageAsset:
     etag: str
 
     def answer(self, if_none_match: str | None) -> Response:
-        """The file, or 304 where the browser's copy is the current one: it is asked for each time, and sent once."""
+        """Answer with the file, or 304 if the browser's copy is current."""
         headers = {
             "ETag": quote_entity_tag(self.etag),
             "Cache-Control": "no-cache",
@@ -60,7 +60,7 @@ class PageAsset:
 
 @cache
 def load_assets() -> Mapping[str, PageAsset]:
-    """By name of the file."""
+    """Read the files of the web pages, by name."""
     files = (path for path in ASSETS_FOLDER.iterdir() if path.suffix in _MEDIA_TYPES)
     return MappingProxyType({path.name: _read_asset(path) for path in files})
 

@@ -61,7 +61,7 @@ def find_runs(
     table: TablePath,
     run_id: Annotated[str, Query(alias="run-id", description="of this run")],
 ) -> RunList:
-    """Tell what a run committed to a table last: one run, or none."""
+    """Find what a run committed to a table last: one run, or none."""
     found = rules.find_run(services, namespace, table, run_id)
     return RunList(runs=() if found is None else (found,))
 
@@ -98,7 +98,7 @@ class StatisticsList(BaseModel):
 
 
 class Orphans(BaseModel):
-    """Locations of files that nobody needs, as they were asked for."""
+    """Locations of files that no table needs, as the request spells them."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -119,6 +119,6 @@ def list_statistics(
 
 @maintenance_router.post("/namespaces/{namespace}/tables/{table}/orphans", openapi_extra=describe_body(FindOrphans))
 def find_orphans(services: AppServices, namespace: NamespacePath, table: TablePath, body: Body) -> Orphans:
-    """Tell which of some files below a table's location nobody needs."""
+    """Find which of these files below a table's location no table needs."""
     request = parse_body(FindOrphans, body)
     return Orphans(files=maintenance.find_orphans(services, namespace, table, request.files))

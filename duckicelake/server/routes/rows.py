@@ -26,7 +26,7 @@ from duckicelake.server.routes.tables import TABLE
 
 row_post_router = APIRouter(prefix=PREFIX, tags=["rows"], responses=RESPONSES, route_class=StrictFastRoute)
 ROWS: Final = f"{TABLE}/rows"
-KEY_DESCRIPTION: Final = "columns that tell rows apart, joined by commas; none: identifier fields"
+KEY_DESCRIPTION: Final = "key columns, joined by commas; none: identifier fields"
 MAX_SEQUENCE: Final = 2**63 - 1
 _APPEND_BODY: Final[dict[str, Any]] = {
     "requestBody": {
@@ -61,7 +61,7 @@ flush_router = APIRouter(prefix="/v1", tags=["rows"], responses=RESPONSES, route
 
 
 class KeysQuery(BaseModel):
-    """What the query says of keys."""
+    """The query's key columns."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -69,12 +69,12 @@ class KeysQuery(BaseModel):
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The columns that it names."""
+        """The key columns."""
         return tuple(self.key.split(",")) if self.key else ()
 
 
 class RowsQuery(KeysQuery):
-    """What the query says of the rows."""
+    """The query's parameters for posted rows."""
 
     on_unknown: Literal["reject", "ignore"] = Field(
         "reject", alias="on-unknown", description="columns that the table doesn't have"
@@ -91,7 +91,7 @@ class RowsQuery(KeysQuery):
             raise ValueError("key goes with mode=upsert: no rows give way to those that are appended")
         return self
 
-    def counted(self) -> ProducerVersion | None:
+    def parse_producer(self) -> ProducerVersion | None:
         if self.app_id is None and self.sequence is None:
             return None
         if self.app_id is None or self.sequence is None:
@@ -131,7 +131,7 @@ async def append_rows(
 ) -> Response:
     """Insert rows, all of them or none; small batches become rows in Postgres, larger ones files."""
     kind = request.headers.get("content-type", "")
-    posted = PostedRows(namespace, table, body, kind, query.on_unknown, query.counted())
+    posted = PostedRows(namespace, table, body, kind, query.on_unknown, query.parse_producer())
     prepared = prepare_to_join(services, posted) if query.mode == "append" else None
     written = await context.rows.do(prepared) if prepared is not None else None
     if written is None:
@@ -183,7 +183,7 @@ def delete_rows(
 
 @row_router.get(f"{ROWS}/producers/{{app_id}}")
 def load_producer(services: AppServices, namespace: NamespacePath, table: TablePath, app_id: str) -> ProducerAnswer:
-    """Tell how far a producer has come, so that it goes on from there."""
+    """Load the last batch of a producer, after which it goes on."""
     name = ProducerVersion(decode_name(app_id), 0).app_id
     found = rows.read_last_applied(services, namespace, table, name)
     if found is None:

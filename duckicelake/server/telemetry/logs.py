@@ -16,7 +16,7 @@ LogFormat = Literal["auto", "json", "console"]
 
 
 def make_logger(stream: TextIO, log_format: LogFormat = "auto") -> FilteringBoundLogger:
-    """A logger that writes to the stream; `auto` means console on a terminal and JSON elsewhere."""
+    """Make a logger that writes to the stream; `auto` means console on a terminal and JSON elsewhere."""
     console = stream.isatty() if log_format == "auto" else log_format == "console"
     logger: FilteringBoundLogger = structlog.wrap_logger(
         structlog.WriteLogger(cast("TextIO", _SafeStream(stream))),
@@ -37,7 +37,7 @@ def forward_standard_logging(logger: FilteringBoundLogger) -> None:
 
 
 class _SafeStream:
-    """A stream that drops what it can't write: work doesn't fail because the disk that takes its log is full."""
+    """Drop what can't be written, so that a full disk fails no request."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -61,7 +61,7 @@ class _ForwardHandler(logging.Handler):
 
 
 def _build_console_processors(*, colors: bool) -> list[Processor]:
-    """Tracebacks without local variables, which may hold what nobody may read."""
+    """Build processors whose tracebacks have no local variables, because those may hold secrets."""
     return [
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper("iso", utc=True),
@@ -70,7 +70,7 @@ def _build_console_processors(*, colors: bool) -> list[Processor]:
 
 
 class _JsonLines(_FromInfoUp):  # type: ignore[misc]  # structlog makes the class when asked
-    """Does in one step what every request pays for."""
+    """Encode a line in one step. Every request writes one."""
 
     def info(self, event: str, *args: Any, **fields: Any) -> Any:
         if args or "exc_info" in fields:

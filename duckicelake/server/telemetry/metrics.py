@@ -45,10 +45,10 @@ disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 class Metrics:
-    """Counts what the app does; the `Meter` of its use cases.
+    """Count and time what the app does; the `Meter` of its use cases.
 
-    `pool`, `cache` and `reads` tell the state of the connection pool, the table cache and the log of reads: they are
-    asked when metrics are read and, where workers answer for each other, once a second. So is the operating system.
+    `pool`, `cache` and `reads` give the state of the connection pool, the table cache and the log of reads. They are
+    read, like the operating system, when metrics are scraped; and once a second where several workers share metrics.
     """
 
     def __init__(self, pool: Statistics, cache: Statistics = dict, reads: Statistics = dict) -> None:
@@ -59,7 +59,7 @@ class Metrics:
         self._looks = threading.Lock()
         self._requests = RequestMetrics(self._registry)
         self._feed = FeedMetrics(self._registry)
-        self._looked_at = (
+        self._mirrored = (
             self._requests,
             self._feed,
             PoolMetrics(pool, self._registry),
@@ -101,7 +101,7 @@ class Metrics:
         self._requests.running += 1
 
     def undo_request_started(self) -> None:
-        """It isn't to be counted, after all."""
+        """Take `request_started` back."""
         self._requests.running -= 1
 
     def request_ended(self, method: str, route: str, status: int, seconds: float) -> None:
@@ -120,7 +120,7 @@ class Metrics:
         self._reports.labels(report_type if report_type in _KNOWN_REPORTS else "other").inc()
 
     def conflict(self, kind: str) -> None:
-        """A request was answered with 409; `kind` is the error's."""
+        """Count a request that was answered with 409, by the kind of the error."""
         self._conflicts.labels(kind).inc()
 
     def job_ended(self, kind: str, result: str) -> None:
@@ -149,15 +149,15 @@ class Metrics:
         self._flushed.inc(rows)
 
     def feed_readers(self, readers: int) -> None:
-        """So many wait for changes."""
+        """Set how many readers wait for changes."""
         self._feed.readers = readers
 
     def feed_events(self, events: int) -> None:
-        """Somebody was told so many changes."""
-        self._feed.told += events
+        """Count changes that were sent to a reader."""
+        self._feed.sent += events
 
     def feed_behind(self, seconds: float) -> None:
-        """Changes were told so long after they were made."""
+        """Record the seconds from a change until it reached this worker's readers."""
         self._behind_feed.observe(seconds)
 
     def lineage_sent(self, transport: str, outcome: Outcome, events: int) -> None:
@@ -173,7 +173,7 @@ class Metrics:
         return _StoreCall(self._store_calls, call)
 
     def render(self) -> bytes:
-        """The text format: of this process, or of all workers that share a folder."""
+        """Render the text format for this process, or for all workers that share a folder."""
         self._look()
         if self._folder is None:
             return generate_latest(self._registry)
@@ -183,15 +183,15 @@ class Metrics:
         return generate_latest(shared)
 
     def _refresh_forever(self) -> None:
-        """Others answer for this process, so what they know of it must not be old."""
+        """Write the state once a second, because other workers answer scrapes for this one."""
         while True:
             self._look()
             time.sleep(_REFRESH_SECONDS)
 
     def _look(self) -> None:
         with self._looks:
-            for each in self._looked_at:
-                each.look()
+            for metrics in self._mirrored:
+                metrics.look()
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return counter(self._registry, name, text, *labels)
@@ -201,7 +201,7 @@ class Metrics:
 
 
 class _Timer:
-    """Tells how long its block took."""
+    """Record how long its block takes."""
 
     __slots__ = ("_observe", "_started")
 
@@ -217,7 +217,7 @@ class _Timer:
 
 
 class _StoreCall:
-    """Tells how long a call took, and whether the store answered; that a file isn't there is an answer."""
+    """Record how long a call takes, and whether the store answered; a missing file is an answer."""
 
     __slots__ = ("_call", "_histogram", "_started")
 

@@ -23,7 +23,7 @@ _NEIGHBOUR_SLOTS: Final = 8
 
 
 def find_shared_folder() -> Path | None:
-    """Where this process and its fellow workers keep their metrics, if they do."""
+    """Find the folder in which workers share metrics; None for a single worker."""
     folder = os.environ.get(SHARED_FOLDER_VARIABLE)
     return Path(folder) if folder else None
 
@@ -39,7 +39,7 @@ def reserve_metric_files(folder: Path) -> None:
 
 
 def delete_dead_gauges(folder: Path) -> None:
-    """What a worker that was killed had open counts no more."""
+    """Delete the gauges of workers that were killed."""
     for gauges in folder.glob("gauge_live*.db"):
         try:
             os.kill(int(gauges.stem.rpartition("_")[2]), 0)
@@ -66,12 +66,12 @@ class QuotaAccounts:
         self._slots = mmap.mmap(-1 if self._file is None else self._file, size)
 
     def get(self, principal: str) -> float:
-        with self._locked():
+        with self._hold_lock():
             return self._find(principal)[1]
 
     def change(self, principal: str, then: Callable[[float], float]) -> None:
         """Have the moment be what `then` makes of it."""
-        with self._locked():
+        with self._hold_lock():
             place, moment = self._find(principal)
             _SLOT.pack_into(self._slots, place, _hash_name(principal), then(moment))
 
@@ -89,7 +89,7 @@ class QuotaAccounts:
         return oldest, 0.0
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _hold_lock(self) -> Iterator[None]:
         with self._mutex:
             if self._file is None:
                 yield
@@ -102,7 +102,7 @@ class QuotaAccounts:
 
 
 def _open_reserved(path: Path, size: int) -> int:
-    """The file, open for good, with room for all slots, whichever worker comes first."""
+    """Open the file for the life of the process, with room for all slots."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         allocate_bytes(descriptor, size)

@@ -1,4 +1,4 @@
-"""Metrics that are read from counters elsewhere when somebody scrapes."""
+"""Metrics that mirror counters of other modules when they are scraped."""
 
 import os
 import time
@@ -15,17 +15,17 @@ _STATM: Final = Path("/proc/self/statm")
 
 
 def counter(registry: CollectorRegistry, name: str, text: str, *labels: str) -> Counter:
-    """Of all workers together."""
+    """Make a counter, summed over all workers."""
     return Counter(f"duckicelake_{name}", text, labels, registry=registry)
 
 
 def gauge(registry: CollectorRegistry, name: str, text: str, *labels: str) -> Gauge:
-    """Of all workers, what those that live have together."""
+    """Make a gauge, summed over live workers."""
     return Gauge(f"duckicelake_{name}", text, labels, registry=registry, multiprocess_mode="livesum")
 
 
 class _MirroredCounter:
-    """A counter of what somebody else counts."""
+    """Mirror a count that another module keeps."""
 
     def __init__(self, counter: Counter) -> None:
         self._counter = counter
@@ -56,19 +56,19 @@ class RequestMetrics:
 
 
 class FeedMetrics:
-    """Counted by the event loop alone, too. told: changes, to each reader."""
+    """Counts of the event loop. sent: changes, once per reader."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.readers = 0
-        self.told = 0
+        self.sent = 0
         self._readers = gauge(registry, "feed_readers", "Readers that wait for changes")
-        self._told = _MirroredCounter(
+        self._sent = _MirroredCounter(
             counter(registry, "feed_events", "Changes that readers of the change feed were told")
         )
 
     def look(self) -> None:
         self._readers.set(self.readers)
-        self._told.look(self.told)
+        self._sent.look(self.sent)
 
 
 class PoolMetrics:
@@ -145,7 +145,7 @@ class ConnectionMetrics:
 
 
 class ProcessMetrics:
-    """Of the process, as the operating system tells it."""
+    """State of the process, from the operating system."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._resident = gauge(registry, "resident_bytes", "Memory of the server's processes, without Postgres's")

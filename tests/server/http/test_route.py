@@ -57,7 +57,7 @@ def as_fastapi_serves(app: App) -> App:
         )
         for each in quick_routes(create_routes())
     ]
-    app.short_way = None
+    app.fast_router = None
     app.router.routes[:] = [
         *guard_routes(slow, list_needs()),
         *(each for each in app.router.routes if not isinstance(each, FastRoute)),
@@ -168,7 +168,7 @@ def app_of(route_class: type[APIRoute]) -> App:
     for path, endpoint in ENDPOINTS.items():
         app.post(path)(endpoint)
     install_error_handlers(app)
-    app.short_way = FastRouter(app)
+    app.fast_router = FastRouter(app)
     return app
 
 
