@@ -70,7 +70,9 @@ def _maven(project: str, goal: str, folder: Path) -> None:
     if maven is None:
         raise EngineError("Maven is missing, which fetches engines: apt-get install maven, brew install maven")
     # Spark looks into Maven's usual repository and trusts what it finds there, files without their jars included.
-    places = (f"-Dmaven.repo.local={CACHE / 'maven'}", f"-DoutputDirectory={folder}")
+    # Maven marks what it has unpacked, and unpacks nothing that is marked: the marks go with the folder.
+    marks = f"-DmarkersDirectory={folder.parent / 'marks'}"
+    places = (f"-Dmaven.repo.local={CACHE / 'maven'}", f"-DoutputDirectory={folder}", marks)
     _run([maven, "-q", "-B", "-C", "-f", str(HERE / project), f"dependency:{goal}", *places])
 
 
