@@ -130,11 +130,11 @@ def _delete(services: Services, found: list[StoredFile]) -> None:
         with open_progress(*columns) as progress:
             task = progress.add_task("", total=len(found))
 
-            def deleted(file: StoredFile) -> None:
+            def note_deletion(file: StoredFile) -> None:
                 gone.append(file)
                 progress.advance(task)
 
-            delete_orphans(services, found, deleted)
+            delete_orphans(services, found, note_deletion)
     finally:
         _print_note(f"{_format_sum(gone)} deleted" if found else "nothing to delete")
 

@@ -32,9 +32,13 @@ _MAX_ATTEMPTS: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class ConstraintState:
-    """A constraint: the snapshot since which rows may violate it, None if none does; why it can't be checked, if so.
+    """A constraint and what is known of its rows.
 
-    sql: the condition in DuckDB's words, over a relation `r`; None if it can't be checked.
+    Attributes:
+        unverified_since: id of the snapshot since which rows may violate it; None if all rows satisfy it.
+        problem: why the constraint can't be checked; None if it can.
+        sql: the condition in DuckDB's SQL, over a relation `r`; None if it can't be checked.
+
     """
 
     name: str
@@ -46,9 +50,13 @@ class ConstraintState:
 
 @dataclass(frozen=True, slots=True)
 class TableConstraints:
-    """A table's constraints as of a snapshot of main, None if it has none; `lake_version` is DuckLake's then.
+    """A table's constraints as of a snapshot of main.
 
-    lake_name: DuckLake's names for its schema and the table.
+    Attributes:
+        lake_name: DuckLake's names of the schema and the table.
+        snapshot_id: the snapshot; None if main has none.
+        lake_version: DuckLake's snapshot at that time.
+
     """
 
     table_uuid: str
@@ -59,14 +67,17 @@ class TableConstraints:
 
 
 def read_table_constraints(services: Services, namespace: Namespace, name: str) -> TableConstraints:
-    """The constraints of a table, with all that DuckDB has done to it; NoSuchTable."""
+    """Read the constraints of a table, including changes that DuckDB made; NoSuchTable."""
     cached = load_current_table(services, namespace, name)
     metadata = cached.materialized.metadata
     found, broken = split_checkable(metadata.properties, metadata.schema())
-    sql, since = {each.name: render_condition(each.condition) for each in found}, find_unverified(metadata.properties)
+    sql, since = (
+        {constraint.name: render_condition(constraint.condition) for constraint in found},
+        find_unverified(metadata.properties),
+    )
     states = tuple(
-        ConstraintState(each, text, since.get(each), broken.get(each), sql.get(each))
-        for each, text in read_constraint_texts(metadata.properties).items()
+        ConstraintState(constraint, text, since.get(constraint), broken.get(constraint), sql.get(constraint))
+        for constraint, text in read_constraint_texts(metadata.properties).items()
     )
     lake_version = max(cached.checked_upto, cached.materialized.row.caught_up_to)
     lake_name = to_schema_name(namespace), name
@@ -76,47 +87,47 @@ def read_table_constraints(services: Services, namespace: Namespace, name: str) 
 def note_verified(
     services: Services, namespace: Namespace, name: str, found: TableConstraints, names: Collection[str]
 ) -> None:
-    """Note that all rows keep these constraints; CommitFailed if the table has changed since they were looked at."""
+    """Mark constraints as verified; CommitFailed if the table has changed since its rows were checked."""
     request = CommitTableRequest(
         requirements=(
             AssertTableUuid(uuid=found.table_uuid),
             AssertRefSnapshotId(ref=MAIN, snapshot_id=found.snapshot_id),
         ),
-        updates=(RemoveProperties(removals=tuple(f"{UNVERIFIED_KEY}{each}" for each in names)),),
+        updates=(RemoveProperties(removals=tuple(f"{UNVERIFIED_KEY}{constraint}" for constraint in names)),),
     )
     commit(services, TableCommit(namespace, name, request))
 
 
 @dataclass(frozen=True, slots=True)
 class ConstraintReport:
-    """A constraint as it is told; violations: how many rows DuckDB found that violate it, None if none was asked."""
+    """The report on a constraint. violations: rows that violate it, as DuckDB counted them; None if not counted."""
 
     state: ConstraintState
     violations: int | None = None
 
     @property
     def is_well(self) -> bool:
-        """Whether every row is known to keep it."""
+        """Whether every row is known to satisfy the constraint."""
         return self.state.problem is None and self.state.unverified_since is None and not self.violations
 
     def __str__(self) -> str:
-        """Tell it in one line."""
+        """Format the report as one line."""
         state = self.state
         if self.violations:
-            told = f"VIOLATED by {format_count(self.violations, 'row')}"
+            verdict = f"VIOLATED by {format_count(self.violations, 'row')}"
         elif state.problem is not None:
-            told = f"BROKEN: {state.problem}"
+            verdict = f"BROKEN: {state.problem}"
         elif state.unverified_since is not None:
-            told = f"unverified since snapshot {state.unverified_since}"
+            verdict = f"unverified since snapshot {state.unverified_since}"
         else:
-            told = "verified"
-        return f"{state.name}\t{state.text}\t{told}"
+            verdict = "verified"
+        return f"{state.name}\t{state.text}\t{verdict}"
 
 
 def report_constraints(settings: Settings, name: str, *, verify: bool) -> list[ConstraintReport]:
-    """The constraints of a table; with `verify` those that all rows keep are noted as verified.
+    """Report the constraints of a table; with `verify`, mark those that all rows satisfy as verified.
 
-    Raises InvalidRequest, NoSuchTable, Unavailable, StartupError; CommitFailed if others write to the table all along.
+    Raises InvalidRequest, NoSuchTable, Unavailable, StartupError; CommitFailed after too many conflicts.
     """
     namespace, table = parse_full_name(name)
     with open_lake(settings, "verify_constraints") as services:
@@ -124,26 +135,26 @@ def report_constraints(settings: Settings, name: str, *, verify: bool) -> list[C
             found = read_table_constraints(services, namespace, table)
             if not verify:
                 return [ConstraintReport(state) for state in found.states]
-            all_told = _verify_all(found, services.database.url)
-            kept = [each.state.name for each in all_told if each.violations == 0 and each.state.unverified_since]
+            reports = _verify_all(found, services.database.url)
+            kept = [report.state.name for report in reports if report.violations == 0 and report.state.unverified_since]
             if not kept:
-                return all_told
+                return reports
             try:
                 note_verified(services, namespace, table, found, kept)
             except CommitFailed:
                 if attempt == _MAX_ATTEMPTS - 1:
                     raise
                 continue
-            return [_note_reports(each) if each.state.name in kept else each for each in all_told]
+            return [_mark_verified(report) if report.state.name in kept else report for report in reports]
     raise AssertionError
 
 
-def _note_reports(each: ConstraintReport) -> ConstraintReport:
-    return replace(each, state=replace(each.state, unverified_since=None))
+def _mark_verified(report: ConstraintReport) -> ConstraintReport:
+    return replace(report, state=replace(report.state, unverified_since=None))
 
 
 def _verify_all(found: TableConstraints, url: str) -> list[ConstraintReport]:
-    """The constraints with how many rows DuckDB finds that violate each."""
+    """Count the rows that violate each constraint, with DuckDB."""
     if not any(state.sql for state in found.states):
         return [ConstraintReport(state) for state in found.states]
     try:
@@ -158,7 +169,7 @@ def _count_violations(
 ) -> int | None:
     if state.sql is None:
         return None
-    name = ".".join('"' + each.replace('"', '""') + '"' for each in found.lake_name)
+    name = ".".join('"' + part.replace('"', '""') + '"' for part in found.lake_name)
     source = f"(FROM {LAKE_ALIAS}.{name} AT (VERSION => {found.lake_version})) AS r"
     violating = f"count(*) FILTER (WHERE ({state.sql}) IS NOT TRUE)"  # a filter of the scan would skip files
     row = connection.execute(f"SELECT {violating} FROM {source}").fetchone()

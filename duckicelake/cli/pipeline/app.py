@@ -111,7 +111,7 @@ def command(
 
 def _add_common_options(function: Callable[..., Summary]) -> Callable[..., None]:
     @wraps(function)
-    def wrapped(**given: Any) -> None:
+    def run_command(**given: Any) -> None:
         common = {name: given.pop(name) for name in _COMMON_OPTIONS}
         with one_line_errors(), open_run(**common) as run:
             run.print_summary(function(run, **given))
@@ -122,7 +122,7 @@ def _add_common_options(function: Callable[..., Summary]) -> Callable[..., None]
         for name, (annotation, default) in _COMMON_OPTIONS.items()
     ]
     parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own] + shared
-    wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    wrapped.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    del wrapped.__wrapped__
-    return wrapped
+    run_command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run_command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    del run_command.__wrapped__
+    return run_command

@@ -10,7 +10,7 @@ from duckicelake import errors
 from duckicelake.pipeline.failures import explain_failure
 
 DIFFERENT_EXIT_CODE: Final = 9
-"""Two tables that were compared differ."""
+"""The compared tables differ."""
 INTERRUPTED_EXIT_CODE: Final = 130
 
 EXIT_CODES: Final[Mapping[type[errors.PipelineError], int]] = {
@@ -23,7 +23,7 @@ EXIT_CODES: Final[Mapping[type[errors.PipelineError], int]] = {
     errors.JobConflict: 6,
     errors.OutOfMemory: 7,
 }
-"""Of each class and those below it. docs/pipeline.md has the table for people."""
+"""Exit codes by class, for its subclasses, too. docs/pipeline.md has the table for users."""
 
 
 def find_exit_code(error: errors.PipelineError) -> int:
@@ -32,7 +32,7 @@ def find_exit_code(error: errors.PipelineError) -> int:
 
 @contextmanager
 def one_line_errors() -> Iterator[None]:
-    """Errors become a line on stderr and an exit code; only bugs show a traceback."""
+    """Print an error as one line on stderr and exit with its code; only bugs show a traceback."""
     try:
         yield
     except KeyboardInterrupt as interrupted:
@@ -44,6 +44,6 @@ def one_line_errors() -> Iterator[None]:
         failure = explain_failure(error)
         if failure is None:
             raise
-        told = (str(failure), *getattr(failure, "__notes__", ()))
-        typer.echo(f"duckicelake: {' '.join('; '.join(told).split())}", err=True)
+        lines = (str(failure), *getattr(failure, "__notes__", ()))
+        typer.echo(f"duckicelake: {' '.join('; '.join(lines).split())}", err=True)
         raise typer.Exit(find_exit_code(failure)) from error

@@ -1,4 +1,4 @@
-"""Files and pipes of rows, NDJSON or CSV, and which line each row came from."""
+"""Read rows from files and pipes, NDJSON or CSV, with the line of each row."""
 
 import csv
 import json
@@ -16,10 +16,10 @@ from duckicelake.errors import BadSource
 
 RowsFormat: TypeAlias = Literal["ndjson", "csv"]
 NumberedRows: TypeAlias = tuple[Any, Sequence[int]]
-"""Rows as a writer takes them, and the line of each."""
+"""Rows as a writer takes them, with their lines."""
 
 ColumnTypes: TypeAlias = Callable[[], Mapping[str, Any]]
-"""Asks for the types of the table's columns, in Iceberg's JSON."""
+"""Loads the types of the table's columns, in Iceberg's JSON."""
 
 STANDARD_INPUT: Final = "-"
 _CHUNK_BYTES: Final = 1 << 20
@@ -30,14 +30,14 @@ _BOM: Final = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True, slots=True)
 class RowSource:
-    """Files one after the other, `-` being standard input. format: None goes by each one's name."""
+    """Files in their order; `-` is standard input. format: None infers it from the name of each file."""
 
     files: Sequence[str]
     format: RowsFormat | None
 
     @property
     def size(self) -> int | None:
-        """Bytes of all; None with standard input among them. BadSource."""
+        """Sum the bytes of all files; None if standard input is one of them. BadSource."""
         if STANDARD_INPUT in self.files:
             return None
         try:
@@ -46,7 +46,7 @@ class RowSource:
             raise BadSource(f"{error.filename} can't be read: {error.strerror}") from error
 
     def read(self, places: "SourceLines", types: ColumnTypes) -> Iterator[tuple[Any, int]]:
-        """Rows as a writer takes them, and how many bytes have been read so far; BadSource."""
+        """Yield rows as a writer takes them, and the bytes read so far; BadSource."""
         before = 0
         for name in self.files:
             shown = "standard input" if name == STANDARD_INPUT else name
@@ -80,14 +80,14 @@ def _read_position(file: BufferedReader, name: str) -> int:
 
 
 class SourceLines:
-    """Where rows came from: runs of rows that stand in successive lines of a file."""
+    """Where rows came from: runs of rows in successive lines of a file."""
 
     def __init__(self) -> None:
         self._rows = 0
         self._runs: deque[tuple[int, str, int]] = deque(maxlen=_MAX_RUNS)
 
     def add(self, file: str, lines: Sequence[int]) -> None:
-        """Note the lines of the next rows."""
+        """Add the lines of the next rows."""
         for line in _find_starts(lines):
             self._begin(file, line)
             self._rows += 1
@@ -95,7 +95,7 @@ class SourceLines:
             self._rows += len(lines) - 1
 
     def of(self, row: int) -> str:
-        """File and line of a row, both for people; rows count from 0, lines from 1."""
+        """Format file and line of a row. Rows count from 0, lines from 1."""
         first, file, line = next((run for run in reversed(self._runs) if run[0] <= row), (0, "the input", 1))
         return f"{file}, line {line + row - first}"
 
@@ -112,7 +112,7 @@ def _find_starts(lines: Sequence[int]) -> Sequence[int]:
 
 
 def read_json_rows(file: BufferedReader) -> Iterator[NumberedRows]:
-    """The lines of NDJSON as they come, as many at a time as there are; what they say is the catalog's to judge."""
+    """Yield the available lines of NDJSON. The catalog checks their content."""
     rest, number, is_first = b"", 1, True
     while chunk := file.read1(_CHUNK_BYTES):
         if is_first:
@@ -132,7 +132,7 @@ def _number_lines(text: bytes, number: int) -> Iterator[NumberedRows]:
 
 
 def read_csv_rows(file: BufferedReader, types: Mapping[str, Any]) -> Iterator[NumberedRows]:
-    """The records of CSV with a header, values read as the columns of the table want them; an empty field is null.
+    """Read the records of CSV with a header, as the types of the table's columns; an empty field is null.
 
     types: Iceberg's, by column. Raises BadSource for what is no CSV; values that don't fit are the catalog's to refuse.
     """

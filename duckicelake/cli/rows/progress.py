@@ -17,25 +17,25 @@ from duckicelake.client.writer import Writer
 _SECONDS_BETWEEN_LINES: Final = 10.0
 
 ReadCallback = Callable[[int], None]
-"""Told how many bytes have been read so far."""
+"""Gets the number of bytes read so far."""
 
 
 @contextmanager
 def show_progress(writer: Writer, what: str, size: int | None) -> Iterator[ReadCallback]:
-    """Show how far the writer is while the block runs. size: bytes to be read, if that is known."""
+    """Show the progress of the writer during the block. size: bytes of the input, None if unknown."""
     console = Console(stderr=True, highlight=False)
     if not console.is_terminal:
         yield _build_line_printer(writer)
         return
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), RowsColumn(writer), TimeElapsedColumn())
-    # Transient, as the summary says the same. Redirected, what goes to a file or pipe would go to the terminal.
+    # Transient, because the summary repeats it. Unredirected output for a file or pipe must not go to the terminal.
     with Progress(*columns, console=console, transient=True, redirect_stdout=sys.stdout.isatty()) as bars:
         task = bars.add_task(what, total=size)
         yield lambda bytes_: bars.update(task, completed=bytes_)
 
 
 class RowsColumn(ProgressColumn):
-    """Rows, rows a second, and what is wrong, asked of the writer each time the bar is drawn."""
+    """Shows rows, rows per second, and trouble of the writer, as of each redraw of the bar."""
 
     def __init__(self, writer: Writer) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class RowsColumn(ProgressColumn):
 
 
 def describe_progress(progress: Written, seconds: float) -> str:
-    """A line that says how far it is after so many seconds."""
+    """Describe the progress after some seconds in one line."""
     parts = [f"{progress.written:,} rows", f"{progress.written / max(seconds, 1e-3):,.0f} rows/s"]
     if progress.skipped:
         parts.append(f"{progress.skipped:,} skipped")
@@ -59,11 +59,11 @@ def describe_progress(progress: Written, seconds: float) -> str:
 def _build_line_printer(writer: Writer) -> ReadCallback:
     began = last = time.monotonic()
 
-    def tell(_: int) -> None:
+    def print_line(_: int) -> None:
         nonlocal last
         now = time.monotonic()
         if now - last >= _SECONDS_BETWEEN_LINES:
             last = now
             typer.echo(describe_progress(writer.progress, now - began), err=True)
 
-    return tell
+    return print_line

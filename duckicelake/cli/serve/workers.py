@@ -53,7 +53,7 @@ class Supervisor(Multiprocess):
     """
 
     def __init__(self, config: Config, sockets: list[socket.socket], deadline: ShutdownDeadline | None = None) -> None:
-        """deadline: starts when the workers are told to end."""
+        """deadline: starts when the workers must end."""
         self._ignores_hangup = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
         super().__init__(config, sockets)
         self._deadline = deadline

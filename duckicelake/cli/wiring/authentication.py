@@ -13,7 +13,7 @@ from duckicelake.server.middleware.cross_site import ANY_HOST, is_loopback
 from duckicelake.settings.model import Settings
 
 OPEN_SERVER_WARNING = (
-    "anybody who reaches this address may read, change and drop everything: set DUCKICELAKE_OAUTH_CLIENTS or "
+    "everyone who reaches this address may read, change and drop everything: set DUCKICELAKE_OAUTH_CLIENTS or "
     "DUCKICELAKE_OIDC_ISSUER, or listen on 127.0.0.1 only"
 )
 """The warning for a server without logins that other machines can reach."""

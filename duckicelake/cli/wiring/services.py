@@ -82,8 +82,8 @@ def open_services(
     store = open_lake_store(settings)
     logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)  # the error raised here says more
     connections = settings.pool_size or max(2, min(POOL_CONNECTIONS, _MAX_CONNECTIONS // settings.workers))
-    patience = settings.statement_seconds, settings.pool_seconds
-    database = Database(settings.database_url, connections, *patience, traced, left, build_session_settings())
+    timeouts = settings.statement_seconds, settings.pool_seconds
+    database = Database(settings.database_url, connections, *timeouts, traced, left, build_session_settings())
     try:
         _check_warehouse(store, find_warehouse(settings))
         _check_database(database)

@@ -117,7 +117,7 @@ def test_what_opens_a_server_is_warned_of_at_each_start() -> None:
 
 def test_server_open_to_all_warns_and_starts(lake: Path) -> None:
     with serving(lake, "--host", "0.0.0.0") as served:
-        assert "anybody who reaches this address may read, change and drop everything" in served.printed
+        assert "everyone who reaches this address may read, change and drop everything" in served.printed
         assert httpx.get(f"{served.uri}/v1/config", timeout=30).status_code == 200
 
 
