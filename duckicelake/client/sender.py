@@ -51,7 +51,7 @@ class Sender:
         """How many rows of the stream an earlier writer has written; asked once."""
         if self._applied is None:
             producer = f"/producers/{encode_segment(self._target.app_id or '')}"
-            answer = self._patiently(lambda: self._ask("GET", producer, {}, {}, None))
+            answer = self._retry(lambda: self._ask("GET", producer, {}, {}, None))
             self._applied = int(answer["sequence"] or 0)
         return self._applied
 
@@ -65,34 +65,34 @@ class Sender:
             query |= {"app-id": self._target.app_id, "sequence": first + portion.count}
         headers = {"Content-Type": portion.content_type, "Idempotency-Key": str(create_request_key())}
         body = portion.body()
-        answer = self._patiently(lambda: self._ask("POST", "", query, headers, body))
+        answer = self._retry(lambda: self._ask("POST", "", query, headers, body))
         return int(answer["snapshot-id"])
 
     def close(self) -> None:
         self._http.close()
 
-    def _patiently(self, attempt: Callable[[], T]) -> T:
-        """Attempt it until it is answered; CatalogUnreachable once patience is over."""
+    def _retry(self, attempt: Callable[[], T]) -> T:
+        """Attempt it until it is answered; CatalogUnreachable once RetryPolicy gives up."""
         seconds = (
             min(FIRST_CONTACT_SECONDS, self._target.retry_seconds) if self._is_stranger else self._target.retry_seconds
         )
-        patience, is_unsent = RetryPolicy(seconds), True
+        policy, is_unsent = RetryPolicy(seconds), True
         while True:
             try:
                 found = attempt()
             except RetryableError as again:
                 is_unsent &= again.is_unsent
-                self._wait(again, patience, is_unsent=is_unsent)
+                self._wait(again, policy, is_unsent=is_unsent)
             else:
                 self.trouble = None
                 return found
 
-    def _wait(self, again: RetryableError, patience: RetryPolicy, *, is_unsent: bool) -> None:
-        pause = patience.pause(again.wanted)
+    def _wait(self, again: RetryableError, policy: RetryPolicy, *, is_unsent: bool) -> None:
+        pause = policy.pause(again.wanted)
         self.trouble = str(again)
         if pause is None or self._stopped.wait(pause):
             outcome = "" if is_unsent else "; whether the last batch was written isn't known"
-            raise CatalogUnreachable(f"{again}; gave up after {patience.attempts} attempts{outcome}") from again
+            raise CatalogUnreachable(f"{again}; gave up after {policy.attempts} attempts{outcome}") from again
         self.retries += 1
 
     def _ask(self, method: str, rest: str, query: Mapping[str, Any], headers: Mapping[str, str], body: Any) -> Any:

@@ -54,7 +54,7 @@ class ChangeOutlet(Protocol):
 
 
 class Bookmark:
-    """A file that keeps how far the changes of a table were told."""
+    """A file that keeps how far the changes of a table were read."""
 
     def __init__(self, path: Path, table_uuid: str) -> None:
         self._path, self._uuid = path, table_uuid
@@ -62,8 +62,11 @@ class Bookmark:
     def read(self) -> ChangePosition | None:
         """None: there is no file yet. BadInput for one that is another table's, or none of these."""
         try:
-            told = json.loads(self._path.read_text())
-            uuid, reached = told["table-uuid"], ChangePosition(int(told["snapshot-id"]), int(told["next-ordinal"]))
+            position_fields = json.loads(self._path.read_text())
+            uuid, reached = (
+                position_fields["table-uuid"],
+                ChangePosition(int(position_fields["snapshot-id"]), int(position_fields["next-ordinal"])),
+            )
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -75,9 +78,13 @@ class Bookmark:
     def write(self, reached: ChangePosition) -> None:
         """The old one or the new one is there, whatever happens."""
         new = self._path.with_name(f"{self._path.name}.new")
-        told = {"table-uuid": self._uuid, "snapshot-id": reached.snapshot_id, "next-ordinal": reached.ordinal}
+        position_fields = {
+            "table-uuid": self._uuid,
+            "snapshot-id": reached.snapshot_id,
+            "next-ordinal": reached.ordinal,
+        }
         with new.open("w") as file:
-            json.dump(told, file)
+            json.dump(position_fields, file)
             file.flush()
             os.fsync(file.fileno())
         new.replace(self._path)

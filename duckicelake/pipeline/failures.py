@@ -101,8 +101,8 @@ def explain_failure(error: BaseException) -> PipelineError | None:
         return None
     text = _collect_message(error)
     if is_conflict(error):
-        told = "others wrote to the table at the same time; nothing was committed: run it again"
-        return JobConflict(f"{_find_line(text, 0)}; {told}")
+        explanation = "others wrote to the table at the same time; nothing was committed: run it again"
+        return JobConflict(f"{_find_line(text, 0)}; {explanation}")
     for mark, (kind, advice) in _FAILURE_MARKS.items():
         found = re.search(mark, text)
         if found is not None:
@@ -119,7 +119,8 @@ def is_conflict(error: BaseException) -> bool:
     return (
         not names.isdisjoint(_CONFLICT_EXCEPTIONS)
         or any(
-            name == f"{_ICEBERG_PREFIX}ValidationException" and _CONFLICT_MESSAGE.match(told) for name, told in causes
+            name == f"{_ICEBERG_PREFIX}ValidationException" and _CONFLICT_MESSAGE.match(explanation)
+            for name, explanation in causes
         )
         or ("java.io.FileNotFoundException" in names and any(name.startswith(_ICEBERG_PREFIX) for name in names))
     )
@@ -147,7 +148,11 @@ def _collect_message(error: BaseException) -> str:
     """The message, which Java's errors only then look for, with those of its causes, which pyspark leaves out."""
     try:
         text = str(error)
-        causes = (f"Caused by: {name}: {told}" for name, told in _list_java_causes(error) if told not in text)
+        causes = (
+            f"Caused by: {name}: {explanation}"
+            for name, explanation in _list_java_causes(error)
+            if explanation not in text
+        )
         return "\n".join((text, *causes))
     except Exception:  # noqa: BLE001 - whatever it is, it means that nobody is there to ask
         return _JVM_DEATH_MESSAGES[0]

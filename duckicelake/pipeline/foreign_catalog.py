@@ -53,8 +53,8 @@ def attach_source(spark: SparkSession, properties: Mapping[str, str]) -> str:
     """Make the catalog known to Spark; the name that it has there, of which other properties have another."""
     check_source(properties)
     name = f"source_{md5(repr(sorted(properties.items())).encode(), usedforsecurity=False).hexdigest()[:8]}"
-    told = {f"spark.sql.catalog.{name}.{key}": value for key, value in properties.items()}
-    configure(spark, {**told, f"spark.sql.catalog.{name}.cache-enabled": "false"})
+    catalog_conf = {f"spark.sql.catalog.{name}.{key}": value for key, value in properties.items()}
+    configure(spark, {**catalog_conf, f"spark.sql.catalog.{name}.cache-enabled": "false"})
     spark.conf.set(f"spark.sql.catalog.{name}", "org.apache.iceberg.spark.SparkCatalog")
     return name
 

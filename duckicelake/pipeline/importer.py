@@ -219,18 +219,18 @@ def _find_imported(run: _ImportRun, table: ForeignTable) -> ImportedTable | None
         return ImportedTable(label, "failed", message="the lake has another table of this name: rename one of them")
     guard_table(run.client, table)
     behind = table.snapshot is not None and table.snapshot not in snapshots
-    told = "the other catalog has written to it since: drop it here, without purge, and import it again"
-    return ImportedTable(label, "there", len(snapshots), told if behind else None)
+    import_facts = "the other catalog has written to it since: drop it here, without purge, and import it again"
+    return ImportedTable(label, "there", len(snapshots), import_facts if behind else None)
 
 
 def _bring_table(run: _ImportRun, table: ForeignTable) -> ImportedTable:
     request, label = run.request, format_name(table.namespace, table.name)
-    told = {
+    import_facts = {
         key: sources.mask_secrets(value).partition("?")[0]
         for key, value in request.source.items()
         if key in _SHOWN_PROPERTIES
     }
-    parameters = {"from": told, "uuid": table.uuid, "copy": request.copy}
+    parameters = {"from": import_facts, "uuid": table.uuid, "copy": request.copy}
     with run_job(run.client, "import", table.namespace, table.name, lease="import", parameters=parameters) as job:
         if request.copy:
             return ImportedTable(label, "copied", copy_table(run.spark, run.client, run.source, table, job))

@@ -147,7 +147,7 @@ def is_submitted() -> bool:
 
 def build_launch_conf(master: str | None, packages: Sequence[str], conf: Mapping[str, str]) -> dict[str, str]:
     """What must be said when Spark starts; `conf` wins. Under spark-submit it has been said where, and with what."""
-    told = {
+    base_conf = {
         "spark.app.name": "duckicelake",
         "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
         "spark.log.level": "ERROR",
@@ -155,22 +155,26 @@ def build_launch_conf(master: str | None, packages: Sequence[str], conf: Mapping
         REDACTION_KEY: SECRETS_PATTERN,
     }
     if not is_submitted():
-        told |= _build_local_conf(master or "local[*]")
+        base_conf |= _build_local_conf(master or "local[*]")
         more = filter(None, conf.get("spark.jars.packages", "").split(","))
-        return {**told, **conf, "spark.jars.packages": ",".join(dict.fromkeys((ICEBERG_PACKAGE, *packages, *more)))}
-    return {**told, **conf}
+        return {
+            **base_conf,
+            **conf,
+            "spark.jars.packages": ",".join(dict.fromkeys((ICEBERG_PACKAGE, *packages, *more))),
+        }
+    return {**base_conf, **conf}
 
 
 def _build_local_conf(master: str) -> dict[str, str]:
-    told = {"spark.master": master, "spark.ui.enabled": "false"}
+    base_conf = {"spark.master": master, "spark.ui.enabled": "false"}
     if master.startswith("local"):
-        told |= {
+        base_conf |= {
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.memory": f"{_compute_megabytes()}m",
             "spark.pyspark.python": sys.executable,
         }
-    return told
+    return base_conf
 
 
 def _compute_megabytes() -> int:

@@ -88,14 +88,14 @@ def load_rows(
     checks = {} if columns is None else read_table_constraints(spark, client, how.target, wanted, written)
     flaws = list_flaws(groups, wanted, keys, checks)
     bad = None if flaws else 0
-    with _open_both_passes(groups, wanted, keys, flaws) as (rows, told):
+    with _open_both_passes(groups, wanted, keys, flaws) as (rows, described_rows):
         if run is None:
             made_of = wanted if columns is None else None
             good, count = select_good_rows(rows, flaws, written)
             run, came_through = write_once(client, how.target, good, epoch, how.mode, keys, made_of=made_of)
             bad = count() if came_through else bad
         if quarantined is None and bad != 0:
-            records = build_quarantine_records(told.where(combine_flaws(flaws)), epoch, wanted, keys, checks)
+            records = build_quarantine_records(described_rows.where(combine_flaws(flaws)), epoch, wanted, keys, checks)
             if bad is not None or records.take(1):
                 is_there = client.table_exists(how.quarantine.namespace, how.quarantine.table)
                 made_of = None if is_there else records.schema
@@ -111,11 +111,11 @@ def _open_both_passes(
 
     Where files are read twice, the first look leaves out what only bad rows need.
     """
-    told = join_fitted_rows(groups, wanted, keys, is_told=True)
+    described_rows = join_fitted_rows(groups, wanted, keys, has_problems=True)
     if not flaws or not any(group.may_change for group in groups):
-        yield join_fitted_rows(groups, wanted, keys, is_told=False), told
+        yield join_fitted_rows(groups, wanted, keys, has_problems=False), described_rows
         return
-    kept = told.persist(StorageLevel.DISK_ONLY)
+    kept = described_rows.persist(StorageLevel.DISK_ONLY)
     try:
         yield kept, kept
     finally:

@@ -56,8 +56,8 @@ class FinishedJob:
     counts: dict[str, int] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        told = {name: value for name, value in self.counts.items() if value and name != DUCKLAKE_SNAPSHOT}
-        counts = ", ".join(f"{value:,} {name}" for name, value in told.items())
+        work_counts = {name: value for name, value in self.counts.items() if value and name != DUCKLAKE_SNAPSHOT}
+        counts = ", ".join(f"{value:,} {name}" for name, value in work_counts.items())
         return f"{self.kind} {self.table}: {self.result}" + "".join(
             f"; {text}" for text in (counts, self.message) if text
         )
@@ -91,8 +91,8 @@ def read_states(client: CatalogClient, request: MaintainRequest) -> Iterator[Mai
     if request.table is not None:
         query["table"] = request.table
     for page in client.pages("/pipeline/v1/tables", query):
-        for told in page["tables"]:
-            yield parse_state({**told, "policies": {**told["policies"], **request.overrides}})
+        for item in page["tables"]:
+            yield parse_state({**item, "policies": {**item["policies"], **request.overrides}})
 
 
 def run_plan(

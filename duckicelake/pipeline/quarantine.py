@@ -102,17 +102,17 @@ def build_violation_test(text: str) -> Column:
 
 
 def join_fitted_rows(
-    groups: Sequence[SourceGroup], wanted: StructType, keys: Sequence[str], *, is_told: bool
+    groups: Sequence[SourceGroup], wanted: StructType, keys: Sequence[str], *, has_problems: bool
 ) -> DataFrame:
-    """All rows by the table's columns, with what tells whether they are good; and FILE and PROBLEM if `is_told`."""
-    rows = reduce(DataFrame.unionByName, (_fit_group(group, wanted, is_told=is_told) for group in groups))
+    """Select the columns of the table and those that mark bad rows; FILE and PROBLEM too if `has_problems`."""
+    rows = reduce(DataFrame.unionByName, (_fit_group(group, wanted, has_problems=has_problems) for group in groups))
     if not keys:
         return rows
     is_read = F.when(F.col(RECORD_COLUMN).isNull(), 1)
     return rows.withColumn(_KEY_COLUMN, F.count(is_read).over(Window.partitionBy(*map(quote_name, keys))))
 
 
-def _fit_group(group: SourceGroup, wanted: StructType, *, is_told: bool) -> DataFrame:
+def _fit_group(group: SourceGroup, wanted: StructType, *, has_problems: bool) -> DataFrame:
     has = index_by_name(group.schema)
     values = [
         F.lit(None).cast(each.dataType).alias(each.name)
@@ -120,8 +120,8 @@ def _fit_group(group: SourceGroup, wanted: StructType, *, is_told: bool) -> Data
         else fit_value(F.col(quote_name(found.name)), found.dataType, each.dataType).alias(each.name)
         for each in wanted.fields
     ]
-    told = (group.file.alias(FILE_COLUMN), group.problem.alias(PROBLEM_COLUMN)) if is_told else ()
-    return group.read().select(*values, RECORD_COLUMN, *told)
+    problem_columns = (group.file.alias(FILE_COLUMN), group.problem.alias(PROBLEM_COLUMN)) if has_problems else ()
+    return group.read().select(*values, RECORD_COLUMN, *problem_columns)
 
 
 def list_flaws(

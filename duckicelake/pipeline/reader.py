@@ -243,13 +243,13 @@ def _explain_json(schema: StructType, _: Mapping[str, str]) -> Column:
 def _explain_column(column: StructField, text: Column) -> Column:
     is_wrong = text.isNotNull() & F.col(f"`{column.name.replace('`', '``')}`").isNull()
     words = (F.lit(f"{column.name}: '"), F.left(text, F.lit(100)), F.lit(f"' is no {column.dataType.simpleString()}"))
-    told = F.concat(*words)
-    return F.when(is_wrong, told)
+    explanation = F.concat(*words)
+    return F.when(is_wrong, explanation)
 
 
 def _join_explanations(wrong: Sequence[Column], otherwise: Column) -> Column:
-    told = F.concat_ws("; ", *wrong)
-    return F.when(told == "", otherwise).otherwise(told)
+    explanation = F.concat_ws("; ", *wrong)
+    return F.when(explanation == "", otherwise).otherwise(explanation)
 
 
 def format_found_columns(schemas: Iterable[StructType], known: StructType | None) -> Iterator[str]:

@@ -152,7 +152,7 @@ def build_listener_settings(
     if wanted == "off" or (wanted == "auto" and not is_present):
         return ListenerSettings(conf)
     listeners = [each for each in conf.get(_LISTENERS_SETTING, "").split(",") if each]
-    told = {
+    catalog_conf = {
         "spark.openlineage.transport.type": "http",
         "spark.openlineage.transport.url": connection.uri.rstrip("/"),
         "spark.openlineage.transport.endpoint": _LINEAGE_PATH,
@@ -160,9 +160,9 @@ def build_listener_settings(
         "spark.openlineage.facets.sql.disabled": "true",  # it has the values that are in SQL
     }
     if token is not None:
-        told |= {
+        catalog_conf |= {
             "spark.openlineage.transport.auth.type": "api_key",
             "spark.openlineage.transport.auth.apiKey": token,
         }
     listener = {_LISTENERS_SETTING: ",".join(dict.fromkeys((*listeners, _LISTENER_CLASS)))}
-    return ListenerSettings({**told, **conf, **listener}, () if is_present else (OPENLINEAGE_PACKAGE,))
+    return ListenerSettings({**catalog_conf, **conf, **listener}, () if is_present else (OPENLINEAGE_PACKAGE,))

@@ -90,8 +90,8 @@ class SparkSide:
 
     def check(self) -> None:
         if self._newest is not None and self._head() != self._newest:
-            told = f"compare @{self._newest[0]}, as it was, or once more" if self._newest else "compare once more"
-            raise JobConflict(f"{self._name} was written to while it was read: {told}")
+            advice = f"compare @{self._newest[0]}, as it was, or once more" if self._newest else "compare once more"
+            raise JobConflict(f"{self._name} was written to while it was read: {advice}")
 
     def _head(self) -> list[int]:
         """The newest snapshot, if there is any."""

@@ -84,8 +84,8 @@ def _build_null_column(column: StructField) -> Column:
 def _format_sort_properties(keys: Sequence[RowSortKey]) -> str:
     """As Spark's `ALTER TABLE … WRITE ORDERED BY` would set them."""
     order = orjson.dumps({"fields": [key.to_json() for key in keys]}).decode()
-    told = {SORT_ORDER: order.replace("\\", "\\\\").replace("'", "\\'"), DISTRIBUTION_MODE: "range"}
-    return ", ".join(f"'{name}' = '{value}'" for name, value in told.items())
+    sort_properties = {SORT_ORDER: order.replace("\\", "\\\\").replace("'", "\\'"), DISTRIBUTION_MODE: "range"}
+    return ", ".join(f"'{name}' = '{value}'" for name, value in sort_properties.items())
 
 
 def _check_columns(option: str, text: str | None, parts: Iterable[TransformedColumn], columns: StructType) -> None:

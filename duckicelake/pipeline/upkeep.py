@@ -206,20 +206,24 @@ def _flush(client: CatalogClient, planned: PlannedJob) -> AttemptOutcome:
     files are as they were.
     """
     client.load_table(planned.namespace, planned.table, "refs")
-    told = client.flush_rows(planned.namespace, planned.table)
-    if told["snapshot-id"] is None:
+    found = client.flush_rows(planned.namespace, planned.table)
+    if found["snapshot-id"] is None:
         return AttemptOutcome("unchanged", "no rows are in Postgres any more")
-    counts = {"rows in Postgres": told["rows"], "deletes in Postgres": told["deletes"], "added files": told["files"]}
-    return AttemptOutcome("done", None, (told["snapshot-id"],), counts)
+    counts = {
+        "rows in Postgres": found["rows"],
+        "deletes in Postgres": found["deletes"],
+        "added files": found["files"],
+    }
+    return AttemptOutcome("done", None, (found["snapshot-id"],), counts)
 
 
 def _expire_shared(client: CatalogClient, planned: PlannedJob) -> AttemptOutcome:
     """The catalog does it, as engines don't know which files another table needs."""
     before_ms = time.time_ns() // 1_000_000 - planned.policy.snapshot_age
     path = f"/v1/namespaces/{encode_namespace(planned.namespace)}/tables/{encode_segment(planned.table)}/expire"
-    told = client.post(path, {"older-than-ms": before_ms, "retain-last": planned.policy.snapshots_kept})
+    found = client.post(path, {"older-than-ms": before_ms, "retain-last": planned.policy.snapshots_kept})
     return AttemptOutcome(
-        "done" if told["snapshots"] else "unchanged", None, (), {"expired snapshots": told["snapshots"]}
+        "done" if found["snapshots"] else "unchanged", None, (), {"expired snapshots": found["snapshots"]}
     )
 
 

@@ -171,16 +171,16 @@ class CatalogClient:
 
     def _ask(self, question: _CatalogRequest) -> JsonAnswer:
         """Ask until the catalog isn't busy, with a token that holds. A 404 of a HEAD is an answer."""
-        answer = self._patiently(question, self.logged_in())
+        answer = self._retry(question, self.logged_in())
         if answer.status == 401 and self.connection.credential is not None:
-            answer = self._patiently(question, self.logged_in(anew=True))
+            answer = self._retry(question, self.logged_in(anew=True))
         if answer.status >= 400 and (question.method, answer.status) != ("HEAD", 404):
             raise build_error(answer, f"{question.method} {self._uri}{question.path}")
         if answer.body is None:
             raise CatalogUnreachable(f"{self._uri} is no Iceberg REST catalog: it answers, but not with JSON")
         return answer
 
-    def _patiently(self, question: _CatalogRequest, token: str | None) -> JsonAnswer:
+    def _retry(self, question: _CatalogRequest, token: str | None) -> JsonAnswer:
         for pause in _PAUSE_SECONDS:
             answer = self._once(question, token)
             if answer.status not in _BUSY_STATUSES:
