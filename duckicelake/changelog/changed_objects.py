@@ -54,9 +54,9 @@ class ChangedObjectReader:
     """What several snapshots touched; looked up for all of them at once."""
 
     def __init__(self, cursor: Transaction, snapshots: Sequence[LakeSnapshot]) -> None:
-        self._words = {each.snapshot_id: parse_changes(each.changes_made) for each in snapshots}
+        self._words = {snapshot.snapshot_id: parse_changes(snapshot.changes_made) for snapshot in snapshots}
         self._others: Mapping[int, set[int]] = {
-            each.snapshot_id: {iceberg.table_id for iceberg in each.iceberg} for each in snapshots
+            snapshot.snapshot_id: {iceberg.table_id for iceberg in snapshot.iceberg} for snapshot in snapshots
         }
         """Tables that a snapshot is about, perhaps without saying so."""
         self._new_tables = followed_names.find_begun_tables(cursor, self._begun("created_table"))
@@ -67,7 +67,7 @@ class ChangedObjectReader:
         tables = {
             *self._ids(_OF_TABLES),
             *self._new_tables.values(),
-            *(each for ids in self._others.values() for each in ids),
+            *(id_ for ids in self._others.values() for id_ in ids),
         }
         views = {*self._ids(_OF_VIEWS), *self._new_views.values()}
         schemas = {*self._ids({"dropped_schema"}), *self._new_schemas.values()}
@@ -126,7 +126,7 @@ class ChangedObjectReader:
         if len(unknown) < len(created):
             unknown = []  # a name that the same transaction gave and took away again
         things = (self._thing(at, id_, self._table_kinds(at, id_, kinds), kinds) for id_, kinds in by_id.items())
-        return [*unknown, *(each for found in things for each in found)]
+        return [*unknown, *(change for found in things for change in found)]
 
     def _table_kinds(self, at: int, table_id: int, words: AbstractSet[str]) -> tuple[ChangeKind, ...]:
         if "dropped_table" in words and "created_table" not in words:
@@ -153,7 +153,7 @@ class ChangedObjectReader:
             else:
                 kind = ChangeKind.ALTER_VIEW if (schema, name) in replaced else ChangeKind.CREATE_VIEW
             found += self._thing(at, view_id, (kind,))
-        names = {(each.namespace, each.name) for each in found}
+        names = {(change.namespace, change.name) for change in found}
         for view_id, kinds in by_id.items():
             is_dropped = "dropped_view" in kinds
             if not (is_dropped and self._name(at, view_id) in names):
@@ -210,7 +210,7 @@ def _classify_data(words: AbstractSet[str]) -> ChangeKind | None:
 
 def _unquote(value: str) -> tuple[str, str]:
     """(Schema, name) of a quoted name; an empty name for a schema's own, and for what isn't quoted."""
-    schema, *name = [each.replace('""', '"') for each in _NAME.findall(value)] or [value]
+    schema, *name = [part.replace('""', '"') for part in _NAME.findall(value)] or [value]
     return schema, name[0] if name else ""
 
 

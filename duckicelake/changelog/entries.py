@@ -79,7 +79,7 @@ class LogPosition(NamedTuple):
         """Read the spelling; InvalidRequest for what isn't one."""
         snapshot, dot, ordinal = text.partition(".")
         digits = [snapshot, ordinal] if dot else [snapshot]
-        if not all(each.isascii() and each.isdigit() and len(each) <= 18 for each in digits):
+        if not all(number.isascii() and number.isdigit() and len(number) <= 18 for number in digits):
             raise InvalidRequest(f"{text!r} is no position: write a snapshot's id, as 17, or 17.0")
         return LogPosition(int(snapshot), min(int(ordinal), LAST_ORDINAL) if dot else LAST_ORDINAL)
 

@@ -112,9 +112,9 @@ def group_requests(changes: Sequence[LoggedChange]) -> list[RequestChanges]:
     for request_id, group in groupby(changes, find_request):
         together = list(group)
         whole = [_build_request_changes(change, request_id, len(together)) for change in together]
-        namespaces = tuple(frozenset(namespace for namespace, _ in each.whole.names) for each in whole)
+        namespaces = tuple(frozenset(namespace for namespace, _ in group.whole.names) for group in whole)
         is_of_one = len(frozenset[Namespace]().union(*namespaces)) == 1
-        found += whole if is_of_one else (replace(each, together=namespaces) for each in whole)
+        found += whole if is_of_one else (replace(group, together=namespaces) for group in whole)
     return found
 
 
@@ -202,7 +202,9 @@ def _build_extension(change: LoggedChange, position: LogPosition) -> dict[str, A
         "iceberg-snapshot-id": change.iceberg_snapshot_id,
         "engine": name_engine(change),
         "client": _omit(SESSION, change.facts.get("client")),
-        "requests": [{name: each.get(name) for name in _OF_REQUESTS} for each in change.facts.get("requests", ())],
+        "requests": [
+            {name: request.get(name) for name in _OF_REQUESTS} for request in change.facts.get("requests", ())
+        ],
     }
     return _drop_absent(told | {name: change.facts.get(name) for name in _REPORTED_FACTS})
 

@@ -96,7 +96,7 @@ def read_history(
 
 def parse_wanted(asked: HistoryQuery) -> WantedChanges:
     """What is asked for of the chronicle; InvalidRequest."""
-    kinds = None if asked.kinds is None else [_parse_kind(each.strip()) for each in asked.kinds.split(",")]
+    kinds = None if asked.kinds is None else [_parse_kind(kind.strip()) for kind in asked.kinds.split(",")]
     if asked.source is not None and asked.source not in SOURCES:
         raise InvalidRequest(f"{asked.source!r} is no source of changes: there are {', '.join(SOURCES)}")
     return WantedChanges(
@@ -140,7 +140,7 @@ def resolve_full_name(cursor: Transaction, wanted: WantedChanges, name: str) -> 
 def build_entry(change: LoggedChange) -> HistoryEntry:
     facts = change.facts
     updates = {"updates": facts["updates"]} if "updates" in facts else {}
-    requests = {"requests": [_hide_session(each) for each in facts["requests"]]} if "requests" in facts else {}
+    requests = {"requests": [_hide_session(request) for request in facts["requests"]]} if "requests" in facts else {}
     return HistoryEntry(
         version=change.snapshot_id,
         position=str(change.position),

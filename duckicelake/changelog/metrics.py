@@ -45,8 +45,8 @@ def read_metrics(
     rows: Mapping[MetricsKey, int],
 ) -> dict[MetricsKey, Metrics]:
     """By (snapshot, table). before: id and file counter of the snapshot before these. rows: added, where known."""
-    ids = [before[0], *(each.snapshot_id for each in snapshots)]
-    bounds = list(accumulate([before[1], *(each.next_file_id for each in snapshots)], max))
+    ids = [before[0], *(snapshot.snapshot_id for snapshot in snapshots)]
+    bounds = list(accumulate([before[1], *(snapshot.next_file_id for snapshot in snapshots)], max))
     numbered = dict(enumerate(ids))
     follows = {at: at - last == 1 for last, at in pairwise(ids)}
     added: defaultdict[MetricsKey, list[CountedFile]] = defaultdict(list)
@@ -72,8 +72,8 @@ def read_metrics(
 
 def _sum_added(thing: ChangedObject, files: Sequence[CountedFile], rows: int | None, inlined: int) -> dict[str, int]:
     found = Counter[str]()
-    for each in files:
-        found += Counter({"added-data-files": each.files, "added-files-size": each.bytes})
+    for file in files:
+        found += Counter({"added-data-files": file.files, "added-files-size": file.bytes})
     if not thing.words & ADDS:
         return dict(found)
     if rows is not None:
@@ -81,7 +81,7 @@ def _sum_added(thing: ChangedObject, files: Sequence[CountedFile], rows: int | N
     is_counted = (files or "inserted_into_table" not in thing.words) and (
         inlined > 0 or "inlined_insert" not in thing.words
     )
-    records = inlined + sum(each.records for each in files)
+    records = inlined + sum(file.records for file in files)
     return {**found, "added-records": records} if is_counted else dict(found)
 
 
@@ -95,7 +95,7 @@ def _sum_removed(
 ) -> dict[MetricsKey, dict[str, int]]:
     """Of each (snapshot, table) what it took away. Remembers deleted rows of files for the snapshots to come."""
     known = source.read_deleted_rows(
-        cursor, {*(each.data_file_id for _, each in delete_files), *(each.data_file_id for each in ended)}
+        cursor, {*(deleted.data_file_id for _, deleted in delete_files), *(gone.data_file_id for gone in ended)}
     )
     old = dict(known)
     gone_rows, uncounted = _sum_deleted_in_files(delete_files, numbered, known)
@@ -108,7 +108,7 @@ def _sum_removed(
     for file in ended:
         place = file.at, file.table_id
         files[place] += Counter({"deleted-data-files": 1, "removed-files-size": file.bytes})
-        earlier = sum(each.removed for each in in_postgres[file.data_file_id] if each.at < file.at)
+        earlier = sum(inlined.removed for inlined in in_postgres[file.data_file_id] if inlined.at < file.at)
         gone_rows[place] += file.records - known.get(file.data_file_id, 0) - earlier
     gone = {file.data_file_id for file in ended}
     changed = {id_: count for id_, count in known.items() if old.get(id_) != count and id_ not in gone}

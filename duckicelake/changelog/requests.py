@@ -54,7 +54,7 @@ def find_source(entries: Sequence[AuditedRequest]) -> str:
         return "duckdb"
     client = entries[0].client or {}
     said = (client.get("user-agent", ""), client.get("engine", ""))
-    return "pipeline" if any(each.startswith(PIPELINE) for each in said) else "rest"
+    return "pipeline" if any(agent.startswith(PIPELINE) for agent in said) else "rest"
 
 
 def find_asker(entries: Sequence[AuditedRequest]) -> dict[str, Any]:
@@ -110,9 +110,9 @@ def read_unplaced_changes(
         return []
     names = [(namespace, name) for *_, namespace, name in known]
     ids = (
-        followed_names.find_live_schemas(cursor, [each for each in names if each[1] is None])
-        | followed_names.find_live_tables(cursor, [each for each in names if each[1] is not None])
-        | followed_names.find_live_views(cursor, [each for each in names if each[1] is not None])
+        followed_names.find_live_schemas(cursor, [named for named in names if named[1] is None])
+        | followed_names.find_live_tables(cursor, [named for named in names if named[1] is not None])
+        | followed_names.find_live_views(cursor, [named for named in names if named[1] is not None])
     )
     return [
         _build_unplaced_change(at, entry, kind, (namespace, name), ids.get((namespace, name)))
@@ -158,7 +158,7 @@ def place_changes(
     for change in changes:
         by_snapshot[change.snapshot_id].append(change)
     for change in others:
-        before = [each.snapshot_id for each in snapshots if each.at <= change.at]
+        before = [snapshot.snapshot_id for snapshot in snapshots if snapshot.at <= change.at]
         by_snapshot[before[-1] if before else last.snapshot_id].append(change)
     found = []
     for snapshot_id in sorted(by_snapshot):

@@ -158,7 +158,10 @@ def read_news(cursor: Transaction, limit: int) -> LakeNews:
 
 def _build_snapshot(*row: Any) -> LakeSnapshot:
     *own, iceberg, entries = row
-    own += [[IcebergSnapshot(*each) for each in iceberg or ()], [AuditedRequest(*each) for each in entries or ()]]
+    own += [
+        [IcebergSnapshot(*snapshot) for snapshot in iceberg or ()],
+        [AuditedRequest(*entry) for entry in entries or ()],
+    ]
     return LakeSnapshot(*own)
 
 

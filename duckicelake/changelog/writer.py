@@ -72,7 +72,7 @@ def write_new_changes(
             changes, position = place_changes(
                 told, read_unplaced_changes(cursor, unplaced), snapshots, progress.position
             )
-            next_file_id = max([progress.next_file_id, *(each.next_file_id for each in snapshots)])
+            next_file_id = max([progress.next_file_id, *(snapshot.next_file_id for snapshot in snapshots)])
             source.write_entries(cursor, changes, position, next_file_id)
     return WrittenBatch(len(snapshots) + len(unplaced), news.is_awaited)
 
@@ -88,7 +88,7 @@ def _drop_open_transaction(found: Sequence[LakeSnapshot], most: int) -> Sequence
     """Without those at the end whose transaction may go on after them: all of one have the same time."""
     if len(found) < most:
         return found
-    whole = [each for each in found if each.at != found[-1].at]
+    whole = [snapshot for snapshot in found if snapshot.at != found[-1].at]
     return whole or found
 
 
@@ -119,16 +119,16 @@ class _ChangeBuilder:
         told = self._told()
         metrics = self._metrics(told)
         dropped = {
-            each.thing.object_id or -1
-            for each in told
-            if ChangeKind.DROP_TABLE in each.thing.kinds and each.thing.place is None
+            change.thing.object_id or -1
+            for change in told
+            if ChangeKind.DROP_TABLE in change.thing.kinds and change.thing.place is None
         }
         places = followed_names.read_last_places(self._cursor, dropped)
-        return [self._change(each, metrics, places) for each in told]
+        return [self._change(change, metrics, places) for change in told]
 
     def _told(self) -> list[_SnapshotChange]:
         iceberg = {
-            (snapshot.snapshot_id, each.table_id): each for snapshot in self._snapshots for each in snapshot.iceberg
+            (snapshot.snapshot_id, table.table_id): table for snapshot in self._snapshots for table in snapshot.iceberg
         }
         requests = SnapshotRequests(self._snapshots)
         things = ChangedObjectReader(self._cursor, self._snapshots)
@@ -145,11 +145,11 @@ class _ChangeBuilder:
 
     def _metrics(self, told: Sequence[_SnapshotChange]) -> Mapping[MetricsKey, Metrics]:
         things, rows = {}, {}
-        for each in told:
-            if each.thing.object_id is not None:
-                place = each.snapshot.snapshot_id, each.thing.object_id
-                things[place] = each.thing
-                known = _find_rows(each)
+        for change in told:
+            if change.thing.object_id is not None:
+                place = change.snapshot.snapshot_id, change.thing.object_id
+                things[place] = change.thing
+                known = _find_rows(change)
                 if known is not None:
                     rows[place] = known
         before = self._progress.position.snapshot_id, self._progress.next_file_id

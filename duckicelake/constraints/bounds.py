@@ -68,7 +68,7 @@ def find_outcomes(node: Condition, spans: Spans) -> Outcomes:
         case Truth():
             return _compare_spans("=", find_span(node.value, spans), build_point(value=True))
         case NotCondition():
-            return frozenset(None if each is None else not each for each in find_outcomes(node.part, spans))
+            return frozenset(None if outcome is None else not outcome for outcome in find_outcomes(node.part, spans))
         case Logic():
             join = _combine_and if node.word == "AND" else _combine_or
             return reduce(

@@ -64,7 +64,7 @@ def _render_value(node: Term) -> str:
         case ConstraintConstant():
             return _render_constant(node)
         case ArithmeticTerm():
-            left, right = (_CASTS[node.kind].format(_render_value(each)) for each in (node.left, node.right))
+            left, right = (_CASTS[node.kind].format(_render_value(operand)) for operand in (node.left, node.right))
             return f"TRY({left} {node.sign} {right})"
         case FunctionCall() if node.name == "abs" and node.kind is Kind.WHOLE:
             return f"TRY(abs({_CASTS[Kind.WHOLE].format(_render_value(node.arguments[0]))}))"
@@ -99,7 +99,7 @@ def check_row_constraints(constraints: Sequence[Constraint], batch: Batch) -> No
         return
     names = {column.path[0] for constraint in constraints for column in constraint.columns}
     table = batch.table.select(sorted(names))
-    verdicts = _evaluate_conditions([render_condition(each.condition) for each in constraints], table)
+    verdicts = _evaluate_conditions([render_condition(constraint.condition) for constraint in constraints], table)
     problems: list[RowProblem] = []
     for constraint, kept in zip(constraints, verdicts, strict=True):
         violating = (row for row, is_kept in enumerate(kept) if not is_kept)
@@ -109,8 +109,8 @@ def check_row_constraints(constraints: Sequence[Constraint], batch: Batch) -> No
 
 def _evaluate_conditions(conditions: Sequence[str], table: pa.Table) -> list[list[bool]]:
     """For each condition, whether each row keeps it."""
-    asked = ", ".join(f"bool_and(({each}) IS TRUE)" for each in conditions)
-    told = ", ".join(f"({each}) IS TRUE AS c{index}" for index, each in enumerate(conditions))
+    asked = ", ".join(f"bool_and(({condition}) IS TRUE)" for condition in conditions)
+    told = ", ".join(f"({condition}) IS TRUE AS c{index}" for index, condition in enumerate(conditions))
     with _open_duckdb().cursor() as cursor:
         cursor.register("batch", table)
         if all(cursor.execute(f"SELECT {asked} FROM batch r").fetchone() or ()):
@@ -122,7 +122,7 @@ def _evaluate_conditions(conditions: Sequence[str], table: pa.Table) -> list[lis
 def _build_problem(constraint: Constraint, table: pa.Table, row: int) -> RowProblem:
     found = {
         name: _format_value(table.column(name), row)
-        for name in dict.fromkeys(each.path[0] for each in constraint.columns)
+        for name in dict.fromkeys(column.path[0] for column in constraint.columns)
     }
     values = ", ".join(f"{name} is {render_value(value)}" for name, value in found.items())
     return make_problem(row, None, MisfitError(MISSING, f"{values}, which violates the {constraint}"))

@@ -68,7 +68,7 @@ def find_unproven(
                 raise InvalidRequest(f"The {constraint} is violated: {verdict.problem}. Nothing was written")
             if not verdict.holds:
                 names.add(constraint.name)
-    return [each.name for each in constraints if each.name in names]
+    return [constraint.name for constraint in constraints if constraint.name in names]
 
 
 def _find_outcomes(constraint: Constraint, spans: Spans) -> Outcomes:
@@ -94,7 +94,7 @@ def _split_spans(span: Span) -> Iterator[Span]:
 
 
 def _replace_span(spans: Spans, column: ConstraintColumn, witness: Span) -> Spans:
-    return lambda each: witness if each.field_id == column.field_id else spans(each)
+    return lambda other: witness if other.field_id == column.field_id else spans(other)
 
 
 class _FileFacts:
@@ -160,7 +160,7 @@ def _find_name(column: ConstraintColumn) -> str:
 def _format_value(column: ConstraintColumn, span: Span) -> str:
     if not span.has_values:
         return "NaN" if span.nan else "null"
-    low, high = (_format_text(column, each) for each in (span.low, span.high))
+    low, high = (_format_text(column, bound) for bound in (span.low, span.high))
     parts = [low or "" if low == high and low is not None else f"from {low or '?'} to {high or '?'}"]
     return " or ".join([*parts, *(["NaN"] if span.nan else []), *(["null"] if span.null else [])])
 

@@ -192,7 +192,9 @@ class _ConditionReader:
         if not node.expressions or node.args.get("query") is not None or node.args.get("unnest") is not None:
             refuse_construct(f"IN without a list of values ({_format_node(node)})")
         value = self.known(node.this)
-        return Logic("OR", tuple(Compare("=", value, self.beside(each, value)) for each in node.expressions))
+        return Logic(
+            "OR", tuple(Compare("=", value, self.beside(expression, value)) for expression in node.expressions)
+        )
 
     def _is(self, node: exp.Expr) -> Condition:
         value = self.known(node.this)
@@ -240,12 +242,12 @@ def _read_raw(node: exp.Expr) -> tuple[str, bool] | None:
 
 
 def _find_field(fields: Sequence[NestedField], name: str, names: Sequence[str]) -> NestedField:
-    field = next((each for each in fields if each.name.lower() == name.lower()), None)
+    field = next((candidate for candidate in fields if candidate.name.lower() == name.lower()), None)
     return refuse_construct(f"the column {'.'.join(names)}, which the table doesn't have") if field is None else field
 
 
 def _is_comparable(left: Term, right: Term) -> bool:
-    types = [each.type for each in (left, right) if isinstance(each, ConstraintColumn)]
+    types = [operand.type for operand in (left, right) if isinstance(operand, ConstraintColumn)]
     scale = max((type_.scale or 0 for type_ in types), default=0)
     return max(((type_.precision or 0) - (type_.scale or 0) for type_ in types), default=0) + scale <= 38
 

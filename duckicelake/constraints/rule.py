@@ -61,11 +61,11 @@ def check_constraints(
     _check_definitions(commit)
     properties = copy_marks(target.properties, after.keys() - commit.new)
     steps = []
-    for each in increments:
-        step, names = _judge_increment(commit, each)
+    for increment in increments:
+        step, names = _judge_increment(commit, increment)
         steps.append(step)
-        if each.move is not None and names:
-            properties = add_unverified(properties, names, _find_snapshot_id(each, target))
+        if increment.move is not None and names:
+            properties = add_unverified(properties, names, _find_snapshot_id(increment, target))
     properties = add_unverified(properties, _find_unproven_rows(commit, steps), target.current_snapshot_id or 0)
     if properties != target.properties:
         target = target.replace_fields(properties=properties)
@@ -100,12 +100,12 @@ def _check_definitions(commit: _ConstrainedCommit) -> None:
 def _judge_increment(commit: _ConstrainedCommit, increment: Increment) -> tuple[Increment, list[str]]:
     """The increment with the names of the constraints that it leaves unverified in its snapshots' summaries."""
     move = increment.move
-    snapshots = [each.snapshot for each in increment.snapshots]
-    is_rewrite = move.rewrites if move is not None else any(each.operation == "replace" for each in snapshots)
+    snapshots = [snapshot.snapshot for snapshot in increment.snapshots]
+    is_rewrite = move.rewrites if move is not None else any(snapshot.operation == "replace" for snapshot in snapshots)
     new = [file for file in increment.side.files if file.content == FileContent.DATA]
     back = [file for file in move.registered if not isinstance(file, NewFile)] if move is not None else []
     if move is not None and move.absorbed is not None:
-        checked = {each.file.file_id for each in move.absorbed.files}
+        checked = {absorbed.file.file_id for absorbed in move.absorbed.files}
         new = [file for file in new if file.file_id not in checked]
     if is_rewrite or not (new or back):
         return increment, []
@@ -114,7 +114,9 @@ def _judge_increment(commit: _ConstrainedCommit, increment: Increment) -> tuple[
     )
     if not names:
         return increment, []
-    marked = tuple(replace(each, snapshot=_mark_snapshot(each.snapshot, names)) for each in increment.snapshots)
+    marked = tuple(
+        replace(snapshot, snapshot=_mark_snapshot(snapshot.snapshot, names)) for snapshot in increment.snapshots
+    )
     return replace(increment, snapshots=marked), names
 
 
@@ -139,12 +141,14 @@ def _find_unproven_rows(commit: _ConstrainedCommit, increments: Sequence[Increme
         return []
     space = Workspace(commit.services, table.row.table_id, table.known)
     live = space.live(manifest for manifest in space.list_manifests(current.manifest_ids) if manifest.content == 0)
-    ended = {file_id for each in increments if each.move is not None for file_id in each.move.ended_files}
+    ended = {
+        file_id for increment in increments if increment.move is not None for file_id in increment.move.ended_files
+    }
     files = space.files(live - ended)
     deleted = {row.data_file_id for row in space.deletions_of(files)} | space.read_inlined_deletes(
         files.values()
     ).keys()
-    constraints = [each for each in _read_constraints(commit) if each.name in commit.new]
+    constraints = [constraint for constraint in _read_constraints(commit) if constraint.name in commit.new]
     return find_unproven(constraints, files.values(), commit.target.properties, files.keys() - deleted)
 
 

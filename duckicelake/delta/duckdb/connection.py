@@ -172,8 +172,8 @@ def _create(connection: duckdb.DuckDBPyConnection, name: str, answer: Callable[.
 def _build_bounds(table: DeltaTable) -> list[ColumnBounds]:
     partitions = set(table.metadata.partition_columns)
     return [
-        build_partition_bounds(each) if each.name in partitions else build_statistics_bounds(each)
-        for each in table.columns
+        build_partition_bounds(column) if column.name in partitions else build_statistics_bounds(column)
+        for column in table.columns
     ]
 
 
@@ -200,10 +200,10 @@ class DeltaConnection:
     def execute(self, query: Any, parameters: object = None) -> Self:
         """Run one or several statements; the parameters are the last one's."""
         statements = self._connection.extract_statements(query) if isinstance(query, str) else [query]
-        for each in statements[:-1]:
-            self._run(each, ())
-        for each in statements[-1:]:
-            self._run(each, () if parameters is None else (parameters,))
+        for statement in statements[:-1]:
+            self._run(statement, ())
+        for last in statements[-1:]:
+            self._run(last, () if parameters is None else (parameters,))
         return self
 
     def cursor(self) -> "DeltaConnection":

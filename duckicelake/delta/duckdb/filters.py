@@ -133,11 +133,11 @@ def _parse_filters(connection: duckdb.DuckDBPyConnection, piece: str) -> list[Pl
 
 def _join_and(nodes: Sequence[PlanNode], columns: Sequence[ColumnBounds]) -> str:
     known = [found for node in nodes if (found := _may_match(node, columns)) is not None]
-    return " AND ".join(f"({each})" for each in known) or "true"
+    return " AND ".join(f"({condition})" for condition in known) or "true"
 
 
 def _join_or(parts: Sequence[str | None]) -> str | None:
-    return None if None in parts else " OR ".join(f"({each})" for each in parts)
+    return None if None in parts else " OR ".join(f"({part})" for part in parts)
 
 
 def _may_match(node: PlanNode, columns: Sequence[ColumnBounds]) -> str | None:
@@ -147,13 +147,13 @@ def _may_match(node: PlanNode, columns: Sequence[ColumnBounds]) -> str | None:
         case "CONJUNCTION_AND":
             return _join_and(children, columns)
         case "CONJUNCTION_OR":
-            return _join_or([_may_match(each, columns) for each in children])
+            return _join_or([_may_match(child, columns) for child in children])
         case "OPERATOR_NOT":
             return _may_match(negated, columns) if (negated := _find_negated(children[0])) else None
         case "COMPARE_BETWEEN":
             return _join_and(_split_between(node), columns)
         case "COMPARE_IN":
-            return _join_or([_build_comparison(children[0], "=", each, columns) for each in children[1:]])
+            return _join_or([_build_comparison(children[0], "=", child, columns) for child in children[1:]])
         case "OPERATOR_IS_NULL" | "OPERATOR_IS_NOT_NULL":
             return _build_nullness(children[0], columns, wanted=node["type"] == "OPERATOR_IS_NULL")
         case kind if kind in _OPERATORS:
@@ -217,7 +217,7 @@ def _find_bounds(node: PlanNode, columns: Sequence[ColumnBounds]) -> ColumnBound
         if inner is None or kind is None or inner.type not in kind:
             return None
         text = _find_type(node["cast_type"])
-        least, greatest = (f"TRY_CAST({each} AS {text})" for each in (inner.least, inner.greatest))
+        least, greatest = (f"TRY_CAST({bound} AS {text})" for bound in (inner.least, inner.greatest))
         return replace(inner, type=text, least=least, greatest=greatest)
     if node["class"] != "COLUMN_REF" or len(node["column_names"]) != 1:
         return None

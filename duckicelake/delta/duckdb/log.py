@@ -121,11 +121,11 @@ class DeltaTable:
 
     @property
     def partition_columns(self) -> tuple[DeltaField, ...]:
-        return tuple(each for each in self.columns if each.name in self.metadata.partition_columns)
+        return tuple(column for column in self.columns if column.name in self.metadata.partition_columns)
 
     @property
     def data_columns(self) -> tuple[DeltaField, ...]:
-        return tuple(each for each in self.columns if each.name not in self.metadata.partition_columns)
+        return tuple(column for column in self.columns if column.name not in self.metadata.partition_columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +238,8 @@ def _load_segment(connection: RawConnection, root: str, segment: LogSegment) -> 
 
 def _read(connection: RawConnection, locations: list[str]) -> None:
     lines, rows = (
-        [escape_pattern(each) for each in locations if each.endswith(kind)] for kind in (".json", ".parquet")
+        [escape_pattern(location) for location in locations if location.endswith(kind)]
+        for kind in (".json", ".parquet")
     )
     if lines:
         _read_lines(connection, lines)

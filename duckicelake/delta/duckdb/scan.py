@@ -42,10 +42,14 @@ def build_probe(table: DeltaTable, call: int, file: str) -> str:
 
 def _select_missing_columns(table: DeltaTable, call: str, file: str) -> str:
     """The table's columns from a file that has none of them."""
-    sources = [(f"delta_{call}_{position}", each) for position, each in enumerate(table.columns)]
-    entries = [_build_entry(quote_text(each.physical_name), source, format_type(each.type)) for source, each in sources]
+    sources = [(f"delta_{call}_{position}", column) for position, column in enumerate(table.columns)]
+    entries = [
+        _build_entry(quote_text(column.physical_name), source, format_type(column.type)) for source, column in sources
+    ]
     schema = ", ".join([*entries, _build_entry("'delta_mark'", f"delta_{call}_mark", "INTEGER")])
-    columns = ", ".join(f"{build_expression(source, each.type)} AS {quote_name(each.name)}" for source, each in sources)
+    columns = ", ".join(
+        f"{build_expression(source, column.type)} AS {quote_name(column.name)}" for source, column in sources
+    )
     # Of a single file DuckDB might take the statistics for the table's.
     paths = f"[{quote_text(escape_pattern(file))}, {quote_text(escape_pattern(file))}]"
     return f"SELECT {columns} FROM read_parquet({paths}, hive_partitioning = false, schema = MAP {{{schema}}})"
@@ -56,7 +60,7 @@ def _build_part(table: DeltaTable, part: ScanPart) -> str:
     columns = ", ".join(_build_column(table, part, position, constant) for position in range(len(table.columns)))
     paths = _build_texts([escape_pattern(file.location) for file in part.files])
     source = f"read_parquet({paths}, hive_partitioning = false, schema = MAP {{{_build_schema(table, part)}}}) AS data"
-    varying = [each for each in table.partition_columns if each.name not in constant]
+    varying = [column for column in table.partition_columns if column.name not in constant]
     joins = (_build_partitions(table, part, varying) if varying else "") + (
         _build_deletions(part) if part.deleted else ""
     )
@@ -65,8 +69,8 @@ def _build_part(table: DeltaTable, part: ScanPart) -> str:
 
 def _collect_values(table: DeltaTable, part: ScanPart) -> dict[str, list[str | None]]:
     return {
-        each.name: [file.partition_values[position] for file in part.files]
-        for position, each in enumerate(table.partition_columns)
+        column.name: [file.partition_values[position] for file in part.files]
+        for position, column in enumerate(table.partition_columns)
     }
 
 
@@ -74,12 +78,12 @@ def _build_schema(table: DeltaTable, part: ScanPart) -> str:
     by_id = table.metadata.column_mapping == "id"
     entries = [
         _build_entry(
-            str(each.id) if by_id else quote_text(each.physical_name),
+            str(column.id) if by_id else quote_text(column.physical_name),
             f"c{position}",
-            format_type(each.type, naive=part.naive),
+            format_type(column.type, naive=part.naive),
         )
-        for position, each in enumerate(table.columns)
-        if each.name not in table.metadata.partition_columns
+        for position, column in enumerate(table.columns)
+        if column.name not in table.metadata.partition_columns
     ]
     return ", ".join(entries) or _EMPTY_SCAN
 
@@ -106,12 +110,12 @@ def _format_partition_name(table: DeltaTable, column: DeltaField) -> str:
 def _build_partitions(table: DeltaTable, part: ScanPart, columns: Sequence[DeltaField]) -> str:
     values = _collect_values(table, part)
     lists = ", ".join(
-        f"unnest({_build_texts(values[each.name])}) AS {_format_partition_name(table, each)}" for each in columns
+        f"unnest({_build_texts(values[column.name])}) AS {_format_partition_name(table, column)}" for column in columns
     )
     typed = ", ".join(
-        f"{cast_partition_value(name, each.type)} AS {name}"
-        for each in columns
-        for name in (_format_partition_name(table, each),)
+        f"{cast_partition_value(name, column.type)} AS {name}"
+        for column in columns
+        for name in (_format_partition_name(table, column),)
     )
     rows = f"SELECT unnest(range({len(part.files)})) AS file, {lists}"
     return f" JOIN (SELECT file, {typed} FROM ({rows})) AS files ON data.file_index = files.file"
@@ -143,7 +147,7 @@ def split_parts(table: DeltaTable, files: Sequence[DeltaLiveFile], zone: str) ->
 
 def _with_int96(table: DeltaTable, files: Sequence[DeltaLiveFile], zone: str) -> set[str]:
     """Files with instants that DuckDB would take for ones of the session's zone: footers tell, if that isn't UTC."""
-    if not files or zone in _UTC or not any(has_instants(each.type) for each in table.data_columns):
+    if not files or zone in _UTC or not any(has_instants(column.type) for column in table.data_columns):
         return set()
     patterns = [escape_pattern(file.location) for file in files]
     query = "SELECT DISTINCT file_name FROM parquet_schema(?) WHERE type = 'INT96'"

@@ -53,13 +53,13 @@ def format_type(kind: Type, *, naive: bool = False, physical: bool = True) -> st
         case DeltaArray():
             return f"{format_type(kind.element, naive=naive, physical=physical)}[]"
         case DeltaMap():
-            inner = (format_type(each, naive=naive, physical=physical) for each in (kind.key, kind.value))
+            inner = (format_type(part, naive=naive, physical=physical) for part in (kind.key, kind.value))
             return f"MAP({', '.join(inner)})"
         case DeltaStruct():
             fields = (
-                f"{quote_name(each.physical_name if physical else each.name)} "
-                f"{format_type(each.type, naive=naive, physical=physical)}"
-                for each in kind.fields
+                f"{quote_name(field.physical_name if physical else field.name)} "
+                f"{format_type(field.type, naive=naive, physical=physical)}"
+                for field in kind.fields
             )
             return f"STRUCT({', '.join(fields)})"
 
@@ -82,7 +82,7 @@ def has_instants(kind: Type) -> bool:
         case DeltaMap():
             return has_instants(kind.key) or has_instants(kind.value)
         case DeltaStruct():
-            return any(has_instants(each.type) for each in kind.fields)
+            return any(has_instants(field.type) for field in kind.fields)
     return False
 
 
@@ -112,7 +112,7 @@ def _build_map_expression(source: str, kind: DeltaMap, *, naive: bool, depth: in
 
 def _build_struct_expression(source: str, kind: DeltaStruct, *, naive: bool, depth: int) -> str:
     fields = ", ".join(
-        f"{quote_name(each.name)} := {_build_field(source, each, naive=naive, depth=depth)}" for each in kind.fields
+        f"{quote_name(field.name)} := {_build_field(source, field, naive=naive, depth=depth)}" for field in kind.fields
     )
     return f"CASE WHEN {source} IS NOT NULL THEN struct_pack({fields}) END"
 
@@ -133,6 +133,6 @@ def _has_other_form(kind: Type, *, naive: bool) -> bool:
             return _has_other_form(kind.key, naive=naive) or _has_other_form(kind.value, naive=naive)
         case DeltaStruct():
             return any(
-                each.name != each.physical_name or _has_other_form(each.type, naive=naive) for each in kind.fields
+                field.name != field.physical_name or _has_other_form(field.type, naive=naive) for field in kind.fields
             )
     return False

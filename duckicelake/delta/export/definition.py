@@ -72,7 +72,7 @@ def _build_field(field: NestedField, physical: Mapping[int, str], names: Mapping
 def _build_type(kind: IcebergType, name: str, physical: Mapping[int, str], names: Mapping[int, str]) -> DeltaType:
     match kind:
         case StructType():
-            return DeltaStruct(tuple(_build_field(each, physical, names) for each in kind.fields))
+            return DeltaStruct(tuple(_build_field(field, physical, names) for field in kind.fields))
         case ListType():
             return DeltaArray(_build_type(kind.element, f"{name}.element", physical, names), not kind.element_required)
         case MapType():
@@ -151,7 +151,7 @@ def build_protocol(metadata: Metadata, *, has_vectors: bool, before: Protocol | 
 
 
 def _has_ntz(kind: DeltaType) -> bool:
-    return any(each == DeltaPrimitive("timestamp_ntz") for each in _iterate_leaves([kind]))
+    return any(leaf == DeltaPrimitive("timestamp_ntz") for leaf in _iterate_leaves([kind]))
 
 
 def _iterate_leaves(kinds: Sequence[DeltaType]) -> Iterable[DeltaType]:

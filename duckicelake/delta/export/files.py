@@ -41,7 +41,7 @@ def publish_log(services: Services, table_id: int) -> LogRow:
         for version in versions:
             _write(services, log, version)
         with services.database.transaction() as cursor:
-            logs.note_written(cursor, table_id, [each.version for each in versions])
+            logs.note_written(cursor, table_id, [written.version for written in versions])
     return _cut(services, table_id, log)
 
 
@@ -72,7 +72,9 @@ def remove_log(services: Services, table_id: int) -> None:
 def clear_log(services: Services, root: str) -> None:
     """Take away what an earlier log of ours left in a folder; AlreadyExists if there is a log of somebody else's."""
     found = _iterate_files(services, root)
-    ours = any(READ_ONLY_PROPERTY.encode() in services.store.read(each) for each in found if each.endswith(".json"))
+    ours = any(
+        READ_ONLY_PROPERTY.encode() in services.store.read(location) for location in found if location.endswith(".json")
+    )
     if found and not ours:
         raise AlreadyExists(f"{root} has a Delta log already, which isn't ours: {found[0]}")
     _delete(services, found)

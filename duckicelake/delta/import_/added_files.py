@@ -88,8 +88,8 @@ class DeltaDeletes:
             parts = [replace(deleted, positions={file_id: found}) for file_id, found in deleted.positions.items()]
         with open_background_writer(self._services) as beside:
             served = [write_deletes(beside, metadata, numbers, part, self._ids) for part in parts]
-        return tuple(file for each in served for file in each.files), tuple(
-            row for each in served for row in each.deletions
+        return tuple(file for part in served for file in part.files), tuple(
+            row for part in served for row in part.deletions
         )
 
 
@@ -103,7 +103,7 @@ def read_positions(log: DeltaLog, vector: DeletionVector, path: str) -> frozense
 
 def _load_live_deletes(space: Workspace, listed: Listed) -> LiveFiles:
     """What is deleted of the table's files before, as far as delete files go."""
-    manifests = [each for each in listed if each.content == ManifestContent.DELETES and each.live_count]
+    manifests = [manifest for manifest in listed if manifest.content == ManifestContent.DELETES and manifest.live_count]
     if not manifests:
         return LiveFiles((), {}, {}, {})
     files = space.files(space.live(manifests))
@@ -113,8 +113,8 @@ def _load_live_deletes(space: Workspace, listed: Listed) -> LiveFiles:
     for row in deletions:
         targets[row.delete_file_id] = targets.get(row.delete_file_id, frozenset()) | {row.data_file_id}
     live = [
-        LiveFile(each.file_id, each.content, each.sequence_number, each.ducklake_id, each.file_format)
-        for each in (*space.files(data_ids).values(), *files.values())
+        LiveFile(file.file_id, file.content, file.sequence_number, file.ducklake_id, file.file_format)
+        for file in (*space.files(data_ids).values(), *files.values())
     ]
     return LiveFiles(tuple(live), {}, collect_deleted_positions(deletions, files), targets)
 
@@ -137,11 +137,11 @@ class HiveLinker:
                 f"{wanted[0].file.path} has no column {columns[0].names[-1]}, nor do its folders say the value: "
                 "DuckLake needs a copy in folders that do; --copy-for-duckdb makes one of each such file, in the store",
             )
-        return tuple(run_in_parallel(lambda each: self._made(folder, columns, each), wanted))
+        return tuple(run_in_parallel(lambda source: self._made(folder, columns, source), wanted))
 
-    def _made(self, folder: str, columns: tuple[PartitionColumn, ...], each: TranslatedFile) -> LakeCopy:
-        file = each.file
-        name = f"{format_linked_folder(columns, each.values)}{file.file_id}-{file.path.rpartition('/')[2]}"
+    def _made(self, folder: str, columns: tuple[PartitionColumn, ...], translated: TranslatedFile) -> LakeCopy:
+        file = translated.file
+        name = f"{format_linked_folder(columns, translated.values)}{file.file_id}-{file.path.rpartition('/')[2]}"
         source, place = (self._services.store.local_path(location) for location in (file.path, folder + name))
         if source is None or place is None:
             write(self._services, folder + name, self._services.store.read(file.path))

@@ -82,7 +82,7 @@ def read_columns(metadata: Metadata, ids: ColumnIds, schema_id: int) -> TableCol
     ids.learn(metadata)
     reader = _ColumnReader(metadata.column_mapping != "none", ids)
     fields = reader.fields(parse_schema(metadata.schema_string).fields, ())
-    by_name = {each.name: each.id for each in fields}
+    by_name = {column.name: column.id for column in fields}
     missing = [name for name in metadata.partition_columns if name not in by_name]
     if missing:
         raise DamagedLog(f"the table is partitioned by {missing[0]}, which isn't in its schema")
@@ -107,7 +107,7 @@ class _ColumnReader:
         self._ids = ids
 
     def fields(self, fields: Iterable[DeltaField], inside: NamePath) -> tuple[NestedField, ...]:
-        return tuple(self._field(each, inside) for each in fields)
+        return tuple(self._field(column, inside) for column in fields)
 
     def _field(self, column: DeltaField, inside: NamePath) -> NestedField:
         path = (*inside, column.physical_name if self._is_mapped else column.name)
@@ -186,9 +186,9 @@ def _walk_given_ids(type_: DeltaType, path: NamePath) -> Iterator[tuple[NamePath
 def _check_order(schema: Schema) -> None:
     """DuckDB reads a container only if its id is above that of the field it is in (`bridge/columns`)."""
     parents, names = schema.parents(), schema.full_names()
-    for field_id, each in schema.map_fields_by_id().items():
+    for field_id, column in schema.map_fields_by_id().items():
         parent = parents[field_id]
-        if parent is not None and field_id < parent and isinstance(each.type, _CONTAINERS):
+        if parent is not None and field_id < parent and isinstance(column.type, _CONTAINERS):
             raise Unsupported(
                 "delta-column-ids",
                 f"Column {names[field_id]} is a container inside of a list or map, and Delta's column mapping numbers "
@@ -201,11 +201,11 @@ def find_leaf_paths(columns: TableColumns) -> dict[int, tuple[NamePath, Primitiv
     found: dict[int, tuple[NamePath, PrimitiveType]] = {}
 
     def walk(fields: tuple[NestedField, ...]) -> None:
-        for each in fields:
-            if isinstance(each.type, PrimitiveType):
-                found[each.id] = columns.paths[each.id], each.type
-            elif isinstance(each.type, StructType):
-                walk(each.type.fields)
+        for column in fields:
+            if isinstance(column.type, PrimitiveType):
+                found[column.id] = columns.paths[column.id], column.type
+            elif isinstance(column.type, StructType):
+                walk(column.type.fields)
 
     walk(columns.schema.fields)
     return found

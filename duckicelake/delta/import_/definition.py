@@ -184,9 +184,9 @@ def build_first_metadata(
 
 def redefine(metadata: TableMetadata, delta: Metadata, ids: ColumnIds) -> tuple[TableMetadata, TableColumns]:
     """The metadata after a `metaData` action, and the columns; raises as above."""
-    columns = read_columns(delta, ids, max(each.schema_id for each in metadata.schemas) + 1)
+    columns = read_columns(delta, ids, max(schema.schema_id for schema in metadata.schemas) + 1)
     check_schema(columns.schema, metadata.format_version)
-    known = next((each for each in metadata.schemas if each.same_as(columns.schema)), None)
+    known = next((schema for schema in metadata.schemas if schema.same_as(columns.schema)), None)
     schemas = metadata.schemas if known else (*metadata.schemas, columns.schema)
     spec = _find_spec(columns, metadata.partition_specs, metadata.last_partition_id)
     specs = metadata.partition_specs if spec in metadata.partition_specs else (*metadata.partition_specs, spec)

@@ -163,9 +163,9 @@ class FileTranslator:
     def _find_map(self, keys: tuple[str, ...]) -> NameMap:
         partition = {column.field_id for column in self.partition}
         rows: list[MappedName] = []
-        for each in self.columns.schema.fields:
-            if each.id not in partition:
-                self._map(each, None, rows)
+        for field in self.columns.schema.fields:
+            if field.id not in partition:
+                self._map(field, None, rows)
         folders = (MappedName(k, c.field_id, is_partition=True) for k, c in zip(keys, self.partition, strict=True))
         return NameMap((*rows, *folders))
 

@@ -70,7 +70,7 @@ class DeltaFollower:
 
     def look(self, followed: list[DeltaSource], is_ended: Callable[[], bool] = lambda: False) -> bool:
         """Bring what is there of each, a portion of those with much; whether there may be more at once."""
-        self._known = {each.table_id: self._of(each) for each in followed}
+        self._known = {source.table_id: self._of(source) for source in followed}
         ahead = run_in_parallel(self._may_be_ahead, followed)
         came = False
         for source, is_ahead in zip(followed, ahead, strict=True):

@@ -257,7 +257,7 @@ def collect_warnings(services: Services, history: DeltaHistory) -> tuple[str, ..
 
 
 def _build_warnings(services: Services, history: DeltaHistory) -> Iterator[str]:
-    definitions = [each.metadata for each in history.commits if each.metadata is not None]
+    definitions = [commit.metadata for commit in history.commits if commit.metadata is not None]
     newest = definitions[-1] if definitions else history.start.metadata
     if newest.column_mapping != "none" and _COLLECTIONS.search(newest.schema_string):
         yield (
@@ -282,7 +282,7 @@ def _has_old_timestamps(services: Services, history: DeltaHistory) -> bool:
 
 
 def _find_recent(history: DeltaHistory) -> AddFile | None:
-    for adds in (*(each.adds for each in reversed(history.commits)), tuple(history.start.files.values())):
+    for adds in (*(commit.adds for commit in reversed(history.commits)), tuple(history.start.files.values())):
         there = [add for add in adds if add.path not in history.files.missing]
         if there:
             return min(there, key=lambda add: add.size)

@@ -252,20 +252,20 @@ class _ImportPlan:
 
 
 def _read_definitions(history: DeltaHistory) -> list[Metadata]:
-    return [history.start.metadata, *(each.metadata for each in history.commits if each.metadata is not None)]
+    return [history.start.metadata, *(commit.metadata for commit in history.commits if commit.metadata is not None)]
 
 
 def _collect_column_ids(history: DeltaHistory) -> ColumnIds:
     """All ids that Delta gives in any version, so that columns of versions before it gave any get the same."""
     ids = ColumnIds()
-    for each in _read_definitions(history):
-        ids.learn(each)
+    for definition in _read_definitions(history):
+        ids.learn(definition)
     return ids
 
 
 def _choose_format_version(history: DeltaHistory, ids: ColumnIds) -> int:
     tried = ColumnIds(dict(ids.by_path), ids.is_mapped)
-    schemas = [read_columns(each, tried, 0).schema for each in _read_definitions(history)]
+    schemas = [read_columns(definition, tried, 0).schema for definition in _read_definitions(history)]
     return needs_version(schemas, has_vectors=_has_vectors(history))
 
 
@@ -279,7 +279,8 @@ def _has_vectors(history: DeltaHistory) -> bool:
 def _must_write_files(history: DeltaHistory) -> bool:
     """Whether files may be written for it: delete files, and links to files of mapped, partitioned tables."""
     return _has_vectors(history) or any(
-        each.partition_columns and each.column_mapping != "none" for each in _read_definitions(history)
+        definition.partition_columns and definition.column_mapping != "none"
+        for definition in _read_definitions(history)
     )
 
 

@@ -169,14 +169,14 @@ class Translation:
         left = frozenset(live[path] for path in version.gone if path in live) | vectors.returning
         self._replace(version, dict(zip(fresh, new, strict=True)), left)
         deleted = self._delete(numbers, vectors, left)
-        added = (*(each.file for each in new), *deleted.files)
+        added = (*(added_file.file for added_file in new), *deleted.files)
         removed = self._space.files(left | deleted.idle)
         snapshot = self._snapshot(version, numbers, added, tuple(removed.values()))
         side = SideFiles(added, deleted.deletions, (), self._manifests(snapshot, added, removed.keys()))
         move = self._move(new, wide, left, deleted, rewrites=snapshot.operation == "replace")
         self.told.versions += 1
         self.told.files += len(new)
-        self.told.rows += sum(each.file.record_count for each in new)
+        self.told.rows += sum(added_file.file.record_count for added_file in new)
         row = NewList(snapshot, tuple(manifest.manifest_id for manifest in self._listed))
         return Increment((row,), side, move, expected)
 
@@ -220,17 +220,17 @@ class Translation:
         if following is None:
             return files
         numbered: list[TranslatedFile] = []
-        for each in files:
-            numbered.append(each._replace(file=each.file._replace(first_row_id=following)))
-            following += each.file.record_count
+        for file in files:
+            numbered.append(file._replace(file=file.file._replace(first_row_id=following)))
+            following += file.file.record_count
         return numbered
 
     def _replace(self, version: DeltaVersion, fresh: Mapping[str, TranslatedFile], left: AbstractSet[int]) -> None:
         """Let files be known by the log's paths, and check that none stays that can't be read any more."""
         for path in version.gone:
             self._live.pop(path, None)
-        self._live.update((path, each.file.file_id) for path, each in fresh.items())
-        self._space.learn((each.file for each in fresh.values()), ())
+        self._live.update((path, added_file.file.file_id) for path, added_file in fresh.items())
+        self._space.learn((added_file.file for added_file in fresh.values()), ())
         if self._replaced:
             staying = self._space.live(self._listed) - left
             for file in self._space.files([min(staying)] if staying else []).values():
@@ -277,16 +277,19 @@ class Translation:
         rewrites: bool,
     ) -> MainUpdate:
         known = KnownFiles(
-            {each.file.file_id: each.stats for each in new},
-            {each.file.file_id: each.partition_values for each in new},
+            {added_file.file.file_id: added_file.stats for added_file in new},
+            {added_file.file.file_id: added_file.partition_values for added_file in new},
             wide.rows(self._files.columns.schema.leaves()),
         )
         columns = self._files.partition
-        names = {each.file.file_id: each.keys or tuple(column.names[0] for column in columns) for each in new}
+        names = {
+            added_file.file.file_id: added_file.keys or tuple(column.names[0] for column in columns)
+            for added_file in new
+        }
         return MainUpdate(
             ended_files=tuple(sorted(left)),
-            registered=tuple(each.file for each in new),
-            copies=self._links.of(columns, (each for each in new if each.keys is None)),
+            registered=tuple(added_file.file for added_file in new),
+            copies=self._links.of(columns, (added_file for added_file in new if added_file.keys is None)),
             name_maps={file_id: self._files.name_map(keys) for file_id, keys in names.items()},
             delete_files=deleted.delete_files,
             rewrites=rewrites,

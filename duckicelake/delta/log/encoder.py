@@ -215,7 +215,7 @@ def _build_rows(snapshot: DeltaSnapshot) -> Iterator[dict[str, Any]]:
         }
     }
     yield from ({"txn": encode_txn(snapshot.txns[name])} for name in sorted(snapshot.txns))
-    for key in sorted(snapshot.files, key=lambda each: (each.path, each.vector_id or "")):
+    for key in sorted(snapshot.files, key=lambda file_key: (file_key.path, file_key.vector_id or "")):
         add = encode_add(snapshot.files[key])
         values = list(add["partitionValues"].items())
         yield {

@@ -120,7 +120,7 @@ def _parse_type(json: Any, depth: int = 0) -> DeltaType:
     kind, inside = json["type"], depth + 1
     match kind:
         case "struct":
-            return DeltaStruct(tuple(_parse_field(each, inside) for each in json["fields"]))
+            return DeltaStruct(tuple(_parse_field(parsed, inside) for parsed in json["fields"]))
         case "array":
             return DeltaArray(_parse_type(json["elementType"], inside), json["containsNull"])
         case "map":
@@ -184,7 +184,7 @@ def encode_type(kind: DeltaType) -> Any:
             key, value = encode_type(kind.key), encode_type(kind.value)
             return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": kind.value_contains_null}
         case DeltaStruct():
-            return {"type": "struct", "fields": [_encode_field(each) for each in kind.fields]}
+            return {"type": "struct", "fields": [_encode_field(column) for column in kind.fields]}
 
 
 def _encode_field(column: DeltaField) -> dict[str, Any]:

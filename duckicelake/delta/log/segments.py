@@ -177,7 +177,7 @@ def check_version(listing: LogListing, version: int) -> None:
 
 def find_segments(listing: LogListing, version: int) -> Iterator[LogSegment]:
     """The ways to a version, at least one, the newest checkpoint's first; DamagedLog names what all of them lack."""
-    bases = sorted((each for each in listing.checkpoints if each <= version), reverse=True)
+    bases = sorted((checkpoint for checkpoint in listing.checkpoints if checkpoint <= version), reverse=True)
     found = False
     for base in bases:
         tail = _find_tail(listing, base, version)
@@ -211,8 +211,12 @@ def _find_tail(listing: LogListing, after: int, upto: int) -> tuple[LogFile, ...
 
 
 def _find_longest_compaction(listing: LogListing, first: int, upto: int) -> LogCompaction | None:
-    fitting = (each for each in listing.compactions if each.first == first and first < each.last <= upto)
-    return max(fitting, key=lambda each: each.last, default=None)
+    fitting = (
+        compaction
+        for compaction in listing.compactions
+        if compaction.first == first and first < compaction.last <= upto
+    )
+    return max(fitting, key=lambda compaction: compaction.last, default=None)
 
 
 def _find_first_missing(listing: LogListing, after: int, upto: int) -> int:

@@ -120,7 +120,7 @@ class DeliveryQueue:
 def find_order_keys(body: Mapping[str, Any]) -> frozenset[Key]:
     """What an event must not be sent before others of: its run, its datasets; its job, if it has neither."""
     datasets = (*(body.get("inputs") or ()), *(body.get("outputs") or ()), body.get("dataset"))
-    keys: set[Key] = {("dataset", *_read_name(each)) for each in datasets if each}
+    keys: set[Key] = {("dataset", *_read_name(dataset)) for dataset in datasets if dataset}
     run = body.get("run")
     if run:
         keys.add(("run", str(run.get("runId"))))

@@ -89,14 +89,14 @@ def parse_receivers(written: Sequence[str], api_keys: str | None = None, kafka: 
     api_keys: the key of the one receiver that is reached by http, or `host=key,host2=key2`.
     kafka: librdkafka's settings for all brokers, `name=value,name2=value2`.
     """
-    config = dict(_parse_pair(each) for each in (kafka or "").split(",") if each.strip())
+    config = dict(_parse_pair(pair) for pair in (kafka or "").split(",") if pair.strip())
     if not all(config.values()):
         raise InvalidSettings("lineage_kafka must be <name>=<value>,<name2>=<value2> with librdkafka's settings")
-    found = [_parse_receiver(each, config) for each in written]
+    found = [_parse_receiver(text, config) for text in written]
     for number, receiver in enumerate(found):
-        if receiver.name in {each.name for each in found[:number]}:
+        if receiver.name in {earlier.name for earlier in found[:number]}:
             raise InvalidSettings(f"lineage_transports has {receiver.name} twice")
-    if config and not any(isinstance(each, KafkaReceiver) for each in found):
+    if config and not any(isinstance(receiver, KafkaReceiver) for receiver in found):
         raise InvalidSettings("lineage_kafka is set, but lineage_transports names no kafka://…")
     return _add_api_keys(found, api_keys)
 
@@ -141,11 +141,11 @@ def _parse_http(url: SplitResult) -> HttpReceiver:
 
 
 def _add_api_keys(found: list[Receiver], api_keys: str | None) -> list[Receiver]:
-    reached = [each for each in found if isinstance(each, HttpReceiver)]
+    reached = [receiver for receiver in found if isinstance(receiver, HttpReceiver)]
     if not api_keys:
         return found
-    pairs = [_parse_pair(each) for each in api_keys.split(",") if each.strip()]
-    hosts = {each.host for each in reached}
+    pairs = [_parse_pair(pair) for pair in api_keys.split(",") if pair.strip()]
+    hosts = {receiver.host for receiver in reached}
     if len(hosts) == 1 and not {host for host, _ in pairs} & hosts:
         pairs = [(host, api_keys.strip()) for host in hosts]
     keys = dict(pairs)
@@ -157,7 +157,10 @@ def _add_api_keys(found: list[Receiver], api_keys: str | None) -> list[Receiver]
         )
     if not all(_KEY.fullmatch(key) for key in keys.values()):
         raise InvalidSettings("lineage_api_keys has a key with characters that no header can have")
-    return [replace(each, api_key=keys.get(each.host)) if isinstance(each, HttpReceiver) else each for each in found]
+    return [
+        replace(receiver, api_key=keys.get(receiver.host)) if isinstance(receiver, HttpReceiver) else receiver
+        for receiver in found
+    ]
 
 
 def _parse_pair(text: str) -> tuple[str, str]:

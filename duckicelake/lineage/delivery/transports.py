@@ -132,7 +132,7 @@ class _HttpOutlet:
 
     def _shown(self, text: str) -> str:
         """Some of a text, on one line, without the key, which a receiver may repeat."""
-        text = " ".join("".join(each if each.isprintable() else " " for each in text).split())
+        text = " ".join("".join(character if character.isprintable() else " " for character in text).split())
         return (text.replace(self._key, "…") if self._key else text)[:_EXCERPT].strip()
 
 

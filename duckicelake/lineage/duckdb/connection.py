@@ -139,8 +139,8 @@ class LineageConnection:
         statements = self._recorder.quietly(lambda: split_statements(self._connection, query))
         if not statements:
             return _call_as(frame, partial(function, query, *given, **options))
-        for each in statements[:-1]:
-            self._one(frame, partial(self._connection.execute, each.text), each, counting=False)
+        for statement in statements[:-1]:
+            self._one(frame, partial(self._connection.execute, statement.text), statement, counting=False)
         last = query if len(statements) == 1 else statements[-1].text
         return self._one(frame, partial(function, last, *given, **options), statements[-1], counting=counting)
 

@@ -79,7 +79,7 @@ class StatementRun:
 
     def facets(self, dataset: SqlDataset) -> dict[str, Any]:
         """What is known of a dataset besides its name."""
-        known = next((each for each in self.names.values() if each is not None and each.dataset == dataset), None)
+        known = next((name for name in self.names.values() if name is not None and name.dataset == dataset), None)
         return {} if known is None else dict(known.facets)
 
 
@@ -134,7 +134,7 @@ def _build_events(
         producer=PRODUCER,
         run=Run(run.id, {**_run_facets(run.program), **facets}),
         job=_build_job(run, lineage),
-        inputs=[InputDataset(each.namespace, each.name, facets=run.facets(each)) for each in lineage.inputs],
+        inputs=[InputDataset(input_.namespace, input_.name, facets=run.facets(input_)) for input_ in lineage.inputs],
         outputs=[] if lineage.output is None else [_build_output(run, lineage, lineage.output, told=told)],
     )
     return [event]
@@ -236,5 +236,5 @@ def _split_parent(environment: Mapping[str, str], prefix: str) -> tuple[str, str
         front, _, run_id = whole.rpartition("/")
         namespace, _, name = front.rpartition("/")
         return (namespace, name, run_id) if namespace and name else None
-    parts = [environment.get(f"{prefix}_{each}") for each in ("JOB_NAMESPACE", "JOB_NAME", "RUN_ID")]
+    parts = [environment.get(f"{prefix}_{part}") for part in ("JOB_NAMESPACE", "JOB_NAME", "RUN_ID")]
     return (parts[0], parts[1], parts[2]) if parts[0] and parts[1] and parts[2] else None

@@ -190,7 +190,7 @@ class DuckNames:
         begun = time.monotonic()
         if known is not None and begun < until:
             return known
-        known = next((found for each in self._candidates(parts) if (found := self._bound(*each))), None)
+        known = next((found for candidate in self._candidates(parts) if (found := self._bound(*candidate))), None)
         if known is not None:
             now = time.monotonic()
             self._found[parts] = now + max(_FRESH, _SHARE * (now - begun)), known
@@ -210,14 +210,14 @@ class DuckNames:
         if len(parts) != 1:
             return []
         temporary = [("temp", "main", parts[0])] if self.has_temporary else []
-        return [*temporary, *((*each, parts[0]) for each in self._search_path())]
+        return [*temporary, *((*schema, parts[0]) for schema in self._search_path())]
 
     def _bound(self, catalog: str, schema: str, name: str) -> KnownName | None:
         try:
             relation = self._connection.sql(
                 f"FROM {quote_identifier(catalog)}.{quote_identifier(schema)}.{quote_identifier(name)}"
             )
-            columns, types = tuple(relation.columns), [str(each) for each in relation.types]
+            columns, types = tuple(relation.columns), [str(type_) for type_ in relation.types]
         except duckdb.Error:
             return None
         place = self._place(catalog, schema, name)
@@ -270,6 +270,6 @@ def quote_identifier(name: str) -> str:
 
 def build_schema_facet(columns: Sequence[str], types: Sequence[str]) -> dict[str, Any]:
     """OpenLineage's schema facet, with DuckDB's names of types; without columns whose names may hold values."""
-    told = [each for each in zip(columns, types, strict=True) if not may_show_values(each[0])]
+    told = [column for column in zip(columns, types, strict=True) if not may_show_values(column[0])]
     fields = [schema_dataset.SchemaDatasetFacetFields(name, kind) for name, kind in told]
     return encode_facet(schema_dataset.SchemaDatasetFacet(fields=fields))

@@ -194,8 +194,8 @@ class StatementRecorder:
             self._pending = []
         elif transaction == "commit":
             pending, self._pending = self._pending or [], None
-            for each in pending:
-                self._complete(each)
+            for waiting in pending:
+                self._complete(waiting)
         elif transaction == "rollback":
             self._rolled_back()
         if run is not None and self._pending is not None:
@@ -210,14 +210,16 @@ class StatementRecorder:
             runs, self._pending = self._pending or [], None
         by_user = not isinstance(error, Exception) or isinstance(error, duckdb.InterruptException)
         message = mask_message(error, keep=self._program.literals)
-        for each in runs:
-            self._put(partial(build_aborted, each, at) if by_user else partial(build_failed, each, at, message))
+        for pending_run in runs:
+            self._put(
+                partial(build_aborted, pending_run, at) if by_user else partial(build_failed, pending_run, at, message)
+            )
 
     def _rolled_back(self) -> None:
         pending, self._pending = self._pending or [], None
         at = datetime.now(UTC)
-        for each in pending:
-            self._put(partial(build_aborted, each, at))
+        for waiting in pending:
+            self._put(partial(build_aborted, waiting, at))
 
     def _complete(self, run: StatementRun) -> None:
         at = datetime.now(UTC)

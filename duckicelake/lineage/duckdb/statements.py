@@ -109,7 +109,7 @@ class DuckStatement:
             found = _INSERT.match(self.text)
             return [parts for text in ([found[1]] if found else []) if (parts := _read_parts(text))]
         made = self.created if not self.only_if_new else None
-        return [each for each in dict.fromkeys(_iterate_names(self.tree)) if each != made][:_MAX_NAMES]
+        return [name for name in dict.fromkeys(_iterate_names(self.tree)) if name != made][:_MAX_NAMES]
 
 
 def split_statements(connection: duckdb.DuckDBPyConnection, query: object) -> list[DuckStatement] | None:
@@ -125,8 +125,8 @@ def split_statements(connection: duckdb.DuckDBPyConnection, query: object) -> li
     if len(found) == 1:
         return [_read_statement(query, found[0].type)]
     return (
-        [_read_statement(each.query, each.type) for each in found]
-        if all(each.query.strip() for each in found)
+        [_read_statement(statement.query, statement.type) for statement in found]
+        if all(statement.query.strip() for statement in found)
         else None
     )
 
@@ -139,11 +139,11 @@ def _read_statement(text: str, kind: StatementType) -> DuckStatement:
 
 def find_name_parts(table: exp.Table) -> tuple[str, ...]:
     """The parts of a table's name."""
-    return tuple(each.name for each in table.parts)
+    return tuple(part.name for part in table.parts)
 
 
 def _iterate_names(tree: exp.Expr) -> Iterator[tuple[str, ...]]:
-    queries = {each.alias.lower() for each in tree.find_all(exp.CTE)}
+    queries = {query.alias.lower() for query in tree.find_all(exp.CTE)}
     for table in tree.find_all(exp.Table):
         if not isinstance(table.this, exp.Identifier):
             continue

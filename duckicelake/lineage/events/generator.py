@@ -89,8 +89,8 @@ class RunInputs:
         if job is None:
             return []
         found = jobs.read_job_inputs(self._cursor, str(job), first.change.principal)
-        places = dict.fromkeys(place for each in found if (place := name_file_dataset(each)) is not None)
-        return [{"namespace": each.namespace, "name": each.name, "facets": {}} for each in places]
+        places = dict.fromkeys(place for change in found if (place := name_file_dataset(change)) is not None)
+        return [{"namespace": place.namespace, "name": place.name, "facets": {}} for place in places]
 
     def _with_inferred(self, run: RunChanges, body: Json, lake: NamedLake) -> Json:
         write = _build_write(run)
@@ -99,11 +99,13 @@ class RunInputs:
         found = find_inputs(self._cursor, write, self._window)
         if not found:
             return body
-        places = lineage_follower.read_places(self._cursor, [each.table_id for each in found])
-        inputs = [(each, name_location(places[each.table_id])) for each in found if each.table_id in places]
-        told = [_build_input(each, name, lake) for each, name in inputs]
+        places = lineage_follower.read_places(self._cursor, [inferred.table_id for inferred in found])
+        inputs = [
+            (inferred, name_location(places[inferred.table_id])) for inferred in found if inferred.table_id in places
+        ]
+        told = [_build_input(inferred, name, lake) for inferred, name in inputs]
         outputs = [_find_output(output, inputs, lake) for output in body["outputs"]]
-        name = format_job_name(run, lake, [each.table.rpartition(".")[0] for each, _ in inputs])
+        name = format_job_name(run, lake, [inferred.table.rpartition(".")[0] for inferred, _ in inputs])
         return {**body, "job": {**body["job"], "name": name}, "inputs": told, "outputs": outputs}
 
 
@@ -263,9 +265,11 @@ def _find_request(change: LoggedChange) -> tuple[object, ...]:
 def _list_refused(cursor: Transaction, after: int, upto: int) -> list[RefusedRequest]:
     if upto == after:
         return []
-    failures = [each for each in lineage_follower.read_refusals(cursor, after, upto) if is_failure(each.result)]
-    found = {each.resource: _find_skipped(cursor, each.resource) for each in failures}
-    return [_convert_change(each, *found[each.resource]) for each in failures]
+    failures = [
+        refusal for refusal in lineage_follower.read_refusals(cursor, after, upto) if is_failure(refusal.result)
+    ]
+    found = {failure.resource: _find_skipped(cursor, failure.resource) for failure in failures}
+    return [_convert_change(failure, *found[failure.resource]) for failure in failures]
 
 
 def _find_skipped(cursor: Transaction, resource: str) -> tuple[int | None, str | None]:

@@ -153,7 +153,7 @@ def infer_inputs(
     for read in since or before:
         doubt = _compute_doubt(write, read, found_at, window) * (_BEFORE_PREVIOUS if before else 1.0)
         inputs[read.table_id] = _merge_guesses(inputs.get(read.table_id), _build_guess(read, doubt))
-    return sorted(inputs.values(), key=lambda each: (-each.confidence, each.table))[:MAX_INPUTS]
+    return sorted(inputs.values(), key=lambda inferred: (-inferred.confidence, inferred.table))[:MAX_INPUTS]
 
 
 def _is_own(write: ApplicationWrite, read: ApplicationRead, window: timedelta) -> bool:
@@ -274,10 +274,10 @@ def build_output_facets(lake: NamedLake, columns: Sequence[str], inputs: Sequenc
 def _iterate_direct(columns: Sequence[str], inputs: Sequence[Input]) -> Iterator[_InferredEdge]:
     projected = [(found, dataset, field) for found, dataset in inputs for field in found.projected]
     by_name: dict[str, list[tuple[InferredInput, DatasetName, str]]] = defaultdict(list)
-    for each in projected:
-        by_name[each[2].lower()].append(each)
+    for scan in projected:
+        by_name[scan[2].lower()].append(scan)
     written = {name.lower() for name in columns}
-    others = [each for each in projected if each[2].lower() not in written]
+    others = [other for other in projected if other[2].lower() not in written]
     for name in columns:
         same = by_name.get(name.lower(), [])
         candidates = same or (others if len(others) <= _MAX_CANDIDATES else [])

@@ -139,8 +139,11 @@ def _check(owners: _TableOwners, who: Principal, event: ParsedEvent) -> None:
 
 def _check_one(owners: _TableOwners, who: Principal, names: Sequence[EventName], any_of: Sequence[Capability]) -> None:
     """A place in the lake that is no table's yet is that of the namespace whose tables lie there."""
-    mine = [grant.namespace for grant in who.grants if any(each in grant.capability for each in any_of)]
-    tables = (any(who.may(each, parse_schema_name(table.schema_name)) for each in any_of) for table in owners.of(names))
+    mine = [grant.namespace for grant in who.grants if any(capability in grant.capability for capability in any_of)]
+    tables = (
+        any(who.may(capability, parse_schema_name(table.schema_name)) for capability in any_of)
+        for table in owners.of(names)
+    )
     places = (any(owners.is_below(place, namespace) for namespace in mine) for place in owners.unknown(names))
     if not all(tables) or not all(places):
         raise Forbidden(f"The caller's scopes don't allow to tell of {names[0].name}, if there is such a table")

@@ -86,8 +86,8 @@ class Readers:
 def find_readers(cursor: Transaction, asked: Collection[ReadingApplication]) -> Readers:
     """Which of these have read something lately."""
     parameters = {
-        "programs": list({each.session[:_PROGRAM] for each in asked}),
-        "applications": list({each.application for each in asked if each.application is not None}),
+        "programs": list({reader.session[:_PROGRAM] for reader in asked}),
+        "applications": list({reader.application for reader in asked if reader.application is not None}),
     }
     rows = cursor.execute(_SQL.readers, parameters).fetchall() if asked else []
     programs, applications = (frozenset(filter(None, found)) for found in zip(*rows, strict=True)) if rows else ((), ())
@@ -98,19 +98,19 @@ def record_reads(cursor: Transaction, seen: Collection[NotedRead], now: float) -
     """Add what was seen before `now`, a moment of the same clock; how many there still are tables of."""
     rows = [
         {
-            "ago": max(0.0, now - each.seconds),
-            "kind": each.kind,
-            "principal": each.principal,
-            "session": each.session,
-            "application": each.application,
-            "schema_name": each.schema_name,
-            "table_name": each.table_name,
-            "full_name": each.full_name,
-            "snapshot_id": each.snapshot_id,
-            "projected": each.projected,
-            "filtered": each.filtered,
+            "ago": max(0.0, now - read.seconds),
+            "kind": read.kind,
+            "principal": read.principal,
+            "session": read.session,
+            "application": read.application,
+            "schema_name": read.schema_name,
+            "table_name": read.table_name,
+            "full_name": read.full_name,
+            "snapshot_id": read.snapshot_id,
+            "projected": read.projected,
+            "filtered": read.filtered,
         }
-        for each in seen
+        for read in seen
     ]
     return cursor.execute(_SQL.record, {"seen": json_param(rows)}).rowcount
 

@@ -53,12 +53,14 @@ class KnownTables:
         if after != self._upto:
             self._tables.clear()
         self._upto = changes[-1].position if changes else after
-        of_tables = {each.object_id for each in changes if _is_table_change(each) and each.object_id is not None}
+        of_tables = {
+            change.object_id for change in changes if _is_table_change(change) and change.object_id is not None
+        }
         owners = lineage_follower.read_owners(cursor, of_tables) if of_tables else {}
         unknown = of_tables - self._tables.keys()
         places = lineage_follower.read_places(cursor, unknown) if unknown else {}
         self._tables |= {table_id: _KnownTable(places.get(table_id)) for table_id in unknown}
-        told = [CatalogChange(each, self._known(cursor, each, owners)) for each in changes]
+        told = [CatalogChange(change, self._known(cursor, change, owners)) for change in changes]
         while len(self._tables) > _LRU_ENTRIES:
             self._tables.popitem(last=False)
         return told
@@ -131,7 +133,7 @@ def build_definition_event(told: CatalogChange, definition: DefinedView, lookup:
         "producer": PRODUCER,
         "schemaURL": _SCHEMA_URL,
         "job": _build_job(told, definition, lake),
-        "inputs": [{"namespace": each.namespace, "name": each.name, "facets": {}} for each in found.inputs],
+        "inputs": [{"namespace": input_.namespace, "name": input_.name, "facets": {}} for input_ in found.inputs],
         "outputs": [{**output, "facets": facets}],
     }
 
@@ -196,4 +198,4 @@ def _list_readings(parts: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _read_columns(view: ViewDefinition) -> tuple[str, ...] | None:
-    return tuple(each.replace('""', '"') for each in _ALIAS.findall(view.column_aliases)) or None
+    return tuple(alias.replace('""', '"') for alias in _ALIAS.findall(view.column_aliases)) or None

@@ -143,8 +143,8 @@ class DatasetDirectory:
             held = None
         others = [self._held[name].entry for name in told.tables if name in self._held]
         others += self._namesakes(told, origin)
-        others = [each for each in others if not (is_new and is_over(each, at))]
-        loose = [each for each in others if not each.is_located and may_rename(each, origin)]
+        others = [other for other in others if not (is_new and is_over(other, at))]
+        loose = [other for other in others if not other.is_located and may_rename(other, origin)]
         if held is None and loose:
             entry = loose[0]
             entry.namespace, entry.name, entry.is_located = *told.name, told.is_located

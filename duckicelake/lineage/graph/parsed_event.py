@@ -175,8 +175,10 @@ def parse_event(event: Json) -> ParsedEvent:
         type=(event.get("eventType") or "OTHER").upper() if run else None,
         run=UUID(run["runId"]) if run else None,
         job=EventName(job["namespace"], job["name"]) if job else None,
-        inputs=tuple(_parse_dataset(each, "inputFacets", confidence) for each in event.get("inputs") or ()),
-        outputs=tuple(_parse_dataset(each, "outputFacets", confidence) for each in outputs),
+        inputs=tuple(
+            _parse_dataset(parsed_input, "inputFacets", confidence) for parsed_input in event.get("inputs") or ()
+        ),
+        outputs=tuple(_parse_dataset(output, "outputFacets", confidence) for output in outputs),
         run_facets=facets,
         job_facets=(job or {}).get("facets") or {},
     )
@@ -194,7 +196,9 @@ def _parse_dataset(told: Json, of_this_run: str, confidence: float | None) -> Ev
     previous = change.get("previousIdentifier")
     symlinks = (facets.get("symlinks") or {}).get("identifiers") or ()
     tables = tuple(
-        EventName(each["namespace"], each["name"]) for each in symlinks if each.get("type") not in _NOT_A_TABLE
+        EventName(symlink["namespace"], symlink["name"])
+        for symlink in symlinks
+        if symlink.get("type") not in _NOT_A_TABLE
     )
     ours = facets.get(TABLE)
     own = [_parse_confidence(facets), _parse_confidence(told.get(of_this_run) or {}), confidence]
@@ -207,7 +211,7 @@ def _parse_dataset(told: Json, of_this_run: str, confidence: float | None) -> Ev
         previous=EventName(previous["namespace"], previous["name"]) if previous else None,
         lifecycle=change.get("lifecycleStateChange"),
         version=(facets.get("version") or {}).get("datasetVersion"),
-        confidence=next((each for each in own if each is not None), None),
+        confidence=next((known_confidence for known_confidence in own if known_confidence is not None), None),
         facets=facets,
         columns=tuple(_add_confidence(_parse_columns(columns or {}), facets.get(INFERRED))),
         has_columns=columns is not None,
@@ -218,7 +222,7 @@ def _parse_kind(facets: Json, symlinks: Sequence[Json]) -> str:
     told = (facets.get("datasetType") or {}).get("datasetType")
     if told:
         return str(told).upper()
-    types = [str(each.get("type")).upper() for each in symlinks]
+    types = [str(symlink.get("type")).upper() for symlink in symlinks]
     return "VIEW" if "VIEW" in types else "TABLE" if symlinks else "DATASET"
 
 
@@ -233,7 +237,10 @@ def _add_confidence(columns: Iterator[EventColumn], inferred: Json | None) -> It
         yield from columns
         return
     whole = None if "columns" in inferred else _parse_confidence({INFERRED: inferred})
-    own = {_parse_place(each): float(each["confidence"]) for each in inferred.get("columns") or ()}
+    own = {
+        _parse_place(inferred_column): float(inferred_column["confidence"])
+        for inferred_column in inferred.get("columns") or ()
+    }
     for column in columns:
         place = (column.source, column.source_field, column.target_field)
         yield replace(column, confidence=own.get(place, whole))
@@ -256,6 +263,14 @@ def _parse_transformations(field: str, source: Json, subtype: str | None) -> Ite
     """One for each; where there are none, as in the facet's first versions, it is what the field's own type says."""
     name, place = EventName(source["namespace"], source["name"]), source["field"]
     default = {"type": "DIRECT" if field else "INDIRECT", "subtype": subtype}
-    for each in source.get("transformations") or (default,):
-        kind, how = str(each.get("type") or default["type"]), each.get("subtype") or ""
-        yield EventColumn(name, place, field, kind, how, each.get("description") or None, bool(each.get("masking")))
+    for transformation in source.get("transformations") or (default,):
+        kind, how = str(transformation.get("type") or default["type"]), transformation.get("subtype") or ""
+        yield EventColumn(
+            name,
+            place,
+            field,
+            kind,
+            how,
+            transformation.get("description") or None,
+            bool(transformation.get("masking")),
+        )

@@ -245,8 +245,8 @@ def build_run_response(known: KnownRun) -> LineageRunDetails:
         principal=read_word(commit, "principal"),
         complete=known.is_complete,
         parent=dict(parent) if isinstance(parent, Mapping) else None,
-        inputs=tuple(_build_side(each) for each in known.io if not each.is_output),
-        outputs=tuple(_build_side(each) for each in known.io if each.is_output),
+        inputs=tuple(_build_side(side) for side in known.io if not side.is_output),
+        outputs=tuple(_build_side(side) for side in known.io if side.is_output),
         facets=dict(known.facets),
         events=tuple(dict(event) for event in known.told),
     )

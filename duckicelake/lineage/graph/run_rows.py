@@ -232,7 +232,7 @@ class EdgeRows:
 
     def definitions(self, sides: Iterable[EventSide]) -> list[Row]:
         """Outputs of which it is told anew from what they come: all of a job's, and datasets with their columns."""
-        defined = [each for each in sides if each.event.run is None and (each.event.job or each.told.has_columns)]
+        defined = [side for side in sides if side.event.run is None and (side.event.job or side.told.has_columns)]
         newest: dict[tuple[int, int], Row] = {}
         for side in defined:
             target, job_id = self.id_of(side.entry), self._job(side.event)

@@ -59,13 +59,17 @@ def record_events(
         return 0
     cursor.execute(_SQL.lock, {"key": LOCK_KEY})
     kept = _keep(cursor, events, origin, principal)
-    known = lineage_runs.read_known_runs(cursor, (each.event for each in kept))
+    known = lineage_runs.read_known_runs(cursor, (kept_event.event for kept_event in kept))
     if origin == RECEIVED:
-        own_jobs = lineage_runs.find_own_jobs(cursor, (each.event for each in kept))
-        kept = [each for each in kept if not _is_taken(known, each.event) and each.event.job not in own_jobs]
+        own_jobs = lineage_runs.find_own_jobs(cursor, (kept_event.event for kept_event in kept))
+        kept = [
+            kept_event
+            for kept_event in kept
+            if not _is_taken(known, kept_event.event) and kept_event.event.job not in own_jobs
+        ]
         known = {run_id: run for run_id, run in known.items() if run.origin == RECEIVED}
     if kept:
-        _fold(cursor, sorted(kept, key=lambda each: each.event.at), known, origin, tables)
+        _fold(cursor, sorted(kept, key=lambda kept_event: kept_event.event.at), known, origin, tables)
     return len(kept)
 
 
@@ -106,18 +110,20 @@ def _fold(
 ) -> None:
     """Make the graph of what the events tell; they are given in the order of their times."""
     had_flown = {run_id for run_id, run in known.items() if run.has_flown}
-    events = [each.event for each in kept]
+    events = [kept_event.event for kept_event in kept]
     job_ids = lineage_runs.record_jobs(cursor, events, origin)
     lineage_runs.record_runs(cursor, known, events, job_ids, origin)
     flown = {run_id for run_id, run in known.items() if run.has_flown}
-    earlier = _read_earlier(cursor, flown - had_flown, {each.id for each in kept})
-    datasets = (dataset for each in (*earlier, *kept) for dataset in each.event.datasets())
+    earlier = _read_earlier(cursor, flown - had_flown, {kept_event.id for kept_event in kept})
+    datasets = (dataset for recorded in (*earlier, *kept) for dataset in recorded.event.datasets())
     directory = DatasetDirectory(cursor, datasets, tables)
-    sides = [side for each in kept for side in _iterate_sides(each, directory, origin)]
+    sides = [side for kept_event in kept for side in _iterate_sides(kept_event, directory, origin)]
     outputs = [side for side in sides if side.is_output] + [
-        EventSide(each.id, each.event, told, directory.named(told.name, each.event.at, origin), is_output=True)
-        for each in earlier
-        for told in each.event.outputs
+        EventSide(
+            recorded.id, recorded.event, told, directory.named(told.name, recorded.event.at, origin), is_output=True
+        )
+        for recorded in earlier
+        for told in recorded.event.outputs
     ]
     flowing = [side for side in outputs if side.event.run is None or side.event.run in flown]
     made_of = [

@@ -78,7 +78,7 @@ def read_run(database: Database, reader: Principal, run_id: UUID) -> KnownRun:
     with database.reading() as cursor:
         view = GraphView(cursor, reader.readable_schemas())
         found, io = view.run(run_id), view.io(run_id)
-        known = tuple(each for each in io if each.may_be_known)
+        known = tuple(side for side in io if side.may_be_known)
         if found is None or (view.granted is not None and not known):
             raise NotFound(f"There is no run {run_id} in the lineage of what you may read")
         if not found.may_be_told:
@@ -223,15 +223,15 @@ def _build_edge(row: EdgeRow, columns: Iterable[ColumnRow]) -> GraphEdge:
         job = GraphJob(row.job_namespace, row.job_name, *(read_word(row.job_type, key) for key in _OF_JOB))
     between = tuple(
         ColumnEdge(
-            each.source_field,
-            each.target_field,
-            each.kind,
-            each.subtype or None,
-            each.description,
-            each.is_masked,
-            each.confidence,
+            column.source_field,
+            column.target_field,
+            column.kind,
+            column.subtype or None,
+            column.description,
+            column.is_masked,
+            column.confidence,
         )
-        for each in columns
+        for column in columns
     )
     runs = tuple(map(_build_run, row.runs or ()))
     return GraphEdge(row.source, row.target, job, row.first_seen, row.last_seen, row.confidence, runs, between)

@@ -38,13 +38,13 @@ def read_graph(services: Services, node: str, depth: int) -> MarquezGraph:
         io = known.job_io(job_ids)
     shown = {number: build_dataset(row) for number, row in datasets.items()}
     pairs = []
-    for each in io:
-        if each.dataset_id in shown and each.job_id in jobs:
-            ends = (_format_dataset_id(shown[each.dataset_id]), _format_job_id(jobs[each.job_id]))
-            pairs.append(ends[::-1] if each.is_output else ends)
+    for side in io:
+        if side.dataset_id in shown and side.job_id in jobs:
+            ends = (_format_dataset_id(shown[side.dataset_id]), _format_job_id(jobs[side.job_id]))
+            pairs.append(ends[::-1] if side.is_output else ends)
     nodes: Iterator[tuple[str, str, Any]] = (
-        *((_format_dataset_id(each), "DATASET", each) for each in shown.values()),
-        *((_format_job_id(each), "JOB", each) for each in jobs.values()),
+        *((_format_dataset_id(dataset), "DATASET", dataset) for dataset in shown.values()),
+        *((_format_job_id(job), "JOB", job) for job in jobs.values()),
     )  # type: ignore[assignment]
     return _build_graph(nodes, pairs)
 
@@ -59,9 +59,9 @@ def read_column_graph(services: Services, node: str, depth: int, *, with_downstr
     question = GraphQuery(asked, direction, min(depth, MAX_DEPTH), with_columns=True)  # type: ignore[arg-type]
     found = lineage.read_graph(services.database, services.caller.principal, question)
     with open_lists(services) as known:
-        datasets = known.read_datasets_by_id([each.id for each in found.nodes])
+        datasets = known.read_datasets_by_id([found_node.id for found_node in found.nodes])
         columns = [row for row in known.columns_to(datasets) if row.source in datasets]
-    on_the_way = {each.id: set(each.columns) for each in found.nodes}
+    on_the_way = {found_node.id: set(found_node.columns) for found_node in found.nodes}
     told = [row for row in columns if row.target_field in on_the_way[row.target]]
     return _read_fields(datasets, [row for row in told if row.source_field in on_the_way[row.source]])
 
@@ -86,7 +86,7 @@ def _read_fields(datasets: dict[int, DatasetListed], columns: Collection[ColumnL
 
 
 def _build_field(dataset: DatasetListed, field: str, made_of: Iterable[ColumnListed]) -> dict[str, Any]:
-    types = {each.name: each.type for each in build_dataset(dataset).fields}
+    types = {column.name: column.type for column in build_dataset(dataset).fields}
     return {
         "namespace": dataset.shown_namespace,
         "dataset": dataset.shown_name,
@@ -112,7 +112,7 @@ def _build_graph(nodes: Iterable[tuple[str, str, Any]], pairs: Iterable[tuple[st
         )
         for name, kind, data in nodes
     ]
-    return MarquezGraph(graph=tuple(sorted(made, key=lambda each: each.id)))
+    return MarquezGraph(graph=tuple(sorted(made, key=lambda node: node.id)))
 
 
 def _step_once(
@@ -128,9 +128,9 @@ def _step_once(
                 if is_output == is_upstream:
                     yield _Place(False, number), _Place(True, job_id)
         if jobs:
-            for each in known.job_io(jobs):
-                if each.is_output != is_upstream:
-                    yield _Place(True, each.job_id), _Place(False, each.dataset_id)
+            for side in known.job_io(jobs):
+                if side.is_output != is_upstream:
+                    yield _Place(True, side.job_id), _Place(False, side.dataset_id)
 
     return step
 
@@ -138,7 +138,7 @@ def _step_once(
 def _parse(node: str, kinds: Collection[str]) -> tuple[str, str]:
     kind, _, rest = node.partition(":")
     if kind not in kinds or ":" not in rest:
-        wanted = " or ".join(f"{each}:<namespace>:<name>" for each in kinds)
+        wanted = " or ".join(f"{kind}:<namespace>:<name>" for kind in kinds)
         raise InvalidRequest(f"nodeId {node!r} is not one: write {wanted}")
     return kind, rest
 

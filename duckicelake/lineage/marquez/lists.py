@@ -132,13 +132,13 @@ def search_names(services: Services, text: str, filter_: str, limit: int, *, by_
         found = known.search(f"%{text.rstrip(chr(92))}%", filter_, limit, by_time=by_time)
     results = tuple(
         MarquezResult(
-            namespace=each.namespace,
-            name=each.name,
-            node_id=f"{each.kind.lower()}:{each.namespace}:{each.name}",
-            type=each.kind,
-            updated_at=each.last_seen,
+            namespace=row.namespace,
+            name=row.name,
+            node_id=f"{row.kind.lower()}:{row.namespace}:{row.name}",
+            type=row.kind,
+            updated_at=row.last_seen,
         )
-        for each in found
+        for row in found
     )
     return MarquezSearch(total_count=len(results), results=results)
 

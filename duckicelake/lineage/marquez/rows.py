@@ -54,7 +54,7 @@ def build_dataset(row: DatasetListed, columns: Iterable[ColumnListed] = ()) -> M
 
 def build_job(row: JobListed, io: Iterable[JobIo], run: RunListed | None) -> MarquezJob:
     """A job, with its newest run."""
-    sides = [each for each in io if each.job_id == row.id]
+    sides = [side for side in io if side.job_id == row.id]
     latest = None if run is None else build_run(run)
     return MarquezJob(
         id=MarquezName(namespace=row.namespace, name=row.name),
@@ -64,8 +64,8 @@ def build_job(row: JobListed, io: Iterable[JobIo], run: RunListed | None) -> Mar
         created_at=row.first_seen,
         updated_at=row.last_seen,
         namespace=row.namespace,
-        inputs=tuple(_build_name(each) for each in sides if not each.is_output),
-        outputs=tuple(_build_name(each) for each in sides if each.is_output),
+        inputs=tuple(_build_name(side) for side in sides if not side.is_output),
+        outputs=tuple(_build_name(side) for side in sides if side.is_output),
         location=read_facet_word(row.facets, "sourceCodeLocation", "url"),
         description=_find_description(row.facets),
         latest_run=latest,
@@ -98,7 +98,7 @@ def build_version(
     """What a run made of a dataset, which it called by one of the names."""
     told: list[dict[str, Any]] = row.outputs or []
     facets = next(
-        (each.get("facets") or {} for each in told if EventName(each["namespace"], each["name"]) in names), {}
+        (parsed.get("facets") or {} for parsed in told if EventName(parsed["namespace"], parsed["name"]) in names), {}
     )
     version = row.version or str(row.run_id)
     named = {"namespace": dataset.shown_namespace, "name": dataset.shown_name}
@@ -135,16 +135,18 @@ def _find_description(facets: Mapping[str, Any]) -> str:
 def _build_fields(facets: Mapping[str, Any]) -> tuple[MarquezField, ...]:
     told = (facets.get("schema") or {}).get("fields") or ()
     return tuple(
-        MarquezField(name=each["name"], type=read_word(each, "type"), description=read_word(each, "description") or "")
-        for each in told
+        MarquezField(
+            name=parsed["name"], type=read_word(parsed, "type"), description=read_word(parsed, "description") or ""
+        )
+        for parsed in told
     )
 
 
 def _build_lineage(columns: Iterable[ColumnListed]) -> tuple[MarquezColumnLineage, ...]:
     by_field: dict[str, list[MarquezInputField]] = {}
-    for each in columns:
-        if each.target_field:
-            by_field.setdefault(each.target_field, []).append(build_input_field(each))
+    for column in columns:
+        if column.target_field:
+            by_field.setdefault(column.target_field, []).append(build_input_field(column))
     return tuple(MarquezColumnLineage(name=name, input_fields=tuple(found)) for name, found in by_field.items())
 
 

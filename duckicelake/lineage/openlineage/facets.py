@@ -164,7 +164,7 @@ _STATISTICS: Final = encode_facet(output_statistics_output_dataset.OutputStatist
 
 def build_outputs(tolds: Sequence[CatalogChange], lake: NamedLake) -> list[Json]:
     """The datasets of a run's changes, in their order; namespaces are none."""
-    return [_build_output(each, lake) for each in _group_by_object(tolds)]
+    return [_build_output(group, lake) for group in _group_by_object(tolds)]
 
 
 def strip_to_names(outputs: Sequence[Json]) -> list[Json]:
@@ -172,11 +172,11 @@ def strip_to_names(outputs: Sequence[Json]) -> list[Json]:
     kept = ("symlinks", "duckicelake_table")
     return [
         {
-            "namespace": each["namespace"],
-            "name": each["name"],
-            "facets": {key: facet for key, facet in each["facets"].items() if key in kept},
+            "namespace": output["namespace"],
+            "name": output["name"],
+            "facets": {key: facet for key, facet in output["facets"].items() if key in kept},
         }
-        for each in outputs
+        for output in outputs
     ]
 
 
@@ -235,7 +235,7 @@ def _build_lifecycle(tolds: Sequence[CatalogChange], lake: NamedLake) -> Json | 
     done = {
         state: told for told in tolds for kind in _collect_kinds(told) if (state := _find_state(kind, told)) is not None
     }
-    state = next((each for each in _BY_WEIGHT if each in done), None)
+    state = next((change_kind for change_kind in _BY_WEIGHT if change_kind in done), None)
     if state is None:
         return None
     previous = done[state].change.previous if state == "RENAME" else None

@@ -83,8 +83,8 @@ def is_failure(result: str) -> bool:
 def build_failed_runs(refused: Sequence[RefusedRequest], lake: NamedLake) -> list[Json]:
     """The beginnings and ends of what failed; what one job met several times is one run."""
     found: dict[tuple[str, str], list[RefusedRequest]] = {}
-    for each in refused:
-        found.setdefault((format_job_name([_build_change(each)], lake), each.result), []).append(each)
+    for refusal in refused:
+        found.setdefault((format_job_name([_build_change(refusal)], lake), refusal.result), []).append(refusal)
     return [told for group in found.values() for told in _build_failed(group, lake)]
 
 
@@ -143,7 +143,9 @@ class StreamGroups:
     def __init__(self, kept: Sequence[Json], describe: Callable[[RunChanges], Json], pace: StreamPace = PACE) -> None:
         self._describe = describe
         self._pace = pace
-        self._open = {find_job_identity(each["body"]["job"]["name"]): LineageStream.from_json(each) for each in kept}
+        self._open = {
+            find_job_identity(stream["body"]["job"]["name"]): LineageStream.from_json(stream) for stream in kept
+        }
         self.events: list[Json] = []
 
     def add(self, name: str, run: RunChanges) -> None:

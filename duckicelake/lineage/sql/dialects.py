@@ -87,13 +87,13 @@ class SqlDialect(Enum):
         tokens = self.tokens(sql)
         if tokens is None or len(tokens) > _MAX_TOKENS or _is_deep(tokens):
             return None
-        trees = [each for each in self.parser.parser().parse(tokens, sql) if each is not None]
+        trees = [tree for tree in self.parser.parser().parse(tokens, sql) if tree is not None]
         return trees[0] if len(trees) == 1 else None
 
 
 def find_dialect(name: str) -> SqlDialect | None:
     """The dialect of a name, whatever its case; None for one that isn't read."""
-    return next((each for each in SqlDialect if each.value == name.lower()), None)
+    return next((dialect for dialect in SqlDialect if dialect.value == name.lower()), None)
 
 
 def _is_deep(tokens: Sequence[Token]) -> bool:

@@ -50,7 +50,7 @@ class ExpressionReader(ABC):
 
     def all_of(self, nodes: Iterable[exp.Expr], scope: NameScope) -> Flow:
         """Everything that flows into any of the expressions."""
-        return merge_flows(self.flow(each, scope) for each in nodes)
+        return merge_flows(self.flow(node, scope) for node in nodes)
 
     def flow(self, node: exp.Expr, scope: NameScope) -> Flow:
         """What flows into the expression."""
@@ -74,7 +74,7 @@ class ExpressionReader(ABC):
         return pass_through(inside, subtype, masking=is_masking(node))
 
     def _column(self, node: exp.Column, scope: NameScope) -> Flow:
-        parts = [each.name for each in node.parts]
+        parts = [part.name for part in node.parts]
         if isinstance(node.this, exp.Star):
             source = scope.source(parts[:-1]) if parts[:-1] else None
             return NO_FLOW if source is None else source.relation.flows()
@@ -91,12 +91,14 @@ class ExpressionReader(ABC):
 
     def _case(self, node: exp.Case, scope: NameScope) -> Flow:
         branches = node.args["ifs"]
-        asked = [each.this for each in branches] + ([node.this] if node.this else [])
-        given = [each.args["true"] for each in branches] + ([node.args["default"]] if node.args.get("default") else [])
+        asked = [branch.this for branch in branches] + ([node.this] if node.this else [])
+        given = [branch.args["true"] for branch in branches] + (
+            [node.args["default"]] if node.args.get("default") else []
+        )
         return self._chosen(asked, given, scope)
 
     def _if(self, node: exp.If | exp.Nvl2, scope: NameScope) -> Flow:
-        given = [node.args[each] for each in ("true", "false") if node.args.get(each)]
+        given = [node.args[branch] for branch in ("true", "false") if node.args.get(branch)]
         return self._chosen([node.this], given, scope)
 
     def _coalesce(self, node: exp.Coalesce, scope: NameScope) -> Flow:
@@ -117,7 +119,10 @@ class ExpressionReader(ABC):
 
     def _over(self, node: exp.Window, scope: NameScope) -> Flow:
         order, spec = node.args.get("order"), node.args.get("spec")
-        parts = [*(node.args.get("partition_by") or ()), *(each.this for each in (order.expressions if order else ()))]
+        parts = [
+            *(node.args.get("partition_by") or ()),
+            *(expression.this for expression in (order.expressions if order else ())),
+        ]
         named = self._named_window(node)
         over = build_deciding_flow(self.all_of([*parts, spec] if spec else parts, scope), FlowSubtype.WINDOW)
         return over if named is None else merge_flows([over, self._over(named, scope)])
@@ -127,9 +132,9 @@ class ExpressionReader(ABC):
         select, base = node.find_ancestor(exp.Select), node.args.get("alias")
         if select is None or base is None:
             return None
-        for each in select.args.get("windows") or ():
-            if each.name.lower() == base.name.lower() and each is not node:
-                return each if isinstance(each, exp.Window) else None
+        for window in select.args.get("windows") or ():
+            if window.name.lower() == base.name.lower() and window is not node:
+                return window if isinstance(window, exp.Window) else None
         return None
 
     def _filter(self, node: exp.Filter, scope: NameScope) -> Flow:
@@ -137,18 +142,20 @@ class ExpressionReader(ABC):
         return merge_flows([self.flow(node.this, scope), condition])
 
     def _within_group(self, node: exp.WithinGroup, scope: NameScope) -> Flow:
-        ordered = [each.this for each in node.expression.expressions]
+        ordered = [expression.this for expression in node.expression.expressions]
         is_value = isinstance(node.this, exp.PercentileCont | exp.PercentileDisc | exp.Mode | exp.Anonymous)
         by = self.all_of(ordered, scope)
         by = pass_through(by, FlowSubtype.AGGREGATION) if is_value else build_deciding_flow(by, FlowSubtype.SORT)
         return merge_flows([self.flow(node.this, scope), by])
 
     def _order(self, node: exp.Order, scope: NameScope) -> Flow:
-        by = build_deciding_flow(self.all_of((each.this for each in node.expressions), scope), FlowSubtype.SORT)
+        by = build_deciding_flow(
+            self.all_of((expression.this for expression in node.expressions), scope), FlowSubtype.SORT
+        )
         return by if node.this is None else merge_flows([self.flow(node.this, scope), by])
 
     def _lambda(self, node: exp.Lambda, scope: NameScope) -> Flow:
-        return self.flow(node.this, _bind_names(scope, (each.name for each in node.expressions)))
+        return self.flow(node.this, _bind_names(scope, (expression.name for expression in node.expressions)))
 
     def _comprehension(self, node: exp.Comprehension, scope: NameScope) -> Flow:
         iterated = self.flow(node.args["iterator"], scope)
@@ -168,7 +175,7 @@ class ExpressionReader(ABC):
     def _in(self, node: exp.In, scope: NameScope) -> Flow:
         query = node.args.get("query")
         others = [node.this, *node.expressions, node.args.get("unnest"), node.args.get("field")]
-        inside = self.all_of((each for each in others if each), scope)
+        inside = self.all_of((other for other in others if other), scope)
         if query is not None:
             inside = merge_flows([inside, self._scalar(query, scope)])
         return pass_through(inside, FlowSubtype.TRANSFORMATION)
@@ -202,7 +209,7 @@ class ExpressionReader(ABC):
 def _iterate_operands(node: exp.Expr) -> Iterable[exp.Expr]:
     """The operands; of a chain of one operator all of them, however long it is."""
     operands = node.flatten(unnest=False) if isinstance(node, _CHAINS) else node.iter_expressions()
-    return (each for each in operands if not isinstance(each, _WITHOUT_VALUES))
+    return (operand for operand in operands if not isinstance(operand, _WITHOUT_VALUES))
 
 
 def _is_name(node: exp.Expr) -> bool:
@@ -212,7 +219,7 @@ def _is_name(node: exp.Expr) -> bool:
 
 def _bind_names(scope: NameScope, names: Iterable[str]) -> NameScope:
     inside = scope.inner()
-    inside.bound = frozenset(scope.fold(each) for each in names)
+    inside.bound = frozenset(scope.fold(name) for name in names)
     return inside
 
 
@@ -231,32 +238,39 @@ def apply_pivot(reader: ExpressionReader, relation: SqlRelation, node: exp.Pivot
 def _apply_pivot(reader: ExpressionReader, relation: SqlRelation, node: exp.Pivot, scope: NameScope) -> SqlRelation:
     fields, group = node.args.get("fields"), node.args.get("group")
     values = node.expressions if fields else node.args.get("using") or []
-    spread = [each.this if isinstance(each, exp.In) else each for each in fields or node.expressions]
-    used = {column.name for each in [*values, *spread] for column in each.find_all(exp.Column)}
-    kept = [each for each in relation.known or () if not _is_among(each, used, scope)]
+    spread = [field.this if isinstance(field, exp.In) else field for field in fields or node.expressions]
+    used = {column.name for value in [*values, *spread] for column in value.find_all(exp.Column)}
+    kept = [column for column in relation.known or () if not _is_among(column, used, scope)]
     if group is not None:
-        kept = [SqlColumn(each.alias_or_name or None, reader.flow(each, scope)) for each in group.expressions]
+        kept = [
+            SqlColumn(expression.alias_or_name or None, reader.flow(expression, scope))
+            for expression in group.expressions
+        ]
     chosen = build_deciding_flow(reader.all_of(spread, scope), FlowSubtype.CONDITIONAL)
     cells = merge_flows([pass_through(reader.all_of(values, scope), FlowSubtype.AGGREGATION), chosen])
-    grouped = build_deciding_flow(merge_flows(each.flow for each in kept), FlowSubtype.GROUP_BY)
+    grouped = build_deciding_flow(merge_flows(column.flow for column in kept), FlowSubtype.GROUP_BY)
     return SqlRelation((*kept, OpenColumns(flow=cells)), merge_flows([relation.influence, grouped]))
 
 
 def _apply_unpivot(relation: SqlRelation, node: exp.Pivot, scope: NameScope) -> SqlRelation:
     fields, into = node.args.get("fields"), node.args.get("into")
     if fields:
-        columns, names, label = fields[0].expressions, [each.name for each in node.expressions], fields[0].this.name
+        columns, names, label = (
+            fields[0].expressions,
+            [expression.name for expression in node.expressions],
+            fields[0].this.name,
+        )
     elif into is not None:
-        columns, names, label = node.expressions, [each.name for each in into.expressions], into.this.name
+        columns, names, label = node.expressions, [expression.name for expression in into.expressions], into.this.name
     else:
         columns, names, label = node.expressions, ["value"], "name"
-    if len(names) != 1 or any(not isinstance(each, exp.Column | exp.Identifier) for each in columns):
+    if len(names) != 1 or any(not isinstance(column, exp.Column | exp.Identifier) for column in columns):
         return SqlRelation(_UNKNOWN, relation.influence)
-    used = {each.name for each in columns}
-    flow: Flow = pass_through(merge_flows(scope.find([each]) for each in used), FlowSubtype.TRANSFORMATION)
-    kept = [each for each in relation.known or () if not _is_among(each, used, scope)]
+    used = {column.name for column in columns}
+    flow: Flow = pass_through(merge_flows(scope.find([name]) for name in used), FlowSubtype.TRANSFORMATION)
+    kept = [column for column in relation.known or () if not _is_among(column, used, scope)]
     return SqlRelation((*kept, SqlColumn(label, NO_FLOW), SqlColumn(names[0], flow)), relation.influence)
 
 
 def _is_among(column: SqlColumn, names: set[str], scope: NameScope) -> bool:
-    return scope.fold(column.name or "") in {scope.fold(each) for each in names}
+    return scope.fold(column.name or "") in {scope.fold(name) for name in names}

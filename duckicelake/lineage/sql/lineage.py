@@ -46,7 +46,7 @@ def _build_input(origin: ColumnOrigin, effects: Iterable[FlowEffect]) -> dict[st
         "namespace": origin.dataset.namespace,
         "name": origin.dataset.name,
         "field": origin.column,
-        "transformations": [_build_transformation(each) for each in sorted(effects)],
+        "transformations": [_build_transformation(effect) for effect in sorted(effects)],
     }
 
 
@@ -70,7 +70,7 @@ def read_view_lineage(
         if node is None:
             return None
         if isinstance(node, exp.Create):
-            target = tuple(each.name for each in node.find(exp.Table).parts)  # type: ignore[union-attr]
+            target = tuple(part.name for part in node.find(exp.Table).parts)  # type: ignore[union-attr]
             found = _build_reader(dialect, lambda parts: view if parts == target else lookup(parts), files).lineage(
                 node
             )

@@ -79,7 +79,7 @@ def merge_flows(flows: Iterable[Flow]) -> Flow:
 def pass_through(flow: Flow, subtype: FlowSubtype, *, masking: bool = False) -> Flow:
     """The flow after one more direct step: the step that changes most names it, what masked before still does."""
     return {
-        origin: frozenset(_chain_effects(each, subtype, masking) for each in effects)
+        origin: frozenset(_chain_effects(effect, subtype, masking) for effect in effects)
         for origin, effects in flow.items()
     }
 
@@ -127,12 +127,12 @@ class SqlRelation:
     @property
     def known(self) -> tuple[SqlColumn, ...] | None:
         """All columns, None if there are others."""
-        known = tuple(each for each in self.columns if isinstance(each, SqlColumn))
+        known = tuple(column for column in self.columns if isinstance(column, SqlColumn))
         return known if len(known) == len(self.columns) else None
 
     def flows(self) -> Flow:
         """All that flows into any column."""
-        return merge_flows(each.flow for each in self.columns if isinstance(each, SqlColumn))
+        return merge_flows(column.flow for column in self.columns if isinstance(column, SqlColumn))
 
     def renamed(self, names: Sequence[str]) -> "SqlRelation":
         """The relation with names for its first columns."""
@@ -164,9 +164,9 @@ Fields = dict[str, Flow]
 
 def match_by_name(relation: SqlRelation) -> Fields:
     """The columns whose names are known; those of one name aren't."""
-    times = Counter(each.name for each in relation.columns if isinstance(each, SqlColumn))
-    columns = (each for each in relation.columns if isinstance(each, SqlColumn))
-    return {each.name: each.flow for each in columns if each.name is not None and times[each.name] == 1}
+    times = Counter(column.name for column in relation.columns if isinstance(column, SqlColumn))
+    columns = (column for column in relation.columns if isinstance(column, SqlColumn))
+    return {column.name: column.flow for column in columns if column.name is not None and times[column.name] == 1}
 
 
 def match_by_position(relation: SqlRelation, names: Sequence[str]) -> Fields:

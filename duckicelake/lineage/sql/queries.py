@@ -34,7 +34,7 @@ class SelectReader(SourceReader):
         scope = outer.inner()
         influence = [self.read_from(node, scope)]
         columns = self._columns(node, scope)
-        influence += [self._condition(node, each, scope) for each in ("where", "having", "qualify")]
+        influence += [self._condition(node, clause, scope) for clause in ("where", "having", "qualify")]
         influence.append(self._grouping(node, scope, columns))
         influence.append(self._distinct(node, scope, columns))
         self._prefer_aliases(scope, columns)
@@ -43,11 +43,11 @@ class SelectReader(SourceReader):
 
     def _columns(self, node: exp.Select, scope: NameScope) -> list[SqlColumn | OpenColumns]:
         columns: list[SqlColumn | OpenColumns] = []
-        for each in node.expressions:
-            new = self._projected(each, scope)
+        for expression in node.expressions:
+            new = self._projected(expression, scope)
             self.count(len(new))
             columns += new
-            for column in new if isinstance(each, exp.Alias) else ():
+            for column in new if isinstance(expression, exp.Alias) else ():
                 if isinstance(column, SqlColumn) and column.name is not None:
                     scope.aliases.setdefault(scope.fold(column.name), column.flow)
         return columns
@@ -58,7 +58,7 @@ class SelectReader(SourceReader):
             return self._star(node, star, scope)
         if isinstance(node, exp.Aliases):
             flow = self.flow(node.this, scope)
-            return [SqlColumn(each.name, flow) for each in node.expressions]
+            return [SqlColumn(expression.name, flow) for expression in node.expressions]
         if node.find(exp.Columns) or isinstance(node.this, exp.Star) or _is_spread(node):
             return [OpenColumns(flow=NO_FLOW)]
         return [SqlColumn(_find_name(node), self.flow(node, scope))]
@@ -66,18 +66,18 @@ class SelectReader(SourceReader):
     def _star(self, node: exp.Expr, star: exp.Star, scope: NameScope) -> list[SqlColumn | OpenColumns]:
         sources = scope.sources
         if node is not star:
-            source = scope.source([each.name for each in node.parts[:-1]]) if isinstance(node, exp.Column) else None
+            source = scope.source([part.name for part in node.parts[:-1]]) if isinstance(node, exp.Column) else None
             if source is None:
                 return [OpenColumns(flow=NO_FLOW)]
             sources = [replace(source, hidden=frozenset())]
         columns = expand_star(scope, sources)
-        left_out = {scope.fold(each.name) for each in star.args.get("except_") or ()}
-        renamed = {scope.fold(each.this.name): each.alias for each in star.args.get("rename") or ()}
-        changed = {scope.fold(each.alias): each.this for each in star.args.get("replace") or ()}
+        left_out = {scope.fold(excluded.name) for excluded in star.args.get("except_") or ()}
+        renamed = {scope.fold(alias.this.name): alias.alias for alias in star.args.get("rename") or ()}
+        changed = {scope.fold(alias.alias): alias.this for alias in star.args.get("replace") or ()}
         return [
-            self._in_star(each, changed, renamed, scope)
-            for each in columns
-            if isinstance(each, OpenColumns) or each.name is None or scope.fold(each.name) not in left_out
+            self._in_star(column, changed, renamed, scope)
+            for column in columns
+            if isinstance(column, OpenColumns) or column.name is None or scope.fold(column.name) not in left_out
         ]
 
     def _in_star(
@@ -100,11 +100,11 @@ class SelectReader(SourceReader):
         if group is None:
             return NO_FLOW
         if group.args.get("all"):
-            plain = [each for each in node.expressions if not _is_computed_from_group(each)]
+            plain = [expression for expression in node.expressions if not _is_computed_from_group(expression)]
             flow = self.all_of(plain, scope)
         else:
             sets = [part for key in ("rollup", "cube", "grouping_sets") for part in group.args.get(key) or ()]
-            flow = merge_flows(self._by(each, scope, columns) for each in [*group.expressions, *sets])
+            flow = merge_flows(self._by(key, scope, columns) for key in [*group.expressions, *sets])
         return build_deciding_flow(flow, FlowSubtype.GROUP_BY)
 
     def _by(self, node: exp.Expr, scope: NameScope, columns: Sequence[SqlColumn | OpenColumns]) -> Flow:
@@ -112,7 +112,7 @@ class SelectReader(SourceReader):
         if isinstance(node, exp.Literal) and not node.is_string:
             at = int(node.this) - 1 if node.this.isdecimal() else -1
             chosen = columns[at] if 0 <= at < len(columns) else None
-            numbered = all(isinstance(each, SqlColumn) for each in columns[: at + 1])
+            numbered = all(isinstance(column, SqlColumn) for column in columns[: at + 1])
             return chosen.flow if numbered and isinstance(chosen, SqlColumn) else NO_FLOW
         return self.flow(node, scope)
 
@@ -126,17 +126,17 @@ class SelectReader(SourceReader):
 
     def _prefer_aliases(self, scope: NameScope, columns: Sequence[SqlColumn | OpenColumns]) -> None:
         """ORDER BY means the query's own columns first."""
-        for each in columns:
-            if isinstance(each, SqlColumn) and each.name is not None:
-                scope.shared[scope.fold(each.name)] = each.flow
+        for column in columns:
+            if isinstance(column, SqlColumn) and column.name is not None:
+                scope.shared[scope.fold(column.name)] = column.flow
 
     def tail(self, node: exp.Expr, scope: NameScope, columns: Sequence[SqlColumn | OpenColumns]) -> Flow:
         """What decides by ORDER BY and LIMIT."""
         order, limit = node.args.get("order"), node.args.get("limit")
         flows: list[Flow] = []
-        for each in order.expressions if order is not None else ():
-            is_all = isinstance(each.this, exp.Var) and each.this.name.upper() == "ALL"
-            by = SqlRelation(tuple(columns), NO_FLOW).flows() if is_all else self._by(each.this, scope, columns)
+        for expression in order.expressions if order is not None else ():
+            is_all = isinstance(expression.this, exp.Var) and expression.this.name.upper() == "ALL"
+            by = SqlRelation(tuple(columns), NO_FLOW).flows() if is_all else self._by(expression.this, scope, columns)
             flows.append(build_deciding_flow(by, FlowSubtype.SORT))
         if limit is not None and limit.expression is not None:
             flows.append(build_deciding_flow(self.flow(limit.expression, scope), FlowSubtype.FILTER))
@@ -158,11 +158,13 @@ def _is_spread(node: exp.Expr) -> bool:
     inside = node.unalias()
     if not isinstance(inside, exp.Explode | exp.Unnest | exp.Inline | exp.Posexplode):
         return False
-    return not isinstance(node, exp.Alias) or any(isinstance(each, exp.PropertyEQ) for each in inside.expressions)
+    return not isinstance(node, exp.Alias) or any(
+        isinstance(expression, exp.PropertyEQ) for expression in inside.expressions
+    )
 
 
 def _is_computed_from_group(node: exp.Expr) -> bool:
-    return any(isinstance(each, exp.Window) or is_aggregate(each) for each in node.walk())
+    return any(isinstance(inner, exp.Window) or is_aggregate(inner) for inner in node.walk())
 
 
 class QueryReader(SelectReader):
@@ -188,7 +190,7 @@ class QueryReader(SelectReader):
         """Let the names of WITH be known from here on."""
         for cte in with_.expressions:
             before = self._ctes[-1]
-            names = [each.name for each in cte.args["alias"].args.get("columns") or ()]
+            names = [column.name for column in cte.args["alias"].args.get("columns") or ()]
             read = self._later(cte, names, scope, before, recursive=bool(with_.args.get("recursive")))
             self._ctes[-1] = {**before, self.fold(cte.alias): read}
 
@@ -252,7 +254,7 @@ class QueryReader(SelectReader):
         if not node.args.get("order") and not node.args.get("limit"):
             return relation
         inside = scope.inner()
-        inside.aliases = {inside.fold(each.name): each.flow for each in relation.known or () if each.name}
+        inside.aliases = {inside.fold(column.name): column.flow for column in relation.known or () if column.name}
         return replace(relation, influence=merge_flows([relation.influence, self.tail(node, inside, relation.columns)]))
 
     def _set_operation(self, node: exp.SetOperation, scope: NameScope) -> SqlRelation:
@@ -270,11 +272,11 @@ class QueryReader(SelectReader):
     def _united_by_name(self, left: SqlRelation, right: SqlRelation) -> tuple[SqlColumn | OpenColumns, ...]:
         if not (is_closed(left) and is_closed(right)):
             return (OpenColumns(flow=NO_FLOW),)
-        columns = {self.fold(each.name or ""): each for each in left.known or ()}
-        for each in right.known or ():
-            key = self.fold(each.name or "")
+        columns = {self.fold(column.name or ""): column for column in left.known or ()}
+        for column in right.known or ():
+            key = self.fold(column.name or "")
             before = columns.get(key)
-            columns[key] = each if before is None else replace(before, flow=merge_flows([before.flow, each.flow]))
+            columns[key] = column if before is None else replace(before, flow=merge_flows([before.flow, column.flow]))
         return tuple(columns.values())
 
 

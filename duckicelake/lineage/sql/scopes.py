@@ -80,8 +80,10 @@ class NameScope:
 
     def source(self, parts: Sequence[str]) -> ScopeSource | None:
         """The one source that may be called so."""
-        wanted = [self.fold(each) for each in parts]
-        found = [each for each in self.sources if [self.fold(part) for part in each.parts[-len(wanted) :]] == wanted]
+        wanted = [self.fold(part) for part in parts]
+        found = [
+            source for source in self.sources if [self.fold(part) for part in source.parts[-len(wanted) :]] == wanted
+        ]
         return found[0] if len(found) == 1 else None
 
     def _column(self, source: ScopeSource, name: str, *, within: bool) -> Flow:
@@ -93,29 +95,29 @@ class NameScope:
         if id(relation) not in self._indexes:
             self._indexes[id(relation)] = relation, _group_by_name(relation, self.fold)
         columns = self._indexes[id(relation)][1].get(self.fold(name), ())
-        exact = [each.flow for each in columns if each.name == name]
-        return exact or [each.flow for each in columns]
+        exact = [column.flow for column in columns if column.name == name]
+        return exact or [column.flow for column in columns]
 
     def _unqualified(self, name: str) -> Flow | None:
         folded = self.fold(name)
         if folded in self.shared:
             return self.shared[folded]
-        visible = [each for each in self.sources if folded not in each.hidden]
-        known = [flow for each in visible for flow in self._known(each.relation, name)]
+        visible = [source for source in self.sources if folded not in source.hidden]
+        known = [flow for source in visible for flow in self._known(source.relation, name)]
         if known:
             return known[0] if len(known) == 1 else NO_FLOW
         if folded in self.aliases:
             return NO_FLOW if self._is_open else self.aliases[folded]
         if not self._is_open:
             return None
-        guesses = [flow for each in visible for flow in _guess_flows(each.relation, name)]
+        guesses = [flow for source in visible for flow in _guess_flows(source.relation, name)]
         elsewhere = self.outer is not None and self.outer.knows(name)
         return guesses[0] if len(guesses) == 1 and not elsewhere else NO_FLOW
 
     @property
     def _is_open(self) -> bool:
         """Tell whether there may be columns that nobody knows."""
-        return any(not is_closed(each.relation) for each in self.sources)
+        return any(not is_closed(source.relation) for source in self.sources)
 
     def qualifies(self, parts: Sequence[str]) -> bool:
         """Tell whether the name begins with what one of the sources is called."""
@@ -123,7 +125,7 @@ class NameScope:
         return here or (self.outer is not None and self.outer.qualifies(parts))
 
     def _has(self, name: str) -> bool:
-        return any(self._known(each.relation, name) for each in self.sources)
+        return any(self._known(source.relation, name) for source in self.sources)
 
     def knows(self, name: str) -> bool:
         """Tell whether the name means something here, or might."""
@@ -132,20 +134,22 @@ class NameScope:
 
 def is_closed(relation: SqlRelation) -> bool:
     """Tell whether all columns' names are known."""
-    return all(isinstance(each, SqlColumn) and each.name is not None for each in relation.columns)
+    return all(isinstance(column, SqlColumn) and column.name is not None for column in relation.columns)
 
 
 def _group_by_name(relation: SqlRelation, fold: Fold) -> dict[str, list[SqlColumn]]:
     index: dict[str, list[SqlColumn]] = {}
-    for each in relation.columns:
-        if isinstance(each, SqlColumn) and each.name is not None:
-            index.setdefault(fold(each.name), []).append(each)
+    for column in relation.columns:
+        if isinstance(column, SqlColumn) and column.name is not None:
+            index.setdefault(fold(column.name), []).append(column)
     return index
 
 
 def _guess_flows(relation: SqlRelation, name: str) -> list[Flow]:
     return [
-        each.named(name) if isinstance(each, OpenColumns) else NO_FLOW for each in relation.columns if _is_guess(each)
+        column.named(name) if isinstance(column, OpenColumns) else NO_FLOW
+        for column in relation.columns
+        if _is_guess(column)
     ]
 
 

@@ -49,8 +49,8 @@ class SourceReader(ExpressionReader):
         """Add what stands in FROM to the scope; what decides about the rows."""
         from_ = node.args.get("from_")
         influence = [NO_FLOW if from_ is None else self.add(from_.this, scope)]
-        influence += [self._join(each, scope) for each in node.args.get("joins") or ()]
-        influence += [self.add(each, scope) for each in node.args.get("laterals") or ()]
+        influence += [self._join(join, scope) for join in node.args.get("joins") or ()]
+        influence += [self.add(lateral, scope) for lateral in node.args.get("laterals") or ()]
         return merge_flows(influence)
 
     def add(self, node: exp.Expr, scope: NameScope) -> Flow:
@@ -62,19 +62,19 @@ class SourceReader(ExpressionReader):
             source = self.find_source(node, scope, scope)
             scope.sources.append(source)
             influence = source.relation.influence
-        joined = [self._join(each, scope) for each in node.args.get("joins") or ()]
-        views = [self.add(each, scope) for each in node.args.get("laterals") or ()]
+        joined = [self._join(join, scope) for join in node.args.get("joins") or ()]
+        views = [self.add(lateral, scope) for lateral in node.args.get("laterals") or ()]
         return merge_flows([influence, *joined, *views])
 
     def find_source(self, node: exp.Expr, scope: NameScope, outer: NameScope) -> ScopeSource:
         """What one item of FROM is; it may use names of the scope, as DuckDB lets all of them."""
         self.count()
         relation, parts = self._item(node, scope, outer)
-        for each in node.args.get("pivots") or ():
-            relation = apply_pivot(self, relation, each, parts)
+        for pivot in node.args.get("pivots") or ():
+            relation = apply_pivot(self, relation, pivot, parts)
         alias = node.args.get("alias")
         if isinstance(alias, exp.TableAlias):
-            relation = relation.renamed([each.name for each in alias.args.get("columns") or ()])
+            relation = relation.renamed([column.name for column in alias.args.get("columns") or ()])
             parts = (alias.name,) if alias.name else parts
         self.count(len(relation.columns))
         return ScopeSource(parts, relation)
@@ -105,7 +105,7 @@ class SourceReader(ExpressionReader):
     def _table(self, node: exp.Table, scope: NameScope) -> tuple[SqlRelation, tuple[str, ...]]:
         if not isinstance(node.this, exp.Identifier | exp.Dot):
             return self._function(node.this, scope), ()
-        parts = tuple(each.name for each in node.parts)
+        parts = tuple(part.name for part in node.parts)
         found = self.named_query(parts[0]) if len(parts) == 1 else None
         if found is not None:
             return found, parts
@@ -116,7 +116,7 @@ class SourceReader(ExpressionReader):
         return self._of([dataset]), parts
 
     def _of(self, datasets: Sequence[SqlDataset | None]) -> SqlRelation:
-        known = [each for each in datasets if each is not None]
+        known = [dataset for dataset in datasets if dataset is not None]
         self.inputs |= dict.fromkeys(known)
         return build_base_relation(known[0]) if len(known) == len(datasets) == 1 else UNKNOWN
 
@@ -124,8 +124,8 @@ class SourceReader(ExpressionReader):
         if node is None or not isinstance(node, exp.Func):
             return UNKNOWN
         if is_file_reader(node):
-            return self._of([self._files(each) for each in _find_paths(node)] or [None])
-        arguments = [_find_argument(each) for each in node.iter_expressions()]
+            return self._of([self._files(path) for path in _find_paths(node)] or [None])
+        arguments = [_find_argument(expression) for expression in node.iter_expressions()]
         flow = pass_through(self.all_of(arguments, scope), FlowSubtype.TRANSFORMATION)
         return SqlRelation((SqlColumn(None, flow) if isinstance(node, _SERIES) else OpenColumns(flow=flow),), NO_FLOW)
 
@@ -139,40 +139,45 @@ class SourceReader(ExpressionReader):
         alias = node.args.get("alias")
         names = alias.args.get("columns") if isinstance(alias, exp.TableAlias) else None
         return SqlRelation(
-            tuple(SqlColumn(each.name, flow) for each in names) if names else (OpenColumns(flow=flow),), NO_FLOW
+            tuple(SqlColumn(name.name, flow) for name in names) if names else (OpenColumns(flow=flow),), NO_FLOW
         )
 
     def _unnest(self, node: exp.Unnest, scope: NameScope) -> SqlRelation:
-        flows = [pass_through(self.flow(each, scope), FlowSubtype.TRANSFORMATION) for each in node.expressions]
+        flows = [
+            pass_through(self.flow(expression, scope), FlowSubtype.TRANSFORMATION) for expression in node.expressions
+        ]
         alias, offset = node.args.get("alias"), node.args.get("offset")
-        names = [each.name for each in alias.args.get("columns") or ()] if isinstance(alias, exp.TableAlias) else []
+        names = [column.name for column in alias.args.get("columns") or ()] if isinstance(alias, exp.TableAlias) else []
         if len(names) > len(flows):
             flows = [merge_flows(flows)] * len(names)
-        columns = [SqlColumn("unnest", each) for each in flows]
+        columns = [SqlColumn("unnest", flow) for flow in flows]
         if offset:
             columns.append(SqlColumn(offset.name if isinstance(offset, exp.Identifier) else None, NO_FLOW))
         return SqlRelation(tuple(columns), NO_FLOW)
 
     def _values(self, node: exp.Values, scope: NameScope) -> SqlRelation:
-        rows = [each.expressions if isinstance(each, exp.Tuple) else [each] for each in node.expressions]
+        rows = [
+            expression.expressions if isinstance(expression, exp.Tuple) else [expression]
+            for expression in node.expressions
+        ]
         self.count(sum(map(len, rows)))
         width = max(map(len, rows), default=0)
         by_column = [[row[at] for row in rows if at < len(row)] for at in range(width)]
-        return SqlRelation(tuple(SqlColumn(None, self.all_of(each, scope)) for each in by_column), NO_FLOW)
+        return SqlRelation(tuple(SqlColumn(None, self.all_of(cells, scope)) for cells in by_column), NO_FLOW)
 
     def _join(self, node: exp.Join, scope: NameScope) -> Flow:
         count = len(scope.sources)
         influence = self.add(node.this, scope)
         left, right = scope.sources[:count], scope.sources[count:]
-        names = [each.name for each in node.args.get("using") or ()]
+        names = [column.name for column in node.args.get("using") or ()]
         if (node.args.get("method") or "").upper() == "NATURAL":
             names = _find_common(left, right, self.fold)
         on = node.args.get("on")
         by = [NO_FLOW if on is None else self.flow(on, scope)]
         sides = NameScope(self.fold, left, shared=scope.shared), NameScope(self.fold, right)
-        by += [self._use(each, scope, sides, (node.args.get("side") or "").upper()) for each in names]
+        by += [self._use(name, scope, sides, (node.args.get("side") or "").upper()) for name in names]
         hidden = frozenset(map(self.fold, names))
-        scope.sources[count:] = [replace(each, hidden=each.hidden | hidden) for each in right]
+        scope.sources[count:] = [replace(source, hidden=source.hidden | hidden) for source in right]
         if (node.args.get("kind") or "").upper() in {"SEMI", "ANTI"}:
             del scope.sources[count:]
         return merge_flows([influence, build_deciding_flow(merge_flows(by), FlowSubtype.JOIN)])
@@ -191,16 +196,18 @@ def build_base_relation(dataset: SqlDataset) -> SqlRelation:
     if dataset.columns is None:
         return SqlRelation((OpenColumns(dataset),), NO_FLOW)
     same = frozenset({FlowEffect(FlowSubtype.IDENTITY)})
-    return SqlRelation(tuple(SqlColumn(each, {ColumnOrigin(dataset, each): same}) for each in dataset.columns), NO_FLOW)
+    return SqlRelation(
+        tuple(SqlColumn(column, {ColumnOrigin(dataset, column): same}) for column in dataset.columns), NO_FLOW
+    )
 
 
 def _find_paths(node: exp.Func) -> list[str]:
     """The files that a call reads: its first argument without a name, if that is text or a list of texts."""
     arguments = [node.this] if isinstance(node.this, exp.Expr) else []
     arguments += node.expressions
-    first = next((each for each in arguments if not isinstance(each, _NAMED)), None)
+    first = next((argument for argument in arguments if not isinstance(argument, _NAMED)), None)
     found = first.expressions if isinstance(first, exp.Array | exp.List) else [first]
-    texts = [each.this for each in found if isinstance(each, exp.Literal) and each.is_string]
+    texts = [literal.this for literal in found if isinstance(literal, exp.Literal) and literal.is_string]
     return texts if len(texts) == len(found) else []
 
 
@@ -211,12 +218,12 @@ def _find_argument(node: exp.Expr) -> exp.Expr:
 
 def _find_common(left: Sequence[ScopeSource], right: Sequence[ScopeSource], fold: Fold) -> list[str]:
     """NATURAL's columns."""
-    if not all(is_closed(each.relation) for each in (*left, *right)):
+    if not all(is_closed(joined.relation) for joined in (*left, *right)):
         return []
-    others = {fold(each.name or "") for source in right for each in source.relation.known or ()}
+    others = {fold(column.name or "") for source in right for column in source.relation.known or ()}
     return [
-        each.name
+        column.name
         for source in left
-        for each in source.relation.known or ()
-        if each.name is not None and fold(each.name) in others and fold(each.name) not in source.hidden
+        for column in source.relation.known or ()
+        if column.name is not None and fold(column.name) in others and fold(column.name) not in source.hidden
     ]

@@ -103,7 +103,7 @@ class StatementReader:
         if not isinstance(node.this, exp.Table):
             return None
         output, scope = self._aimed(node.this, node)
-        influence = [self.queries.add(each, scope) for each in node.args.get("using") or ()]
+        influence = [self.queries.add(used, scope) for used in node.args.get("using") or ()]
         return self._written(output, {}, merge_flows([*influence, self._where(node, scope)]))
 
     def _merge(self, node: exp.Merge) -> StatementLineage | None:
@@ -112,8 +112,8 @@ class StatementReader:
         output, scope = self._aimed(node.this, node)
         influence = [self.queries.add(node.args["using"], scope)]
         by = [self.queries.flow(node.args["on"], scope)] if node.args.get("on") else []
-        for each in node.args.get("using_cond") or ():
-            by += [NameScope(self.fold, [source]).find([each.name]) for source in scope.sources]
+        for condition in node.args.get("using_cond") or ():
+            by += [NameScope(self.fold, [source]).find([condition.name]) for source in scope.sources]
         influence.append(build_deciding_flow(merge_flows(by), FlowSubtype.JOIN))
         fields: Fields = {}
         for when in node.args["whens"].expressions:
@@ -128,21 +128,21 @@ class StatementReader:
         """What one WHEN of a MERGE writes; all columns, by position or by name, where it names none."""
         new = NameScope(self.fold, scope.sources[1:], outer=scope.outer)
         if isinstance(then, exp.Update):
-            named = [each for each in then.expressions or () if isinstance(each, exp.EQ)]
+            named = [expression for expression in then.expressions or () if isinstance(expression, exp.EQ)]
             if named or isinstance(then.expressions, exp.Star):
                 return self._assigned(named, scope, output)
             return self._alike(new, output)
         if not isinstance(then, exp.Insert):
             return {}
         columns = then.this.expressions if isinstance(then.this, exp.Tuple) else []
-        names = [each.name for each in columns if isinstance(each, exp.Column | exp.Identifier)]
+        names = [column.name for column in columns if isinstance(column, exp.Column | exp.Identifier)]
         values = then.expression.expressions if isinstance(then.expression, exp.Tuple) else []
         if not values:
             return self._alike(new, output)
         names = names or list(output.columns or () if output is not None else ())
         if len(names) != len(values):
             return {}
-        flows = [self.queries.flow(each, new) for each in values]
+        flows = [self.queries.flow(value, new) for value in values]
         return self._spelled(dict(zip(names, flows, strict=True)), output)
 
     def _alike(self, new: NameScope, output: SqlDataset | None) -> Fields:
@@ -151,11 +151,13 @@ class StatementReader:
         return {name: flow for name in columns or () if (flow := new.find([name]))}
 
     def _copy(self, node: exp.Copy) -> StatementLineage | None:
-        files = [self._files(each.this) for each in node.args.get("files") or () if isinstance(each, exp.Literal)]
+        files = [
+            self._files(literal.this) for literal in node.args.get("files") or () if isinstance(literal, exp.Literal)
+        ]
         file = files[0] if len(files) == 1 else None
         target, names = _find_target(node.this)
         if node.args.get("kind"):
-            self.queries.inputs |= dict.fromkeys(each for each in files if each is not None)
+            self.queries.inputs |= dict.fromkeys(dataset for dataset in files if dataset is not None)
             return self._written(self._output(target), {}, NO_FLOW)
         if target is None:
             query = node.this
@@ -192,10 +194,10 @@ class StatementReader:
 
     def _assigned(self, nodes: Iterable[exp.Expr], scope: NameScope, output: SqlDataset | None) -> Fields:
         fields: Fields = {}
-        for each in nodes:
-            if isinstance(each, exp.EQ) and isinstance(each.this, exp.Column):
-                parts = [part.name for part in each.this.parts]
-                fields = merge_fields(fields, {parts[-1]: self.queries.flow(each.expression, scope)})
+        for node in nodes:
+            if isinstance(node, exp.EQ) and isinstance(node.this, exp.Column):
+                parts = [part.name for part in node.this.parts]
+                fields = merge_fields(fields, {parts[-1]: self.queries.flow(node.expression, scope)})
         return self._spelled(fields, output)
 
     def _spelled(self, fields: Mapping[str, Flow], output: SqlDataset | None) -> Fields:
@@ -203,16 +205,16 @@ class StatementReader:
         columns = output.columns if output is not None else None
         if columns is None:
             return dict(fields)
-        known = {self.fold(each): each for each in columns}
+        known = {self.fold(column): column for column in columns}
         return {known[self.fold(name)]: flow for name, flow in fields.items() if self.fold(name) in known}
 
     def _output(self, target: exp.Table | None) -> SqlDataset | None:
         if target is None or not isinstance(target.this, exp.Identifier | exp.Dot):
             return None
-        return self._lookup(tuple(each.name for each in target.parts))
+        return self._lookup(tuple(part.name for part in target.parts))
 
     def _as_source(self, target: exp.Table, output: SqlDataset | None) -> ScopeSource:
-        parts = (target.alias,) if target.alias else tuple(each.name for each in target.parts)
+        parts = (target.alias,) if target.alias else tuple(part.name for part in target.parts)
         return ScopeSource(
             parts, SqlRelation((OpenColumns(flow=NO_FLOW),), NO_FLOW) if output is None else build_base_relation(output)
         )
@@ -236,11 +238,11 @@ class StatementReader:
 def _find_target(node: exp.Expr) -> tuple[exp.Table | None, list[str]]:
     """(the table that is written, the columns that the statement names)."""
     if isinstance(node, exp.Schema):
-        names = [each.name for each in node.expressions]
+        names = [expression.name for expression in node.expressions]
         return (node.this if isinstance(node.this, exp.Table) else None), names
     return (node if isinstance(node, exp.Table) else None), []
 
 
 def _choose_columns(relation: SqlRelation, names: Sequence[str], fold: Fold) -> SqlRelation:
     scope = NameScope(fold, [ScopeSource((), relation)])
-    return SqlRelation(tuple(SqlColumn(each, scope.find([each])) for each in names), relation.influence)
+    return SqlRelation(tuple(SqlColumn(name, scope.find([name])) for name in names), relation.influence)
