@@ -9,6 +9,8 @@ from duckicelake.server.auth.permissions import AnyToken, Need, Public
 from duckicelake.server.hooks import FeatureRoutes
 
 _NEEDS: Final[Mapping[tuple[str, str], Need]] = {
+    ("GET", "/ui/lineage"): Public(),
+    ("HEAD", "/ui/lineage"): Public(),
     ("GET", "/lineage/v1/graph"): AnyToken(),
     ("GET", "/lineage/v1/export"): AnyToken(),
     ("GET", "/lineage/v1/datasets"): AnyToken(),
@@ -39,5 +41,7 @@ _NEEDS: Final[Mapping[tuple[str, str], Need]] = {
 """Answers hold what their reader may read. Of a received event, the right to each of its datasets is checked."""
 
 ROUTES: Final = FeatureRoutes(
-    (routes.router, intake_routes.router, marquez_routes.router), _NEEDS, (OpenLineageEvent, OpenLineageEvents)
+    (routes.router, intake_routes.router, marquez_routes.router, routes.page_router),
+    _NEEDS,
+    (OpenLineageEvent, OpenLineageEvents),
 )

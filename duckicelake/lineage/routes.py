@@ -21,8 +21,10 @@ from duckicelake.lineage.graph.traversal import GraphQuery
 from duckicelake.server.http.errors import RESPONSES
 from duckicelake.server.http.route import StrictRoute
 from duckicelake.server.routes.dependencies import AppServices
+from duckicelake.server.routes.operations import IfNoneMatch, load_assets
 
 router = APIRouter(tags=["lineage"], responses=RESPONSES, route_class=StrictRoute)
+page_router = APIRouter(include_in_schema=False)
 
 
 async def _build_question(
@@ -77,3 +79,9 @@ def get_lineage_run(services: AppServices, run: UUID) -> LineageRunDetails:
 def get_lineage_facet(facet: str) -> Response:
     """Give the JSON schema of a facet that is this catalog's own."""
     return Response(lineage_export.read_schema(facet), media_type="application/schema+json")
+
+
+@page_router.api_route("/ui/lineage", methods=["GET", "HEAD"])
+async def get_lineage_page(if_none_match: IfNoneMatch = None) -> Response:
+    """Answer with the page that draws lineage."""
+    return load_assets()["lineage.html"].answer(if_none_match)

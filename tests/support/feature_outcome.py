@@ -35,10 +35,10 @@ class TableOutcome:
 
 @dataclass(slots=True)
 class Outcome:
-    """commands: as `--help` lists them. lineage: the status of a route of lineage."""
+    """commands: as `--help` lists them. lineage: statuses of a route of lineage and of its page."""
 
     commands: list[str]
-    lineage: int
+    lineage: tuple[int, int]
     tables: dict[str, TableOutcome] = field(default_factory=dict)
 
 
@@ -47,7 +47,8 @@ def examine(database_url: str, warehouse: str) -> Outcome:
     require_known(database)
     app = create_app(services_of(database, Path(warehouse)))
     with running(app) as uri, httpx.Client(base_url=uri, timeout=60) as http:
-        outcome = Outcome(list_commands(), http.get("/lineage/v1/datasets").status_code)
+        lineage = http.get("/lineage/v1/datasets").status_code, http.get("/ui/lineage").status_code
+        outcome = Outcome(list_commands(), lineage)
         for table in TABLES:
             outcome.tables[table] = examine_table(http, f"/v1/namespaces/{NAMESPACE}/tables/{table}")
     database.close()

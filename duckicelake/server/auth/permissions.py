@@ -95,8 +95,6 @@ NEEDS: Final[Mapping[tuple[str, str], Need]] = {
     ("HEAD", "/openapi.json"): Public(),
     ("GET", "/"): Public(),
     ("HEAD", "/"): Public(),
-    ("GET", "/ui/lineage"): Public(),
-    ("HEAD", "/ui/lineage"): Public(),
     ("GET", "/ui/assets/{asset}"): Public(),
     ("HEAD", "/ui/assets/{asset}"): Public(),
     ("GET", "/metrics"): WholeCatalog(unless_public=True),

@@ -110,12 +110,6 @@ async def get_index(if_none_match: IfNoneMatch = None) -> Response:
     return load_assets()["index.html"].answer(if_none_match)
 
 
-@page_router.api_route("/ui/lineage", methods=_METHODS)
-async def get_lineage_page(if_none_match: IfNoneMatch = None) -> Response:
-    """Answer with the page that draws lineage."""
-    return load_assets()["lineage.html"].answer(if_none_match)
-
-
 @page_router.api_route("/ui/assets/{asset}", methods=_METHODS)
 async def get_asset(asset: str, if_none_match: IfNoneMatch = None) -> Response:
     """Answer with what a page consists of."""
