@@ -7,7 +7,7 @@ answer, the outcome of COMMIT is not known) is not written, and the request runs
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from duckicelake import errors
@@ -16,6 +16,12 @@ from duckicelake.lake.side_tables.idempotency import RequestOutcome, find_outcom
 from duckicelake.postgres.database import Database, RepeatedRequestError, Transaction
 
 _REFUSALS = (InvalidRequest, Unsupported, NotFound, Conflict)
+_STORED_NAMES: Final = {
+    errors.TxnAlreadyAppliedError: "AlreadyApplied",
+    errors.TxnAlreadyCommittedError: "CommittedBefore",
+}
+"""Names of errors in stored outcomes, where they differ from the class: servers of the version before read them too."""
+_STORED_ERRORS: Final = {name: error for error, name in _STORED_NAMES.items()}
 
 T = TypeVar("T")
 
@@ -29,7 +35,7 @@ class Once:
 
     def settle(self, cursor: Transaction, result: Any = None, error: CatalogError | None = None) -> None:
         """Note in the caller's transaction what the request came to; it raises Repeated if that was noted before."""
-        refusal = None if error is None else [type(error).__name__, *error.args]
+        refusal = None if error is None else [_STORED_NAMES.get(type(error), type(error).__name__), *error.args]
         record_outcomes(cursor, {self.key: RequestOutcome(self.fingerprint, result, refusal)})
 
 
@@ -76,5 +82,5 @@ def _result(once: Once, outcome: RequestOutcome) -> Any:
         raise Unprocessable(f"Idempotency-Key {once.key} was used for another request; take a new one for each")
     if outcome.error is not None:
         name, *arguments = outcome.error
-        raise getattr(errors, name)(*arguments)
+        raise (_STORED_ERRORS.get(name) or getattr(errors, name))(*arguments)
     return outcome.result

@@ -17,7 +17,7 @@ from duckicelake import errors
 from duckicelake.catalog import namespaces, tables
 from duckicelake.catalog.context.caller import Caller, Principal, build_grants
 from duckicelake.catalog.context.commit_queue import CommitQueue
-from duckicelake.catalog.context.idempotency import Once
+from duckicelake.catalog.context.idempotency import Once, run_once
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.namespaces import create_namespace
 from duckicelake.catalog.tables import commit_transaction
@@ -34,6 +34,7 @@ from duckicelake.errors import (
     Unprocessable,
 )
 from duckicelake.iceberg.rest import CommitTransactionRequest, RegisterTableRequest, RenameTableRequest
+from duckicelake.lake.side_tables.idempotency import RequestOutcome, find_outcome, record_outcomes
 from tests.support.client import NS, Client, Json, append, duckdb_rows, pyiceberg_rows, set_properties
 from tests.support.killed_process import FINGERPRINT, Work, mortal
 from tests.support.seams import Fuse, FusedDatabase, FusedStore, Killed, fresh, fused
@@ -335,6 +336,28 @@ def test_error_is_made_again_of_its_arguments(kind: type[CatalogError]) -> None:
     again = kind(*error.args)
     assert (str(again), vars(again)) == (str(error), vars(error))
     assert "message" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("AlreadyApplied", errors.TxnAlreadyAppliedError),
+        ("CommittedBefore", errors.TxnAlreadyCommittedError),
+        ("CommitFailed", CommitFailed),
+    ],
+)
+def test_refusal_is_stored_under_the_name_that_servers_before_gave_it(
+    client: Client, name: str, kind: type[CatalogError]
+) -> None:
+    database, once, stored = client.services.database, Once(uuid4(), FINGERPRINT), Once(uuid4(), FINGERPRINT)
+    with database.transaction() as cursor:
+        once.settle(cursor, error=kind("refused"))
+        outcome = find_outcome(cursor, once.key)
+        record_outcomes(cursor, {stored.key: RequestOutcome(FINGERPRINT, error=[name, "refused"])})
+    assert outcome is not None
+    assert outcome.error[:2] == [name, "refused"]
+    with pytest.raises(kind, match="refused"):
+        run_once(database, stored, lambda: None, lambda _: None)
 
 
 def test_failure_that_may_pass_is_not_kept(client: Client) -> None:
