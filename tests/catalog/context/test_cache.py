@@ -54,7 +54,7 @@ def test_answers_count_too_and_leave_with_their_table(table: CachedTable) -> Non
     cache.put(other)
     cache.keep_body(other, "refs", b"x" * 20_000)
     assert kept(cache, 1, 2) == [1, 2]
-    cache.keep_told(other, "who", CachedResponse(LoadedTable((b"shared" * 10_000, b"x" * 7_000), "tag")))
+    cache.keep_response(other, "who", CachedResponse(LoadedTable((b"shared" * 10_000, b"x" * 7_000), "tag")))
     assert kept(cache, 1, 2) == [2]
 
 
