@@ -49,13 +49,13 @@ OUT_OF_MEMORY = """
 import typer
 from duckicelake.cli.pipeline.exit_codes import one_line_errors
 from duckicelake.rest.connection import Connection
-from duckicelake.pipeline.session import spark_session
+from duckicelake.pipeline.session import open_spark_session
 
 memory = {"spark.driver.memory": "512m", "spark.executor.memory": "512m", "spark.task.maxFailures": "1"}
 query = "SELECT length(array_join(collect_list(repeat(md5(string(id)), 100)), '')) FROM range(3000000)"
 for master in ("local[1]", "local-cluster[1,1,512]"):
     try:
-        with one_line_errors(), spark_session(Connection(), master=master, conf=memory) as spark:
+        with one_line_errors(), open_spark_session(Connection(), master=master, conf=memory) as spark:
             spark.sql(query).collect()
     except typer.Exit as exit:
         print(exit.exit_code)
@@ -78,7 +78,7 @@ import threading
 import time
 import typer
 from duckicelake.cli.pipeline.exit_codes import one_line_errors
-from duckicelake.pipeline.session import spark_session
+from duckicelake.pipeline.session import open_spark_session
 from duckicelake.rest.connection import Connection
 
 def tell_once_busy(context):
@@ -88,7 +88,7 @@ def tell_once_busy(context):
 
 memory = {"spark.driver.memory": "512m"}
 try:
-    with one_line_errors(), spark_session(Connection(), master="local[1]", conf=memory) as spark:
+    with one_line_errors(), open_spark_session(Connection(), master="local[1]", conf=memory) as spark:
         threading.Thread(target=tell_once_busy, args=(spark.sparkContext,), daemon=True).start()
         spark.range(10**15).selectExpr("sum(hash(id))").collect()
 except typer.Exit as exit:
@@ -115,14 +115,14 @@ import sys
 import time
 from duckicelake.rest.connection import Connection
 from duckicelake.pipeline.foreign_catalog import attach_source
-from duckicelake.pipeline.session import spark_session
+from duckicelake.pipeline.session import open_spark_session
 
 log = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": sys.argv[1], "spark.eventLog.compress": "false"}
-with spark_session(Connection(credential="me:SECRET1"), master="local[1]", conf=log) as spark:
+with open_spark_session(Connection(credential="me:SECRET1"), master="local[1]", conf=log) as spark:
     theirs = {"type": "rest", "uri": "http://127.0.0.1:1", "credential": "them:SECRET2"}
     attach_source(spark, {**theirs, "header.Authorization": "Bearer SECRET4"})
     spark.sql("SELECT count(*) FROM range(3)").collect()
-    with spark_session(Connection(token="SECRET3")) as joined:
+    with open_spark_session(Connection(token="SECRET3")) as joined:
         assert joined.conf.get("spark.sql.catalog.lake.credential", None) is None
         joined.sql("SELECT count(*) FROM range(4)").collect()
 """

@@ -58,4 +58,4 @@ def test_lake_that_cannot_be_attached_is_told_without_its_password(
 
 def test_an_engine_that_there_is_not_is_refused(lake: RunningLake) -> None:
     ran = CliRunner().invoke(app, ["pipeline", "bench", "sensors", "--uri", lake.uri, "--engine", "trino"])
-    assert (ran.exit_code, "choose of spark, pyiceberg, duckdb" in ran.stderr) == (2, True)
+    assert (ran.exit_code, "choose from spark, pyiceberg, duckdb" in ran.stderr) == (2, True)
