@@ -17,9 +17,11 @@ from duckdb_extensions import import_extension
 from psycopg.conninfo import make_conninfo
 
 from duckicelake.catalog.context.services import Services
+from duckicelake.lake.ducklake.database import open_lake_database
+from duckicelake.lake.setup.attach import build_duckdb_attach
 from duckicelake.lake.setup.format import build_session_settings, prepare_catalog, require_known
 from duckicelake.postgres.database import Database
-from duckicelake.postgres.embedded import EmbeddedPostgres, build_duckdb_attach
+from duckicelake.postgres.embedded import EmbeddedPostgres
 from duckicelake.storage.policy import LocationPolicy
 from duckicelake.storage.registry import open_store
 
@@ -66,7 +68,7 @@ def postgres() -> Iterator[EmbeddedPostgres]:
                 connection.execute(f"ALTER SYSTEM SET {setting} = off")
             connection.execute("SELECT pg_reload_conf()")
             connection.execute(f"CREATE DATABASE {TEMPLATE}")
-        template = Database(make_conninfo(server.url, dbname=TEMPLATE), pool_size=1)
+        template = open_lake_database(make_conninfo(server.url, dbname=TEMPLATE), pool_size=1)
         prepare_catalog(template, "/nowhere/")
         template.close()
         yield server
@@ -89,7 +91,7 @@ def database_url(postgres: EmbeddedPostgres, warehouse: Path) -> Iterator[str]:
 
 @pytest.fixture
 def database(database_url: str) -> Iterator[Database]:
-    opened = Database(database_url, pool_size=16, session_settings=build_session_settings())
+    opened = open_lake_database(database_url, pool_size=16, session_settings=build_session_settings())
     require_known(opened)
     yield opened
     opened.close()

@@ -22,7 +22,7 @@ ALLOWED: dict[str, set[str]] = {
     "tracing": {"errors"},
     "iceberg": {"errors", "properties"},
     "sql_dialects": {"iceberg"},
-    "postgres": {"errors", "lake.side_tables.freshness"},
+    "postgres": {"errors"},
     "storage": {"errors"},
     "parquet": {"errors", "storage"},
     "lake": {"errors", "properties", "postgres"},
@@ -97,11 +97,6 @@ OPTIONAL = {"pipeline", "pyiceberg_v3", "tracing", "client"}
 
 COMMANDS = {"cli", "constraints.commands", "delta.commands", "lineage.commands"}
 """Modules that `--help` imports; they import the rest when a command runs."""
-
-REMAINING_CYCLES: list[set[str]] = [
-    {"duckicelake.postgres", "duckicelake.lake.side_tables", "duckicelake.lake.ducklake"},
-]
-"""`postgres.database` keeps the freshness checks of `lake.side_tables` on connections of its own."""
 
 MODULE_NAME = re.compile(r"duckicelake(\.\w+)+(:\w+)?")
 MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
@@ -220,7 +215,7 @@ def reach(folder: str, arrows: Mapping[str, set[str]]) -> set[str]:
 
 
 def test_no_folders_import_each_other() -> None:
-    assert folder_cycles(PACKAGE) == REMAINING_CYCLES
+    assert folder_cycles(PACKAGE) == []
 
 
 @pytest.mark.parametrize(

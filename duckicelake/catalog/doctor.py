@@ -26,7 +26,8 @@ from duckicelake.lake.ducklake import native
 from duckicelake.lake.model import LakeChange
 from duckicelake.lake.side_tables import reader
 from duckicelake.lake.state import LiveFiles
-from duckicelake.postgres.database import Database, Transaction
+from duckicelake.postgres.database import Database
+from duckicelake.postgres.queries import Transaction
 from duckicelake.storage.policy import canonicalize
 from duckicelake.storage.protocol import ObjectStore
 

@@ -21,7 +21,7 @@ from duckicelake.iceberg.rest import CommitTableRequest
 from duckicelake.iceberg.updates import RemoveSnapshots
 from duckicelake.lake.changes import WrittenCommit
 from duckicelake.lake.side_tables import locations
-from duckicelake.postgres.database import Transaction
+from duckicelake.postgres.queries import Transaction
 from duckicelake.properties import is_gc_disabled
 
 

@@ -25,8 +25,8 @@ from duckicelake.catalog.table.duckdb_deletes import read_lake_deletes
 from duckicelake.catalog.table.reclaim import discard_on_error
 from duckicelake.errors import DamagedTable, InvalidRequest, NoSuchTable, Unavailable
 from duckicelake.iceberg.identifiers import Namespace, format_full_name, parse_schema_name, to_schema_name
+from duckicelake.lake.conflicts import StaleBaseError
 from duckicelake.lake.ducklake import maintenance
-from duckicelake.lake.ducklake.data_files import StaleBaseError
 from duckicelake.lake.ducklake.maintenance import FlushableRows
 from duckicelake.lake.ducklake.snapshots import retry_transaction
 from duckicelake.lake.inlined import flush_writer

@@ -16,7 +16,7 @@ from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.delegation import AccessRequest, Delegated
 from duckicelake.catalog.table.load import TableCheck, build_freshness_query, check_freshness, is_current
 from duckicelake.iceberg.metadata import TableMetadata
-from duckicelake.lake.side_tables.freshness import FreshnessLine
+from duckicelake.lake.side_tables.freshness import FreshnessLine, open_freshness_line
 from duckicelake.lake.state import Freshness, FreshnessQuery
 
 Deliver = Callable[[Freshness | None], object]
@@ -59,6 +59,11 @@ class FreshnessChecks:
         except Exception:  # noqa: BLE001
             answers = []
         return answers if len(answers) == len(asked) else [None] * len(asked)
+
+
+def build_freshness_checks(services: Services) -> FreshnessChecks:
+    """Return checks over a connection that is closed with the database."""
+    return FreshnessChecks(open_freshness_line(services.database), services.meter)
 
 
 def _deliver_all(deliveries: Iterable[Deliver], fresh: Freshness | None) -> None:

@@ -24,7 +24,7 @@ from duckicelake.lake.ducklake.schemas import (
 )
 from duckicelake.lake.ducklake.snapshots import begin_snapshot, lock_writers, record_changes, retry_transaction
 from duckicelake.lake.side_tables.audit import OK_RESULT, UNCHANGED_RESULT
-from duckicelake.postgres.database import Transaction
+from duckicelake.postgres.queries import Transaction
 
 _LOCATION: Final = "location"
 

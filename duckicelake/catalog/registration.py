@@ -39,14 +39,14 @@ from duckicelake.iceberg.rest import CommitTableRequest
 from duckicelake.iceberg.updates import SetProperties
 from duckicelake.lake.additions import NewDeletion, NewFile, SideFiles
 from duckicelake.lake.changes import ChangeSet, Creation, WrittenCommit
-from duckicelake.lake.ducklake.data_files import StaleBaseError
+from duckicelake.lake.conflicts import StaleBaseError
 from duckicelake.lake.ducklake.schemas import check_name_free
 from duckicelake.lake.ducklake.snapshots import lock_writers, retry_transaction
 from duckicelake.lake.side_tables import reader
 from duckicelake.lake.side_tables import writer as side_tables
 from duckicelake.lake.writer import change_sets
 from duckicelake.lake.writer import tables as lake_tables
-from duckicelake.postgres.database import Transaction
+from duckicelake.postgres.queries import Transaction
 from duckicelake.properties import DUCKLAKE_ID, GC_DISABLED, check_property_values
 from duckicelake.storage.threads import run_in_parallel
 

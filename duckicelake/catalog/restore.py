@@ -35,7 +35,7 @@ from duckicelake.iceberg.snapshot import MAIN, Snapshot, SnapshotRef
 from duckicelake.iceberg.updates import AddSnapshot, SetSnapshotRef
 from duckicelake.lake.changes import WrittenCommit
 from duckicelake.lake.ducklake import native
-from duckicelake.postgres.database import Transaction
+from duckicelake.postgres.queries import Transaction
 from duckicelake.storage.threads import run_in_parallel
 
 RESTORED_FROM: Final = "restored-from"

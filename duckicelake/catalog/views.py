@@ -32,9 +32,9 @@ from duckicelake.iceberg.rest import (
 )
 from duckicelake.iceberg.view import ViewMetadata, check_view_requirements, parse_view_metadata, read_view_metadata
 from duckicelake.iceberg.view_builder import apply_view_updates, build_new_view_metadata
+from duckicelake.lake.conflicts import StaleBaseError
 from duckicelake.lake.ducklake import views
 from duckicelake.lake.ducklake import views as lake_views
-from duckicelake.lake.ducklake.data_files import StaleBaseError
 from duckicelake.lake.ducklake.schemas import check_name_free
 from duckicelake.lake.ducklake.snapshots import retry_transaction
 from duckicelake.lake.ducklake.view_columns import ViewColumns, find_view_columns
@@ -42,7 +42,7 @@ from duckicelake.lake.ducklake.views import ViewTarget
 from duckicelake.lake.model import LakeView, ViewDefinition
 from duckicelake.lake.side_tables.audit import AuditedResource
 from duckicelake.lake.state import ViewRow
-from duckicelake.postgres.database import Transaction
+from duckicelake.postgres.queries import Transaction
 
 Loaded = tuple[str, Mapping[str, Any]]
 """Where a view's metadata is written, and what it says."""

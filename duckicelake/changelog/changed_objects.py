@@ -13,7 +13,7 @@ from duckicelake.changelog.object_names import Begun, NamedObject
 from duckicelake.changelog.source import LakeSnapshot
 from duckicelake.lake.ducklake.schemas import format_full_name
 from duckicelake.lake.model import parse_changes
-from duckicelake.postgres.database import Transaction
+from duckicelake.postgres.queries import Transaction
 
 ADDS: Final = frozenset({"inserted_into_table", "inlined_insert"})
 REMOVES: Final = frozenset({"deleted_from_table", "inlined_delete"})

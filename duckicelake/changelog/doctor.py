@@ -9,8 +9,8 @@ from duckicelake.changelog.source import FOLLOWER_KEY
 from duckicelake.features.registry import load_hooks
 from duckicelake.lake.doctor import checks
 from duckicelake.lake.doctor.findings import DoctorCheck, Finding, make_finding
-from duckicelake.postgres.database import Database, Transaction
-from duckicelake.postgres.queries import load_queries
+from duckicelake.postgres.database import Database
+from duckicelake.postgres.queries import Transaction, load_queries
 
 _SQL = load_queries("changelog", "doctor")
 _LATE_SECONDS: Final = 60.0

@@ -11,9 +11,8 @@ import psycopg
 from duckicelake.errors import CommitStateUnknown, InvalidRequest, Unavailable
 from duckicelake.lake.ducklake.schemas import format_full_name
 from duckicelake.lake.ducklake.snapshots import LOCK_KEY
-from duckicelake.postgres.database import Database, Transaction
-from duckicelake.postgres.queries import load_queries
-from duckicelake.postgres.statements import prune_in_batches
+from duckicelake.postgres.database import Database
+from duckicelake.postgres.queries import Transaction, load_queries
 
 _SQL = load_queries("changelog", "entries")
 PRUNE_BATCH_ROWS: Final = 10_000
@@ -189,7 +188,7 @@ def prune_entries(database: Database, before: datetime, batch: int = PRUNE_BATCH
     """Forget what is older, `batch` rows in a transaction so that nobody waits for long; how many there were."""
     with database.transaction() as cursor:
         cursor.execute(_SQL.forget_lost_files)
-    return prune_in_batches(database, _SQL.prune, before, batch)
+    return database.prune(_SQL.prune, before, batch)
 
 
 def _read(cursor: Transaction, query: str, at: LogPosition, limit: int, wanted: WantedChanges) -> list[LoggedChange]:

@@ -23,8 +23,9 @@ from duckicelake.changelog.events import ChangeEvent, Name, RequestChanges, find
 from duckicelake.errors import Forgotten, InvalidRequest
 from duckicelake.iceberg.identifiers import Namespace
 from duckicelake.lake.ducklake import native
-from duckicelake.postgres.database import Database, Transaction
+from duckicelake.postgres.database import Database
 from duckicelake.postgres.notify import NotificationListener
+from duckicelake.postgres.queries import Transaction
 
 _LRU_ENTRIES: Final = 4096
 PAGE_CHANGES: Final = 200

@@ -15,7 +15,7 @@ from duckicelake.errors import InvalidRequest, NoSuchNamespace, NoSuchTable
 from duckicelake.iceberg.identifiers import Namespace, parse_schema_name, to_schema_name
 from duckicelake.iceberg.model import SpecModel
 from duckicelake.lake.ducklake.schemas import format_full_name, has_namespace
-from duckicelake.postgres.database import Transaction
+from duckicelake.postgres.queries import Transaction
 
 KINDS: Final = tuple(kind.value for kind in ChangeKind)
 SOURCES: Final = ("rest", "pipeline", "duckdb")

@@ -17,7 +17,7 @@ from duckicelake.changelog.source import (
     LakeSnapshot,
     read_inlined_changes,
 )
-from duckicelake.postgres.database import Transaction
+from duckicelake.postgres.queries import Transaction
 
 MetricsKey = tuple[int, int]
 """(Snapshot, table)"""

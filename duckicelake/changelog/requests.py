@@ -12,7 +12,7 @@ from duckicelake.changelog.entries import ChangeKind, LoggedChange, LogPosition
 from duckicelake.changelog.object_names import ObjectName
 from duckicelake.changelog.source import AuditedRequest, LakeSnapshot
 from duckicelake.iceberg.identifiers import parse_schema_name
-from duckicelake.postgres.database import Transaction
+from duckicelake.postgres.queries import Transaction
 
 PIPELINE: Final = "duckicelake-pipeline"
 """How the pipeline's user agents and engines begin."""

@@ -11,8 +11,7 @@ from psycopg import sql
 
 from duckicelake.changelog.entries import AWAITED_KEY, LoggedChange, LogPosition
 from duckicelake.lake.ducklake.snapshots import LOCK_KEY
-from duckicelake.postgres.database import Transaction
-from duckicelake.postgres.queries import json_param, load_queries, split_batches
+from duckicelake.postgres.queries import Transaction, json_param, load_queries, split_batches
 
 _SQL = load_queries("changelog", "entries")
 FOLLOWER_KEY: Final = LOCK_KEY + 2

@@ -33,8 +33,8 @@ from duckicelake.changelog.source import AuditedRequest, ChangelogProgress, Iceb
 from duckicelake.errors import CatalogError
 from duckicelake.iceberg.identifiers import parse_schema_name
 from duckicelake.lake.ducklake import native
-from duckicelake.postgres.database import Transaction
 from duckicelake.postgres.notify import NotificationListener
+from duckicelake.postgres.queries import Transaction
 
 MAX_BATCH_SNAPSHOTS: Final = 1_000
 """Snapshots in one fold."""

@@ -18,8 +18,8 @@ from duckicelake.errors import InvalidSettings, StoreDenied, Unavailable, Unsupp
 from duckicelake.lake.doctor.checks import is_prepared
 from duckicelake.lake.doctor.damage import NeededFile
 from duckicelake.lake.doctor.findings import Finding
+from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.lake.setup.migrations import is_up_to_date
-from duckicelake.postgres.database import Database
 from duckicelake.settings.model import Settings
 from duckicelake.storage.protocol import ObjectStore
 from duckicelake.storage.registry import SchemeStore
@@ -44,7 +44,7 @@ def _examine_database(url: str, *, with_lineage: bool) -> tuple[list[Finding], l
     """Return the findings on the lake and its tables, and the files that must be in the store."""
     logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)
     try:
-        with closing(Database(url, 1)) as database:
+        with closing(open_lake_database(url, 1)) as database:
             database.check()
             findings = diagnose(database, with_lineage=with_lineage)
             if not is_prepared(findings):
@@ -59,7 +59,7 @@ def _examine_database(url: str, *, with_lineage: bool) -> tuple[list[Finding], l
 
 def _examine_warehouse(url: str, store: ObjectStore, settings: Settings) -> list[Finding]:
     """Find out which lake the warehouse belongs to; no finding where the lake is of another version."""
-    with closing(Database(url, 1)) as database:
+    with closing(open_lake_database(url, 1)) as database:
         with database.reading() as cursor:
             if not is_up_to_date(cursor):
                 return []

@@ -79,9 +79,9 @@ def _collect_facts(settings: Settings) -> dict[str, str]:
     from duckicelake.cli.wiring.location import build_policy
     from duckicelake.errors import StartupError
     from duckicelake.lake.model import FORMAT_VERSION
+    from duckicelake.lake.setup.attach import build_attach_source, find_duckdb_parameters
     from duckicelake.lake.setup.format import DEFAULT_SCHEMA_NAME
-    from duckicelake.postgres.embedded import build_attach_source, build_embedded_url
-    from duckicelake.postgres.session import find_duckdb_parameters
+    from duckicelake.postgres.embedded import build_embedded_url
 
     if settings.database_url is None and not (settings.lake / "postgres").is_dir():
         raise StartupError(NO_LAKE.format(settings.lake))

@@ -21,9 +21,8 @@ from duckicelake.iceberg.requirements import AssertRefSnapshotId, AssertTableUui
 from duckicelake.iceberg.rest import CommitTableRequest
 from duckicelake.iceberg.snapshot import MAIN
 from duckicelake.iceberg.updates import RemoveProperties
+from duckicelake.lake.setup.attach import build_attach_source, find_duckdb_parameters
 from duckicelake.pipeline.duckdb_lake import LAKE_ALIAS, attach_lake
-from duckicelake.postgres.embedded import build_attach_source
-from duckicelake.postgres.session import find_duckdb_parameters
 from duckicelake.properties import UNVERIFIED_KEY, read_constraint_texts
 from duckicelake.settings.model import Settings
 

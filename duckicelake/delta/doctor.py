@@ -5,7 +5,7 @@ from typing import Final
 
 from duckicelake.delta.import_ import sources
 from duckicelake.lake.doctor.findings import DoctorCheck, Finding, make_finding
-from duckicelake.postgres.database import Transaction
+from duckicelake.postgres.queries import Transaction
 
 _MAX_NAMES_SHOWN: Final = 5
 _ADVICE: Final = "mend the Delta table, or end it with `duckicelake delta adopt`; `duckicelake delta status` lists all"

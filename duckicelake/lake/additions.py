@@ -2,11 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from duckicelake.lake.model import Column, InlinedKey, NameMap
 from duckicelake.lake.packed import PackedStats
 from duckicelake.lake.state import FileRow
+
+_OWN_PARTITIONING_ID: Final = 2**62
+"""The first partitioning id of ours; DuckLake's own ids are lower."""
 
 
 class NewFile(NamedTuple):
@@ -49,6 +52,15 @@ class NewDataFile(NamedTuple):
     partition_values: tuple[str | None, ...] | None
     path_is_relative: bool = False
     name_map: NameMap | None = None
+
+
+def compute_partitioning_id(file: NewDataFile, data_file_id: int) -> int | None:
+    """Return the partitioning id of a file; None if it isn't partitioned.
+
+    Every partitioned file has a partitioning of its own: DuckDB dies merging files of one partition from two folders.
+    DuckDB skips files by the partition values alone, wherever a filter names a bucket.
+    """
+    return _OWN_PARTITIONING_ID + data_file_id if file.partition_values else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from duckicelake.lineage.graph import export
     from duckicelake.lineage.graph.model import Direction, GraphEdge, GraphNode, LineageGraphView
     from duckicelake.lineage.graph.traversal import GraphQuery
-    from duckicelake.postgres.database import Transaction
+    from duckicelake.postgres.queries import Transaction
     from duckicelake.settings.model import Settings
 
 ShownFormat = Literal["tree", "json", "dot", "mermaid", "ndjson"]

@@ -10,7 +10,7 @@ from duckicelake.lake.doctor.findings import DoctorCheck, Finding, make_finding
 from duckicelake.lineage.delivery import outbox
 from duckicelake.lineage.delivery.outbox import ReceiverStanding
 from duckicelake.lineage.events.progress import read_lag
-from duckicelake.postgres.database import Transaction
+from duckicelake.postgres.queries import Transaction
 
 _AWAY_SECONDS: Final = 600.0
 """Seconds after which a receiver should have taken an event."""

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
+from datetime import datetime
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple, Protocol, TypeVar
 from weakref import WeakSet
 
 import orjson
@@ -14,17 +15,16 @@ from psycopg.errors import NotNullViolation, ReadOnlySqlTransaction, UndefinedCo
 from psycopg.pq import PipelineStatus, TransactionStatus
 from psycopg.types.json import JsonDumper, set_json_dumps, set_json_loads
 
-from duckicelake.errors import CatalogError, CommitStateUnknown, ReadOnlyTable, Unavailable, UnknownFormatError
-from duckicelake.lake.side_tables.freshness import FreshnessLine
+from duckicelake.errors import CatalogError, CommitStateUnknown, Unavailable
 from duckicelake.postgres.notify import NotificationListener
 from duckicelake.postgres.pipeline import DeferredConnection, WriteGate, is_pipeline_refused
 from duckicelake.postgres.pool import LifoPool, TraceBlock, build_traced_connection, check_connection_open
+from duckicelake.postgres.queries import Row, Transaction
 from duckicelake.postgres.session import PinnedSession, check_encoding, check_sessions, check_triggers_enabled
 from duckicelake.postgres.timeline import TimelineGuard, is_standby, read_timeline, translate_outage
 
-Row = tuple[Any, ...]
-Transaction = Cursor[Row]
-"""What use cases pass down: a cursor inside one open transaction."""
+TableColumn = tuple[str | None, str | None]
+"""Names of a table and of a column of it."""
 
 POOL_CONNECTIONS = 8
 POOL_TIMEOUT_SECONDS = 10.0
@@ -46,10 +46,6 @@ _CONNECTION_DEFAULTS = {
     "fallback_application_name": "duckicelake",  # by which our sessions are told from DuckDB's
     "target_session_attrs": "primary",  # of several hosts, or of one that changes, not the one that only follows
 }
-_READ_ONLY_TABLE_STATE = "DIRO1"
-"""What our trigger raises (migration 0021)."""
-_UNKNOWN_FORMAT_STATE = "DIUF1"
-"""What a precondition raises where the lake isn't one that this server knows (migration 0032)."""
 RETRYABLE_SQLSTATES = frozenset({"40001", "40P01", "55P03", "23505"})
 
 
@@ -58,20 +54,25 @@ def is_retryable(error: BaseException) -> bool:
     return isinstance(error, psycopg.Error) and error.sqlstate in RETRYABLE_SQLSTATES
 
 
-class RepeatedRequestError(Exception):
-    """The same request has come to its end elsewhere; the transaction that raises this is not committed."""
+class DatabaseRules(NamedTuple):
+    """What a Database must know of the schema that it serves.
+
+    marker_table: the schema in which it is, is the one to serve. error_by_column: errors by the table and column that a
+    statement sets to NULL on purpose, as it does where its result is not looked at. translate: gives the request's
+    error for an SQLSTATE of the schema's own triggers and functions, None for any other.
+    """
+
+    marker_table: str
+    error_by_column: Mapping[TableColumn, type[Exception]]
+    translate: Callable[[psycopg.Error], CatalogError | None]
 
 
-class OvertakenError(Exception):
-    """The newest snapshot, or a table, isn't what the transaction was to go on from; nothing was written."""
+class _SideConnection(Protocol):
+    def close(self) -> None: ...
 
 
-_ERROR_BY_COLUMN: Mapping[tuple[str | None, str | None], type[Exception]] = {
-    ("duckicelake_idempotency", "created_at"): RepeatedRequestError,
-    ("ducklake_snapshot", "snapshot_id"): OvertakenError,
-    ("duckicelake_table", "version"): OvertakenError,
-}
-"""What it means that a column was given NULL that can't be: how a statement fails whose answer nobody waits for."""
+S = TypeVar("S", bound=_SideConnection)
+MakeSideConnection = Callable[[str, Mapping[str, Any], PinnedSession, TimelineGuard | None], S]
 
 
 class _DictDumper(JsonDumper):
@@ -102,6 +103,8 @@ class Database:
         traced: TraceBlock | None = None,
         left: Callable[[], None] | None = None,
         session_settings: Mapping[str, str] | None = None,
+        *,
+        rules: DatabaseRules,
     ) -> None:
         self.url = url
         self._precondition: str | None = None
@@ -110,7 +113,9 @@ class Database:
         self._answer_seconds = (
             statement_seconds + _compute_answer_margin(statement_seconds) if statement_seconds else None
         )
+        self._rules = rules
         self._session = PinnedSession(
+            rules.marker_table,
             jit="off",  # to compile one of our statements takes longer than any of them
             statement_timeout=milliseconds,
             idle_in_transaction_session_timeout=milliseconds,
@@ -133,7 +138,7 @@ class Database:
             check=check_connection_open,
             name="duckicelake",
         )
-        self._side_connections: list[FreshnessLine | NotificationListener] = []
+        self._side_connections: list[_SideConnection] = []
         self._afterwards: dict[Transaction, list[Callable[[], None]]] = {}
 
     @contextmanager
@@ -206,7 +211,7 @@ class Database:
             reason = "refuses the connection" if "FATAL:" in str(error) else "does not answer"
             raise Unavailable(f"Postgres {reason}: {error}") from error
         except psycopg.Error as error:
-            raise _translate_refusal(error) or error from error
+            raise self._rules.translate(error) or error from error
 
     def check_sessions(self) -> None:
         """Raise UnsupportedCatalog where a pooler shares sessions between transactions."""
@@ -226,11 +231,27 @@ class Database:
         """The pool's figures under psycopg_pool's names: pool_size, pool_available, pool_max, requests_waiting."""
         return self._pool.get_stats()
 
-    def freshness_line(self) -> FreshnessLine:
-        """A line past the pool, which is closed with it."""
-        line = FreshnessLine(self.url, _build_defaults(self.url), self._session, self._timeline)
-        self._side_connections.append(line)
-        return line
+    def open_side_connection(self, make: MakeSideConnection[S]) -> S:
+        """Make a connection outside the pool, which `close` closes too.
+
+        make: called with the URL, parameters of connections, the pinned session, and the guard of the timeline if any.
+        """
+        connection = make(self.url, _build_defaults(self.url), self._session, self._timeline)
+        self._side_connections.append(connection)
+        return connection
+
+    def prune(self, query: str, before: datetime, batch: int) -> int:
+        """Delete old rows in transactions of `batch` rows; return how many rows went.
+
+        query: deletes at most `%(most)s` rows older than `%(before)s`.
+        """
+        pruned = 0
+        while True:
+            with self.transaction() as cursor:
+                deleted = cursor.execute(query, {"before": before, "most": batch}).rowcount
+            pruned += deleted
+            if deleted < batch:
+                return pruned
 
     def notices(self, channel: str | None) -> NotificationListener:
         """A connection past the pool for what is notified there, which is closed with it."""
@@ -265,10 +286,10 @@ class Database:
                     connection.isolation_level, connection.read_only = isolation, read_only
                 connection.answer_seconds = self._answer_seconds
                 try:
-                    with _roll_back_on_error(connection):
+                    with _roll_back_on_error(connection, self._rules.error_by_column):
                         yield connection
                 except psycopg.Error as error:
-                    refusal = _translate_refusal(error)
+                    refusal = self._rules.translate(error)
                     if refusal is not None:
                         raise refusal from error
                     if isinstance(error, UndefinedColumn):  # a migration may have renamed it since BEGIN
@@ -324,15 +345,6 @@ class Database:
         self._session.pin(connection)
 
 
-def _translate_refusal(error: psycopg.Error) -> CatalogError | None:
-    """What our own triggers and functions mean by an error of theirs; None for Postgres's."""
-    if error.sqlstate == _READ_ONLY_TABLE_STATE:
-        return ReadOnlyTable(error.diag.message_primary or "The table can't be written")
-    if error.sqlstate == _UNKNOWN_FORMAT_STATE:
-        return UnknownFormatError(f"{error.diag.message_primary}; nothing was written")
-    return None
-
-
 def disable_timeout(cursor: Cursor[Row]) -> None:
     """Let the statements of this transaction take what time they need: a migration builds indexes."""
     cursor.execute("SET LOCAL statement_timeout TO 0")
@@ -365,8 +377,10 @@ def _commit(connection: Connection[Row]) -> None:
 
 
 @contextmanager
-def _roll_back_on_error(connection: DeferredConnection) -> Iterator[None]:
-    """Roll back where the block raises no error of Postgres, or one that our SQL provoked (`_ERROR_BY_COLUMN`).
+def _roll_back_on_error(
+    connection: DeferredConnection, error_by_column: Mapping[TableColumn, type[Exception]]
+) -> Iterator[None]:
+    """Roll back where the block raises no error of Postgres, or one that our SQL provoked (`error_by_column`).
 
     psycopg would also forget all statements that the session has prepared, which Postgres keeps and all need again: all
     but those that were yet to be prepared, after what failed in a pipeline.
@@ -375,7 +389,7 @@ def _roll_back_on_error(connection: DeferredConnection) -> Iterator[None]:
     try:
         yield
     except psycopg.Error as error:
-        unfulfilled = _ERROR_BY_COLUMN.get((error.diag.table_name, error.diag.column_name))
+        unfulfilled = error_by_column.get((error.diag.table_name, error.diag.column_name))
         if not isinstance(error, NotNullViolation) or unfulfilled is None:
             raise
         _roll_back(connection, prepared_before)

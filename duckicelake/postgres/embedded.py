@@ -3,13 +3,13 @@
 import fcntl
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import TracebackType
 from typing import Any, Final, Self
 
 from psycopg import ProgrammingError
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.conninfo import conninfo_to_dict
 
 from duckicelake.errors import CatalogError, InvalidSettings, LakeInUse
 from duckicelake.postgres.install import find_socket_folder
@@ -28,30 +28,19 @@ def build_embedded_url(folder: Path) -> str:
     return build_url(find_socket_folder(folder.resolve() / "postgres"))
 
 
-def build_attach_source(url: str, parameters: Mapping[str, str] = MappingProxyType({})) -> str:
-    """What DuckDB's ATTACH takes to open the catalog at a Postgres URL: `ducklake:postgres:<libpq keywords>`.
-
-    parameters: further keywords, as of `session.duckdb_parameters`; its `options` come after those of the URL.
-    """
-    given = _parse_url(url)
-    merged: dict[str, Any] = {**given, **parameters}
-    merged |= {"options": f"{given.get('options') or ''} {parameters.get('options', '')}".strip()}
-    parts = {key: value for key, value in merged.items() if value not in (None, "")}
-    return "ducklake:postgres:" + make_conninfo("", **parts)
-
-
 def extract_database_parts(url: str) -> list[Any]:
     """The parts of a Postgres URL that say which lake is meant, without the login."""
-    given = _parse_url(url)
+    given = parse_url(url)
     return [given.get(key) for key in _PLACE_KEYWORDS]
 
 
 def check_url(url: str) -> None:
     """Raise InvalidSettings unless libpq can read it; nothing is connected."""
-    _parse_url(url)
+    parse_url(url)
 
 
-def _parse_url(url: str) -> dict[str, Any]:
+def parse_url(url: str) -> dict[str, Any]:
+    """Return the libpq keywords in a Postgres URL; InvalidSettings if libpq can't read it."""
     try:
         return conninfo_to_dict(url)
     except ProgrammingError as error:
@@ -149,15 +138,6 @@ class EmbeddedPostgres:
         self.stop()
 
 
-def build_duckdb_attach(url: str, alias: str = "lake", data_path: str | None = None) -> str:
-    """SQL by which DuckDB attaches the catalog at a Postgres URL; `data_path` only where DuckDB is to create it."""
-    parts = {key: value for key, value in conninfo_to_dict(url).items() if value not in (None, "")}
-    source = _quote_literal("ducklake:postgres:" + make_conninfo("", **parts))
-    options = "" if data_path is None else f" (DATA_PATH {_quote_literal(data_path)})"
-    name = '"' + alias.replace('"', '""') + '"'
-    return f"ATTACH {source} AS {name}{options}"
-
-
 def _lock_file(path: Path) -> int:
     """Lock the file for as long as this process lives and write our pid into it, for the message of who comes later."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -172,7 +152,3 @@ def _lock_file(path: Path) -> int:
     os.ftruncate(handle, 0)
     os.pwrite(handle, str(os.getpid()).encode(), 0)
     return handle
-
-
-def _quote_literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"

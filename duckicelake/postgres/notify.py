@@ -11,8 +11,7 @@ from psycopg import Cursor, Notify, sql
 
 from duckicelake.errors import Unavailable
 from duckicelake.postgres.pipeline import DeferredConnection
-
-Row = tuple[Any, ...]
+from duckicelake.postgres.queries import Row
 
 
 class NotificationListener:

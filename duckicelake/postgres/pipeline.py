@@ -10,14 +10,14 @@ from time import monotonic
 from typing import Any, Final, NamedTuple
 
 import orjson
-from psycopg import Connection, Cursor, DataError, Error, OperationalError, Pipeline
+from psycopg import Connection, Cursor, DataError, Error, OperationalError, Pipeline, sql
 from psycopg.abc import PQGen
 from psycopg.errors import _WaitTimeout as WaitTimeoutError
 from psycopg.generators import send
 from psycopg.pq import ExecStatus, TransactionStatus
 
 from duckicelake.errors import Unavailable
-from duckicelake.postgres.queries import BATCH_ROWS
+from duckicelake.postgres.queries import BATCH_ROWS, Row
 
 _WAIT_SECONDS: Final = 0.1
 """psycopg's: seconds after which a wait looks for signals."""
@@ -249,6 +249,21 @@ def is_pipeline_refused(connection: Connection[Any]) -> bool:
     """Whether a statement has failed in the pipeline that the connection is in, so that no COMMIT after it counts."""
     pipeline = connection._pipeline  # noqa: SLF001 - as above
     return isinstance(pipeline, DeferredPipeline) and pipeline.refused is not None
+
+
+class BatchedQuery(NamedTuple):
+    """A statement with its parameters."""
+
+    statement: str | sql.Composed
+    parameters: Mapping[str, object]
+
+
+def fetch_all_batched(cursor: Cursor[Row], *queries: BatchedQuery) -> list[list[Any]]:
+    """Run independent reads in one round trip, in the cursor's transaction; return the rows of each."""
+    connection = cursor.connection
+    with connection.pipeline():
+        cursors = [connection.cursor().execute(query.statement, query.parameters) for query in queries]
+    return [answer.fetchall() for answer in cursors]
 
 
 def execute_no_result(cursor: Cursor[Any], statement: str, parameters: Mapping[str, object]) -> None:

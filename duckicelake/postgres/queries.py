@@ -4,9 +4,14 @@ import re
 from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import orjson
+from psycopg import Cursor
+
+Row = tuple[Any, ...]
+Transaction = Cursor[Row]
+"""A cursor inside one open transaction, as use cases pass it on."""
 
 _STATEMENT_NAMES: dict[str, str] = {}
 _HEAD_PATTERN = re.compile(r"^-- (\w+): .+$", re.MULTILINE)

@@ -5,7 +5,6 @@ from contextlib import AbstractContextManager
 from threading import Lock
 from typing import Any, Final
 
-import psycopg
 from psycopg import AsyncConnection, Connection, sql
 from psycopg.errors import ProtocolViolation
 
@@ -31,17 +30,19 @@ PINNED_SETTINGS: Final[Mapping[str, str]] = {
     "idle_session_timeout": "0",
 }
 """Settings that any login may set. `search_path` is pinned beside them: see `PinnedSession`."""
-_FIND_SCHEMA_SQL: Final = """\
+_FIND_SCHEMA_SQL: Final = sql.SQL(
+    """\
 SELECT set_config('search_path', coalesce(quote_ident(coalesce(
     (SELECT name FROM unnest(current_schemas(false)
                              || CASE WHEN source <> 'client' THEN ARRAY['public'::name] END)
          WITH ORDINALITY AS s (name, ordinal)
-     WHERE to_regclass(quote_ident(name) || '.ducklake_metadata') IS NOT NULL ORDER BY ordinal LIMIT 1),
+     WHERE to_regclass(quote_ident(name) || {marker}) IS NOT NULL ORDER BY ordinal LIMIT 1),
     nullif(current_schema(), 'pg_catalog'), CASE WHEN source <> 'client' THEN 'public' END))
     || ', pg_temp', setting), false)
 FROM pg_settings WHERE name = 'search_path'"""
-"""The schema of the lake: the first of the search path that has one. Unless the URL gives the path, `public` is behind
-it, where DuckDB puts lakes."""
+)
+"""Set the search path to the first schema in it that has the marker table. Unless the URL gives the path, `public`
+follows it."""
 _TRANSACTION_TIMEOUT_VERSION: Final = 17_00_00
 """The first version of Postgres that has this setting."""
 _CHECK_ROUNDS: Final = 3
@@ -54,14 +55,15 @@ ConnectFunction = Callable[[], AbstractContextManager[Connection[Any]]]
 
 
 class PinnedSession:
-    """What the connections of one process to one database have in common.
+    """Settings and the schema that all connections of one process to one database share.
 
-    The first connection looks for the schema that holds the lake. All later ones use the same, so that a schema which
-    appears before it in the search path can't divide a running server between two lakes.
+    The first connection looks for the schema that holds the marker table. All later ones use the same schema: one that
+    appears before it in the search path can't divide a running server between two schemas.
     """
 
-    def __init__(self, **settings: str) -> None:
-        """settings: pinned in addition, as `jit` for the pool."""
+    def __init__(self, marker_table: str, **settings: str) -> None:
+        """Pin further settings, as `jit` for the pool. marker_table: the schema that has such a table is pinned."""
+        self._find_schema_sql = _FIND_SCHEMA_SQL.format(marker=sql.Literal(f".{marker_table}")).as_string(None)
         self._settings = {**PINNED_SETTINGS, **settings}
         self._search_path: str | None = None
         self._lock = Lock()
@@ -73,9 +75,9 @@ class PinnedSession:
             connection.autocommit = True
         try:
             connection.execute(self._statement(connection))
-            path = self._search_path or self._adopt_search_path(
-                str(connection.execute(_FIND_SCHEMA_SQL).fetchall()[0][0])
-            )
+            path = self._search_path
+            if path is None:
+                path = self._adopt_search_path(str(connection.execute(self._find_schema_sql).fetchall()[0][0]))
             connection.execute(_build_set_path(path))
         finally:
             if not is_autocommit and not connection.closed:
@@ -86,7 +88,8 @@ class PinnedSession:
         await connection.execute(self._statement(connection))
         path = self._search_path
         if path is None:
-            path = self._adopt_search_path(str((await (await connection.execute(_FIND_SCHEMA_SQL)).fetchall())[0][0]))
+            answer = await connection.execute(self._find_schema_sql)
+            path = self._adopt_search_path(str((await answer.fetchall())[0][0]))
         await connection.execute(_build_set_path(path))
 
     def _adopt_search_path(self, found: str) -> str:
@@ -104,22 +107,6 @@ class PinnedSession:
 
 def _build_set_path(path: str) -> sql.Composed:
     return sql.SQL("SET search_path TO {}").format(sql.SQL(path))
-
-
-def find_duckdb_parameters(url: str) -> dict[str, str]:
-    """Keywords of libpq that DuckDB's sessions need: none where database and role leave the settings as they are.
-
-    DuckDB 1.5 sets none by itself. Tried: of `PINNED`, only these two change what it writes and reads.
-    """
-    try:
-        with psycopg.connect(url, connect_timeout=2) as connection:
-            status = connection.info.parameter_status
-            found: dict[str, str] = {} if status("client_encoding") == "UTF8" else {"client_encoding": "UTF8"}
-            if status("standard_conforming_strings") != "on":
-                found["options"] = "-c standard_conforming_strings=on"
-            return found
-    except psycopg.OperationalError:
-        return {}
 
 
 def check_encoding(connection: Connection[Any]) -> None:

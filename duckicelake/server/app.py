@@ -16,7 +16,7 @@ from structlog.typing import FilteringBoundLogger
 
 from duckicelake.catalog.context.hooks import load_rules
 from duckicelake.catalog.context.services import Services
-from duckicelake.catalog.load_response import FreshnessChecks, LoadTableFastPath
+from duckicelake.catalog.load_response import LoadTableFastPath, build_freshness_checks
 from duckicelake.server.auth.authentication import Authentication
 from duckicelake.server.fast_path import LoadTableMiddleware
 from duckicelake.server.feed.hub import FeedHub, ReaderLimits
@@ -148,7 +148,7 @@ def _add_layers(
 ) -> None:
     """Put the middleware around the app, from the innermost to the outermost."""
     slots, register = RequestSlots(edge.max_requests), RequestLog(metrics, log)
-    loads = LoadTableFastPath(services, FreshnessChecks(services.database.freshness_line(), services.meter))
+    loads = LoadTableFastPath(services, build_freshness_checks(services))
     layer: ASGIApp = AuditMiddleware(app.behind_layers, services=services)
     budget = BodyBudget(max(edge.max_bodies_bytes, edge.max_body_bytes))
     layer = BodyLimitMiddleware(layer, limit=edge.max_body_bytes, seconds=edge.body_seconds, budget=budget)

@@ -12,9 +12,10 @@ from duckdb_extensions import import_extension
 
 from duckicelake.catalog.context.services import Services
 from duckicelake.cli.serve import process
+from duckicelake.lake.ducklake.database import open_lake_database
+from duckicelake.lake.setup.attach import build_duckdb_attach
 from duckicelake.lake.setup.format import prepare_catalog
-from duckicelake.postgres.database import Database
-from duckicelake.postgres.embedded import EmbeddedPostgres, build_duckdb_attach
+from duckicelake.postgres.embedded import EmbeddedPostgres
 from duckicelake.storage.local import LocalStore
 from duckicelake.storage.policy import LocationPolicy
 
@@ -50,7 +51,7 @@ def embedded_lake(within: str | None = None) -> Iterator[Embedded]:
     """
     kept = tempfile.mkdtemp(dir=within) if within else None
     with nullcontext(kept) if kept else bench_folder() as folder, EmbeddedPostgres(Path(folder)) as postgres:
-        database, policy = Database(postgres.url), LocationPolicy(f"{folder}/warehouse")
+        database, policy = open_lake_database(postgres.url), LocationPolicy(f"{folder}/warehouse")
         prepare_catalog(database, policy.data_path)
         process.freeze_memory()
         store = LocalStore(Path(policy.warehouse))

@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final, TypeVar
 
+from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.pipeline.maintenance import MaintainRequest, build_plan
-from duckicelake.postgres.database import Database
 from duckicelake.postgres.embedded import build_embedded_url
 from duckicelake.rest.client import CatalogClient
 from duckicelake.rest.connection import Connection
@@ -53,7 +53,7 @@ def main() -> None:
 
 
 def make(bench: Bench, tables: int) -> None:
-    database = Database(build_embedded_url(bench.folder), 2)
+    database = open_lake_database(build_embedded_url(bench.folder), 2)
     with database.transaction() as cursor:
         for statement in (TABLES + ROWS + METADATA).split(";\n"):
             if statement.strip():

@@ -8,8 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from duckicelake.postgres.database import Transaction
-from duckicelake.postgres.queries import load_queries
+from duckicelake.postgres.queries import Transaction, load_queries
 from scripts.bench_job.embedded import embedded_lake
 from scripts.bench_job.results import Result, Target, options_of, report
 

@@ -12,8 +12,8 @@ from duckicelake.catalog.doctor import examine_tables
 from duckicelake.changelog.doctor import diagnose
 from duckicelake.errors import UnknownFormatError
 from duckicelake.iceberg.puffin import write_vector
+from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.lake.ducklake.snapshots import begin_snapshot
-from duckicelake.postgres.database import Database
 from duckicelake.server.app import create_app
 from tests.conftest import Attach
 from tests.support.formats import format_change, migrate
@@ -189,7 +189,7 @@ def test_doctor_names_inlined_tables_with_the_names_of_another_format(services, 
         connection.execute(format_change(version))
         if version == "1.1":  # what an older server or client made since
             connection.execute("ALTER TABLE ducklake_inlined_data_1_1 RENAME COLUMN _ducklake_row_id TO row_id")
-    plain = Database(database_url, pool_size=1)
+    plain = open_lake_database(database_url, pool_size=1)
     try:
         found = [*diagnose(plain), *(examine_tables(services.database)[0] if version == "1.0" else [])]
     finally:

@@ -13,7 +13,7 @@ from psycopg.conninfo import make_conninfo
 
 from duckicelake.catalog.context.services import Services
 from duckicelake.errors import CommitStateUnknown, Unavailable
-from duckicelake.postgres.database import Database
+from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.postgres.embedded import EmbeddedPostgres
 from tests.conftest import TEMPLATE, services_of
 from tests.support.client import Client, append, assert_whole, new_client, pyiceberg_rows, set_properties
@@ -114,7 +114,7 @@ def filled_database(url: str) -> Iterator[None]:
 def test_commit_that_fills_the_disk_of_postgres_writes_nothing_and_can_be_tried_again(
     cramped_url: str, tmp_path: Path
 ) -> None:
-    with closing(Database(cramped_url, 4)) as database:
+    with closing(open_lake_database(cramped_url, 4)) as database:
         client = Client(services_of(database, tmp_path / "warehouse"))
         with database.transaction() as cursor:
             cursor.execute("UPDATE ducklake_metadata SET value = %s WHERE key = 'data_path'", [f"{tmp_path}/x/"])

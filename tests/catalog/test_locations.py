@@ -11,7 +11,7 @@ from duckicelake.catalog.context.services import Services
 from duckicelake.cli.wiring.services import prepare_lake
 from duckicelake.errors import InvalidRequest, InvalidSettings
 from duckicelake.iceberg.manifest.reader import read_manifest_list
-from duckicelake.postgres.database import Database
+from duckicelake.lake.ducklake.database import open_lake_database
 from tests.conftest import Attach
 from tests.support import engine
 from tests.support.client import (
@@ -194,7 +194,7 @@ def test_adopted_lake_whose_files_lie_where_tables_may_be_is_refused(
     empty_database_url: str, attach: Attach, services: Services, tmp_path: Path, allowed: str
 ) -> None:
     attach(url=empty_database_url, data_path=f"{tmp_path}/own/").execute("CREATE TABLE t AS SELECT 1 AS i")
-    database = Database(empty_database_url, pool_size=2)
+    database = open_lake_database(empty_database_url, pool_size=2)
     policy = replace(services.policy, allowed=(f"{tmp_path}{allowed}",))
     with pytest.raises(InvalidSettings, match="DATA_PATH"):
         prepare_lake(replace(services, database=database, policy=policy))

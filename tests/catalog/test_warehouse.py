@@ -24,9 +24,9 @@ from duckicelake.delta.export import logs
 from duckicelake.delta.import_ import sources
 from duckicelake.errors import InvalidRequest, InvalidSettings, Unavailable
 from duckicelake.lake.ducklake import snapshots
+from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.lake.setup import identity
 from duckicelake.lake.setup.identity import read_lake
-from duckicelake.postgres.database import Database
 from duckicelake.postgres.embedded import EmbeddedPostgres
 from duckicelake.settings.model import Settings
 from duckicelake.storage.policy import LocationPolicy
@@ -50,7 +50,7 @@ def lake(services: Services) -> Services:
 def opened(warehouse: Path) -> Iterator[Open]:
     """Gives a server of the warehouse on the lake in another database."""
     with ExitStack() as stack:
-        yield lambda url: services_of(stack.enter_context(closing(Database(url, pool_size=4))), warehouse)
+        yield lambda url: services_of(stack.enter_context(closing(open_lake_database(url, pool_size=4))), warehouse)
 
 
 @pytest.fixture
@@ -153,7 +153,7 @@ def test_cluster_that_is_not_shown_to_the_login_is_any(services: Services) -> No
         cursor.execute("REVOKE EXECUTE ON FUNCTION pg_control_system() FROM PUBLIC")
         cursor.execute("DROP ROLE IF EXISTS guest; CREATE ROLE guest LOGIN; GRANT pg_read_all_data TO guest")
     try:
-        with closing(Database(f"{services.database.url} user=guest", pool_size=1)) as database:
+        with closing(open_lake_database(f"{services.database.url} user=guest", pool_size=1)) as database:
             known, unknown = read_lake(services.database).identity, read_lake(database).identity
     finally:
         with services.database.transaction() as cursor:
@@ -165,12 +165,12 @@ def test_cluster_that_is_not_shown_to_the_login_is_any(services: Services) -> No
 @pytest.mark.crash
 def test_promoted_standby_needs_nothing(warehouse: Path) -> None:
     with running_cluster() as primary, following(primary) as standby:
-        with closing(Database(primary.url, pool_size=2)) as database:
+        with closing(open_lake_database(primary.url, pool_size=2)) as database:
             prepare_lake(services_of(database, warehouse), creates=True)
         standby.wait_for(primary)
         primary.stop()
         standby.promote()
-        with closing(Database(standby.url, pool_size=2)) as database:
+        with closing(open_lake_database(standby.url, pool_size=2)) as database:
             promoted = services_of(database, warehouse)
             prepare_lake(promoted)
             create_namespace(promoted, ("n",), {})
@@ -246,7 +246,7 @@ def test_server_with_other_settings_than_those_that_run_is_refused(lake: Service
 def test_bucket_is_marked_and_refused_to_another_lake(on_s3: Services, postgres: EmbeddedPostgres) -> None:
     prepare_lake(on_s3)
     create_namespace(on_s3, ("n",), {})
-    with new_lake(postgres, Path("/nowhere")) as url, closing(Database(url, pool_size=2)) as database:
+    with new_lake(postgres, Path("/nowhere")) as url, closing(open_lake_database(url, pool_size=2)) as database:
         with database.transaction() as cursor:
             data_path = f"{on_s3.policy.warehouse}/ducklake/"
             cursor.execute("UPDATE ducklake_metadata SET value = %s WHERE key = 'data_path'", [data_path])

@@ -15,10 +15,13 @@ from duckicelake.catalog.flush import flush_rows
 from duckicelake.catalog.rows.inserts import PostedRows, append_rows
 from duckicelake.changelog.doctor import diagnose
 from duckicelake.errors import Unavailable, UnsupportedCatalog
+from duckicelake.lake.ducklake.database import open_lake_database
+from duckicelake.lake.setup.attach import build_attach_source, find_duckdb_parameters
+from duckicelake.lake.side_tables.freshness import open_freshness_line
 from duckicelake.lake.state import FreshnessQuery
 from duckicelake.postgres.database import Database
-from duckicelake.postgres.embedded import EmbeddedPostgres, build_attach_source
-from duckicelake.postgres.session import PINNED_SETTINGS, find_duckdb_parameters
+from duckicelake.postgres.embedded import EmbeddedPostgres
+from duckicelake.postgres.session import PINNED_SETTINGS
 from tests.catalog.rows.test_inserts import lake as lake  # noqa: PLC0414 - fixtures and tests of the core, run here
 from tests.catalog.rows.test_inserts import test_types_and_names_of_all_kinds_are_read_by_both_sides as test_types  # noqa: F401
 from tests.conftest import Attach, new_database, new_duckdb
@@ -106,7 +109,7 @@ def test_lines_beside_the_pool_have_the_settings_too(database: Database) -> None
 
 
 async def _freshness(database: Database) -> list[Any]:
-    line = database.freshness_line()
+    line = open_freshness_line(database)
     for _ in range(500):
         try:
             return list(await line.freshness([FreshnessQuery(7, 1, 1)]))
@@ -124,21 +127,21 @@ def test_doctor_names_what_harms_duckdb(database: Database) -> None:
 
 def test_lake_is_that_of_the_first_schema_in_the_search_path(database_url: str) -> None:
     """A lake that appears before it later, as of another METADATA_SCHEMA, doesn't divide a server that runs."""
-    with closing(Database(database_url, pool_size=4)) as running:
+    with closing(open_lake_database(database_url, pool_size=4)) as running:
         schema = "SELECT to_regclass('ducklake_metadata')::oid::regclass::oid = 'public.ducklake_metadata'::regclass"
         with running.reading() as first, psycopg.connect(database_url, autocommit=True) as other:
             assert first.execute(schema).fetchone() == (True,)
             other.execute("CREATE TABLE elsewhere.ducklake_metadata (key text, value text)")
             with running.reading() as second:
                 assert second.execute(schema).fetchone() == (True,)
-    with closing(Database(database_url, pool_size=1)) as later, later.reading() as cursor:
+    with closing(open_lake_database(database_url, pool_size=1)) as later, later.reading() as cursor:
         assert cursor.execute(schema).fetchone() == (False,)
 
 
 def test_path_in_the_url_leads_to_no_other_lake(database_url: str) -> None:
     """A second lake can be made in a schema of its own, beside one in `public`."""
     url = make_conninfo(database_url, options="-c search_path=elsewhere")
-    with closing(Database(url, pool_size=1)) as database, database.reading() as cursor:
+    with closing(open_lake_database(url, pool_size=1)) as database, database.reading() as cursor:
         asked = "SELECT current_schema(), to_regclass('ducklake_metadata')"
         assert cursor.execute(asked).fetchone() == ("elsewhere", None)
 
@@ -159,7 +162,7 @@ def test_databases_that_can_not_keep_a_lake_are_refused(
             with psycopg.connect(postgres.url, autocommit=True) as connection:
                 connection.execute(f"ALTER DATABASE {conninfo_to_dict(url)['dbname']} SET {setting}")
         with (
-            closing(Database(make_conninfo(url), pool_size=1)) as database,
+            closing(open_lake_database(make_conninfo(url), pool_size=1)) as database,
             pytest.raises(UnsupportedCatalog, match=reason),
         ):
             database.check()

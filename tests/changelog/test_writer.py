@@ -50,6 +50,7 @@ from duckicelake.changelog.writer import (
     write_new_changes,
 )
 from duckicelake.errors import InvalidRequest
+from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.postgres.database import Database
 from tests.conftest import Attach, services_of
 from tests.support.lakes import Lake
@@ -497,7 +498,10 @@ def _tail(database: Database, seen: list[LoggedChange], ended: Event) -> None:
 
 def _follow(url: str, warehouse: str, begins: Connection) -> None:
     """Until it is killed; when it begins is told."""
-    with closing(Database(url, 2)) as database, database.notices("duckicelake_snapshot").listening() as cursor:
+    with (
+        closing(open_lake_database(url, 2)) as database,
+        database.notices("duckicelake_snapshot").listening() as cursor,
+    ):
         services = services_of(database, Path(warehouse))
         begins.send(None)
         while True:

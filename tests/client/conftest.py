@@ -11,7 +11,8 @@ from typing import Any, Self
 
 import pytest
 
-from duckicelake.postgres.embedded import build_duckdb_attach, build_embedded_url
+from duckicelake.lake.setup.attach import build_duckdb_attach
+from duckicelake.postgres.embedded import build_embedded_url
 from duckicelake.rest.client import CatalogClient
 from duckicelake.rest.connection import Connection
 from tests.cli.test_commands import Served, serving

@@ -19,7 +19,7 @@ from pyiceberg.catalog.rest import RestCatalog
 from duckicelake.catalog.context.cache import TableCache
 from duckicelake.catalog.context.services import Services
 from duckicelake.cli.examination import examine
-from duckicelake.postgres.database import Database
+from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.postgres.embedded import EmbeddedPostgres
 from duckicelake.server.app import create_app
 from duckicelake.settings.model import Settings
@@ -95,7 +95,7 @@ def restored_url(postgres: EmbeddedPostgres) -> Iterator[str]:
 @pytest.fixture
 def restored(restored_url: str, warehouse: Path) -> Iterator[Services]:
     """A server on the restored lake; it connects when it is first used."""
-    with closing(Database(restored_url, 4)) as database:
+    with closing(open_lake_database(restored_url, 4)) as database:
         yield services_of(database, warehouse)
 
 
@@ -252,7 +252,7 @@ def test_lake_in_a_bucket_is_restored_from_a_dump_and_a_copy_of_the_bucket(
     settings = Settings(database_url=restored_url, warehouse=f"{bucket.uri}/lake", **s3)  # type: ignore[arg-type]
     assert [finding for finding in examine(settings) if not finding.ok] == []
     with ExitStack() as stack:
-        database = stack.enter_context(closing(Database(restored_url, 4)))
+        database = stack.enter_context(closing(open_lake_database(restored_url, 4)))
         store = stack.enter_context(closing(S3Store(f"{bucket.uri}/lake", bucket.options())))
         other = replace(services, database=database, store=store, cache=TableCache())
         restored = pyiceberg_on(other, bucket.minio, stack)

@@ -16,9 +16,10 @@ from pyiceberg.catalog.rest import RestCatalog
 
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.namespaces import create_namespace
+from duckicelake.lake.ducklake.database import open_lake_database
+from duckicelake.lake.setup.attach import build_duckdb_attach
 from duckicelake.lake.setup.format import prepare_catalog
-from duckicelake.postgres.database import Database
-from duckicelake.postgres.embedded import EmbeddedPostgres, build_duckdb_attach
+from duckicelake.postgres.embedded import EmbeddedPostgres
 from duckicelake.server.app import create_app
 from duckicelake.server.telemetry.logs import make_logger
 from duckicelake.storage.policy import LocationPolicy
@@ -42,7 +43,7 @@ def standalone(postgres: EmbeddedPostgres) -> Iterator[tuple[Services, Attach]]:
     url = make_conninfo(postgres.url, dbname=name)
     for extension in ("ducklake", "postgres_scanner"):
         import_extension(extension)
-    with TemporaryDirectory() as folder, closing(Database(url, pool_size=8)) as database:
+    with TemporaryDirectory() as folder, closing(open_lake_database(url, pool_size=8)) as database:
         prepare_catalog(database, f"{folder}/ducklake/")
         policy = LocationPolicy(warehouse=folder, allowed=())
         clock = lambda: time.time_ns() // 1_000_000  # noqa: E731

@@ -10,8 +10,9 @@ import psycopg
 import pytest
 
 from duckicelake.errors import CommitStateUnknown, InvalidRequest, Unavailable
-from duckicelake.lake.ducklake.data_files import StaleBaseError
-from duckicelake.postgres.database import Database, OvertakenError, disable_timeout, is_retryable
+from duckicelake.lake.conflicts import StaleBaseError, StaleSnapshotError
+from duckicelake.lake.ducklake.database import open_lake_database
+from duckicelake.postgres.database import disable_timeout, is_retryable
 from tests.support.replicas import following, running_cluster, url_of
 
 KILL_OTHERS = (
@@ -120,7 +121,7 @@ def test_connections_lost_while_idle_are_replaced_without_a_pause(database_url):
             assert cursor.execute("SELECT 1").fetchall() == [(1,)]
         return time.monotonic() - began
 
-    with closing(Database(database_url, pool_size=5, pool_seconds=30)) as database:
+    with closing(open_lake_database(database_url, pool_size=5, pool_seconds=30)) as database:
         assert min(wait_after_loss(database) for _ in range(4)) < 0.5  # psycopg's pause takes 0.9 s or more
 
 
@@ -169,7 +170,7 @@ def test_connections_to_a_machine_that_vanishes_are_given_up():
     """Also where something was sent in vain, for which TCP itself tries for a quarter of an hour."""
     with running_cluster() as cluster:
         for url, expected in ((cluster.url, 30_000), (f"{cluster.url}?tcp_user_timeout=5000", 5000)):
-            with closing(Database(url)) as database, database.reading() as cursor:
+            with closing(open_lake_database(url)) as database, database.reading() as cursor:
                 assert patience_of(cursor.connection) == expected
 
 
@@ -197,7 +198,7 @@ def test_session_that_was_used_last_is_used_next(database):
 
 
 def test_check_tells_why_postgres_refuses():
-    database = Database("postgresql://nobody@127.0.0.1:1/nothing", pool_size=1)
+    database = open_lake_database("postgresql://nobody@127.0.0.1:1/nothing", pool_size=1)
     try:
         with pytest.raises(Unavailable, match=r"127\.0\.0\.1"):
             database.check()
@@ -207,7 +208,7 @@ def test_check_tells_why_postgres_refuses():
 
 @pytest.fixture
 def hasty(database_url):
-    with closing(Database(database_url, 1, statement_seconds=1)) as opened:
+    with closing(open_lake_database(database_url, 1, statement_seconds=1)) as opened:
         yield opened
 
 
@@ -275,7 +276,7 @@ def test_what_a_session_has_prepared_outlives_a_rollback(database_url):
             cursor.execute("SELECT %s::bigint", [1])
             raise LookupError
 
-    with closing(Database(database_url, 1)) as small:
+    with closing(open_lake_database(database_url, 1)) as small:
         for _ in range(10):
             with pytest.raises(LookupError):
                 ask(small)
@@ -291,11 +292,11 @@ def test_what_a_session_has_prepared_outlives_being_overtaken(database_url):
             cursor.execute("INSERT INTO ducklake_snapshot (snapshot_id) VALUES (%s)", [value])
             cursor.execute("SELECT %s::bigint + 1", [1])
 
-    with closing(Database(database_url, 1)) as small:
+    with closing(open_lake_database(database_url, 1)) as small:
         for value in range(1000, 1010):
             ask(small, value)
         for value in (1010, 1011):
-            with pytest.raises(OvertakenError):
+            with pytest.raises(StaleSnapshotError):
                 ask(small, None)
             ask(small, value)
         with small.reading() as cursor:
@@ -306,7 +307,7 @@ def test_what_a_session_has_prepared_outlives_being_overtaken(database_url):
     assert stored == (12,)
 
 
-@pytest.mark.parametrize("error", [OvertakenError, StaleBaseError])
+@pytest.mark.parametrize("error", [StaleSnapshotError, StaleBaseError])
 @pytest.mark.parametrize("before", range(8))
 def test_statement_that_a_failure_kept_from_being_prepared_is_prepared_the_next_time(database_url, before, error):
     """psycopg takes for prepared what it has sent: here the sixth time."""
@@ -321,7 +322,7 @@ def test_statement_that_a_failure_kept_from_being_prepared_is_prepared_the_next_
                 except psycopg.Error as refused:
                     raise StaleBaseError from refused
 
-    with closing(Database(database_url, 1)) as small:
+    with closing(open_lake_database(database_url, 1)) as small:
         for value in range(before):
             ask(small, 1000 + value)
         with pytest.raises(error):
@@ -346,7 +347,7 @@ def test_what_postgres_can_not_hold_is_the_requests_fault(database):
 
 
 def test_request_that_finds_all_connections_busy_is_told_to_try_again(database_url):
-    with closing(Database(database_url, 2, pool_seconds=0.2)) as small:
+    with closing(open_lake_database(database_url, 2, pool_seconds=0.2)) as small:
         with (
             small.reading(),
             small.transaction(),
@@ -361,7 +362,10 @@ def test_request_that_finds_all_connections_busy_is_told_to_try_again(database_u
 def test_database_that_turns_out_to_be_a_standby_is_left_for_the_primary():
     with running_cluster() as primary, following(primary) as standby:
         url = url_of([standby, primary])
-        with closing(Database(f"{url}?target_session_attrs=any", 2)) as careless, closing(Database(url, 2)) as careful:
+        with (
+            closing(open_lake_database(f"{url}?target_session_attrs=any", 2)) as careless,
+            closing(open_lake_database(url, 2)) as careful,
+        ):
             for begin in (careless.transaction, careless.statement):
                 with pytest.raises(Unavailable, match="standby; nothing was written"), begin() as cursor:
                     cursor.execute("CREATE TABLE t (n integer)")

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from duckicelake.errors import InvalidSettings, LakeInUse, StartupError
-from duckicelake.postgres.embedded import EmbeddedPostgres, build_duckdb_attach
+from duckicelake.postgres.embedded import EmbeddedPostgres
 
 HOLD_UNTIL_STDIN_CLOSES = """
 import sys
@@ -90,14 +90,6 @@ def test_stopping_twice_does_nothing(folder):
     server = EmbeddedPostgres(folder)
     server.stop()
     server.stop()
-
-
-def test_attach_quotes_what_sql_and_conninfo_need_quoted():
-    sql = build_duckdb_attach("postgresql://u:pass%27w%20d@host/db", alias='my "lake"', data_path="/it's/")
-
-    assert sql.startswith("ATTACH 'ducklake:postgres:")
-    assert "password=''pass\\''w d''" in sql
-    assert sql.endswith(' AS "my ""lake""" (DATA_PATH \'/it\'\'s/\')')
 
 
 def test_folder_that_is_a_file_says_to_choose_another(tmp_path: Path) -> None:

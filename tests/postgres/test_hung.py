@@ -7,6 +7,7 @@ from contextlib import closing
 import pytest
 
 from duckicelake.errors import CommitStateUnknown, Unavailable
+from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.postgres.database import Database
 from duckicelake.postgres.pipeline import flush_pipeline
 from tests.support.replicas import running_cluster
@@ -24,7 +25,7 @@ def cluster():
 
 @pytest.fixture
 def database(cluster):
-    with closing(Database(cluster.url, pool_size=4, statement_seconds=SECONDS, pool_seconds=1)) as database:
+    with closing(open_lake_database(cluster.url, pool_size=4, statement_seconds=SECONDS, pool_seconds=1)) as database:
         with database.transaction() as cursor:
             cursor.execute("DROP TABLE IF EXISTS numbers")
             cursor.execute("CREATE TABLE numbers (n integer)")
@@ -107,7 +108,7 @@ def test_commit_that_gets_no_answer_may_have_happened_and_says_so(cluster, datab
 
 
 def test_new_connections_are_given_up_too_and_more_who_wait_for_one(cluster):
-    with closing(Database(f"{cluster.url}?connect_timeout=2", 2, SECONDS, 0.5)) as database:
+    with closing(open_lake_database(f"{cluster.url}?connect_timeout=2", 2, SECONDS, 0.5)) as database:
         with cluster.stopped():
             began = time.monotonic()
             with ThreadPoolExecutor(6) as many:

@@ -7,6 +7,7 @@ import pytest
 from psycopg import sql
 
 from duckicelake.errors import Unavailable
+from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.postgres.database import Database
 
 
@@ -52,7 +53,7 @@ def test_database_that_is_set_to_take_no_writes_takes_none(numbers, pipelined):
     name = psycopg.conninfo.conninfo_to_dict(numbers.url)["dbname"]
     with psycopg.connect(numbers.url, autocommit=True) as admin:
         admin.execute(sql.SQL("ALTER DATABASE {} SET default_transaction_read_only = on").format(sql.Identifier(name)))
-    with closing(Database(numbers.url, 2)) as another:
+    with closing(open_lake_database(numbers.url, 2)) as another:
         refused = pytest.raises(Unavailable, match="default_transaction_read_only is on")
         with refused, another.transaction(pipelined=pipelined) as cursor:
             cursor.execute("INSERT INTO numbers VALUES (1)")

@@ -6,8 +6,9 @@ import psycopg
 import pytest
 
 from duckicelake.errors import CommitStateUnknown, Unavailable
-from duckicelake.postgres.database import Database, Transaction
+from duckicelake.postgres.database import Database
 from duckicelake.postgres.pipeline import flush_pipeline
+from duckicelake.postgres.queries import Transaction
 
 
 @pytest.fixture

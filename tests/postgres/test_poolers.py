@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from duckicelake.errors import UnsupportedCatalog
-from duckicelake.postgres.database import Database
+from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.postgres.session import check_sessions
 from scripts.backends_job.processes import free_port
 from tests.support.replicas import Cluster, running_cluster
@@ -58,7 +58,7 @@ def pooled(cluster: Cluster, mode: str) -> Iterator[str]:
 @pytest.mark.skipif(PROGRAM is None, reason="pgbouncer isn't installed")
 @pytest.mark.parametrize("mode", ["transaction", "statement", "session"])
 def test_pgbouncer_is_refused_unless_it_keeps_sessions(cluster, mode):
-    with pooled(cluster, mode) as url, closing(Database(url, 2)) as database:
+    with pooled(cluster, mode) as url, closing(open_lake_database(url, 2)) as database:
         if mode == "session":
             database.check_sessions()
         else:

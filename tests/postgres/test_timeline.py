@@ -6,10 +6,10 @@ import psycopg
 import pytest
 
 from duckicelake.errors import FailedOver, Unavailable
+from duckicelake.lake.ducklake.database import open_lake_database, open_lake_session
 from duckicelake.lake.setup.format import prepare_catalog
 from duckicelake.lake.side_tables.freshness import FreshnessLine
 from duckicelake.postgres.database import Database
-from duckicelake.postgres.session import PinnedSession
 from duckicelake.postgres.timeline import TimelineGuard, read_timeline
 from tests.support.replicas import Cluster, following, running_cluster, url_of
 
@@ -37,8 +37,8 @@ def test_who_remembers_uses_one_timeline_only() -> None:
     with running_cluster() as primary, following(primary) as standby:
         url = url_of([standby, primary])
         with (
-            closing(Database(url, 2)) as forgetful,
-            closing(Database(url, 2, left=lambda: left.append(True))) as database,
+            closing(open_lake_database(url, 2)) as forgetful,
+            closing(open_lake_database(url, 2, left=lambda: left.append(True))) as database,
         ):
             begins = (database.transaction, database.reading, database.statement, database.notices("n").listening)
             for begin in begins:
@@ -58,7 +58,7 @@ def test_session_on_a_standby_that_becomes_the_primary_is_on_another_timeline() 
     left: list[bool] = []
     with running_cluster() as primary, following(primary) as standby:
         url = f"{url_of([standby, primary])}?target_session_attrs=any&load_balance_hosts=random"
-        with closing(that_has_met_both(lambda: Database(url, 2, left=lambda: left.append(True)))) as database:
+        with closing(that_has_met_both(lambda: open_lake_database(url, 2, left=lambda: left.append(True)))) as database:
             fail_over(primary, standby)
             for begin in (database.transaction, database.reading, database.statement):
                 with pytest.raises(FailedOver), begin():
@@ -80,12 +80,12 @@ def that_has_met_both(connect: Callable[[], Database]) -> Database:
 def test_freshness_is_asked_of_no_standby() -> None:
     """A line lasts, and on it nobody would hear that the standby has become the primary."""
     with running_cluster() as primary, following(primary) as standby:
-        with closing(Database(primary.url, 1)) as database:
+        with closing(open_lake_database(primary.url, 1)) as database:
             prepare_catalog(database, "/lake/")
         standby.wait_for(primary)
 
         async def ask() -> None:
-            line = FreshnessLine(standby.url, {}, PinnedSession(), TimelineGuard(pytest.fail))
+            line = FreshnessLine(standby.url, {}, open_lake_session(), TimelineGuard(pytest.fail))
             for _ in range(10):
                 with pytest.raises(Unavailable, match="no line"):
                     await line.freshness([])
@@ -104,7 +104,7 @@ def test_freshness_is_not_asked_of_another_timeline() -> None:
         fail_over(primary, standby)
 
         async def ask() -> None:
-            line = FreshnessLine(standby.url, {}, PinnedSession(), timeline)
+            line = FreshnessLine(standby.url, {}, open_lake_session(), timeline)
             while not left:
                 with pytest.raises(Unavailable, match="no line"):
                     await line.freshness([])
@@ -124,7 +124,7 @@ def test_role_that_may_not_see_the_timeline_may_use_the_database() -> None:
         url = postgres.url.replace("postgres@", "guest@")
         with psycopg.connect(url) as connection:
             assert read_timeline(connection) is None
-        with closing(Database(url, 1, left=pytest.fail)) as database, database.reading() as cursor:
+        with closing(open_lake_database(url, 1, left=pytest.fail)) as database, database.reading() as cursor:
             assert cursor.execute("SELECT current_user").fetchone() == ("guest",)
 
 

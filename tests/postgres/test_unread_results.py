@@ -7,8 +7,9 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
-from duckicelake.postgres.database import Database, Transaction
+from duckicelake.postgres.database import Database
 from duckicelake.postgres.pipeline import execute_no_result
+from duckicelake.postgres.queries import Transaction
 
 INSERT = "INSERT INTO told (n, said, many, document) VALUES (%(n)s, %(said)s, %(many)s, %(document)s)"
 

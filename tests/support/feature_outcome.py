@@ -13,8 +13,8 @@ import httpx
 from typer.testing import CliRunner
 
 from duckicelake.cli.main import app as command
+from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.lake.setup.format import build_session_settings, require_known
-from duckicelake.postgres.database import Database
 from duckicelake.server.app import create_app
 from tests.conftest import services_of
 from tests.support.servers import running
@@ -43,7 +43,7 @@ class Outcome:
 
 
 def examine(database_url: str, warehouse: str) -> Outcome:
-    database = Database(database_url, pool_size=4, session_settings=build_session_settings())
+    database = open_lake_database(database_url, pool_size=4, session_settings=build_session_settings())
     require_known(database)
     app = create_app(services_of(database, Path(warehouse)))
     with running(app) as uri, httpx.Client(base_url=uri, timeout=60) as http:

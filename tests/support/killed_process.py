@@ -30,7 +30,7 @@ from duckicelake.delta.import_.importer import DeltaImport, import_table
 from duckicelake.delta.import_.sync import find_source, sync
 from duckicelake.delta.log.reader import DeltaLog
 from duckicelake.iceberg.rest import CommitTransactionRequest
-from duckicelake.postgres.database import Database
+from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.storage.policy import LocationPolicy
 from duckicelake.storage.registry import open_store
 from tests.support.client import NS, Client
@@ -123,7 +123,7 @@ def _serve_in_child(url: str, warehouse: str, work: Work) -> Ending:
 def _serve_and_exit(url: str, warehouse: str, work: Work, log: int) -> None:
     """End this process, by its own hand if it doesn't come to the step at which it dies."""
     services = Services(
-        Database(url, 4),
+        open_lake_database(url, 4),
         open_store(warehouse),
         LocationPolicy(warehouse),
         "client",

@@ -4,14 +4,14 @@ import sys
 from datetime import timedelta
 from pathlib import Path
 
+from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.lineage.events.generator import EventGenerator
-from duckicelake.postgres.database import Database
 from tests.conftest import services_of
 
 
 def follow(url: str, warehouse: Path) -> None:
     maker = EventGenerator(
-        services_of(Database(url, pool_size=2), warehouse), "http://catalog", batch=3, age=timedelta(0)
+        services_of(open_lake_database(url, pool_size=2), warehouse), "http://catalog", batch=3, age=timedelta(0)
     )
     sys.stdin.readline()
     while True:

@@ -9,7 +9,7 @@ import httpx
 from fastapi import FastAPI
 
 from duckicelake.catalog.context.services import Services
-from duckicelake.postgres.database import Database
+from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.server.app import create_app
 from duckicelake.server.auth.authentication import Authentication
 from duckicelake.server.auth.oauth_clients import OAuthClient, OAuthClients
@@ -58,7 +58,7 @@ class Server:
 @contextmanager
 def no_lake() -> Iterator[Services]:
     """Services for routes that ask neither Postgres nor the store."""
-    with closing(Database("postgresql://127.0.0.1:1/nothing", 1)) as database:
+    with closing(open_lake_database("postgresql://127.0.0.1:1/nothing", 1)) as database:
         yield Services(database, open_store("/nowhere"), LocationPolicy("/nowhere", ()), "client", lambda: 0)
 
 

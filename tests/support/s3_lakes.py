@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.context.storage_access import StorageAccess
+from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.lake.side_tables.locations import record_zones
-from duckicelake.postgres.database import Database
 from duckicelake.postgres.embedded import EmbeddedPostgres
 from duckicelake.storage.policy import LocationPolicy, canonicalize
 from duckicelake.storage.s3 import S3Store
@@ -52,7 +52,7 @@ def s3_lake(postgres: EmbeddedPostgres, bucket: Bucket, *allowed: str) -> Iterat
     policy, clock = LocationPolicy(warehouse, allowed), Clock()
     with ExitStack() as stack:
         url = stack.enter_context(new_lake(postgres, warehouse))  # type: ignore[arg-type]
-        database = stack.enter_context(closing(Database(url, pool_size=8)))
+        database = stack.enter_context(closing(open_lake_database(url, pool_size=8)))
         store = stack.enter_context(closing(S3Store(warehouse, bucket.options())))
         with database.transaction() as cursor:
             record_zones(cursor, map(canonicalize, (policy.data_path, policy.data_zone, *allowed)))

@@ -13,8 +13,9 @@ from duckicelake.catalog.context.cache import TableCache
 from duckicelake.catalog.context.combiner import VersionRecorder
 from duckicelake.catalog.context.commit_queue import CommitQueue
 from duckicelake.catalog.context.services import Services
-from duckicelake.postgres.database import Database, Transaction
+from duckicelake.postgres.database import Database
 from duckicelake.postgres.pipeline import WriteGate
+from duckicelake.postgres.queries import Transaction
 from duckicelake.storage.protocol import NewObject, ObjectStore, StoredFile
 
 

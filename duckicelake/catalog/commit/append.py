@@ -24,7 +24,7 @@ from duckicelake.errors import CatalogError, CommitStateUnknown, NoSuchTable, Un
 from duckicelake.iceberg.identifiers import to_schema_name
 from duckicelake.lake.changes import WrittenCommit
 from duckicelake.lake.ducklake.snapshots import hold_table_lock
-from duckicelake.postgres.database import Transaction
+from duckicelake.postgres.queries import Transaction
 from duckicelake.properties import may_rebase_appends
 
 

@@ -19,7 +19,7 @@ from duckicelake.iceberg.rest import CommitTableRequest
 from duckicelake.iceberg.updates import RemoveProperties, SetProperties
 from duckicelake.lake.changes import ChangeSet, WrittenCommit
 from duckicelake.lake.side_tables import locations, reader
-from duckicelake.postgres.database import Transaction
+from duckicelake.postgres.queries import Transaction
 from duckicelake.properties import GC_DISABLED, GC_ENABLED
 
 

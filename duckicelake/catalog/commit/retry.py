@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 
 from duckicelake.catalog.context.services import Services
 from duckicelake.errors import Unavailable
-from duckicelake.lake.ducklake.data_files import StaleBaseError
+from duckicelake.lake.conflicts import StaleBaseError
 from duckicelake.lake.ducklake.snapshots import RETRY_SECONDS
 
 MAX_ATTEMPTS: Final = 50

@@ -24,7 +24,7 @@ from duckicelake.iceberg.rest import CommitTableRequest
 from duckicelake.iceberg.updates import AddSnapshot, TableUpdate
 from duckicelake.lake.additions import NewFile
 from duckicelake.lake.changes import ChangeSet
-from duckicelake.lake.ducklake.data_files import StaleBaseError
+from duckicelake.lake.conflicts import StaleBaseError
 from duckicelake.lake.side_tables import idempotency, locations, reader
 from duckicelake.lake.side_tables.idempotency import (
     MAX_APP_ID_CHARS,
@@ -39,7 +39,7 @@ from duckicelake.lake.side_tables.idempotency import (
 from duckicelake.parquet.footer import check_footer
 from duckicelake.parquet.local_copies import open_local_copies
 from duckicelake.parquet.schema import read_fields
-from duckicelake.postgres.database import Transaction
+from duckicelake.postgres.queries import Transaction
 from duckicelake.properties import GC_ENABLED, is_gc_disabled, is_schema_enforced
 
 

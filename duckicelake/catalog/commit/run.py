@@ -29,10 +29,10 @@ from duckicelake.iceberg.identifiers import Namespace, format_full_name
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.requirements import AssertCreate
 from duckicelake.lake.changes import ChangeSet, WrittenCommit, attach_predicted_files, predict_commit
+from duckicelake.lake.conflicts import StaleBaseError
 from duckicelake.lake.ducklake import native
-from duckicelake.lake.ducklake.data_files import StaleBaseError
 from duckicelake.lake.side_tables.audit import AuditedResource
-from duckicelake.postgres.database import Transaction
+from duckicelake.postgres.queries import Transaction
 
 
 @dataclass(frozen=True, slots=True)

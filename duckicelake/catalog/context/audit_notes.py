@@ -7,7 +7,8 @@ from typing import Any
 from duckicelake.catalog.context.caller import Caller
 from duckicelake.iceberg.identifiers import Namespace, to_schema_name
 from duckicelake.lake.side_tables.audit import AuditedResource, AuditEntry, RequestOrigin, record_signed_entries
-from duckicelake.postgres.database import Database, Transaction
+from duckicelake.postgres.database import Database
+from duckicelake.postgres.queries import Transaction
 
 Detail = dict[str, Any]
 

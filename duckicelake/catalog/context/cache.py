@@ -9,7 +9,7 @@ from typing import Final
 
 from duckicelake.bridge.commit.increments import Base
 from duckicelake.iceberg.metadata import TableMetadata
-from duckicelake.lake.ducklake.data_files import StaleBaseError
+from duckicelake.lake.conflicts import StaleBaseError
 from duckicelake.lake.side_tables import reader
 from duckicelake.lake.state import ManifestRow, TableRow, TableState
 from duckicelake.postgres.database import Database

@@ -13,6 +13,7 @@ from duckicelake.catalog.context.idempotency import Once, settle_results
 from duckicelake.catalog.context.meter import Meter
 from duckicelake.errors import CommitStateUnknown, Unavailable
 from duckicelake.lake.changes import ChangeSet, WrittenCommit, is_as_predicted
+from duckicelake.lake.conflicts import StaleSnapshotError
 from duckicelake.lake.ducklake.snapshots import (
     DuckDBContention,
     SnapshotCounters,
@@ -28,8 +29,9 @@ from duckicelake.lake.inlined.batches import RowBatch, WrittenRows
 from duckicelake.lake.inlined.last_commit import LastRowCommit
 from duckicelake.lake.writer import change_sets
 from duckicelake.lake.writer.bases import LastOwnSnapshot
-from duckicelake.postgres.database import Database, OvertakenError, Transaction, is_retryable
+from duckicelake.postgres.database import Database, is_retryable
 from duckicelake.postgres.pipeline import measure_lock_seconds
+from duckicelake.postgres.queries import Transaction
 
 MIN_PAUSE_SECONDS: Final = 0.025
 MAX_PAUSE_SECONDS: Final = 0.25
@@ -287,7 +289,7 @@ class CommitQueue:
         def attempt() -> None:
             try:
                 self._attempt(database, meter, group, join, is_alone=is_alone)
-            except OvertakenError:
+            except StaleSnapshotError:
                 self._attempt(database, meter, group, join, is_alone=is_alone)
 
         try:

@@ -12,8 +12,10 @@ from uuid import UUID
 
 from duckicelake import errors
 from duckicelake.errors import CatalogError, Conflict, InvalidRequest, NotFound, Unprocessable, Unsupported
+from duckicelake.lake.conflicts import RepeatedRequestError
 from duckicelake.lake.side_tables.idempotency import RequestOutcome, find_outcome, record_outcomes
-from duckicelake.postgres.database import Database, RepeatedRequestError, Transaction
+from duckicelake.postgres.database import Database
+from duckicelake.postgres.queries import Transaction
 
 _REFUSALS = (InvalidRequest, Unsupported, NotFound, Conflict)
 _STORED_NAMES: Final = {
@@ -34,7 +36,7 @@ class Once:
     fingerprint: bytes
 
     def settle(self, cursor: Transaction, result: Any = None, error: CatalogError | None = None) -> None:
-        """Note in the caller's transaction what the request came to; it raises Repeated if that was noted before."""
+        """Record the request's outcome in the caller's transaction; RepeatedRequestError if one was recorded before."""
         refusal = None if error is None else [_STORED_NAMES.get(type(error), type(error).__name__), *error.args]
         record_outcomes(cursor, {self.key: RequestOutcome(self.fingerprint, result, refusal)})
 

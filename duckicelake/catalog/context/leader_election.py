@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from duckicelake.catalog.context.services import Services
-from duckicelake.postgres.database import Transaction
 from duckicelake.postgres.notify import NotificationListener
+from duckicelake.postgres.queries import Transaction
 
 LOOK: Final = 1.0
 """Seconds between two looks whether another process still has the duty."""

@@ -19,7 +19,8 @@ from duckicelake.catalog.context.row_targets import RowTargets
 from duckicelake.catalog.context.storage_access import NO_ACCESS, StorageAccess
 from duckicelake.lake.side_tables import audit, reader
 from duckicelake.lake.side_tables.audit import AuditedResource, AuditEntry
-from duckicelake.postgres.database import Database, Transaction
+from duckicelake.postgres.database import Database
+from duckicelake.postgres.queries import Transaction
 from duckicelake.storage.policy import LocationPolicy
 from duckicelake.storage.protocol import MeasuredStore, ObjectStore
 

@@ -29,7 +29,7 @@ from duckicelake.lake.additions import AnyFile
 from duckicelake.lake.changes import WrittenCommit
 from duckicelake.parquet.local_copies import open_local_copies
 from duckicelake.parquet.row_filter import RowFilter, find_rows
-from duckicelake.postgres.database import Transaction
+from duckicelake.postgres.queries import Transaction
 from duckicelake.rows.bodies import parse_object, read_objects
 from duckicelake.rows.columns import is_storable
 from duckicelake.rows.filters import FilterColumn, bind_filter, build_condition

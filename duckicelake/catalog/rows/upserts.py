@@ -28,11 +28,11 @@ from duckicelake.catalog.table.reclaim import discard_on_error
 from duckicelake.errors import InvalidRequest
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.lake.changes import WrittenCommit
-from duckicelake.lake.ducklake.data_files import StaleBaseError
+from duckicelake.lake.conflicts import StaleBaseError
 from duckicelake.lake.inlined import inserts as inlined_rows
 from duckicelake.lake.inlined.batches import RowBatch, WrittenRows
 from duckicelake.lake.inlined.last_commit import LastRowCommit
-from duckicelake.postgres.database import Transaction
+from duckicelake.postgres.queries import Transaction
 from duckicelake.rows.bodies import read_batch
 from duckicelake.rows.layout import Layout
 from duckicelake.rows.row_batch import Batch

@@ -34,14 +34,14 @@ from duckicelake.errors import DamagedTable, NoSuchTable, Unsupported
 from duckicelake.iceberg.identifiers import parse_schema_name
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.lake.changes import CatchUpProgress, ChangeSet, WrittenCommit
+from duckicelake.lake.conflicts import StaleBaseError
 from duckicelake.lake.ducklake import native
-from duckicelake.lake.ducklake.data_files import StaleBaseError
 from duckicelake.lake.model import TableDefinition
 from duckicelake.lake.side_tables import reader
 from duckicelake.lake.side_tables import writer as side_tables
 from duckicelake.lake.state import TableRow, TableState
 from duckicelake.lake.writer import change_sets
-from duckicelake.postgres.database import Transaction
+from duckicelake.postgres.queries import Transaction
 from duckicelake.storage.threads import start_in_thread
 
 Encoding: TypeAlias = Callable[[], EncodedVersion]

@@ -4,7 +4,7 @@ from duckicelake.catalog.context.services import Services
 from duckicelake.errors import FeatureUnavailableError, ReadOnlyTable
 from duckicelake.features.registry import is_installed
 from duckicelake.lake.writer.followed import check_writable
-from duckicelake.postgres.database import Transaction
+from duckicelake.postgres.queries import Transaction
 
 
 def check_followed(services: Services, name: str, table_id: int) -> None:

@@ -18,12 +18,13 @@ from duckicelake.catalog.table.duckdb_files import ReadableCopies
 from duckicelake.iceberg.manifest.entry import FileContent
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.partition import build_partition_type
-from duckicelake.lake.ducklake import native
+from duckicelake.lake.ducklake import native, native_window
 from duckicelake.lake.model import LakeChange, LakeFile
 from duckicelake.lake.side_tables import reader, written_files
 from duckicelake.lake.state import FileRow, LiveFile, LiveFiles, ManifestRow, NativeWindow, Reach, TableRow, TableState
-from duckicelake.postgres.database import Database, Transaction
-from duckicelake.postgres.statements import fetch_all_batched
+from duckicelake.postgres.database import Database
+from duckicelake.postgres.pipeline import fetch_all_batched
+from duckicelake.postgres.queries import Transaction
 
 _KINDS = frozenset({"rewrite_delete"})
 
@@ -52,12 +53,15 @@ def read_native_changes(
     listed = current.manifest_ids if current else ()
     is_known = current is not None and not (expired and touching)
     asked = (
-        native.build_basis_query(row.table_id, row.caught_up_to, upto),
+        native_window.build_basis_query(row.table_id, row.caught_up_to, upto),
         reader.build_virtual_files_query(row.table_id, listed),
     )
     [found], virtual = fetch_all_batched(cursor, *asked)
-    ground, sizes = native.WindowBasis(*found), {LiveFile(*virtual_file): size for size, *virtual_file in virtual}
-    reach = native.compute_reach(ground, row.caught_up_to, touching) if is_known else None
+    ground, sizes = (
+        native_window.WindowBasis(*found),
+        {LiveFile(*virtual_file): size for size, *virtual_file in virtual},
+    )
+    reach = native_window.compute_reach(ground, row.caught_up_to, touching) if is_known else None
     if reach is None:
         is_whole, files = True, reader.read_live_files(cursor, listed)
         reach = Reach(live=tuple(file.ducklake_id for file in files if file.ducklake_id is not None))
@@ -65,9 +69,9 @@ def read_native_changes(
         is_whole, files = False, _with_deletes(cursor, row, listed, tuple(sizes))
     live = _live(cursor, row, files)
     serving = [file for file in files if file.content == FileContent.DATA and file.ducklake_id is None]
-    if native.is_addition_only(touching):
+    if native_window.is_addition_only(touching):
         reach = replace(reach, served=_find_served(sizes, live))
-    window = native.read_window(cursor, row.table_id, row.caught_up_to, upto, touching, ground, reach)
+    window = native_window.read_window(cursor, row.table_id, row.caught_up_to, upto, touching, ground, reach)
     lake_ids = set[int]() if is_whole else _find_touched(window)
     if lake_ids:
         touched = reader.read_live_data_files(cursor, row.table_id, row.caught_up_to, lake_ids=lake_ids)
@@ -143,8 +147,8 @@ def read_unexamined(cursor: Transaction, state: TableState, base: TableMetadata,
     """Read what of a table is to be examined; it is caught up to that snapshot of DuckLake's."""
     row, current = state.row, state.current()
     listed = current.manifest_ids if current else ()
-    ground = native.WindowBasis(None, None, (), has_deletes=False)
-    window = native.read_window(cursor, row.table_id, upto, upto, (), ground, Reach(served=0))
+    ground = native_window.WindowBasis(None, None, (), has_deletes=False)
+    window = native_window.read_window(cursor, row.table_id, upto, upto, (), ground, Reach(served=0))
     lake_ids = [file.file_id for file in window.data_files if file.mapping_id is not None]
     data = reader.read_live_data_files(cursor, row.table_id, upto, lake_ids=lake_ids) if lake_ids else ()
     rows = reader.read_files(cursor, [file.file_id for file in data])

@@ -10,7 +10,7 @@ from duckicelake.cli.console.command import read_own_version
 from duckicelake.cli.console.snippets import build_lake_secret
 from duckicelake.cli.wiring.authentication import has_logins
 from duckicelake.cli.wiring.location import build_policy
-from duckicelake.postgres.embedded import build_attach_source
+from duckicelake.lake.setup.attach import build_attach_source
 from duckicelake.settings.model import Settings
 
 NO_LOGINS_NOTE: Final = (

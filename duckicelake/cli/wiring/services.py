@@ -22,6 +22,7 @@ from duckicelake.cli.console.command import read_own_version
 from duckicelake.cli.wiring.location import advise_on_postgres, build_policy, find_warehouse, reach_postgres
 from duckicelake.cli.wiring.storage_access import build_storage_access, check_signing, find_s3_store
 from duckicelake.errors import BadInput, CatalogError, InvalidRequest, InvalidSettings, StartupError, Unavailable
+from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.lake.setup.format import (
     build_session_settings,
     check_reachable,
@@ -83,7 +84,7 @@ def open_services(
     logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)  # the error raised here says more
     connections = settings.pool_size or max(2, min(POOL_CONNECTIONS, _MAX_CONNECTIONS // settings.workers))
     timeouts = settings.statement_seconds, settings.pool_seconds
-    database = Database(settings.database_url, connections, *timeouts, traced, left, build_session_settings())
+    database = open_lake_database(settings.database_url, connections, *timeouts, traced, left, build_session_settings())
     try:
         _check_warehouse(store, find_warehouse(settings))
         _check_database(database)

@@ -18,8 +18,8 @@ from duckicelake.delta.export.files import remove_log, repair_log
 from duckicelake.errors import CatalogError, NoSuchTable
 from duckicelake.iceberg.identifiers import parse_schema_name
 from duckicelake.lake.side_tables import locations
-from duckicelake.postgres.database import Transaction
 from duckicelake.postgres.notify import NotificationListener
+from duckicelake.postgres.queries import Transaction
 
 _WAKE_SECONDS: Final = 5.0
 """Seconds after which tables are looked at though nobody has said that the lake changed."""

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from duckicelake.lake.ducklake.snapshots import LOCK_KEY
-from duckicelake.postgres.database import Transaction
-from duckicelake.postgres.queries import json_param, load_queries
+from duckicelake.postgres.queries import Transaction, json_param, load_queries
 
 _SQL = load_queries("delta.export", "logs")
 KEEPER_KEY: Final = LOCK_KEY + 4

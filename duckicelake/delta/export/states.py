@@ -20,7 +20,7 @@ from duckicelake.iceberg.manifest.entry import FileContent
 from duckicelake.lake.ducklake import native
 from duckicelake.lake.side_tables import reader
 from duckicelake.lake.state import FileRow, SnapshotRow, TableState
-from duckicelake.postgres.database import Transaction
+from duckicelake.postgres.queries import Transaction
 from duckicelake.storage.policy import canonicalize
 
 

@@ -16,8 +16,8 @@ from duckicelake.delta.import_.sync import SYNCER, sync
 from duckicelake.delta.log.reader import DeltaLog
 from duckicelake.errors import NoSuchTable
 from duckicelake.iceberg.identifiers import parse_schema_name
-from duckicelake.postgres.database import Transaction
 from duckicelake.postgres.notify import NotificationListener
+from duckicelake.postgres.queries import Transaction
 from duckicelake.storage.threads import run_in_parallel
 
 _IDLE_SECONDS: Final = 1.0

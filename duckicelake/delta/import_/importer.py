@@ -24,11 +24,11 @@ from duckicelake.delta.log.actions import Metadata
 from duckicelake.errors import AlreadyExists, FileMissing, InvalidRequest, NoSuchNamespace
 from duckicelake.iceberg.identifiers import Namespace, check_name, check_namespace, parse_schema_name, to_schema_name
 from duckicelake.lake.changes import Creation
+from duckicelake.lake.conflicts import StaleBaseError
 from duckicelake.lake.ducklake import native
-from duckicelake.lake.ducklake.data_files import StaleBaseError
 from duckicelake.lake.ducklake.schemas import check_name_free
 from duckicelake.lake.ducklake.snapshots import lock_writers, retry_transaction
-from duckicelake.postgres.database import Transaction
+from duckicelake.postgres.queries import Transaction
 from duckicelake.storage.policy import canonicalize
 
 T = TypeVar("T")

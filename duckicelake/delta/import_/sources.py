@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from duckicelake.lake.ducklake.data_files import StaleBaseError
+from duckicelake.lake.conflicts import StaleBaseError
 from duckicelake.lake.ducklake.snapshots import LOCK_KEY
-from duckicelake.postgres.database import Transaction
-from duckicelake.postgres.queries import load_queries
+from duckicelake.postgres.queries import Transaction, load_queries
 
 _SQL = load_queries("delta.import_", "sources")
 FOLLOWER_KEY: Final = LOCK_KEY + 3

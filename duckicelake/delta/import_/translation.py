@@ -24,7 +24,7 @@ from duckicelake.iceberg.snapshot import Snapshot, SnapshotRef
 from duckicelake.lake.additions import AnyFile, NewFile, NewManifest, SideFiles
 from duckicelake.lake.changes import ChangeSet, Creation, WrittenCommit
 from duckicelake.lake.writer import change_sets
-from duckicelake.postgres.database import Transaction
+from duckicelake.postgres.queries import Transaction
 
 VERSION_ZERO: Final = 1 << 62
 """The snapshot id of version 0, which clients take for no snapshot; the tag `v0` names it."""

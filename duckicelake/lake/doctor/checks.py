@@ -22,8 +22,8 @@ from duckicelake.lake.setup.migrations import (
     read_applied_migrations,
     read_schema,
 )
-from duckicelake.postgres.database import Database, Transaction
-from duckicelake.postgres.queries import load_queries
+from duckicelake.postgres.database import Database
+from duckicelake.postgres.queries import Transaction, load_queries
 
 MIN_POSTGRES_VERSION = 15
 TABLES_BY_TRIGGER = {

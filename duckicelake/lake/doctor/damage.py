@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from duckicelake.lake.doctor.findings import Finding, wrap_in_snapshot
 from duckicelake.lake.model import Column, ColumnStats, find_flaw
-from duckicelake.postgres.database import Transaction
-from duckicelake.postgres.queries import load_queries
+from duckicelake.postgres.queries import Transaction, load_queries
 
 _SQL = load_queries("lake", "damage")
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from duckicelake.postgres.database import Transaction
+from duckicelake.postgres.queries import Transaction
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,7 @@ from typing import NamedTuple
 from psycopg import sql
 
 from duckicelake.lake.doctor.findings import Finding
-from duckicelake.postgres.database import Row, Transaction
-from duckicelake.postgres.queries import load_queries
+from duckicelake.postgres.queries import Row, Transaction, load_queries
 
 _SQL = load_queries("lake", "damage")
 _MAX_ROW_IDS = 100

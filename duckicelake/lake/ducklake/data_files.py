@@ -7,21 +7,16 @@ from itertools import count
 
 from psycopg import Cursor, sql
 
-from duckicelake.lake.additions import NewDataFile, NewDeleteFile
+from duckicelake.lake.additions import NewDataFile, NewDeleteFile, compute_partitioning_id
 from duckicelake.lake.changes import LakeStep, TableStats
+from duckicelake.lake.conflicts import StaleBaseError
 from duckicelake.lake.model import InlinedKey, NameMap
 from duckicelake.lake.packed import PackedStats
-from duckicelake.postgres.database import Row
 from duckicelake.postgres.pipeline import execute_no_result, flush_full_batch
-from duckicelake.postgres.queries import json_param, load_queries, split_batches
+from duckicelake.postgres.queries import Row, json_param, load_queries, split_batches
 
 _SQL = load_queries("lake", "write")
-_OWN_PARTITIONING_ID = 2**62  # and above: no ids of DuckLake's
 _NO_MAPS: Mapping[NameMap, int] = {}
-
-
-class StaleBaseError(Exception):
-    """The table changed after the commit was computed; nothing may be written from it."""
 
 
 def end_files(cursor: Cursor[Row], table_id: int, step: LakeStep, at: int) -> None:
@@ -169,14 +164,6 @@ def _build_stats_rows(stats: PackedStats, data_file_id: int) -> list[dict[str, o
         }
         for column_id, _, nan, low, high, size, values, nulls in stats.values()
     ]
-
-
-def compute_partitioning_id(file: NewDataFile, data_file_id: int) -> int | None:
-    """A partitioned file is of a partitioning of its own: DuckDB dies merging files of one partition from two folders.
-
-    It skips files by the values alone, wherever a filter names a bucket.
-    """
-    return _OWN_PARTITIONING_ID + data_file_id if file.partition_values else None
 
 
 def _build_data_file_row(

@@ -9,8 +9,7 @@ from duckicelake.lake.changes import Creation, DefinitionChange
 from duckicelake.lake.ducklake.roles import act_as_owner
 from duckicelake.lake.ducklake.snapshots import SnapshotAllocation
 from duckicelake.lake.model import Column, find_children
-from duckicelake.postgres.database import Row
-from duckicelake.postgres.queries import json_param, load_queries, split_batches
+from duckicelake.postgres.queries import Row, json_param, load_queries, split_batches
 
 _SQL = load_queries("lake", "write")
 _PLAIN_NAME_PATTERN = re.compile(r"[A-Za-z0-9_-]+")

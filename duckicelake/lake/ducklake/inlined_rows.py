@@ -9,9 +9,8 @@ from psycopg.errors import UndefinedColumn, UndefinedTable
 
 from duckicelake.errors import DamagedTable
 from duckicelake.lake.model import Column, InlinedDelete, InlinedKey, InlinedRow, fold_case
-from duckicelake.postgres.database import Row
-from duckicelake.postgres.queries import load_queries
-from duckicelake.postgres.statements import BatchedQuery
+from duckicelake.postgres.pipeline import BatchedQuery
+from duckicelake.postgres.queries import Row, load_queries
 
 _SQL = load_queries("lake", "inlined")
 _VALUE_FORMS: Final = {

@@ -10,8 +10,7 @@ import orjson
 from psycopg import Cursor, sql
 from psycopg.errors import UndefinedTable
 
-from duckicelake.postgres.database import Row
-from duckicelake.postgres.queries import load_queries
+from duckicelake.postgres.queries import Row, load_queries
 
 _SQL = load_queries("lake", "maintenance")
 

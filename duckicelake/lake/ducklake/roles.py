@@ -8,9 +8,8 @@ import psycopg
 from psycopg import Cursor, sql
 
 from duckicelake.errors import StartupError, Unavailable
-from duckicelake.postgres.database import Row
-from duckicelake.postgres.queries import load_queries
-from duckicelake.postgres.session import PinnedSession
+from duckicelake.lake.ducklake.database import open_lake_session
+from duckicelake.postgres.queries import Row, load_queries
 
 _SQL = load_queries("lake", "roles")
 
@@ -76,7 +75,7 @@ def apply_grants(url: str, statements: Sequence[str]) -> None:
     """Run them in one transaction; StartupError if Postgres refuses one."""
     try:
         with psycopg.connect(url, connect_timeout=5) as connection:
-            PinnedSession().pin(connection)
+            open_lake_session().pin(connection)
             for statement in statements:
                 connection.execute(statement)
     except psycopg.OperationalError as error:

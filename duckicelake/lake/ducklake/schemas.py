@@ -9,8 +9,7 @@ from psycopg import Cursor
 
 from duckicelake.errors import AlreadyExists, InvalidRequest, NoSuchNamespace
 from duckicelake.lake.ducklake.snapshots import SnapshotAllocation, quote_name, record_changes
-from duckicelake.postgres.database import Row, Transaction
-from duckicelake.postgres.queries import load_queries
+from duckicelake.postgres.queries import Row, Transaction, load_queries
 
 ObjectKind = Literal["Table", "View"]
 _NAMES_SQL = load_queries("lake", "names")

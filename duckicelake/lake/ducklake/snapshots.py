@@ -12,9 +12,9 @@ import psycopg
 from psycopg import Cursor
 
 from duckicelake.errors import Unavailable
-from duckicelake.postgres.database import Row, is_retryable
+from duckicelake.postgres.database import is_retryable
 from duckicelake.postgres.pipeline import check_gate_open, execute_no_result
-from duckicelake.postgres.queries import load_queries
+from duckicelake.postgres.queries import Row, load_queries
 
 _SQL = load_queries("lake", "snapshots")
 

@@ -15,8 +15,7 @@ from duckicelake.lake.ducklake import native
 from duckicelake.lake.ducklake.snapshots import quote_name
 from duckicelake.lake.ducklake.views import find_view
 from duckicelake.lake.model import Column, LakeView, find_children
-from duckicelake.postgres.database import Row
-from duckicelake.postgres.queries import load_queries
+from duckicelake.postgres.queries import Row, load_queries
 
 _SQL = load_queries("lake", "views")
 _DUCKDB_SETTINGS: dict[str, str | bool | int | float | list[str]] = {

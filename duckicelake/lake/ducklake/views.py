@@ -8,13 +8,12 @@ import orjson
 from psycopg import Cursor
 from psycopg.types.json import Json
 
-from duckicelake.lake.ducklake.data_files import StaleBaseError
+from duckicelake.lake.conflicts import StaleBaseError
 from duckicelake.lake.ducklake.schemas import check_name_free, check_target_free, has_namespace
 from duckicelake.lake.ducklake.snapshots import begin_snapshot, lock_writers, quote_name, record_changes
 from duckicelake.lake.model import LakeView, ViewDefinition
 from duckicelake.lake.state import ViewRow
-from duckicelake.postgres.database import Row
-from duckicelake.postgres.queries import load_queries
+from duckicelake.postgres.queries import Row, load_queries
 
 _SQL = load_queries("lake", "views")
 

@@ -10,14 +10,14 @@ from typing import Final
 from psycopg import Cursor, sql
 
 from duckicelake.errors import DamagedTable, NoSuchTable
+from duckicelake.lake.conflicts import StaleBaseError
 from duckicelake.lake.ducklake import inlined_rows, native
-from duckicelake.lake.ducklake.data_files import StaleBaseError, insert_data_file_rows
+from duckicelake.lake.ducklake.data_files import insert_data_file_rows
 from duckicelake.lake.ducklake.roles import act_as_owner
 from duckicelake.lake.ducklake.snapshots import SnapshotAllocation, begin_snapshot, record_changes
 from duckicelake.lake.model import Column, ColumnStats, InlinedKey, LakeFile, TableDefinition, find_children
 from duckicelake.lake.packed import PackedStats
-from duckicelake.postgres.database import Row
-from duckicelake.postgres.queries import json_param, load_queries
+from duckicelake.postgres.queries import Row, json_param, load_queries
 
 _SQL = load_queries("lake", "flush")
 _LEASE_KEY: Final = 0x666C7573  # "flus"; a key of two parts, the other is the table

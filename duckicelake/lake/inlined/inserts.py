@@ -10,8 +10,8 @@ from psycopg import Cursor, sql
 from duckicelake.errors import CatalogError, TxnAlreadyAppliedError
 from duckicelake.lake.additions import InlinedFile, InlinedRows, NewDataFile, NewVirtualFile
 from duckicelake.lake.changes import LakeStep
+from duckicelake.lake.conflicts import RepeatedRequestError, StaleBaseError
 from duckicelake.lake.ducklake import data_files, definition, native
-from duckicelake.lake.ducklake.data_files import StaleBaseError
 from duckicelake.lake.ducklake.snapshots import (
     ROWS_CHECKED_JSON,
     SnapshotClaim,
@@ -26,8 +26,8 @@ from duckicelake.lake.model import ColumnStats, Extent, InlinedKey
 from duckicelake.lake.side_tables import idempotency
 from duckicelake.lake.side_tables.audit import build_signature
 from duckicelake.lake.side_tables.idempotency import TxnApp
-from duckicelake.postgres.database import RepeatedRequestError, Row
 from duckicelake.postgres.pipeline import flush_pipeline
+from duckicelake.postgres.queries import Row
 
 
 class RowsGroup:

@@ -10,8 +10,7 @@ from duckicelake.lake.ducklake.snapshots import SnapshotClaim, SnapshotCounters
 from duckicelake.lake.inlined.batches import RowBatch
 from duckicelake.lake.inlined.targets import LockedState, LockedTable
 from duckicelake.lake.side_tables.idempotency import TxnApp
-from duckicelake.postgres.database import Row
-from duckicelake.postgres.queries import json_param, load_queries
+from duckicelake.postgres.queries import Row, json_param, load_queries
 
 STABLE_AFTER_COMMITS: Final = 4
 """Groups in a row that nobody else wrote between, after which the next is expected to follow its predecessor, too."""

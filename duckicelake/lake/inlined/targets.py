@@ -19,8 +19,7 @@ from duckicelake.lake.model import ColumnStats, Extent, TableDefinition, fold_ca
 from duckicelake.lake.side_tables import idempotency
 from duckicelake.lake.side_tables import idempotency as producers
 from duckicelake.lake.side_tables.idempotency import TxnApp
-from duckicelake.postgres.database import Row
-from duckicelake.postgres.queries import json_param, load_queries
+from duckicelake.postgres.queries import Row, json_param, load_queries
 
 _TARGET_SQL = load_queries("lake", "rows")
 _SQL = load_queries("lake", "rows")

@@ -10,12 +10,12 @@ from psycopg import Cursor, sql
 from psycopg.errors import InsufficientPrivilege
 
 from duckicelake.errors import StartupError, Unavailable, UnsupportedCatalog
+from duckicelake.lake.ducklake.database import open_lake_session
 from duckicelake.lake.ducklake.snapshots import lock_writers, retry_transaction
 from duckicelake.lake.model import SERVED_FORMAT_VERSIONS
 from duckicelake.lake.setup.migrations import apply_migrations, load_migrations
-from duckicelake.postgres.database import Database, Row, disable_timeout
-from duckicelake.postgres.queries import load_queries
-from duckicelake.postgres.session import PinnedSession
+from duckicelake.postgres.database import Database, disable_timeout
+from duckicelake.postgres.queries import Row, load_queries
 
 _SQL = load_queries("lake", "format")
 
@@ -209,7 +209,7 @@ def read_stored_lake(url: str) -> tuple[str, dict[str, str]]:
     """
     try:
         with psycopg.connect(url, connect_timeout=5) as connection, connection.cursor() as cursor:
-            PinnedSession().pin(connection)
+            open_lake_session().pin(connection)
             contents = read_contents(cursor)
             check_reachable(contents)
             return contents.lake or DEFAULT_SCHEMA_NAME, read_options(cursor) or {}

@@ -10,8 +10,8 @@ from uuid import UUID
 
 from duckicelake.errors import InvalidRequest, InvalidSettings
 from duckicelake.lake.ducklake.snapshots import LOCK_KEY
-from duckicelake.postgres.database import Database, Transaction
-from duckicelake.postgres.queries import load_queries
+from duckicelake.postgres.database import Database
+from duckicelake.postgres.queries import Transaction, load_queries
 
 SEEN_SECONDS: Final = 90.0
 """A server that wasn't seen for so long has ended."""

@@ -10,8 +10,7 @@ from typing import Final
 from psycopg import Cursor
 
 from duckicelake.errors import UnsupportedCatalog
-from duckicelake.postgres.database import Row
-from duckicelake.postgres.queries import load_queries
+from duckicelake.postgres.queries import Row, load_queries
 
 _SQL = load_queries("lake", "migrate")
 

@@ -5,9 +5,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from duckicelake.postgres.database import Database, Transaction
-from duckicelake.postgres.queries import json_param, load_queries
-from duckicelake.postgres.statements import prune_in_batches
+from duckicelake.postgres.database import Database
+from duckicelake.postgres.queries import Transaction, json_param, load_queries
 
 OK_RESULT: Final = "ok"
 UNCHANGED_RESULT: Final = "unchanged"
@@ -198,4 +197,4 @@ def is_resource_known(cursor: Transaction, resource: str) -> bool:
 
 def prune_entries(database: Database, before: datetime, batch: int = PRUNE_ROWS) -> int:
     """Forget what is older, `batch` rows in a transaction so that nobody waits for long; how many there were."""
-    return prune_in_batches(database, _SQL.prune, before, batch)
+    return database.prune(_SQL.prune, before, batch)

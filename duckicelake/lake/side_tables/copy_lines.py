@@ -5,8 +5,15 @@ from typing import Any
 
 import orjson
 
-from duckicelake.lake.additions import NewDataFile, NewDeletion, NewFile, NewManifest, NewSnapshot, NewVirtualFile
-from duckicelake.lake.ducklake.data_files import compute_partitioning_id
+from duckicelake.lake.additions import (
+    NewDataFile,
+    NewDeletion,
+    NewFile,
+    NewManifest,
+    NewSnapshot,
+    NewVirtualFile,
+    compute_partitioning_id,
+)
 from duckicelake.lake.model import NameMap
 from duckicelake.lake.packed import Packed, PackedStats
 

@@ -13,11 +13,11 @@ from psycopg.pq.abc import PGresult
 
 from duckicelake.errors import Unavailable
 from duckicelake.lake.state import Freshness, FreshnessQuery
-from duckicelake.postgres.queries import load_queries
+from duckicelake.postgres.database import Database
+from duckicelake.postgres.queries import Row, load_queries
 from duckicelake.postgres.session import PinnedSession
 from duckicelake.postgres.timeline import TimelineGuard, is_standby, read_timeline_async
 
-Row = tuple[Any, ...]
 _SQL = load_queries("lake", "state")
 _STATEMENT_NAME: Final = b"duckicelake_freshness"
 """Of the statement that a line has prepared."""
@@ -40,11 +40,11 @@ class FreshnessLine:
     """A connection for one event loop that asks one thing at a time; made when it is first needed, and after a loss."""
 
     def __init__(
-        self, url: str, patience: Mapping[str, Any], session: PinnedSession, timeline: TimelineGuard | None = None
+        self, url: str, defaults: Mapping[str, Any], session: PinnedSession, timeline: TimelineGuard | None = None
     ) -> None:
-        """patience: parameters of connections that say how soon to give up. timeline: the only one to ask."""
+        """defaults: parameters of connections, as how soon to give up. timeline: refuses connections to another one."""
         self._url = url
-        self._patience = patience
+        self._defaults = defaults
         self._session = session
         self._timeline = timeline
         self._line: _PreparedLine | None = None
@@ -85,7 +85,7 @@ class FreshnessLine:
                 line.close()
 
     async def _new_line(self) -> "_PreparedLine":
-        connection = await AsyncConnection.connect(self._url, autocommit=True, **self._patience)
+        connection = await AsyncConnection.connect(self._url, autocommit=True, **self._defaults)
         try:
             if self._timeline is not None:
                 await _check_connection(self._timeline, connection)
@@ -96,6 +96,11 @@ class FreshnessLine:
             await connection.close()
             raise
         return line
+
+
+def open_freshness_line(database: Database) -> FreshnessLine:
+    """Make a line that is closed with the database."""
+    return database.open_side_connection(FreshnessLine)
 
 
 async def _check_connection(timeline: TimelineGuard, connection: AsyncConnection[Any]) -> None:

@@ -9,8 +9,7 @@ from uuid import UUID
 from psycopg import Cursor
 
 from duckicelake.lake.additions import NewSnapshot
-from duckicelake.postgres.database import Row, Transaction
-from duckicelake.postgres.queries import json_param, load_queries
+from duckicelake.postgres.queries import Row, Transaction, json_param, load_queries
 
 _REQUESTS_SQL = load_queries("lake", "idempotency")
 OUTCOME_LIFETIME: Final = timedelta(minutes=30)

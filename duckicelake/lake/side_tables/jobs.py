@@ -8,8 +8,7 @@ from uuid import UUID
 
 import orjson
 
-from duckicelake.postgres.database import Row, Transaction
-from duckicelake.postgres.queries import load_queries
+from duckicelake.postgres.queries import Row, Transaction, load_queries
 
 _SQL = load_queries("lake", "jobs")
 

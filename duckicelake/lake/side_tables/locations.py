@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from psycopg import Cursor
 
 from duckicelake.lake.ducklake import native
-from duckicelake.postgres.database import Row, Transaction
-from duckicelake.postgres.queries import load_queries
+from duckicelake.postgres.queries import Row, Transaction, load_queries
 
 _OWNERSHIP_SQL = load_queries("lake", "ownership")
 OwnedFile = tuple[str, str | None]

@@ -20,9 +20,8 @@ from duckicelake.lake.state import (
     TableState,
     VirtualFileRow,
 )
-from duckicelake.postgres.database import Row
-from duckicelake.postgres.queries import load_queries
-from duckicelake.postgres.statements import BatchedQuery, fetch_all_batched
+from duckicelake.postgres.pipeline import BatchedQuery, fetch_all_batched
+from duckicelake.postgres.queries import Row, load_queries
 from duckicelake.properties import PREVIOUS_VERSIONS
 
 DEFAULT_PREVIOUS_VERSIONS = 100

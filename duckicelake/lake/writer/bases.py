@@ -10,8 +10,7 @@ from duckicelake.errors import ReadOnlyTable
 from duckicelake.lake.changes import ChangeSet
 from duckicelake.lake.ducklake.native import parse_kinds
 from duckicelake.lake.ducklake.snapshots import SnapshotClaim, SnapshotCounters
-from duckicelake.postgres.database import Row
-from duckicelake.postgres.queries import load_queries
+from duckicelake.postgres.queries import Row, load_queries
 
 _SQL = load_queries("lake", "write")
 

@@ -14,8 +14,7 @@ from duckicelake.lake.ducklake.snapshots import SnapshotAllocation
 from duckicelake.lake.model import NameMap
 from duckicelake.lake.side_tables import copy_lines as lines
 from duckicelake.lake.side_tables import idempotency, writer
-from duckicelake.postgres.database import Row
-from duckicelake.postgres.queries import BATCH_ROWS, load_queries
+from duckicelake.postgres.queries import BATCH_ROWS, Row, load_queries
 
 _SQL = load_queries("lake", "copy")
 _BLOCK_LINES: Final = 500

@@ -11,8 +11,8 @@ from psycopg import Cursor
 
 from duckicelake.errors import CatalogError
 from duckicelake.lake.changes import CatchUpProgress, ChangeSet, Creation, LakeStep, WrittenCommit, shift_snapshot_ids
-from duckicelake.lake.ducklake import data_files, definition, native
-from duckicelake.lake.ducklake.data_files import StaleBaseError
+from duckicelake.lake.conflicts import StaleBaseError
+from duckicelake.lake.ducklake import column_names, data_files, definition, native
 from duckicelake.lake.ducklake.schemas import check_name_free, check_name_new
 from duckicelake.lake.ducklake.snapshots import (
     SnapshotAllocation,
@@ -29,8 +29,8 @@ from duckicelake.lake.model import NameMap
 from duckicelake.lake.side_tables import idempotency, reader, writer, written_files
 from duckicelake.lake.writer import bulk_copy
 from duckicelake.lake.writer.bases import LastOwnSnapshot, claim_snapshot_after, is_successor, lock_bases, predict_bases
-from duckicelake.postgres.database import Row, is_retryable
-from duckicelake.postgres.queries import load_queries
+from duckicelake.postgres.database import is_retryable
+from duckicelake.postgres.queries import Row, load_queries
 
 _SQL = load_queries("lake", "write")
 
@@ -222,7 +222,7 @@ def _read_name_maps(cursor: Cursor[Row], change: ChangeSet) -> dict[NameMap, int
     """Those that the table has, if the change needs any."""
     if change.table_id is None or not any(step.name_maps for step in change.steps):
         return {}
-    return native.read_newest_name_maps(cursor, change.table_id)
+    return column_names.read_newest_name_maps(cursor, change.table_id)
 
 
 def _find_creation(change: ChangeSet) -> Creation:

@@ -1,8 +1,7 @@
 """SQL of tables that follow a Delta table: triggers refuse all writes that no transaction has allowed."""
 
 from duckicelake.errors import ReadOnlyTable
-from duckicelake.postgres.database import Transaction
-from duckicelake.postgres.queries import load_queries
+from duckicelake.postgres.queries import Transaction, load_queries
 
 _SQL = load_queries("lake", "followed")
 

@@ -2,8 +2,8 @@
 
 from psycopg import Cursor
 
+from duckicelake.lake.conflicts import StaleBaseError
 from duckicelake.lake.ducklake import native
-from duckicelake.lake.ducklake.data_files import StaleBaseError
 from duckicelake.lake.ducklake.schemas import check_target_free, has_namespace
 from duckicelake.lake.ducklake.snapshots import begin_snapshot, lock_writers, quote_name, record_changes
 from duckicelake.lake.side_tables import reader
@@ -11,8 +11,7 @@ from duckicelake.lake.side_tables import writer as side_tables
 from duckicelake.lake.state import TableRow
 from duckicelake.lake.writer import change_sets
 from duckicelake.lake.writer.followed import allow_write
-from duckicelake.postgres.database import Row
-from duckicelake.postgres.queries import load_queries
+from duckicelake.postgres.queries import Row, load_queries
 
 _SQL = load_queries("lake", "write")
 

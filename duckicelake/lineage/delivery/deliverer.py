@@ -12,8 +12,8 @@ from duckicelake.catalog.context.meter import Meter
 from duckicelake.lineage.delivery import outbox as deliveries
 from duckicelake.lineage.delivery.queue import DeliveryQueue, PendingEvent
 from duckicelake.lineage.delivery.receivers import DeliveryFailure, LineageOutlet
-from duckicelake.postgres.database import Transaction
 from duckicelake.postgres.notify import NotificationListener
+from duckicelake.postgres.queries import Transaction
 
 QUEUE: Final = 10_000
 _CHARACTERS: Final = 32 * 1024 * 1024

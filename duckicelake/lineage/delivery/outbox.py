@@ -7,9 +7,9 @@ from typing import Any, Final, NamedTuple
 
 from psycopg import Cursor
 
-from duckicelake.postgres.database import Database, Row
+from duckicelake.postgres.database import Database
 from duckicelake.postgres.notify import NotificationListener
-from duckicelake.postgres.queries import load_queries
+from duckicelake.postgres.queries import Row, load_queries
 
 _SQL = load_queries("lineage.delivery", "outbox")
 _TURN_KEY: Final = 0x6C696E65  # "line"; a key of two parts, the other is the transport

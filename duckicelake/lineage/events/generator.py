@@ -48,7 +48,7 @@ from duckicelake.lineage.openlineage.runs import (
     whole,
 )
 from duckicelake.lineage.sql.functions import name_file_dataset
-from duckicelake.postgres.database import Transaction
+from duckicelake.postgres.queries import Transaction
 
 JOB_KEY: Final = "duckicelake.job"
 """Key of a snapshot's summary, by which the pipeline says which of its jobs made it."""

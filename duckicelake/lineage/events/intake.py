@@ -15,7 +15,7 @@ from duckicelake.lineage.graph import store as lineage_owners
 from duckicelake.lineage.graph import store as lineage_store
 from duckicelake.lineage.graph.parsed_event import EventDataset, EventName, LakeTable, ParsedEvent, parse_event
 from duckicelake.lineage.openlineage.names import name_location
-from duckicelake.postgres.database import Transaction
+from duckicelake.postgres.queries import Transaction
 from duckicelake.storage.policy import LocationPolicy, canonicalize, is_within
 
 MAX_EVENTS: Final = 1000

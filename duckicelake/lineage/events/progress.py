@@ -10,8 +10,7 @@ import orjson
 
 from duckicelake.changelog.entries import LogPosition
 from duckicelake.lake.model import ViewDefinition
-from duckicelake.postgres.database import Transaction
-from duckicelake.postgres.queries import load_queries
+from duckicelake.postgres.queries import Transaction, load_queries
 
 _SQL = load_queries("lineage.events", "progress")
 

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from duckicelake.postgres.database import Transaction
-from duckicelake.postgres.queries import json_param, load_queries
+from duckicelake.postgres.queries import Transaction, json_param, load_queries
 
 _SQL = load_queries("lineage.events", "reads")
 MAX_READS: Final = 1000

@@ -25,7 +25,8 @@ from duckicelake.lineage.events.inference import (
     name_application,
 )
 from duckicelake.lineage.events.read_rows import NotedRead, ReadingApplication
-from duckicelake.postgres.database import Database, Transaction
+from duckicelake.postgres.database import Database
+from duckicelake.postgres.queries import Transaction
 
 MAX_WAITING_READS: Final = 10_000
 MAX_BATCH_READS: Final = 2_000

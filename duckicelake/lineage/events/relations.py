@@ -22,7 +22,7 @@ from duckicelake.lineage.openlineage.runs import RunChanges, add_hash, format_ut
 from duckicelake.lineage.sql.dialects import MAX_MASKED_CHARS, mask_sql, may_show_values
 from duckicelake.lineage.sql.lineage import LAKE, build_column_lineage, read_view_lineage
 from duckicelake.lineage.sql.model import Lookup, SqlDataset, StatementLineage
-from duckicelake.postgres.database import Transaction
+from duckicelake.postgres.queries import Transaction
 
 _LRU_ENTRIES: Final = 2000
 """Tables that are kept in memory."""

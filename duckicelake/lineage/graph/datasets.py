@@ -6,8 +6,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from duckicelake.lineage.graph.parsed_event import INFERRED, EventDataset, EventName, LakeTable
-from duckicelake.postgres.database import Transaction
-from duckicelake.postgres.queries import json_param, load_queries
+from duckicelake.postgres.queries import Transaction, json_param, load_queries
 
 RECEIVED: Final = "received"
 """The origin of what others have sent."""

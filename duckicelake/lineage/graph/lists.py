@@ -8,8 +8,7 @@ from uuid import UUID
 
 from duckicelake.lineage.graph.parsed_event import EventName
 from duckicelake.lineage.graph.view import GraphView
-from duckicelake.postgres.database import Row
-from duckicelake.postgres.queries import load_queries
+from duckicelake.postgres.queries import Row, load_queries
 
 _SQL: Final = load_queries("lineage.graph", "lists")
 Counted = Literal["jobs", "datasets", "sources"]

@@ -8,8 +8,7 @@ from uuid import UUID
 
 from duckicelake.lineage.graph.datasets import RECEIVED, DatasetEntry
 from duckicelake.lineage.graph.parsed_event import FLOWING, EventColumn, EventDataset, EventName, ParsedEvent
-from duckicelake.postgres.database import Transaction
-from duckicelake.postgres.queries import json_param, load_queries
+from duckicelake.postgres.queries import Transaction, json_param, load_queries
 
 _SQL: Final = load_queries("lineage.graph", "store")
 _RANKS: Final = {"OTHER": 0, "START": 0, "RUNNING": 1, "COMPLETE": 2, "FAIL": 2, "ABORT": 2}

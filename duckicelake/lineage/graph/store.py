@@ -19,9 +19,8 @@ from duckicelake.lineage.graph.parsed_event import (
     parse_event,
 )
 from duckicelake.lineage.graph.run_rows import EdgeRows, EventSide, RunState
-from duckicelake.postgres.database import Database, Transaction
-from duckicelake.postgres.queries import json_param, load_queries
-from duckicelake.postgres.statements import prune_in_batches
+from duckicelake.postgres.database import Database
+from duckicelake.postgres.queries import Transaction, json_param, load_queries
 
 MAX_EVENT_EDGES: Final = 250_000
 """Between all inputs and all outputs of one run: more than that say nothing, and would fill the database."""
@@ -206,7 +205,7 @@ def forget_runs(database: Database, before: datetime, batch: int = BATCH) -> For
 
     Datasets, jobs and edges stay, then without the runs behind them. Events that receivers are yet to get stay, too.
     """
-    events, runs = prune_in_batches(database, _RETENTION_SQL.events, before, batch), 0
+    events, runs = database.prune(_RETENTION_SQL.events, before, batch), 0
     while True:
         with database.transaction() as cursor:
             row = cursor.execute(_RETENTION_SQL.runs, {"before": before, "most": batch}).fetchone()

@@ -8,8 +8,7 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from duckicelake.lineage.graph.parsed_event import EventName
-from duckicelake.postgres.database import Row, Transaction
-from duckicelake.postgres.queries import load_queries
+from duckicelake.postgres.queries import Row, Transaction, load_queries
 
 _SQL: Final = load_queries("lineage.graph", "graph")
 _RUNS_OF_AN_EDGE: Final = 5

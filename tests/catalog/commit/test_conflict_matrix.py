@@ -21,8 +21,9 @@ from psycopg.conninfo import conninfo_to_dict
 from duckicelake.catalog.context.services import Services
 from duckicelake.errors import CatalogError, CommitFailed, Unavailable
 from duckicelake.lake.ducklake import snapshots
-from duckicelake.postgres.database import Database
-from duckicelake.postgres.embedded import EmbeddedPostgres, build_duckdb_attach
+from duckicelake.lake.ducklake.database import open_lake_database
+from duckicelake.lake.setup.attach import build_duckdb_attach
+from duckicelake.postgres.embedded import EmbeddedPostgres
 from duckicelake.server.http.errors import HTTP_ERRORS
 from tests.catalog.commit.conflict_operations import DUCK, FOREIGN, NATIVE, OTHER, Act, Foreign, Native
 from tests.catalog.commit.conflict_tables import prepare
@@ -90,7 +91,7 @@ def lakes(
         def made(format_version: int) -> Prepared:
             warehouse = tmp_path_factory.mktemp("warehouse")
             url = stack.enter_context(new_lake(postgres, warehouse))
-            with closing(Database(url)) as database, duckdb.connect() as duck:
+            with closing(open_lake_database(url)) as database, duckdb.connect() as duck:
                 duck.execute("LOAD ducklake; LOAD postgres_scanner").execute(build_duckdb_attach(url))
                 subjects = prepare(services_of(database, warehouse), duck, format_version)
             return Prepared(str(conninfo_to_dict(url)["dbname"]), warehouse, format_version, subjects)

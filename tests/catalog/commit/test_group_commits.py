@@ -20,7 +20,7 @@ from duckicelake.catalog.context.meter import NO_METER
 from duckicelake.catalog.context.services import Services
 from duckicelake.errors import AlreadyExists, CommitFailed, InvalidRequest
 from duckicelake.lake.ducklake.snapshots import QUEUE_KEY, begin_snapshot, observe_duckdb, record_changes
-from duckicelake.postgres.database import Transaction
+from duckicelake.postgres.queries import Transaction
 from tests.support.client import Client, append, duckdb_rows, pyiceberg_rows, set_properties
 
 

@@ -15,10 +15,11 @@ from duckicelake.catalog.commit.retry import retry_on_conflict
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.registration import unregister_table
 from duckicelake.errors import Unavailable
+from duckicelake.lake.conflicts import StaleBaseError
 from duckicelake.lake.ducklake import snapshots
-from duckicelake.lake.ducklake.data_files import StaleBaseError
 from duckicelake.lake.ducklake.snapshots import retry_transaction
-from duckicelake.postgres.database import Database, Transaction
+from duckicelake.postgres.database import Database
+from duckicelake.postgres.queries import Transaction
 from tests.support.client import NS, Client
 from tests.support.seams import fresh
 from tests.support.view_requests import commit, create, load

@@ -13,7 +13,8 @@ from duckicelake.catalog import tables
 from duckicelake.errors import CommitFailed, InvalidRequest, Unavailable
 from duckicelake.iceberg.manifest.entry import ManifestContent
 from duckicelake.iceberg.partition import PartitionSpec
-from duckicelake.postgres.database import Database, Transaction
+from duckicelake.postgres.database import Database
+from duckicelake.postgres.queries import Transaction
 from tests.support import engine
 from tests.support.client import (
     NS,

@@ -18,7 +18,7 @@ from duckicelake.catalog.rows.deletes import DeleteRequest, delete_rows
 from duckicelake.catalog.rows.inserts import PostedRows, RowsAnswer, append_rows, append_together, prepare_to_join
 from duckicelake.catalog.rows.upserts import upsert_rows
 from duckicelake.lake.ducklake import inlined_rows
-from duckicelake.postgres.database import Database
+from duckicelake.lake.ducklake.database import open_lake_database
 from tests.catalog.commit.test_group_commits import Ears, sent_together
 from tests.support.lakes import Lake, iceberg_rows
 from tests.support.waits import counted_waits
@@ -142,7 +142,7 @@ def test_load_between_posts_asks_nothing_twice_and_reads_no_more_the_more_was_po
         asked.append(name)
         yield
 
-    database = Database(database_url, traced=noted)
+    database = open_lake_database(database_url, traced=noted)
     served = Lake(replace(lake.services, database=database, cache=TableCache()), lake.duck)
     try:
         append_rows(lake.services, posted((1, 1)))

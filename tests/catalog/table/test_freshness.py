@@ -2,16 +2,17 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import pytest
 
 from duckicelake.catalog.load_response import FreshnessChecks
 from duckicelake.errors import Unavailable
-from duckicelake.lake.side_tables.freshness import FreshnessLine
+from duckicelake.lake.ducklake.database import open_lake_session
+from duckicelake.lake.side_tables.freshness import FreshnessLine, open_freshness_line
 from duckicelake.lake.state import Freshness, FreshnessQuery
 from duckicelake.postgres.database import Database
-from duckicelake.postgres.session import PinnedSession
 from tests.support.client import Client
 
 A = TypeVar("A")
@@ -22,7 +23,7 @@ class HeldLine(FreshnessLine):
     """Postgres has answered, but the answers come only once a test lets them."""
 
     def __init__(self, url: str) -> None:
-        super().__init__(url, {}, PinnedSession())
+        super().__init__(url, {}, open_lake_session())
         self.sent: list[Sequence[FreshnessQuery]] = []
         self.is_held = asyncio.Event()
         self.may_come = asyncio.Event()
@@ -153,14 +154,19 @@ def test_bug_of_one_who_is_told_is_not_felt_by_the_others(
         checks.ask(T, fail)
         return [await fresh(checks, T), await fresh(checks, T)]
 
-    assert None not in over(database.freshness_line, ask)
+    assert None not in over(partial(open_freshness_line, database), ask)
     assert "Who asked for a check failed at its answer" in caplog.text
 
 
 def test_line_tells_of_several_tables_in_order(client: Client, database: Database) -> None:
     client.create("t")
     client.create("u")
-    found = ids(over(database.freshness_line, lambda line: line.freshness([U, NONE, FreshnessQuery("ns", "x"), T, U])))
+    found = ids(
+        over(
+            partial(open_freshness_line, database),
+            lambda line: line.freshness([U, NONE, FreshnessQuery("ns", "x"), T, U]),
+        )
+    )
     assert found[1:3] == [None, None]
     assert None not in (found[0], found[3])
     assert found[0] == found[4] != found[3]
@@ -169,7 +175,7 @@ def test_line_tells_of_several_tables_in_order(client: Client, database: Databas
 def test_question_may_be_longer_than_what_a_socket_takes_at_once(client: Client, database: Database) -> None:
     client.create("t")
     many = [FreshnessQuery("ns", f"{number:0128}") for number in range(10_000)]
-    found = ids(over(database.freshness_line, lambda line: line.freshness([*many, T])))
+    found = ids(over(partial(open_freshness_line, database), lambda line: line.freshness([*many, T])))
     assert found[:-1] == [None] * len(many)
     assert found[-1] is not None
 
@@ -186,7 +192,7 @@ def test_line_that_postgres_has_cut_is_made_anew(client: Client, database: Datab
         await reached(line)
         return [*in_vain, await fresh(checks, T)]
 
-    *in_vain, answer = over(database.freshness_line, ask)
+    *in_vain, answer = over(partial(open_freshness_line, database), ask)
     assert in_vain == [None, None]
     assert answer is not None
 
@@ -211,7 +217,7 @@ def test_who_asks_when_postgres_cuts_the_line_does_not_wait_for_long(
         await reached(line)
         return [in_vain, await fresh(checks, T)]
 
-    in_vain, answer = over(database.freshness_line, ask)
+    in_vain, answer = over(partial(open_freshness_line, database), ask)
     assert in_vain is None
     assert answer is not None
 
@@ -227,7 +233,7 @@ def test_line_that_is_cut_while_nobody_asks_is_let_go(client: Client, database: 
         return await told(line) is None
 
     client.create("t")
-    assert over(database.freshness_line, cut)
+    assert over(partial(open_freshness_line, database), cut)
 
 
 def test_question_that_postgres_does_not_answer_in_time_is_given_up(
@@ -244,14 +250,14 @@ def test_question_that_postgres_does_not_answer_in_time_is_given_up(
         await reached(line)
         return [in_vain, await fresh(checks, T)]
 
-    in_vain, answer = over(database.freshness_line, ask)
+    in_vain, answer = over(partial(open_freshness_line, database), ask)
     assert in_vain is None
     assert answer is not None
 
 
 def test_without_a_postgres_nobody_waits(client: Client) -> None:
     async def ask() -> list[Freshness | None]:
-        checks = FreshnessChecks(FreshnessLine("postgresql://127.0.0.1:1/nothing", {}, PinnedSession()))
+        checks = FreshnessChecks(FreshnessLine("postgresql://127.0.0.1:1/nothing", {}, open_lake_session()))
         return [await fresh(checks, T) for _ in range(3)]
 
     assert asyncio.run(ask()) == [None, None, None]

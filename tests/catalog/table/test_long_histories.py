@@ -13,7 +13,7 @@ from duckicelake.catalog.table.load import load_current_table
 from duckicelake.iceberg.manifest.reader import read_manifest_list
 from duckicelake.lake.side_tables import reader
 from duckicelake.lake.state import TableState
-from duckicelake.postgres.database import Transaction
+from duckicelake.postgres.queries import Transaction
 from tests.support.client import NS, Client, append, local, pyiceberg_rows, set_properties
 from tests.support.engine import drop_ref, expire, point, then
 from tests.support.seams import fresh

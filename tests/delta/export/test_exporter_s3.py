@@ -9,7 +9,8 @@ from deltalake import DeltaTable, QueryBuilder
 from duckdb_extensions import import_extension
 
 from duckicelake.catalog.context.services import Services
-from duckicelake.postgres.embedded import EmbeddedPostgres, build_duckdb_attach
+from duckicelake.lake.setup.attach import build_duckdb_attach
+from duckicelake.postgres.embedded import EmbeddedPostgres
 from tests.conftest import new_duckdb
 from tests.delta.export.readers import keep, rows_of
 from tests.support.backends import Bucket

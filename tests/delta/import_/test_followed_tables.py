@@ -22,7 +22,7 @@ from duckicelake.delta.import_.sources import DeltaPosition
 from duckicelake.delta.import_.sync import adopt_table
 from duckicelake.errors import NoSuchTable, ReadOnlyTable
 from duckicelake.iceberg.rest import CommitTransactionRequest, RegisterTableRequest, RenameTableRequest
-from duckicelake.postgres.database import Database
+from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.postgres.embedded import EmbeddedPostgres
 from tests.conftest import new_lake, services_of
 from tests.support.client import (
@@ -58,7 +58,7 @@ def follow(services: Services, name: str = "t", root: str = "/delta/t") -> None:
 def services(postgres: EmbeddedPostgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
     warehouse = tmp_path_factory.mktemp("followed") / "warehouse"
     with new_lake(postgres, warehouse) as url:
-        database = Database(url)
+        database = open_lake_database(url)
         yield services_of(database, warehouse)
         database.close()
 

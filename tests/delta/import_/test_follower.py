@@ -18,8 +18,9 @@ from duckicelake.delta.import_.sync import adopt_table, read_statuses, sync
 from duckicelake.delta.log.reader import DeltaLog
 from duckicelake.errors import CatalogError, Forgotten, InvalidRequest
 from duckicelake.iceberg.rest import RenameTableRequest
-from duckicelake.postgres.database import Database
-from duckicelake.postgres.embedded import EmbeddedPostgres, build_duckdb_attach
+from duckicelake.lake.ducklake.database import open_lake_database
+from duckicelake.lake.setup.attach import build_duckdb_attach
+from duckicelake.postgres.embedded import EmbeddedPostgres
 from tests.conftest import new_duckdb, new_lake, services_of
 from tests.support.followed_table import Following, batch
 from tests.support.killed_process import Work, mortal
@@ -33,7 +34,7 @@ def make(postgres: EmbeddedPostgres, tmp_path_factory: pytest.TempPathFactory, e
     """Make a Delta table of one version, and a table here of it; all of a module are in one lake."""
     warehouse = tmp_path_factory.mktemp("delta") / "warehouse"
     with new_lake(postgres, warehouse) as url:
-        database, duck = Database(url, 8), new_duckdb()
+        database, duck = open_lake_database(url, 8), new_duckdb()
         duck.execute(build_duckdb_attach(url))
         duck.execute("USE lake")
         services = services_of(database, warehouse)

@@ -9,9 +9,11 @@ import pytest
 
 from duckicelake.delta.import_ import sources
 from duckicelake.delta.import_.sources import DeltaPosition, DeltaSource
-from duckicelake.lake.ducklake.data_files import StaleBaseError
+from duckicelake.lake.conflicts import StaleBaseError
+from duckicelake.lake.ducklake.database import open_lake_database
+from duckicelake.lake.setup.attach import build_duckdb_attach
 from duckicelake.postgres.database import Database
-from duckicelake.postgres.embedded import EmbeddedPostgres, build_duckdb_attach
+from duckicelake.postgres.embedded import EmbeddedPostgres
 from tests.conftest import new_duckdb, new_lake
 
 WRITES = (
@@ -88,7 +90,7 @@ def make(duck: duckdb.DuckDBPyConnection, name: str) -> None:
 @pytest.fixture(scope="module")
 def lake(postgres: EmbeddedPostgres, tmp_path_factory: pytest.TempPathFactory, extensions: None) -> Iterator[Opened]:
     with new_lake(postgres, tmp_path_factory.mktemp("followed")) as url:
-        database, duck = Database(url), new_duckdb()
+        database, duck = open_lake_database(url), new_duckdb()
         opened = Opened(url, database, duck)
         duck.execute(build_duckdb_attach(url))
         duck.execute("USE lake")

@@ -2,8 +2,8 @@ import pytest
 
 from duckicelake.changelog.doctor import diagnose
 from duckicelake.changelog.source import take_lead
+from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.lake.setup.migrations import load_migrations
-from duckicelake.postgres.database import Database
 
 KNOWN = len(load_migrations())
 
@@ -24,7 +24,7 @@ def test_a_prepared_lake_is_healthy(database):
 
 
 def test_a_database_without_a_catalog_is_told_so(empty_database_url):
-    database = Database(empty_database_url, pool_size=1)
+    database = open_lake_database(empty_database_url, pool_size=1)
     try:
         assert sick(database)["DuckLake catalog"].detail == "none"
     finally:

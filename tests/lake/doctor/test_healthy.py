@@ -9,6 +9,7 @@ from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.doctor import examine_tables
 from duckicelake.catalog.table.load import load_current_table
 from duckicelake.changelog.doctor import diagnose
+from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.lake.setup.format import prepare_catalog
 from duckicelake.postgres.database import Database
 from tests.support.lakes import Lake, assert_same_rows
@@ -73,7 +74,7 @@ def test_gaps_of_before_a_lake_was_served_are_sound(
     for number in range(4):
         lake.execute(f"CREATE TABLE t{number} (i INTEGER)")
     lake.execute("CALL ducklake_expire_snapshots('lake', versions => [2])")
-    database = Database(empty_database_url, pool_size=1)
+    database = open_lake_database(empty_database_url, pool_size=1)
     prepare_catalog(database, "/ignored/", creates=False)
     assert faults(database) == []
     database.close()

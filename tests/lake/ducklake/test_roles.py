@@ -18,10 +18,10 @@ from duckicelake.catalog.flush import flush_rows
 from duckicelake.changelog.doctor import diagnose
 from duckicelake.errors import StartupError, UnsupportedCatalog
 from duckicelake.lake.doctor.findings import Finding
+from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.lake.ducklake.roles import LakeLogins, apply_grants, build_grants
+from duckicelake.lake.setup.attach import build_duckdb_attach
 from duckicelake.lake.setup.format import prepare_catalog
-from duckicelake.postgres.database import Database
-from duckicelake.postgres.embedded import build_duckdb_attach
 from tests.conftest import services_of
 from tests.support.client import data_files, delete, duckdb_rows, new_client, pyiceberg_rows, set_properties
 from tests.support.seams import Interrupted
@@ -53,7 +53,7 @@ class Shared:
         return self.as_login(self.logins.readers[0])
 
     def roles(self) -> Finding:
-        with closing(Database(self.server, 1)) as database:
+        with closing(open_lake_database(self.server, 1)) as database:
             (finding,) = [each for each in diagnose(database) if each.name == "roles"]
         return finding
 
@@ -83,7 +83,7 @@ def shared(database_url: str, logins: LakeLogins) -> Shared:
 
 @pytest.fixture
 def server(shared: Shared, warehouse: Path) -> Iterator[Services]:
-    with closing(Database(shared.server, 8)) as database:
+    with closing(open_lake_database(shared.server, 8)) as database:
         yield services_of(database, warehouse)
 
 
@@ -190,7 +190,7 @@ def test_duckdb_reads_deletes_that_the_servers_flush_inlines(
 def test_server_login_makes_and_migrates_a_lake(empty_database_url: str, logins: LakeLogins, tmp_path: Path) -> None:
     apply_grants(empty_database_url, build_grants(logins))
     url = make_conninfo(empty_database_url, user=logins.server)
-    with closing(Database(url, 2)) as database:
+    with closing(open_lake_database(url, 2)) as database:
         prepare_catalog(database, f"{tmp_path}/data/")
         apply_grants(empty_database_url, build_grants(logins))
         with database.transaction() as cursor:
@@ -267,5 +267,5 @@ def test_login_that_is_not_there_is_named(database_url: str) -> None:
 
 def test_server_without_its_rights_says_what_it_lacks(database_url: str, logins: LakeLogins, warehouse: Path) -> None:
     lacking = pytest.raises(UnsupportedCatalog, match=r"permission denied.*duckicelake grants")
-    with closing(Database(make_conninfo(database_url, user=logins.server), 1)) as database, lacking:
+    with closing(open_lake_database(make_conninfo(database_url, user=logins.server), 1)) as database, lacking:
         prepare_catalog(database, f"{warehouse}/ducklake/")

@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from duckicelake.errors import Unavailable
+from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.lake.ducklake.snapshots import (
     begin_snapshot,
     hold_queue,
@@ -18,7 +19,6 @@ from duckicelake.lake.ducklake.snapshots import (
     record_changes,
     retry_transaction,
 )
-from duckicelake.postgres.database import Database
 
 
 def rows(database, query):
@@ -147,7 +147,7 @@ def test_names_are_quoted_as_duckdb_quotes_them(database, ducklake):
 
 @pytest.fixture
 def hasty(database_url):
-    with closing(Database(database_url, 1, statement_seconds=1)) as opened:
+    with closing(open_lake_database(database_url, 1, statement_seconds=1)) as opened:
         yield opened
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from duckicelake.changelog.doctor import diagnose
 from duckicelake.errors import StartupError
+from duckicelake.lake.ducklake.database import open_lake_database
+from duckicelake.lake.setup.attach import build_duckdb_attach
 from duckicelake.lake.setup.format import DUCKLAKE_TABLES, prepare_catalog, read_contents
-from duckicelake.postgres.database import Database
-from duckicelake.postgres.embedded import build_duckdb_attach
 from tests.conftest import new_duckdb
 
 TABLES_OF_OTHERS = "CREATE TABLE orders (i integer); CREATE VIEW customers AS SELECT 1 AS i"
@@ -45,7 +45,7 @@ def our_tables(url: str) -> int:
 def refused(url: str, said: str, *, creates: bool) -> str:
     """The refusal, which the doctor repeats; nothing was made."""
     before = our_tables(url)
-    database = Database(url, pool_size=1)
+    database = open_lake_database(url, pool_size=1)
     try:
         with pytest.raises(StartupError, match=re.escape(said)) as error:
             prepare_catalog(database, "/lake/", creates=creates)
@@ -67,7 +67,7 @@ def test_lake_is_made_in_a_database_without_one_only_if_asked_to(
 ) -> None:
     execute(empty_database_url, statements)
     refused(empty_database_url, said, creates=False)
-    database = Database(empty_database_url, pool_size=1)
+    database = open_lake_database(empty_database_url, pool_size=1)
     assert prepare_catalog(database, "/lake/", creates=True) == "/lake/"
     assert prepare_catalog(database, "/other/", creates=False) == "/lake/"
     database.close()
@@ -99,7 +99,7 @@ def test_lake_in_another_schema_is_refused_and_served_as_the_refusal_advises(
 
     (option,) = re.findall(r"options=\S+", said)
     url = psycopg.conninfo.make_conninfo(empty_database_url, options=unquote(option.removeprefix("options=")))
-    database = Database(url, pool_size=1)
+    database = open_lake_database(url, pool_size=1)
     assert prepare_catalog(database, "/ignored/", creates=False) == "/lake/"
     with database.reading() as cursor:
         assert read_contents(cursor).lake == schema
@@ -111,14 +111,16 @@ def test_lake_in_another_schema_is_refused_and_served_as_the_refusal_advises(
 
 def test_second_lake_in_a_schema_that_the_url_names_is_made(database_url: str) -> None:
     execute(database_url, "CREATE SCHEMA second")
-    database = Database(psycopg.conninfo.make_conninfo(database_url, options="-csearch_path=second"), pool_size=1)
+    database = open_lake_database(
+        psycopg.conninfo.make_conninfo(database_url, options="-csearch_path=second"), pool_size=1
+    )
     assert prepare_catalog(database, "/second/", creates=True) == "/second/"
     database.close()
 
 
 def test_search_path_without_a_schema_is_refused(empty_database_url: str) -> None:
     url = psycopg.conninfo.make_conninfo(empty_database_url, options="-csearch_path=nothing")
-    database = Database(url, pool_size=1)
+    database = open_lake_database(url, pool_size=1)
     with pytest.raises(StartupError, match="names no schema that is there"):
         prepare_catalog(database, "/lake/", creates=True)
     database.close()
@@ -130,7 +132,7 @@ def test_side_tables_lie_beside_the_catalog_whichever_schema_comes_first(
     """A schema named after the login comes first in Postgres' own search_path."""
     duck = attach(url=empty_database_url, data_path="/lake/")
     execute(empty_database_url, "CREATE SCHEMA postgres")
-    database = Database(empty_database_url, pool_size=1)
+    database = open_lake_database(empty_database_url, pool_size=1)
     prepare_catalog(database, "/ignored/", creates=False)
     database.close()
     with psycopg.connect(empty_database_url) as connection:

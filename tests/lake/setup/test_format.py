@@ -6,9 +6,9 @@ import psycopg
 import pytest
 
 from duckicelake.errors import UnsupportedCatalog
+from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.lake.setup.format import prepare_catalog
 from duckicelake.lake.setup.migrations import load_migrations
-from duckicelake.postgres.database import Database
 from tests.support.formats import format_change
 
 COLUMNS = """
@@ -37,7 +37,7 @@ def everything(url):
 
 @pytest.fixture
 def empty_database(empty_database_url):
-    database = Database(empty_database_url, pool_size=4)
+    database = open_lake_database(empty_database_url, pool_size=4)
     yield database
     database.close()
 
@@ -97,7 +97,7 @@ def test_prepare_of_a_catalog_we_do_not_understand_is_refused(database, database
     with database.transaction() as cursor:
         cursor.execute(change)
 
-    another = Database(database_url, pool_size=1)
+    another = open_lake_database(database_url, pool_size=1)
     try:
         with pytest.raises(UnsupportedCatalog, match=complaint):
             prepare_catalog(another, "/lake/")

@@ -16,6 +16,7 @@ from psycopg import Cursor
 from psycopg.errors import RaiseException
 
 from duckicelake.changelog.doctor import diagnose
+from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.lake.setup.migrations import (
     apply_migrations,
     find_edited_migrations,
@@ -154,7 +155,7 @@ def _write_down() -> None:
 
     with tempfile.TemporaryDirectory() as folder, EmbeddedPostgres(Path(folder)) as server:
         Path(folder).chmod(0o755)
-        database = Database(server.url, pool_size=1)
+        database = open_lake_database(server.url, pool_size=1)
         prepare_catalog(database, "/nowhere/", creates=True)
         with database.reading() as cursor:
             (FOLDER / "schema.txt").write_text("".join(f"{fact}\n" for fact in read_schema(cursor)))

@@ -4,8 +4,8 @@ from uuid import uuid4
 
 import pytest
 
+from duckicelake.lake.conflicts import RepeatedRequestError
 from duckicelake.lake.side_tables.idempotency import OUTCOME_LIFETIME, RequestOutcome, find_outcome, record_outcomes
-from duckicelake.postgres.database import RepeatedRequestError
 
 FIRST, SECOND = RequestOutcome(b"one", [1]), RequestOutcome(b"two", [2])
 

@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from duckicelake.cli.main import app
+from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.lineage.graph.store import record_events
-from duckicelake.postgres.database import Database
 from duckicelake.postgres.embedded import EmbeddedPostgres
 from tests.conftest import new_lake
 from tests.support.lineage_events import at, columns, event, facet, foreign, table
@@ -21,7 +21,7 @@ RAW, ORDERS, SUMS = table("sales.raw"), table("sales.orders"), table("sales.sums
 @pytest.fixture(scope="module")
 def settings(postgres: EmbeddedPostgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     warehouse = tmp_path_factory.mktemp("warehouse")
-    with new_lake(postgres, warehouse) as url, closing(Database(url, 1)) as database:
+    with new_lake(postgres, warehouse) as url, closing(open_lake_database(url, 1)) as database:
         engine = facet(name="spark", version="4.0.1")
         odd = foreign("kafka://broker", "clicks\x1b[31m")
         made = columns(("id", RAW, "id"), ("", RAW, "day", "INDIRECT", "FILTER"))
@@ -111,10 +111,16 @@ def test_old_runs_are_forgotten(settings: dict[str, str]) -> None:
 
 
 def test_receiver_for_which_events_are_kept_is_named(settings: dict[str, str]) -> None:
-    with closing(Database(settings["DUCKICELAKE_DATABASE_URL"], 1)) as database, database.transaction() as cursor:
+    with (
+        closing(open_lake_database(settings["DUCKICELAKE_DATABASE_URL"], 1)) as database,
+        database.transaction() as cursor,
+    ):
         cursor.execute("INSERT INTO duckicelake_delivery (transport, event_id) VALUES ('http://away', 0)")
     done = CliRunner().invoke(app, ["lineage", "forget", "--older-than", at(1.5)], env=settings)
-    with closing(Database(settings["DUCKICELAKE_DATABASE_URL"], 1)) as database, database.transaction() as cursor:
+    with (
+        closing(open_lake_database(settings["DUCKICELAKE_DATABASE_URL"], 1)) as database,
+        database.transaction() as cursor,
+    ):
         cursor.execute(
             "INSERT INTO duckicelake_lineage_event (at, origin, digest, body) VALUES (%s, 'catalog', "
             "gen_random_uuid(), '{}')",

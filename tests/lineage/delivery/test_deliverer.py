@@ -15,6 +15,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from duckicelake.catalog.context.services import Services
+from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.lineage.delivery import deliverer, outbox
 from duckicelake.lineage.delivery.couriers import DeliveryLimits, deliver_in_background
 from duckicelake.lineage.delivery.deliverer import DeliveryObserver, compute_pause
@@ -22,7 +23,6 @@ from duckicelake.lineage.delivery.outbox import ReceiverStanding
 from duckicelake.lineage.delivery.receivers import parse_receivers
 from duckicelake.lineage.delivery.transports import open_outlet
 from duckicelake.lineage.graph.store import record_events
-from duckicelake.postgres.database import Database
 from duckicelake.postgres.embedded import EmbeddedPostgres
 from duckicelake.server.telemetry.metrics import Metrics
 from tests.conftest import new_lake, services_of
@@ -88,7 +88,7 @@ def receiver() -> Iterator[Receiver]:
 @pytest.fixture(scope="module")
 def shared(postgres: EmbeddedPostgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
     folder = tmp_path_factory.mktemp("deliveries")
-    with new_lake(postgres, folder) as url, closing(Database(url)) as database:
+    with new_lake(postgres, folder) as url, closing(open_lake_database(url)) as database:
         yield services_of(database, folder)
 
 
@@ -376,7 +376,7 @@ def courier_of(courier: Courier, receiver: Receiver) -> Any:
 
 
 def test_of_several_workers_one_delivers_and_another_takes_over(courier: Courier, receiver: Receiver) -> None:
-    other = Courier(replace(courier.services, database=Database(courier.services.database.url)))
+    other = Courier(replace(courier.services, database=open_lake_database(courier.services.database.url)))
     with ExitStack() as second:
         with courier.delivering(receiver.uri):
             courier.number(range(1, 2))

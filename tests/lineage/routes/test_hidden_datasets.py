@@ -12,6 +12,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 
+from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.lineage.graph.store import LOCK_KEY, record_events
 from duckicelake.postgres.database import Database
 from duckicelake.postgres.embedded import EmbeddedPostgres
@@ -71,7 +72,7 @@ class Lake:
 @pytest.fixture(scope="module")
 def lake(postgres: EmbeddedPostgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
     warehouse = tmp_path_factory.mktemp("warehouse")
-    with new_lake(postgres, warehouse) as url, closing(Database(url, pool_size=4)) as database:
+    with new_lake(postgres, warehouse) as url, closing(open_lake_database(url, pool_size=4)) as database:
         server, services = Server(), services_of(database, warehouse)
         clients = [OAuthClient(who, SECRET, tuple(scopes.split())) for who, scopes in SCOPES.items()]
         with (

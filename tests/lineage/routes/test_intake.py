@@ -12,6 +12,7 @@ from openlineage.client import OpenLineageClient
 from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, RunEvent, RunState
 from openlineage.client.transport.http import HttpConfig, HttpTransport
 
+from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.postgres.database import Database
 from duckicelake.postgres.embedded import EmbeddedPostgres
 from duckicelake.server.app import create_app
@@ -85,7 +86,7 @@ def served(postgres: EmbeddedPostgres, tmp_path_factory: pytest.TempPathFactory)
     warehouse = tmp_path_factory.mktemp("warehouse")
     with (
         new_lake(postgres, warehouse) as url,
-        closing(Database(url, pool_size=4)) as database,
+        closing(open_lake_database(url, pool_size=4)) as database,
         running(create_app(services_of(database, warehouse))) as uri,
         httpx.Client(base_url=uri, timeout=60) as http,
     ):

@@ -13,9 +13,9 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter
 from pydantic.alias_generators import to_camel
 
 from duckicelake.errors import NotFound
+from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.lineage.graph.store import record_events
 from duckicelake.lineage.marquez.graph import read_graph
-from duckicelake.postgres.database import Database
 from duckicelake.postgres.embedded import EmbeddedPostgres
 from duckicelake.server.auth.oauth_clients import OAuthClient
 from tests.conftest import new_lake, services_of
@@ -220,7 +220,7 @@ class Marquez:
 @pytest.fixture(scope="module")
 def marquez(postgres: EmbeddedPostgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Marquez]:
     warehouse = tmp_path_factory.mktemp("warehouse")
-    with new_lake(postgres, warehouse) as url, closing(Database(url, pool_size=4)) as database:
+    with new_lake(postgres, warehouse) as url, closing(open_lake_database(url, pool_size=4)) as database:
         server, services = Server(), services_of(database, warehouse)
         clients = [OAuthClient("root", SECRET, ("*",)), OAuthClient("sales", SECRET, ("ns:sales:r",))]
         with (
@@ -310,7 +310,7 @@ def test_node_with_many_colons_takes_no_query_for_each(database_url: str, wareho
         statements.append(statement)
         yield
 
-    with closing(Database(database_url, traced=noted)) as database, pytest.raises(NotFound):
+    with closing(open_lake_database(database_url, traced=noted)) as database, pytest.raises(NotFound):
         read_graph(services_of(database, warehouse), f"{kind}:{':' * 1000}", 1)
     assert 0 < len(statements) < 20
 

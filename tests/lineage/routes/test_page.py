@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from duckicelake.changelog.writer import write_all_changes
+from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.lineage.graph.store import record_events
 from duckicelake.postgres.database import Database
 from duckicelake.postgres.embedded import EmbeddedPostgres
@@ -38,7 +39,7 @@ class Lake:
 @pytest.fixture(scope="module")
 def lake(postgres: EmbeddedPostgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
     warehouse = tmp_path_factory.mktemp("warehouse")
-    with new_lake(postgres, warehouse) as url, closing(Database(url, pool_size=4)) as database:
+    with new_lake(postgres, warehouse) as url, closing(open_lake_database(url, pool_size=4)) as database:
         keep(database, *shop(), *tree(MANY))
         services, server = services_of(database, warehouse), Server()
         login = server.authentication(OAuthClient("ana", SECRET, ("ns:sales:r", "ns:marts:r")))

@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.lineage.events import intake
 from duckicelake.lineage.graph import lists as lineage_listing
 from duckicelake.lineage.graph.store import record_events
@@ -84,7 +85,7 @@ class Lake:
 @pytest.fixture(scope="module")
 def lake(postgres: EmbeddedPostgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
     warehouse = tmp_path_factory.mktemp("warehouse")
-    with new_lake(postgres, warehouse) as url, closing(Database(url, pool_size=4)) as database:
+    with new_lake(postgres, warehouse) as url, closing(open_lake_database(url, pool_size=4)) as database:
         server, services = Server(), services_of(database, warehouse)
         clients = [OAuthClient(who, SECRET, tuple(scopes.split())) for who, scopes in SCOPES.items()]
         with (

@@ -18,6 +18,7 @@ from starlette.routing import Route
 from duckicelake.catalog.context.caller import Grant, Principal, parse_scope
 from duckicelake.catalog.context.services import Services
 from duckicelake.errors import InvalidRequest
+from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.postgres.database import Database
 from duckicelake.postgres.embedded import EmbeddedPostgres
 from duckicelake.server.app import create_routes
@@ -220,7 +221,7 @@ class Lake:
 @pytest.fixture(scope="module")
 def lake(postgres: EmbeddedPostgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
     warehouse = tmp_path_factory.mktemp("warehouse")
-    with new_lake(postgres, warehouse) as url, closing(Database(url, pool_size=4)) as database:
+    with new_lake(postgres, warehouse) as url, closing(open_lake_database(url, pool_size=4)) as database:
         yield from serving(database, warehouse)
 
 
@@ -478,7 +479,7 @@ def test_route_that_was_forgotten_is_refused_to_everybody(
 
 
 def test_metrics_may_be_opened(lake: Lake, postgres: EmbeddedPostgres, tmp_path: Path) -> None:
-    with new_lake(postgres, tmp_path) as url, closing(Database(url, pool_size=2)) as database:
+    with new_lake(postgres, tmp_path) as url, closing(open_lake_database(url, pool_size=2)) as database:
         server = Server()
         app = server.app(
             services_of(database, tmp_path),

@@ -15,8 +15,8 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
 from duckicelake.catalog.context.services import Services
+from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.lake.side_tables.audit import AuditEntry, AuditFilter, read_entries
-from duckicelake.postgres.database import Database
 from duckicelake.server.app import create_app, create_routes
 from duckicelake.server.auth.oauth_clients import OAuthClient
 from duckicelake.server.middleware.audit import AUDITED_READ_ROUTES, UNAUDITED_ROUTES
@@ -249,7 +249,7 @@ def test_entries_are_log_lines_once_they_are_committed(
 def test_refusal_while_postgres_is_away_stands_in_the_log(
     services: Services, serve: Callable[[FastAPI], httpx.Client], log: io.StringIO
 ) -> None:
-    with closing(Database("postgresql://127.0.0.1:1/nothing", 1)) as dead:
+    with closing(open_lake_database("postgresql://127.0.0.1:1/nothing", 1)) as dead:
         http = serve(create_app(replace(services, database=dead), log=make_logger(log)))
         assert http.delete(f"{TABLES}/t", timeout=30).status_code == 503
     (line,) = lines(log)

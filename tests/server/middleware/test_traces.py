@@ -13,7 +13,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from duckicelake.catalog.context.meter import NO_METER
 from duckicelake.catalog.context.services import Services
 from duckicelake.errors import InvalidSettings
-from duckicelake.postgres.database import Database
+from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.server.app import create_app
 from duckicelake.server.middleware.traces import TracedMeter
 from duckicelake.tracing.factory import open_tracer
@@ -38,7 +38,7 @@ def test_commit_is_one_trace_from_request_to_statements_and_files(
 ) -> None:
     with open_tracer(collector.uri) as spans:
         assert spans is not None
-        database = Database(database_url, traced=spans.statement)
+        database = open_lake_database(database_url, traced=spans.statement)
         services = services_of(database, warehouse)
         metadata = new_client(services).create()["metadata"]
         http = serve(create_app(services, tracer=spans))
@@ -100,7 +100,7 @@ def test_probes_and_work_outside_of_requests_leave_no_trace(
 ) -> None:
     with open_tracer(collector.uri) as spans:
         assert spans is not None
-        database = Database(database_url, traced=spans.statement)
+        database = open_lake_database(database_url, traced=spans.statement)
         http = serve(create_app(services_of(database, warehouse), tracer=spans))
         assert http.get("/readyz").status_code == http.get("/metrics").status_code == 200
         database.close()

@@ -20,8 +20,8 @@ from psycopg.conninfo import make_conninfo
 from duckicelake.catalog.context.services import Services
 from duckicelake.iceberg.manifest.entry import EntryStatus, FileContent, ManifestContent, ManifestEntry
 from duckicelake.iceberg.partition import PartitionField, PartitionSpec, Transform
+from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.lake.setup.format import prepare_catalog
-from duckicelake.postgres.database import Database
 from duckicelake.postgres.embedded import EmbeddedPostgres
 from duckicelake.server.app import create_app
 from duckicelake.storage.policy import LocationPolicy
@@ -50,7 +50,10 @@ def services(postgres: EmbeddedPostgres) -> Iterator[Services]:
     name = f"bad_input_{uuid4().hex}"
     with psycopg.connect(postgres.url, autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {name}")
-    with TemporaryDirectory() as folder, closing(Database(make_conninfo(postgres.url, dbname=name), 8)) as database:
+    with (
+        TemporaryDirectory() as folder,
+        closing(open_lake_database(make_conninfo(postgres.url, dbname=name), 8)) as database,
+    ):
         warehouse = f"{folder}/warehouse"
         prepare_catalog(database, f"{warehouse}/ducklake/")
         policy = LocationPolicy(warehouse=warehouse, allowed=(f"{folder}/shared",))

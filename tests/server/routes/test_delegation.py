@@ -17,8 +17,9 @@ from fastapi import FastAPI
 
 from duckicelake.catalog.context.services import Services
 from duckicelake.errors import Unavailable
+from duckicelake.lake.setup.attach import build_duckdb_attach
 from duckicelake.lake.side_tables.audit import AuditFilter, read_entries
-from duckicelake.postgres.embedded import EmbeddedPostgres, build_duckdb_attach
+from duckicelake.postgres.embedded import EmbeddedPostgres
 from duckicelake.server.app import create_app
 from duckicelake.server.auth.oauth_clients import OAuthClient
 from duckicelake.server.http.headers import parse_access_request

@@ -17,6 +17,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
 from duckicelake.catalog.context.services import Services
+from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.postgres.database import Database
 from duckicelake.server.app import create_app, create_routes
 from duckicelake.server.http.paths import ENDPOINTS
@@ -54,7 +55,7 @@ def table(client: httpx.Client, catalog: Catalog) -> str:
 
 @pytest.fixture
 def dead_database() -> Iterator[Database]:
-    with closing(Database("postgresql://127.0.0.1:1/nothing", 1)) as database:
+    with closing(open_lake_database("postgresql://127.0.0.1:1/nothing", 1)) as database:
         yield database
 
 

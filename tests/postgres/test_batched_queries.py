@@ -5,7 +5,7 @@ import pytest
 from psycopg.pq import TransactionStatus
 
 from duckicelake.postgres.database import Database
-from duckicelake.postgres.statements import BatchedQuery, fetch_all_batched
+from duckicelake.postgres.pipeline import BatchedQuery, fetch_all_batched
 
 XID = "SELECT pg_current_snapshot()::text, current_setting('transaction_isolation')"
 
