@@ -44,7 +44,7 @@ _STATUSES = (EntryStatus.ADDED, EntryStatus.EXISTING, EntryStatus.DELETED)
 _BOUND_NAMES: Final = ("lower_bounds", "upper_bounds")
 _NANS: Final = "nan_value_counts"
 _REPEATED: Final = ("files", "rows", "partitions", "first_row_id")
-_NOTHING: Final = KnownColumns(is_mapped_by_name=False, without_nan=frozenset())
+_NOTHING: Final = KnownColumns(is_mapped_by_name=False, columns_without_nan=frozenset())
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +294,7 @@ class _Completion:
 
     def _complete(self, metrics: Mapping[str, Any], known: KnownColumns) -> Mapping[str, Any]:
         counts = metrics.get(_NANS) or {}
-        without = {key: 0 for key, field_id in self._floats.items() if field_id in known.without_nan} | counts
+        without = {key: 0 for key, field_id in self._floats.items() if field_id in known.columns_without_nan} | counts
         found = {**metrics, _NANS: without} if without else dict(metrics)
         for name in _BOUND_NAMES if known.is_mapped_by_name else ():
             bounds = metrics.get(name) or {}

@@ -202,7 +202,7 @@ def serialize_metrics(file: DataFile) -> dict[str, Any]:
 
 def parse_kept_metrics(row: FileRow | NewFile) -> Mapping[str, Any]:
     """What `metrics_json` made of the row's file, parsed once."""
-    return row.metrics.unpacked() if isinstance(row.metrics, Packed) else row.metrics
+    return row.metrics.unpack() if isinstance(row.metrics, Packed) else row.metrics
 
 
 def parse_column_metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:

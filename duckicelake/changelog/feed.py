@@ -137,7 +137,7 @@ class NewsReader:
     """Tells all changes from a moment on, in a thread of its own, until the database is closed."""
 
     def __init__(self, database: Database, tell: PublishChanges, failed: ReadFailed) -> None:
-        self._notices: NotificationListener = database.notices(CHANNEL)
+        self._notices: NotificationListener = database.open_listener(CHANNEL)
         self._tell = tell
         self._failed = failed
         self._told: LogPosition | None = None
@@ -155,7 +155,7 @@ class NewsReader:
 
     def _listen(self) -> None:
         try:
-            with self._notices.listening() as cursor:
+            with self._notices.connect() as cursor:
                 self._follow(cursor)
         except Exception as error:  # noqa: BLE001 - what it misses meanwhile, it reads once that works again
             self._failed(error)

@@ -79,7 +79,7 @@ def write_new_changes(
 
 def write_all_changes(services: Services) -> None:
     """Bring the chronicle up to date."""
-    with services.database.notices(SNAPSHOTS).listening() as cursor:
+    with services.database.open_listener(SNAPSHOTS).connect() as cursor:
         while write_new_changes(services, cursor).number:
             pass
 

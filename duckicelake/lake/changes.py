@@ -230,7 +230,7 @@ def _can_shift(step: LakeStep) -> bool:
     """Whether the step adds files as the client wrote them, in a snapshot with its own number and the client's id."""
     written = any(file.path_is_relative for file in step.data_files) or step.side.deletions or step.side.virtual_files
     changes = step.creation or step.definition or step.ended_files or step.ended_rows or step.delete_files
-    numbers = [each.sequence_number for each in step.snapshots if each.proposed_id is None]
+    numbers = [snapshot.sequence_number for snapshot in step.snapshots if snapshot.proposed_id is None]
     return not (written or changes) and numbers == [step.ducklake_id]
 
 
@@ -239,7 +239,9 @@ def _shift_step(step: LakeStep, numbers: Mapping[int, int]) -> LakeStep:
     return replace(
         step,
         ducklake_id=numbers[step.ducklake_id],
-        snapshots=tuple(replace(each, sequence_number=numbers[each.sequence_number]) for each in step.snapshots),
+        snapshots=tuple(
+            replace(snapshot, sequence_number=numbers[snapshot.sequence_number]) for snapshot in step.snapshots
+        ),
         side=_shift_side_files(step.side, numbers),
     )
 

@@ -113,7 +113,7 @@ class KnownColumns(NamedTuple):
     """What DuckLake knows of a data file's columns: which hold no NaN, and whether they go by their names."""
 
     is_mapped_by_name: bool
-    without_nan: frozenset[int]
+    columns_without_nan: frozenset[int]
 
 
 class Extent(NamedTuple):
@@ -270,7 +270,7 @@ def _find_flaws(columns: Sequence[Column]) -> Iterator[str]:
         yield from _find_child_flaws(parent, inside)
         waiting += inside
     if children:
-        yield f"its columns {sorted(c.column_id for each in children.values() for c in each)} are in none that it has"
+        yield f"its columns {sorted(c.column_id for group in children.values() for c in group)} are in none that it has"
 
 
 def _find_child_flaws(parent: Column | None, inside: Sequence[Column]) -> Iterator[str]:

@@ -18,15 +18,15 @@ class Packed(Mapping[str, Any]):
         self.text = _encode_compact(values)
 
     def __getitem__(self, key: str) -> Any:
-        return self.unpacked()[key]
+        return self.unpack()[key]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.unpacked())
+        return iter(self.unpack())
 
     def __len__(self) -> int:
-        return len(self.unpacked())
+        return len(self.unpack())
 
-    def unpacked(self) -> dict[str, Any]:
+    def unpack(self) -> dict[str, Any]:
         """All of it, parsed once."""
         values: dict[str, Any] = orjson.loads(self.text)
         return values
@@ -62,13 +62,13 @@ class PackedStats(Sequence[ColumnStats]):
         return self._kept if self._kept.startswith(b"[") else zlib.decompress(self._kept)
 
     def __getitem__(self, index: Any) -> Any:
-        return self.unpacked()[index]
+        return self.unpack()[index]
 
     def __iter__(self) -> Iterator[ColumnStats]:
-        return iter(self.unpacked())
+        return iter(self.unpack())
 
     def __len__(self) -> int:
-        return len(self.unpacked())
+        return len(self.unpack())
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, PackedStats) and self.text == other.text
@@ -76,7 +76,7 @@ class PackedStats(Sequence[ColumnStats]):
     def __hash__(self) -> int:
         return hash(self.text)
 
-    def unpacked(self) -> tuple[ColumnStats, ...]:
+    def unpack(self) -> tuple[ColumnStats, ...]:
         return tuple(ColumnStats(*row) for row in self.values())
 
     def values(self) -> list[list[Any]]:

@@ -50,7 +50,10 @@ RETRYABLE_SQLSTATES = frozenset({"40001", "40P01", "55P03", "23505"})
 
 
 def is_retryable(error: BaseException) -> bool:
-    """Whether the whole transaction may succeed if run again: serialization failure, deadlock, a lock or key taken."""
+    """Return whether the whole transaction may succeed if run again.
+
+    Such errors are a serialization failure, a deadlock, and a lock or key that another transaction holds.
+    """
     return isinstance(error, psycopg.Error) and error.sqlstate in RETRYABLE_SQLSTATES
 
 
@@ -84,14 +87,16 @@ class _DictDumper(JsonDumper):
 class Database:
     """A pool of connections to one Postgres database; its URL may name several hosts, of which the primary counts.
 
-    Rows are plain tuples; `json` columns arrive as Python values, and dicts may be passed for them.
-    Errors for which `is_retryable` holds reach the caller, who decides; when Postgres does not answer,
-    Unavailable is raised before COMMIT was sent and CommitStateUnknown after. A statement that takes longer than
-    `statement_seconds` (0: any time) counts as no answer, and so does a transaction that is left idle for as long.
-    Postgres itself is to end such a statement; where it doesn't, a little later the connection is given up.
-    `traced` gives a block for each statement. `left`, for who remembers what was committed, is called once when another
-    Postgres took over that may lack some of it; from then on all raises FailedOver. `session_settings` are set on every
-    connection. After `require`, each transaction begins with a statement that may refuse it.
+    Rows are plain tuples. `json` columns arrive as Python values, and dicts may be passed for them.
+
+    Errors for which `is_retryable` holds reach the caller, who decides. When Postgres does not answer, Unavailable is
+    raised before COMMIT was sent and CommitStateUnknown after. A statement that takes longer than `statement_seconds`
+    (0: any time) counts as no answer, and so does a transaction that is idle for as long. Postgres ends such a
+    statement; where it doesn't, the connection is closed a little later.
+
+    traced: makes a block for each statement. left: called once when another Postgres took over, which may lack commits;
+    from then on every transaction raises FailedOver. session_settings: set on every connection. After `require`, each
+    transaction begins with a statement that may refuse it.
     """
 
     def __init__(
@@ -143,10 +148,10 @@ class Database:
 
     @contextmanager
     def transaction(self, *, pipelined: bool = False) -> Iterator[Cursor[Row]]:
-        """One READ COMMITTED transaction: committed at the end of the block, rolled back if it raises.
+        """Run one READ COMMITTED transaction: committed at the end of the block, rolled back if it raises.
 
-        pipelined: statements wait until somebody wants an answer, and the last ones go with COMMIT; what they found can
-        be fetched after it.
+        pipelined: statements wait until a result is fetched, and the last ones go with COMMIT. Their rows can be
+        fetched after the block.
         """
         with (
             self._connection(IsolationLevel.READ_COMMITTED, read_only=None) as connection,
@@ -164,12 +169,12 @@ class Database:
                 act()
 
     def after_commit(self, cursor: Transaction, act: Callable[[], None]) -> None:
-        """Do something once the cursor's transaction is committed, and only then; that it fails is nobody's concern."""
+        """Call a function once the cursor's transaction is committed, and only then; its errors are dropped."""
         self._afterwards.setdefault(cursor, []).append(act)
 
     @contextmanager
     def reading(self) -> Iterator[Cursor[Row]]:
-        """One REPEATABLE READ, READ ONLY transaction: every statement in it sees the same state."""
+        """Run one REPEATABLE READ, READ ONLY transaction: every statement in it sees the same state."""
         with (
             self._connection(IsolationLevel.REPEATABLE_READ, read_only=True) as connection,
             connection.cursor() as cursor,
@@ -179,7 +184,7 @@ class Database:
 
     @contextmanager
     def statement(self) -> Iterator[Cursor[Row]]:
-        """Each statement is a READ COMMITTED transaction of its own: one round trip where one statement is all."""
+        """Run each statement as a READ COMMITTED transaction of its own: one round trip for one statement."""
         with self._connection(IsolationLevel.READ_COMMITTED, read_only=None) as connection:
             connection.autocommit = True
             try:
@@ -190,14 +195,14 @@ class Database:
                     connection.autocommit = False
 
     def require(self, precondition: str) -> None:
-        """Begin each transaction from now on with a statement that fails where this server must not go on."""
+        """Begin each transaction from now on with a statement that fails where this server must not continue."""
         self._precondition = precondition
 
     def check(self) -> None:
-        """Connect, past the pool, so that Unavailable tells why Postgres refuses, or that nothing answers.
+        """Connect outside the pool; Unavailable says why Postgres refuses, or that it does not answer.
 
-        Raises UnsupportedCatalog for a database that no lake can be kept in, whatever is in it, and UnknownFormatError
-        where the precondition fails.
+        Raises UnsupportedCatalog for a database that can hold no lake, and UnknownFormatError where the precondition
+        fails.
         """
         try:
             with DeferredConnection.connect(self.url, autocommit=True, **_build_defaults(self.url)) as connection:
@@ -228,7 +233,7 @@ class Database:
             raise Unavailable(f"Postgres does not answer: {error}") from error
 
     def statistics(self) -> dict[str, int]:
-        """The pool's figures under psycopg_pool's names: pool_size, pool_available, pool_max, requests_waiting."""
+        """Return the pool's figures under psycopg_pool's names, as pool_size and requests_waiting."""
         return self._pool.get_stats()
 
     def open_side_connection(self, make: MakeSideConnection[S]) -> S:
@@ -253,16 +258,16 @@ class Database:
             if deleted < batch:
                 return pruned
 
-    def notices(self, channel: str | None) -> NotificationListener:
-        """A connection past the pool for what is notified there, which is closed with it."""
-        notices = NotificationListener(
+    def open_listener(self, channel: str | None) -> NotificationListener:
+        """Make a listener outside the pool for the notifications of a channel; `close` closes it too."""
+        listener = NotificationListener(
             self.url, _build_defaults(self.url, _LISTENER_LOST_AFTER_MS), channel, self._configure_at_once
         )
-        self._side_connections.append(notices)
-        return notices
+        self._side_connections.append(listener)
+        return listener
 
     def cut_off(self) -> None:
-        """Have all that waits for Postgres fail at once, and all that would follow: for a process that must end."""
+        """Make every wait for Postgres fail at once, and all that would follow: for a process that must end."""
         self._is_cut_off = True
         with self._lock:
             connections = list(self._connections)
@@ -276,7 +281,10 @@ class Database:
 
     @contextmanager
     def _connection(self, isolation: IsolationLevel, *, read_only: bool | None) -> Iterator[DeferredConnection]:
-        """read_only: None is as Postgres has it, which may be set to take no writes."""
+        """Take a connection for one transaction, and translate its errors.
+
+        read_only: None keeps Postgres's own default, which may refuse writes.
+        """
         if self._is_cut_off:
             raise Unavailable("This server ends; nothing was written")
         try:
@@ -312,14 +320,17 @@ class Database:
                 connection.execute(self._precondition)
 
     def _check_timeline(self, connection: DeferredConnection) -> None:
-        """FailedOver if the connection is on another one than this process. A standby may have become the primary."""
+        """Raise FailedOver if the connection is on another timeline than this process.
+
+        A standby may have become the primary since the connection was made.
+        """
         if self._timeline is not None:
             if is_standby(connection):
                 connection.timeline = read_timeline(connection)
             self._timeline.check(connection.timeline)
 
     def _reconnect_to_primary(self, connection: Connection[Row]) -> None:
-        """Connect anew, with all of the pool, to where the primary is by now."""
+        """Connect all of the pool anew, to the host that is the primary now."""
         connection.close()
         self._pool.drain()
 
@@ -330,7 +341,7 @@ class Database:
             connection.timeline = read_timeline(connection)
 
     def _configure_at_once(self, connection: DeferredConnection) -> None:
-        """For one that isn't the pool's, where it may be refused."""
+        """Configure a connection outside the pool, and check its timeline."""
         self._set(connection)
         if self._timeline is not None:
             self._timeline.check(read_timeline(connection))
@@ -346,19 +357,19 @@ class Database:
 
 
 def disable_timeout(cursor: Cursor[Row]) -> None:
-    """Let the statements of this transaction take what time they need: a migration builds indexes."""
+    """Give the statements of this transaction all the time that they need: a migration builds indexes."""
     cursor.execute("SET LOCAL statement_timeout TO 0")
     if isinstance(cursor.connection, DeferredConnection):
         cursor.connection.answer_seconds = None
 
 
 def _compute_answer_margin(statement_seconds: float) -> float:
-    """Seconds that Postgres may take to say itself that a statement took too long."""
+    """Return the seconds in which Postgres may report by itself that a statement took too long."""
     return min(5.0, max(1.0, statement_seconds / 4))
 
 
 def _build_defaults(url: str, lost_after: int = _LOST_AFTER_MS) -> dict[str, Any]:
-    """Which Postgres is meant, and how soon one that has vanished is given up, as far as the URL doesn't say."""
+    """Return the parameters of connections that the URL leaves out: the host to choose, and when to give up on it."""
     given = conninfo_to_dict(url)
     defaults = {**_CONNECTION_DEFAULTS, "tcp_user_timeout": lost_after}
     return {name: value for name, value in defaults.items() if name not in given}
@@ -380,10 +391,10 @@ def _commit(connection: Connection[Row]) -> None:
 def _roll_back_on_error(
     connection: DeferredConnection, error_by_column: Mapping[TableColumn, type[Exception]]
 ) -> Iterator[None]:
-    """Roll back where the block raises no error of Postgres, or one that our SQL provoked (`error_by_column`).
+    """Roll back if the block raises no error of Postgres, or one that our SQL provoked (`error_by_column`).
 
-    psycopg would also forget all statements that the session has prepared, which Postgres keeps and all need again: all
-    but those that were yet to be prepared, after what failed in a pipeline.
+    psycopg would also forget all statements that the session has prepared, which Postgres keeps and later transactions
+    need. After an error in a pipeline only those are forgotten that were still to be prepared.
     """
     prepared_before = connection.prepared_count
     try:

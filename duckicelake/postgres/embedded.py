@@ -24,12 +24,12 @@ _START_SECONDS: Final = 5.0
 
 
 def build_embedded_url(folder: Path) -> str:
-    """The URL at which the embedded Postgres of the lake in `folder` answers, or will when it runs."""
+    """Return the URL at which the embedded Postgres of the lake in `folder` answers while it runs."""
     return build_url(find_socket_folder(folder.resolve() / "postgres"))
 
 
 def extract_database_parts(url: str) -> list[Any]:
-    """The parts of a Postgres URL that say which lake is meant, without the login."""
+    """Return the parts of a Postgres URL that identify the lake, without the login."""
     given = parse_url(url)
     return [given.get(key) for key in _PLACE_KEYWORDS]
 
@@ -51,7 +51,7 @@ def parse_url(url: str) -> dict[str, Any]:
 
 
 class PostgresKeeper:
-    """Looks after one Postgres, from `keep` to `release`."""
+    """Restarts one Postgres whenever it ends, from `keep` to `release`."""
 
     def __init__(self, server: RunningPostgres, start: Callable[[], RunningPostgres]) -> None:
         self._server = server
@@ -60,12 +60,12 @@ class PostgresKeeper:
         self._thread: threading.Thread | None = None
 
     def keep(self, warn: WarnFunction) -> None:
-        """Start it again whenever it has ended. warn: gets what has happened."""
+        """Start Postgres again whenever it ends. warn: called with what happened."""
         self._thread = threading.Thread(target=self._run, args=(warn,), name="postgres-keeper", daemon=True)
         self._thread.start()
 
     def release(self) -> RunningPostgres:
-        """The server as it is now, which isn't started again. A start under way is waited for, but not for ever."""
+        """Return the server as it is now, and restart it no more; wait a while for a start under way."""
         self._released.set()
         if self._thread is not None:
             self._thread.join(_START_SECONDS)
@@ -94,7 +94,7 @@ class EmbeddedPostgres:
     """Postgres in `<folder>/postgres`, held by one process at a time through `<folder>/.lock`.
 
     Other processes (workers, DuckDB) connect with `url`, a Unix socket. If the holder is killed, Postgres keeps running
-    and the next holder takes it over. If Postgres is killed, the holder starts it again once it was told to `keep` it.
+    and the next holder takes it over. If Postgres is killed, the holder starts it again after a call of `keep`.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -119,11 +119,11 @@ class EmbeddedPostgres:
             raise
 
     def keep(self, warn: WarnFunction) -> None:
-        """Start Postgres again whenever it has ended, as long as this holds the lake. warn: gets what has happened."""
+        """Start Postgres again whenever it ends, as long as this holds the lake. warn: called with what happened."""
         self._keeper.keep(warn)
 
     def stop(self, seconds: float = STOP_SECONDS) -> None:
-        """Stop Postgres and let others have the lake; a second call does nothing. One that takes longer is killed."""
+        """Stop Postgres and release the lake; kill it after `seconds`. A second call does nothing."""
         if self._lock >= 0:
             self._keeper.release().stop(seconds)
             os.close(self._lock)
@@ -139,7 +139,7 @@ class EmbeddedPostgres:
 
 
 def _lock_file(path: Path) -> int:
-    """Lock the file for as long as this process lives and write our pid into it, for the message of who comes later."""
+    """Lock the file while this process lives, and write its pid into it for the message of the next process."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

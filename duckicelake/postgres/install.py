@@ -36,7 +36,7 @@ class PostgresAccount:
 
 
 def find_account(data: Path) -> PostgresAccount:
-    """The user for the Postgres of that data directory, which may not exist yet. Raises StartupError."""
+    """Return the user for the Postgres of a data directory, which may not exist yet. Raises StartupError."""
     if os.geteuid() != 0:
         return PostgresAccount(_find_user_name(os.geteuid()))
     owner = data.stat().st_uid if data.exists() else 0
@@ -45,9 +45,9 @@ def find_account(data: Path) -> PostgresAccount:
 
 
 def find_programs(data: Path, account: PostgresAccount) -> Path:
-    """The folder with initdb and postgres of the version that made the data. Raises StartupError.
+    """Return the folder with initdb and postgres of the version that made the data. Raises StartupError.
 
-    Where root keeps them in a closed folder, they are copied to where Postgres's user can read them.
+    Where root keeps the programs in a closed folder, they are copied to where Postgres's user can read them.
     """
     mark = data / "PG_VERSION"
     version = mark.read_text().strip() if mark.exists() else _NEWEST_VERSION
@@ -64,7 +64,7 @@ def find_programs(data: Path, account: PostgresAccount) -> Path:
 
 
 def is_folder_open(path: Path) -> bool:
-    """Whether every user may enter the folder and all above it."""
+    """Return whether every user may enter the folder and all above it."""
     return all(folder.stat().st_mode & stat.S_IXOTH for folder in (path, *path.parents))
 
 
@@ -114,12 +114,12 @@ def _find_user_name(user: int) -> str:
 
 
 def find_socket_folder(data: Path) -> Path:
-    """Where clients find the socket, as far as that is known before the first start."""
+    """Return where clients find the socket, as far as that is known before the first start."""
     return data if is_socket_folder_usable(data) else _read_note(data) or data
 
 
 def make_socket_folder(data: Path, owner: tuple[int, int] | None) -> Path:
-    """The same once it is there. owner: whom Postgres runs as, if it is another user. Raises StartupError."""
+    """Make the folder of the socket; return it. owner: another user, if Postgres runs as one. Raises StartupError."""
     if is_socket_folder_usable(data):
         return data
     noted = _read_note(data)
@@ -143,7 +143,7 @@ def make_socket_folder(data: Path, owner: tuple[int, int] | None) -> Path:
 
 
 def remove_socket_folder(data: Path) -> None:
-    """Remove it after a stop, if it isn't the data directory."""
+    """Remove the folder of the socket after a stop, unless it is the data directory."""
     noted = _read_note(data)
     if noted is not None:
         with suppress(OSError):
@@ -151,7 +151,7 @@ def remove_socket_folder(data: Path) -> None:
 
 
 def is_socket_folder_usable(folder: Path) -> bool:
-    """Whether clients can be given it: not too long, and without a comma, by which libpq divides hosts."""
+    """Return whether clients can take the folder: it is short, and has no comma, by which libpq divides hosts."""
     return len(os.fsencode(folder / _SOCKET_NAME)) <= _MAX_SOCKET_PATH_BYTES and "," not in str(folder)
 
 
@@ -163,7 +163,7 @@ def _read_note(data: Path) -> Path | None:
 
 
 def _is_ours(folder: Path, owner: tuple[int, int] | None) -> bool:
-    """Whether it is there, closed, and whose it must be; it is made again if a cleaner removed it."""
+    """Return whether the folder exists, is closed, and has the right owner; a cleaner may have removed it."""
     with suppress(OSError):
         folder.mkdir(0o700)
         if owner is not None:

@@ -15,21 +15,22 @@ from duckicelake.postgres.queries import Row
 
 
 class NotificationListener:
-    """For one thread, which listens until this is closed by another, and then releases what it has."""
+    """Listens on a connection of its own, for one thread; another thread may close it."""
 
     def __init__(
         self,
         url: str,
-        patience: Mapping[str, Any],
+        defaults: Mapping[str, Any],
         channel: str | None,
         configure: Callable[[DeferredConnection], None],
     ) -> None:
-        """channel: heard from the beginning. configure: makes connections like the pool's.
+        """Keep how to connect; nothing is connected yet.
 
-        patience: parameters of connections that say how soon to give up.
+        channel: listened to from the beginning. configure: makes connections like the pool's. defaults: parameters of
+        connections, as how soon to give up.
         """
         self._url = url
-        self._patience = patience
+        self._defaults = defaults
         self._channel = channel
         self._configure = configure
         self._wakes: tuple[socket.socket, socket.socket] | None = None
@@ -39,13 +40,14 @@ class NotificationListener:
         self.is_closed = False
 
     @contextmanager
-    def listening(self) -> Iterator[Cursor[Row]]:
-        """A connection of its own on which each statement is a transaction; Unavailable if it can't be had, or is lost.
+    def connect(self) -> Iterator[Cursor[Row]]:
+        """Connect until the block ends; each statement is a transaction. Raises Unavailable if that fails.
 
-        What is notified from now on ends a `wait`, also if it came while a statement ran.
+        A notification from now on ends a `wait`, also if it came while a statement ran. Unavailable is also raised if
+        the connection is lost.
         """
         try:
-            with DeferredConnection.connect(self._url, autocommit=True, **self._patience) as connection:
+            with DeferredConnection.connect(self._url, autocommit=True, **self._defaults) as connection:
                 self._configure(connection)
                 connection.add_notify_handler(self._hear)
                 self._connection, self._channel_listened = connection, None
@@ -57,9 +59,9 @@ class NotificationListener:
             self._connection = None
 
     def listen_to(self, channel: str | None) -> bool:
-        """Have a `wait` end by what is notified there; None: by nothing, which spares Postgres to tell of it.
+        """Listen to a channel, or to none, which saves Postgres the notifications.
 
-        Whether that is new, so that something may have been missed until now.
+        Returns whether the channel is new, so that notifications may have been missed until now.
         """
         if self._connection is None or channel == self._channel_listened:
             return False
@@ -69,7 +71,7 @@ class NotificationListener:
         return channel is not None
 
     def wait(self, seconds: float) -> None:
-        """Until there is news, this is closed, or so long; Unavailable if the connection is lost."""
+        """Wait for a notification, `close`, or so many seconds; Unavailable if the connection is lost."""
         connection = self._connection
         if not self._has_news:
             self._poll(seconds, *(() if connection is None else (connection.fileno(),)))
@@ -80,7 +82,7 @@ class NotificationListener:
         self._has_news = False
 
     def rest(self, seconds: float) -> None:
-        """So long, whatever news there is, or until this is closed."""
+        """Wait so many seconds, or until `close`; notifications don't end it."""
         self._poll(seconds)
 
     def _poll(self, seconds: float, *files: int) -> None:
@@ -92,14 +94,14 @@ class NotificationListener:
             poll.poll(seconds * 1000)
 
     def close(self) -> None:
-        """Have the wait under way end, and all that would follow."""
+        """End the wait under way, and all that would follow."""
         self.is_closed = True
         if self._wakes is not None:
             with suppress(OSError):  # the thread has ended before
                 self._wakes[1].send(b"!")
 
     def release(self) -> None:
-        """For the thread, as the last it does."""
+        """Close the sockets; the thread's last call."""
         for end in self._wakes or ():
             end.close()
 

@@ -18,9 +18,9 @@ TraceBlock = Callable[[str], AbstractContextManager[object]]
 
 
 class LifoPool(ConnectionPool[DeferredConnection]):
-    """Gives out the connection that came back last: its session has at hand what is asked most often.
+    """Hands out the connection that came back last: its session has the most frequent statements at hand.
 
-    Connections that the server has closed, as all are when Postgres was restarted, are replaced and not given out.
+    Connections that the server has closed, as all are after a restart of Postgres, are replaced and not handed out.
     psycopg's own check pauses for about 1 s once a request has met two of them.
     """
 
@@ -36,7 +36,7 @@ class LifoPool(ConnectionPool[DeferredConnection]):
 
 
 def is_closed_by_server(connection: Connection[Any]) -> bool:
-    """Whether an idle connection has ended, without a round trip: nothing else makes one readable."""
+    """Return whether an idle connection has ended, without a round trip: nothing else makes one readable."""
     if connection.closed:
         return True
     poll = select.poll()
@@ -45,14 +45,14 @@ def is_closed_by_server(connection: Connection[Any]) -> bool:
 
 
 def check_connection_open(connection: Connection[Any]) -> None:
-    """Refuse a connection that the server has closed, as the pool's check of what a waiting request is handed."""
+    """Refuse a connection that the server has closed; the pool's check before a waiting request gets it."""
     if is_closed_by_server(connection):
         connection.close()
         raise psycopg.OperationalError("the server closed an idle connection")
 
 
 def build_traced_connection(around: TraceBlock) -> type[DeferredConnection]:
-    """The class of connections that make each statement and each COMMIT in a block of its own."""
+    """Return a class of connections that run each statement and each COMMIT in a block of its own."""
 
     class TracedCursor(Cursor[Any]):
         def execute(self, query: Any, *args: Any, **kwargs: Any) -> Self:
@@ -68,9 +68,9 @@ def build_traced_connection(around: TraceBlock) -> type[DeferredConnection]:
             super().__init__(*args, **kwargs)
             self.cursor_factory = TracedCursor
 
-        def tell(self, statement: PreparedStatement, texts: Sequence[bytes | None]) -> None:
+        def execute_no_result(self, statement: PreparedStatement, texts: Sequence[bytes | None]) -> None:
             with around(find_statement_name(statement.text)):
-                super().tell(statement, texts)
+                super().execute_no_result(statement, texts)
 
         def commit(self) -> None:
             with around("COMMIT"):

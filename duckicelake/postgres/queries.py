@@ -44,7 +44,7 @@ def load_queries(package: str, topic: str) -> Queries:
 
 
 def find_statement_name(statement: object) -> str:
-    """What a statement is called, `snapshots.lock`; its first word if it is in no file."""
+    """Return the name of a statement, as `snapshots.lock`; its first word if it is in no file."""
     if not isinstance(statement, str):
         return "SQL"
     return _STATEMENT_NAMES.get(statement) or statement.split(maxsplit=1)[0]
@@ -62,10 +62,10 @@ def _split_queries(text: str) -> dict[str, str]:
 
 
 def json_param(rows: Sequence[object]) -> str:
-    """The rows in JSON; a text in them that is JSON already comes as `orjson.Fragment`."""
+    """Encode the rows as JSON; a text that is JSON already comes as `orjson.Fragment`."""
     return orjson.dumps(rows).decode()
 
 
 def split_batches(rows: Sequence[T]) -> list[Sequence[T]]:
-    """The rows in parts for a statement each; none of no rows."""
+    """Split the rows into parts, one for each statement; no rows are no parts."""
     return [rows[start : start + BATCH_ROWS] for start in range(0, len(rows), BATCH_ROWS)]

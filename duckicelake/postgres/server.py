@@ -60,7 +60,7 @@ class RunningPostgres:
         remove_copy(program)
 
     def _send(self, number: int) -> None:
-        """To children, too, if it kills: where they are stopped they outlive their parent, and keep its memory."""
+        """Signal Postgres, and its children too if it kills: stopped ones outlive their parent and keep memory."""
         for process in (*(_find_children(self.pid) if number == signal.SIGKILL else ()), self.pid):
             with suppress(ProcessLookupError):
                 os.kill(process, number)
@@ -72,9 +72,9 @@ class RunningPostgres:
 
 
 def start_postgres(data: Path) -> RunningPostgres:
-    """The server of this data directory, which is made if need be, once it takes connections.
+    """Start the server of this data directory, which is made if need be; return once it takes connections.
 
-    One that runs already is taken over, unless it was started with other rules for who may connect. After a crash
+    A server that runs already is taken over, unless it was started with other rules for who may connect. After a crash
     Postgres first replays its log, which may take minutes. Raises StartupError if it doesn't start.
     """
     account = find_account(data)
@@ -92,12 +92,12 @@ def start_postgres(data: Path) -> RunningPostgres:
 
 
 def build_url(socket_folder: Path) -> str:
-    """The URL of the embedded Postgres whose socket is in this folder."""
+    """Return the URL of the embedded Postgres whose socket is in this folder."""
     return f"postgresql://postgres:@/postgres?host={quote(str(socket_folder), safe='/')}"
 
 
 def _find_left_running(data: Path) -> RunningPostgres | None:
-    """What a server that was killed left; one without our rules is stopped, as it lets every local user in."""
+    """Find the server that a killed process left; stop one without our rules, as it lets every local user in."""
     lines = _read_lines(data / "postmaster.pid")
     if lines is None or not _is_ready(lines) or not _has_process(lines) or not _is_postgres_of(int(lines[0]), data):
         return None
@@ -181,7 +181,7 @@ def _wait_until_ready(data: Path, process: "subprocess.Popen[bytes]", log: Path,
 
 
 def _write_rules(data: Path, account: PostgresAccount) -> None:
-    """Who may connect: the system user that Postgres runs as and the one of this process, as any role."""
+    """Write who may connect: the users that Postgres and this process run as, as any role."""
     users = {account.name, "root"} if os.geteuid() == 0 else {account.name}
     rules = {
         _HBA_FILE_NAME: "local all all peer map=duckicelake\nlocal replication all peer map=duckicelake\n",
@@ -194,7 +194,7 @@ def _write_rules(data: Path, account: PostgresAccount) -> None:
 
 
 def _open_file(path: Path, account: PostgresAccount) -> int:
-    """A file in the data directory, made if need be, closed to all but Postgres's user. No link is followed."""
+    """Open a file in the data directory, made if need be, closed to all but Postgres's user. Follow no link."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     if account.other is not None:
         os.fchown(descriptor, *account.other)
@@ -202,7 +202,7 @@ def _open_file(path: Path, account: PostgresAccount) -> int:
 
 
 def _find_reachable_name(data: Path, account: PostgresAccount) -> str:
-    """The data directory as Postgres can reach it, whose user may not enter what root has closed."""
+    """Return the data directory as Postgres's user can reach it, who may not enter what root has closed."""
     is_reached = account.other is None or is_folder_open(data.parent)
     if not is_reached and not Path(_CURRENT_FOLDER).exists():
         raise StartupError(f"the user {account.name}, whom Postgres runs as, can't enter {data.parent}: choose another")
@@ -221,12 +221,12 @@ def _build_user_options(account: PostgresAccount) -> dict[str, Any]:
 
 
 def _quote_folder(folder: str) -> str:
-    """As an element of a list: in quotes, in which a quote is doubled."""
+    """Quote a folder as an element of a list; a quote in it is doubled."""
     return '"' + folder.replace('"', '""') + '"'
 
 
 def _wait_while_starting(data: Path) -> None:
-    """As long as another start of this server is under way. A file that a start which was killed left is removed."""
+    """Wait while another start of this server is under way. Remove the file of a start that was killed."""
     file = data / "postmaster.pid"
     deadline = monotonic() + _RECOVERY_SECONDS
     while (lines := _read_lines(file)) is not None and not _is_ready(lines):
@@ -242,12 +242,12 @@ def _wait_while_starting(data: Path) -> None:
 
 
 def _read_program(data: Path) -> str:
-    """The program that was started, by which the options begin."""
+    """Read the program that was started, by which the options begin."""
     return _read_options(data).partition(' "')[0]
 
 
 def _read_options(data: Path) -> str:
-    """The command line of the last start."""
+    """Read the command line of the last start."""
     try:
         return (data / "postmaster.opts").read_text(errors="replace")
     except OSError:
@@ -270,7 +270,7 @@ def _has_process(lines: list[str]) -> bool:
 
 
 def _is_postgres_of(process: int, data: Path) -> bool:
-    """Whether the process, whose id may be another's by now, works in the data directory."""
+    """Return whether the process, whose id may be another's by now, works in the data directory."""
     try:
         return Path(f"/proc/{process}/cwd").samefile(data)
     except OSError:
@@ -285,7 +285,7 @@ def _find_children(process: int) -> list[int]:
 
 
 def _is_running(process: int) -> bool:
-    """Whether there is such a process that hasn't ended yet."""
+    """Return whether there is such a process that hasn't ended yet."""
     try:
         os.kill(process, 0)
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"

@@ -93,7 +93,7 @@ class PinnedSession:
         await connection.execute(_build_set_path(path))
 
     def _adopt_search_path(self, found: str) -> str:
-        """The search path that a connection has found, or that another one has found before it."""
+        """Keep the search path that a connection has found, unless an earlier one found another; return what counts."""
         with self._lock:
             self._search_path = self._search_path or found
             return self._search_path
@@ -143,7 +143,7 @@ def check_sessions(connect: ConnectFunction) -> None:
 
 
 def _is_session_shared(first: Connection[Any], second: Connection[Any]) -> bool:
-    """Whether the second's transaction has the first's session, or keeps the first from having its own again."""
+    """Return whether the second's transaction has the first's session, or keeps the first from having its own again."""
     before = _read_session_id(first)
     try:
         with second.transaction():

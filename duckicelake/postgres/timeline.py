@@ -35,7 +35,7 @@ _TIMELINE_SQL: Final = (
 
 
 def translate_outage(error: psycopg.Error) -> CatalogError | None:
-    """The error for the request; None if it is neither Postgres's state nor its absence that made it fail."""
+    """Return the error for the request; None if neither Postgres's state nor its absence caused the failure."""
     state = error.sqlstate or ""
     if isinstance(error, psycopg.OperationalError) and state.startswith(_LIMIT_CLASS):
         return InvalidRequest("Postgres can't hold so much in one piece; nothing was written")
@@ -52,12 +52,12 @@ def _translate_stateless(error: psycopg.Error) -> str | None:
 
 
 def is_standby(connection: Connection[Any] | AsyncConnection[Any]) -> bool:
-    """Whether Postgres was one when it last answered."""
+    """Return whether Postgres was a standby when it last answered."""
     return connection.info.parameter_status("in_hot_standby") == "on"
 
 
 def read_timeline(connection: Connection[Any]) -> str | None:
-    """The connection's, which is left without a transaction; None if Postgres doesn't tell, as a standby doesn't."""
+    """Read the connection's timeline, and leave no transaction; None if Postgres reports none, as a standby."""
     row = None
     with _hide_undefined():
         row = connection.execute(_TIMELINE_SQL).fetchone()
@@ -66,7 +66,7 @@ def read_timeline(connection: Connection[Any]) -> str | None:
 
 
 async def read_timeline_async(connection: AsyncConnection[Any]) -> str | None:
-    """The same of a connection of an event loop that commits by itself."""
+    """Read the timeline on a connection of an event loop that commits by itself."""
     row = None
     with _hide_undefined():
         row = await (await connection.execute(_TIMELINE_SQL)).fetchone()
@@ -75,7 +75,7 @@ async def read_timeline_async(connection: AsyncConnection[Any]) -> str | None:
 
 @contextmanager
 def _hide_undefined() -> Iterator[None]:
-    """Not every service that speaks Postgres's language has a timeline, or shows it to all."""
+    """Ignore errors of services that speak Postgres's protocol and have no timeline, or hide it."""
     try:
         yield
     except psycopg.OperationalError:
@@ -85,17 +85,17 @@ def _hide_undefined() -> Iterator[None]:
 
 
 class TimelineGuard:
-    """The one that was met first."""
+    """Remembers the first timeline that a connection was on, and refuses others."""
 
     def __init__(self, left: Callable[[], None]) -> None:
-        """left: called once, when Postgres turns out to be on another."""
+        """Remember no timeline yet. left: called once, when Postgres turns out to be on another one."""
         self._left = left
         self._first: str | None = None
         self._is_left = False
         self._lock = Lock()
 
     def check(self, met: str | None) -> None:
-        """FailedOver if a connection to another was met, now or before; None is any."""
+        """Raise FailedOver if a connection was on another timeline, now or before; None counts as any."""
         with self._lock:
             self._first = self._first or met
             if not self._is_left and met not in (None, self._first):

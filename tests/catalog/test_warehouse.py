@@ -285,7 +285,7 @@ def test_no_two_locks_of_sessions_and_transactions_have_one_key() -> None:
 
 
 def test_server_registers_while_another_follows_the_lake(lake: Services) -> None:
-    with lake.database.notices(None).listening() as follower:
+    with lake.database.open_listener(None).connect() as follower:
         assert source.take_lead(follower)
         with lake.database.transaction() as cursor:
             cursor.execute("SET LOCAL lock_timeout TO '2s'")

@@ -102,7 +102,7 @@ def test_posted_flushed_and_listed_values_are_the_same(lake: Lake) -> None:
 
 def test_lines_beside_the_pool_have_the_settings_too(database: Database) -> None:
     asked = "SELECT name, setting FROM pg_settings WHERE name = ANY(%s)"
-    with database.notices("n").listening() as cursor:
+    with database.open_listener("n").connect() as cursor:
         held = dict(cursor.execute(asked, [list(PINNED_SETTINGS)]).fetchall())
     assert held == {name: value for name, value in PINNED_SETTINGS.items() if name in held}
     assert asyncio.run(_freshness(database)) == [None]

@@ -366,7 +366,7 @@ def test_follower_hears_of_commits_of_duckdb_and_tells_who_listens(services: Ser
     failures: list[Exception] = []
     with (
         follow_in_background(services, failures.append),
-        services.database.notices("duckicelake_change").listening() as cursor,
+        services.database.open_listener("duckicelake_change").connect() as cursor,
     ):
         lake.run("CREATE TABLE t (i INT)")
         deadline = time.monotonic() + 10
@@ -384,9 +384,9 @@ def test_follower_hears_of_commits_of_duckdb_and_tells_who_listens(services: Ser
 
 def test_fold_knows_whether_somebody_waits_for_what_comes_next(services: Services, lake: Lake) -> None:
     database = services.database
-    with database.notices("x").listening() as cursor:
+    with database.open_listener("x").connect() as cursor:
         assert not write_new_changes(services, cursor).is_awaited
-        with database.notices("y").listening() as reader:
+        with database.open_listener("y").connect() as reader:
             await_folding(reader)
             assert write_new_changes(services, cursor).is_awaited
         lake.run("CREATE TABLE t (i INT)")
@@ -412,7 +412,7 @@ def test_what_can_not_be_folded_is_left_out_in_the_end_and_all_else_is_told(serv
         cursor.execute("UPDATE ducklake_snapshot SET snapshot_time = 'infinity' WHERE snapshot_id = %s", [last - 2])
     failures: list[Exception] = []
     follower = ChangelogWriter(services, failures.append)
-    with services.database.notices(None).listening() as cursor:
+    with services.database.open_listener(None).connect() as cursor:
         for _ in range(MAX_TRIES):
             with pytest.raises(psycopg.DataError):
                 follower.fold(cursor)
@@ -500,7 +500,7 @@ def _follow(url: str, warehouse: str, begins: Connection) -> None:
     """Until it is killed; when it begins is told."""
     with (
         closing(open_lake_database(url, 2)) as database,
-        database.notices("duckicelake_snapshot").listening() as cursor,
+        database.open_listener("duckicelake_snapshot").connect() as cursor,
     ):
         services = services_of(database, Path(warehouse))
         begins.send(None)

@@ -131,10 +131,10 @@ def unavailable(database):
 
 
 def test_listener_is_given_up_too(cluster, database):
-    notices = database.notices("news")
+    notices = database.open_listener("news")
 
     def listen():
-        with notices.listening() as cursor, cluster.stopped():
+        with notices.connect() as cursor, cluster.stopped():
             read(cursor)
 
     with pytest.raises(Unavailable):

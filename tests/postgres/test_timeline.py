@@ -40,7 +40,7 @@ def test_who_remembers_uses_one_timeline_only() -> None:
             closing(open_lake_database(url, 2)) as forgetful,
             closing(open_lake_database(url, 2, left=lambda: left.append(True))) as database,
         ):
-            begins = (database.transaction, database.reading, database.statement, database.notices("n").listening)
+            begins = (database.transaction, database.reading, database.statement, database.open_listener("n").connect)
             for begin in begins:
                 with begin() as cursor:
                     assert cursor.execute("SELECT 1").fetchone() == (1,)

@@ -62,7 +62,7 @@ def test_numbers_of_all_sizes_are_one_statement_to_postgres(told: Database) -> N
     with pipelined(told) as cursor:
         for n in (1, 2**15, 2**31, -(2**62)):
             insert(cursor, n)
-        found = cursor.connection.cursor().execute("SELECT name FROM pg_prepared_statements WHERE name ~ '^told'")
+        found = cursor.connection.cursor().execute("SELECT name FROM pg_prepared_statements WHERE name ~ '^unread'")
         assert len(found.fetchall()) == 1
     assert len(numbers(told)) == 4
 

@@ -91,9 +91,9 @@ class DuckDBBackoff:
         now = monotonic()
         if now >= self._until:
             self._pause = _FIRST
-        if seen.waits:
+        if seen.is_waiting:
             self._until = now + _OBSERVED_SECONDS
-        elif seen.lost and are_quick:
+        elif seen.has_lost and are_quick:
             self._until = max(self._until, now + _SUSPECTED)
 
 
@@ -114,7 +114,7 @@ class CommitGroup(Protocol):
     def finish(self) -> None:
         """Write what no other statement of the transaction needs, after `settle`."""
 
-    def committed(self) -> None:
+    def remember_snapshot(self) -> None:
         """Remember the lake's last commit, after COMMIT."""
 
 
@@ -320,7 +320,7 @@ class CommitQueue:
             together = group[0].begin(cursor, [work.changes for work in group], self._memories)
             locked, held = monotonic(), measure_lock_seconds(cursor)
             database.after_commit(cursor, lambda: meter.took("critical_section", held()))
-            database.after_commit(cursor, together.committed)
+            database.after_commit(cursor, together.remember_snapshot)
             results = together.write()
             pairs = [pair for pair in zip(group, results, strict=True) if not isinstance(pair[1], Exception)]
             group[0].settle_all(database, cursor, pairs)

@@ -52,7 +52,7 @@ class _Leader:
         self._duty = duty
         self._failed = failed
         self._ended = threading.Event()
-        self._notices = services.database.notices(duty.channel)
+        self._notices = services.database.open_listener(duty.channel)
 
     def run(self) -> None:
         """Until it is ended: what is under way comes to its end."""
@@ -77,6 +77,6 @@ class _Leader:
             return self._duty.is_free(cursor)
 
     def _lead(self) -> None:
-        with self._notices.listening() as cursor:
+        with self._notices.connect() as cursor:
             if self._duty.lead(cursor):
                 self._duty.work(self._notices, cursor)

@@ -255,7 +255,7 @@ def _read_columns(cursor: Transaction, names: dict[int, str]) -> list[Finding]:
         if table_id in columns:
             columns[table_id].append(Column(*row))
     advice = "put the rows of ducklake_column with table_id = {} right: until then no DuckDB client can attach the lake"
-    flaws = ((table_id, find_flaw(each)) for table_id, each in columns.items())
+    flaws = ((table_id, find_flaw(found)) for table_id, found in columns.items())
     return [
         Finding("columns", ok=False, detail=f"{names[table_id]}: {flaw}", advice=advice.format(table_id))
         for table_id, flaw in flaws

@@ -15,13 +15,13 @@ _MAX_ROW_IDS = 100
 
 @dataclass(frozen=True, slots=True)
 class _NeededStats:
-    """What a table's rows need its table-wide statistics to say; `told` is the next row id that they do say."""
+    """What a table's rows need in its table-wide statistics. recorded_next_row_id: what the statistics have."""
 
     table_id: int
     records: int
     next_row_id: int
     size: int
-    told: int | None
+    recorded_next_row_id: int | None
 
 
 def find_inlined_damage(cursor: Transaction, names: Mapping[int, str]) -> list[Finding]:
@@ -49,33 +49,34 @@ def _find_dangling_deletes(cursor: Transaction, names: Mapping[int, str]) -> Ite
 
 
 def _find_low_row_ids(cursor: Transaction, names: Mapping[int, str]) -> Iterator[Finding]:
-    for each in _read_needed_stats(cursor):
-        name = names.get(each.table_id)
-        if name is None or not each.next_row_id or (each.told is not None and each.told >= each.next_row_id):
+    for needed in _read_needed_stats(cursor):
+        name = names.get(needed.table_id)
+        recorded = needed.recorded_next_row_id
+        if name is None or not needed.next_row_id or (recorded is not None and recorded >= needed.next_row_id):
             continue
-        if each.told is None:
+        if recorded is None:
             yield Finding(
                 "statistics",
                 ok=False,
-                detail=f"{name}: has rows up to row id {each.next_row_id - 1}, but no row in ducklake_table_stats",
+                detail=f"{name}: has rows up to row id {needed.next_row_id - 1}, but no row in ducklake_table_stats",
                 advice="the next insert would give their row ids again: INSERT INTO ducklake_table_stats VALUES "
-                f"({each.table_id}, {each.records}, {each.next_row_id}, {each.size});",
+                f"({needed.table_id}, {needed.records}, {needed.next_row_id}, {needed.size});",
             )
         else:
             yield Finding(
                 "statistics",
                 ok=False,
-                detail=f"{name}: its next row id is {each.told}, but {each.next_row_id - 1} is in use",
+                detail=f"{name}: its next row id is {recorded}, but {needed.next_row_id - 1} is in use",
                 advice="the next insert would give row ids again: UPDATE ducklake_table_stats "
-                f"SET next_row_id = {each.next_row_id} WHERE table_id = {each.table_id};",
+                f"SET next_row_id = {needed.next_row_id} WHERE table_id = {needed.table_id};",
             )
 
 
 def _read_needed_stats(cursor: Transaction) -> Iterator[_NeededStats]:
     inlined = _read_inlined_counts(cursor)
-    for table_id, records, next_row_id, size, told in cursor.execute(_SQL.row_ids).fetchall():
+    for table_id, records, next_row_id, size, recorded in cursor.execute(_SQL.row_ids).fetchall():
         count, following = inlined.get(table_id, (0, 0))
-        yield _NeededStats(table_id, records + count, max(next_row_id, following), size, told)
+        yield _NeededStats(table_id, records + count, max(next_row_id, following), size, recorded)
 
 
 def _read_inlined_counts(cursor: Transaction) -> dict[int, tuple[int, int]]:

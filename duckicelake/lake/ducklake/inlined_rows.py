@@ -71,7 +71,7 @@ def parse_inlined_rows(
     """The rows by what tables of these names answered and, if they were asked for new ones, how many were before."""
     before = sum(count for [(count, _)] in answers.values()) if counted else None
     found = {name: new or () for name, [(_, new)] in answers.items()} if counted else answers
-    rows = (InlinedRow(InlinedKey(name, begin, row), end) for name, each in found.items() for begin, row, end in each)
+    rows = (InlinedRow(InlinedKey(name, begin, row), end) for name, keys in found.items() for begin, row, end in keys)
     return tuple(rows), before
 
 

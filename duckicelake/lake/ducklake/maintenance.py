@@ -177,9 +177,9 @@ def _read_union(cursor: Cursor[Row], query: sql.SQL, tables: Sequence[tuple[int,
     """The query's rows for each of the tables. DuckDB drops them at run time: one that is gone has nothing in it."""
     for first in range(0, len(tables), _MAX_TABLES_PER_READ):
         some = tables[first : first + _MAX_TABLES_PER_READ]
-        each = [query.format(sql.Literal(table_id), sql.Identifier(name)) for table_id, name in some]
+        queries = [query.format(sql.Literal(table_id), sql.Identifier(name)) for table_id, name in some]
         try:
-            yield from cursor.execute(sql.SQL(" UNION ALL ").join(each)).fetchall()
+            yield from cursor.execute(sql.SQL(" UNION ALL ").join(queries)).fetchall()
         except UndefinedTable:
             half = len(some) // 2
             if half:

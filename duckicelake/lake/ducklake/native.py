@@ -96,7 +96,7 @@ def read_definition(cursor: Cursor[Row], table_id: int, at: int) -> TableDefinit
     parameters = {"table_id": table_id, "at": at}
     wanted = (_SQL.table_names, _SQL.columns, _SQL.partition_keys, _SQL.table_comment, _SQL.sort_keys)
     names, found, keys, comment, sort_keys = fetch_all_batched(
-        cursor, *(BatchedQuery(each, parameters) for each in wanted)
+        cursor, *(BatchedQuery(query, parameters) for query in wanted)
     )
     if not names:
         return None

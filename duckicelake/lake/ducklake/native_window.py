@@ -102,7 +102,7 @@ def read_window(
             of_rows = fetch_all_batched(cursor, *inlined_rows.build_rows_query(names, after, upto))
             rows, before = inlined_rows.parse_inlined_rows(dict(zip(names, of_rows, strict=True)), counted=False)
     prefix = read_path_prefix(cursor, table_id) if data or deletes else ""
-    data_files, delete_files = (_parse_lake_files(each, prefix) for each in (data, deletes))
+    data_files, delete_files = (_parse_lake_files(found, prefix) for found in (data, deletes))
     new = [file.file_id for file in data_files]
     defined = [change.snapshot_id for change in touching if change.kinds & _DEFINITION_KINDS]
     definitions = {at: found for at in defined if (found := read_definition(cursor, table_id, at))}

@@ -107,8 +107,8 @@ def _hold_session_lock(cursor: Cursor[Row], take: str, leave: str, parameters: M
 class DuckDBContention:
     """Of DuckDB clients: whether one waits for the snapshot id that we hold, and whether one seems to have lost."""
 
-    waits: bool
-    lost: bool
+    is_waiting: bool
+    has_lost: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,14 +119,14 @@ class SnapshotClaim:
     catalog_ids: int = 0
     file_ids: int = 0
 
-    def after(self, last: SnapshotCounters) -> tuple[SnapshotAllocation, SnapshotCounters]:
+    def apply_to(self, last: SnapshotCounters) -> tuple[SnapshotAllocation, SnapshotCounters]:
         """The snapshot after the last one, and its row."""
         version = last.schema_version + self.schema_change
         made = SnapshotAllocation(last.snapshot_id + 1, version, last.next_catalog_id, last.next_file_id)
         catalog_id, file_id = last.next_catalog_id + self.catalog_ids, last.next_file_id + self.file_ids
         return made, SnapshotCounters(made.id, last.time, version, catalog_id, file_id)
 
-    def before(self, claimed: SnapshotCounters) -> SnapshotCounters:
+    def revert_from(self, claimed: SnapshotCounters) -> SnapshotCounters:
         """What `after` gives the claimed row for; its time isn't known."""
         return SnapshotCounters(
             claimed.snapshot_id - 1,
@@ -148,7 +148,7 @@ def begin_snapshot(
     lock_writers(cursor)
     wanted = SnapshotClaim(schema_change, catalog_ids, file_ids)
     claimed, *_ = claim_snapshot(cursor, wanted, lambda: None)
-    return wanted.after(wanted.before(claimed))[0]
+    return wanted.apply_to(wanted.revert_from(claimed))[0]
 
 
 def claim_snapshot(
@@ -202,7 +202,7 @@ def observe_duckdb(cursor: Cursor[Row]) -> Callable[[], DuckDBContention]:
     Our own writers wait for `lock`, never for an id. In a pipeline the answer is there for nothing at its end.
     """
     asked = cursor.connection.cursor().execute(_SQL.duckdb_seen)
-    return lambda: DuckDBContention(*(each is True for each in asked.fetchone() or ()))
+    return lambda: DuckDBContention(*(flag is True for flag in asked.fetchone() or ()))
 
 
 def read_last_snapshot(cursor: Cursor[Row]) -> tuple[int, float]:

@@ -126,7 +126,9 @@ def _bind_view(cursor: Cursor[Row], view: LakeView, depth: int, unlike: set[str]
     sql, aliases = view.definition.query, view.definition.column_aliases
     schema, name = quote_name(view.schema_name), quote_name(view.view_name)
     with duckdb.connect(config=_DUCKDB_SETTINGS) as memory:
-        if [each.type for each in memory.extract_statements(sql)] != [duckdb.StatementType.SELECT] or not depth:
+        if [statement.type for statement in memory.extract_statements(sql)] != [
+            duckdb.StatementType.SELECT
+        ] or not depth:
             raise _UnboundViewError
         memory.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}; USE {schema}")
         for name_read in _find_names_read(memory, sql):
@@ -139,7 +141,7 @@ def _bind_view(cursor: Cursor[Row], view: LakeView, depth: int, unlike: set[str]
 def _find_names_read(memory: duckdb.DuckDBPyConnection, sql: str) -> list[list[str]]:
     """The names of what a query reads; DuckDB can't tell them where a right or full join has USING, sqlglot can."""
     try:
-        return [_split_reference(each) for each in sorted(memory.get_table_names(sql, qualified=True))]
+        return [_split_reference(name) for name in sorted(memory.get_table_names(sql, qualified=True))]
     except duckdb.BinderException:
         try:
             tables = parse_one(sql, read="duckdb").find_all(exp.Table)
@@ -173,7 +175,9 @@ def _copy_empty(
     for schema_name in schema or [view.schema_name, "main"]:
         columns = _find_columns(cursor, schema_name, table, depth, unlike) if len(name) < _FULL_NAME_PARTS else None
         if columns is not None:
-            unlike |= {each.column_name.lower() for each in columns if each.column_type in _TYPES_UNKNOWN_TO_ICEBERG}
+            unlike |= {
+                column.column_name.lower() for column in columns if column.column_type in _TYPES_UNKNOWN_TO_ICEBERG
+            }
             definitions = ", ".join(_format_column(column, columns) for column in find_children(columns, None))
             memory.execute(f"CREATE SCHEMA IF NOT EXISTS {quote_name(schema_name)}")
             memory.execute(f"CREATE TABLE IF NOT EXISTS {quote_name(schema_name, table)} ({definitions})")

@@ -234,9 +234,9 @@ def _take_deletes(cursor: Cursor[Row], source: FlushSource) -> None:
     if source.deletes:
         name = f"ducklake_inlined_delete_{source.table_id}"
         query = sql.SQL("DELETE FROM {} WHERE begin_snapshot <= %(at)s AND file_id = ANY(%(files)s)")
-        parameters = {"at": source.at, "files": [each.data_file_id for each in source.deletes]}
+        parameters = {"at": source.at, "files": [delete.data_file_id for delete in source.deletes]}
         deleted = cursor.execute(query.format(sql.Identifier(name)), parameters)
-        _check_count(deleted.rowcount, sum(len(each.positions) for each in source.deletes), name)
+        _check_count(deleted.rowcount, sum(len(delete.positions) for delete in source.deletes), name)
 
 
 def _check_count(found: int, wanted: int, name: str) -> None:
@@ -260,7 +260,7 @@ def _write_files(cursor: Cursor[Row], flush: FlushPlan, snapshot: SnapshotAlloca
         if target.before is not None:
             _remove_delete_file(cursor, target.before)
     targets = [(ids[file.path], file.deletes) for file in flush.files if file.deletes is not None]
-    targets += [(each.data_file_id, file) for each, file in zip(source.deletes, flush.deletes, strict=True)]
+    targets += [(delete.data_file_id, file) for delete, file in zip(source.deletes, flush.deletes, strict=True)]
     first = snapshot.first_file_id + len(ids)
     deletes = [
         {"delete_file_id": first + index, "data_file_id": target, **asdict(file)}

@@ -42,14 +42,14 @@ class RowsGroup:
         self._memory = memory
         file_ids = max(1, sum(len(batch.files) for batch in batches))
         wanted = SnapshotClaim(schema_change=any(batch.has_new_table for batch in batches), file_ids=file_ids)
-        self._foreseen: dict[int, tuple[list[RowBatch], PackedRows]] = {}
+        self._prepacked: dict[int, tuple[list[RowBatch], PackedRows]] = {}
         left = memory.take(batches)
         self._claiming = None if left is None else claim_next_snapshot(cursor, wanted, left, batches)
         if left is None:
             self._claimed, last, asked = claim_snapshot(cursor, wanted, partial(self._ask, batches))
-            self._now, self._before = asked(), replace(wanted.before(self._claimed), time=last)
+            self._now, self._before = asked(), replace(wanted.revert_from(self._claimed), time=last)
         else:
-            self._claimed, self._now, self._before = wanted.after(left.snapshot)[1], left.now(), left.snapshot
+            self._claimed, self._now, self._before = wanted.apply_to(left.snapshot)[1], left.now(), left.snapshot
         self._next_file_id = self._before.next_file_id
         self._new_sequences: dict[TxnApp, int] = {}
         self._admitted: set[int] = set()
@@ -59,24 +59,24 @@ class RowsGroup:
         """Pack the rows that are most likely written, while Postgres looks for the answer."""
         asked = query_locked_state(self._cursor, batches)
         flush_pipeline(self._cursor)
-        if not self._foreseen:
-            for table_id, group in _group_by_table(each for each in batches if not each.files).items():
-                alike = [each for each in group if each.target is group[0].target]
-                self._foreseen[table_id] = alike, _pack_batches(alike)
+        if not self._prepacked:
+            for table_id, group in _group_by_table(batch for batch in batches if not batch.files).items():
+                alike = [batch for batch in group if batch.target is group[0].target]
+                self._prepacked[table_id] = alike, _pack_batches(alike)
         return asked
 
     def write(self) -> list[WrittenRows | StaleBaseError | CatalogError | RepeatedRequestError]:
         """Say what becomes of each, and write all but the rows; the reason is raised if none can be written."""
-        admitted = [each for each in self._outcomes if isinstance(each, RowBatch)]
+        admitted = [outcome for outcome in self._outcomes if isinstance(outcome, RowBatch)]
         if not admitted:
-            raise next(each for each in self._outcomes if not isinstance(each, RowBatch))
+            raise next(outcome for outcome in self._outcomes if not isinstance(outcome, RowBatch))
         self._by_table = _group_by_table(admitted)
         written = {
             id(batch): rows for batches in self._by_table.values() for batch, rows in self._place_batches(batches)
         }
         idempotency.record_txns(self._cursor, self._new_sequences, self._claimed.snapshot_id)
         self._sign(admitted)
-        return [written[id(each)] if isinstance(each, RowBatch) else each for each in self._outcomes]
+        return [written[id(outcome)] if isinstance(outcome, RowBatch) else outcome for outcome in self._outcomes]
 
     def finish(self) -> None:
         """Write the rows, which are packed while Postgres does what came before."""
@@ -92,7 +92,7 @@ class RowsGroup:
         tokens = _build_change_tokens(self._by_table)
         record_changes(self._cursor, at, tokens, author=author, message=message, extra_info=ROWS_CHECKED_JSON)
 
-    def committed(self) -> None:
+    def remember_snapshot(self) -> None:
         """Have it remembered what is known of the lake now."""
         row = self._claiming.fetchone() if self._claiming is not None else None
         snapshot = self._claimed if row is None else SnapshotCounters(*row[:5])
@@ -102,7 +102,7 @@ class RowsGroup:
     def _admit(self, batch: RowBatch) -> RowBatch | StaleBaseError | CatalogError | RepeatedRequestError:
         if batch.key in self._now.keys:
             return RepeatedRequestError()
-        problem = self._now.tables[batch.table_id].problem(batch, self._before) or self._touched(batch)
+        problem = self._now.tables[batch.table_id].find_problem(batch, self._before) or self._find_touch(batch)
         if problem is not None:
             return StaleBaseError(problem)
         if batch.producer is not None:
@@ -115,7 +115,7 @@ class RowsGroup:
         self._admitted.add(batch.table_id)
         return batch
 
-    def _touched(self, batch: RowBatch) -> str | None:
+    def _find_touch(self, batch: RowBatch) -> str | None:
         """That others were faster, where a batch holds only for a table that nobody touches."""
         after, upto = batch.untouched_since, self._before.snapshot_id
         if after is None:
@@ -124,11 +124,11 @@ class RowsGroup:
             return f"table {batch.table_id} was touched after DuckLake snapshot {after}"
         return None
 
-    def _packed(self, batches: list[RowBatch]) -> PackedRows:
-        foreseen, packed = self._foreseen.get(batches[0].table_id, ([], None))
+    def _get_packed(self, batches: list[RowBatch]) -> PackedRows:
+        expected, packed = self._prepacked.get(batches[0].table_id, ([], None))
         return (
             packed
-            if packed is not None and list(map(id, foreseen)) == list(map(id, batches))
+            if packed is not None and list(map(id, expected)) == list(map(id, batches))
             else _pack_batches(batches)
         )
 
@@ -142,7 +142,7 @@ class RowsGroup:
 
     def _write_table(self, batches: Sequence[RowBatch]) -> TableGain:
         state, inlined = self._now.tables[batches[0].table_id], [batch for batch in batches if not batch.files]
-        packed = self._packed(inlined) if inlined else None
+        packed = self._get_packed(inlined) if inlined else None
         if packed is not None:
             self._insert(state, inlined[0], packed)
         for batch, placed in self._place_batches(batches):

@@ -28,7 +28,7 @@ class CommittedState:
     tables: Mapping[int, LockedTable]
     sequences: Mapping[TxnApp, int]
 
-    def knows(self, batch: RowBatch) -> bool:
+    def is_sufficient_for(self, batch: RowBatch) -> bool:
         """Whether the batch can be written without asking: it brings rows for a table that is remembered, no more."""
         is_plain = not batch.files and not batch.has_new_table and batch.untouched_since is None
         return (
@@ -63,7 +63,7 @@ class LastRowCommit:
         self._taken, self._left = self._left, None
         self._stable_commits_before, self._calm = self._calm, 0
         left = self._taken if self._stable_commits_before >= STABLE_AFTER_COMMITS else None
-        return left if left is not None and all(map(left.knows, batches)) else None
+        return left if left is not None and all(map(left.is_sufficient_for, batches)) else None
 
     def put(self, before: SnapshotCounters, left: CommittedState) -> None:
         """The group that has taken what was known is committed, after this snapshot.
@@ -82,13 +82,13 @@ def claim_next_snapshot(
 
     The transaction fails, with Overtaken unless a DuckDB client holds the id, if anything isn't as it was left.
     """
-    last, tables = left.snapshot, [left.tables[each] for each in {batch.table_id for batch in batches}]
+    last, tables = left.snapshot, [left.tables[table_id] for table_id in {batch.table_id for batch in batches}]
     parameters = {
         "snapshot_id": last.snapshot_id,
         "time": last.time,
         "file_ids": wanted.file_ids,
         "options": json_param(tables[0].options),
-        "tables": json_param([_build_sizes(each) for each in tables]),
+        "tables": json_param([_build_sizes(table) for table in tables]),
         "count": len(tables),
     }
     return cursor.connection.cursor().execute(_SQL.claim_next, parameters)

@@ -17,11 +17,9 @@ from duckicelake.lake.ducklake.snapshots import SnapshotCounters
 from duckicelake.lake.inlined.batches import InlinedTable, InliningOptions, InsertTarget, RowBatch
 from duckicelake.lake.model import ColumnStats, Extent, TableDefinition, fold_case
 from duckicelake.lake.side_tables import idempotency
-from duckicelake.lake.side_tables import idempotency as producers
 from duckicelake.lake.side_tables.idempotency import TxnApp
 from duckicelake.postgres.queries import Row, json_param, load_queries
 
-_TARGET_SQL = load_queries("lake", "rows")
 _SQL = load_queries("lake", "rows")
 TableSizes = tuple[int, int, int]
 """Rows that a table ever had, its next row id, and the bytes of its files."""
@@ -29,11 +27,11 @@ TableSizes = tuple[int, int, int]
 
 def read_insert_target(cursor: Cursor[Row], schema_name: str, table_name: str) -> InsertTarget:
     """The live table of a name as it is in the caller's transaction; NoSuchTable, DamagedTable."""
-    row = cursor.execute(_TARGET_SQL.live_table, {"schema_name": schema_name, "table_name": table_name}).fetchone()
+    row = cursor.execute(_SQL.live_table, {"schema_name": schema_name, "table_name": table_name}).fetchone()
     if row is None:
         raise NoSuchTable(f"Table does not exist: {format_full_name(schema_name, table_name)}")
     table_id, schema_id = row
-    lake_version, newest, options = cursor.execute(_TARGET_SQL.lake_version).fetchall()[0]
+    lake_version, newest, options = cursor.execute(_SQL.lake_version).fetchall()[0]
     definition = native.read_definition(cursor, table_id, newest)
     if definition is None:
         raise NoSuchTable(f"Table does not exist: {format_full_name(schema_name, table_name)}")
@@ -47,9 +45,9 @@ def _read_inlined_table(cursor: Cursor[Row], definition: TableDefinition) -> Inl
     if columns is None:
         return None
     names, types = zip(*columns, strict=True)
-    row = cursor.execute(_TARGET_SQL.registered, {"table_id": table_id}).fetchone()
+    row = cursor.execute(_SQL.registered, {"table_id": table_id}).fetchone()
     registered = None if row is None else str(row[0])
-    (version,) = cursor.execute(_TARGET_SQL.newest_version, {"table_id": table_id}).fetchall()[0]
+    (version,) = cursor.execute(_SQL.newest_version, {"table_id": table_id}).fetchall()[0]
     new = build_inlined_table_name(table_id, version)
     if registered is not None and _has_columns(cursor, registered, names):
         return InlinedTable(registered, version, types, registered)
@@ -57,7 +55,7 @@ def _read_inlined_table(cursor: Cursor[Row], definition: TableDefinition) -> Inl
 
 
 def _has_columns(cursor: Cursor[Row], name: str, columns: Sequence[str]) -> bool:
-    has = [fold_case(row[0]) for row in cursor.execute(_TARGET_SQL.columns_of, {"name": name}).fetchall()]
+    has = [fold_case(row[0]) for row in cursor.execute(_SQL.columns_of, {"name": name}).fetchall()]
     return has == ["row_id", "begin_snapshot", "end_snapshot", *map(fold_case, columns)]
 
 
@@ -79,7 +77,7 @@ class LockedTable:
         """Whether it ever had any."""
         return self.stats is not None
 
-    def problem(self, batch: RowBatch, before: SnapshotCounters) -> str | None:
+    def find_problem(self, batch: RowBatch, before: SnapshotCounters) -> str | None:
         """Why the table isn't what the batch was prepared for, if so; `before` is the last snapshot."""
         target = batch.target
         if before.schema_version != target.lake_version:
@@ -90,7 +88,7 @@ class LockedTable:
             return f"{self.registered} takes the inlined rows of table {self.table_id}"
         return None
 
-    def after(self, rows: int, size: int, stats: Mapping[int, ColumnStats | None]) -> "LockedTable":
+    def add_rows(self, rows: int, size: int, stats: Mapping[int, ColumnStats | None]) -> "LockedTable":
         """The same once so many rows and bytes of files have come, with the statistics then."""
         records, next_row_id, before = self.sizes
         known = {column: row for column, row in stats.items() if row is not None}
@@ -110,7 +108,9 @@ def query_locked_state(cursor: Cursor[Row], batches: Sequence[RowBatch]) -> Call
     """Ask what the tables are, how far the producers, and which requests have come before."""
     table_ids = sorted({batch.table_id for batch in batches})
     asked = cursor.connection.cursor().execute(_SQL.states, {"table_ids": table_ids})
-    counted = producers.query_applied_txns(cursor, [batch.producer for batch in batches if batch.producer is not None])
+    counted = idempotency.query_applied_txns(
+        cursor, [batch.producer for batch in batches if batch.producer is not None]
+    )
     known = idempotency.query_known_keys(cursor, [batch.key for batch in batches if batch.key is not None])
 
     def answer() -> LockedState:
@@ -163,7 +163,7 @@ class TableGain:
     @property
     def after(self) -> LockedTable:
         """What the table is then."""
-        return self.state.after(self.rows, self.size, self.widened)
+        return self.state.add_rows(self.rows, self.size, self.widened)
 
 
 def write_gains(cursor: Cursor[Row], gains: Sequence[TableGain]) -> None:
@@ -176,7 +176,7 @@ def write_gains(cursor: Cursor[Row], gains: Sequence[TableGain]) -> None:
     if not known:
         return
     wider, unknown = _find_changed_stats(known)
-    tables = [{"table_id": each.state.table_id, "count": each.rows, "size": each.size} for each in known]
+    tables = [{"table_id": table.state.table_id, "count": table.rows, "size": table.size} for table in known]
     parameters = {"tables": json_param(tables), "columns": json_param(wider)}
     cursor.execute(_SQL.count_rows, parameters)
     if unknown:

@@ -74,7 +74,11 @@ def find_edited_migrations(cursor: Cursor[Row]) -> list[str]:
     if not _has_digests(cursor):
         return []
     applied: dict[int, str] = dict(cursor.execute(_SQL.digests).fetchall())
-    return [each.name for each in load_migrations() if applied.get(each.number, each.digest) != each.digest]
+    return [
+        migration.name
+        for migration in load_migrations()
+        if applied.get(migration.number, migration.digest) != migration.digest
+    ]
 
 
 def apply_migrations(cursor: Cursor[Row]) -> None:
@@ -105,5 +109,8 @@ def _has_digests(cursor: Cursor[Row]) -> bool:
 
 def _record_digests(cursor: Cursor[Row]) -> None:
     migrations = load_migrations()
-    parameters = {"numbers": [each.number for each in migrations], "digests": [each.digest for each in migrations]}
+    parameters = {
+        "numbers": [migration.number for migration in migrations],
+        "digests": [migration.digest for migration in migrations],
+    }
     cursor.execute(_SQL.record_digests, parameters)

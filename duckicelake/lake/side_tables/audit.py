@@ -123,25 +123,27 @@ class SnapshotSignature:
 
 def build_signature(origins: Sequence[RequestOrigin]) -> SnapshotSignature:
     """That of a snapshot which these requests have made together."""
-    principals = dict.fromkeys(each.principal for each in origins)
-    operations = dict.fromkeys(each.operation for each in origins if each.operation)
-    engines = dict.fromkeys(each.engine for each in origins if each.engine)
-    named = [", ".join(each) for each in (operations, engines) if each]
+    principals = dict.fromkeys(origin.principal for origin in origins)
+    operations = dict.fromkeys(origin.operation for origin in origins if origin.operation)
+    engines = dict.fromkeys(origin.engine for origin in origins if origin.engine)
+    named = [", ".join(words) for words in (operations, engines) if words]
     return SnapshotSignature(", ".join(principals), " by ".join(named) or None, ", ".join(engines) or None)
 
 
 def _encode_changed(origins: Sequence[RequestOrigin], touched: Sequence[AuditedResource]) -> str:
-    return json_param([_build_changed(*each) for each in zip(origins, touched, strict=True)])
+    return json_param([_build_changed(*pair) for pair in zip(origins, touched, strict=True)])
 
 
 def _defer_entries(
     recorded: Transaction, origins: Sequence[RequestOrigin], touched: Sequence[AuditedResource], result: str
 ) -> Callable[[], list[AuditEntry]]:
-    def written() -> list[AuditEntry]:
+    def build_entries() -> list[AuditEntry]:
         rows = recorded.fetchall()
-        return [_build_entry(own, each, result, *row) for own, each, row in zip(origins, touched, rows, strict=True)]
+        return [
+            _build_entry(own, origin, result, *row) for own, origin, row in zip(origins, touched, rows, strict=True)
+        ]
 
-    return written
+    return build_entries
 
 
 def _build_entry(

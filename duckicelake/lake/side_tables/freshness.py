@@ -202,15 +202,15 @@ class _PreparedLine:
 
 def _parse_row(result: PGresult, number: int) -> Row:
     """What `freshness` selects, read from Postgres's text."""
-    ordinal, *integers, has_overdue, is_untouched, seen = (result.get_value(number, each) for each in range(9))
+    ordinal, *integers, has_overdue, is_untouched, seen = (result.get_value(number, column) for column in range(9))
     assert ordinal is not None
     assert seen is not None
-    known = (None if each is None else int(each) for each in integers)
+    known = (None if integer is None else int(integer) for integer in integers)
     return int(ordinal), *known, has_overdue == b"t", is_untouched == b"t", seen.decode()
 
 
 def _encode_queries(asked: Sequence[FreshnessQuery]) -> bytes:
-    return orjson.dumps([each._asdict() for each in asked])
+    return orjson.dumps([query._asdict() for query in asked])
 
 
 def _sort_by_query(rows: Iterable[Row], count: int) -> list[Freshness | None]:

@@ -59,7 +59,7 @@ def record_outcomes(cursor: Transaction, outcomes: Mapping[UUID, RequestOutcome]
     """
     if not outcomes:
         return
-    noted = [_build_outcome_row(*each) for each in outcomes.items()]
+    noted = [_build_outcome_row(*outcome) for outcome in outcomes.items()]
     cursor.execute(_REQUESTS_SQL.settle, {"outcomes": json_param(noted), "lifetime": OUTCOME_LIFETIME})
 
 
@@ -99,8 +99,8 @@ def query_applied_txns(cursor: Transaction, producers: Sequence[TxnApp]) -> Call
     if not producers:
         return dict
     parameters = {
-        "table_ids": [each.table_id for each in producers],
-        "app_ids": [each.app_id for each in producers],
+        "table_ids": [producer.table_id for producer in producers],
+        "app_ids": [producer.app_id for producer in producers],
     }
     asked = cursor.connection.cursor().execute(_PRODUCERS_SQL.applied, parameters)
     return lambda: {TxnApp(table_id, app_id): sequence for table_id, app_id, sequence in asked.fetchall()}
@@ -110,8 +110,8 @@ def record_txns(cursor: Transaction, sequences: Mapping[TxnApp, int], snapshot_i
     """Note in the transaction of the batches how far their producers are."""
     if sequences:
         noted = [
-            {"table_id": each.table_id, "app_id": each.app_id, "sequence": sequence}
-            for each, sequence in sequences.items()
+            {"table_id": producer.table_id, "app_id": producer.app_id, "sequence": sequence}
+            for producer, sequence in sequences.items()
         ]
         cursor.execute(_PRODUCERS_SQL.note, {"producers": json_param(noted), "snapshot_id": snapshot_id})
 

@@ -161,4 +161,4 @@ def _encode_json(value: Mapping[str, Any]) -> str:
 def read_job_inputs(cursor: Transaction, id_: str, principal: str | None) -> list[str]:
     """The places that a job of the principal's says that it reads; empty if there is no such job."""
     rows = cursor.execute(_SQL.inputs, {"id": id_, "principal": principal}).fetchall()
-    return [each for (found,) in rows for each in found if isinstance(each, str)]
+    return [column for (found,) in rows for column in found if isinstance(column, str)]

@@ -65,7 +65,7 @@ def read_table_state(cursor: Cursor[Row], row: TableRow, before: TableState | No
     """
     known, known_log = (before.snapshots, before.snapshot_log) if before else ((), ())
     extents = [
-        BatchedQuery(each, {"table_id": row.table_id}) for each in (_SQL.snapshot_extent, _SQL.log_extent) if before
+        BatchedQuery(query, {"table_id": row.table_id}) for query in (_SQL.snapshot_extent, _SQL.log_extent) if before
     ]
     newer, metadata, *found = fetch_all_batched(
         cursor, _build_snapshots_query(row.table_id, known), _build_metadata_query(row), *extents

@@ -78,8 +78,8 @@ def write_step(cursor: Cursor[Row], table_id: int, step: LakeStep, first_id: int
     """
     _write_few(cursor, table_id, step.side)
     in_lake = LakeFileIds(step, first_id)
-    manifests = [_build_manifest_row(each) for each in step.side.manifests]
-    snapshots = [_build_snapshot_row(each) for each in step.snapshots]
+    manifests = [_build_manifest_row(manifest) for manifest in step.side.manifests]
+    snapshots = [_build_snapshot_row(snapshot) for snapshot in step.snapshots]
     for files in split_batches(step.side.files) or [()] * bool(manifests or snapshots):
         parameters = {
             "table_id": table_id,

@@ -31,20 +31,20 @@ def record_versions(cursor: Cursor[Row], versions: Sequence[WrittenVersion]) -> 
     If one isn't, its metadata.json isn't noted, nor are lists of snapshots that have left history. Files may have been
     another table's of the same UUID, and let go of: they are kept from cleanups.
     """
-    in_order = sorted(versions, key=lambda each: each.row.table_id)  # of several that record, none waits for another
+    in_order = sorted(versions, key=lambda version: version.row.table_id)  # two that record can't deadlock
     parameters = {
         "versions": json_param(
-            [_build_identity(each.row) | {"caught_up_to": each.row.caught_up_to} for each in in_order]
+            [_build_identity(version.row) | {"caught_up_to": version.row.caught_up_to} for version in in_order]
         ),
         "files": json_param(
-            [_build_identity(each.row) | _build_artifact_row(file) for each in in_order for file in each.files]
+            [_build_identity(version.row) | _build_artifact_row(file) for version in in_order for file in version.files]
         ),
     }
     rows = cursor.execute(_SQL.record, parameters).fetchall()
     if any(may_be_scheduled for *_, may_be_scheduled in rows):
-        cancel_deletion(cursor, [file.path for each in in_order for file in each.files])
+        cancel_deletion(cursor, [file.path for version in in_order for file in version.files])
     newest = {(table_id, version) for table_id, version, is_newest, _ in rows if is_newest}
-    return [(each.row.table_id, each.row.version) in newest for each in versions]
+    return [(version.row.table_id, version.row.version) in newest for version in versions]
 
 
 def _build_identity(row: TableRow) -> dict[str, object]:

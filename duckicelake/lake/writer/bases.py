@@ -29,7 +29,7 @@ class CommitBases:
     begun: AbstractSet[tuple[int, int]]
     refusals: Mapping[int, str | None]
 
-    def problem(self, change: ChangeSet) -> str | None:
+    def find_problem(self, change: ChangeSet) -> str | None:
         """Why the table isn't what the change was computed from, if so. ReadOnlyTable."""
         table_id, base = change.table_id, (change.base_version, change.caught_up_to)
         assert table_id is not None

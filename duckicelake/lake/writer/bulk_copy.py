@@ -28,28 +28,30 @@ def copy_steps(cursor: Cursor[Row], table_id: int, steps: Sequence[LakeStep]) ->
     sides = [step.side for step in steps]
     copy_files(cursor, table_id, ((file, file.ducklake_id, file.first_row_id) for side in sides for file in side.files))
     copy_sides(cursor, table_id, sides)
-    copy_snapshots(cursor, table_id, ((step.ducklake_id, each) for step in steps for each in step.snapshots))
+    copy_snapshots(cursor, table_id, ((step.ducklake_id, snapshot) for step in steps for snapshot in step.snapshots))
 
 
 def copy_files(cursor: Cursor[Row], table_id: int, files: Iterable[tuple[NewFile, int | None, int | None]]) -> None:
     """Insert files, each with its id in DuckLake and its first row id."""
-    _copy_lines(cursor, _SQL.files, (lines.format_file(table_id, *each) for each in files))
+    _copy_lines(cursor, _SQL.files, (lines.format_file(table_id, *file) for file in files))
 
 
 def copy_sides(cursor: Cursor[Row], table_id: int, sides: Sequence[SideFiles]) -> None:
     """Insert what they bring besides files."""
     deletions = chain.from_iterable(side.deletions for side in sides)
-    _copy_lines(cursor, _SQL.deletions, (lines.format_deletion(table_id, each) for each in deletions))
+    _copy_lines(cursor, _SQL.deletions, (lines.format_deletion(table_id, deletion) for deletion in deletions))
     virtual_files = chain.from_iterable(side.virtual_files for side in sides)
-    _copy_lines(cursor, _SQL.virtual_files, (lines.format_virtual_file(table_id, each) for each in virtual_files))
+    _copy_lines(cursor, _SQL.virtual_files, (lines.format_virtual_file(table_id, file) for file in virtual_files))
     writer.record_uploads(cursor, table_id, [side.uploads for side in sides if side.uploads])
     manifests = chain.from_iterable(side.manifests for side in sides)
-    _copy_lines(cursor, _SQL.manifests, (lines.format_manifest(table_id, each) for each in manifests))
+    _copy_lines(cursor, _SQL.manifests, (lines.format_manifest(table_id, manifest) for manifest in manifests))
 
 
 def copy_snapshots(cursor: Cursor[Row], table_id: int, snapshots: Iterable[tuple[int | None, NewSnapshot]]) -> None:
     """Insert Iceberg's snapshots, each with the DuckLake snapshot that made it."""
-    _copy_lines(cursor, _SQL.snapshots, (lines.format_snapshot(table_id, made, each) for made, each in snapshots))
+    _copy_lines(
+        cursor, _SQL.snapshots, (lines.format_snapshot(table_id, made, snapshot) for made, snapshot in snapshots)
+    )
 
 
 def copy_log(cursor: Cursor[Row], table_id: int, entries: Sequence[tuple[int, int]]) -> None:
@@ -67,7 +69,7 @@ def copy_data_files(
     maps: Mapping[NameMap, int],
 ) -> None:
     """Insert data files of main, each with its id and the snapshot that it joins at, and what is known of them."""
-    _copy_lines(cursor, _SQL.data_files, (lines.format_data_file(table_id, *each, maps) for each in files))
+    _copy_lines(cursor, _SQL.data_files, (lines.format_data_file(table_id, *file, maps) for file in files))
     _copy_lines(
         cursor,
         _SQL.values,
@@ -80,7 +82,7 @@ def copy_data_files(
 
 def copy_changes(cursor: Cursor[Row], changes: Iterable[tuple[int, Sequence[str], str | None]]) -> None:
     """Write what DuckLake snapshots changed, and what is said of them besides."""
-    _copy_lines(cursor, _SQL.changes, (lines.format_changes(*each) for each in changes))
+    _copy_lines(cursor, _SQL.changes, (lines.format_changes(*change) for change in changes))
 
 
 def _copy_lines(cursor: Cursor[Row], query: str, rows: Iterator[str]) -> None:
@@ -135,7 +137,7 @@ def write_steps_by_copy(cursor: Cursor[Row], table_id: int, run: Sequence[MadeSt
 def _write_stats(cursor: Cursor[Row], table_id: int, stats: Sequence[TableStats]) -> None:
     """Those of the last step, with the columns of all."""
     if stats:
-        columns = {column: row for each in stats for column, row in each.columns.items()}
+        columns = {column: row for table in stats for column, row in table.columns.items()}
         data_files.write_stats(cursor, table_id, replace(stats[-1], columns=columns))
 
 
@@ -153,8 +155,8 @@ def _copy_sides(cursor: Cursor[Row], table_id: int, run: Sequence[MadeStep], joi
     )
     copy_files(cursor, table_id, rows)
     copy_sides(cursor, table_id, [step.side for step, _ in run])
-    copy_snapshots(cursor, table_id, ((made.id, each) for step, made in run for each in step.snapshots))
-    idempotency.record_runs(cursor, table_id, (each for step, _ in run for each in step.snapshots))
+    copy_snapshots(cursor, table_id, ((made.id, snapshot) for step, made in run for snapshot in step.snapshots))
+    idempotency.record_runs(cursor, table_id, (snapshot for step, _ in run for snapshot in step.snapshots))
 
 
 def _get_first_delete_id(step: LakeStep, made: SnapshotAllocation) -> int:

@@ -74,18 +74,18 @@ class ChangeSetGroup:
         self._claiming: Cursor[Row] | None = None
         last, changes = self._memory.take(), [change for commit in commits for change in commit]
         if last is not None and is_successor(commits, last):
-            self._follow(changes[0], last)
+            self._claim_after(changes[0], last)
         else:
             self._ask(changes)
         self._rows: list[SnapshotCounters] = []
         self._taken: set[int | str] = set()
         self._admitted = [self._admit(commit) for commit in commits]
 
-    def _follow(self, change: ChangeSet, last: SnapshotCounters) -> None:
+    def _claim_after(self, change: ChangeSet, last: SnapshotCounters) -> None:
         """Take the snapshot id after this process's last one, and go on from what it must be then."""
         wanted = _build_claim(change.steps[0])
         self._claiming = claim_snapshot_after(self._cursor, wanted, last, change)
-        self._claimed: SnapshotCounters | None = wanted.after(last)[1]
+        self._claimed: SnapshotCounters | None = wanted.apply_to(last)[1]
         self._last: SnapshotCounters | None = last
         self._bases = predict_bases(change, last)
 
@@ -97,7 +97,7 @@ class ChangeSetGroup:
         if steps:
             wanted = _build_claim(steps[0])
             self._claimed, _, bases = claim_snapshot(self._cursor, wanted, ask)
-            self._last = wanted.before(self._claimed)
+            self._last = wanted.revert_from(self._claimed)
         else:
             bases = ask()
         self._bases = bases(self._last.snapshot_id if self._last else native.read_newest_snapshot(self._cursor))
@@ -109,20 +109,20 @@ class ChangeSetGroup:
         are long, and the connection isn't in a pipeline any more.
         """
         if self._claimed is not None and not self._rows:
-            raise next(each for each in self._admitted if isinstance(each, Exception))
+            raise next(outcome for outcome in self._admitted if isinstance(outcome, Exception))
         if self._claimed is not None:
             insert_snapshots(self._cursor, self._claimed, self._rows)
         return [
-            each
-            if isinstance(each, Exception)
-            else [_write_begun(self._cursor, begun, by_copy=by_copy) for begun in each]
-            for each in self._admitted
+            outcome
+            if isinstance(outcome, Exception)
+            else [_write_begun(self._cursor, begun, by_copy=by_copy) for begun in outcome]
+            for outcome in self._admitted
         ]
 
     def finish(self) -> None:
         """Nothing: all is written."""
 
-    def committed(self) -> None:
+    def remember_snapshot(self) -> None:
         """Have the last snapshot remembered."""
         row = self._claiming.fetchone() if self._claiming is not None else None
         if row is not None:
@@ -149,13 +149,13 @@ class ChangeSetGroup:
         if change.table_id is None:
             creation = _find_creation(change)
             schema_id = check_name_free(self._cursor, creation.schema_name, creation.table_name)
-            check_name_new(_get_new_name(change), [_get_new_name(each) for each in before if each.table_id is None])
-        elif (problem := self._bases.problem(change)) is not None:
+            check_name_new(_get_new_name(change), [_get_new_name(other) for other in before if other.table_id is None])
+        elif (problem := self._bases.find_problem(change)) is not None:
             raise StaleBaseError(problem)
-        change = self._numbered(change)
+        change = self._shift_ids(change)
         return _BegunChange(change, tuple(map(self._snapshot, change.steps)), self._bases.newest, schema_id)
 
-    def _numbered(self, change: ChangeSet) -> ChangeSet:
+    def _shift_ids(self, change: ChangeSet) -> ChangeSet:
         """The change for the snapshot ids that it gets; StaleBaseError if it has to be computed again for them."""
         expected = change.steps[0].ducklake_id if change.steps else None
         if expected is None or self._last is None or expected == self._last.snapshot_id + 1:
@@ -169,7 +169,7 @@ class ChangeSetGroup:
 
     def _snapshot(self, step: LakeStep) -> SnapshotAllocation:
         assert self._last is not None
-        made, self._last = _build_claim(step).after(self._last)
+        made, self._last = _build_claim(step).apply_to(self._last)
         if step.ducklake_id not in (None, made.id):
             raise StaleBaseError(f"computed for DuckLake snapshot {step.ducklake_id}, but {made.id} was assigned")
         self._rows.append(self._last)
@@ -210,7 +210,7 @@ def _write_begun(cursor: Cursor[Row], begun: _BegunChange, *, by_copy: bool) -> 
         written_files.record_newest_version(cursor, table_id, ready.files)
     elif change.table_id is not None:
         written_files.forget_lists(
-            cursor, table_id, [each.snapshot_id for step in change.steps for each in step.snapshots]
+            cursor, table_id, [new.snapshot_id for step in change.steps for new in step.snapshots]
         )
     paths = [file.path for step in change.steps for file in step.side.files]
     paths += [file.path for step in change.steps for file in step.data_files if not file.path_is_relative]
@@ -258,8 +258,8 @@ def write_caught_up(cursor: Cursor[Row], change: ChangeSet, progress: CatchUpPro
         writer.extend_holds(cursor, change.table_id)
         for held in (step.hold for step in change.steps if step.hold is not None):
             writer.hold_files(cursor, change.table_id, held)
-        realised = change.steps[-1].ducklake_id if change.steps else None
-        writer.update_table(cursor, change, change.table_id, realised, progress.upto)
+        moved_at = change.steps[-1].ducklake_id if change.steps else None
+        writer.update_table(cursor, change, change.table_id, moved_at, progress.upto)
         if is_long:
             bulk_copy.copy_log(cursor, change.table_id, change.target.log_added)
         target = replace(change.target, log_added=()) if is_long else change.target
@@ -390,8 +390,8 @@ def _finish_change(cursor: Cursor[Row], change: ChangeSet, table_id: int, snapsh
     newest, main_step = snapshots[-1], change.main_step
     if change.table_id is None:
         uuid, epoch = _find_creation(change).table_uuid, reader.read_epoch(cursor)
-        realised = snapshots[0] if main_step is None else snapshots[main_step]
-        writer.insert_table(cursor, table_id, uuid, change.target, realised, newest, epoch)
+        made_at = snapshots[0] if main_step is None else snapshots[main_step]
+        writer.insert_table(cursor, table_id, uuid, change.target, made_at, newest, epoch)
     else:
         moved_at = None if main_step is None else snapshots[main_step]
         writer.update_table(cursor, change, table_id, moved_at, newest)

@@ -68,7 +68,7 @@ def register_receivers(database: Database, transports: Sequence[str]) -> None:
 
 def listen_for_events(database: Database) -> NotificationListener:
     """A connection that is told of new events."""
-    return database.notices(_CHANNEL)
+    return database.open_listener(_CHANNEL)
 
 
 def take_turn(cursor: Cursor[Row], transport: str) -> bool:

@@ -262,7 +262,7 @@ def test_duckdb_client_that_waits_for_our_snapshot_id_is_seen_and_left_a_pause(
         until(lambda: waits(cursor))
 
     def waits(cursor: Transaction) -> bool:
-        return observe_duckdb(cursor)().waits
+        return observe_duckdb(cursor)().is_waiting
 
     def insert(snapshot_id: int) -> None:
         with psycopg.connect(database_url) as duckdb_like:
@@ -292,7 +292,7 @@ def test_only_who_was_rolled_back_since_the_last_snapshot_seems_to_have_lost_it(
         with services.database.transaction() as cursor:
             made = begin_snapshot(cursor, schema_change=False)
             record_changes(cursor, made.id, [], author=author)
-            return observe_duckdb(cursor)().lost
+            return observe_duckdb(cursor)().has_lost
 
     with psycopg.connect(database_url, autocommit=True) as other:
         lost()

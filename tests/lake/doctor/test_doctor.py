@@ -97,7 +97,7 @@ def test_what_waits_for_long_is_a_fault_only_while_somebody_follows_the_lake(dat
             " VALUES (now() - interval '1 hour', 'catalog', gen_random_uuid(), '{}')"
         )
     assert sick(database) == {}
-    with database.notices(None).listening() as follower:
+    with database.open_listener(None).connect() as follower:
         assert take_lead(follower)
         assert sick(database).keys() == {"chronicle", "lineage", "deliveries"}
         assert {finding.name for finding in diagnose(database, with_lineage=False) if not finding.ok} == {
