@@ -22,7 +22,7 @@ class DefinitionChange:
     columns_after: tuple[Column, ...] = ()
 
     def __bool__(self) -> bool:
-        """Whether anything changes that DuckLake can see."""
+        """Return whether anything changes that DuckLake can see."""
         columns = self.ended_columns or self.new_columns or self.hidden_columns or self.comments
         keys = self.partition_keys is not None or self.sort_keys is not None
         return bool(columns) or keys or self.table_comment is not None
@@ -143,7 +143,7 @@ class VersionFiles:
     files: tuple[WrittenFile, ...]
 
     def is_fit_for(self, written: "WrittenCommit") -> bool:
-        """Whether the commit came to be what they were written for."""
+        """Return whether the commit came to be what the files were written for."""
         return (self.snapshots, self.caught_up_to) == (written.snapshots, written.caught_up_to)
 
 
@@ -192,28 +192,28 @@ class CatchUpProgress:
 
 
 def predict_commit(table_id: int, change: ChangeSet) -> WrittenCommit:
-    """What becomes of a change if nobody commits before: its snapshots follow the one up to which it was checked."""
+    """Return what a change becomes if no commit comes before it: its snapshots follow the one it was checked up to."""
     first = change.checked_upto + 1
     snapshots = tuple(range(first, first + len(change.steps)))
     return WrittenCommit(table_id, snapshots, change.checked_upto + len(snapshots), change)
 
 
 def is_as_predicted(written: WrittenCommit) -> bool:
-    """Whether nobody committed between the moment up to which a change was checked and its own."""
+    """Return whether no commit came between the moment up to which a change was checked and its own."""
     return written.caught_up_to == written.change.checked_upto + len(written.snapshots)
 
 
 def attach_predicted_files(change: ChangeSet, files: tuple[WrittenFile, ...]) -> ChangeSet:
-    """The change with what was written for the version that it is expected to make."""
+    """Return the change with the files written for the version that it is expected to make."""
     assert change.table_id is not None
     expected = predict_commit(change.table_id, change)
     return replace(change, files=VersionFiles(expected.snapshots, expected.caught_up_to, files))
 
 
 def shift_snapshot_ids(change: ChangeSet, later: int) -> ChangeSet | None:
-    """The change as it is computed for snapshot ids that are `later` ones; None if more than numbers depends on them.
+    """Return the change for snapshot ids that are higher by `later`; None if it must be computed again.
 
-    More does where a file was written for it, and where Iceberg's snapshot ids are DuckLake's, too.
+    It must be where a file was written for it, and where Iceberg's snapshot ids are DuckLake's.
     """
     if not all(map(_can_shift, change.steps)):
         return None
@@ -227,7 +227,7 @@ def shift_snapshot_ids(change: ChangeSet, later: int) -> ChangeSet | None:
 
 
 def _can_shift(step: LakeStep) -> bool:
-    """Whether the step adds files as the client wrote them, in a snapshot with its own number and the client's id."""
+    """Return whether the step adds files as the client wrote them, in a snapshot with the client's id."""
     written = any(file.path_is_relative for file in step.data_files) or step.side.deletions or step.side.virtual_files
     changes = step.creation or step.definition or step.ended_files or step.ended_rows or step.delete_files
     numbers = [snapshot.sequence_number for snapshot in step.snapshots if snapshot.proposed_id is None]

@@ -151,11 +151,11 @@ class LakeFile(NamedTuple):
     mapping_id: int | None = None
 
     def visible(self, snapshot_id: int) -> bool:
-        """Whether DuckLake's visibility rule shows this row at the snapshot."""
+        """Return whether DuckLake's visibility rule shows this row at the snapshot."""
         return self.begin_snapshot <= snapshot_id and (self.end_snapshot is None or snapshot_id < self.end_snapshot)
 
     def is_exact(self, snapshot_id: int) -> bool:
-        """Whether the whole file belongs to the snapshot, with no row of a later one."""
+        """Return whether the whole file belongs to the snapshot, with no row of a later one."""
         return self.partial_max is None or self.partial_max <= snapshot_id
 
 
@@ -174,7 +174,7 @@ class InlinedRow(NamedTuple):
     end_snapshot: int | None
 
     def visible(self, snapshot_id: int) -> bool:
-        """Whether DuckLake's visibility rule shows this row at the snapshot."""
+        """Return whether DuckLake's visibility rule shows this row at the snapshot."""
         begin, end = self.key.begin_snapshot, self.end_snapshot
         return begin <= snapshot_id and (end is None or snapshot_id < end)
 
@@ -215,12 +215,12 @@ def _split_outside_quotes(text: str) -> list[str]:
 
 
 def fold_case(name: str) -> str:
-    """A name as DuckDB and Postgres compare names: only the 26 letters have an upper and a lower case."""
+    """Return a name as DuckDB and Postgres compare names: only the 26 letters have an upper and a lower case."""
     return name.encode().lower().decode()
 
 
 def find_children(columns: Sequence[Column], parent: int | None) -> list[Column]:
-    """The direct children of a column (None: the top level), in DuckLake's order."""
+    """Return the direct children of a column (None: the top level), in DuckLake's order."""
     return [column for column in columns if column.parent_column == parent]
 
 
@@ -245,12 +245,12 @@ class NameMap:
         object.__setattr__(self, "_hash", hash(self.names))
 
     def __hash__(self) -> int:
-        """Made once: many files have the same map."""
+        """Return a hash that is computed once: many files have the same map."""
         return self._hash
 
 
 def find_flaw(columns: Sequence[Column]) -> str | None:
-    """What keeps the columns from being a tree of named and typed ones, as of a table; None if they are."""
+    """Return what keeps the columns from being a table's tree of named and typed ones; None if nothing does."""
     return next(_find_flaws(columns), None)
 
 

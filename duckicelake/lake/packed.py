@@ -27,7 +27,7 @@ class Packed(Mapping[str, Any]):
         return len(self.unpack())
 
     def unpack(self) -> dict[str, Any]:
-        """All of it, parsed once."""
+        """Parse the text once, and return all of it."""
         values: dict[str, Any] = orjson.loads(self.text)
         return values
 
@@ -42,18 +42,18 @@ class PackedStats(Sequence[ColumnStats]):
 
     @classmethod
     def from_values(cls, rows: Sequence[Sequence[object]]) -> "PackedStats":
-        """Of rows that are the fields of ColumnStats, in their order."""
+        """Pack rows that are the fields of ColumnStats, in their order."""
         return cls.from_text(_encode_compact(rows))
 
     @classmethod
     def from_text(cls, text: bytes) -> "PackedStats":
-        """Of the same as JSON."""
+        """Pack rows of the fields of ColumnStats that are JSON."""
         made = cls.__new__(cls)
         made._kept = text  # noqa: SLF001
         return made
 
     def deflate(self) -> "PackedStats":
-        """The same in a third of the memory, for what waits to be written; looking into it takes twice as long."""
+        """Compress to a third of the memory, for rows that wait to be written; reading them takes twice as long."""
         return self.from_text(zlib.compress(self.text, 1))
 
     @property
@@ -80,11 +80,11 @@ class PackedStats(Sequence[ColumnStats]):
         return tuple(ColumnStats(*row) for row in self.values())
 
     def values(self) -> list[list[Any]]:
-        """The fields of each, in their order."""
+        """Return the fields of each row, in their order."""
         rows: list[list[Any]] = orjson.loads(self.text)
         return rows
 
 
 def _encode_compact(value: object) -> bytes:
-    """JSON in as many bytes as it has: orjson gives several times as many away with it, which a copy doesn't have."""
+    """Encode JSON in bytes of its own length: orjson's result keeps several times as much memory, a copy does not."""
     return bytes(memoryview(orjson.dumps(value)))

@@ -39,7 +39,7 @@ class TableRow:
 
 @dataclass(frozen=True, slots=True)
 class ViewRow:
-    """A `duckicelake_view` row: what Iceberg clients were last told, and what DuckDB read then."""
+    """A `duckicelake_view` row: what Iceberg clients last read, and what DuckDB read then."""
 
     view_id: int
     version: int
@@ -58,10 +58,10 @@ class FreshnessQuery(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Freshness:
-    """What tells whether a table is still as it was read; `version` is None before any Iceberg client saw it.
+    """What shows whether a table is still as it was read; `version` is None before any Iceberg client saw it.
 
     `has_overdue`: snapshots were held long enough and leave its history. `is_untouched`: no DuckLake snapshot since
-    `checked_upto` is about it; never so where that wasn't told. `seen`: as long as it stays the same, nothing at all
+    `checked_upto` is about it; never so where that is None. `seen`: as long as it stays the same, nothing at all
     was written to Postgres.
     """
 
@@ -105,7 +105,7 @@ class TableState:
     metadata_location: str | None
 
     def current(self) -> SnapshotRow | None:
-        """The snapshot that main names."""
+        """Return the snapshot that main names."""
         wanted = self.row.current_snapshot_id
         return next((row for row in reversed(self.snapshots) if row.snapshot_id == wanted), None)
 
@@ -213,7 +213,7 @@ class Reach:
 
 @dataclass(frozen=True, slots=True)
 class NativeWindow:
-    """What DuckLake did to one table in the snapshots (after, upto], and the rows needed to tell its files at each.
+    """What DuckLake did to one table in the snapshots (after, upto], and the rows needed to find its files at each.
 
     `changes` are those that touch the table, oldest first; `definitions` what the table was after each change of its
     definition; `data_files` those whose visibility changes for a reader of the live files; `vanished` the ids of live

@@ -65,7 +65,7 @@ class DeferredPipeline(Pipeline):
     """A pipeline that keeps statements in its queue until a result is fetched, or until a sync, as at the end."""
 
     has_begun = False
-    """Whether BEGIN is among the statements: the connection's status tells only after a sync."""
+    """Whether BEGIN is among the statements: the connection's status changes only after a sync."""
     has_ended = False
     """Whether COMMIT was sent, and after it nothing."""
     sent_at: float | None = None

@@ -78,7 +78,7 @@ def diagnose(database: Database, more: Sequence[Callable[[Transaction], Iterator
 
 
 def is_prepared(findings: list[Finding]) -> bool:
-    """Whether the lake has all tables that a lake of this server has, so that more can be asked of it."""
+    """Return whether the lake has all tables of a lake of this server, so that further checks can run."""
     return {"DuckLake catalog", "migrations"} <= {finding.name for finding in findings if finding.ok}
 
 
@@ -139,7 +139,7 @@ def _check_schema(cursor: Transaction) -> Finding:
         f"{kind} {_summarize(facts)}" for kind, facts in (("missing:", missing), ("not ours:", others)) if facts
     ]
     advice = (
-        "somebody changed the server's tables: restore the catalog from a backup, or run the statements that make what "
+        "the server's tables were changed: restore the catalog from a backup, or run the statements that make what "
         "is missing"
     )
     return make_finding(
@@ -181,7 +181,7 @@ def _check_snapshots(cursor: Transaction) -> Finding:
 
 
 def _has_expiry_gap(cursor: Transaction, at: datetime) -> bool:
-    """Whether DuckDB's expiry may have left a gap: it takes any snapshots by their ids, and records none of them.
+    """Return whether DuckDB's expiry may have left a gap: it takes any snapshots by id, and records none.
 
     at: when the snapshot after the gap was made.
     """
@@ -191,7 +191,7 @@ def _has_expiry_gap(cursor: Transaction, at: datetime) -> bool:
 
 
 def _can_write(cursor: Transaction) -> bool:
-    """Whether there are no tables of DuckLake's that are another's."""
+    """Return whether this login may write DuckLake's tables, as a member of the role that owns them."""
     return all(is_member for *_, is_member in cursor.execute(_ROLES_SQL.writable).fetchall())
 
 

@@ -23,7 +23,7 @@ class ExaminedColumn:
 
 @dataclass(frozen=True, slots=True)
 class NeededFile:
-    """A file that somebody reads: `kind` is data or delete for those of DuckLake, and listed for those of Iceberg's."""
+    """A file that a client reads: `kind` is data or delete for those of DuckLake, and listed for those of Iceberg's."""
 
     table_id: int
     table: str
@@ -34,7 +34,7 @@ class NeededFile:
 
 
 def read_table_statistics(cursor: Transaction) -> Iterator[ExaminedColumn]:
-    """Of all live tables."""
+    """Read the table-wide statistics of all live tables."""
     for table_id, name, type_, is_repeated, *row in cursor.execute(_SQL.table_wide_statistics).fetchall():
         yield ExaminedColumn(table_id, name, type_, is_repeated, ColumnStats(*row))
 
@@ -42,13 +42,13 @@ def read_table_statistics(cursor: Transaction) -> Iterator[ExaminedColumn]:
 def read_file_statistics(
     cursor: Transaction,
 ) -> dict[tuple[int, int], tuple[bool | None, bool | None, list[str], list[str]]]:
-    """(Holds nulls, holds NaN, lower bounds, upper bounds) of the live files, by table and column id."""
+    """Read (has nulls, has NaN, lower bounds, upper bounds) of the live files, by table and column id."""
     rows = cursor.execute(_SQL.file_statistics).fetchall()
     return {(table_id, column_id): (nulls, nans, lows, highs) for table_id, column_id, nulls, nans, lows, highs in rows}
 
 
 def read_needed_files(cursor: Transaction, names: dict[int, str]) -> list[NeededFile]:
-    """The files of the current state, then those that only listed Iceberg snapshots have; each path once."""
+    """Read the files of the current state, then those of listed Iceberg snapshots only; each path once."""
     live = cursor.execute(_SQL.live_files).fetchall()
     listed = cursor.execute(_SQL.listed_files).fetchall()
     rows = [*live, *((table_id, "listed", None, path, size) for table_id, path, size in listed)]
@@ -95,7 +95,7 @@ DAMAGE_KINDS = (
         "file rows",
         _SQL.incomplete_files,
         "{table}: the row of file {file_id} ({path}) in {owner} lacks a value, or has an impossible one",
-        "put the row right: path, format, size and record count are what the file itself tells",
+        "put the row right: path, format, size and record count as the file itself has them",
     ),
     Damage(
         "name maps",
@@ -161,7 +161,7 @@ DAMAGE_KINDS = (
         "inlined rows",
         _SQL.unregistered_inlined_tables,
         "{table}: its table of inlined rows {name} is in Postgres, but DuckLake doesn't know it",
-        "nobody reads what it holds: if it is empty, DROP TABLE {name}; if not: "
+        "no client reads its rows: if it is empty, DROP TABLE {name}; if not: "
         + wrap_in_snapshot(
             "INSERT INTO ducklake_inlined_data_tables VALUES ({table_id}, '{name}', {version})",
             "inlined_insert:{table_id}",
@@ -217,24 +217,24 @@ DAMAGE_KINDS = (
 
 
 def find_damage(cursor: Transaction) -> list[Finding]:
-    """Every case of every kind in the lake itself and in its live tables."""
+    """Find every case of every kind of damage in the lake itself and in its live tables."""
     names = read_table_names(cursor)
     findings = [finding for damage in DAMAGE_KINDS for finding in _find_cases(cursor, damage, names)]
     return [*findings, *_read_columns(cursor, names)]
 
 
 def find_misspelled_tables(cursor: Transaction) -> list[Finding]:
-    """Tables of inlined rows with the column names of another format; also in a lake of a format that isn't served."""
+    """Find tables of inlined rows with the column names of another format, in a lake of any format."""
     return _find_cases(cursor, SPELLING_DAMAGE, read_table_names(cursor))
 
 
 def read_table_names(cursor: Transaction) -> dict[int, str]:
-    """The live tables, by id."""
+    """Read the names of the live tables, by id."""
     return dict(cursor.execute(_SQL.table_names).fetchall())
 
 
 def read_all_names(cursor: Transaction) -> list[tuple[str, str, str | None]]:
-    """(kind, schema, name) of all schemas, tables and views that are live; schemas have no other name."""
+    """Read (kind, schema, name) of all live schemas, tables and views; schemas have no other name."""
     return [(kind, schema, name) for kind, schema, name in cursor.execute(_SQL.names_of_all).fetchall()]
 
 

@@ -31,15 +31,15 @@ class DoctorCheck:
 
 
 def make_finding(name: str, ok: bool, detail: str, advice: str) -> Finding:
-    """One whose advice is for where it isn't well."""
+    """Make a finding; the advice is dropped where all is well."""
     return Finding(name, ok, detail, "" if ok else advice)
 
 
 def wrap_in_snapshot(statement: str, change: str) -> str:
-    """SQL that makes a change and the DuckLake snapshot which records it, so that every client takes notice.
+    """Return SQL that makes a change and the DuckLake snapshot which records it, for every client to notice.
 
-    statement: SQL that may name the new snapshot's id as `at`, in `FROM made`; empty if there is nothing to do but to
-    record. change: as in `changes_made`.
+    statement: SQL that may name the new snapshot's id as `at`, in `FROM made`; empty if only the snapshot is to be
+    made. change: as in `changes_made`.
     """
     return (
         "WITH made AS (INSERT INTO ducklake_snapshot SELECT snapshot_id + 1, now(), schema_version, next_catalog_id, "
@@ -50,6 +50,6 @@ def wrap_in_snapshot(statement: str, change: str) -> str:
 
 
 def build_file_end(table_id: int, data_file_id: int) -> str:
-    """SQL by which a data file leaves its table."""
+    """Return SQL by which a data file leaves its table."""
     end = f"UPDATE ducklake_data_file SET end_snapshot = at FROM made WHERE data_file_id = {data_file_id}"
     return wrap_in_snapshot(end, f"deleted_from_table:{table_id}")

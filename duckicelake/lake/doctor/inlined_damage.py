@@ -25,12 +25,12 @@ class _NeededStats:
 
 
 def find_inlined_damage(cursor: Transaction, names: Mapping[int, str]) -> list[Finding]:
-    """Inlined deletes of others' data files; row ids that would be given again, those of inlined rows included."""
+    """Find inlined deletes of other tables' data files, and row ids that would be given again."""
     return [*_find_dangling_deletes(cursor, names), *_find_low_row_ids(cursor, names)]
 
 
 def _find_dangling_deletes(cursor: Transaction, names: Mapping[int, str]) -> Iterator[Finding]:
-    """DuckDB itself leaves those of files that have gone; not so those of another table's files, or of none ever."""
+    """Find inlined deletes of another table's files, or of none; DuckDB leaves those of files that have gone."""
     for table_id, name in cursor.execute(_SQL.inlined_delete_tables).fetchall():
         query = sql.SQL(
             "SELECT file_id, count(*) FROM {} i LEFT JOIN ducklake_data_file d ON d.data_file_id = i.file_id "
@@ -80,7 +80,7 @@ def _read_needed_stats(cursor: Transaction) -> Iterator[_NeededStats]:
 
 
 def _read_inlined_counts(cursor: Transaction) -> dict[int, tuple[int, int]]:
-    """(How many rows are inlined, the row id after their highest) by table."""
+    """Read (number of inlined rows, row id after the highest) by table."""
     found: dict[int, tuple[int, int]] = {}
     for table_id, name in cursor.execute(_SQL.inlined_tables).fetchall():
         query = sql.SQL("SELECT count(*), coalesce(max(row_id) + 1, 0) FROM {}").format(sql.Identifier(name))
@@ -99,7 +99,7 @@ class _InlinedDeletes(NamedTuple):
 
 
 def find_lost_deletes(cursor: Transaction, names: Mapping[int, str]) -> Iterator[Finding]:
-    """Rows that DuckDB deleted and that are back. names: of the live tables by id."""
+    """Find rows that DuckDB deleted and that are back. names: of the live tables by id."""
     for table_id, name in cursor.execute(_SQL.inlined_delete_tables).fetchall():
         if table_id in names:
             inlined = _InlinedDeletes(names[table_id], table_id, name)
@@ -108,7 +108,7 @@ def find_lost_deletes(cursor: Transaction, names: Mapping[int, str]) -> Iterator
 
 
 def _find_deletes_of_replaced_files(cursor: Transaction, inlined: _InlinedDeletes) -> Iterator[Finding]:
-    """Deletes from files that had been merged or rewritten already, or were merged later as if they had no deletes."""
+    """Find deletes from files that were merged or rewritten before, or merged later without their deletes."""
     query = sql.SQL(_SQL.deletes_from_replaced_files).format(sql.Identifier(inlined.name))
     for file_id, at, start, positions in cursor.execute(query, {"table_id": inlined.table_id}).fetchall():
         yield Finding(
@@ -123,7 +123,7 @@ def _find_deletes_of_replaced_files(cursor: Transaction, inlined: _InlinedDelete
 
 
 def _find_deletes_missed_by_rewrites(cursor: Transaction, inlined: _InlinedDeletes) -> Iterator[Finding]:
-    """Deletes that a rewrite didn't see: its new files have more rows than were left."""
+    """Find deletes that a rewrite missed: its new files have more rows than were left."""
     for at, count in _find_returned_rows(cursor, inlined):
         query = sql.SQL(_SQL.deletes_before_rewrite).format(sql.Identifier(inlined.name))
         for file_id, start, positions in cursor.execute(query, {"table_id": inlined.table_id, "at": at}).fetchall():
@@ -139,14 +139,14 @@ def _find_deletes_missed_by_rewrites(cursor: Transaction, inlined: _InlinedDelet
 
 
 def _find_returned_rows(cursor: Transaction, inlined: _InlinedDeletes) -> Sequence[Row]:
-    """(Snapshot, rows that are back) of each rewrite whose files are still known."""
+    """Yield (snapshot, rows that are back) of each rewrite whose files are still known."""
     if cursor.execute("SELECT to_regproc('duckicelake_returned_rows')").fetchall() == [(None,)]:
         return []
     return cursor.execute(_SQL.returned_rows, {"table_id": inlined.table_id}).fetchall()
 
 
 def _advise_deleting_again(table: str, start: int | None, positions: Sequence[int]) -> str:
-    """How to; start: the row id of the file's first row if it is known."""
+    """Return advice on deleting the rows again. start: the row id of the file's first row, if known."""
     if start is None or len(positions) > _MAX_ROW_IDS:
         return ""
     ids = ", ".join(str(start + position) for position in positions)

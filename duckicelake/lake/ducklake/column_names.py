@@ -14,7 +14,7 @@ _SQL = load_queries("lake", "native")
 
 
 def read_name_maps(cursor: Cursor[Row], mapping_ids: AbstractSet[int]) -> dict[int, NameMap]:
-    """What files without field ids call the columns, by mapping id; DamagedTable."""
+    """Read the names of columns in files without field ids, by mapping id. Raises DamagedTable."""
     if not mapping_ids:
         return {}
     found = _parse_name_maps(cursor.execute(_SQL.name_maps, {"mapping_ids": list(mapping_ids)}).fetchall())
@@ -25,13 +25,13 @@ def read_name_maps(cursor: Cursor[Row], mapping_ids: AbstractSet[int]) -> dict[i
 
 
 def read_newest_name_maps(cursor: Cursor[Row], table_id: int) -> dict[NameMap, int]:
-    """The table's last hundred maps, with their ids: DuckDB reads all of a lake, so that none should be there twice."""
+    """Read the table's last hundred maps, with their ids, to write none twice: DuckDB reads all maps of a lake."""
     found = _parse_name_maps(cursor.execute(_SQL.newest_name_maps, {"table_id": table_id}).fetchall())
     return {name_map: mapping_id for mapping_id, name_map in found.items()}
 
 
 def _parse_name_maps(rows: Sequence[Row]) -> dict[int, NameMap]:
-    """Of rows that are a mapping's id and one of its names."""
+    """Build maps from rows of a mapping's id and one of its names."""
     found: defaultdict[int, list[MappedName]] = defaultdict(list)
     for mapping_id, *name in rows:
         found[mapping_id].append(MappedName(*name))
@@ -39,16 +39,16 @@ def _parse_name_maps(rows: Sequence[Row]) -> dict[int, NameMap]:
 
 
 def read_column_types(cursor: Cursor[Row], table_id: int) -> frozenset[str]:
-    """The types that columns of the table ever had."""
+    """Read the types that columns of the table ever had."""
     return frozenset(row[0] for row in cursor.execute(_SQL.column_types, {"table_id": table_id}).fetchall())
 
 
 def read_column_types_by_id(cursor: Cursor[Row], table_id: int) -> dict[int, frozenset[str]]:
-    """The types of the columns and fields of a table that had several, structs, lists and maps left out."""
+    """Read the types of columns and fields that had several, without structs, lists and maps."""
     rows = cursor.execute(_SQL.column_types_by_id, {"table_id": table_id}).fetchall()
     return {column_id: frozenset(types) for column_id, types in rows}
 
 
 def has_had_dotted_names(cursor: Cursor[Row], table_id: int) -> bool:
-    """Whether a table ever had a field whose name begins as the full name of one that is in another."""
+    """Return whether a table ever had a field whose name begins as the full name of a nested field."""
     return cursor.execute(_SQL.had_dotted_names, {"table_id": table_id}).fetchone() == (True,)

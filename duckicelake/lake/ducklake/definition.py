@@ -53,13 +53,13 @@ def create_table(cursor: Cursor[Row], creation: Creation, table_id: int, schema_
 
 
 def build_folder_name(creation: Creation) -> str:
-    """The folder of the new table's own files in its schema's, with its final slash."""
+    """Return the new table's folder inside its schema's, with its final slash."""
     name = creation.table_name
     return f"{name if _PLAIN_NAME_PATTERN.fullmatch(name) else creation.table_uuid}/"
 
 
 def count_catalog_ids(change: DefinitionChange) -> int:
-    """How many ids the change takes from `next_catalog_id`."""
+    """Count the ids that the change takes from `next_catalog_id`."""
     return (change.partition_keys is not None) + bool(change.sort_keys)
 
 
@@ -80,7 +80,7 @@ def write_definition(
 
 
 def is_new_schema_version(change: DefinitionChange) -> bool:
-    """Whether the table's files and inlined rows are of another schema version from the change on."""
+    """Return whether the table's files and inlined rows have another schema version from the change on."""
     return bool(change.ended_columns or change.new_columns) or change.partition_keys is not None
 
 
@@ -161,7 +161,7 @@ def _write_sorting(cursor: Cursor[Row], table_id: int, change: DefinitionChange,
 
 
 def build_inlined_columns(columns: Sequence[Column]) -> tuple[tuple[str, str], ...] | None:
-    """Name and Postgres type of each column in a table of inlined rows; None if DuckDB inlines no rows of these."""
+    """Return name and Postgres type of each column of inlined rows; None if DuckDB inlines none of these."""
     top = sorted(
         find_children(columns, None), key=lambda column: column.column_id
     )  # DuckDB's order; rows go by position
@@ -174,8 +174,9 @@ def build_inlined_columns(columns: Sequence[Column]) -> tuple[tuple[str, str], .
 def make_inlined_table(cursor: Cursor[Row], table_id: int, columns: Sequence[Column], version: int) -> None:
     """Make the table of inlined rows of a schema version that has new columns or keys.
 
-    DuckDB would make it at its first inlined insert, of a version without name, and once the columns change read its
-    rows as of columns from before that version. It doesn't count the columns: of too many it is told to inline no rows.
+    DuckDB would make it at its first inlined insert, of a version without name. Once the columns change, DuckDB would
+    read its rows as of columns from before that version. DuckDB doesn't count the columns: a table of too many has the
+    option to inline no rows.
     """
     own = build_inlined_columns(columns)
     if len(find_children(columns, None)) > MAX_INLINED_COLUMNS:
@@ -189,17 +190,17 @@ def make_inlined_table(cursor: Cursor[Row], table_id: int, columns: Sequence[Col
 
 
 def build_inlined_table_name(table_id: int, version: int) -> str:
-    """What DuckDB calls the table of inlined rows of a schema version."""
+    """Return DuckDB's name for the table of inlined rows of a schema version."""
     return f"ducklake_inlined_data_{table_id}_{version}"
 
 
 def _can_inline(column: Column) -> bool:
-    """DuckDB inlines no rows of a table that has a column whose name Postgres can't hold as it is."""
+    """Return whether Postgres can hold the column's name as it is; DuckDB inlines no rows otherwise."""
     return column.column_name.lower() not in _RESERVED_NAMES and len(column.column_name.encode()) <= _MAX_NAME_BYTES
 
 
 def _create_inlined_table(name: str, columns: Sequence[tuple[str, str]]) -> sql.Composed:
-    """DuckDB inlines into the table of the newest schema version, which must have the newest columns."""
+    """Build the CREATE TABLE of inlined rows with these columns."""
     own = [sql.SQL("{} {}").format(sql.Identifier(column), sql.SQL(type_)) for column, type_ in columns]
     keys = [sql.SQL(f"{key} bigint") for key in ("row_id", "begin_snapshot", "end_snapshot")]
     return sql.SQL("CREATE TABLE {} ({})").format(sql.Identifier(name), sql.SQL(", ").join([*keys, *own]))

@@ -41,25 +41,25 @@ class CopySize(NamedTuple):
 
 
 def read_inlined_tables(cursor: Cursor[Row], table_id: int) -> dict[str, int | None]:
-    """The tables of inlined rows, each with the snapshot whose columns it has; None if none is known."""
+    """Read the tables of inlined rows, each with the snapshot whose columns it has; None if unknown."""
     return dict(cursor.execute(_SQL.tables, {"table_id": table_id}).fetchall())
 
 
 def find_columns_snapshot(cursor: Cursor[Row], table_id: int, name: str) -> int:
-    """The snapshot whose columns a table of inlined rows has; DamagedTable if nothing tells."""
+    """Return the snapshot whose columns a table of inlined rows has. Raises DamagedTable if it can't be found."""
     at = read_inlined_tables(cursor, table_id).get(name)
     if at is None:
-        raise DamagedTable(f"no row of ducklake_schema_versions tells which columns {name} has")
+        raise DamagedTable(f"ducklake_schema_versions has no row for the columns of {name}")
     return at
 
 
 def build_rows_query(names: Sequence[str], after: int, upto: int) -> list[BatchedQuery]:
-    """What finds all rows of these tables that are visible somewhere in (after, upto]."""
+    """Build the queries for all rows of these tables that are visible somewhere in (after, upto]."""
     return [BatchedQuery(_ROWS_QUERY.format(sql.Identifier(name)), {"after": after, "upto": upto}) for name in names]
 
 
 def build_new_rows_query(names: Sequence[str], after: int, upto: int) -> list[BatchedQuery]:
-    """What finds those that begin in (after, upto], and how many are visible at `after`."""
+    """Build the queries for rows that begin in (after, upto], and for the number visible at `after`."""
     return [
         BatchedQuery(_NEW_ROWS_QUERY.format(sql.Identifier(name)), {"after": after, "upto": upto}) for name in names
     ]
@@ -68,7 +68,7 @@ def build_new_rows_query(names: Sequence[str], after: int, upto: int) -> list[Ba
 def parse_inlined_rows(
     answers: Mapping[str, Sequence[Row]], *, counted: bool
 ) -> tuple[tuple[InlinedRow, ...], int | None]:
-    """The rows by what tables of these names answered and, if they were asked for new ones, how many were before."""
+    """Parse the answers of tables, by name; return the rows, and the earlier number if new rows were asked for."""
     before = sum(count for [(count, _)] in answers.values()) if counted else None
     found = {name: new or () for name, [(_, new)] in answers.items()} if counted else answers
     rows = (InlinedRow(InlinedKey(name, begin, row), end) for name, keys in found.items() for begin, row, end in keys)
@@ -124,10 +124,10 @@ def _copy_query(
 def read_inlined_deletes(
     cursor: Cursor[Row], table_id: int, upto: int, after: int = -1, new_files: tuple[int, int] = (0, -1)
 ) -> tuple[InlinedDelete, ...]:
-    """The inlined deletes of data files, of the snapshots in (after, upto]; DamagedTable.
+    """Read the inlined deletes of data files, of the snapshots in (after, upto]. Raises DamagedTable.
 
-    new_files: the first and the last id of those whose deletes are told even if they are older: a flush takes along
-    what ended while it wrote its files.
+    new_files: the first and the last id of files whose older deletes are read too. A flush takes along the rows that
+    ended while it wrote its files.
     """
     name = f"ducklake_inlined_delete_{table_id}"
     exists = cursor.execute(_SQL.delete_table, {"name": name}).fetchone()
@@ -145,7 +145,7 @@ def read_inlined_deletes(
 
 
 def _build_value_list(cursor: Cursor[Row], name: str, columns: Sequence[Column]) -> list[sql.Composable]:
-    """DuckDB leaves names in capitals unquoted, which Postgres lowers."""
+    """List the values' columns for SQL. DuckDB leaves names in capitals unquoted, which Postgres lowers."""
     types = cursor.execute(_SQL.column_types, {"name": name}).fetchall()
     own = {fold_case(column): (column, type_) for column, type_ in types}
     for column in columns:
@@ -157,7 +157,7 @@ def _build_value_list(cursor: Cursor[Row], name: str, columns: Sequence[Column])
 
 @contextmanager
 def translate_damage(*names: str) -> Iterator[None]:
-    """Say of which table Postgres complains, or of which."""
+    """Raise DamagedTable with the names of the tables that Postgres complains about."""
     name = " or ".join(names)
     try:
         yield

@@ -17,7 +17,7 @@ _SQL = load_queries("lake", "maintenance")
 
 @dataclass(frozen=True, slots=True)
 class InlinedRowStats:
-    """Live rows of a table that DuckDB keeps in Postgres. oldest_ms: None if nothing tells any more."""
+    """Live rows of a table that DuckDB keeps in Postgres. oldest_ms: None if it is unknown by now."""
 
     rows: int = 0
     oldest_ms: int | None = None
@@ -68,9 +68,9 @@ def read_table_ids(
     limit: int | None,
     visible: Sequence[str] | None = None,
 ) -> list[tuple[int, str]]:
-    """The ids of live tables after one, each with its schema: of all, of a namespace and those below it, or one.
+    """Read the ids of live tables after one, with their schemas: of all, of a namespace and those below it, or one.
 
-    visible: schemas of which, and of those below them, tables may be seen; None: all.
+    visible: schemas whose tables, and those below them, may be seen; None: all.
     """
     parameters: dict[str, object] = {"schema_name": schema_name, "table_name": table_name, "after": after}
     parameters |= {"limit": limit, "visible": None if visible is None else list(visible)}
@@ -80,9 +80,9 @@ def read_table_ids(
 def read_statistics(
     cursor: Cursor[Row], table_ids: Sequence[int], defaults: Mapping[str, str]
 ) -> list[tuple[UpkeepStatistics, InlinedRowStats]]:
-    """Those of the tables that are live, by id. defaults: policies of tables that don't say otherwise.
+    """Read statistics of the live tables among these, by id. defaults: policies of tables that set none.
 
-    Statements see what is committed when each begins: numbers that decide about upkeep needn't be of one moment.
+    Each statement sees the state when it begins: numbers that decide about upkeep may be of different moments.
     """
     rows, deletes = _count_inlined(cursor, table_ids)
     parameters = {
@@ -96,7 +96,7 @@ def read_statistics(
 
 
 def read_location(cursor: Cursor[Row], schema_name: str, table_name: str) -> str | None:
-    """Where a live table's Iceberg files are; None if there is no such table, or no Iceberg client knows it."""
+    """Read where a live table's Iceberg files are; None if there is no such table, or no Iceberg client has seen it."""
     row = cursor.execute(_SQL.location, {"schema_name": schema_name, "table_name": table_name}).fetchone()
     return None if row is None else str(row[0])
 
@@ -104,7 +104,7 @@ def read_location(cursor: Cursor[Row], schema_name: str, table_name: str) -> str
 def _count_inlined(
     cursor: Cursor[Row], table_ids: Sequence[int]
 ) -> tuple[dict[int, InlinedRowStats], Mapping[int, int]]:
-    """(live inlined rows by table, how many rows are deleted in Postgres by data file)."""
+    """Count (live inlined rows by table, rows deleted in Postgres by data file)."""
     named = cursor.execute(_SQL.inlined, {"table_ids": list(table_ids)}).fetchall()
     counts: Counter[int] = Counter()
     begins: dict[int, int] = {}
@@ -122,10 +122,10 @@ def _count_inlined(
 
 @dataclass(frozen=True, slots=True)
 class FlushableRows:
-    """What of a table is in Postgres, past versions of rows included, and since when the oldest of it is.
+    """Rows and deletes of a table in Postgres, past versions included, and since when the oldest is there.
 
-    bytes: of the rows alone. oldest_ms: None if nothing tells any more. age_ms: the same by Postgres's clock, which
-    tells the times of snapshots.
+    bytes: of the rows alone. oldest_ms: None if it is unknown by now. age_ms: the same by Postgres's clock, which
+    also gives the times of snapshots.
     """
 
     table_id: int
@@ -139,7 +139,7 @@ class FlushableRows:
 
 
 def read_flushable(cursor: Cursor[Row], table_ids: Sequence[int]) -> list[FlushableRows]:
-    """What could be flushed of the tables, of those where there is anything."""
+    """Read what could be flushed of the tables, of those where there is anything."""
     named = cursor.execute(_SQL.inlined, {"table_ids": list(table_ids)}).fetchall()
     sums: dict[int, tuple[int, int, int, int]] = {}
     for are_rows in (True, False):
@@ -158,7 +158,7 @@ def read_flushable(cursor: Cursor[Row], table_ids: Sequence[int]) -> list[Flusha
 
 
 def _read_snapshot_times(cursor: Cursor[Row], snapshot_ids: Iterable[int]) -> dict[int, tuple[int, int]]:
-    """When snapshots were made and how long ago that is, in milliseconds, of those that are there still."""
+    """Read when the remaining snapshots were made and how long ago that is, in milliseconds."""
     rows = cursor.execute(_SQL.times, {"snapshot_ids": list(snapshot_ids)}).fetchall()
     return {snapshot_id: (at, age) for snapshot_id, at, age in rows}
 
@@ -174,7 +174,7 @@ _MAX_TABLES_PER_READ: Final = 500
 
 
 def _read_union(cursor: Cursor[Row], query: sql.SQL, tables: Sequence[tuple[int, str]]) -> Iterator[Row]:
-    """The query's rows for each of the tables. DuckDB drops them at run time: one that is gone has nothing in it."""
+    """Yield the query's rows for each of the tables. DuckDB drops them at run time: a missing table has no rows."""
     for first in range(0, len(tables), _MAX_TABLES_PER_READ):
         some = tables[first : first + _MAX_TABLES_PER_READ]
         queries = [query.format(sql.Literal(table_id), sql.Identifier(name)) for table_id, name in some]

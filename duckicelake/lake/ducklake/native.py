@@ -45,16 +45,16 @@ _KINDS_BY_TABLE_ID = frozenset(
 
 
 def read_newest_snapshot(cursor: Cursor[Row]) -> int:
-    """The id of the newest DuckLake snapshot."""
+    """Read the id of the newest DuckLake snapshot."""
     row = cursor.execute(_SQL.newest).fetchone()
     assert row is not None
     return int(row[0])
 
 
 def read_changes(cursor: Cursor[Row], table_id: int, after: int, upto: int) -> tuple[LakeChange, ...]:
-    """The DuckLake snapshots in (after, upto] that touch the table, oldest first; `upto` is one that there is.
+    """Read the DuckLake snapshots in (after, upto] that touch the table, oldest first; `upto` must exist.
 
-    Where some were expired or aren't recorded their changes are not known: the last one then counts as a rewrite of
+    Where some were expired or aren't recorded, their changes are unknown: the last one then counts as a rewrite of
     history.
     """
     parameters = {"table_id": table_id, "after": after, "upto": upto, "mark": f":{table_id}"}
@@ -73,14 +73,14 @@ def read_changes(cursor: Cursor[Row], table_id: int, after: int, upto: int) -> t
 
 
 def are_rows_checked(cursor: Cursor[Row], snapshot_ids: Sequence[int]) -> bool:
-    """Whether all rows of these DuckLake snapshots were checked by their tables' constraints as they were written."""
+    """Return whether the writers of these DuckLake snapshots checked all rows by the tables' constraints."""
     parameters = {"snapshot_ids": list(snapshot_ids), "mark": ROWS_CHECKED_JSON}
     found = cursor.execute(_SQL.count_marked, parameters).fetchone()
     return found == (len(snapshot_ids),)
 
 
 def parse_kinds(changes_made: str | None, table_id: int, *, begins: bool) -> frozenset[str]:
-    """The words of `changes_made` that are about the table, which gets a name at that snapshot if it `begins`.
+    """Parse the kinds of `changes_made` that concern the table, which gets a name at that snapshot if it `begins`.
 
     DuckLake 0.2 called a rename a drop and a creation of one id.
     """
@@ -92,7 +92,7 @@ def parse_kinds(changes_made: str | None, table_id: int, *, begins: bool) -> fro
 
 
 def read_definition(cursor: Cursor[Row], table_id: int, at: int) -> TableDefinition | None:
-    """What the table is at a snapshot; None if it isn't there, DamagedTable if its rows don't make sense."""
+    """Read the table's definition at a snapshot; None if it isn't there. Raises DamagedTable for contradicting rows."""
     parameters = {"table_id": table_id, "at": at}
     wanted = (_SQL.table_names, _SQL.columns, _SQL.partition_keys, _SQL.table_comment, _SQL.sort_keys)
     names, found, keys, comment, sort_keys = fetch_all_batched(
@@ -117,7 +117,7 @@ def read_definition(cursor: Cursor[Row], table_id: int, at: int) -> TableDefinit
 
 
 def read_columns(cursor: Cursor[Row], table_id: int, at: int) -> tuple[Column, ...]:
-    """What columns a table has at a snapshot; DamagedTable if they don't make sense, as where it isn't there."""
+    """Read the table's columns at a snapshot. Raises DamagedTable if they contradict each other or there are none."""
     return _parse_columns(cursor.execute(_SQL.columns, {"table_id": table_id, "at": at}).fetchall())
 
 
@@ -130,20 +130,20 @@ def _parse_columns(rows: Sequence[Row]) -> tuple[Column, ...]:
 
 
 def read_full_name(cursor: Cursor[Row], table_id: int) -> str:
-    """The newest name of a table, with its namespace's."""
+    """Read the newest name of a table, with its namespace's."""
     row = cursor.execute(_SQL.full_name, {"table_id": table_id}).fetchone()
     return lake_names.format_full_name(*row) if row else f"with id {table_id}"
 
 
 def read_path_prefix(cursor: Cursor[Row], table_id: int) -> str:
-    """The folder, with its final slash, that relative paths of the table's files begin with."""
+    """Read the folder, with its final slash, that relative paths of the table's files begin with."""
     row = cursor.execute(_SQL.path_prefix, {"table_id": table_id}).fetchone()
     assert row is not None
     return str(row[0])
 
 
 def predict_path_prefix(cursor: Cursor[Row], creation: Creation) -> str:
-    """What `path_prefix` will be once the table is created; NoSuchNamespace."""
+    """Return the later `read_path_prefix` of a table that is to be created. Raises NoSuchNamespace."""
     row = cursor.execute(_SQL.schema_prefix, {"schema_name": creation.schema_name}).fetchone()
     if row is None:
         raise NoSuchNamespace(f"Namespace does not exist: {creation.schema_name}")
@@ -151,7 +151,7 @@ def predict_path_prefix(cursor: Cursor[Row], creation: Creation) -> str:
 
 
 def read_file_stats(cursor: Cursor[Row], data_file_ids: Sequence[int]) -> dict[int, PackedStats]:
-    """Column statistics by data file."""
+    """Read column statistics by data file."""
     if not data_file_ids:
         return {}
     found = cursor.execute(_SQL.file_stats, {"data_file_ids": list(data_file_ids)})
@@ -161,7 +161,7 @@ def read_file_stats(cursor: Cursor[Row], data_file_ids: Sequence[int]) -> dict[i
 def read_partition_values(
     cursor: Cursor[Row], data_file_ids: Sequence[int]
 ) -> dict[int, dict[PartitionKey, str | None]]:
-    """Partition values by data file and key."""
+    """Read partition values by data file and key."""
     found: defaultdict[int, dict[PartitionKey, str | None]] = defaultdict(dict)
     if not data_file_ids:
         return found
@@ -173,15 +173,15 @@ def read_partition_values(
 
 
 def read_table_stats(cursor: Cursor[Row], table_id: int) -> tuple[int, int, int] | None:
-    """(record_count, next_row_id, file_size_bytes); None before the first insert, and after it DamagedTable.
+    """Read (record_count, next_row_id, file_size_bytes); None before the first insert.
 
-    To go on from no row ids would give them twice.
+    Raises DamagedTable if the row is missing later: to begin at no row id would give ids twice.
     """
     return check_table_stats(cursor, table_id, cursor.execute(_SQL.table_stats, {"table_id": table_id}).fetchall())
 
 
 def check_table_stats(cursor: Cursor[Row], table_id: int, rows: Sequence[Row]) -> tuple[int, int, int] | None:
-    """Return the one row of `ducklake_table_stats`; None before the first insert, and after it DamagedTable."""
+    """Return the one row of `ducklake_table_stats`; None before the first insert. Raises DamagedTable."""
     if len(rows) == 1 and None not in rows[0]:
         records, next_row_id, size = rows[0]
         return records, next_row_id, size
@@ -192,7 +192,7 @@ def check_table_stats(cursor: Cursor[Row], table_id: int, rows: Sequence[Row]) -
 
 
 def read_all_stats(cursor: Cursor[Row], table_id: int) -> tuple[tuple[int, int, int] | None, dict[int, ColumnStats]]:
-    """`table_stats`, and the table-wide statistics of columns by column id."""
+    """Read `read_table_stats`, and the table-wide statistics of columns by column id."""
     parameters = {"table_id": table_id}
     whole, of_columns = fetch_all_batched(
         cursor, BatchedQuery(_SQL.table_stats, parameters), BatchedQuery(_SQL.table_column_stats, parameters)
@@ -201,18 +201,18 @@ def read_all_stats(cursor: Cursor[Row], table_id: int) -> tuple[tuple[int, int, 
 
 
 def lock_against_drop(cursor: Cursor[Row], table_id: int) -> bool:
-    """Whether the table is there; who drops it waits for this transaction to end."""
+    """Lock the table so that a drop waits for this transaction; return whether the table exists."""
     return cursor.execute(_SQL.keep, {"table_id": table_id}).fetchone() is not None
 
 
 def read_created_at(cursor: Cursor[Row], table_id: int) -> int | None:
-    """The snapshot that created the table."""
+    """Read the id of the snapshot that created the table."""
     row = cursor.execute(_SQL.created_at, {"table_id": table_id}).fetchone()
     return row[0] if row else None
 
 
 def read_snapshot_time(cursor: Cursor[Row], at: int) -> int:
-    """When the snapshot was made, in epoch milliseconds."""
+    """Read when the snapshot was made, in epoch milliseconds."""
     row = cursor.execute(_SQL.time_of, {"at": at}).fetchone()
     assert row is not None
     return int(row[0])

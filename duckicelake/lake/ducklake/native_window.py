@@ -38,9 +38,9 @@ _FILE_PRESERVING_KINDS = frozenset(
 
 
 class WindowBasis(NamedTuple):
-    """What reading a window begins with.
+    """What must be known before a window is read.
 
-    first, last: ids of files that came in it, if that can be told. inlined: the tables of inlined rows. has_deletes:
+    first, last: ids of the files that came in the window, if known. inlined: the tables of inlined rows. has_deletes:
     whether deletes are inlined.
     """
 
@@ -51,12 +51,12 @@ class WindowBasis(NamedTuple):
 
 
 def build_basis_query(table_id: int, after: int, upto: int) -> BatchedQuery:
-    """What finds the fields of a Ground."""
+    """Build the query for the fields of a WindowBasis."""
     return BatchedQuery(_SQL.ground, {"table_id": table_id, "after": after, "upto": upto})
 
 
 def compute_reach(ground: WindowBasis, after: int, touching: Sequence[LakeChange]) -> Reach | None:
-    """What these changes alone can have changed of a table; None if all of its files have to be looked at.
+    """Return what these changes alone can have changed of a table; None if all of its files must be read.
 
     No snapshot of the window may have expired since `after`: what was visible there only would be gone.
     """
@@ -68,7 +68,7 @@ def compute_reach(ground: WindowBasis, after: int, touching: Sequence[LakeChange
 
 
 def is_addition_only(touching: Sequence[LakeChange]) -> bool:
-    """Whether all rows that there were before these changes should be there as they were."""
+    """Return whether the changes leave all earlier rows as they were."""
     return all(change.kinds <= _ADDITION_KINDS for change in touching)
 
 
@@ -81,7 +81,7 @@ def read_window(
     ground: WindowBasis,
     reach: Reach,
 ) -> NativeWindow:
-    """Everything that catching up with these changes needs; DamagedTable."""
+    """Read everything that catching up with these changes needs. Raises DamagedTable."""
     parameters = {
         "table_id": table_id,
         "after": after,
@@ -130,7 +130,7 @@ def _read_inlined_deletes(cursor: Cursor[Row], table_id: int, upto: int, reach: 
 
 
 def _check_delete_files(cursor: Cursor[Row], found: Sequence[LakeFile], upto: int) -> None:
-    """DamagedTable if the target of one of them has several live ones: DuckDB reads its rows once for each."""
+    """Raise DamagedTable if a file has several live delete files: DuckDB reads its rows once for each."""
     if not found:
         return
     targets = [file.target_id for file in found]
@@ -141,7 +141,7 @@ def _check_delete_files(cursor: Cursor[Row], found: Sequence[LakeFile], upto: in
 
 
 def _parse_lake_files(rows: Sequence[Row], prefix: str) -> tuple[LakeFile, ...]:
-    """prefix: of the paths that are relative, as the beginning of each row says."""
+    """Parse rows of files. prefix: of the paths that are relative, as the first column of each row says."""
     found = []
     for is_relative, *row in rows:
         if is_relative and row[_PATH_INDEX] is not None:
@@ -156,7 +156,7 @@ def _parse_lake_files(rows: Sequence[Row], prefix: str) -> tuple[LakeFile, ...]:
 def _check_next_row_id(
     stats: tuple[int, int, int] | None, data_files: Sequence[LakeFile], rows: Sequence[InlinedRow]
 ) -> int:
-    """DuckLake's; DamagedTable if that one was given before."""
+    """Return DuckLake's next row id. Raises DamagedTable if a row has that id already."""
     next_row_id = stats[1] if stats else 0
     in_files = (file.row_id_start for file in data_files if file.row_id_start is not None and file.record_count)
     highest = max(max(in_files, default=-1), max((row.key.row_id for row in rows), default=-1))

@@ -26,7 +26,7 @@ class LakeLogins:
 
 @contextmanager
 def act_as_owner(cursor: Cursor[Row]) -> Iterator[None]:
-    """Be the owner of DuckLake's tables while the block runs, where that is another role; else nothing changes."""
+    """Become the owner of DuckLake's tables while the block runs, where that is another role."""
     row = cursor.execute(_SQL.other_owner).fetchone()
     if row is None:
         yield
@@ -37,7 +37,7 @@ def act_as_owner(cursor: Cursor[Row]) -> Iterator[None]:
 
 
 def build_grants(logins: LakeLogins, schema: str = "public") -> list[str]:
-    """SQL that gives each login what it needs and no more; a superuser may run it as often as wanted, in this order.
+    """Return SQL that gives each login what it needs and no more; a superuser may run it repeatedly, in order.
 
     The logins must exist.
     """
@@ -89,7 +89,7 @@ def _quote_identifier(text: str) -> str:
 
 
 def _quote_for_format(names: Iterable[str]) -> str:
-    """Names in the text that Postgres' `format` takes."""
+    """Quote names for the text that Postgres' `format` takes."""
     return ", ".join(names).replace("'", "''").replace("%", "%%")
 
 

@@ -19,21 +19,21 @@ _PLAIN_NAME_PATTERN = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def format_full_name(schema_name: str, name: str | None) -> str:
-    """The name of a schema, or of what is in it; a dot in the latter's own name is %2E, as in the names of levels."""
+    """Return the name of a schema, or of an object in it, whose own dots become %2E, as in the names of levels."""
     if name is None:
         return schema_name
     return f"{schema_name}.{_AMBIGUOUS_PERCENT_PATTERN.sub('%25', name).replace('.', '%2E')}"
 
 
 def has_namespace(cursor: Cursor[Row], schema_name: str) -> bool:
-    """Whether there is such a namespace, virtual or real."""
+    """Return whether there is such a namespace, virtual or real."""
     parameters = {"schema_name": schema_name, "prefix": f"{schema_name}."}
     row = cursor.execute(_NAMES_SQL.namespace_exists, parameters).fetchone()
     return row is not None and bool(row[0])
 
 
 def check_name_free(cursor: Cursor[Row], schema_name: str, name: str, kind: ObjectKind = "Table") -> int:
-    """The id of the live schema in which a new table or view may have the name.
+    """Return the id of the live schema in which a new table or view may have the name.
 
     Raises NoSuchNamespace, AlreadyExists in the words of Iceberg's own catalogs, InvalidRequest if only case differs.
     """
@@ -46,7 +46,7 @@ def check_name_free(cursor: Cursor[Row], schema_name: str, name: str, kind: Obje
 
 
 def check_name_new(name: tuple[str, str], others: Iterable[tuple[str, str]]) -> None:
-    """Raises as `check_name_free` if one of these tables of the same commit has the (schema name, name)."""
+    """Raise as `check_name_free` if one of these tables of the same commit has the (schema name, name)."""
     for other in others:
         if other == name:
             raise AlreadyExists(f"Table already exists: {format_full_name(*name)}")
@@ -55,9 +55,9 @@ def check_name_new(name: tuple[str, str], others: Iterable[tuple[str, str]]) -> 
 
 
 def check_target_free(cursor: Cursor[Row], source: tuple[str, str], target: tuple[str, str], own_id: int) -> int:
-    """The id of the schema to which table or view `own_id` may be renamed; both names are (schema name, name).
+    """Return the id of the schema to which table or view `own_id` may be renamed; names are (schema name, name).
 
-    It may take another spelling of its own name. Raises what `check_name_free` raises.
+    Another spelling of its own name is allowed. Raises what `check_name_free` raises.
     """
     schema_id = _read_schema_id(cursor, target[0])
     taken = _find_taken(cursor, schema_id, *target, own_id)
@@ -78,7 +78,7 @@ def _read_schema_id(cursor: Cursor[Row], schema_name: str) -> int:
 def _find_taken(
     cursor: Cursor[Row], schema_id: int, schema_name: str, name: str, own_id: int | None = None
 ) -> str | None:
-    """What has the name; InvalidRequest if what is there differs only by case."""
+    """Find the object with the name. Raises InvalidRequest if an existing name differs only by case."""
     found = cursor.execute(_NAMES_SQL.taken, {"schema_id": schema_id, "name": name, "own_id": own_id}).fetchall()
     for kind, other in found:
         if other == name:
@@ -100,7 +100,7 @@ def _is_other_case(name: tuple[str, str], other: str) -> InvalidRequest:
 
 
 def read_live_schemas(cursor: Transaction) -> dict[str, int]:
-    """Schema ids by name, in code point order."""
+    """Read schema ids by name, in code point order."""
     return {name: schema_id for schema_id, name in cursor.execute(_SQL.live).fetchall()}
 
 
@@ -124,12 +124,12 @@ def drop_schema(cursor: Transaction, snapshot: SnapshotAllocation, schema_id: in
 
 
 def read_schema_contents(cursor: Transaction, schema_id: int) -> list[str]:
-    """What the schema holds, as "table t", "view v" or "macro m"."""
+    """Read what the schema holds, as "table t", "view v" or "macro m"."""
     return [row[0] for row in cursor.execute(_SQL.contents, {"schema_id": schema_id}).fetchall()]
 
 
 def read_schema_properties(cursor: Transaction, schema_id: int) -> dict[str, str]:
-    """The properties that Iceberg clients have set; none for a schema that DuckDB made."""
+    """Read the properties that Iceberg clients have set; none for a schema that DuckDB made."""
     row = cursor.execute(_SQL.properties, {"schema_id": schema_id}).fetchone()
     return row[0] if row else {}
 

@@ -54,21 +54,21 @@ class SnapshotAllocation:
 def lock_writers(cursor: Cursor[Row]) -> None:
     """Wait until no other duckicelake transaction writes; released by COMMIT or ROLLBACK. May be taken repeatedly.
 
-    Raises Unavailable while the process may not write the lake: see `postgres.gate`.
+    Raises Unavailable while the process may not write the lake: see `pipeline.WriteGate`.
     """
     check_gate_open(cursor)
     cursor.execute(_SQL.lock, {"key": LOCK_KEY})
 
 
 def lock_in_queue(cursor: Cursor[Row]) -> None:
-    """`lock`, but before that wait while another commit has the queue to itself; released with the transaction."""
+    """Take `lock_writers` after a commit that has the queue to itself; released with the transaction."""
     check_gate_open(cursor)
     cursor.execute(_SQL.queue, {"queue": QUEUE_KEY, "lock": LOCK_KEY})
 
 
 @contextmanager
 def hold_queue(cursor: Cursor[Row]) -> Iterator[None]:
-    """Keep all other commits in the queue, without a transaction: the session holds the place."""
+    """Keep all other commits waiting in the queue, without a transaction: the session holds the lock."""
     with _hold_session_lock(
         cursor,
         _SQL.queue_alone,
@@ -80,7 +80,7 @@ def hold_queue(cursor: Cursor[Row]) -> Iterator[None]:
 
 @contextmanager
 def hold_table_lock(cursor: Cursor[Row], table_id: int) -> Iterator[None]:
-    """Keep other sessions out that want the same of the table, without a transaction."""
+    """Exclude other sessions from the same lock on the table, without a transaction."""
     parameters = {"key": TABLE_LOCK_KEY, "table_id": table_id % 2**31}
     with _hold_session_lock(cursor, _SQL.keep_lane, _SQL.leave_lane, parameters):
         yield
@@ -88,10 +88,10 @@ def hold_table_lock(cursor: Cursor[Row], table_id: int) -> Iterator[None]:
 
 @contextmanager
 def _hold_session_lock(cursor: Cursor[Row], take: str, leave: str, parameters: Mapping[str, int]) -> Iterator[None]:
-    """A lock of the session. If it can't be let go of, the session ends: what was done meanwhile stays done.
+    """Hold a lock of the session. If it can't be released, the session ends; work done meanwhile stays.
 
-    Postgres ends the session, too, once it is idle for as long as a statement may take: a process that hangs, or has
-    vanished with its machine, keeps nobody out for ever.
+    Postgres also ends the session once it is idle for as long as a statement may take. A process that hangs, or has
+    vanished with its machine, does not hold the lock for ever.
     """
     try:
         cursor.execute(take, parameters)
@@ -105,7 +105,7 @@ def _hold_session_lock(cursor: Cursor[Row], take: str, leave: str, parameters: M
 
 @dataclass(frozen=True, slots=True)
 class DuckDBContention:
-    """Of DuckDB clients: whether one waits for the snapshot id that we hold, and whether one seems to have lost."""
+    """Whether a DuckDB client waits for this transaction's snapshot id, and whether one seems to have lost."""
 
     is_waiting: bool
     has_lost: bool
@@ -120,14 +120,14 @@ class SnapshotClaim:
     file_ids: int = 0
 
     def apply_to(self, last: SnapshotCounters) -> tuple[SnapshotAllocation, SnapshotCounters]:
-        """The snapshot after the last one, and its row."""
+        """Return the snapshot after the last one, and its row."""
         version = last.schema_version + self.schema_change
         made = SnapshotAllocation(last.snapshot_id + 1, version, last.next_catalog_id, last.next_file_id)
         catalog_id, file_id = last.next_catalog_id + self.catalog_ids, last.next_file_id + self.file_ids
         return made, SnapshotCounters(made.id, last.time, version, catalog_id, file_id)
 
     def revert_from(self, claimed: SnapshotCounters) -> SnapshotCounters:
-        """What `after` gives the claimed row for; its time isn't known."""
+        """Return the row for which `apply_to` gives the claimed one; its time isn't known."""
         return SnapshotCounters(
             claimed.snapshot_id - 1,
             claimed.time,
@@ -140,10 +140,10 @@ class SnapshotClaim:
 def begin_snapshot(
     cursor: Cursor[Row], *, schema_change: bool, catalog_ids: int = 0, file_ids: int = 0
 ) -> SnapshotAllocation:
-    """Take the lock and insert the next ducklake_snapshot row, after which no other writer can commit until we do.
+    """Take the lock and insert the next ducklake_snapshot row; no other writer can commit before this transaction.
 
-    What was read earlier in the transaction may be stale by now; what is read later is not. Several in one transaction
-    get contiguous ids. Any change of rows or statistics must raise `file_ids` by at least one: DuckDB caches by it.
+    What the transaction read earlier may be stale; what it reads later is not. Several snapshots in one transaction get
+    contiguous ids. Any change of rows or statistics must raise `file_ids` by at least one: DuckDB caches by it.
     """
     lock_writers(cursor)
     wanted = SnapshotClaim(schema_change, catalog_ids, file_ids)
@@ -154,9 +154,9 @@ def begin_snapshot(
 def claim_snapshot(
     cursor: Cursor[Row], wanted: SnapshotClaim, ask: Callable[[], T]
 ) -> tuple[SnapshotCounters, datetime, T]:
-    """The next ducklake_snapshot row, inserted, as `begin_snapshot` says, and the time of the last; `lock` is held.
+    """Insert the next ducklake_snapshot row under `lock_writers`; return it, the time of the last, and the answer.
 
-    ask: sends what is to be asked once the row is there; in a pipeline both are waited for once.
+    ask: sends further questions once the row is there; in a pipeline one wait serves both.
     """
     parameters = {
         "schema_changes": int(wanted.schema_change),
@@ -175,7 +175,7 @@ def claim_snapshot(
 
 
 def insert_snapshots(cursor: Cursor[Row], claimed: SnapshotCounters, rows: Sequence[SnapshotCounters]) -> None:
-    """Have these be the rows from the claimed one on."""
+    """Write these rows in place of the claimed one and after it."""
     if rows[0] != claimed:
         own = rows[0]
         parameters: dict[str, object] = {
@@ -199,14 +199,14 @@ def insert_snapshots(cursor: Cursor[Row], claimed: SnapshotCounters, rows: Seque
 def observe_duckdb(cursor: Cursor[Row]) -> Callable[[], DuckDBContention]:
     """Ask what can be seen of DuckDB clients that lose snapshot ids to this transaction and the last one.
 
-    Our own writers wait for `lock`, never for an id. In a pipeline the answer is there for nothing at its end.
+    Our own writers wait for the lock, never for an id. In a pipeline the answer costs no wait of its own.
     """
     asked = cursor.connection.cursor().execute(_SQL.duckdb_seen)
     return lambda: DuckDBContention(*(flag is True for flag in asked.fetchone() or ()))
 
 
 def read_last_snapshot(cursor: Cursor[Row]) -> tuple[int, float]:
-    """The newest snapshot's id, and how many seconds ago it was taken."""
+    """Read the newest snapshot's id, and how many seconds ago it was taken."""
     row = cursor.execute(_SQL.last_snapshot).fetchone()
     assert row is not None
     return int(row[0]), float(row[1])
@@ -221,10 +221,10 @@ def record_changes(
     message: str | None = None,
     extra_info: str | None = None,
 ) -> None:
-    """Write what the snapshot changed, by which others detect conflicts with it; no changes are legal, no row is not.
+    """Write what the snapshot changed, by which others detect conflicts; no changes are legal, no row is not.
 
-    `changes` are tokens such as `created_schema:"s1"` or `altered_table:2`. DuckDB clients fail on unknown kinds, and
-    on empty text too once another snapshot's stands beside it: no changes are NULL.
+    `changes` are tokens such as `created_schema:"s1"` or `altered_table:2`. DuckDB clients fail on unknown kinds. They
+    also fail on empty text once another snapshot's stands beside it: no changes are NULL.
     """
     parameters = {
         "snapshot_id": snapshot_id,
@@ -242,9 +242,9 @@ def quote_name(*names: str) -> str:
 
 
 def retry_transaction(function: Callable[[], T], again: Callable[[BaseException], bool] = is_retryable) -> T:
-    """Call a function that runs one whole transaction again while it loses to other writers; then Unavailable.
+    """Call a function that runs one whole transaction again while it loses to other writers; then raise Unavailable.
 
-    again: for which errors of Postgres. None of its attempts begins later than RETRY_SECONDS after the first.
+    again: for which errors of Postgres. No attempt begins later than RETRY_SECONDS after the first.
     """
     for attempt in _iterate_attempts():
         try:
@@ -259,7 +259,7 @@ def retry_transaction(function: Callable[[], T], again: Callable[[BaseException]
 
 
 def _iterate_attempts() -> Iterator[int]:
-    """Their numbers, as long as there may be one more."""
+    """Yield the numbers of the attempts, as long as another one may begin."""
     until = time.monotonic() + RETRY_SECONDS
     yield 0
     for number in range(1, MAX_ATTEMPTS):

@@ -26,7 +26,7 @@ _DUCKDB_SETTINGS: dict[str, str | bool | int | float | list[str]] = {
 }
 _MAX_VIEW_DEPTH = 16  # views of views
 _PARSE_ERRORS = (SqlglotError, RecursionError, AttributeError, IndexError, KeyError, TypeError, ValueError)
-"""What sqlglot raises for texts that nobody tried on it."""
+"""Errors that sqlglot raises for unusual texts."""
 _FULL_NAME_PARTS = 3  # catalog, schema, table
 _NAME_PATTERN = re.compile(r'"((?:[^"]|"")*)"|([^".\s]+)')
 
@@ -104,7 +104,7 @@ class _UnboundViewError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ViewColumns:
-    """The columns that DuckDB gives a view, with types that Iceberg has; None where they can't be told.
+    """The columns that DuckDB gives a view, with types that Iceberg has; None where they can't be found.
 
     `unlike` are names, in lower case, of those columns of the tables that it reads whose types are DuckDB's alone.
     """
@@ -114,7 +114,7 @@ class ViewColumns:
 
 
 def find_view_columns(cursor: Cursor[Row], view: LakeView) -> ViewColumns:
-    """What is known of the view's columns, and of those that it reads."""
+    """Return DuckDB's types of the view's columns, and the columns that it reads, as far as they are known."""
     unlike: set[str] = set()
     try:
         return ViewColumns(_bind_view(cursor, view, _MAX_VIEW_DEPTH, unlike), unlike)
@@ -139,7 +139,7 @@ def _bind_view(cursor: Cursor[Row], view: LakeView, depth: int, unlike: set[str]
 
 
 def _find_names_read(memory: duckdb.DuckDBPyConnection, sql: str) -> list[list[str]]:
-    """The names of what a query reads; DuckDB can't tell them where a right or full join has USING, sqlglot can."""
+    """Return the names of what a query reads; by sqlglot where a right or full join has USING."""
     try:
         return [_split_reference(name) for name in sorted(memory.get_table_names(sql, qualified=True))]
     except duckdb.BinderException:
@@ -151,7 +151,7 @@ def _find_names_read(memory: duckdb.DuckDBPyConnection, sql: str) -> list[list[s
 
 
 def _split_reference(reference: str) -> list[str]:
-    """The names of `catalog."a schema".table AS alias`."""
+    """Split `catalog."a schema".table AS alias` into its names."""
     parts: list[str] = []
     while found := _NAME_PATTERN.match(reference):
         parts.append(found[2] or found[1].replace('""', '"'))
@@ -187,7 +187,7 @@ def _copy_empty(
 def _find_columns(
     cursor: Cursor[Row], schema_name: str, name: str, depth: int, unlike: set[str]
 ) -> tuple[Column, ...] | None:
-    """The columns of the lake's table or view that DuckDB means by a name."""
+    """Return the columns of the lake's table or view that DuckDB means by a name."""
     row = cursor.execute(_SQL.relation, {"schema_name": schema_name, "name": name}).fetchone()
     if row is None:
         return None
@@ -227,7 +227,7 @@ def _build_columns(
 
 
 def _map_lake_type(kind: DuckDBPyType) -> tuple[str, Sequence[tuple[str, DuckDBPyType]]]:
-    """(DuckLake's type, the fields inside it)."""
+    """Return (DuckLake's type, the fields inside it)."""
     match kind.id:
         case "struct" | "map":
             return kind.id, _get_child_types(kind)
@@ -241,5 +241,5 @@ def _map_lake_type(kind: DuckDBPyType) -> tuple[str, Sequence[tuple[str, DuckDBP
 
 
 def _get_child_types(kind: DuckDBPyType) -> list[tuple[str, DuckDBPyType]]:
-    """The types inside a nested one; an array's size is no type."""
+    """Return the types inside a nested one; an array's size is no type."""
     return [(name, part) for name, part in kind.children if isinstance(part, DuckDBPyType)]

@@ -29,7 +29,7 @@ class ViewTarget:
 
 
 def read_view_names(cursor: Cursor[Row], schema_name: str, after: str, most: int | None) -> list[str] | None:
-    """Names of live views that requests can name, after a key, in code point order; None without such a namespace."""
+    """Read names of live views after a key, in code point order; None if there is no such namespace."""
     if not has_namespace(cursor, schema_name):
         return None
     parameters = {"schema_name": schema_name, "after": after, "most": most}
@@ -37,7 +37,7 @@ def read_view_names(cursor: Cursor[Row], schema_name: str, after: str, most: int
 
 
 def find_view(cursor: Cursor[Row], schema_name: str, view_name: str) -> LakeView | None:
-    """The live view of that name."""
+    """Find the live view of that name."""
     row = cursor.execute(_SQL.find, {"schema_name": schema_name, "view_name": view_name}).fetchone()
     if row is None:
         return None
@@ -46,7 +46,7 @@ def find_view(cursor: Cursor[Row], schema_name: str, view_name: str) -> LakeView
 
 
 def read_view_row(cursor: Cursor[Row], view_id: int) -> ViewRow | None:
-    """What Iceberg clients know of the view, or of the one that it replaced; None if they never saw either."""
+    """Read the view's side-table row, or that of the view that it replaced; None if Iceberg clients saw neither."""
     row = cursor.execute(_SQL.side_row, {"view_id": view_id}).fetchone()
     if row is None:
         return None

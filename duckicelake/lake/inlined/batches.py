@@ -110,7 +110,7 @@ class WrittenRows:
 
 
 def pack_values(values: Iterable[str | bytes | None], kind: str) -> str:
-    """Values of a column of this type as elements of a Postgres array: lists of them are joined by commas."""
+    """Encode values of a column of this type as elements of a Postgres array; commas join lists of them."""
     if kind in _UNQUOTED_TYPES:
         return ",".join(["NULL" if value is None else str(value) for value in values])
     return ",".join(map(_format_element, values))

@@ -92,7 +92,7 @@ class FlushedDeletes:
 
 
 FindPlaces = Callable[[str, Sequence[InlinedKey]], Sequence[tuple[str, int]]]
-"""Tells for rows of an inlined table the path and position of each in its new file."""
+"""Finds the path and position in its new file for every row of an inlined table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class FlushPlan:
 
 @contextmanager
 def hold_flush_lease(cursor: Cursor[Row], table_id: int) -> Iterator[bool]:
-    """Whether nobody else has the lease to flush the table; if so it is this session's, without a transaction."""
+    """Try to take the lease to flush the table for this session, without a transaction; yield whether it is taken."""
     parameters = {"key": _LEASE_KEY, "table_id": table_id % 2**31}
     held = cursor.execute(_SQL.keep_lease, parameters).fetchone() == (True,)
     try:
@@ -123,9 +123,9 @@ def hold_flush_lease(cursor: Cursor[Row], table_id: int) -> Iterator[bool]:
 
 
 def read_flush_source(cursor: Cursor[Row], table_id: int, folder: Path) -> FlushSource:
-    """What is inlined now, the rows copied to files in the folder; NoSuchTable, DamagedTable.
+    """Read what is inlined now, and copy the rows to files in the folder. Raises NoSuchTable, DamagedTable.
 
-    In one transaction that sees one state.
+    The transaction must see one state.
     """
     at = native.read_newest_snapshot(cursor)
     definition = native.read_definition(cursor, table_id, at)
@@ -151,7 +151,7 @@ def read_flush_source(cursor: Cursor[Row], table_id: int, folder: Path) -> Flush
 def _copy_table(cursor: Cursor[Row], table_id: int, name: str, since: int | None, at: int, folder: Path) -> CopiedTable:
     definition = None if since is None else native.read_definition(cursor, table_id, since)
     if definition is None:
-        raise DamagedTable(f"nothing tells which columns {name}, a table of its inlined rows, has")
+        raise DamagedTable(f"the columns of {name}, a table of its inlined rows, are unknown")
     top = find_children(definition.columns, None)
     copy = folder / f"{name}.csv"
     with copy.open("wb") as file:
@@ -160,7 +160,10 @@ def _copy_table(cursor: Cursor[Row], table_id: int, name: str, since: int | None
 
 
 def _read_file_deletes(cursor: Cursor[Row], table_id: int, at: int, prefix: str) -> Iterable[InlinedFileDeletes]:
-    """By data file. Those stay that are older than the end of an earlier delete file: two would hold at one time."""
+    """Read inlined deletes by data file, without those older than the end of an earlier delete file.
+
+    Those stay inlined: two delete files would hold at one time.
+    """
     positions: dict[int, dict[int, int]] = {}
     for delete in inlined_rows.read_inlined_deletes(cursor, table_id, at):
         positions.setdefault(delete.data_file_id, {})[delete.position] = delete.begin_snapshot
@@ -180,9 +183,9 @@ def _build_delete_file(
 
 
 def write_flush(cursor: Cursor[Row], flush: FlushPlan) -> int:
-    """The snapshot that flushes; StaleBaseError if something that it goes on from was changed or flushed meanwhile.
+    """Write the snapshot that flushes. Raises StaleBaseError if its base was changed or flushed meanwhile.
 
-    NoSuchTable if the table was dropped.
+    Raises NoSuchTable if the table was dropped.
     """
     source, table_id = flush.source, flush.source.table_id
     snapshot = begin_snapshot(cursor, schema_change=False, file_ids=flush.file_ids)
@@ -212,7 +215,7 @@ def _check_source(cursor: Cursor[Row], source: FlushSource, upto: int) -> None:
 
 
 def _check_partitioning(cursor: Cursor[Row], source: FlushSource, upto: int) -> None:
-    """DuckDB skips files by the partition values that it expects of all files since the newest partitioning."""
+    """Raise StaleBaseError if the table is partitioned otherwise since: DuckDB would skip files by partition values."""
     definition = native.read_definition(cursor, source.table_id, upto)
     if definition is None or definition.partition_id != source.definition.partition_id:
         raise StaleBaseError(f"table {source.table_id} is partitioned otherwise by now")
@@ -245,7 +248,7 @@ def _check_count(found: int, wanted: int, name: str) -> None:
 
 
 def _write_files(cursor: Cursor[Row], flush: FlushPlan, snapshot: SnapshotAllocation) -> dict[str, int]:
-    """The ids of the new data files by path."""
+    """Register the new data files; return their ids by path."""
     source = flush.source
     ids = {file.path: snapshot.first_file_id + index for index, file in enumerate(flush.files)}
     rows = [_build_data_file(file, ids[file.path], source.definition.partition_id) for file in flush.files]

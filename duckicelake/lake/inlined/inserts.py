@@ -31,12 +31,12 @@ from duckicelake.postgres.queries import Row
 
 
 class RowsGroup:
-    """Batches for one or many tables that get one snapshot. `lock` is held, and the connection best in a pipeline."""
+    """Batches for one or many tables that get one snapshot, under `lock_writers`, best in a pipeline."""
 
     def __init__(self, cursor: Cursor[Row], batches: Sequence[RowBatch], memory: LastRowCommit) -> None:
-        """Take the snapshot id, and check that every batch holds for what its table is now.
+        """Take the snapshot id, and check that every batch holds for its table as it is now.
 
-        memory: of how the last group has left the lake; if it serves, nothing is waited for before COMMIT.
+        memory: the state after this process's last group; if it serves, no wait comes before COMMIT.
         """
         self._cursor = cursor
         self._memory = memory
@@ -56,7 +56,7 @@ class RowsGroup:
         self._outcomes = [self._admit(batch) for batch in batches]
 
     def _ask(self, batches: Sequence[RowBatch]) -> Callable[[], LockedState]:
-        """Pack the rows that are most likely written, while Postgres looks for the answer."""
+        """Ask for the tables' state, and pack the rows that are most likely written while Postgres answers."""
         asked = query_locked_state(self._cursor, batches)
         flush_pipeline(self._cursor)
         if not self._prepacked:
@@ -66,7 +66,7 @@ class RowsGroup:
         return asked
 
     def write(self) -> list[WrittenRows | StaleBaseError | CatalogError | RepeatedRequestError]:
-        """Say what becomes of each, and write all but the rows; the reason is raised if none can be written."""
+        """Write all but the rows; return the outcome of each batch. Raises the reason if none can be written."""
         admitted = [outcome for outcome in self._outcomes if isinstance(outcome, RowBatch)]
         if not admitted:
             raise next(outcome for outcome in self._outcomes if not isinstance(outcome, RowBatch))
@@ -79,21 +79,21 @@ class RowsGroup:
         return [written[id(outcome)] if isinstance(outcome, RowBatch) else outcome for outcome in self._outcomes]
 
     def finish(self) -> None:
-        """Write the rows, which are packed while Postgres does what came before."""
+        """Write the rows, packed while Postgres runs the earlier statements."""
         flush_pipeline(self._cursor)
         self._gains = [self._write_table(batches) for batches in self._by_table.values()]
         flush_pipeline(self._cursor)
         write_gains(self._cursor, self._gains)
 
     def _sign(self, batches: Sequence[RowBatch]) -> None:
-        """Record what the snapshot has changed, and by whom."""
+        """Record what the snapshot has changed, and who changed it."""
         at, signature = self._claimed.snapshot_id, build_signature([batch.origin for batch in batches])
         author, message = signature.author, signature.message
         tokens = _build_change_tokens(self._by_table)
         record_changes(self._cursor, at, tokens, author=author, message=message, extra_info=ROWS_CHECKED_JSON)
 
     def remember_snapshot(self) -> None:
-        """Have it remembered what is known of the lake now."""
+        """Remember the state of the lake after this group."""
         row = self._claiming.fetchone() if self._claiming is not None else None
         snapshot = self._claimed if row is None else SnapshotCounters(*row[:5])
         tables = {gain.state.table_id: gain.after for gain in self._gains}
@@ -116,7 +116,7 @@ class RowsGroup:
         return batch
 
     def _find_touch(self, batch: RowBatch) -> str | None:
-        """That others were faster, where a batch holds only for a table that nobody touches."""
+        """Return how another writer touched the table of a batch that must be the only writer, if so."""
         after, upto = batch.untouched_since, self._before.snapshot_id
         if after is None:
             return None
@@ -133,7 +133,7 @@ class RowsGroup:
         )
 
     def _place_batches(self, batches: Sequence[RowBatch]) -> list[tuple[RowBatch, WrittenRows]]:
-        """In the order of the batches, but inlined rows before files, so that their row ids follow each other."""
+        """Give row ids to the batches, inlined rows before files, so that their row ids are contiguous."""
         row_id, placed = self._now.tables[batches[0].table_id].sizes[1], []
         for batch in sorted(batches, key=lambda batch: bool(batch.files)):
             placed.append((batch, WrittenRows(self._claimed.snapshot_id, row_id, batch.count)))
@@ -165,7 +165,7 @@ class RowsGroup:
 
 @lru_cache(maxsize=1024)
 def build_insert(name: str, types: Sequence[str]) -> str:
-    """A statement that takes the row id before the first one, the snapshot and an array for each column."""
+    """Build a statement that takes the row id before the first one, the snapshot, and an array for each column."""
     values = sql.SQL(", ").join(sql.SQL(f"%s::{type_}[]") for type_ in types)
     columns = sql.SQL(", ").join(sql.Identifier(f"c{number}") for number in range(len(types)))
     return (
@@ -179,7 +179,7 @@ def build_insert(name: str, types: Sequence[str]) -> str:
 
 
 def _number_files(batch: RowBatch, row_id: int) -> list[NewDataFile]:
-    """The batch's files with the row ids that theirs begin with."""
+    """Return the batch's files with their first row ids."""
     numbered = []
     for file in batch.files:
         numbered.append(file._replace(row_id_start=row_id))
@@ -220,7 +220,7 @@ def _build_applied_error(batch: RowBatch, known: int) -> TxnAlreadyAppliedError:
 
 
 def insert_absorbed_rows(cursor: Cursor[Row], table_id: int, step: LakeStep, at: int) -> LakeStep:
-    """Insert the step's inlined rows in this snapshot; the step with what its files hold of them."""
+    """Insert the step's inlined rows in this snapshot; return the step with the rows that its files serve."""
     if step.inlined is None:
         return step
     into = step.inlined.into

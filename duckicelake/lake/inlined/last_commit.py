@@ -1,4 +1,4 @@
-"""The lake as this process left it, which spares the next commit of rows its questions."""
+"""The state of the lake after this process's last commit of rows, which saves the next commit its questions."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from duckicelake.lake.side_tables.idempotency import TxnApp
 from duckicelake.postgres.queries import Row, json_param, load_queries
 
 STABLE_AFTER_COMMITS: Final = 4
-"""Groups in a row that nobody else wrote between, after which the next is expected to follow its predecessor, too."""
+"""Groups in a row without another writer in between, after which the next group is expected to follow too."""
 MAX_REMEMBERED_TABLES: Final = 1024
 """Tables, and producers, that are remembered."""
 
@@ -22,25 +22,25 @@ _SQL = load_queries("lake", "rows")
 
 @dataclass(frozen=True, slots=True)
 class CommittedState:
-    """The newest snapshot, which is ours, and what some tables and producers were with it."""
+    """The newest snapshot, which this process made, and the state of some tables and producers with it."""
 
     snapshot: SnapshotCounters
     tables: Mapping[int, LockedTable]
     sequences: Mapping[TxnApp, int]
 
     def is_sufficient_for(self, batch: RowBatch) -> bool:
-        """Whether the batch can be written without asking: it brings rows for a table that is remembered, no more."""
+        """Return whether the batch can be written from this state: it only brings rows for a remembered table."""
         is_plain = not batch.files and not batch.has_new_table and batch.untouched_since is None
         return (
             is_plain and batch.table_id in self.tables and (batch.producer is None or batch.producer in self.sequences)
         )
 
     def now(self) -> LockedState:
-        """What batches depend on, with the next snapshot."""
+        """Return what batches depend on, with the next snapshot."""
         return LockedState(dict(self.tables), dict(self.sequences), set())
 
     def merge_older(self, before: "CommittedState | None") -> "CommittedState":
-        """With what else was known, of a time since which only this was written."""
+        """Add what an older state holds; since then only this group was written."""
         if (
             before is None
             or len(before.tables) > MAX_REMEMBERED_TABLES
@@ -51,7 +51,7 @@ class CommittedState:
 
 
 class LastRowCommit:
-    """Of who writes one group after the other."""
+    """Remembers the state after one group for the next."""
 
     def __init__(self) -> None:
         self._left: CommittedState | None = None
@@ -59,16 +59,16 @@ class LastRowCommit:
         self._calm = self._stable_commits_before = 0
 
     def take(self, batches: Iterable[RowBatch]) -> CommittedState | None:
-        """What the batches can be written with, if so; until `put` nothing is taken to be known."""
+        """Return the state from which the batches can be written, if any, and forget it until `put`."""
         self._taken, self._left = self._left, None
         self._stable_commits_before, self._calm = self._calm, 0
         left = self._taken if self._stable_commits_before >= STABLE_AFTER_COMMITS else None
         return left if left is not None and all(map(left.is_sufficient_for, batches)) else None
 
     def put(self, before: SnapshotCounters, left: CommittedState) -> None:
-        """The group that has taken what was known is committed, after this snapshot.
+        """Remember the state after a committed group. before: the snapshot that the group follows.
 
-        It is told from one of the same id by its time, too: a failover may have lost the one that is remembered.
+        Snapshots are compared with their times: after a failover another one may have the id of the remembered one.
         """
         follows = self._taken is not None and self._taken.snapshot == before
         self._calm = self._stable_commits_before + 1 if follows else 0
@@ -78,9 +78,9 @@ class LastRowCommit:
 def claim_next_snapshot(
     cursor: Cursor[Row], wanted: SnapshotClaim, left: CommittedState, batches: Sequence[RowBatch]
 ) -> Cursor[Any]:
-    """The snapshot after the one that was left, as `snapshots.claim` takes it; its row comes with the next answer.
+    """Claim the snapshot after the remembered one, as `claim_snapshot`; its row comes with the next answer.
 
-    The transaction fails, with Overtaken unless a DuckDB client holds the id, if anything isn't as it was left.
+    The transaction fails if anything isn't as remembered: with StaleSnapshotError, unless a DuckDB client holds the id.
     """
     last, tables = left.snapshot, [left.tables[table_id] for table_id in {batch.table_id for batch in batches}]
     parameters = {

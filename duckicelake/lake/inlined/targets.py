@@ -26,7 +26,7 @@ TableSizes = tuple[int, int, int]
 
 
 def read_insert_target(cursor: Cursor[Row], schema_name: str, table_name: str) -> InsertTarget:
-    """The live table of a name as it is in the caller's transaction; NoSuchTable, DamagedTable."""
+    """Read the live table of a name in the caller's transaction. Raises NoSuchTable, DamagedTable."""
     row = cursor.execute(_SQL.live_table, {"schema_name": schema_name, "table_name": table_name}).fetchone()
     if row is None:
         raise NoSuchTable(f"Table does not exist: {format_full_name(schema_name, table_name)}")
@@ -40,7 +40,10 @@ def read_insert_target(cursor: Cursor[Row], schema_name: str, table_name: str) -
 
 
 def _read_inlined_table(cursor: Cursor[Row], definition: TableDefinition) -> InlinedTable | None:
-    """DuckDB inlines into the newest registered table, and fails if that one lacks columns: then it isn't taken."""
+    """Return the table for new inlined rows; None if there can be none.
+
+    DuckDB inlines into the newest registered table, and fails if that one lacks columns: then a new one is made.
+    """
     columns, table_id = build_inlined_columns(definition.columns), definition.table_id
     if columns is None:
         return None
@@ -78,7 +81,7 @@ class LockedTable:
         return self.stats is not None
 
     def find_problem(self, batch: RowBatch, before: SnapshotCounters) -> str | None:
-        """Why the table isn't what the batch was prepared for, if so; `before` is the last snapshot."""
+        """Return why the table isn't what the batch was prepared for, if so. before: the last snapshot."""
         target = batch.target
         if before.schema_version != target.lake_version:
             return f"schema version {before.schema_version} is newer than {target.lake_version}"
@@ -89,7 +92,7 @@ class LockedTable:
         return None
 
     def add_rows(self, rows: int, size: int, stats: Mapping[int, ColumnStats | None]) -> "LockedTable":
-        """The same once so many rows and bytes of files have come, with the statistics then."""
+        """Return the table with so many more rows and bytes of files, and these statistics."""
         records, next_row_id, before = self.sizes
         known = {column: row for column, row in stats.items() if row is not None}
         return replace(self, sizes=(records + rows, next_row_id + rows, before + size), stats=known)
@@ -105,7 +108,7 @@ class LockedState:
 
 
 def query_locked_state(cursor: Cursor[Row], batches: Sequence[RowBatch]) -> Callable[[], LockedState]:
-    """Ask what the tables are, how far the producers, and which requests have come before."""
+    """Ask for the tables' state, the producers' last versions, and the requests that have come before."""
     table_ids = sorted({batch.table_id for batch in batches})
     asked = cursor.connection.cursor().execute(_SQL.states, {"table_ids": table_ids})
     counted = idempotency.query_applied_txns(
@@ -129,7 +132,7 @@ def _parse_locked_table(
     registered: str | None,
     options: InliningOptions,
 ) -> LockedTable:
-    """A row of `states`; DamagedTable if the table has no row of sizes, or one that says too little."""
+    """Parse a row of `states`. Raises DamagedTable if the table has no whole row of sizes."""
     is_whole = sizes is not None and len(sizes) == 1 and None not in sizes[0]
     found = sizes[0] if sizes is not None and is_whole else native.read_table_stats(cursor, table_id)
     if found is None:
@@ -140,7 +143,7 @@ def _parse_locked_table(
 
 @dataclass(frozen=True)
 class TableGain:
-    """What a table gets. stats: exact ones of each part of the rows."""
+    """What a table gains. stats: exact ones of each part of the rows."""
 
     state: LockedTable
     batches: Sequence[RowBatch]
@@ -167,7 +170,7 @@ class TableGain:
 
 
 def write_gains(cursor: Cursor[Row], gains: Sequence[TableGain]) -> None:
-    """Write what the tables' counts and statistics are then."""
+    """Write the tables' counts and statistics after the gains."""
     for gain in gains:
         if not gain.state.has_rows:
             stats = TableStats(gain.rows, gain.rows, gain.size, gain.widened)
@@ -185,7 +188,7 @@ def write_gains(cursor: Cursor[Row], gains: Sequence[TableGain]) -> None:
 
 
 def _find_changed_stats(gains: Sequence[TableGain]) -> tuple[list[dict[str, Any]], list[tuple[int, int]]]:
-    """(the column statistics that have become wider, tables and columns of which none are known any more)."""
+    """Return (column statistics that are wider now, tables and columns whose statistics are unknown now)."""
     wider: list[dict[str, Any]] = []
     unknown: list[tuple[int, int]] = []
     for gain in gains:

@@ -52,7 +52,7 @@ class DatabaseContents:
 
     @property
     def is_chosen(self) -> bool:
-        """Whether somebody chose the schema for a lake."""
+        """Whether the schema was chosen for a lake."""
         return self.schema not in (None, DEFAULT_SCHEMA_NAME)
 
 
@@ -128,7 +128,7 @@ def _check_elsewhere(contents: DatabaseContents) -> None:
 
 
 def build_schema_option(schema: str) -> str:
-    """The value of `options` in a Postgres URL that makes a schema the login's own."""
+    """Return the value of `options` in a Postgres URL that makes a schema the login's own."""
     name = sql.Identifier(schema).as_string(None) if _is_hidden_schema(schema) else schema
     escaped = name.replace("\\", "\\\\").replace(" ", "\\ ")  # libpq divides options at spaces
     return quote(f"-csearch_path={escaped}", safe="")
@@ -143,13 +143,13 @@ def _format_schema(contents: DatabaseContents) -> str:
 
 
 def _format_names(names: Sequence[str], noun: str) -> str:
-    """How many there are, and the first of them."""
+    """Return how many names there are, and the first of them."""
     more = ", …" if len(names) > _MAX_NAMES_SHOWN else ""
     return f"{len(names)} {noun}{'' if len(names) == 1 else 's'} ({', '.join(names[:_MAX_NAMES_SHOWN])}{more})"
 
 
 def _read_table_names() -> tuple[str, ...]:
-    """The names of a DuckLake 1.0 catalog's tables."""
+    """Return the names of a DuckLake 1.0 catalog's tables."""
     lines = _SQL.create_tables.splitlines()
     return tuple(line.split()[2] for line in lines if line.startswith("CREATE TABLE "))
 
@@ -161,8 +161,8 @@ def prepare_catalog(database: Database, data_path: str, *, creates: bool = True)
     """Adopt the catalog and migrate it, or create it; return its DATA_PATH, which ends in "/".
 
     `data_path` is where DuckDB will keep the files of a new lake; an adopted one keeps its own. Any number of workers
-    may call this at once. Raises UnsupportedCatalog if the catalog is not ours to serve, StartupError if there is none
-    and `creates` is False. From now on each transaction of `database` begins as `require_known` says.
+    may call this at once. Raises UnsupportedCatalog for a catalog that this server can't serve, StartupError if there
+    is none and `creates` is False. From now on each transaction of `database` begins as `require_known` says.
     """
     try:
         path = retry_transaction(lambda: _prepare_locked(database, data_path, creates=creates))
@@ -179,7 +179,7 @@ def prepare_catalog(database: Database, data_path: str, *, creates: bool = True)
 
 
 def build_session_settings() -> dict[str, str]:
-    """Postgres settings by which `duckicelake_require_known` sees what a session's server knows."""
+    """Return Postgres settings by which `duckicelake_require_known` sees what a session's server knows."""
     return {
         "duckicelake.formats": ",".join(SERVED_FORMAT_VERSIONS),
         "duckicelake.last_migration": str(load_migrations()[-1].number),
@@ -195,7 +195,7 @@ def require_known(database: Database) -> None:
 
 
 def read_options(cursor: Cursor[Row]) -> dict[str, str] | None:
-    """Catalog-wide options (version, encrypted, data_path, …); None where there is no DuckLake catalog."""
+    """Read catalog-wide options (version, encrypted, data_path, …); None where there is no DuckLake catalog."""
     row = cursor.execute(_SQL.exists).fetchone()
     if row is None or not row[0]:
         return None
@@ -232,7 +232,7 @@ def check_supported(options: dict[str, str]) -> None:
 
 
 def _advise_upgrade(version: str) -> str:
-    """How to get from a format that isn't served to one that is."""
+    """Return advice on getting from a format that isn't served to one that is."""
     if version in _OLDER_FORMAT_VERSIONS:
         return "back it up, then attach it once from DuckDB 1.5 with AUTOMATIC_MIGRATION TRUE, which migrates it to 1.0"
     if not version:

@@ -21,7 +21,7 @@ _SQL = load_queries("lake", "identity")
 
 @dataclass(frozen=True, slots=True)
 class LakeIdentity:
-    """What tells one lake from all others, copies of it included.
+    """What distinguishes one lake from all others, copies of it included.
 
     lake_id is the same in a restored copy, which is in another database or another cluster: `system` is the cluster's
     identifier, empty where Postgres doesn't show it.
@@ -33,7 +33,7 @@ class LakeIdentity:
     system: str
 
     def is_same(self, other: "LakeIdentity") -> bool:
-        """Whether both are one lake; an unknown cluster is any."""
+        """Return whether both are one lake; an unknown cluster equals any."""
         is_cluster_same = "" in (self.system, other.system) or self.system == other.system
         mine, others = (self.lake_id, self.database, self.schema), (other.lake_id, other.database, other.schema)
         return mine == others and is_cluster_same
@@ -65,7 +65,7 @@ def parse_identity(data: bytes) -> LakeIdentity:
 
 
 def read_lake(database: Database) -> LakeRecord:
-    """The lake of this database."""
+    """Read the identity of the lake in this database."""
     with database.reading() as cursor:
         lake_id, name, schema, warehouse, marked = cursor.execute(_SQL.lake).fetchall()[0]
     return LakeRecord(
@@ -117,7 +117,7 @@ class RunningServer:
         cursor.execute(_SQL.forget_server, {"server_id": self._id})
 
     def _has_ended(self, host: str, process: int) -> bool:
-        """Whether that is a process of this machine that doesn't run, or one whose number this process has now."""
+        """Return whether that is a process of this machine that has ended, or one whose pid this process has now."""
         if host != self._place["host"]:
             return False
         try:
@@ -130,7 +130,7 @@ class RunningServer:
 
 
 def _read_system_identifier(database: Database) -> str:
-    """The cluster's; empty where the service that speaks Postgres's language doesn't show it."""
+    """Read the cluster's identifier; empty where a service that speaks Postgres's protocol hides it."""
     with database.statement() as cursor:
         if not cursor.execute(_SQL.shows_identifier).fetchall()[0][0]:
             return ""

@@ -31,7 +31,7 @@ class Migration:
 
 @cache
 def load_migrations() -> tuple[Migration, ...]:
-    """All migrations of this version of duckicelake, in order."""
+    """Load all migrations of this version of duckicelake, in order."""
     found = [entry for entry in _MIGRATIONS_FOLDER.iterdir() if entry.name[:4].isdigit()]
     return tuple(
         Migration(int(entry.name[:4]), entry.name, entry.read_text(encoding="utf-8"))
@@ -41,23 +41,23 @@ def load_migrations() -> tuple[Migration, ...]:
 
 @cache
 def load_repairs() -> Mapping[int, str]:
-    """The repairs of migrations that were edited after lakes had them, by number."""
+    """Load the repairs of migrations that were edited after lakes had them, by number."""
     entries = _MIGRATIONS_FOLDER.joinpath("repairs").iterdir()
     return {int(entry.name[:4]): entry.read_text(encoding="utf-8") for entry in entries if entry.name.endswith(".sql")}
 
 
 def load_expected_schema() -> list[str]:
-    """What `read_schema` finds in a lake that has all migrations."""
+    """Load what `read_schema` finds in a lake that has all migrations."""
     return _MIGRATIONS_FOLDER.joinpath("schema.txt").read_text(encoding="utf-8").splitlines()
 
 
 def read_schema(cursor: Cursor[Row]) -> list[str]:
-    """One line for each column, index, constraint, trigger, view and function of the side of the lake that is ours."""
+    """Read one line for each column, index, constraint, trigger, view and function of the side tables."""
     return [fact for (fact,) in cursor.execute(_SQL.schema).fetchall()]
 
 
 def read_applied_migrations(cursor: Cursor[Row]) -> frozenset[int]:
-    """Numbers of the migrations that the catalog has seen; empty where duckicelake has never been."""
+    """Read the numbers of the catalog's applied migrations; empty where duckicelake has never been."""
     row = cursor.execute(_SQL.exists).fetchone()
     if row is None or not row[0]:
         return frozenset()
@@ -65,12 +65,12 @@ def read_applied_migrations(cursor: Cursor[Row]) -> frozenset[int]:
 
 
 def is_up_to_date(cursor: Cursor[Row]) -> bool:
-    """Whether the catalog has seen all migrations of this version."""
+    """Return whether all migrations of this version are applied."""
     return {migration.number for migration in load_migrations()} <= read_applied_migrations(cursor)
 
 
 def find_edited_migrations(cursor: Cursor[Row]) -> list[str]:
-    """The names of migrations that the catalog was given in another version than this one knows."""
+    """Return the names of migrations that were applied in another version than this one knows."""
     if not _has_digests(cursor):
         return []
     applied: dict[int, str] = dict(cursor.execute(_SQL.digests).fetchall())

@@ -65,7 +65,7 @@ class AuditEntry:
 
 @dataclass(frozen=True, slots=True)
 class AuditFilter:
-    """Which entries somebody asks for; None: any. resource: with all that lies in it. result: or its first word."""
+    """Which entries to read; None: any. resource: with all that lies in it. result: or its first word."""
 
     after: int = 0
     since: datetime | None = None
@@ -83,10 +83,10 @@ def record_entries(
     *,
     is_change: bool = True,
 ) -> Callable[[], list[AuditEntry]]:
-    """Add an entry for each, as the last step of the transaction that changes them; they are there if the change is.
+    """Add an entry for each resource, as the last step of the transaction that changes it; both commit or neither.
 
-    The transaction's snapshots are signed: DuckLake's author and message say who made them and by what. What became of
-    the entries can be had when the transaction is over, so that nothing is waited for in a pipeline. is_change: whether
+    The transaction's snapshots are signed: DuckLake's author and message say who made them and by what. The returned
+    function gives the entries once the transaction is over, so that a pipeline has no wait for them. is_change: whether
     a good result means that something has changed.
     """
     origins = [origin] * len(touched)
@@ -106,7 +106,7 @@ def record_entries(
 def record_signed_entries(
     cursor: Transaction, origins: Sequence[RequestOrigin], touched: Sequence[AuditedResource]
 ) -> Callable[[], list[AuditEntry]]:
-    """The same for changes whose snapshots are known, and have been signed (`build_signature`) when they were made."""
+    """Add entries for changes whose snapshots are known and were signed (`build_signature`) when they were made."""
     parameters = {"changed": _encode_changed(origins, touched), "result": OK_RESULT}
     recorded = cursor.connection.cursor().execute(_SQL.record_signed, parameters)
     return _defer_entries(recorded, origins, touched, OK_RESULT)
@@ -114,7 +114,7 @@ def record_signed_entries(
 
 @dataclass(frozen=True, slots=True)
 class SnapshotSignature:
-    """What a snapshot says of who has made it. engine: those that they call themselves, None if they don't."""
+    """Who made a snapshot. engine: the names that the engines gave themselves, if any."""
 
     author: str
     message: str | None
@@ -122,7 +122,7 @@ class SnapshotSignature:
 
 
 def build_signature(origins: Sequence[RequestOrigin]) -> SnapshotSignature:
-    """That of a snapshot which these requests have made together."""
+    """Build the signature of a snapshot which these requests made together."""
     principals = dict.fromkeys(origin.principal for origin in origins)
     operations = dict.fromkeys(origin.operation for origin in origins if origin.operation)
     engines = dict.fromkeys(origin.engine for origin in origins if origin.engine)
@@ -179,7 +179,7 @@ def _build_changed(origin: RequestOrigin, touched: AuditedResource) -> dict[str,
 
 
 def read_entries(cursor: Transaction, wanted: AuditFilter, limit: int) -> list[AuditEntry]:
-    """The newest that are wanted, oldest of them first."""
+    """Read the newest entries that the filter wants, the oldest of them first."""
     parameters = {
         "after": wanted.after,
         "since": wanted.since,
@@ -193,10 +193,10 @@ def read_entries(cursor: Transaction, wanted: AuditFilter, limit: int) -> list[A
 
 
 def is_resource_known(cursor: Transaction, resource: str) -> bool:
-    """Whether the trail has entries of a namespace, table or view, or DuckLake has rows of it, ended ones included."""
+    """Return whether the trail or DuckLake, ended rows included, has ever had a namespace, table or view."""
     return bool(cursor.execute(_SQL.is_known, {"resource": resource}).fetchall()[0][0])
 
 
 def prune_entries(database: Database, before: datetime, batch: int = PRUNE_ROWS) -> int:
-    """Forget what is older, `batch` rows in a transaction so that nobody waits for long; how many there were."""
+    """Delete older entries, `batch` rows in a transaction so that no lock lasts; return how many went."""
     return database.prune(_SQL.prune, before, batch)

@@ -19,7 +19,7 @@ from duckicelake.lake.packed import Packed, PackedStats
 
 
 def format_file(table_id: int, file: NewFile, ducklake_id: int | None, first_row_id: int | None) -> str:
-    """Of `duckicelake_file`, which DuckLake calls so and whose rows begin there, if it has it."""
+    """Format a row of `duckicelake_file`. ducklake_id, first_row_id: its id and first row in DuckLake, if any."""
     return (
         f"{file.file_id}\t{table_id}\t{file.content:d}\t{format_text(file.path)}\t{format_text(file.file_format)}\t{file.spec_id}\t"
         f"{format_json(file.partition)}\t{file.record_count}\t{file.file_size_in_bytes}\t{file.added_snapshot_id}\t"
@@ -29,19 +29,19 @@ def format_file(table_id: int, file: NewFile, ducklake_id: int | None, first_row
 
 
 def format_deletion(table_id: int, deletion: NewDeletion) -> str:
-    """Of `duckicelake_deletion`."""
+    """Format a row of `duckicelake_deletion`."""
     return f"{deletion.delete_file_id}\t{deletion.data_file_id}\t{table_id}\t\\\\x{deletion.positions.hex()}\n"
 
 
 def format_virtual_file(table_id: int, file: NewVirtualFile) -> str:
-    """Of `duckicelake_virtual_file`."""
+    """Format a row of `duckicelake_virtual_file`."""
     row_ids, begins = (key.row_id for key in file.keys), (key.begin_snapshot for key in file.keys)
     inlined_table = format_text(file.keys[0].inlined_table)
     return f"{file.file_id}\t{table_id}\t{inlined_table}\t{format_array(row_ids)}\t{format_array(begins)}\n"
 
 
 def format_manifest(table_id: int, manifest: NewManifest) -> str:
-    """Of `duckicelake_manifest`."""
+    """Format a row of `duckicelake_manifest`."""
     return (
         f"{manifest.manifest_id}\t{table_id}\t{manifest.content:d}\t{manifest.format_version}\t{manifest.spec_id}\t"
         f"{manifest.schema_id}\t{manifest.sequence_number}\t{manifest.min_sequence_number}\t"
@@ -51,7 +51,7 @@ def format_manifest(table_id: int, manifest: NewManifest) -> str:
 
 
 def format_snapshot(table_id: int, made: int | None, snapshot: NewSnapshot) -> str:
-    """Of `duckicelake_snapshot`, which a DuckLake snapshot made."""
+    """Format a row of `duckicelake_snapshot`. made: the DuckLake snapshot that made it."""
     return (
         f"{table_id}\t{snapshot.snapshot_id}\t{format_number(snapshot.proposed_id)}\t{format_number(made)}\t"
         f"{format_number(snapshot.parent_snapshot_id)}\t{snapshot.sequence_number}\t{snapshot.timestamp_ms}\t"
@@ -61,12 +61,12 @@ def format_snapshot(table_id: int, made: int | None, snapshot: NewSnapshot) -> s
 
 
 def format_log_entry(table_id: int, ordinal: int, entry: tuple[int, int]) -> str:
-    """Of `duckicelake_snapshot_log`."""
+    """Format a row of `duckicelake_snapshot_log`."""
     return f"{table_id}\t{ordinal}\t{entry[0]}\t{entry[1]}\n"
 
 
 def format_data_file(table_id: int, file: NewDataFile, data_file_id: int, at: int, maps: Mapping[NameMap, int]) -> str:
-    """Of `ducklake_data_file`, from a snapshot on."""
+    """Format a row of `ducklake_data_file`, from a snapshot on."""
     mapping_id = None if file.name_map is None else maps[file.name_map]
     return (
         f"{data_file_id}\t{table_id}\t{at}\t{format_text(file.path)}\t{format_flag(file.path_is_relative)}\tparquet\t"
@@ -76,13 +76,13 @@ def format_data_file(table_id: int, file: NewDataFile, data_file_id: int, at: in
 
 
 def format_partition_values(table_id: int, file: NewDataFile, data_file_id: int) -> Iterator[str]:
-    """Of `ducklake_file_partition_value`."""
+    """Format rows of `ducklake_file_partition_value`."""
     for index, value in enumerate(file.partition_values or ()):
         yield f"{data_file_id}\t{table_id}\t{index}\t{format_optional_text(value)}\n"
 
 
 def format_stats(table_id: int, stats: PackedStats, data_file_id: int) -> Iterator[str]:
-    """Of `ducklake_file_column_stats`."""
+    """Format rows of `ducklake_file_column_stats`."""
     for column_id, _, nan, low, high, size, values, nulls in stats.values():
         yield (
             f"{data_file_id}\t{table_id}\t{column_id}\t{format_number(size)}\t{format_number(values)}\t{format_number(nulls)}\t"
@@ -91,12 +91,12 @@ def format_stats(table_id: int, stats: PackedStats, data_file_id: int) -> Iterat
 
 
 def format_changes(snapshot_id: int, changes: Sequence[str], extra_info: str | None) -> str:
-    """Of `ducklake_snapshot_changes`."""
+    """Format a row of `ducklake_snapshot_changes`."""
     return f"{snapshot_id}\t{format_optional_text(','.join(changes) or None)}\t{format_optional_text(extra_info)}\n"
 
 
 def format_text(value: str) -> str:
-    """A text; most need no escapes."""
+    """Format a text; most need no escapes."""
     return value if value.isprintable() and "\\" not in value else _escape_text(value)
 
 
@@ -105,26 +105,26 @@ def _escape_text(value: str) -> str:
 
 
 def format_optional_text(value: str | None) -> str:
-    """A text or null."""
+    """Format a text or null."""
     return "\\N" if value is None else format_text(value)
 
 
 def format_number(value: int | None) -> str:
-    """A number or null."""
+    """Format a number or null."""
     return "\\N" if value is None else str(value)
 
 
 def format_flag(value: bool | None) -> str:
-    """A boolean or null."""
+    """Format a boolean or null."""
     return "\\N" if value is None else "t" if value else "f"
 
 
 def format_json(value: list[Any] | Mapping[str, Any]) -> str:
-    """A document."""
+    """Format a JSON document."""
     said = value.text if type(value) is Packed else orjson.dumps(value)  # isinstance of a Mapping takes as long as both
     return said.decode().replace("\\", "\\\\")
 
 
 def format_array(numbers: Iterable[int]) -> str:
-    """A `bigint[]`."""
+    """Format a `bigint[]`."""
     return f"{{{','.join(map(str, numbers))}}}"

@@ -22,27 +22,30 @@ _SQL = load_queries("lake", "state")
 _STATEMENT_NAME: Final = b"duckicelake_freshness"
 """Of the statement that a line has prepared."""
 _ANSWER_SECONDS: Final = 2.0
-"""For an answer over the line. Who asked in vain asks in a transaction, which has a patience of its own."""
+"""Seconds for an answer over the line; after them the request asks in a transaction, with limits of its own."""
 _CONNECT_SECONDS: Final = 15.0
-"""For a new line with all that is asked on it before others use it."""
+"""Seconds to make a new line, with all questions before others use it."""
 _PAUSE_SECONDS: Final = 0.5
-"""After a line could not be had, before the next try."""
+"""Seconds between a connection that failed and the next attempt."""
 
 
 def read_freshness(cursor: Cursor[Row], asked: Sequence[FreshnessQuery]) -> list[Freshness | None]:
-    """What tells whether cached tables are still the newest, in the order asked for; None for one that isn't there."""
+    """Read how tables are now, to compare with a cache, in the order asked for; None for a missing table."""
     return _sort_by_query(
         cursor.execute(_SQL.freshness, {"asked": _encode_queries(asked).decode()}).fetchall(), len(asked)
     )
 
 
 class FreshnessLine:
-    """A connection for one event loop that asks one thing at a time; made when it is first needed, and after a loss."""
+    """A connection for one event loop that asks one question at a time; made at the first, and after a loss."""
 
     def __init__(
         self, url: str, defaults: Mapping[str, Any], session: PinnedSession, timeline: TimelineGuard | None = None
     ) -> None:
-        """defaults: parameters of connections, as how soon to give up. timeline: refuses connections to another one."""
+        """Keep how to connect; nothing is connected yet.
+
+        defaults: parameters of connections, as how soon to give up. timeline: refuses connections to another one.
+        """
         self._url = url
         self._defaults = defaults
         self._session = session
@@ -52,7 +55,7 @@ class FreshnessLine:
         self._is_closed = False
 
     async def freshness(self, asked: Sequence[FreshnessQuery]) -> list[Freshness | None]:
-        """As the function. Unavailable at once while there is no line: it is being made meanwhile."""
+        """Ask as `read_freshness`. Raises Unavailable while there is no connection, which is made meanwhile."""
         line = self._line
         if line is None or line.is_closed:
             self._start_connecting()
@@ -64,7 +67,7 @@ class FreshnessLine:
         return _sort_by_query(map(partial(_parse_row, result), range(result.ntuples)), len(asked))
 
     def close(self) -> None:
-        """Give the line up for good; also from outside the loop, once that has ended."""
+        """Close the connection for good; also from outside the loop, once that has ended."""
         self._is_closed = True
         if self._line is not None:
             self._line.close()
@@ -109,13 +112,13 @@ async def _check_connection(timeline: TimelineGuard, connection: AsyncConnection
 
 
 def _check_primary(connection: AsyncConnection[Any]) -> None:
-    """Unavailable on a standby: a line lasts, and nobody would hear on it that this has become the primary."""
+    """Raise Unavailable on a standby: a line lasts, and does not notice that its host becomes the primary."""
     if is_standby(connection):
         raise Unavailable("This Postgres is a standby")
 
 
 class _PreparedLine:
-    """libpq itself, watched by the loop: psycopg's cursors take twice as long, and all who load wait for it."""
+    """A connection that the loop drives through libpq: psycopg's cursors take twice as long, and all loads wait."""
 
     def __init__(self, connection: AsyncConnection[Any]) -> None:
         self.backend_pid = connection.info.backend_pid
@@ -133,7 +136,7 @@ class _PreparedLine:
         await self._request(partial(self._libpq.send_prepare, _STATEMENT_NAME, sql))
 
     async def ask(self, asked: bytes) -> PGresult:
-        """The rows; psycopg.Error, after which the line is closed."""
+        """Return the rows; psycopg.Error, after which the line is closed."""
         return await self._request(partial(self._libpq.send_query_prepared, _STATEMENT_NAME, [asked]))
 
     def close(self) -> None:
@@ -162,7 +165,7 @@ class _PreparedLine:
             late.cancel()
 
     def _write(self) -> None:
-        """Go on with a question that didn't fit into the socket."""
+        """Send the rest of a question that didn't fit into the socket."""
         try:
             if not self._libpq.flush():
                 self._loop.remove_writer(self._socket)
@@ -182,7 +185,7 @@ class _PreparedLine:
             self._fail(error)
 
     def _finish(self) -> None:
-        """All that there is to an answer is there."""
+        """Give the whole answer, or its error, to the question that waits."""
         result, self._result = self._result, None
         if self._libpq.status != ConnStatus.OK:
             self._fail(psycopg.OperationalError("the connection is lost"))
@@ -201,7 +204,7 @@ class _PreparedLine:
 
 
 def _parse_row(result: PGresult, number: int) -> Row:
-    """What `freshness` selects, read from Postgres's text."""
+    """Parse a row of the query `freshness` from Postgres's text."""
     ordinal, *integers, has_overdue, is_untouched, seen = (result.get_value(number, column) for column in range(9))
     assert ordinal is not None
     assert seen is not None

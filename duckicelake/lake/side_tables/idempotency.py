@@ -39,7 +39,7 @@ class RequestOutcome:
 
 
 def find_outcome(cursor: Transaction, key: UUID) -> RequestOutcome | None:
-    """What the request with the key came to; None if it hasn't been made, not to its end, or longer ago than that."""
+    """Find the outcome of the request with the key; None if it never ended, or longer ago than OUTCOME_LIFETIME."""
     row = cursor.execute(_REQUESTS_SQL.outcome, {"key": key, "lifetime": OUTCOME_LIFETIME}).fetchone()
     return RequestOutcome(*row) if row else None
 
@@ -53,9 +53,10 @@ def query_known_keys(cursor: Transaction, keys: Sequence[UUID]) -> Callable[[], 
 
 
 def record_outcomes(cursor: Transaction, outcomes: Mapping[UUID, RequestOutcome]) -> None:
-    """Note outcomes by key, and forget some that are older than `OUTCOME_LIFETIME`.
+    """Record outcomes by key, and delete some that are older than `OUTCOME_LIFETIME`.
 
-    If a key has one that isn't, the transaction raises Repeated. Waits for those that have noted one and not ended yet.
+    If a key has a younger one, the transaction raises RepeatedRequestError. Waits for open transactions that have
+    recorded one of the keys.
     """
     if not outcomes:
         return
@@ -64,7 +65,7 @@ def record_outcomes(cursor: Transaction, outcomes: Mapping[UUID, RequestOutcome]
 
 
 def _build_outcome_row(key: UUID, outcome: RequestOutcome) -> dict[str, Any]:
-    """JSON in it comes as text, in which Postgres takes what it takes nowhere else: NUL."""
+    """Build a row with JSON as text, in which Postgres takes NUL as it does nowhere else."""
     return {
         "key": key,
         "fingerprint": f"\\x{outcome.fingerprint.hex()}",
@@ -79,7 +80,7 @@ def _encode_json(value: Any) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class TxnApp:
-    """Somebody who counts batches for one table."""
+    """A producer that numbers its batches for one table."""
 
     table_id: int
     app_id: str
@@ -87,7 +88,7 @@ class TxnApp:
 
 @dataclass(frozen=True, slots=True)
 class AppliedTxn:
-    """The last batch of a producer that is there, and the DuckLake snapshot that has it."""
+    """The last batch of a producer, and the DuckLake snapshot that has it."""
 
     sequence: int
     snapshot_id: int
@@ -95,7 +96,7 @@ class AppliedTxn:
 
 
 def query_applied_txns(cursor: Transaction, producers: Sequence[TxnApp]) -> Callable[[], dict[TxnApp, int]]:
-    """Ask for the last sequence of each; those that haven't begun aren't in the answer."""
+    """Ask for the last sequence of each producer; those that haven't begun aren't in the answer."""
     if not producers:
         return dict
     parameters = {
@@ -107,7 +108,7 @@ def query_applied_txns(cursor: Transaction, producers: Sequence[TxnApp]) -> Call
 
 
 def record_txns(cursor: Transaction, sequences: Mapping[TxnApp, int], snapshot_id: int) -> None:
-    """Note in the transaction of the batches how far their producers are."""
+    """Record the producers' last sequences in the transaction of their batches."""
     if sequences:
         noted = [
             {"table_id": producer.table_id, "app_id": producer.app_id, "sequence": sequence}
@@ -119,7 +120,7 @@ def record_txns(cursor: Transaction, sequences: Mapping[TxnApp, int], snapshot_i
 def record_snapshot_txns(
     cursor: Transaction, table_id: int, snapshots: Iterable[NewSnapshot], snapshot_id: int
 ) -> None:
-    """Note the batches that new snapshots are, in their transaction; most are none."""
+    """Record the batches that new snapshots are, in their transaction; most snapshots are none."""
     for snapshot in snapshots:
         record_txns(
             cursor, {TxnApp(table_id, app_id): version for app_id, version in _find_txns(snapshot)}, snapshot_id
@@ -127,7 +128,7 @@ def record_snapshot_txns(
 
 
 def parse_txn_version(text: str) -> int | None:
-    """The version of a batch in a summary; None if it is no number, or none that Postgres takes."""
+    """Parse the version of a batch in a summary; None if Postgres can't take it as a number."""
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _MAX_VERSION_DIGITS else None
 
 
@@ -145,7 +146,7 @@ def _find_txns(snapshot: NewSnapshot) -> Iterable[tuple[str, int]]:
 def read_newest_txn(
     cursor: Transaction, schema_name: str, table_name: str, app_id: str
 ) -> tuple[bool, AppliedTxn | None]:
-    """Whether there is a live table of the name, and the last batch of a producer that it has."""
+    """Read whether there is a live table of the name, and a producer's last batch in it."""
     parameters = {"schema_name": schema_name, "table_name": table_name, "app_id": app_id}
     row = cursor.execute(_PRODUCERS_SQL.newest, parameters).fetchone()
     return row is not None, AppliedTxn(*row) if row is not None and row[0] is not None else None
@@ -162,7 +163,7 @@ class CommittedRun:
 
 
 def record_runs(cursor: Cursor[Row], table_id: int, snapshots: Iterable[NewSnapshot]) -> None:
-    """Note the runs of new snapshots; most have none."""
+    """Record the runs of new snapshots; most have none."""
     for snapshot in snapshots:
         run_id, epoch = snapshot.summary.get(RUN_ID_KEY), parse_epoch(snapshot.summary)
         if run_id is not None and epoch is not None:
@@ -177,19 +178,19 @@ def record_runs(cursor: Cursor[Row], table_id: int, snapshots: Iterable[NewSnaps
 
 
 def parse_epoch(summary: Mapping[str, str]) -> int | None:
-    """The epoch in a snapshot's summary; None if there is none, or no number that Postgres takes."""
+    """Parse the epoch in a snapshot's summary; None if there is none, or Postgres can't take it as a number."""
     epoch = summary.get(RUN_EPOCH_KEY, "")
     return int(epoch) if epoch.isascii() and epoch.isdigit() and len(epoch) <= _MAX_EPOCH_DIGITS else None
 
 
 def read_newest_run(cursor: Cursor[Row], table_id: int, run_id: str) -> CommittedRun | None:
-    """What the run committed last, None if nothing."""
+    """Read what the run committed last, None if nothing."""
     row = cursor.execute(_RUNS_SQL.newest, {"table_id": table_id, "run_id": run_id}).fetchone()
     return None if row is None else CommittedRun(*row)
 
 
 def read_newest_run_by_name(cursor: Cursor[Row], schema_name: str, table_name: str, run_id: str) -> CommittedRun | None:
-    """What the run committed last to the table that has the name now, None if nothing."""
+    """Read what the run committed last to the table that has the name now, None if nothing."""
     parameters = {"schema_name": schema_name, "table_name": table_name, "run_id": run_id}
     row = cursor.execute(_RUNS_SQL.newest_by_name, parameters).fetchone()
     return None if row is None else CommittedRun(*row)

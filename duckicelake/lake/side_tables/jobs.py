@@ -64,7 +64,7 @@ class LeaseHolder:
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
-    """Which jobs somebody asks for; None: any. before: numbers of earlier ones.
+    """Which jobs to list; None: any. before: numbers of earlier ones.
 
     visible: schemas on whose tables, and on those below them, jobs may be seen.
     """
@@ -97,14 +97,14 @@ def begin_job(cursor: Transaction, new: NewJob, seconds: int) -> bool:
 
 
 def find_lease_holder(cursor: Transaction, schema_name: str, table_name: str, lease: str | None) -> LeaseHolder | None:
-    """Who has the lease."""
+    """Find the holder of the lease."""
     parameters = {"schema_name": schema_name, "table_name": table_name, "lease": lease}
     row = cursor.execute(_SQL.holder, parameters).fetchone()
     return None if row is None else LeaseHolder(*row)
 
 
 def renew_lease(cursor: Transaction, job_id: UUID, seconds: int, counts: Mapping[str, Any]) -> bool:
-    """Say that the job goes on; False if it has ended, or another has taken over."""
+    """Record that the job goes on; return False if it has ended, or another has taken over."""
     parameters = {"id": job_id, "seconds": seconds, "counts": _encode_json(counts)}
     return cursor.execute(_SQL.renew, parameters).rowcount == 1
 
@@ -117,7 +117,7 @@ def end_job(
     snapshot_ids: Sequence[int],
     counts: Mapping[str, Any],
 ) -> bool:
-    """Say what came of the job; False if it has ended before, or another has taken over."""
+    """Record the job's result; return False if it has ended before, or another has taken over."""
     parameters = {
         "id": job_id,
         "result": result,
@@ -129,14 +129,14 @@ def end_job(
 
 
 def find_job(cursor: Transaction, job_id: UUID, schema_name: str, table_name: str, principal: str) -> Job | None:
-    """The job, if it is this principal's and of this table."""
+    """Find the job, if it is this principal's and of this table."""
     parameters = {"id": job_id, "schema_name": schema_name, "table_name": table_name, "principal": principal}
     row = cursor.execute(_SQL.job, parameters).fetchone()
     return None if row is None else _parse_job(row)
 
 
 def list_jobs(cursor: Transaction, wanted: JobFilter, limit: int | None) -> list[Job]:
-    """Those wanted, newest first; None: all."""
+    """List the jobs that the filter wants, newest first. limit: None lists all."""
     parameters = {
         "before": wanted.before,
         "schema_name": wanted.schema_name,
@@ -159,6 +159,6 @@ def _encode_json(value: Mapping[str, Any]) -> str:
 
 
 def read_job_inputs(cursor: Transaction, id_: str, principal: str | None) -> list[str]:
-    """The places that a job of the principal's says that it reads; empty if there is no such job."""
+    """Read the inputs that a job of the principal declares; empty if there is no such job."""
     rows = cursor.execute(_SQL.inputs, {"id": id_, "principal": principal}).fetchall()
     return [column for (found,) in rows for column in found if isinstance(column, str)]

@@ -10,14 +10,14 @@ from duckicelake.postgres.queries import Row, Transaction, load_queries
 
 _OWNERSHIP_SQL = load_queries("lake", "ownership")
 OwnedFile = tuple[str, str | None]
-"""A canonical location, and the schema of whose it is; None if nobody knows any more."""
+"""A canonical location, and its owner's schema; None if the owner is unknown by now."""
 _FOLDERS_SQL = load_queries("lake", "file_folders")
 _CLONES_SQL = load_queries("lake", "clones")
 _GARBAGE_SQL = load_queries("lake", "garbage")
 
 
 def record_zones(cursor: Cursor[Row], prefixes: Iterable[str]) -> None:
-    """Note below which canonical prefixes the lake keeps files: no cleanup is told of any other file."""
+    """Record the canonical prefixes below which the lake keeps files: no cleanup gets any other file."""
     parameters = {"prefixes": list(prefixes)}
     cursor.execute(_OWNERSHIP_SQL.forget_zones, parameters)
     cursor.execute(_OWNERSHIP_SQL.record_zones, parameters)
@@ -26,44 +26,44 @@ def record_zones(cursor: Cursor[Row], prefixes: Iterable[str]) -> None:
 def find_owners_of_folders(
     cursor: Cursor[Row], prefixes: Sequence[str], folders: Sequence[str], table_id: int | None
 ) -> list[OwnedFile]:
-    """Tables but this one, and views, that live at one of the canonical prefixes, or below one of the folders."""
+    """Find tables but this one, and views, at one of the canonical prefixes, or below one of the folders."""
     parameters = {"prefixes": prefixes, "folders": folders, "table_id": table_id}
     return cursor.execute(_OWNERSHIP_SQL.places, parameters).fetchall()
 
 
 def read_data_path(cursor: Cursor[Row]) -> str:
-    """DuckLake's DATA_PATH, canonical."""
+    """Read DuckLake's DATA_PATH, canonical."""
     row = cursor.execute(_OWNERSHIP_SQL.data_path).fetchone()
     assert row is not None
     return str(row[0])
 
 
 def find_ducklake_folders(cursor: Cursor[Row], prefixes: Sequence[str]) -> list[OwnedFile]:
-    """Those of the canonical prefixes where DuckLake keeps a table's own files."""
+    """Return those of the canonical prefixes where DuckLake keeps a table's own files."""
     parameters = {"data_path": read_data_path(cursor), "prefixes": prefixes}
     return cursor.execute(_OWNERSHIP_SQL.folders, parameters).fetchall()
 
 
 def find_schemas_with_files_below(cursor: Cursor[Row], folder: str, table_id: int | None) -> list[str | None]:
-    """The schemas of tables but this one that have or had files below the canonical folder."""
+    """Find the schemas of tables but this one that have or had files below the canonical folder."""
     found = cursor.execute(_OWNERSHIP_SQL.files_below, {"folder": folder, "table_id": table_id}).fetchall()
     return [schema for (schema,) in found]
 
 
 def read_last_name(cursor: Cursor[Row], table_id: int) -> tuple[str, str, bool] | None:
-    """The schema and name of a table as it was last, and whether it is there still; None if nobody knows any more."""
+    """Read the last schema and name of a table, and whether it still exists; None if they are unknown by now."""
     return cursor.execute(_OWNERSHIP_SQL.name_of, {"table_id": table_id}).fetchone()
 
 
 def find_owned_files(cursor: Cursor[Row], paths: Sequence[str], table_id: int | None) -> list[OwnedFile]:
-    """Those of the files that tables but this one have or had."""
+    """Find those of the files that tables but this one have or had."""
     return cursor.execute(_OWNERSHIP_SQL.files, {"paths": paths, "table_id": table_id}).fetchall()
 
 
 def find_file_folders(cursor: Cursor[Row], table_id: int, known: Sequence[str], most: int) -> list[str]:
-    """Folders of data, delete and metadata files that the known folders, ending in slashes, don't hold; `most` of them.
+    """Find up to `most` folders of data, delete and metadata files outside the known folders, which end in slashes.
 
-    Partitions' folders (`…/day=1/`) are one with the folder that they are in. One index look-up for each folder found.
+    Partitions' folders (`…/day=1/`) count as the folder that they are in. Each folder found takes one index look-up.
     """
     found: list[str] = []
     least = ""
@@ -86,9 +86,9 @@ def _get_folder(path: str) -> str:
 
 
 def find_folder_sharers(cursor: Cursor[Row], table_id: int | None, folder: str) -> list[str | None]:
-    """The schemas of other tables whose own files DuckLake keeps in the same folder, as it does after some renames.
+    """Find the schemas of other tables whose own files are in the same folder, as after some renames.
 
-    A dropped table's files may be there still: they are its last namespace's.
+    A dropped table's files may still exist: they belong to its last namespace.
     """
     parameters = {"table_id": -1 if table_id is None else table_id, "folder": folder}
     return [schema for (schema,) in cursor.execute(_FOLDERS_SQL.sharers, parameters).fetchall()]
@@ -105,7 +105,7 @@ class LocatedFile:
 
 
 def read_located_files(cursor: Transaction, table_id: int, data_file_ids: Iterable[int]) -> dict[int, LocatedFile]:
-    """DuckLake's rows of a table's data files, by id; those that it still has."""
+    """Read DuckLake's remaining rows of a table's data files, by id."""
     parameters = {"prefix": native.read_path_prefix(cursor, table_id), "data_file_ids": list(data_file_ids)}
     found = (LocatedFile(*row) for row in cursor.execute(_CLONES_SQL.lake_files, parameters).fetchall())
     return {file.data_file_id: file for file in found}
@@ -118,18 +118,18 @@ def record_sharing(cursor: Transaction, source_id: int, clone_id: int) -> None:
 
 
 def is_guarded_by_us(cursor: Transaction, table_id: int) -> bool:
-    """Whether it was the server that made the table say `gc.enabled=false`."""
+    """Return whether the server itself set the table's `gc.enabled=false`."""
     return cursor.execute(_CLONES_SQL.is_ours, {"table_id": table_id}).fetchone() is not None
 
 
 def is_sharing(cursor: Transaction, table_id: int) -> bool:
-    """Whether another table needs a file that the table names, or one in its location."""
+    """Return whether another table needs a file that the table names, or one in its location."""
     row = cursor.execute(_CLONES_SQL.shares, {"table_id": table_id}).fetchone()
     return row is not None and bool(row[0])
 
 
 def read_guarded_tables(cursor: Transaction) -> Sequence[tuple[int, str, str]]:
-    """(id, schema, name) of the live tables that the server guards."""
+    """Read (id, schema, name) of the live tables that the server guards."""
     return cursor.execute(_CLONES_SQL.guarded).fetchall()
 
 
@@ -139,30 +139,30 @@ def remove_guard(cursor: Transaction, table_id: int) -> None:
 
 
 def read_shared_folders(cursor: Transaction, table_id: int) -> list[str]:
-    """Canonical folders, each ending in /, in which files lie that the table shares or shared."""
+    """Read canonical folders, ending in slashes, of files that the table shares or shared."""
     return [prefix for (prefix,) in cursor.execute(_CLONES_SQL.shared_places, {"table_id": table_id}).fetchall()]
 
 
 def find_unnamed_files(cursor: Transaction, names: Sequence[str]) -> set[str]:
-    """Those of the file names that no row has, in any folder: links give a file other paths than its row says."""
+    """Find the file names that no row has, in any folder: links give a file other paths than its row says."""
     return {name for (name,) in cursor.execute(_GARBAGE_SQL.unnamed, {"names": list(names)}).fetchall()}
 
 
 def read_metadata_file_names(cursor: Transaction) -> frozenset[str]:
-    """The names of files that only tables' and views' metadata names."""
+    """Read the names of files that only tables' and views' metadata names."""
     return frozenset(name for (name,) in cursor.execute(_GARBAGE_SQL.named_in_metadata).fetchall())
 
 
 def read_live_tables(cursor: Transaction) -> dict[str, int]:
-    """The ids of the live tables that Iceberg clients have seen, by their canonical locations."""
+    """Read the ids of the live tables that Iceberg clients have seen, by their canonical locations."""
     return dict(cursor.execute(_GARBAGE_SQL.live_tables).fetchall())
 
 
 def read_foreign_folders(cursor: Transaction) -> frozenset[str]:
-    """Canonical prefixes below which other catalogs may keep files that this one doesn't know."""
+    """Read canonical prefixes below which other catalogs may keep files that this one doesn't know."""
     return frozenset(place for (place,) in cursor.execute(_GARBAGE_SQL.foreign_places).fetchall())
 
 
 def find_unreleased_tables(cursor: Transaction) -> list[int]:
-    """The ids of live tables that have files of snapshots which have left their history."""
+    """Find the ids of live tables that have files of snapshots which have left their history."""
     return [table_id for (table_id,) in cursor.execute(_GARBAGE_SQL.unreleased).fetchall()]

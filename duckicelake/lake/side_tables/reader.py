@@ -46,22 +46,22 @@ class TableStanding(NamedTuple):
 
 
 def find_table_id(cursor: Cursor[Row], schema_name: str, table_name: str) -> int | None:
-    """The id of the live table of that name."""
+    """Find the id of the live table of that name."""
     row = cursor.execute(_SQL.table_id, {"schema_name": schema_name, "table_name": table_name}).fetchone()
     return row[0] if row else None
 
 
 def read_table_row(cursor: Cursor[Row], table_id: int) -> TableRow | None:
-    """The side-table row; None for a table that no Iceberg client has seen yet."""
+    """Read the side-table row; None for a table that no Iceberg client has seen yet."""
     row = cursor.execute(_SQL.table_row, {"table_id": table_id}).fetchone()
     return TableRow(*row) if row else None
 
 
 def read_table_state(cursor: Cursor[Row], row: TableRow, before: TableState | None = None) -> TableState:
-    """Everything that the table's metadata.json is made of.
+    """Read everything that the table's metadata.json is made of.
 
     before: an older state of the table, every manifest list of it written. The new one shares its rows, which never
-    change, so that of a long history only the end is read.
+    change: of a long history only the end is read.
     """
     known, known_log = (before.snapshots, before.snapshot_log) if before else ((), ())
     extents = [
@@ -80,7 +80,7 @@ def read_table_state(cursor: Cursor[Row], row: TableRow, before: TableState | No
 
 
 def _build_snapshots_query(table_id: int, known: tuple[SnapshotRow, ...]) -> BatchedQuery:
-    """What finds the listed snapshots that come after the known ones in DuckLake."""
+    """Build the query for the listed snapshots that come after the known ones in DuckLake."""
     return BatchedQuery(_SQL.snapshots, {"table_id": table_id, "after": known[-1].ducklake_id if known else -1})
 
 
@@ -91,9 +91,9 @@ def _parse_snapshots(rows: Sequence[Row]) -> tuple[SnapshotRow, ...]:
 def _join_snapshots(
     known: tuple[SnapshotRow, ...], newer: Sequence[Row], extent: Row | None
 ) -> tuple[SnapshotRow, ...] | None:
-    """All listed snapshots; None if of those known others than the oldest have left.
+    """Join all listed snapshots; None if others than the oldest of those known have left.
 
-    As rows never change, their number and the first of them tell of all.
+    Rows never change: their number and the first of them identify all.
     """
     found = _parse_snapshots(newer)
     if not known:
@@ -106,7 +106,7 @@ def _join_snapshots(
 def _read_snapshot_log(
     cursor: Cursor[Row], table_id: int, known: tuple[tuple[int, int], ...], extent: Row | None
 ) -> tuple[tuple[int, int], ...]:
-    """The log, which loses entries at its beginning and gets some at its end; of one that was rewritten all is read."""
+    """Read the log, which loses entries at its beginning and gains some at its end; all of a rewritten one."""
     parameters: dict[str, object] = {"table_id": table_id, "most": None}
     if not known or extent is None or extent[:2] not in known:
         return tuple(reversed(cursor.execute(_SQL.snapshot_log, parameters).fetchall()))
@@ -122,57 +122,57 @@ def _build_metadata_query(row: TableRow) -> BatchedQuery:
 
 
 def _build_metadata_log(row: TableRow, newest_first: Sequence[Row]) -> tuple[str | None, tuple[tuple[str, int], ...]]:
-    """The path of this version's metadata.json, if written, and those of the versions before it."""
+    """Return the path of this version's metadata.json, if written, and those of the versions before it."""
     location = newest_first[0][1] if newest_first and newest_first[0][0] == row.version else None
     older = [(path, time) for version, path, time in newest_first if version < row.version]
     return location, tuple(reversed(older[: parse_previous_versions(row)]))
 
 
 def parse_previous_versions(row: TableRow) -> int:
-    """How many entries the metadata log keeps, from the table property that says so."""
+    """Parse from the table property how many entries the metadata log keeps."""
     text = row.metadata.get("properties", {}).get(PREVIOUS_VERSIONS, "")
     return max(1, int(text)) if _INT_PATTERN.fullmatch(text) else DEFAULT_PREVIOUS_VERSIONS
 
 
 def read_locations(cursor: Cursor[Row], table_id: int) -> list[str]:
-    """The locations that the table has or had, as far as metadata of it still lies there."""
+    """Read the locations that the table has or had, as far as metadata of it still lies there."""
     return [location for (location,) in cursor.execute(_SQL.locations, {"table_id": table_id}).fetchall()]
 
 
 def read_outdated_metadata(cursor: Cursor[Row], row: TableRow) -> list[str]:
-    """Metadata files of ours that the metadata log doesn't name any more."""
+    """Read the server's metadata files that the metadata log no longer names."""
     parameters = {"table_id": row.table_id, "version": row.version, "kept": parse_previous_versions(row) + 1}
     return [path for (path,) in cursor.execute(_SQL.outdated_metadata, parameters).fetchall()]
 
 
 def read_manifests(cursor: Cursor[Row], manifest_ids: Sequence[int]) -> dict[int, ManifestRow]:
-    """Manifests by id."""
+    """Read manifests by id."""
     rows = cursor.execute(_SQL.manifests, {"manifest_ids": list(manifest_ids)}).fetchall()
     return {row[0]: ManifestRow(*row) for row in rows}
 
 
 def read_manifest_entries(cursor: Cursor[Row], manifest_ids: Sequence[int]) -> dict[int, tuple[Entry, ...]]:
-    """The entries of manifests by manifest id, in manifest order: added, deleted, existing."""
+    """Read the entries of manifests by manifest id, in manifest order: added, deleted, existing."""
     rows = cursor.execute(_SQL.entries, {"manifest_ids": list(manifest_ids)}).fetchall()
     groups = groupby(rows, key=itemgetter(0))
     return {manifest_id: tuple((row[1], FileRow(*row[2:])) for row in group) for manifest_id, group in groups}
 
 
 def read_live_files(cursor: Cursor[Row], manifest_ids: Sequence[int]) -> tuple[LiveFile, ...]:
-    """The files that the manifests list as live, in short."""
+    """Read the files that the manifests list as live, in short."""
     rows = cursor.execute(_SQL.live_files, {"manifest_ids": list(manifest_ids)}).fetchall()
     return tuple(LiveFile(*row) for row in rows)
 
 
 def build_virtual_files_query(table_id: int, manifest_ids: Sequence[int]) -> BatchedQuery:
-    """What finds those of the files that the manifests list as live which serve inlined rows; each after its rows."""
+    """Build the query for live files of the manifests that serve inlined rows; each after its rows."""
     return BatchedQuery(_SQL.live_virtual, {"table_id": table_id, "manifest_ids": list(manifest_ids)})
 
 
 def read_live_data_files(
     cursor: Cursor[Row], table_id: int, at: int, *, lake_ids: Iterable[int] = (), file_ids: Iterable[int] = ()
 ) -> tuple[LiveFile, ...]:
-    """Data files by DuckLake's ids or their own, of those that main shows as of a DuckLake snapshot."""
+    """Read data files by DuckLake's ids or their own, of those on main at a DuckLake snapshot."""
     parameters = {"table_id": table_id, "at": at, "lake_ids": list(lake_ids), "file_ids": list(file_ids)}
     return tuple(LiveFile(*row) for row in cursor.execute(_SQL.live_data, parameters).fetchall())
 
@@ -180,20 +180,20 @@ def read_live_data_files(
 def read_live_delete_files(
     cursor: Cursor[Row], table_id: int, manifest_ids: Sequence[int], data_file_ids: Iterable[int]
 ) -> tuple[LiveFile, ...]:
-    """Those of the delete files that the manifests list as live which delete from any of the data files."""
+    """Read the manifests' live delete files that delete from any of the data files."""
     parameters = {"table_id": table_id, "manifest_ids": list(manifest_ids), "file_ids": list(data_file_ids)}
     return tuple(LiveFile(*row) for row in cursor.execute(_SQL.live_deletes, parameters).fetchall())
 
 
 def read_files(cursor: Cursor[Row], file_ids: Iterable[int]) -> dict[int, FileRow]:
-    """Files by id."""
+    """Read files by id."""
     ids = list(file_ids)
     rows = cursor.execute(_SQL.files, {"file_ids": ids}).fetchall() if ids else ()
     return {row[0]: FileRow(*row) for row in rows}
 
 
 def read_virtual_files(cursor: Cursor[Row], table_id: int, file_ids: Iterable[int]) -> dict[int, VirtualFileRow]:
-    """Those of the files that serve inlined rows, by file id."""
+    """Read those of the files that serve inlined rows, by file id."""
     rows = cursor.execute(_SQL.virtual_files, {"table_id": table_id, "file_ids": list(file_ids)}).fetchall()
     return {
         file_id: VirtualFileRow(file_id, tuple(map(InlinedKey, repeat(name), begins, row_ids)))
@@ -202,48 +202,48 @@ def read_virtual_files(cursor: Cursor[Row], table_id: int, file_ids: Iterable[in
 
 
 def read_deletions(cursor: Cursor[Row], table_id: int, delete_file_ids: Iterable[int]) -> tuple[DeletionRow, ...]:
-    """The positions that the delete files remove."""
+    """Read the positions that the delete files remove."""
     rows = cursor.execute(_SQL.deletions, {"table_id": table_id, "file_ids": list(delete_file_ids)}).fetchall()
     return tuple(DeletionRow(*row) for row in rows)
 
 
 def allocate_file_ids(cursor: Cursor[Row], count: int) -> list[int]:
-    """Ids for files that a commit will add; ids of a commit that fails stay unused."""
+    """Allocate ids for files that a commit will add; ids of a commit that fails stay unused."""
     return [row[0] for row in cursor.execute(_SQL.file_ids, {"count": count}).fetchall()]
 
 
 def allocate_manifest_ids(cursor: Cursor[Row], count: int) -> list[int]:
-    """Ids for manifests that a commit will add; ids of a commit that fails stay unused."""
+    """Allocate ids for manifests that a commit will add; ids of a commit that fails stay unused."""
     return [row[0] for row in cursor.execute(_SQL.manifest_ids, {"count": count}).fetchall()]
 
 
 def find_data_files_at(cursor: Cursor[Row], table_id: int, paths: Iterable[str]) -> set[int]:
-    """Ids of the data files that the table ever had at the paths."""
+    """Find the ids of the data files that the table ever had at the paths."""
     rows = cursor.execute(_SQL.data_files_at, {"table_id": table_id, "paths": list(paths)}).fetchall()
     return {row[0] for row in rows}
 
 
 def find_live_among(cursor: Cursor[Row], manifest_ids: Sequence[int], file_ids: Iterable[int]) -> list[tuple[int, int]]:
-    """(manifest id, file id) of those of the files that the manifests list as live."""
+    """Find (manifest id, file id) of those of the files that the manifests list as live."""
     parameters = {"manifest_ids": list(manifest_ids), "file_ids": list(file_ids)}
     rows = cursor.execute(_SQL.live_among, parameters).fetchall()
     return [(manifest_id, file_id) for manifest_id, file_id in rows]
 
 
 def read_files_without_row_ids(cursor: Cursor[Row], table_id: int) -> list[tuple[int, int]]:
-    """(file id, record count) of data files that were never on main, so that DuckLake gave their rows no ids."""
+    """Read (file id, record count) of data files that were never on main: DuckLake gave their rows no ids."""
     rows = cursor.execute(_SQL.files_without_row_ids, {"table_id": table_id}).fetchall()
     return [(file_id, record_count) for file_id, record_count in rows]
 
 
 def find_sharing_tables(cursor: Cursor[Row], paths: Iterable[str]) -> frozenset[tuple[str, str]]:
-    """Live tables, as (schema, name), that have a file at one of the paths."""
+    """Find live tables, as (schema, name), that have a file at one of the paths."""
     rows = cursor.execute(_SQL.sharing, {"paths": list(paths)}).fetchall()
     return frozenset((schema, name) for schema, name in rows)
 
 
 def find_manifests_at(cursor: Cursor[Row], table_id: int, paths: Iterable[str]) -> dict[str, int]:
-    """Ids of the table's manifests that were written at the paths."""
+    """Find the ids of the table's manifests that were written at the paths."""
     rows = cursor.execute(_SQL.manifests_at, {"table_id": table_id, "paths": list(paths)}).fetchall()
     return dict(rows)
 
@@ -251,48 +251,48 @@ def find_manifests_at(cursor: Cursor[Row], table_id: int, paths: Iterable[str]) 
 def read_data_file_deletions(
     cursor: Cursor[Row], table_id: int, data_file_ids: Iterable[int]
 ) -> tuple[DeletionRow, ...]:
-    """Everything that is deleted from the data files, by any delete file they ever had."""
+    """Read all deletions from the data files, by any delete file they ever had."""
     rows = cursor.execute(_SQL.deletions_of, {"table_id": table_id, "file_ids": list(data_file_ids)}).fetchall()
     return tuple(DeletionRow(*row) for row in rows)
 
 
 def read_artifacts(cursor: Cursor[Row], table_id: int) -> dict[str, int]:
-    """The lengths of all files that are recorded as written, the metadata of older versions aside, by path."""
+    """Read the lengths of all files recorded as written, by path, without the metadata of older versions."""
     return dict(cursor.execute(_SQL.artifacts, {"table_id": table_id}).fetchall())
 
 
 def read_version_artifacts(
     cursor: Cursor[Row], table_id: int, snapshot_id: int | None, manifest_ids: Sequence[int]
 ) -> dict[str, int]:
-    """The same of the newest metadata, the snapshot's list and these manifests alone."""
+    """Read the lengths of the newest metadata, the snapshot's list and these manifests, by path."""
     parameters = {"table_id": table_id, "snapshot_id": snapshot_id, "manifest_ids": list(manifest_ids)}
     return dict(cursor.execute(_SQL.artifacts_of, parameters).fetchall())
 
 
 def read_last_artifacts(cursor: Cursor[Row], table_id: int) -> dict[str, int]:
-    """The same of what was written in the two minutes up to the last of it: a power loss takes no more."""
+    """Read the lengths of files written in the last two minutes of writing: a power loss takes no more."""
     return dict(cursor.execute(_SQL.last_artifacts, {"table_id": table_id}).fetchall())
 
 
 def forget_artifacts(cursor: Cursor[Row], table_id: int, paths: Sequence[str]) -> None:
-    """Take back that files were written, so that they and what names them are written again."""
+    """Delete the records of written files, so that they and the files that name them are written again."""
     cursor.execute(_SQL.forget_artifacts, {"table_id": table_id, "paths": list(paths)})
 
 
 def forget_metadata(cursor: Cursor[Row], table_id: int, paths: Sequence[str]) -> None:
-    """Forget old metadata files, which are deleted."""
+    """Delete the records of old metadata files, which are deleted."""
     cursor.execute(_SQL.forget_metadata, {"table_id": table_id, "paths": list(paths)})
 
 
 def read_epoch(cursor: Cursor[Row]) -> int:
-    """A number that grows whenever DuckDB expires snapshots."""
+    """Read a number that grows whenever DuckDB expires snapshots."""
     row = cursor.execute(_SQL.epoch).fetchone()
     assert row is not None
     return int(row[0])
 
 
 def read_standing(cursor: Cursor[Row], table_id: int) -> TableStanding:
-    """How a table stands to DuckLake."""
+    """Read how far a table is behind DuckLake."""
     [[found]] = fetch_all_batched(cursor, BatchedQuery(_SQL.standing, {"table_id": table_id}))
     newest, epoch, overdue, is_unchecked, is_unexamined, *columns = found
     row = TableRow(*columns) if columns[0] is not None else None
@@ -300,11 +300,11 @@ def read_standing(cursor: Cursor[Row], table_id: int) -> TableStanding:
 
 
 def mark_examined(cursor: Cursor[Row], table_id: int, replaced: Iterable[int]) -> None:
-    """Note that what was served of a table is examined, and that files were replaced by others of DuckLake's rows."""
+    """Record that a table's served state is examined, and that files were replaced by others of DuckLake's rows."""
     cursor.execute(_SQL.forget_lake_files, {"file_ids": list(replaced)})
     cursor.execute(_SQL.set_examined, {"table_id": table_id})
 
 
 def find_expired_snapshots(cursor: Cursor[Row], table_id: int) -> frozenset[int]:
-    """Listed snapshots whose DuckLake snapshot DuckDB has expired."""
+    """Find listed snapshots whose DuckLake snapshot DuckDB has expired."""
     return frozenset(row[0] for row in cursor.execute(_SQL.expired, {"table_id": table_id}).fetchall())

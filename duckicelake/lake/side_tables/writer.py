@@ -39,7 +39,7 @@ def record_uploads(cursor: Cursor[Row], table_id: int, uploads: Sequence[Sequenc
 
 
 def read_due_uploads(cursor: Transaction, most: int) -> list[UploadRow]:
-    """The oldest uploads that are due."""
+    """Read the oldest uploads that are due."""
     return [UploadRow(*row) for row in cursor.execute(_UPLOADS_SQL.due, {"most": most}).fetchall()]
 
 
@@ -60,7 +60,7 @@ class LakeFileIds:
         self._inlined = {file.file_id: file.first_row_id for file in (step.inlined.files if step.inlined else ())}
 
     def of(self, file: NewFile) -> tuple[int | None, int | None]:
-        """(id in `ducklake_data_file`, first row id) of a file, each None if it has none."""
+        """Return (id in `ducklake_data_file`, first row id) of a file, each None if it has none."""
         place = self._places.get(file.file_id)
         if place is None:
             return file.ducklake_id, _compute_first_row_id(file, self._inlined.get(file.file_id))
@@ -215,7 +215,7 @@ def insert_table(
 def update_table(cursor: Cursor[Row], change: ChangeSet, table_id: int, ducklake_id: int | None, progress: int) -> None:
     """Move the table from the change's base to its target; `ducklake_id` is None where main stays.
 
-    The transaction fails with Overtaken if the base isn't what the table is.
+    The transaction fails with StaleSnapshotError if the table isn't at the base.
     """
     base = {"base_version": change.base_version, "base_progress": change.caught_up_to}
     execute_no_result(
@@ -252,12 +252,12 @@ def write_history(cursor: Cursor[Row], table_id: int, target: TableTarget) -> No
 
 
 def is_guarded(cursor: Cursor[Row], table_id: int) -> bool:
-    """Whether the table says that its files may not be deleted."""
+    """Return whether the table says that its files may not be deleted."""
     return cursor.execute(_SQL.is_guarded, {"table_id": table_id}).fetchone() is not None
 
 
 def read_purgeable(cursor: Cursor[Row], table_id: int) -> list[str]:
-    """Files in the table's own locations that no other table has."""
+    """Read the files in the table's own locations that no other table has."""
     return [row[0] for row in cursor.execute(_SQL.purgeable, {"table_id": table_id}).fetchall()]
 
 

@@ -79,19 +79,19 @@ def _build_artifact_row(file: WrittenFile) -> dict[str, object]:
 
 
 def find_unchecked_manifests(cursor: Cursor[Row], table_id: int, files: int) -> list[int]:
-    """Ids of some manifests of an older contract, which list about so many files; empty if there are none."""
+    """Find ids of some manifests of an older contract, which list about so many files; empty if there are none."""
     rows = cursor.execute(_CONTRACT_SQL.unchecked, {"table_id": table_id, "files": files}).fetchall()
     return [manifest_id for (manifest_id,) in rows]
 
 
 def read_known_columns(cursor: Cursor[Row], data_file_ids: Iterable[int]) -> dict[int, KnownColumns]:
-    """What DuckLake knows of those of its data files that it still has."""
+    """Read what DuckLake knows of the columns of those of its data files that it still has."""
     rows = cursor.execute(_CONTRACT_SQL.known_of, {"data_file_ids": list(data_file_ids)}).fetchall()
     return {file_id: KnownColumns(go_by_name, frozenset(columns)) for file_id, go_by_name, columns in rows}
 
 
 def is_at_version(cursor: Cursor[Row], table_id: int, version: int) -> bool:
-    """Whether the table is at this version, which it keeps until the end of the transaction."""
+    """Return whether the table is at this version, which it keeps until the end of the transaction."""
     row = cursor.execute(load_queries("lake", "write").lock_table, {"table_id": table_id}).fetchone()
     return row is not None and row[0] == version
 

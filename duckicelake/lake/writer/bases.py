@@ -30,7 +30,7 @@ class CommitBases:
     refusals: Mapping[int, str | None]
 
     def find_problem(self, change: ChangeSet) -> str | None:
-        """Why the table isn't what the change was computed from, if so. ReadOnlyTable."""
+        """Return why the table isn't what the change was computed from, if so. Raises ReadOnlyTable."""
         table_id, base = change.table_id, (change.base_version, change.caught_up_to)
         assert table_id is not None
         if (refusal := self.refusals.get(table_id)) is not None:
@@ -44,9 +44,10 @@ class CommitBases:
 
 
 def lock_bases(cursor: Cursor[Row], changes: Sequence[ChangeSet]) -> Callable[[int], CommitBases]:
-    """Ask what the changes of tables must hold for; the tables' rows stay locked.
+    """Lock the tables' rows, and ask what the changes must hold for.
 
-    The answer is had of the newest DuckLake snapshot, the last before one that this transaction has claimed.
+    The returned function answers for the newest DuckLake snapshot, the last before one that this transaction has
+    claimed.
     """
     bases = [change for change in changes if change.table_id is not None]
     parameters = {
@@ -75,13 +76,13 @@ def _get_known_upto(change: ChangeSet) -> int:
 
 
 class LastOwnSnapshot:
-    """The newest snapshot, if it is one that this process made."""
+    """Remembers the newest snapshot, if this process made it."""
 
     def __init__(self) -> None:
         self._row: SnapshotCounters | None = None
 
     def take(self) -> SnapshotCounters | None:
-        """It is given once: who commits then puts its own, and of others nothing is known."""
+        """Return the snapshot once: the next commit puts its own, and another process's is unknown."""
         row, self._row = self._row, None
         return row
 
@@ -90,7 +91,7 @@ class LastOwnSnapshot:
 
 
 def is_successor(commits: Sequence[Sequence[ChangeSet]], last: SnapshotCounters | None) -> bool:
-    """Whether there is but one change, of one step, that was foreseen to come right after this snapshot."""
+    """Return whether the only change has one step, with files written for the snapshot right after this one."""
     if last is None or len(commits) != 1 or len(commits[0]) != 1:
         return False
     (change,) = commits[0]
@@ -100,10 +101,10 @@ def is_successor(commits: Sequence[Sequence[ChangeSet]], last: SnapshotCounters 
 def claim_snapshot_after(
     cursor: Cursor[Row], wanted: SnapshotClaim, last: SnapshotCounters, change: ChangeSet
 ) -> Cursor[Row]:
-    """The next snapshot, as `snapshots.claim` takes it; its row can be fetched with what is next waited for.
+    """Claim the snapshot after `last`, as `claim_snapshot`; its row comes with the next answer.
 
-    The transaction fails if that isn't the one after `last`, or if the table mustn't be written: with Overtaken, or as
-    `is_retryable` says where a DuckDB client has just taken the id.
+    The transaction fails if another snapshot is the newest, or the table mustn't be written: with StaleSnapshotError,
+    or as `is_retryable` says where a DuckDB client has just taken the id.
     """
     parameters = {
         "snapshot_id": last.snapshot_id,
@@ -117,7 +118,7 @@ def claim_snapshot_after(
 
 
 def predict_bases(change: ChangeSet, last: SnapshotCounters) -> CommitBases:
-    """What the change was computed from, as it must be: `side_tables.update_table` fails if the table has changed."""
+    """Return the bases that the change was computed from; `writer.update_table` fails if the table has changed."""
     assert change.table_id is not None
     versions = {change.table_id: (change.base_version, change.caught_up_to)}
     return CommitBases(last.snapshot_id, versions, made={}, begun=frozenset(), refusals={})

@@ -55,7 +55,7 @@ def copy_snapshots(cursor: Cursor[Row], table_id: int, snapshots: Iterable[tuple
 
 
 def copy_log(cursor: Cursor[Row], table_id: int, entries: Sequence[tuple[int, int]]) -> None:
-    """Let a snapshot log go on with entries of (snapshot id, epoch ms)."""
+    """Append entries of (snapshot id, epoch ms) to a snapshot log."""
     row = cursor.execute(_SQL.log_end, {"table_id": table_id}).fetchone()
     assert row is not None
     numbered = enumerate(entries, start=row[0] + 1)
@@ -96,12 +96,12 @@ def _copy_lines(cursor: Cursor[Row], query: str, rows: Iterator[str]) -> None:
 
 
 def is_long_change(change: ChangeSet) -> bool:
-    """Whether COPY, and what it takes to begin one, is less than statements for each step."""
+    """Return whether COPY, with the cost of its beginning, is less than statements for each step."""
     return len(change.steps) > 1 or any(len(step.side.files) > BATCH_ROWS for step in change.steps)
 
 
 def group_steps(steps: Iterable[MadeStep]) -> Iterator[list[MadeStep]]:
-    """The steps by what can be written at once: only the first of each ends anything, or changes what the table is."""
+    """Group steps that can be written at once: only the first of a group ends anything, or changes the definition."""
     run: list[MadeStep] = []
     for step, made in steps:
         if run and not _is_addition_only(step):
@@ -135,7 +135,7 @@ def write_steps_by_copy(cursor: Cursor[Row], table_id: int, run: Sequence[MadeSt
 
 
 def _write_stats(cursor: Cursor[Row], table_id: int, stats: Sequence[TableStats]) -> None:
-    """Those of the last step, with the columns of all."""
+    """Write the statistics of the last step, with the columns of all."""
     if stats:
         columns = {column: row for table in stats for column, row in table.columns.items()}
         data_files.write_stats(cursor, table_id, replace(stats[-1], columns=columns))
@@ -160,5 +160,5 @@ def _copy_sides(cursor: Cursor[Row], table_id: int, run: Sequence[MadeStep], joi
 
 
 def _get_first_delete_id(step: LakeStep, made: SnapshotAllocation) -> int:
-    """Ids are given to data files, delete files and name maps in this order."""
+    """Return the first id of delete files: data files, delete files and name maps take ids in this order."""
     return made.first_file_id + len(step.data_files)

@@ -37,7 +37,7 @@ _SQL = load_queries("lake", "write")
 
 @dataclass(frozen=True, slots=True)
 class _BegunChange:
-    """A change with the snapshots of its steps, and where there are none the newest one; `schema_id` of a creation."""
+    """A change with the snapshots of its steps, the newest one before, and the schema's id for a creation."""
 
     change: ChangeSet
     snapshots: tuple[SnapshotAllocation, ...]
@@ -61,14 +61,17 @@ def write_change_set(cursor: Cursor[Row], change: ChangeSet) -> WrittenCommit:
 class ChangeSetGroup:
     """Commits, each to one or several tables, that share a transaction, with snapshots of their own in this order.
 
-    To make one takes a snapshot id and checks all of them; one that doesn't hold any more gets no snapshot. `lock` is
-    held, and the connection is best in a pipeline: then little is waited for.
+    The constructor takes a snapshot id and checks all commits; one that doesn't hold any more gets no snapshot.
+    `lock_writers` is held, and the connection is best in a pipeline, which saves waits.
     """
 
     def __init__(
         self, cursor: Cursor[Row], commits: Sequence[Sequence[ChangeSet]], memory: LastOwnSnapshot | None = None
     ) -> None:
-        """memory: of the last snapshot of this process; if that serves, nothing is waited for before COMMIT."""
+        """Take a snapshot id and check the commits.
+
+        memory: the last snapshot of this process; if it serves, no wait comes before COMMIT.
+        """
         self._cursor = cursor
         self._memory = memory or LastOwnSnapshot()
         self._claiming: Cursor[Row] | None = None
@@ -82,7 +85,7 @@ class ChangeSetGroup:
         self._admitted = [self._admit(commit) for commit in commits]
 
     def _claim_after(self, change: ChangeSet, last: SnapshotCounters) -> None:
-        """Take the snapshot id after this process's last one, and go on from what it must be then."""
+        """Claim the snapshot id after this process's last one, and expect the bases of that moment."""
         wanted = _build_claim(change.steps[0])
         self._claiming = claim_snapshot_after(self._cursor, wanted, last, change)
         self._claimed: SnapshotCounters | None = wanted.apply_to(last)[1]
@@ -90,7 +93,7 @@ class ChangeSetGroup:
         self._bases = predict_bases(change, last)
 
     def _ask(self, changes: Sequence[ChangeSet]) -> None:
-        """Take the next snapshot id, if one is wanted, and hear what the tables are then."""
+        """Claim the next snapshot id, if the commits need one, and ask what the tables are then."""
         self._claimed = self._last = None
         steps = [step for change in changes for step in change.steps]
         ask = partial(lock_bases, self._cursor, changes)
@@ -103,10 +106,10 @@ class ChangeSetGroup:
         self._bases = bases(self._last.snapshot_id if self._last else native.read_newest_snapshot(self._cursor))
 
     def write(self, *, by_copy: bool = False) -> list[list[WrittenCommit] | StaleBaseError | CatalogError]:
-        """Write them; in the place of one that can't be written is why. What is raised is of all of them.
+        """Write the commits; return the outcome of each, or the error that keeps it from being written.
 
-        The first reason is raised if the snapshot id is of no use to those that hold: it must not stay. by_copy: they
-        are long, and the connection isn't in a pipeline any more.
+        Raises errors of the whole group, and the first commit's error if no commit can use the claimed snapshot id: it
+        must not stay. by_copy: the commits are long, and the connection has left its pipeline.
         """
         if self._claimed is not None and not self._rows:
             raise next(outcome for outcome in self._admitted if isinstance(outcome, Exception))
@@ -120,10 +123,10 @@ class ChangeSetGroup:
         ]
 
     def finish(self) -> None:
-        """Nothing: all is written."""
+        """Do nothing: `write` has written all."""
 
     def remember_snapshot(self) -> None:
-        """Have the last snapshot remembered."""
+        """Remember the last snapshot."""
         row = self._claiming.fetchone() if self._claiming is not None else None
         if row is not None:
             self._memory.put(SnapshotCounters(*row))
@@ -142,7 +145,7 @@ class ChangeSetGroup:
         return begun
 
     def _begin(self, change: ChangeSet, before: Sequence[ChangeSet]) -> _BegunChange:
-        """`before` are those of the same commit that come before."""
+        """Check a change and allocate its snapshots. before: the earlier changes of the same commit."""
         if _get_identity(change) in self._taken:
             raise StaleBaseError(f"table {_get_identity(change)} is another commit's in the same transaction")
         schema_id = None
@@ -156,7 +159,7 @@ class ChangeSetGroup:
         return _BegunChange(change, tuple(map(self._snapshot, change.steps)), self._bases.newest, schema_id)
 
     def _shift_ids(self, change: ChangeSet) -> ChangeSet:
-        """The change for the snapshot ids that it gets; StaleBaseError if it has to be computed again for them."""
+        """Return the change with the snapshot ids that it gets. Raises StaleBaseError if it must be computed again."""
         expected = change.steps[0].ducklake_id if change.steps else None
         if expected is None or self._last is None or expected == self._last.snapshot_id + 1:
             return change
@@ -219,7 +222,7 @@ def _write_begun(cursor: Cursor[Row], begun: _BegunChange, *, by_copy: bool) -> 
 
 
 def _read_name_maps(cursor: Cursor[Row], change: ChangeSet) -> dict[NameMap, int]:
-    """Those that the table has, if the change needs any."""
+    """Read the maps that the table has, if the change needs any."""
     if change.table_id is None or not any(step.name_maps for step in change.steps):
         return {}
     return column_names.read_newest_name_maps(cursor, change.table_id)
@@ -237,7 +240,7 @@ def _get_new_name(change: ChangeSet) -> tuple[str, str]:
 
 
 def _get_identity(change: ChangeSet) -> int | str:
-    """The table's id, or what must be unique of one that is created."""
+    """Return the table's id, or the name of one that is created, which must be unique."""
     if change.table_id is not None:
         return change.table_id
     creation = _find_creation(change)
@@ -245,9 +248,9 @@ def _get_identity(change: ChangeSet) -> int | str:
 
 
 def write_caught_up(cursor: Cursor[Row], change: ChangeSet, progress: CatchUpProgress) -> None:
-    """Write what catching up found: side tables only, no DuckLake snapshot. StaleBaseError if another worker was first.
+    """Write what catching up found: side tables only, no DuckLake snapshot. Raises StaleBaseError after another worker.
 
-    The rows that may be many come first: who has locked a table's row makes commits to it wait, and so all others.
+    The rows that may be many come first: a lock on a table's row makes commits to it wait, and so all others.
     """
     assert change.table_id is not None
     is_long = bulk_copy.is_long_change(change)
@@ -269,7 +272,7 @@ def write_caught_up(cursor: Cursor[Row], change: ChangeSet, progress: CatchUpPro
 
 
 def _write_and_lock(cursor: Cursor[Row], change: ChangeSet, table_id: int, *, by_copy: bool) -> Row | None:
-    """The version and progress of the table once its new rows are there."""
+    """Write the table's new rows, then lock its row; return its version and progress."""
     try:
         if by_copy:
             bulk_copy.copy_steps(cursor, table_id, change.steps)
@@ -285,7 +288,7 @@ def _write_and_lock(cursor: Cursor[Row], change: ChangeSet, table_id: int, *, by
 
 
 def advance_progress(cursor: Cursor[Row], table_id: int, after: int, progress: CatchUpProgress) -> None:
-    """Note that nothing since `after` changes the table for Iceberg clients. StaleBaseError if others were first."""
+    """Record that nothing since `after` changes the table for Iceberg. Raises StaleBaseError after another worker."""
     parameters = {"table_id": table_id, "after": after, "upto": progress.upto, "epoch": progress.epoch}
     if not cursor.execute(_SQL.advance, parameters).rowcount:
         raise StaleBaseError(f"table {table_id} was caught up by another worker")
@@ -294,10 +297,10 @@ def advance_progress(cursor: Cursor[Row], table_id: int, after: int, progress: C
 
 
 def release_held_files(cursor: Cursor[Row], table_id: int) -> SnapshotCounters | None:
-    """Have DuckDB's next cleanup delete what only snapshots held that left history; None if there is nothing.
+    """Let DuckDB's next cleanup delete files that only snapshots held which left history; None if there are none.
 
-    Takes ids for the files from DuckLake's counter, with a snapshot that changes nothing (design §6.1), whose row is
-    returned. A table that says `gc.enabled=false` lets go of nothing: another catalog may need the files.
+    Ids for the files come from DuckLake's counter, with a snapshot that changes nothing (design §6.1), whose row is
+    returned. A table with `gc.enabled=false` releases nothing: another catalog may need the files.
     """
     lock_writers(cursor)
     if writer.is_guarded(cursor, table_id):
@@ -312,7 +315,7 @@ def release_held_files(cursor: Cursor[Row], table_id: int) -> SnapshotCounters |
 
 
 def check_base(cursor: Cursor[Row], table_id: int, expected: tuple[int, int], upto: int) -> None:
-    """StaleBaseError unless the table has this (version, progress) and no DuckDB client changed it up to a snapshot."""
+    """Raise StaleBaseError unless the table has this (version, progress), unchanged by DuckDB clients up to `upto`."""
     row = cursor.execute(_SQL.lock_table, {"table_id": table_id}).fetchone()
     if row != expected:
         raise StaleBaseError(f"table {table_id} is at version and progress {row}")
@@ -351,7 +354,7 @@ def _write_step(
 
 
 def _begin_step(cursor: Cursor[Row], step: LakeStep, table_id: int, snapshot: SnapshotAllocation) -> LakeStep:
-    """Write what must be there before what the step adds; the step with what its files hold of inlined rows."""
+    """Write what must precede the step's additions; return the step with its files' inlined rows."""
     data_files.end_files(cursor, table_id, step, snapshot.id)
     if step.definition or step.creation:
         first_id = snapshot.first_catalog_id + (step.creation is not None)
@@ -364,7 +367,7 @@ def _begin_step(cursor: Cursor[Row], step: LakeStep, table_id: int, snapshot: Sn
 def _write_files(
     cursor: Cursor[Row], step: LakeStep, table_id: int, snapshot: SnapshotAllocation, maps: dict[NameMap, int]
 ) -> None:
-    """Ids are given to data files, delete files and name maps in this order; `maps` are those that the table has."""
+    """Give ids to data files, delete files and name maps in this order. maps: those that the table has."""
     first_delete = snapshot.first_file_id + len(step.data_files)
     data_files.write_name_maps(cursor, table_id, step.name_maps, first_delete + len(step.delete_files), maps)
     data_files.write_data_files(cursor, table_id, step, snapshot.first_file_id, maps, snapshot.id)
@@ -386,7 +389,7 @@ def _build_created_tokens(creation: Creation) -> str:
 
 
 def _finish_change(cursor: Cursor[Row], change: ChangeSet, table_id: int, snapshots: Sequence[int]) -> None:
-    """`snapshots` are those of the steps, or the newest one where there are no steps."""
+    """Write the table's row and history. snapshots: those of the steps, or the newest one where there are none."""
     newest, main_step = snapshots[-1], change.main_step
     if change.table_id is None:
         uuid, epoch = _find_creation(change).table_uuid, reader.read_epoch(cursor)

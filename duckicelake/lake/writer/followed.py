@@ -7,12 +7,12 @@ _SQL = load_queries("lake", "followed")
 
 
 def allow_write(cursor: Transaction, table_id: int) -> None:
-    """Let the rest of the transaction write this table though it is followed."""
+    """Allow the rest of the transaction to write this table though it is followed."""
     cursor.execute(_SQL.allow_write, {"table_id": table_id})
 
 
 def check_writable(cursor: Transaction, table_id: int) -> None:
-    """ReadOnlyTable for a followed table, so that no work is begun which the commit would refuse."""
+    """Raise ReadOnlyTable for a followed table, before work that the commit would refuse."""
     row = cursor.execute(_SQL.refusal, {"table_id": table_id}).fetchone()
     if row is not None and row[0] is not None:
         raise ReadOnlyTable(row[0])

@@ -17,7 +17,7 @@ _SQL = load_queries("lake", "write")
 
 
 def read_table_names(cursor: Cursor[Row], schema_name: str, after: str, most: int | None) -> list[str] | None:
-    """Names of live tables that requests can name, after a key, in code point order; None without such a namespace."""
+    """Read names of live tables after a key, in code point order; None if there is no such namespace."""
     if not has_namespace(cursor, schema_name):
         return None
     parameters = {"schema_name": schema_name, "after": after, "most": most}
