@@ -4,47 +4,45 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from datetime import datetime
 from threading import Lock
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 from weakref import WeakSet
 
 import orjson
 import psycopg
 from psycopg import Connection, Cursor, IsolationLevel
 from psycopg.conninfo import conninfo_to_dict
-from psycopg.errors import NotNullViolation, ReadOnlySqlTransaction, UndefinedColumn
-from psycopg.pq import PipelineStatus, TransactionStatus
+from psycopg.errors import ReadOnlySqlTransaction, UndefinedColumn
+from psycopg.pq import TransactionStatus
 from psycopg.types.json import JsonDumper, set_json_dumps, set_json_loads
 
-from duckicelake.errors import CatalogError, CommitStateUnknown, Unavailable
+from duckicelake.errors import CommitStateUnknown, Unavailable
 from duckicelake.postgres.notify import NotificationListener
 from duckicelake.postgres.pipeline import DeferredConnection, WriteGate, is_pipeline_refused
 from duckicelake.postgres.pool import LifoPool, TraceBlock, build_traced_connection, check_connection_open
 from duckicelake.postgres.queries import Row, Transaction
+from duckicelake.postgres.rules import DatabaseRules, roll_back_on_error
 from duckicelake.postgres.session import PinnedSession, check_encoding, check_sessions, check_triggers_enabled
 from duckicelake.postgres.timeline import TimelineGuard, is_standby, read_timeline, translate_outage
-
-TableColumn = tuple[str | None, str | None]
-"""Names of a table and of a column of it."""
 
 POOL_CONNECTIONS = 8
 POOL_TIMEOUT_SECONDS = 10.0
 _RECONNECT_SECONDS = 4.0
-"""For so long a lost connection is tried anew, with pauses that double; then the next request tries at once."""
+"""Seconds in which a lost connection is tried anew, with pauses that double; then the next request tries at once."""
 _LOST_AFTER_MS = 30_000
 _LISTENER_LOST_AFTER_MS = 10_000
-"""Milliseconds within which Postgres's machine must take what it is sent, or the connection counts as lost. Keepalives
-don't find that out: they go over connections alone on which nothing waits to be taken. TCP tries for 15 minutes."""
+"""Milliseconds within which Postgres's machine must acknowledge what it is sent, or the connection counts as lost.
+Keepalives don't notice that: they go only over connections without unacknowledged data. TCP tries for 15 minutes."""
 _CLOSE_SECONDS = 2.0
-"""For the pool's own threads, which may be connecting."""
+"""Seconds in which the pool's own threads, which may be connecting, must end."""
 _CHECK_SECONDS = 5.0
-"""For an answer to a check of whether there is one."""
+"""Seconds for an answer to a check of the connection."""
 _CONNECTION_DEFAULTS = {
     "connect_timeout": 5,
     "keepalives_idle": 30,
     "keepalives_interval": 10,
     "keepalives_count": 3,
-    "fallback_application_name": "duckicelake",  # by which our sessions are told from DuckDB's
-    "target_session_attrs": "primary",  # of several hosts, or of one that changes, not the one that only follows
+    "fallback_application_name": "duckicelake",  # distinguishes our sessions from DuckDB's
+    "target_session_attrs": "primary",  # of several hosts, or of one that changes roles, never a standby
 }
 RETRYABLE_SQLSTATES = frozenset({"40001", "40P01", "55P03", "23505"})
 
@@ -57,19 +55,6 @@ def is_retryable(error: BaseException) -> bool:
     return isinstance(error, psycopg.Error) and error.sqlstate in RETRYABLE_SQLSTATES
 
 
-class DatabaseRules(NamedTuple):
-    """What a Database must know of the schema that it serves.
-
-    marker_table: the schema in which it is, is the one to serve. error_by_column: errors by the table and column that a
-    statement sets to NULL on purpose, as it does where its result is not looked at. translate: gives the request's
-    error for an SQLSTATE of the schema's own triggers and functions, None for any other.
-    """
-
-    marker_table: str
-    error_by_column: Mapping[TableColumn, type[Exception]]
-    translate: Callable[[psycopg.Error], CatalogError | None]
-
-
 class _SideConnection(Protocol):
     def close(self) -> None: ...
 
@@ -79,7 +64,7 @@ MakeSideConnection = Callable[[str, Mapping[str, Any], PinnedSession, TimelineGu
 
 
 class _DictDumper(JsonDumper):
-    """JsonDumper itself takes the standard library's dumps, ten times slower, whatever is set for the connection."""
+    """Dumps dicts by orjson: JsonDumper keeps to the standard library, ten times slower, whatever is set."""
 
     _dumps = orjson.dumps
 
@@ -294,7 +279,7 @@ class Database:
                     connection.isolation_level, connection.read_only = isolation, read_only
                 connection.answer_seconds = self._answer_seconds
                 try:
-                    with _roll_back_on_error(connection, self._rules.error_by_column):
+                    with roll_back_on_error(connection, self._rules.error_by_column):
                         yield connection
                 except psycopg.Error as error:
                     refusal = self._rules.translate(error)
@@ -385,33 +370,3 @@ def _commit(connection: Connection[Row]) -> None:
         if is_retryable(error) or is_pipeline_refused(connection):
             raise
         raise CommitStateUnknown(f"COMMIT was sent and its outcome is not known: {error}") from error
-
-
-@contextmanager
-def _roll_back_on_error(
-    connection: DeferredConnection, error_by_column: Mapping[TableColumn, type[Exception]]
-) -> Iterator[None]:
-    """Roll back if the block raises no error of Postgres, or one that our SQL provoked (`error_by_column`).
-
-    psycopg would also forget all statements that the session has prepared, which Postgres keeps and later transactions
-    need. After an error in a pipeline only those are forgotten that were still to be prepared.
-    """
-    prepared_before = connection.prepared_count
-    try:
-        yield
-    except psycopg.Error as error:
-        unfulfilled = error_by_column.get((error.diag.table_name, error.diag.column_name))
-        if not isinstance(error, NotNullViolation) or unfulfilled is None:
-            raise
-        _roll_back(connection, prepared_before)
-        raise unfulfilled from error
-    except BaseException:
-        _roll_back(connection, prepared_before)
-        raise
-
-
-def _roll_back(connection: DeferredConnection, prepared_before: int) -> None:
-    connection.forget_prepared(prepared_before)
-    is_plain = connection.pgconn.pipeline_status == PipelineStatus.OFF
-    if is_plain and connection.info.transaction_status in (TransactionStatus.INTRANS, TransactionStatus.INERROR):
-        connection.pgconn.exec_(b"ROLLBACK")

@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 
 from duckicelake.catalog.context.services import Services
 from duckicelake.errors import Unavailable
-from duckicelake.lake.conflicts import StaleBaseError
+from duckicelake.lake.conflicts import ConflictError, StaleBaseError
 from duckicelake.lake.ducklake.snapshots import RETRY_SECONDS
 
 MAX_ATTEMPTS: Final = 50
@@ -17,7 +17,7 @@ MAX_SHARED_ATTEMPTS: Final = 3
 T = TypeVar("T")
 
 
-class OutdatedPlanError(Exception):
+class OutdatedPlanError(ConflictError):
     """A table changed after a plan was computed for it."""
 
 

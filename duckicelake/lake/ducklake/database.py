@@ -7,7 +7,8 @@ import psycopg
 
 from duckicelake.errors import CatalogError, ReadOnlyTable, UnknownFormatError
 from duckicelake.lake.conflicts import RepeatedRequestError, StaleSnapshotError
-from duckicelake.postgres.database import Database, DatabaseRules
+from duckicelake.postgres.database import Database
+from duckicelake.postgres.rules import DatabaseRules
 from duckicelake.postgres.session import PinnedSession
 
 _MARKER_TABLE: Final = "ducklake_metadata"

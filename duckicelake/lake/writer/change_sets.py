@@ -375,17 +375,13 @@ def _write_files(
 
 
 def _build_change_tokens(step: LakeStep, table_id: int) -> list[str]:
-    created = [_build_created_tokens(step.creation)] if step.creation else []
-    return created + [f"{kind}:{table_id}" for kind in step.kinds]
+    names = [quote_name(step.creation.schema_name, step.creation.table_name)] if step.creation else []
+    return [*(f"created_table:{name}" for name in names), *(f"{kind}:{table_id}" for kind in step.kinds)]
 
 
 def _build_extra_info(step: LakeStep, table_id: int) -> str | None:
     newest = step.snapshots[-1].snapshot_id if step.snapshots else None
     return None if newest is None else orjson.dumps({"iceberg": {str(table_id): newest}}).decode()
-
-
-def _build_created_tokens(creation: Creation) -> str:
-    return f"created_table:{quote_name(creation.schema_name, creation.table_name)}"
 
 
 def _finish_change(cursor: Cursor[Row], change: ChangeSet, table_id: int, snapshots: Sequence[int]) -> None:
