@@ -58,7 +58,7 @@ class FreshnessQuery(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Freshness:
-    """What shows whether a table is still as it was read; `version` is None before any Iceberg client saw it.
+    """Facts that show whether a table is still as it was read; `version` is None before any Iceberg client saw it.
 
     `has_overdue`: snapshots were held long enough and leave its history. `is_untouched`: no DuckLake snapshot since
     `checked_upto` is about it; never so where that is None. `seen`: as long as it stays the same, nothing at all
@@ -197,7 +197,7 @@ class LiveFiles:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """How far it is looked for what DuckDB did to a table.
+    """The range in which DuckDB's changes of a table are read.
 
     Files that came since have ids of DuckLake's from `first` to `last`, but for those `live`, which were known; deletes
     that are inlined came after `deletes_after`, or are of such files. Inlined rows of before are left out if there are

@@ -19,7 +19,7 @@ _PLACE_KEYWORDS = ("host", "hostaddr", "port", "dbname", "options", "service")
 WarnFunction = Callable[[str], object]
 _POLL_SECONDS: Final = 0.5
 _MAX_PAUSE_SECONDS: Final = 30.0
-"""Between two starts that fail; the first pause is `_LOOK_SECONDS`, and each is twice the one before."""
+"""Seconds between two starts that fail; the first pause is `_POLL_SECONDS`, every other twice the one before."""
 _START_SECONDS: Final = 5.0
 
 

@@ -29,7 +29,7 @@ _SOCKET_NOTE_NAME: Final = ".socket"
 
 @dataclass(frozen=True, slots=True)
 class PostgresAccount:
-    """Whom Postgres runs as. other: the ids, where that is another user than this process."""
+    """The user that Postgres runs as. other: its ids, where this process has another user."""
 
     name: str
     other: tuple[int, int] | None = None

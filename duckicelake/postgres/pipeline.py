@@ -67,11 +67,11 @@ class DeferredPipeline(Pipeline):
     has_begun = False
     """Whether BEGIN is among the statements: the connection's status changes only after a sync."""
     has_ended = False
-    """Whether COMMIT was sent, and after it nothing."""
+    """Whether COMMIT was sent, as the last."""
     sent_at: float | None = None
-    """When the first of the statements was sent."""
+    """The monotonic time at which the first statement was sent."""
     refused: Error | None = None
-    """What Postgres refused a statement with; it runs none of those that were sent after that, nor COMMIT."""
+    """The error of the statement that Postgres refused; Postgres runs no later one, nor COMMIT."""
 
     def send_off(self) -> PQGen[None]:
         """Send the waiting statements without waiting for results, so that Postgres begins with them."""
@@ -124,9 +124,9 @@ class DeferredConnection(Connection[Any]):
     """A psycopg connection with deferred pipelines, which closes itself if no answer comes in time."""
 
     timeline: str | None = None
-    """Of Postgres's, if it is known."""
+    """Postgres's timeline, if it is known."""
     gate: WriteGate | None = None
-    """The pool's."""
+    """The gate of the pool."""
     answer_seconds: float | None = None
     """Most time for one answer; None: any. A Postgres that is stopped, or whose disk stalls, takes what it is sent, so
     that neither its own limits nor those of the network end the wait."""

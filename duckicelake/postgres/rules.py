@@ -1,4 +1,4 @@
-"""What a Database must know of the schema that it serves, and how its transactions end by these rules."""
+"""Rules of the schema that a Database serves, and the roll-back by them."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ TableColumn = tuple[str | None, str | None]
 
 
 class DatabaseRules(NamedTuple):
-    """What a Database must know of the schema that it serves.
+    """Rules of the schema that a Database serves.
 
     marker_table: the schema that has this table is served. error_by_column: errors by the NOT NULL columns that our
     statements set to NULL on purpose, to fail where their result is not fetched. translate: gives the request's error

@@ -27,7 +27,7 @@ STOP_SECONDS: Final = 60.0
 _KILL_SECONDS: Final = 2.0
 _POLL_SECONDS: Final = 0.02
 _PID_FILE_LINES: Final = 8
-"""Of a whole `postmaster.pid`: the first holds the process id, the last whether it is ready."""
+"""Lines of a complete `postmaster.pid`: the first holds the process id, the last whether Postgres is ready."""
 _CURRENT_FOLDER: Final = "/proc/self/cwd"
 """A name of the data directory for processes that were started in it, and may not enter the folders above it."""
 _HBA_FILE_NAME: Final = "duckicelake_hba.conf"

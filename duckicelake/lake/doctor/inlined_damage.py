@@ -15,7 +15,7 @@ _MAX_ROW_IDS = 100
 
 @dataclass(frozen=True, slots=True)
 class _NeededStats:
-    """What a table's rows need in its table-wide statistics. recorded_next_row_id: what the statistics have."""
+    """Statistics that a table's rows need. recorded_next_row_id: the one in its table-wide statistics."""
 
     table_id: int
     records: int

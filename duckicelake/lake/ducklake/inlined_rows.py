@@ -19,7 +19,7 @@ _VALUE_FORMS: Final = {
     (True, False): "encode(convert_to(i.{}::text, 'UTF8'), 'hex')",
     (True, True): "encode(i.{}, 'hex')",
 }
-"""How a value is read, by whether it is wanted in hex and whether it is bytes."""
+"""Formats for reading a value, by whether it is wanted in hex and whether it is bytes."""
 _ROWS_QUERY: Final = sql.SQL(
     "SELECT begin_snapshot, row_id, end_snapshot FROM {}"
     " WHERE begin_snapshot <= %(upto)s AND (end_snapshot IS NULL OR end_snapshot > %(after)s)"

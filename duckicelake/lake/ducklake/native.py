@@ -26,7 +26,7 @@ from duckicelake.postgres.queries import Row, load_queries
 
 _SQL = load_queries("lake", "native")
 ROW_MOVING_KINDS = frozenset({"inline_flush", "flushed_inlined", "compacted_table"})
-"""What may take inlined rows out of Postgres."""
+"""Kinds of changes that may take inlined rows out of Postgres."""
 _KINDS_BY_TABLE_ID = frozenset(
     {
         "inserted_into_table",

@@ -34,11 +34,11 @@ _FILE_PRESERVING_KINDS = frozenset(
         "inline_flush",
     }
 )
-"""What ends rows of files, but takes none away: the others take rows of what older snapshots show."""
+"""Kinds of changes that end rows of files, but delete no rows: the others delete rows that older snapshots show."""
 
 
 class WindowBasis(NamedTuple):
-    """What must be known before a window is read.
+    """Facts of a table that a read of its window needs.
 
     first, last: ids of the files that came in the window, if known. inlined: the tables of inlined rows. has_deletes:
     whether deletes are inlined.

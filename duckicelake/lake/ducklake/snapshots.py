@@ -23,9 +23,9 @@ QUEUE_KEY = LOCK_KEY + 1
 TABLE_LOCK_KEY = 0x6475636B  # "duck"; a key of two parts, the other is the table
 MAX_ATTEMPTS = 20
 RETRY_SECONDS = 20.0
-"""For so long others may win before nothing is tried once more, though there were fewer attempts."""
+"""Seconds after which no further attempt begins, even if there were fewer than MAX_ATTEMPTS."""
 ROWS_CHECKED_JSON: Final = '{"rows":"checked"}'
-"""What is said of a DuckLake snapshot whose rows were checked, by their tables' constraints too, before they came."""
+"""Extra information of a DuckLake snapshot whose rows were checked, also by their tables' constraints, beforehand."""
 
 T = TypeVar("T")
 
@@ -113,7 +113,7 @@ class DuckDBContention:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotClaim:
-    """What a snapshot takes from the counters."""
+    """The numbers that a snapshot takes from the counters."""
 
     schema_change: bool
     catalog_ids: int = 0

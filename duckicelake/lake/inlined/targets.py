@@ -100,7 +100,7 @@ class LockedTable:
 
 @dataclass(frozen=True, slots=True)
 class LockedState:
-    """What batches depend on. sequences: the last of each producer that has begun. keys: those that came before."""
+    """State that batches depend on. sequences: the last of the producers that have begun. keys: earlier requests."""
 
     tables: dict[int, LockedTable]
     sequences: dict[TxnApp, int]
@@ -143,7 +143,7 @@ def _parse_locked_table(
 
 @dataclass(frozen=True)
 class TableGain:
-    """What a table gains. stats: exact ones of each part of the rows."""
+    """The gain of a table. stats: exact ones of each part of the rows."""
 
     state: LockedTable
     batches: Sequence[RowBatch]

@@ -23,7 +23,7 @@ DEFAULT_SCHEMA_NAME: Final = "public"
 """The schema of whoever names none."""
 _MAX_NAMES_SHOWN: Final = 5
 _OLDER_FORMAT_VERSIONS = frozenset({"0.1", "0.2", "0.3", "0.3-dev1", "0.4", "0.4-dev1"})
-"""Those that DuckDB 1.5 migrates to 1.0."""
+"""Versions that DuckDB 1.5 migrates to 1.0."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ PRUNE_ROWS: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class RequestOrigin:
-    """Whose request it was, from which address, what it asked for, and what it said of the client that sent it."""
+    """A request: its principal and address, its operation, and what it said of the client that sent it."""
 
     principal: str
     address: str

@@ -20,7 +20,7 @@ from duckicelake.postgres.timeline import TimelineGuard, is_standby, read_timeli
 
 _SQL = load_queries("lake", "state")
 _STATEMENT_NAME: Final = b"duckicelake_freshness"
-"""Of the statement that a line has prepared."""
+"""Name of the statement that a line has prepared."""
 _ANSWER_SECONDS: Final = 2.0
 """Seconds for an answer over the line; after them the request asks in a transaction, with limits of its own."""
 _CONNECT_SECONDS: Final = 15.0

@@ -13,7 +13,7 @@ from duckicelake.postgres.queries import Row, Transaction, json_param, load_quer
 
 _REQUESTS_SQL = load_queries("lake", "idempotency")
 OUTCOME_LIFETIME: Final = timedelta(minutes=30)
-"""For how long a request may be sent again."""
+"""Time in which a request may be sent again."""
 TXN_APP_ID_KEY: Final = "txn.app-id"
 TXN_VERSION_KEY: Final = "txn.version"
 """Keys in the summary of a snapshot that is a producer's batch; versions of one app id grow."""
@@ -154,7 +154,7 @@ def read_newest_txn(
 
 @dataclass(frozen=True, slots=True)
 class CommittedRun:
-    """What a run committed to a table last."""
+    """The last commit of a run to a table."""
 
     epoch: int
     snapshot_id: int

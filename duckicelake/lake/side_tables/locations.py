@@ -9,7 +9,7 @@ from duckicelake.lake.ducklake import native
 from duckicelake.postgres.queries import Row, Transaction, load_queries
 
 _OWNERSHIP_SQL = load_queries("lake", "ownership")
-OwnedFile = tuple[str, str | None]
+OwnedLocation = tuple[str, str | None]
 """A canonical location, and its owner's schema; None if the owner is unknown by now."""
 _FOLDERS_SQL = load_queries("lake", "file_folders")
 _CLONES_SQL = load_queries("lake", "clones")
@@ -25,7 +25,7 @@ def record_zones(cursor: Cursor[Row], prefixes: Iterable[str]) -> None:
 
 def find_owners_of_folders(
     cursor: Cursor[Row], prefixes: Sequence[str], folders: Sequence[str], table_id: int | None
-) -> list[OwnedFile]:
+) -> list[OwnedLocation]:
     """Find tables but this one, and views, at one of the canonical prefixes, or below one of the folders."""
     parameters = {"prefixes": prefixes, "folders": folders, "table_id": table_id}
     return cursor.execute(_OWNERSHIP_SQL.places, parameters).fetchall()
@@ -38,7 +38,7 @@ def read_data_path(cursor: Cursor[Row]) -> str:
     return str(row[0])
 
 
-def find_ducklake_folders(cursor: Cursor[Row], prefixes: Sequence[str]) -> list[OwnedFile]:
+def find_ducklake_folders(cursor: Cursor[Row], prefixes: Sequence[str]) -> list[OwnedLocation]:
     """Return those of the canonical prefixes where DuckLake keeps a table's own files."""
     parameters = {"data_path": read_data_path(cursor), "prefixes": prefixes}
     return cursor.execute(_OWNERSHIP_SQL.folders, parameters).fetchall()
@@ -55,7 +55,7 @@ def read_last_name(cursor: Cursor[Row], table_id: int) -> tuple[str, str, bool] 
     return cursor.execute(_OWNERSHIP_SQL.name_of, {"table_id": table_id}).fetchone()
 
 
-def find_owned_files(cursor: Cursor[Row], paths: Sequence[str], table_id: int | None) -> list[OwnedFile]:
+def find_owned_files(cursor: Cursor[Row], paths: Sequence[str], table_id: int | None) -> list[OwnedLocation]:
     """Find those of the files that tables but this one have or had."""
     return cursor.execute(_OWNERSHIP_SQL.files, {"paths": paths, "table_id": table_id}).fetchall()
 
