@@ -378,3 +378,21 @@ def test_database_that_turns_out_to_be_a_standby_is_left_for_the_primary():
             for database in (careless, careful):
                 with database.transaction() as cursor:
                     cursor.execute("INSERT INTO t VALUES (2)")
+
+
+def test_side_connection_is_closed_with_the_database(database_url):
+    closed = []
+
+    class SideConnection:
+        def __init__(self, url, defaults, session, timeline):
+            self.url = url
+            assert session is not None
+            assert (defaults["target_session_attrs"], timeline) == ("primary", None)
+
+        def close(self):
+            closed.append(self.url)
+
+    with closing(open_lake_database(database_url, 1)) as database:
+        database.open_side_connection(SideConnection)
+        assert closed == []
+    assert closed == [database_url]
