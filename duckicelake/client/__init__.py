@@ -1,11 +1,11 @@
-"""Rows into tables, from any Python program: small batches, in order, each of them once.
+"""Write rows into tables from any Python program: in small batches, in order, each batch once.
 
     from duckicelake.client import Connection, Writer
 
     with Writer("zoo.visits", Connection("http://localhost:8181")) as writer:
         writer.append({"visitor": "Ann", "tickets": 2})
 
-It needs pyarrow for who appends Arrow or pandas, else no library, and nothing of the server.
+Appending Arrow or pandas needs pyarrow. Other rows need urllib3 alone. Nothing of the server is needed.
 """
 
 from duckicelake.client.batch import Batching

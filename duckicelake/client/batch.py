@@ -1,4 +1,4 @@
-"""PURE. Rows of a writer until they are sent, as lines of JSON or as Arrow."""
+"""PURE. Divide rows into portions that are sent as JSON lines or as Arrow."""
 
 import json
 import math
@@ -16,13 +16,17 @@ Rows: TypeAlias = Any
 
 
 def encode_line(row: Mapping[str, Any]) -> bytes:
-    """A row as JSON without a line break.
+    """Encode a row as JSON without a line break.
 
-    Times are written as ISO 8601, binary as hexadecimal digits, decimals, uuids, NaN and infinities as texts; numpy's
-    numbers as Python's. BadInput for what is no mapping, and for values that JSON can't say.
+    Times become ISO 8601, binary values hexadecimal digits. Decimals, UUIDs, NaN and infinities become texts. Numpy's
+    numbers become Python's.
+
+    Raises:
+        BadInput: the row is no mapping, or JSON has no form for a value.
+
     """
     if not isinstance(row, Mapping):
-        raise BadInput(f"a row is a mapping from column to value, not {type(row).__name__}")
+        raise BadInput(f"Invalid row of type {type(row).__name__}: expected a mapping from column to value")
     try:
         return _ENCODER.encode(row if isinstance(row, dict) else dict(row)).encode()
     except (TypeError, ValueError, RecursionError) as error:
@@ -33,16 +37,16 @@ def _encode_finite_line(row: Mapping[str, Any], error: Exception) -> bytes:
     try:
         return _ENCODER.encode(_replace_nonfinite(row)).encode()
     except (TypeError, ValueError, RecursionError):
-        raise BadInput(f"a value can't be written as JSON: {error}") from error
+        raise BadInput(f"Invalid value in a row: JSON has no form for it ({error})") from error
 
 
 def _replace_nonfinite(value: Any) -> Any:
-    """The value with texts in place of numbers that JSON doesn't have."""
+    """Replace numbers that JSON doesn't have by texts."""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, Mapping):
-        return {name: _replace_nonfinite(each) for name, each in value.items()}
-    return [_replace_nonfinite(each) for each in value] if isinstance(value, list | tuple) else value
+        return {name: _replace_nonfinite(part) for name, part in value.items()}
+    return [_replace_nonfinite(part) for part in value] if isinstance(value, list | tuple) else value
 
 
 def _encode_value(value: Any) -> Any:
@@ -65,9 +69,14 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(","
 
 @dataclass(frozen=True, slots=True)
 class Batching:
-    """When rows are sent: so many, so many bytes of them, or once the oldest has waited for max_age seconds.
+    """When a writer sends a batch. Rows keep their order, and batches go one after the other.
 
-    max_waiting: bytes that may wait before `append` does. Rows keep their order, and batches go one after the other.
+    Attributes:
+        max_rows: rows of a batch.
+        max_bytes: bytes of a batch.
+        max_age: seconds for which the oldest row may wait.
+        max_waiting: bytes that may wait before `append` blocks.
+
     """
 
     max_rows: int = 10_000
@@ -77,7 +86,7 @@ class Batching:
 
 
 class Portion(Protocol):
-    """Some rows, no more than a batch takes. Those of one `kind` may go together."""
+    """Rows that fit into one batch. Portions of one `kind` can be joined."""
 
     @property
     def kind(self) -> object: ...
@@ -90,23 +99,23 @@ class Portion(Protocol):
 
     @property
     def size(self) -> int:
-        """Bytes, about as many as it takes to send them."""
+        """Approximate bytes of the request body."""
 
     def after(self, rows: int) -> "Portion":
-        """Without so many of its first rows."""
+        """Return the portion without its first rows."""
 
     def with_all(self, others: Sequence[Any]) -> "Portion":
-        """And others of the same kind behind it."""
+        """Return one portion of this and others of the same kind, in order."""
 
     def body(self) -> bytes: ...
 
-    def given(self) -> Any:
-        """The rows in a form that can be appended again."""
+    def to_rows(self) -> Any:
+        """Return the rows in a form that can be appended again."""
 
 
 @dataclass(frozen=True, slots=True)
 class JsonPortion:
-    """Rows as JSON, one in each line."""
+    """Rows as JSON lines."""
 
     lines: Sequence[bytes]
     size: int
@@ -114,7 +123,7 @@ class JsonPortion:
     content_type: str = "application/x-ndjson"
 
     @classmethod
-    def of(cls, lines: Sequence[bytes]) -> "JsonPortion":
+    def from_lines(cls, lines: Sequence[bytes]) -> "JsonPortion":
         return cls(lines, sum(map(len, lines)) + len(lines))
 
     @property
@@ -122,16 +131,16 @@ class JsonPortion:
         return len(self.lines)
 
     def after(self, rows: int) -> "JsonPortion":
-        return JsonPortion.of(self.lines[rows:])
+        return JsonPortion.from_lines(self.lines[rows:])
 
     def with_all(self, others: Sequence["JsonPortion"]) -> "JsonPortion":
-        return JsonPortion.of([each for portion in (self, *others) for each in portion.lines])
+        return JsonPortion.from_lines([line for portion in (self, *others) for line in portion.lines])
 
     def body(self) -> bytes:
         return b"\n".join(self.lines)
 
-    def given(self) -> list[Any]:
-        return [_parse_line(each) for each in self.lines]
+    def to_rows(self) -> list[Any]:
+        return [_parse_line(line) for line in self.lines]
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +167,7 @@ class ArrowPortion:
 
     def with_all(self, others: Sequence["ArrowPortion"]) -> "ArrowPortion":
         arrow = _import_arrow()
-        return ArrowPortion(arrow.concat_tables([self.table, *(each.table for each in others)]).combine_chunks())
+        return ArrowPortion(arrow.concat_tables([self.table, *(other.table for other in others)]).combine_chunks())
 
     def body(self) -> bytes:
         arrow = _import_arrow()
@@ -167,44 +176,48 @@ class ArrowPortion:
             stream.write_table(self.table)
         return bytes(sink.getvalue())
 
-    def given(self) -> Any:
+    def to_rows(self) -> Any:
         return self.table
 
 
 def join_portions(several: Sequence[Portion]) -> Portion:
-    """One of several of the same kind."""
+    """Join portions of one kind."""
     first, *others = several
     return first.with_all(others) if others else first
 
 
 def split_into_portions(rows: Rows, batching: Batching) -> Iterator[Portion]:
-    """The rows, each portion small enough to be sent by itself unless a single row isn't.
+    """Divide rows into portions that each fit into a batch; a single larger row is a portion of its own.
 
-    BadInput for a row that can't be written; the rows before it have been yielded.
+    Raises:
+        BadInput: a row can't be encoded; the rows before it have been yielded.
+
     """
     if isinstance(rows, Mapping):
-        yield JsonPortion.of([encode_line(rows)])
+        yield JsonPortion.from_lines([encode_line(rows)])
     elif isinstance(rows, bytes):
-        yield from _split_lines((each for each in rows.split(b"\n") if each.strip()), batching)
+        yield from _split_lines((line for line in rows.split(b"\n") if line.strip()), batching)
     elif hasattr(rows, "__arrow_c_stream__") or hasattr(rows, "__arrow_c_array__"):
         yield from _split_table(_convert_to_table(rows), batching)
     elif isinstance(rows, Iterable) and not isinstance(rows, str):
         yield from _split_lines(map(encode_line, rows), batching)
     else:
-        raise BadInput(f"rows are mappings, Arrow, pandas or bytes of JSON lines, not {type(rows).__name__}")
+        raise BadInput(
+            f"Invalid rows of type {type(rows).__name__}: expected mappings, Arrow, pandas or bytes of JSON lines"
+        )
 
 
 def _split_lines(lines: Iterator[bytes], batching: Batching) -> Iterator[JsonPortion]:
     kept: list[bytes] = []
     size = done = 0
     try:
-        for each in lines:
-            if len(kept) == batching.max_rows or (kept and size + len(each) >= batching.max_bytes):
+        for line in lines:
+            if len(kept) == batching.max_rows or (kept and size + len(line) >= batching.max_bytes):
                 yield JsonPortion(kept, size)
                 done += len(kept)
                 kept, size = [], 0
-            kept.append(each)
-            size += len(each) + 1
+            kept.append(line)
+            size += len(line) + 1
     except BadInput as error:
         if kept:
             yield JsonPortion(kept, size)
@@ -230,14 +243,14 @@ def _convert_to_table(rows: Any) -> Any:
 
 def _import_arrow() -> Any:
     try:
-        import pyarrow  # noqa: PLC0415 - who writes mappings needs no Arrow
+        import pyarrow  # noqa: PLC0415 - mappings need no Arrow
     except ImportError as error:
-        raise MissingRequirement("Arrow isn't installed: pip install pyarrow, or append mappings") from error
+        raise MissingRequirement("pyarrow isn't installed: pip install pyarrow, or append mappings") from error
     return pyarrow
 
 
 def _parse_line(text: bytes) -> Any:
     try:
         return json.loads(text)
-    except ValueError:  # bytes that were no JSON in the first place
+    except ValueError:  # the caller's bytes were no JSON
         return text

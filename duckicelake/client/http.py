@@ -23,24 +23,29 @@ from duckicelake.errors import CatalogUnreachable
 FIRST_PAUSE_SECONDS: Final = 0.1
 MAX_PAUSE_SECONDS: Final = 10.0
 FIRST_CONTACT_SECONDS: Final = 10.0
-"""For how long a server that has never answered is asked: the address may be wrong."""
+"""Retry time for a server that has never answered: its address may be wrong."""
 CONNECT_TIMEOUT_SECONDS: Final = 5.0
 READ_TIMEOUT_SECONDS: Final = 120.0
 _UNSENT_ERRORS: Final = (ConnectTimeoutError, NewConnectionError, ProxyError, SSLError)
 
 
 class RetryableError(Exception):
-    """The request may be sent again; `wanted` is how many seconds the server wants to be left alone."""
+    """The request may be sent again, after `retry_after` seconds if the server asks for a pause."""
 
-    def __init__(self, why: str, *, wanted: float | None = None, is_unsent: bool = False) -> None:
+    def __init__(self, why: str, *, retry_after: float | None = None, is_unsent: bool = False) -> None:
         super().__init__(why)
-        self.wanted = wanted
+        self.retry_after = retry_after
         self.is_unsent = is_unsent
 
 
 @dataclass(slots=True)
 class RetryPolicy:
-    """Of one request. seconds: from the first failure on. Pauses double, and differ from client to client."""
+    """Decide the pauses between attempts of one request. Pauses double, with jitter.
+
+    Attributes:
+        seconds: time for retries, from the first failure on.
+
+    """
 
     seconds: float
     clock: Callable[[], float] = time.monotonic
@@ -48,19 +53,19 @@ class RetryPolicy:
     attempts: int = 0
     _ends: float | None = field(default=None, repr=False)
 
-    def pause(self, wanted: float | None = None) -> float | None:
-        """Seconds to wait before the next attempt; None: give up. wanted: the least, as the server says."""
+    def pause(self, retry_after: float | None = None) -> float | None:
+        """Return the seconds before the next attempt, None to give up. retry_after: the server's minimum."""
         now = self.clock()
         self._ends = now + self.seconds if self._ends is None else self._ends
         longest = min(MAX_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2**self.attempts)
-        pause = (wanted or 0.0) + longest * (0.5 + self.chance() / 2)
+        pause = (retry_after or 0.0) + longest * (0.5 + self.chance() / 2)
         self.attempts += 1
         return pause if now + pause <= self._ends else None
 
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """An answer. headers: their names are in lower case."""
+    """A response. Names of headers are in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -68,16 +73,24 @@ class HttpResponse:
 
 
 class HttpConnection:
-    """To one server. For one thread at a time."""
+    """A kept connection to one server, for one thread at a time."""
 
     def __init__(self, uri: str) -> None:
         self._uri = uri.rstrip("/")
         self._manager: urllib3.PoolManager | None = None
 
     def ask(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> HttpResponse:
-        """The answer, whatever it is; RetryableError where none comes, and CatalogUnreachable where none ever will."""
-        if not all(each.isascii() and each.isprintable() for each in headers.values()):
-            raise CatalogUnreachable(f"{self._uri} can't be asked: the token has letters that no header may have")
+        """Send a request and return its response, whatever the status.
+
+        Raises:
+            RetryableError: no response came.
+            CatalogUnreachable: the URI or the token is invalid.
+
+        """
+        if not all(value.isascii() and value.isprintable() for value in headers.values()):
+            raise CatalogUnreachable(
+                f"Invalid token for {self._uri}: the token has letters that no HTTP header may have"
+            )
         sent = {"User-Agent": "duckicelake", **headers}
         try:
             self._manager = self._manager or _open_manager(self._uri)
@@ -85,7 +98,7 @@ class HttpConnection:
                 method, self._uri + path, body=body, headers=sent, retries=False, redirect=False
             )
         except (ValueError, LocationValueError) as error:
-            raise CatalogUnreachable(f"{self._uri} can't be asked: {error}") from error
+            raise CatalogUnreachable(f"Invalid catalog URI {self._uri!r}: {error}") from error
         except (HTTPError, OSError) as error:
             why = f"{self._uri} doesn't answer ({error})"
             raise RetryableError(why, is_unsent=isinstance(error, _UNSENT_ERRORS)) from error

@@ -23,7 +23,7 @@ _BUSY_STATUSES: Final = frozenset({408, 429, 502, 503, 504})
 
 @dataclass(frozen=True, slots=True)
 class WriterTarget:
-    """Where rows go. app_id: of a stream that counts its rows, so that it can be taken up again."""
+    """The table that a writer writes to. app_id: the name of a stream that can be resumed."""
 
     table: str
     connection: Connection
@@ -33,7 +33,13 @@ class WriterTarget:
 
 
 class Sender:
-    """Sends one stream's batches, one at a time. `retries` counts; `trouble` is what it waits for, if it does."""
+    """Send the batches of one stream, one at a time.
+
+    Attributes:
+        retries: number of repeated requests.
+        trouble: the failure that it waits out now, None without one.
+
+    """
 
     def __init__(self, target: WriterTarget, stopped: threading.Event) -> None:
         self._target = target
@@ -47,8 +53,8 @@ class Sender:
         self.retries = 0
         self.trouble: str | None = None
 
-    def applied(self) -> int:
-        """How many rows of the stream an earlier writer has written; asked once."""
+    def read_applied(self) -> int:
+        """Return how many rows of the stream an earlier writer has written. The server is asked once."""
         if self._applied is None:
             producer = f"/producers/{encode_segment(self._target.app_id or '')}"
             answer = self._retry(lambda: self._ask("GET", producer, {}, {}, None))
@@ -56,9 +62,11 @@ class Sender:
         return self._applied
 
     def send(self, portion: Portion, first: int) -> int:
-        """Write rows of which `first` have come before; the DuckLake snapshot that has them.
+        """Write a portion, `first` rows after the stream's begin; return DuckLake's snapshot of its rows.
 
-        PipelineError says why they can't be written.
+        Raises:
+            PipelineError: the rows can't be written; the message names the reason.
+
         """
         query: dict[str, str | int] = {"on-unknown": "ignore"} if self._target.on_unknown == "ignore" else {}
         if self._target.app_id:
@@ -72,7 +80,7 @@ class Sender:
         self._http.close()
 
     def _retry(self, attempt: Callable[[], T]) -> T:
-        """Attempt it until it is answered; CatalogUnreachable once RetryPolicy gives up."""
+        """Repeat the attempt until it succeeds. Raises CatalogUnreachable when RetryPolicy gives up."""
         seconds = (
             min(FIRST_CONTACT_SECONDS, self._target.retry_seconds) if self._is_stranger else self._target.retry_seconds
         )
@@ -88,7 +96,7 @@ class Sender:
                 return found
 
     def _wait(self, again: RetryableError, policy: RetryPolicy, *, is_unsent: bool) -> None:
-        pause = policy.pause(again.wanted)
+        pause = policy.pause(again.retry_after)
         self.trouble = str(again)
         if pause is None or self._stopped.wait(pause):
             outcome = "" if is_unsent else "; whether the last batch was written isn't known"
@@ -96,19 +104,25 @@ class Sender:
         self.retries += 1
 
     def _ask(self, method: str, rest: str, query: Mapping[str, Any], headers: Mapping[str, str], body: Any) -> Any:
-        """The JSON of a good answer; RetryableError, or what the refusal means. rest: what follows the path of rows."""
+        """Send a request and return its JSON. rest: the path behind the table's `rows`.
+
+        Raises:
+            RetryableError: the request may be sent again.
+            PipelineError: the server refused it.
+
+        """
         path = f"{self._rows_path()}{rest}"
         full = f"{path}?{urlencode(query)}" if query else path
         answer = self._once(method, full, headers, body)
         if answer.status == 401 and self._target.connection.credential is not None:
-            answer = self._once(method, full, headers, body, anew=True)
+            answer = self._once(method, full, headers, body, renew=True)
         read = JsonAnswer(answer.status, _parse_json(answer.body))
         if 200 <= answer.status < 300 and isinstance(read.body, dict):
             return read.body
-        raise self._problem(read, answer, f"{method} {self._target.connection.uri.rstrip('/')}{path}")
+        raise self._build_error(read, answer, f"{method} {self._target.connection.uri.rstrip('/')}{path}")
 
-    def _once(self, method: str, path: str, headers: Mapping[str, str], body: Any, anew: bool = False) -> HttpResponse:
-        token = self._reached(lambda: self._catalog.logged_in(anew=anew))
+    def _once(self, method: str, path: str, headers: Mapping[str, str], body: Any, renew: bool = False) -> HttpResponse:
+        token = self._reach(lambda: self._catalog.get_token(renew=renew))
         authorization = {} if token is None else {"Authorization": f"Bearer {token}"}
         answer = self._http.ask(method, path, {**headers, **authorization}, body)
         self._is_stranger = False
@@ -118,10 +132,11 @@ class Sender:
         if self._path is None:
             namespace, table = self._table
             levels = "namespaces", encode_namespace(namespace), "tables", encode_segment(table), "rows"
-            self._path = self._reached(lambda: self._catalog.iceberg(*levels))
+            self._path = self._reach(lambda: self._catalog.iceberg(*levels))
         return self._path
 
-    def _reached(self, ask: Callable[[], T]) -> T:
+    def _reach(self, ask: Callable[[], T]) -> T:
+        """Call the catalog. Raises RetryableError if it can't be reached now."""
         try:
             return ask()
         except NoCatalogUri:
@@ -129,11 +144,11 @@ class Sender:
         except CatalogUnreachable as error:
             raise RetryableError(str(error), is_unsent=True) from error
 
-    def _problem(self, read: JsonAnswer, answer: HttpResponse, asked: str) -> Exception:
+    def _build_error(self, read: JsonAnswer, answer: HttpResponse, asked: str) -> Exception:
         kind, message = read.problem
         if read.status in _BUSY_STATUSES or kind == "CommitStateUnknownException":
             return RetryableError(
-                f"{asked}: {message}", wanted=_parse_retry_after(answer), is_unsent=read.status == 429
+                f"{asked}: {message}", retry_after=_parse_retry_after(answer), is_unsent=read.status == 429
             )
         if kind == "AlreadyAppliedException":
             return JobConflict(f"another writer has the stream {self._target.app_id!r}: {message}")
@@ -143,7 +158,7 @@ class Sender:
 
 
 def _parse_retry_after(answer: HttpResponse) -> float | None:
-    """What Retry-After says, if it is a number."""
+    """Parse Retry-After; None unless it is a number."""
     text = answer.headers.get("retry-after", "")
     return float(text) if text.isdigit() else None
 

@@ -16,10 +16,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a writer is, in rows: appended, and of those written, or skipped as written by an earlier run.
+    """The progress of a writer, in rows.
 
-    snapshot_id: the DuckLake snapshot that has the last of them. retries: requests that were sent again. trouble: what
-    it waits for at the moment, if it does.
+    Attributes:
+        appended: rows that were appended.
+        written: rows that this writer has written.
+        skipped: rows that an earlier run has written.
+        batches: batches that were written.
+        snapshot_id: DuckLake's snapshot of the last batch.
+        retries: number of repeated requests.
+        trouble: the failure that the writer waits out now, None without one.
+
     """
 
     appended: int = 0
@@ -32,7 +39,7 @@ class Progress:
 
 
 class Stream:
-    """Rows on their way to a table."""
+    """A queue of rows, and the thread that sends them."""
 
     def __init__(self, target: WriterTarget, batching: Batching) -> None:
         self._batching = batching
@@ -52,13 +59,18 @@ class Stream:
     @property
     def progress(self) -> Progress:
         with self._changed:
-            return self._now()
+            return self._current_progress()
 
     def put(self, portion: Portion) -> Future[None] | None:
-        """Take rows in. None: there is room for more; else it comes with the future. RowsNotWritten."""
+        """Queue rows. Return None if there is room for more, else a future that completes when there is.
+
+        Raises:
+            RowsNotWritten: an earlier batch was refused.
+
+        """
         with self._changed:
             if self._failure is not None or self._stopped.is_set():
-                raise self._end()
+                raise self._build_end_error()
             self._waiting.append((time.monotonic(), portion))
             self._rows += portion.count
             self._bytes += portion.size
@@ -71,13 +83,13 @@ class Stream:
             return room
 
     def flush(self) -> Future[Progress]:
-        """Done when all that has been put is written, or with RowsNotWritten."""
+        """Return a future that completes when all queued rows are written, or fails with RowsNotWritten."""
         future: Future[Progress] = Future()
         with self._changed:
             if self._failure is None and self._done == self._appended:
-                future.set_result(self._now())
+                future.set_result(self._current_progress())
             elif self._stopped.is_set() or self._failure is not None:
-                future.set_exception(self._end())
+                future.set_exception(self._build_end_error())
             else:
                 self._wanted = self._appended
                 self._flushes.append((self._appended, future))
@@ -85,21 +97,21 @@ class Stream:
         return future
 
     def stop(self) -> None:
-        """Let go of what isn't written, and end the thread as soon as it is no longer under way with a batch."""
+        """Drop unwritten rows, and end the thread after the batch that it sends now."""
         self._stopped.set()
         with self._changed:
             self._changed.notify_all()
 
-    def _end(self) -> PipelineError:
-        """Why nothing goes any more."""
+    def _build_end_error(self) -> PipelineError:
+        """Build the error for calls after the end."""
         if self._failure is not None:
             reason, *rest = self._failure.args
-            failure = RowsNotWritten(reason, *rest)  # another one each time: each has its own traceback
+            failure = RowsNotWritten(reason, *rest)  # a new one each time: each has its own traceback
             failure.__cause__ = reason
             return failure
-        return PipelineError("the writer is closed: what isn't written won't be; open another one")
+        return PipelineError("the writer is closed: rows that aren't written won't be; open another writer")
 
-    def _now(self) -> Progress:
+    def _current_progress(self) -> Progress:
         sender = self._sender
         return replace(self._progress, appended=self._appended, retries=sender.retries, trouble=sender.trouble)
 
@@ -108,29 +120,29 @@ class Stream:
         try:
             while taken := self._next():
                 batch = join_portions(taken)
-                batch = self._unknown(batch)
+                batch = self._skip_written(batch)
                 newest = self._sender.send(batch, self._done) if batch.count else None
                 self._acknowledge(batch, newest)
         except PipelineError as error:
             self._fail(error, batch)
-        except Exception as error:  # noqa: BLE001 - a bug: told to whoever waits, who would wait for ever
+        except Exception as error:  # noqa: BLE001 - a bug: callers that wait must get it
             self._fail(PipelineError(f"the writer failed: {error!r}"), batch)
         finally:
             self._sender.close()
-            self._let_go()
+            self._fail_waiting()
 
     def _next(self) -> list[Portion]:
-        """The next batch, once it is time for it; empty: there is none to come."""
+        """Wait for the next batch and return its portions; empty at the end."""
         with self._changed:
             while not self._stopped.is_set():
                 seconds = self._until_due()
                 if seconds is not None and seconds <= 0:
-                    return self._taken()
+                    return self._take()
                 self._changed.wait(seconds)
         return []
 
     def _until_due(self) -> float | None:
-        """Seconds until rows must go; None: there are none."""
+        """Return the seconds until a batch is due, None without rows."""
         if not self._waiting:
             return None
         full = self._rows >= self._batching.max_rows or self._bytes >= self._batching.max_bytes
@@ -138,8 +150,8 @@ class Stream:
             return 0.0
         return self._waiting[0][0] + self._batching.max_age - time.monotonic()
 
-    def _taken(self) -> list[Portion]:
-        """The first portions that may go together."""
+    def _take(self) -> list[Portion]:
+        """Take the first portions that fit into one batch."""
         taken = [self._waiting.popleft()[1]]
         rows, size = taken[0].count, taken[0].size
         while self._waiting:
@@ -148,14 +160,14 @@ class Stream:
             if rows > self._batching.max_rows or size > self._batching.max_bytes or portion.kind != taken[0].kind:
                 break
             taken.append(self._waiting.popleft()[1])
-        self._rows -= sum(each.count for each in taken)
-        self._on_the_way = sum(each.size for each in taken)
+        self._rows -= sum(portion.count for portion in taken)
+        self._on_the_way = sum(portion.size for portion in taken)
         self._bytes -= self._on_the_way
         return taken
 
-    def _unknown(self, batch: Portion) -> Portion:
-        """The batch without the rows that an earlier writer has written."""
-        skipped = max(0, min(self._sender.applied() - self._done, batch.count))
+    def _skip_written(self, batch: Portion) -> Portion:
+        """Return the batch without the rows that an earlier writer has written."""
+        skipped = max(0, min(self._sender.read_applied() - self._done, batch.count))
         if not skipped:
             return batch
         with self._changed:
@@ -175,20 +187,22 @@ class Stream:
                     _settle(room, None)
                 self._room.clear()
             while self._flushes and self._flushes[0][0] <= self._done:
-                _settle(self._flushes.pop(0)[1], self._now())
+                _settle(self._flushes.pop(0)[1], self._current_progress())
 
     def _fail(self, reason: PipelineError, batch: Portion | None) -> None:
         with self._changed:
-            rows = [] if batch is None else batch.given()
-            self._failure = RowsNotWritten(reason, self._done, rows, [portion.given() for _, portion in self._waiting])
+            rows = [] if batch is None else batch.to_rows()
+            self._failure = RowsNotWritten(
+                reason, self._done, rows, [portion.to_rows() for _, portion in self._waiting]
+            )
 
-    def _let_go(self) -> None:
-        """Tell all who wait that nothing goes any more."""
+    def _fail_waiting(self) -> None:
+        """Fail all futures that callers wait for."""
         with self._changed:
             futures: list[Future[Any]] = [*self._room, *(flush for _, flush in self._flushes)]
             for future in futures:
                 if future.set_running_or_notify_cancel():
-                    future.set_exception(self._end())
+                    future.set_exception(self._build_end_error())
             self._stopped.set()
             self._waiting.clear()
             self._room.clear()
@@ -196,6 +210,6 @@ class Stream:
 
 
 def _settle(future: Future[T], result: T) -> None:
-    """Unless whoever waited has gone."""
+    """Set the result, unless the caller has cancelled the future."""
     if future.set_running_or_notify_cancel():
         future.set_result(result)

@@ -12,14 +12,17 @@ from duckicelake.rest.connection import Connection
 
 
 class BaseWriter:
-    """Appends rows to a table, in order, in batches and in the background; may be used by several threads or tasks.
+    """Append rows to a table, in order, in batches, in the background. Threads or tasks may share a writer.
 
-    table: as `ns.t`; it must be there. on_unknown: what happens to columns that the table doesn't have. retry_seconds:
-    for how long a batch is sent again while the catalog is away or busy; it is written once all the same. app_id: of a
-    stream that, appended from its beginning again, goes on where it was: rows that are there are skipped.
+    A batch that the catalog refuses ends the writer. Every later call raises RowsNotWritten. The error has the reason,
+    the rows of the batch, and the rows behind it, which weren't sent.
 
-    A batch that the catalog refuses ends the writer: from then on all raises RowsNotWritten, which has the reason, the
-    rows of the batch and those behind it, which weren't sent.
+    Args:
+        table: as `ns.t`; it must exist.
+        on_unknown: what to do with columns that the table doesn't have.
+        retry_seconds: time for which a batch is sent again while the catalog is away or busy. It is written once.
+        app_id: the name of a stream. A stream that is appended from its beginning again skips rows that are written.
+
     """
 
     def __init__(
@@ -38,16 +41,16 @@ class BaseWriter:
 
     @property
     def progress(self) -> Progress:
-        """How far it is."""
+        """The progress so far."""
         return self._stream.progress
 
     def abandon(self) -> None:
-        """End without waiting: what isn't in the table by now may or may not get there."""
+        """End without waiting: rows that aren't in the table yet may or may not be written."""
         self._stream.stop()
 
 
 def is_abort(error: BaseException | None) -> bool:
-    """Whether a block that ends so doesn't wait for its rows: it was interrupted, or they are why it failed."""
+    """Return whether a block that ends so must not wait for its rows: an interruption, or refused rows."""
     return isinstance(error, RowsNotWritten) or (error is not None and not isinstance(error, Exception))
 
 
@@ -55,9 +58,14 @@ class Writer(BaseWriter):
     __doc__ = BaseWriter.__doc__
 
     def append(self, rows: Rows) -> None:
-        """Take rows: a mapping, an iterable of them, Arrow, pandas, or bytes of JSON lines.
+        """Queue rows: a mapping, an iterable of mappings, Arrow, pandas, or bytes of JSON lines.
 
-        Waits while too many bytes do. Raises BadInput for rows that can't be sent, and RowsNotWritten.
+        Blocks while more than `max_waiting` bytes wait.
+
+        Raises:
+            BadInput: rows can't be encoded.
+            RowsNotWritten: an earlier batch was refused.
+
         """
         for portion in split_into_portions(rows, self._batching):
             room = self._stream.put(portion)
@@ -65,11 +73,11 @@ class Writer(BaseWriter):
                 room.result()
 
     def flush(self) -> Progress:
-        """Return once all that was appended is in the table; RowsNotWritten."""
+        """Wait until all appended rows are in the table. Raises RowsNotWritten."""
         return self._stream.flush().result()
 
     def close(self) -> Progress:
-        """Flush and end; RowsNotWritten."""
+        """Flush, then end the writer. Raises RowsNotWritten."""
         try:
             return self.flush()
         finally:
@@ -81,7 +89,7 @@ class Writer(BaseWriter):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close, also where the block failed, unless `is_abort`."""
+        """Close the writer, unless `is_abort`."""
         if is_abort(error):
             self.abandon()
         else:
@@ -92,18 +100,18 @@ class AsyncWriter(BaseWriter):
     __doc__ = BaseWriter.__doc__
 
     async def append(self, rows: Rows) -> None:
-        """Take rows, as `Writer.append` does."""
+        """Queue rows, as `Writer.append` does."""
         for portion in split_into_portions(rows, self._batching):
             room = self._stream.put(portion)
             if room is not None:
                 await asyncio.wrap_future(room)
 
     async def flush(self) -> Progress:
-        """Return once all that was appended is in the table; RowsNotWritten."""
+        """Wait until all appended rows are in the table. Raises RowsNotWritten."""
         return await asyncio.wrap_future(self._stream.flush())
 
     async def close(self) -> Progress:
-        """Flush and end; RowsNotWritten."""
+        """Flush, then end the writer. Raises RowsNotWritten."""
         try:
             return await self.flush()
         finally:
@@ -115,7 +123,7 @@ class AsyncWriter(BaseWriter):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close, also where the block failed, unless `is_abort`."""
+        """Close the writer, unless `is_abort`."""
         if is_abort(error):
             self.abandon()
         else:

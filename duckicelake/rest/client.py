@@ -1,10 +1,10 @@
-"""The catalog over REST: Iceberg's routes, and the few of ours below `/pipeline/v1/`.
+"""Call the catalog over REST: Iceberg's routes, and this server's own below `/pipeline/v1/`.
 
     client = CatalogClient(Connection("http://127.0.0.1:8181"))
     client.load_table(("ns",), "t")["metadata"]["current-snapshot-id"]
 
-Answers are JSON as it came. Every method raises CatalogUnreachable, BadCredentials, NotAllowed, NoTable, JobConflict,
-BadInput or PipelineError. May be used by several threads.
+Methods return JSON as it came. Every method raises CatalogUnreachable, BadCredentials, NotAllowed, NoTable,
+JobConflict, BadInput or PipelineError. Threads may share a client.
 """
 
 import time
@@ -30,10 +30,10 @@ from duckicelake.rest.http import TIMEOUT_SECONDS, Json, JsonAnswer, create_requ
 from duckicelake.rest.names import Namespace
 
 _PAUSE_SECONDS: Final = (0.5, 1.0, 2.0, 4.0)
-"""Seconds between attempts of what may be sent again."""
+"""Seconds between attempts of a request."""
 _BUSY_STATUSES: Final = frozenset({429, 502, 503, 504})
 _FLUSH_SECONDS: Final = 600.0
-"""Files are written before it is answered."""
+"""Timeout of a flush: the server answers after it has written the files."""
 _STATUS_ERRORS: Final[Mapping[int, type[PipelineError]]] = {
     400: BadInput,
     401: BadCredentials,
@@ -46,7 +46,7 @@ _STATUS_ERRORS: Final[Mapping[int, type[PipelineError]]] = {
 
 @dataclass(frozen=True, slots=True)
 class _CatalogRequest:
-    """What is asked, and for how long an answer is waited for. key: of what has its effect once, sent again or not."""
+    """A request. key: its idempotency key, if any. seconds: the timeout."""
 
     method: str
     path: str
@@ -56,7 +56,7 @@ class _CatalogRequest:
 
 
 class CatalogClient:
-    """A catalog. Logs in when it must, and again when the token has run out; waits a little for one that is busy."""
+    """A client of one catalog. It logs in when needed, again when the token has expired, and retries a busy catalog."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
@@ -66,7 +66,7 @@ class CatalogClient:
         self._prefix: str | None = None
 
     def config(self) -> Json:
-        """What the catalog says of itself; the first thing to ask."""
+        """Return the catalog's configuration."""
         query = {} if self.connection.warehouse is None else {"warehouse": self.connection.warehouse}
         try:
             return self.get("/v1/config", query)
@@ -76,18 +76,18 @@ class CatalogClient:
             ) from error
 
     def namespaces(self, parent: Namespace = ()) -> Iterator[Namespace]:
-        """Direct children, or the top level."""
+        """Yield the direct children of a namespace, or the top level."""
         query = {"parent": "\x1f".join(parent)} if parent else {}
         for page in self.pages(self.iceberg("namespaces"), query):
             yield from (tuple(levels) for levels in page["namespaces"])
 
     def tables(self, namespace: Namespace) -> Iterator[str]:
-        """Names of a namespace's tables."""
+        """Yield the names of a namespace's tables."""
         for page in self.pages(self.iceberg("namespaces", encode_namespace(namespace), "tables")):
             yield from (identifier["name"] for identifier in page["identifiers"])
 
     def load_table(self, namespace: Namespace, table: str, snapshots: str = "all") -> Json:
-        """The table as Iceberg's clients get it: `metadata-location`, `metadata`, `config`. NoTable."""
+        """Return the table as Iceberg's clients get it: `metadata-location`, `metadata`, `config`. Raises NoTable."""
         path = self.iceberg("namespaces", encode_namespace(namespace), "tables", encode_segment(table))
         return self.get(path, {"snapshots": snapshots})
 
@@ -99,10 +99,10 @@ class CatalogClient:
         return self._ask(_CatalogRequest("HEAD", self.iceberg("namespaces", encode_namespace(namespace)))).status != 404
 
     def make_namespace(self, namespace: Namespace, properties: Mapping[str, str] | None = None) -> bool:
-        """Whether it was made: one that is there needs no right to make any."""
+        """Create the namespace unless it exists; return whether it was created."""
         if self.namespace_exists(namespace):
             return False
-        with suppress(JobConflict):  # somebody else has just made it
+        with suppress(JobConflict):  # another client has just created it
             self.post(self.iceberg("namespaces"), {"namespace": list(namespace), "properties": dict(properties or {})})
             return True
         return False
@@ -111,51 +111,51 @@ class CatalogClient:
         return self.get(self.iceberg("namespaces", encode_namespace(namespace)))["properties"]
 
     def drop_namespace(self, namespace: Namespace) -> None:
-        """JobConflict if there is something in it."""
+        """Drop an empty namespace. Raises JobConflict if it isn't empty."""
         self._ask(_CatalogRequest("DELETE", self.iceberg("namespaces", encode_namespace(namespace))))
 
     def flush_rows(self, namespace: Namespace, table: str) -> Json:
-        """Have the rows that the table keeps in Postgres written to files: `rows`, `deletes`, `files`, `snapshot-id`.
+        """Flush the table's inlined rows to files; return `rows`, `deletes`, `files` and `snapshot-id`.
 
-        The latter is DuckLake's, None if there were none. Sent again where the catalog is busy, it is done once.
+        `snapshot-id` is DuckLake's, None if there were no rows. A repeated request flushes once.
         """
         path = self.iceberg("namespaces", encode_namespace(namespace), "tables", encode_segment(table), "rows", "flush")
         return self._ask(_CatalogRequest("POST", path, {}, create_request_key(), _FLUSH_SECONDS)).body
 
     def begin_job(self, namespace: Namespace, table: str, job: Json) -> Json:
-        """JobConflict says who has the lease. May be sent again with the same id; `running.py` is how jobs do it."""
+        """Begin a job, once for each id. Raises JobConflict, which names the lease's holder."""
         return self.post(build_jobs_path(namespace, table), job)
 
     def renew_job(self, namespace: Namespace, table: str, job_id: str, body: Json) -> Json:
-        """JobConflict: the job is over."""
+        """Renew a job's lease. Raises JobConflict if the job has ended."""
         return self.post(f"{build_jobs_path(namespace, table)}/{job_id}", body)
 
     def end_job(self, namespace: Namespace, table: str, job_id: str, body: Json) -> Json:
-        """JobConflict: it was over before, with another result."""
+        """End a job. Raises JobConflict if it has ended with another result."""
         return self.post(f"{build_jobs_path(namespace, table)}/{job_id}/end", body)
 
     def jobs(self, **filters: str) -> Iterator[Json]:
-        """Jobs, newest first. Filters: namespace (levels joined by U+001F), table, kind, run_id, result."""
+        """Yield jobs, newest first. Filters: namespace (levels joined by U+001F), table, kind, run_id, result."""
         query = {name.replace("_", "-"): value for name, value in filters.items()}
         for page in self.pages("/pipeline/v1/jobs", query):
             yield from page["jobs"]
 
     def run(self, namespace: Namespace, table: str, run_id: str) -> Json | None:
-        """What a run committed to a table last: `epoch`, `snapshot-id`, `summary`; None if nothing."""
+        """Return the last commit of a run to a table: `epoch`, `snapshot-id`, `summary`; None if there is none."""
         path = f"/pipeline/v1/namespaces/{encode_namespace(namespace)}/tables/{encode_segment(table)}/runs"
         found = self.get(path, {"run-id": run_id})["runs"]
         return found[0] if found else None
 
     def get(self, path: str, query: Mapping[str, str] | None = None) -> Json:
-        """The JSON at a path, asked for again while the catalog is busy."""
+        """Get the JSON at a path; retry while the catalog is busy."""
         return self._ask(_CatalogRequest("GET", f"{path}?{urlencode(query)}" if query else path)).body
 
     def post(self, path: str, body: Json) -> Json:
-        """Send what may be sent twice."""
+        """Post a body that may be sent twice."""
         return self._ask(_CatalogRequest("POST", path, body)).body
 
     def pages(self, path: str, query: Mapping[str, str] | None = None) -> Iterator[Json]:
-        """Every page of a listing."""
+        """Yield every page of a listing."""
         token = ""
         while token is not None:
             page = self.get(path, {**(query or {}), "pageToken": token})
@@ -163,17 +163,17 @@ class CatalogClient:
             token = page.get("next-page-token")
 
     def iceberg(self, *segments: str) -> str:
-        """The path of one of Iceberg's routes, with the prefix that the catalog wants."""
+        """Build the path of an Iceberg route, with the catalog's prefix."""
         if self._prefix is None:
             config = self.config()
             self._prefix = str((config.get("defaults", {}) | config.get("overrides", {})).get("prefix", ""))
         return "/".join(("/v1", *((self._prefix,) if self._prefix else ()), *segments))
 
     def _ask(self, question: _CatalogRequest) -> JsonAnswer:
-        """Ask until the catalog isn't busy, with a token that holds. A 404 of a HEAD is an answer."""
-        answer = self._retry(question, self.logged_in())
+        """Send a request with a valid token until the catalog isn't busy. A 404 of a HEAD is no error."""
+        answer = self._retry(question, self.get_token())
         if answer.status == 401 and self.connection.credential is not None:
-            answer = self._retry(question, self.logged_in(anew=True))
+            answer = self._retry(question, self.get_token(renew=True))
         if answer.status >= 400 and (question.method, answer.status) != ("HEAD", 404):
             raise build_error(answer, f"{question.method} {self._uri}{question.path}")
         if answer.body is None:
@@ -194,21 +194,21 @@ class CatalogClient:
             question.method, url, body=question.body, token=token, key=question.key, seconds=question.seconds
         )
 
-    def logged_in(self, *, anew: bool = False) -> str | None:
-        """The token, got with the credential where there is none yet; None where neither is needed."""
+    def get_token(self, *, renew: bool = False) -> str | None:
+        """Return the token; log in if there is none yet. None without a credential and a token."""
         with self._lock:
-            if self.connection.credential is not None and (anew or self._token is None):
+            if self.connection.credential is not None and (renew or self._token is None):
                 self._token = log_in(self.connection)
             return self._token
 
 
 def encode_namespace(namespace: Namespace) -> str:
-    """A namespace as a segment of a path."""
+    """Encode a namespace as a path segment."""
     return "%1F".join(map(encode_segment, namespace))
 
 
 def encode_segment(name: str) -> str:
-    """A name as a segment of a path."""
+    """Encode a name as a path segment."""
     return quote(name, safe="")
 
 
@@ -217,7 +217,7 @@ def build_jobs_path(namespace: Namespace, table: str) -> str:
 
 
 def build_error(answer: JsonAnswer, asked: str) -> PipelineError:
-    """What an answer that is no success means. asked: method and address."""
+    """Build the error for a response that is no success. asked: method and address."""
     kind, message = answer.problem
     if answer.status == 401:
         return BadCredentials(f"{asked}: {message}; give --credential or --token")

@@ -8,10 +8,16 @@ DEFAULT_URI: Final = "http://127.0.0.1:8181"
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """A catalog and what it asks for. uri: without `/v1`. credential: `<id>:<secret>`; token: instead of it.
+    """The address and credentials of a catalog.
 
-    oauth2_server_uri: None is the catalog's own. scope: None is all that the client has. warehouse: its name, where the
-    server has several.
+    Attributes:
+        uri: without `/v1`.
+        credential: `<id>:<secret>`.
+        token: instead of a credential.
+        oauth2_server_uri: None takes the catalog's own.
+        scope: None asks for all scopes of the client.
+        warehouse: its name, for a server with several.
+
     """
 
     uri: str = DEFAULT_URI
@@ -23,11 +29,11 @@ class Connection:
 
     @property
     def login_uri(self) -> str:
-        """Where tokens are given out."""
+        """The token endpoint."""
         return self.oauth2_server_uri or f"{self.uri.rstrip('/')}/v1/oauth/tokens"
 
     def catalog_properties(self) -> dict[str, str]:
-        """What Iceberg's RESTCatalog is given."""
+        """Return the properties of Iceberg's RESTCatalog."""
         named = {
             "uri": self.uri.rstrip("/"),
             "credential": self.credential,

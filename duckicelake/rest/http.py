@@ -17,12 +17,12 @@ from duckicelake.rest.connection import Connection
 
 TIMEOUT_SECONDS: Final = 60.0
 PIPELINE_AGENT: Final = "duckicelake-pipeline"
-"""What the pipeline calls itself: the catalog's history tells by it who did what."""
+"""The User-Agent of the pipeline; the catalog's history shows it."""
 Json = Any
 
 
 def create_request_key() -> UUID:
-    """A UUID of version 7 (RFC 9562): milliseconds since the epoch, then chance."""
+    """Create a UUID of version 7 (RFC 9562): milliseconds since the epoch, then random bits."""
     millis = time.time_ns() // 1_000_000
     value = millis << 80 | int.from_bytes(os.urandom(10), "big")
     value &= ~(0xF << 76 | 0b11 << 62)
@@ -31,14 +31,14 @@ def create_request_key() -> UUID:
 
 @dataclass(frozen=True, slots=True)
 class JsonAnswer:
-    """A status, and what the body says; None where it isn't JSON."""
+    """A response. body: parsed JSON; None if it isn't JSON."""
 
     status: int
     body: Json
 
     @property
     def problem(self) -> tuple[str, str]:
-        """(type, message) of the error that the body tells."""
+        """(type, message) of the error in the body."""
         error = self.body.get("error") if isinstance(self.body, dict) else None
         if isinstance(error, dict):
             return str(error.get("type", "")), str(error.get("message", ""))
@@ -56,9 +56,12 @@ def send_request(
     key: UUID | None = None,
     seconds: float = TIMEOUT_SECONDS,
 ) -> JsonAnswer:
-    """Ask once. CatalogUnreachable where nobody answers in so many seconds, NoCatalogUri; any status is an answer.
+    """Send a request once and return its response, whatever the status. key: the idempotency key.
 
-    key: by which the catalog knows a request that it has had.
+    Raises:
+        NoCatalogUri: the URL isn't http:// or https://.
+        CatalogUnreachable: no response within so many seconds.
+
     """
     headers = {"Accept": "application/json", "User-Agent": PIPELINE_AGENT}
     data = None
@@ -71,10 +74,8 @@ def send_request(
     if key is not None:
         headers["Idempotency-Key"] = str(key)
     if not url.startswith(("http://", "https://")):
-        raise NoCatalogUri(
-            f"{_format_server(url)} can't be asked: the URI of a catalog begins with http:// or https://"
-        )
-    request = Request(url, data, headers, method=method)  # noqa: S310 - the scheme has been looked at
+        raise NoCatalogUri(f"Invalid catalog URI {_format_server(url)!r}: must start with http:// or https://")
+    request = Request(url, data, headers, method=method)  # noqa: S310 - the scheme was checked
     try:
         with urlopen(request, timeout=seconds) as answer:  # noqa: S310
             return JsonAnswer(answer.status, _parse_json(answer.read()))
@@ -102,10 +103,10 @@ def _parse_json(raw: bytes) -> Json:
 
 
 def log_in(connection: Connection) -> str:
-    """A token for the connection's credential; BadCredentials, CatalogUnreachable."""
+    """Get a token for the connection's credential. Raises BadCredentials, CatalogUnreachable."""
     name, colon, secret = (connection.credential or "").partition(":")
     if not colon:
-        raise BadCredentials("the credential has no colon: write it as <id>:<secret>")
+        raise BadCredentials("Invalid credential: expected <id>:<secret>, and it has no colon")
     form = {"grant_type": "client_credentials", "client_id": name, "client_secret": secret}
     if connection.scope is not None:
         form["scope"] = connection.scope

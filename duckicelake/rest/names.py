@@ -11,7 +11,7 @@ _LEVEL: Final = re.compile(r"`((?:[^`]|``)+)`|([^`.]+)")
 
 
 def parse_name(text: str) -> Namespace:
-    """The levels of a namespace's or table's name; BadInput."""
+    """Parse the name of a namespace or table into its levels. Raises BadInput."""
     levels, at = [], 0
     while True:
         match = _LEVEL.match(text, at)
@@ -23,22 +23,22 @@ def parse_name(text: str) -> Namespace:
             return tuple(levels)
         if text[match.end()] != ".":
             break
-    raise BadInput(f"{text!r} is no name: write ns.table, and levels that have dots in backticks, as `a.b`.table")
+    raise BadInput(f"Invalid name {text!r}: expected ns.table; write levels with dots in backticks, as in `a.b`.table")
 
 
 def parse_table(text: str) -> tuple[Namespace, str]:
-    """(namespace, name) of a table; BadInput where the namespace is missing."""
+    """Parse a table's name into (namespace, name). Raises BadInput if the namespace is missing."""
     *namespace, name = parse_name(text)
     if not namespace:
-        raise BadInput(f"{text!r} has no namespace: write ns.table")
+        raise BadInput(f"Invalid table name {text!r}: it has no namespace; expected ns.table")
     return tuple(namespace), name
 
 
 def quote_name(*levels: str) -> str:
-    """A name of several levels as SQL, each in backticks."""
+    """Quote the levels of a name in backticks, for SQL."""
     return ".".join(f"`{level.replace('`', '``')}`" for level in levels)
 
 
 def format_name(namespace: Namespace, table: str) -> str:
-    """A table's name for people: backticks only where they are needed; `parse_table` reads it again."""
+    """Format a table's name, with backticks only where needed; `parse_table` reads it again."""
     return ".".join(quote_name(level) if "." in level or "`" in level else level for level in (*namespace, table))

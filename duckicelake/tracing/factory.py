@@ -15,11 +15,15 @@ _ENDPOINT_VARIABLES: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP
 
 @contextmanager
 def open_tracer(endpoint: str | None, environment: Mapping[str, str] = os.environ) -> "Iterator[OtelTracer | None]":
-    """Spans for the collector at a URL, or where OpenTelemetry's own variables say; None if neither names one.
+    """Yield a tracer for the collector that the endpoint or OpenTelemetry's variables name; None if neither names one.
 
-    What is left is sent after the block. InvalidSettings if traces are wanted and the libraries aren't there.
+    The remaining spans are sent after the block.
+
+    Raises:
+        InvalidSettings: the libraries of the extra `otel` aren't installed.
+
     """
-    variable = next((each for each in _ENDPOINT_VARIABLES if environment.get(each)), None)
+    variable = next((name for name in _ENDPOINT_VARIABLES if environment.get(name)), None)
     if environment.get("OTEL_SDK_DISABLED", "").lower() == "true" or not (endpoint or variable):
         yield None
         return

@@ -18,18 +18,18 @@ _PROPAGATOR: Final = TraceContextTextMapPropagator()
 _SERVICE_NAME: Final = "duckicelake"
 _TIMEOUT_VARIABLE: Final = "OTEL_EXPORTER_OTLP_TIMEOUT"
 _EXPORT_TIMEOUT_SECONDS: Final = 4
-"""With a collector that doesn't answer; a server that ends waits for it, too."""
+"""Time for one export. A server that stops waits for it, too."""
 
 
 class OtelTracer:
-    """Makes spans, each a child of the one that is open where it is made, and sends them in the background.
+    """Make spans and send them in the background. A span is a child of the open one.
 
-    Outside of requests there are none: what pools do in the background would be traces of one statement each.
-    The variables OTEL_* of the standard hold: endpoint, headers, sampler, limits, the service's name.
+    No spans are made outside of requests: background work of pools would give traces of one statement each.
+    OpenTelemetry's OTEL_* variables set endpoint, headers, sampler, limits and the service's name.
     """
 
     def __init__(self, endpoint: str | None = None) -> None:
-        """endpoint: URL of a collector; None: as OTEL_EXPORTER_OTLP_ENDPOINT says."""
+        """Start the exporter. endpoint: URL of a collector; None takes OTEL_EXPORTER_OTLP_ENDPOINT."""
         url = f"{endpoint.rstrip('/')}/v1/traces" if endpoint else None
         exporter = OTLPSpanExporter(url, timeout=None if _TIMEOUT_VARIABLE in os.environ else _EXPORT_TIMEOUT_SECONDS)
         self._provider = TracerProvider(resource=_build_resource(), shutdown_on_exit=False)
@@ -38,45 +38,45 @@ class OtelTracer:
 
     @contextmanager
     def request(self, headers: Mapping[str, str]) -> Iterator["OtelRequestSpan"]:
-        """A span around a request, part of the trace that its header `traceparent` names, if any."""
+        """Open a span around a request, in the trace that its header `traceparent` names, if any."""
         parent = _PROPAGATOR.extract(headers)
         with self._tracer.start_as_current_span("request", parent, SpanKind.SERVER) as span:
             yield OtelRequestSpan(span)
 
     def span(self, name: str, *, remote: bool = False) -> AbstractContextManager[object]:
-        """A span around a block, marked as failed if it raises. remote: another server is asked."""
+        """Open a span around a block; an exception marks it as failed. remote: the block asks another server."""
         if not _is_open():
             return nullcontext()
         return self._tracer.start_as_current_span(name, kind=SpanKind.CLIENT if remote else SpanKind.INTERNAL)
 
     def statement(self, name: str) -> AbstractContextManager[object]:
-        """A span around a statement of SQL."""
+        """Open a span around an SQL statement."""
         return self.span(f"postgres {name}", remote=True)
 
     def past(self, name: str, seconds: float) -> None:
-        """A span of this length that ends now."""
+        """Record a span of this length that ends now."""
         if not _is_open():
             return
         now = time.time_ns()
         self._tracer.start_span(name, start_time=now - round(seconds * 1e9)).end(now)
 
     def event(self, name: str, value: str | int) -> None:
-        """Something that happened in the open span."""
+        """Add an event to the open span."""
         trace.get_current_span().add_event(name, {name: value})
 
     def close(self) -> None:
-        """Send what is left."""
+        """Send the remaining spans."""
         self._provider.shutdown()
 
 
 class OtelRequestSpan:
-    """A request's, which is described when it is over."""
+    """The span of a request; `end` names it."""
 
     def __init__(self, span: Span) -> None:
         self._span = span
 
     def end(self, name: str, attributes: Mapping[str, str | int], *, failed: bool) -> None:
-        """Say what it was. failed: by the server's fault."""
+        """Set the name and attributes. failed: by the server's fault."""
         self._span.update_name(name)
         self._span.set_attributes(attributes)
         if failed:

@@ -58,14 +58,14 @@ def test_rows_before_a_bad_one_are_taken() -> None:
     rows = [{"a": n} for n in range(4)]
     taken: list[Any] = []
     with pytest.raises(BadInput, match=r"^row 4: .*the rows before it were appended"):
-        taken.extend(portion.given() for portion in split_into_portions([*rows, {"a": object()}], SMALL))
+        taken.extend(portion.to_rows() for portion in split_into_portions([*rows, {"a": object()}], SMALL))
     assert taken == [rows[:3], rows[3:]]
 
 
 def test_portions_keep_to_rows_and_bytes() -> None:
     rows = [{"a": "x" * (n % 30)} for n in range(100)]
     made = list(split_into_portions(rows, SMALL))
-    assert [row for portion in made for row in portion.given()] == rows
+    assert [row for portion in made for row in portion.to_rows()] == rows
     assert max(portion.count for portion in made) == 3
     assert all(portion.count == 1 or portion.size <= 40 for portion in made)
     assert all(portion.size == len(portion.body()) + 1 for portion in made)
@@ -76,7 +76,7 @@ def test_arrow_is_cut_and_joined_without_loss() -> None:
     made = list(split_into_portions(table, Batching(max_rows=4)))
     assert [portion.count for portion in made] == [4, 4, 2]
     assert pa.ipc.open_stream(join_portions(made).body()).read_all() == table
-    assert made[0].after(3).given().to_pylist() == [{"a": 3, "b": "3"}]
+    assert made[0].after(3).to_rows().to_pylist() == [{"a": 3, "b": "3"}]
 
 
 def test_whatever_arrow_reads_is_taken() -> None:
@@ -85,7 +85,7 @@ def test_whatever_arrow_reads_is_taken() -> None:
     for rows in given:
         (portion,) = split_into_portions(rows, Batching())
         assert isinstance(portion, ArrowPortion)
-        assert portion.given().to_pydict() == {"a": [2, 3]}
+        assert portion.to_rows().to_pydict() == {"a": [2, 3]}
 
 
 def test_lines_are_passed_on_as_they_are() -> None:
@@ -95,7 +95,9 @@ def test_lines_are_passed_on_as_they_are() -> None:
 
 
 def test_text_is_no_rows() -> None:
-    with pytest.raises(BadInput, match="rows are mappings, Arrow, pandas or bytes of JSON lines, not str"):
+    with pytest.raises(
+        BadInput, match="Invalid rows of type str: expected mappings, Arrow, pandas or bytes of JSON lines"
+    ):
         list(split_into_portions('{"a": 1}', Batching()))
 
 

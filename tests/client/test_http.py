@@ -116,5 +116,5 @@ def test_token_that_no_header_may_have_is_told(live: LiveLake, token: str) -> No
 
 
 def test_uri_that_names_no_port_is_told() -> None:
-    with pytest.raises(CatalogUnreachable, match="can't be asked"):
+    with pytest.raises(CatalogUnreachable, match="Invalid catalog URI"):
         HttpConnection(Connection("http://127.0.0.1:port").uri).ask("GET", "/", {}, None)

@@ -52,7 +52,7 @@ class PipelineRun:
         config = self.client.config()  # a wrong address or password fails now, before Spark has started
         on_s3 = "S3FileIO" in config.get("defaults", {}).get("io-impl", "")
         conf = {**build_parent_conf(os.environ), **self.conf}
-        listener = build_listener_settings(self.lineage, self.connection, self.client.logged_in(), conf)
+        listener = build_listener_settings(self.lineage, self.connection, self.client.get_token(), conf)
         needed = (*packages, *listener.packages, *((ICEBERG_AWS_PACKAGE,) if on_s3 else ()))
         self.reporter.begin("starting Spark")
         opened = open_spark_session(self.connection, master=self.master, conf=listener.conf, packages=needed)
