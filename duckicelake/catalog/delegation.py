@@ -117,7 +117,7 @@ def sign(services: Services, namespace: Namespace, name: str, asked: SignatureRe
     signer = services.access.signer
     if signer is None:
         raise InvalidRequest("This server signs no requests: its files aren't in S3, or its settings turn signing off")
-    touched_first = signer.examined(asked).touches[0]
+    touched_first = signer.check(asked).touches[0]
     asking = _build_query(services, namespace, name, f"s3://{touched_first.bucket}/{touched_first.key}")
     return signer.sign(asked, services.caller.principal.name, _reach(services, asking).folders)
 

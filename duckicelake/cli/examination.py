@@ -100,7 +100,7 @@ def _examine_access(store: ObjectStore, settings: Settings) -> Iterator[Finding]
 
 
 def _select_store(store: ObjectStore, root: str) -> tuple[str, ObjectStore]:
-    return root, store.of(root) if isinstance(store, SchemeStore) else store
+    return root, store.find_store(root) if isinstance(store, SchemeStore) else store
 
 
 def _build_bucket_finding(tried: ProbeResult) -> Finding:

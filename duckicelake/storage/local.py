@@ -21,14 +21,14 @@ from duckicelake.storage.threads import run_in_parallel
 _LOCAL_PREFIX: Final = "file://"
 _LRU_ENTRIES: Final = 4096
 _MAX_CACHED_CHARACTERS: Final = 4096
-"""Letters: no system has longer paths."""
+"""Characters of a location; no system has longer paths."""
 _MISSING_ERRNOS: Final = {ENOENT, ENOTDIR, EISDIR}
 _BAD_NAME_ERRNOS: Final = {ENAMETOOLONG, ELOOP, EINVAL}
 
 
 @dataclass(frozen=True, slots=True)
 class LocalStore:
-    """Files of this machine: `/x`, `file:/x` and `file:///x`. root is the folder that `check` creates and tries."""
+    """Files of this machine: `/x`, `file:/x` and `file:///x`. root: the folder that `check` creates and probes."""
 
     root: Path
 
@@ -51,7 +51,7 @@ class LocalStore:
         self.write_all([(location, data)])
 
     def write_all(self, files: Sequence[NewObject]) -> None:
-        """A folder is synced once for all files in it, also for those that others have just put there."""
+        """Write files in parallel, then sync each of their folders once."""
         run_in_parallel(self._put, files)
         for folder in {*map(os.path.dirname, (location for location, _ in files))}:
             with _translate_errors(folder):
@@ -69,7 +69,7 @@ class LocalStore:
             present = _read_length(path)
             if present is None:
                 _create(path, data)
-                present = path.stat().st_size  # perhaps a racing writer's
+                present = path.stat().st_size  # possibly a concurrent writer's
         check_same_length(location, present, len(data))
 
     def exists(self, location: str) -> bool:
@@ -102,7 +102,7 @@ class LocalStore:
                 entries = _list_entries(folders.pop())
             folders += [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
             for entry in entries:
-                with contextlib.suppress(FileNotFoundError):  # a temporary file, or somebody deletes
+                with contextlib.suppress(FileNotFoundError):  # a temporary file, or one that is deleted now
                     if entry.is_file(follow_symlinks=False):
                         status = entry.stat(follow_symlinks=False)
                         yield StoredFile(
@@ -110,7 +110,7 @@ class LocalStore:
                         )
 
     def local_path(self, location: str) -> Path:
-        """The file's path on this machine; InvalidRequest for a location of another scheme."""
+        """Return the file's path on this machine. Raises InvalidRequest for another scheme."""
         path = _build_path_cached(location) if len(location) <= _MAX_CACHED_CHARACTERS else _build_path(location)
         if path is None:
             raise InvalidRequest(f"{location} isn't a local file, and this server's warehouse is {self.root}")
@@ -133,7 +133,7 @@ def _build_path(location: str) -> Path | None:
 
 
 _build_path_cached = lru_cache(_LRU_ENTRIES)(_build_path)
-"""A path is slow to build, and a commit needs the same ones several times."""
+"""Cached: building a path is slow, and a commit needs the same paths several times."""
 
 
 def _list_entries(folder: Path) -> list[os.DirEntry[str]]:
@@ -146,7 +146,7 @@ def _list_entries(folder: Path) -> list[os.DirEntry[str]]:
 
 @contextlib.contextmanager
 def _open_file(path: Path) -> Iterator[BinaryIO]:
-    """An ordinary file; pipes and devices, which might never answer, are none."""
+    """Open a regular file. Pipes and devices, which might never answer, raise EISDIR."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -157,7 +157,7 @@ def _open_file(path: Path) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def _translate_errors(location: str) -> Iterator[None]:
-    """Turn what the operating system says into the error tree."""
+    """Raise errors of the error tree for those of the operating system."""
     try:
         yield
     except OSError as error:
@@ -171,21 +171,21 @@ def _translate_errors(location: str) -> Iterator[None]:
 
 
 def _create(path: Path, data: bytes) -> None:
-    """Put a complete, synced file under a name that has none; a racing writer's file stays. The folder isn't synced."""
+    """Create a complete, synced file; a concurrent writer's file stays. The folder isn't synced."""
     with _create_temporary(path.parent, data, synced=True) as temporary:
         _link(temporary, path)
 
 
 def _replace(path: Path, data: bytes) -> None:
-    """Put a complete file under a name, unless one of that length has it."""
+    """Replace a file by complete content, unless it has that length."""
     if _read_length(path) == len(data):
         return
     with _create_temporary(path.parent, data) as temporary:
-        os.replace(temporary, path)  # noqa: PTH105 - a Path takes as long to make
+        os.replace(temporary, path)  # noqa: PTH105 - making a Path costs as much
 
 
 def _read_length(path: Path) -> int | None:
-    """The length of a file in bytes, None if there is none."""
+    """Return the length of a file in bytes, None if there is none."""
     try:
         return path.stat().st_size
     except FileNotFoundError:
@@ -194,7 +194,7 @@ def _read_length(path: Path) -> int | None:
 
 @contextlib.contextmanager
 def _create_temporary(folder: Path, data: bytes, *, synced: bool = False) -> Iterator[str]:
-    """A new file in the folder with this content; the block gives it another name, or raises, and then it is gone."""
+    """Create a temporary file with this content. The block renames it; an exception deletes it."""
     path = f"{folder}/.tmp-{uuid4().hex}"
     descriptor = _open_new_file(path, folder)
     try:
@@ -212,7 +212,7 @@ def _create_temporary(folder: Path, data: bytes, *, synced: bool = False) -> Ite
 
 
 def _open_new_file(path: str, folder: Path) -> int:
-    """Open a file that isn't there, its folder made if it has to be."""
+    """Open a new file; create its folder if needed."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     try:
         return os.open(path, flags, 0o600)
@@ -222,7 +222,7 @@ def _open_new_file(path: str, folder: Path) -> int:
 
 
 def _write(descriptor: int, data: bytes) -> None:
-    """Write all of it: a file object of Python's takes as long to make as a small file to write."""
+    """Write all data. A Python file object would cost as much as writing a small file."""
     written = os.write(descriptor, data)
     while written < len(data):
         written += os.write(descriptor, memoryview(data)[written:])
@@ -236,11 +236,11 @@ def _link(temporary: str, path: Path) -> None:
             # Some file systems (FAT, a few network ones) have no hard links; a name never means two contents.
             Path(temporary).rename(path)
             return
-    os.unlink(temporary)  # noqa: PTH108 - a Path takes as long to make
+    os.unlink(temporary)  # noqa: PTH108 - making a Path costs as much
 
 
 def _make_folder(folder: Path, mode: int = 0o777) -> None:
-    """Create a folder and its missing parents, each durably. mode: of the folder, less the umask."""
+    """Create a folder and its missing parents, each synced. mode: the folder's, less the umask."""
     if folder.is_dir():
         return
     _make_folder(folder.parent)
@@ -249,7 +249,7 @@ def _make_folder(folder: Path, mode: int = 0o777) -> None:
 
 
 def _sync(path: Path) -> None:
-    """Return when the file, or the names in the folder, survive a power loss."""
+    """Sync a file, or the names in a folder, so that they survive a power loss."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

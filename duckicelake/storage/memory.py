@@ -12,7 +12,7 @@ from duckicelake.storage.protocol import NewObject, StoredFile, check_length, ch
 
 @dataclass(frozen=True, slots=True)
 class MemoryStore:
-    """A store that lives as long as the process and takes any scheme."""
+    """Files in the memory of the process, for any scheme."""
 
     _files: dict[str, bytes] = field(default_factory=dict)
     _written: dict[str, int] = field(default_factory=dict)

@@ -22,17 +22,20 @@ _MAX_LOCATION_BYTES: Final = 860
 _MAX_FILE_BYTES: Final = 2000
 _LRU_ENTRIES: Final = 4096
 _MAX_CACHED_CHARACTERS: Final = 2 * _MAX_FILE_BYTES
-"""Letters: clients may name places as long as a body, and those of good requests are all shorter."""
+"""Characters of a location. Clients may send one as long as a body; valid ones are shorter."""
 
 
 def canonicalize(location: str) -> str:
-    """The one spelling of a location that comparisons use; what is stored and emitted stays as received.
+    """Return the canonical spelling of a location, for comparisons. Locations are stored and sent as received.
 
-    `/x`, `file:/x` and `file:///x` are `file:///x`; s3a and s3n are s3; there is no trailing slash. In local paths,
-    empty and `.` segments vanish and `..` is resolved, never above the root. Keys of other stores are literal: `.` and
-    `..`, which some clients would resolve and others not, are refused, and so are empty segments in S3, which some
-    stores drop. Nothing is percent-decoded, as no reader does. Raises InvalidRequest for what isn't absolute, or not
-    the same to all readers.
+    `/x`, `file:/x` and `file:///x` become `file:///x`; s3a and s3n become s3; a trailing slash is removed. In local
+    paths, empty and `.` segments vanish and `..` is resolved, never above the root. Keys of other stores are literal.
+    Nothing is percent-decoded, since no reader does that.
+
+    Raises:
+        InvalidRequest: the location isn't absolute; or it has a `.` or `..` segment, which clients resolve differently;
+            or, in S3, an empty segment, which some stores drop.
+
     """
     return _canonicalize_cached(location) if len(location) <= _MAX_CACHED_CHARACTERS else _canonicalize(location)
 
@@ -99,7 +102,7 @@ def _parse_file_path(location: str, rest: str, *, has_authority: bool) -> str:
 
 
 def check_file(location: str) -> None:
-    """Raise InvalidRequest for the name of a data or delete file that isn't the same file to every reader."""
+    """Raise InvalidRequest if readers would disagree on which data or delete file the location names."""
     try:
         length = len(location.encode())
     except UnicodeEncodeError as error:
@@ -113,13 +116,13 @@ def check_file(location: str) -> None:
 
 
 def is_within(location: str, prefix: str) -> bool:
-    """Whether location is prefix or lies below it, by whole path segments (`/orders2` isn't within `/orders`)."""
+    """Return whether location is prefix or lies below it, by whole segments (`/orders2` isn't within `/orders`)."""
     inner, outer = canonicalize(location), canonicalize(prefix).rstrip("/")
     return inner == outer or inner.startswith(outer + "/")
 
 
 def list_prefixes(place: str) -> list[str]:
-    """Give the canonical location and all prefixes of it by whole segments."""
+    """Return all prefixes of a canonical location by whole segments, itself included."""
     scheme, _, rest = place.partition("://")
     segments = rest.split("/")
     return [f"{scheme}://{'/'.join(segments[:count])}" for count in range(1, len(segments) + 1)]
@@ -127,9 +130,12 @@ def list_prefixes(place: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class LocationPolicy:
-    """Where tables of one warehouse may live, and what the server may read for them.
+    """Decide where tables of a warehouse may be, and which files the server may read for them.
 
-    warehouse: absolute path or URI, without trailing slash. allowed: further prefixes that tables may be given.
+    Attributes:
+        warehouse: absolute path or URI, without trailing slash.
+        allowed: further prefixes for tables.
+
     """
 
     warehouse: str
@@ -137,27 +143,27 @@ class LocationPolicy:
 
     @property
     def data_path(self) -> str:
-        """DuckLake's DATA_PATH: only DuckLake's own files are there."""
+        """DuckLake's DATA_PATH, for DuckLake's own files only."""
         return f"{self.warehouse}/ducklake/"
 
     @property
     def data_zone(self) -> str:
-        """The folder below which Iceberg tables live unless a client asks for an allowed prefix."""
+        """The folder of Iceberg tables, unless a client asks for an allowed prefix."""
         return f"{_format_uri(self.warehouse)}/data"
 
     def table_location(self, namespace: tuple[str, ...], name: str, table_uuid: UUID | str) -> str:
-        """The location of a new table: readable, legal in every store, and never the same for two tables.
+        """Build the location of a new table: readable, legal in every store, unique.
 
-        The uuid's end tells them apart: those that DuckDB makes within a minute begin alike.
+        The end of the uuid makes it unique: uuids that DuckDB makes within a minute begin alike.
         """
         return f"{self.namespace_folder(namespace)}/{_format_segment(name)}-{str(table_uuid)[-8:]}"
 
     def namespace_folder(self, namespace: tuple[str, ...]) -> str:
-        """The folder of a namespace's tables, of which each has a folder of its own."""
+        """Build the folder of a namespace; each of its tables has a folder below."""
         return "/".join((self.data_zone, *(_format_segment(level) for level in namespace)))
 
     def check_table_location(self, location: str) -> None:
-        """Raise InvalidRequest unless a table may live here."""
+        """Raise InvalidRequest unless a table may be here."""
         _check_length(location)
         if is_within(location, self.data_path) or is_within(self.data_path, location):
             raise InvalidRequest(
@@ -170,12 +176,14 @@ class LocationPolicy:
     def check_readable(self, location: str, table_location: str, folders: Iterable[str] = ()) -> None:
         """Raise InvalidRequest unless the file belongs to the table, its folders or an allowed prefix."""
         if not self._is_in(location, table_location, *folders):
-            raise InvalidRequest(f"{location} is read by the server and so must lie in {self._zones(table_location)}")
+            raise InvalidRequest(
+                f"{location} can't be read by the server: it must lie in {self._zones(table_location)}"
+            )
 
     def check_property(self, name: str, value: str, table_location: str) -> None:
-        """Raise InvalidRequest unless a property leads writers to the table's location or an allowed prefix."""
+        """Raise InvalidRequest unless a property's value lies in the table's location or an allowed prefix."""
         if not self._is_in(value, table_location):
-            raise InvalidRequest(f"{name} is {value}, but a table's files go to {self._zones(table_location)}")
+            raise InvalidRequest(f"Invalid {name} {value!r}: a table's files must lie in {self._zones(table_location)}")
 
     def _is_in(self, location: str, *zones: str) -> bool:
         return any(is_within(location, prefix) for prefix in (*zones, *self.allowed))
@@ -185,7 +193,7 @@ class LocationPolicy:
 
 
 def _check_length(location: str) -> None:
-    """Files must fit below the location, or the table would be there and nobody could read it."""
+    """Raise InvalidRequest if names of files wouldn't fit below the location: the table would be unreadable."""
     data = location.encode(errors="replace")
     if len(data) > _MAX_LOCATION_BYTES:
         raise InvalidRequest(
@@ -198,16 +206,16 @@ def _check_length(location: str) -> None:
 
 
 def _format_uri(warehouse: str) -> str:
-    """Spell a warehouse as Iceberg locations are spelled: a folder as `file:/x`, a URI as the operator does.
+    """Format a warehouse as Iceberg locations: a folder as `file:/x`, a URI unchanged.
 
-    Hadoop's Path, in which Spark and Flink keep their files' names, has no other spelling of a local file: what a table
-    lists would else begin in two ways, which `rewrite_table_path` can't replace.
+    Spark and Flink write names of local files as Hadoop's Path does, `file:/x`. With another spelling a table's files
+    would begin in two ways, and `rewrite_table_path` replaces one prefix.
     """
     return f"file:{warehouse}" if warehouse.startswith("/") else warehouse
 
 
 def _format_segment(name: str) -> str:
-    """A name as one path segment: percent-encoded, never `.` or `..`, cut to what a file system takes."""
+    """Encode a name as one path segment: percent-encoded, never `.` or `..`, cut to the file system's limit."""
     encoded = quote(name, safe="", errors="replace")
     if not encoded.strip("."):
         encoded = encoded.replace(".", "%2E")

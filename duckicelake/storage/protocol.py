@@ -9,12 +9,12 @@ from typing import Protocol, TypeAlias
 from duckicelake.errors import AlreadyExists, InvalidRequest
 
 NewObject: TypeAlias = tuple[str, bytes]
-"""A file to write: its location and all that is in it."""
+"""A file to write: its location and content."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A file as its store lists it: the canonical location, bytes, and when it was written by the store's clock."""
+    """A file in a listing: canonical location, bytes, and time of the write by the store's clock."""
 
     location: str
     size: int
@@ -22,74 +22,78 @@ class StoredFile:
 
 
 class ObjectStore(Protocol):
-    """Files by location, any spelling of it. Every method raises Unavailable if the store doesn't answer."""
+    """Files by location, in any spelling. Every method raises Unavailable if the store doesn't answer."""
 
     def read(self, location: str, at_most: int | None = None) -> bytes:
-        """The whole file; FileMissing if there is none, InvalidRequest if it has more bytes than `at_most`."""
+        """Read a whole file. Raises FileMissing, or InvalidRequest if it has more bytes than `at_most`."""
 
     def read_end(self, location: str, at_most: int) -> tuple[bytes, int]:
-        """The file's last bytes, up to so many, and its length; FileMissing as above."""
+        """Read up to `at_most` last bytes of a file, and its length. Raises FileMissing."""
 
     def download(self, location: str, path: Path) -> None:
-        """Make a copy of the file at a new path of this machine, without holding it in memory; FileMissing as above."""
+        """Copy a file to a new local path without holding it in memory. Raises FileMissing."""
 
     def write(self, location: str, data: bytes) -> None:
-        """Make the file exist, all of it or nothing, surviving a crash after the return.
+        """Write a file, whole or not at all; it survives a crash after the return.
 
-        A file of the same length is left alone; AlreadyExists if one of another length is there.
+        A file of the same length stays as it is.
+
+        Raises:
+            AlreadyExists: a file of another length is there.
+
         """
 
     def write_all(self, files: Sequence[NewObject]) -> None:
-        """Write each as `write` does, sooner than one by one; after an error some may be there."""
+        """Write files as `write` does, in parallel; after an error some may be written."""
 
     def write_derived(self, files: Sequence[NewObject]) -> None:
-        """Make files exist that can be made again at any time, each all of it or nothing; one of another length goes.
+        """Write files that can be made again at any time, each whole or not at all; replace those of another length.
 
-        They survive a crash of the process, but where a disk has to be waited for perhaps not a power loss soon after.
+        The files survive a crash of the process. On a local disk they may not survive a power loss soon after.
         """
 
     def exists(self, location: str) -> bool:
-        """Whether the file is there."""
+        """Return whether the file exists."""
 
     def size(self, location: str) -> int:
-        """The file's length in bytes; FileMissing if there is none."""
+        """Return the file's length in bytes. Raises FileMissing."""
 
     def sizes(self, locations: Sequence[str]) -> list[int | None]:
-        """The lengths of many files in their order, None for one that isn't there."""
+        """Return the lengths of files in order, None for each that doesn't exist."""
 
     def delete(self, location: str) -> None:
-        """Make the file not exist; fine if it already doesn't."""
+        """Delete the file, if it exists."""
 
     def files_below(self, folder: str) -> Iterator[StoredFile]:
-        """All files below a folder, in no order; none if it isn't there. Symbolic links aren't followed."""
+        """Yield all files below a folder, in no order. Symbolic links aren't followed."""
 
     def local_path(self, location: str) -> Path | None:
-        """The file's path on this machine, or None if the store isn't a file system."""
+        """Return the file's path on this machine, None if the store isn't a file system."""
 
     def check(self) -> None:
         """Raise Unavailable unless the store can be read and written now."""
 
     def close(self) -> None:
-        """Let go of connections; the store isn't used afterwards."""
+        """Close connections; the store isn't used afterwards."""
 
 
 def check_length(location: str, length: int, at_most: int | None) -> None:
-    """Raise InvalidRequest if a file is longer than what may be read of it; None: it may be of any length."""
+    """Raise InvalidRequest if a file has more bytes than `at_most`; None is unlimited."""
     if at_most is not None and length > at_most:
         raise InvalidRequest(f"{location} has {length} bytes, and no more than {at_most} are read")
 
 
 def check_same_length(location: str, present: int, wanted: int) -> None:
-    """Raise AlreadyExists if a file that is to be written is there with another length."""
+    """Raise AlreadyExists if the present file has another length than the one to write."""
     if present != wanted:
         raise AlreadyExists(f"{location} exists with {present} bytes and won't be overwritten with {wanted}")
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredStore:
-    """The same store; each call is made in a block that `measure` gives for its method's name.
+    """A store that makes each call in a block of `measure`, by the method's name.
 
-    Listings take as long as their reader does, so they aren't measured.
+    Listings aren't measured: their time is their reader's.
     """
 
     store: ObjectStore

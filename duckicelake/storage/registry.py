@@ -14,14 +14,14 @@ _SCHEME_EXAMPLES: Final = {"file": "an absolute path or file:///<path>", "s3": "
 
 
 class SchemeStore:
-    """Several stores as one. `check` is about the warehouse's."""
+    """Several stores as one, by scheme. `check` checks the warehouse's."""
 
     def __init__(self, stores: Mapping[str, ObjectStore]) -> None:
-        """`stores` by the scheme of their locations, the warehouse's first."""
+        """Join stores by the scheme of their locations, the warehouse's first."""
         self._stores = dict(stores)
 
-    def of(self, location: str) -> ObjectStore:
-        """The store that has a location; InvalidRequest if none does."""
+    def find_store(self, location: str) -> ObjectStore:
+        """Return the store of a location. Raises InvalidRequest if there is none."""
         scheme = canonicalize(location).partition("://")[0]
         if scheme not in self._stores:
             served = " and ".join(f"{scheme}://" for scheme in self._stores)
@@ -29,16 +29,16 @@ class SchemeStore:
         return self._stores[scheme]
 
     def read(self, location: str, at_most: int | None = None) -> bytes:
-        return self.of(location).read(location, at_most)
+        return self.find_store(location).read(location, at_most)
 
     def read_end(self, location: str, at_most: int) -> tuple[bytes, int]:
-        return self.of(location).read_end(location, at_most)
+        return self.find_store(location).read_end(location, at_most)
 
     def download(self, location: str, path: Path) -> None:
-        self.of(location).download(location, path)
+        self.find_store(location).download(location, path)
 
     def write(self, location: str, data: bytes) -> None:
-        self.of(location).write(location, data)
+        self.find_store(location).write(location, data)
 
     def write_all(self, files: Sequence[NewObject]) -> None:
         for store, own in self._by_store(files):
@@ -50,31 +50,31 @@ class SchemeStore:
 
     def _by_store(self, files: Sequence[NewObject]) -> Iterator[tuple[ObjectStore, list[NewObject]]]:
         for store in self._stores.values():
-            own = [file for file in files if self.of(file[0]) is store]
+            own = [file for file in files if self.find_store(file[0]) is store]
             if own:
                 yield store, own
 
     def exists(self, location: str) -> bool:
-        return self.of(location).exists(location)
+        return self.find_store(location).exists(location)
 
     def size(self, location: str) -> int:
-        return self.of(location).size(location)
+        return self.find_store(location).size(location)
 
     def sizes(self, locations: Sequence[str]) -> list[int | None]:
         found: dict[str, int | None] = {}
         for store in self._stores.values():
-            own = [location for location in locations if self.of(location) is store]
+            own = [location for location in locations if self.find_store(location) is store]
             found.update(zip(own, store.sizes(own), strict=True))
         return [found[location] for location in locations]
 
     def delete(self, location: str) -> None:
-        self.of(location).delete(location)
+        self.find_store(location).delete(location)
 
     def files_below(self, folder: str) -> Iterator[StoredFile]:
-        return self.of(folder).files_below(folder)
+        return self.find_store(folder).files_below(folder)
 
     def local_path(self, location: str) -> Path | None:
-        return self.of(location).local_path(location)
+        return self.find_store(location).local_path(location)
 
     def check(self) -> None:
         next(iter(self._stores.values())).check()
@@ -85,9 +85,11 @@ class SchemeStore:
 
 
 def open_store(warehouse: str, *allowed: str, s3: S3Options | None = None) -> ObjectStore:
-    """The store for a warehouse and the allowed locations beside it; close it after use.
+    """Open the store of a warehouse and its allowed locations; close it after use.
 
-    Raises InvalidSettings naming what is supported, and where there are no credentials for S3.
+    Raises:
+        InvalidSettings: a scheme isn't supported, or there are no credentials for S3.
+
     """
     roots: dict[str, str] = {}
     for name, root in (("warehouse", warehouse), *(("allowed location", root) for root in allowed)):

@@ -41,10 +41,14 @@ _PROBE_CONTENT: Final = b"duckicelake tries here whether it can write\n"
 
 @dataclass(frozen=True, slots=True)
 class S3Options:
-    """How S3 is reached. Without keys boto3 looks for some: the environment's, a profile's, the machine's role's.
+    """Settings for S3. Without keys boto3 looks in the environment, a profile and the machine's role.
 
-    endpoint: None means Amazon's. Times are in seconds; max_attempts counts the first one of boto3's, too, but not the
-    plain request that comes before.
+    Attributes:
+        endpoint: None is Amazon's.
+        connect_timeout: seconds.
+        read_timeout: seconds.
+        max_attempts: attempts of boto3, the first one included, obstore's plain request before it not.
+
     """
 
     endpoint: str | None = None
@@ -60,7 +64,7 @@ class S3Options:
     max_connections: int = 64
 
     def session(self) -> boto3.Session:
-        """Raises InvalidSettings where there are no credentials, or no such profile."""
+        """Open a boto3 session. Raises InvalidSettings without credentials, or for an unknown profile."""
         with translate_settings_errors():
             session = boto3.Session(
                 aws_access_key_id=self.access_key_id,
@@ -77,59 +81,59 @@ class S3Options:
         return session
 
     def config(self) -> Config:
-        """What boto3's clients are made with."""
+        """Return the configuration of boto3's clients."""
         return Config(
             connect_timeout=self.connect_timeout,
             read_timeout=self.read_timeout,
             retries={"mode": "standard", "total_max_attempts": self.max_attempts},
             max_pool_connections=self.max_connections,
             s3={"addressing_style": "path" if self.path_style else "auto"},
-            # A quarter of botocore's work on a request would be to look at what it is given, and to say who it is.
+            # Measured: validating parameters and building the user agent are a quarter of botocore's work on a request.
             parameter_validation=False,
             user_agent=USER_AGENT,
-            # Other stores than Amazon's don't all know the checksums that boto3 would send.
+            # Some stores other than Amazon's don't know the checksums that boto3 would send.
             request_checksum_calculation="when_required",
             response_checksum_validation="when_required",
         )
 
     def region_of(self, session: boto3.Session) -> str:
-        """The region to sign for: the one that is set, or the profile's, or what stores without regions take."""
+        """Return the region to sign for: the setting's, the profile's, or the default for stores without regions."""
         return session.region_name or DEFAULT_REGION
 
 
 def parse_s3_location(location: str) -> tuple[str, str]:
-    """(bucket, key) of a file; InvalidRequest if it is none in S3."""
+    """Parse a location into (bucket, key). Raises InvalidRequest unless it names a file in S3."""
     uri = canonicalize(location)
     bucket, _, key = uri.removeprefix(_S3_PREFIX).partition("/")
     if not uri.startswith(_S3_PREFIX):
-        raise InvalidRequest(f"{location} isn't in S3, and this server reads and writes nothing else")
+        raise InvalidRequest(f"Invalid location {location!r}: this server reads and writes only s3:// locations")
     if not key or location.endswith("/"):
-        raise InvalidRequest(f"{location} is no file's name: write s3://<bucket>/<key>")
+        raise InvalidRequest(f"Invalid location {location!r}: it names no file; expected s3://<bucket>/<key>")
     return bucket, key
 
 
 class S3Store:
-    """An object store (see `storage/objects`) of s3://, s3a:// and s3n:// locations.
+    """An object store (`storage/protocol.py`) of s3://, s3a:// and s3n:// locations. Threads share it.
 
-    root is the warehouse, where `check` leaves a small file, `.duckicelake`. Threads share it.
+    root: the warehouse; `check` leaves a small file there, `.duckicelake`.
     """
 
     def __init__(self, root: str, options: S3Options) -> None:
-        """Connect to nothing yet. Raises InvalidSettings where there are no credentials."""
+        """Make clients without connecting. Raises InvalidSettings without credentials."""
         self.root = root.rstrip("/")
         self.options = options
         session = options.session()
         region = options.region_of(session)
         with translate_settings_errors():
             self.client, namesake = (_open_client(session, options, region) for _ in range(2))
-        # boto3 asks whether a body is welcome before it sends one: a round trip for each of our small files.
+        # boto3 would send `Expect: 100-continue` before a body: a round trip for each small file.
         self.client.meta.events.unregister("before-call.s3", add_expect_header)
         credentials = session.get_credentials()
         assert credentials is not None
         limits = ConnectionLimits(options.connect_timeout, options.read_timeout, options.max_connections)
         self._plain = ObstoreRequests(namesake, credentials, region, limits)
         self.knows_conditions = True
-        """Whether the store takes `If-None-Match`; some refuse it, which is found out by trying."""
+        """Whether the store takes `If-None-Match`. The first refusal clears it."""
 
     def read(self, location: str, at_most: int | None = None) -> bytes:
         with translate_s3_errors(location, self.options.endpoint), suppress(NoPlainAnswerError):
@@ -165,7 +169,9 @@ class S3Store:
                 if present is not None:
                     check_same_length(location, present, len(data))
                     return
-        raise Unavailable(f"{location} was written and deleted by others each time that it was tried")
+        raise Unavailable(
+            f"{location} was written and deleted by other clients during each of {_MAX_ATTEMPTS} attempts: try again"
+        )
 
     def write_all(self, files: Sequence[NewObject]) -> None:
         run_in_parallel(lambda file: self.write(*file), files)
@@ -198,9 +204,9 @@ class S3Store:
         bucket, prefix = parse_s3_location(folder.rstrip("/"))
         with translate_s3_errors(folder, self.options.endpoint):
             for page in self.client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=f"{prefix}/"):
-                for each in page.get("Contents", ()):
-                    modified_ms = round(each["LastModified"].timestamp() * 1000)
-                    yield StoredFile(f"{_S3_PREFIX}{bucket}/{each['Key']}", each["Size"], modified_ms)
+                for entry in page.get("Contents", ()):
+                    modified_ms = round(entry["LastModified"].timestamp() * 1000)
+                    yield StoredFile(f"{_S3_PREFIX}{bucket}/{entry['Key']}", entry["Size"], modified_ms)
 
     def local_path(self, location: str) -> Path | None:
         parse_s3_location(location)
@@ -213,16 +219,16 @@ class S3Store:
         self.client.close()
 
     def _get(self, location: str, consume: Callable[[StreamingBody], T], at_most: int | None = None) -> T:
-        """What `consume` makes of the file; it starts over where the connection breaks while it reads."""
+        """Read a file by `consume`; start over if the connection breaks meanwhile."""
         with translate_s3_errors(location, self.options.endpoint):
             for _ in range(_MAX_ATTEMPTS - 1):
                 try:
-                    return self._consumed(location, consume, at_most)
+                    return self._consume(location, consume, at_most)
                 except _BROKEN_READ_ERRORS:
                     continue
-            return self._consumed(location, consume, at_most)
+            return self._consume(location, consume, at_most)
 
-    def _consumed(self, location: str, consume: Callable[[StreamingBody], T], at_most: int | None) -> T:
+    def _consume(self, location: str, consume: Callable[[StreamingBody], T], at_most: int | None) -> T:
         bucket, key = parse_s3_location(location)
         answer = self.client.get_object(Bucket=bucket, Key=key)
         with closing(answer["Body"]) as body:
@@ -238,7 +244,7 @@ class S3Store:
                 self.client.put_object(Bucket=bucket, Key=key, Body=data)
 
     def _put(self, bucket: str, key: str, data: bytes) -> bool:
-        """Write unless a file is there; whether it was written."""
+        """Write unless a file is there; return whether it was written."""
         if self.knows_conditions:
             try:
                 return self._put_new(bucket, key, data)
@@ -260,7 +266,7 @@ class S3Store:
         return True
 
     def _put_after_looking(self, bucket: str, key: str, data: bytes) -> bool:
-        """As `_put`, but who writes at the same time writes, too: of the same name, so the same bytes."""
+        """Write unless a file is there, without a condition. Concurrent writers of one name write the same bytes."""
         if self._length(bucket, key) is not None:
             return False
         self.client.put_object(Bucket=bucket, Key=key, Body=data)

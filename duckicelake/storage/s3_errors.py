@@ -60,14 +60,16 @@ def translate_s3_errors(location: str, endpoint: str | None = None) -> Iterator[
     except (ParamValidationError, UnicodeEncodeError) as error:
         raise InvalidRequest(f"{location!r} isn't a usable name of a file in S3") from error
     except _NO_CREDENTIALS_ERRORS as error:
-        raise StoreDenied(f"{location}: there are no credentials for S3 any more ({type(error).__name__})") from error
+        raise StoreDenied(
+            f"{location}: the server has no credentials for S3 any more ({type(error).__name__})"
+        ) from error
     except SSLError as error:
         raise Unavailable(
             f"{location}: {_describe_store(endpoint)} has no TLS certificate that is trusted here"
         ) from error
     except (ConnectionError, HTTPClientError) as error:
         raise Unavailable(f"{location}: {_describe_store(endpoint)} doesn't answer ({type(error).__name__})") from error
-    except RecursionError as error:  # boto3 follows redirections that lead nowhere so far
+    except RecursionError as error:  # boto3 follows redirections without end so far
         raise Unavailable(
             f"{location}: {_describe_store(endpoint)} only redirects: "
             "correct DUCKICELAKE_S3_ENDPOINT or DUCKICELAKE_S3_REGION"
@@ -78,7 +80,7 @@ def translate_s3_errors(location: str, endpoint: str | None = None) -> Iterator[
 
 @contextmanager
 def translate_settings_errors() -> Iterator[None]:
-    """Raise InvalidSettings for what boto3 doesn't take to make a session or a client of."""
+    """Raise InvalidSettings if boto3 can't make a session or a client."""
     try:
         yield
     except (BotoCoreError, ValueError) as error:

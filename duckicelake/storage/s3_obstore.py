@@ -30,16 +30,16 @@ _NOT_IMPLEMENTED_STATUS: Final = 501
 _STATUS_PATTERN: Final = re.compile(
     r"Generic S3 error: Error performing \S+ \S+ in \S+ - Server returned non-2xx status code: (\d+) "
 )
-"""Of the answer. More of what obstore says may be the client's: names, and what the store says of them."""
+"""The status in obstore's message. The rest of a message may contain a client's text."""
 _OTHER_REGION_CODE: Final = "<Code>AuthorizationHeaderMalformed</Code>"
-_EXPRESS_SUFFIX: Final = "--x-s3"  # directory buckets' names end so; they are signed for by keys of their own
+_EXPRESS_SUFFIX: Final = "--x-s3"  # suffix of directory buckets, which need keys of their own
 _MAX_BUCKETS: Final = 256
 _FALLBACK_SECONDS: Final = 60.0
 _LARGE_BYTES: Final = 4 << 20
-"""Bytes that may take long to send, in which the store is silent."""
+"""Objects of more bytes go by boto3: the store is silent for long while they are sent."""
 _MAX_TIMEOUT: Final = timedelta(hours=1)
 _KEY_LIFETIME: Final = timedelta(minutes=6)
-"""obstore asks for keys again five minutes before they expire, so once a minute; boto3's are good for ten, at least."""
+"""obstore renews keys five minutes before they expire, so once a minute here. boto3's keys hold ten at least."""
 _REQUEST_VARIABLES: Final = frozenset(
     {
         "AWS_CHECKSUM_ALGORITHM",
@@ -49,13 +49,13 @@ _REQUEST_VARIABLES: Final = frozenset(
         "AWS_SSE_KMS_KEY_ID",
     }
 )
-"""What obstore takes from the environment, and boto3 doesn't, of all that isn't set here."""
+"""Variables that change obstore's requests, not boto3's, and that the options here don't override."""
 _CA_VARIABLES: Final = ("AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE")
-"""Where boto3 finds its certificates, if not among its own or in a profile."""
+"""Variables in which boto3 finds certificates, besides its own and a profile's."""
 
 
 class NoPlainAnswerError(Exception):
-    """There is no plain answer: ask boto3."""
+    """obstore has no usable answer; the caller repeats the request by boto3."""
 
 
 class ConditionsUnknownError(Exception):
@@ -64,7 +64,7 @@ class ConditionsUnknownError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """For how long a connection may be waited for, and a store that is silent; how many connections are kept."""
+    """Timeouts for connecting and for a silent store, and the number of kept connections."""
 
     connect_seconds: float
     read_seconds: float
@@ -72,22 +72,27 @@ class ConnectionLimits:
 
 
 class ObstoreRequests:
-    """Signed requests to where a client of boto3's would send them; all raise NoPlainAnswerError. Threads share it."""
+    """Send signed requests where a boto3 client would send them. Threads share it. All raise NoPlainAnswerError."""
 
     def __init__(self, namesake: "S3Client", credentials: Credentials, region: str, limits: ConnectionLimits) -> None:
-        """Ask the namesake of a client for addresses: it sends nothing any more.
+        """Take addresses from a second boto3 client, the namesake, which sends nothing any more.
 
-        credentials: the client's, which may be renewed meanwhile. region: what is signed for.
+        Args:
+            namesake: a client with the same options; its requests are answered here.
+            credentials: the client's; they may be renewed meanwhile.
+            region: the region to sign for.
+            limits: of connections.
+
         """
         self._namesake, self._credentials, self._region = namesake, credentials, region
         self._client_options = _build_client_options(limits)
-        self._namesake.meta.events.register("before-send.s3", _answer_with_address)  # type: ignore[arg-type] # an answer is welcome
+        self._namesake.meta.events.register("before-send.s3", _answer_with_address)  # type: ignore[arg-type] # a handler may answer
         self._stores: dict[str, PlainStore] = {}
         self._alone_until: dict[str, float] = {}
         self._is_never = bool(_REQUEST_VARIABLES & os.environ.keys())
 
     def read(self, bucket: str, key: str, at_most: int | None = None) -> bytes:
-        """All bytes of an object that has at most so many."""
+        """Read an object of at most `at_most` bytes."""
         with self._plain(bucket, key) as store:
             answer = store.get(key)
             if at_most is not None and answer.meta["size"] > at_most:
@@ -95,7 +100,7 @@ class ObstoreRequests:
             return answer.bytes().to_bytes()
 
     def length(self, bucket: str, key: str) -> int | None:
-        """How many bytes an object has, None if there is none."""
+        """Return the bytes of an object, None if it doesn't exist."""
         with self._plain(bucket, key) as store:
             try:
                 return store.head(key)["size"]
@@ -103,7 +108,7 @@ class ObstoreRequests:
                 return None
 
     def create(self, bucket: str, key: str, data: bytes) -> bool:
-        """Write an object unless one is there; whether it was written. Raises ConditionsUnknownError, too."""
+        """Write an object unless one is there; return whether it was written. Raises ConditionsUnknownError, too."""
         if len(data) > _LARGE_BYTES:
             raise NoPlainAnswerError
         with self._plain(bucket, key) as store:
@@ -119,7 +124,7 @@ class ObstoreRequests:
 
     @contextmanager
     def _plain(self, bucket: str, key: str) -> Iterator[PlainStore]:
-        """The bucket; what it raises becomes NoPlainAnswerError."""
+        """Yield the bucket's store; raise NoPlainAnswerError for its errors."""
         if not self._is_plain(bucket, key):
             raise NoPlainAnswerError
         try:
@@ -132,7 +137,7 @@ class ObstoreRequests:
             raise NoPlainAnswerError from error
 
     def _is_plain(self, bucket: str, key: str) -> bool:
-        """Whether boto3 would send the same. Names of folders that obstore takes for others are rare."""
+        """Return whether obstore sends the request as boto3 would; it changes keys with empty or dot segments."""
         is_left = monotonic() < self._alone_until.get(bucket, 0) or bucket.endswith(_EXPRESS_SUFFIX)
         return not (self._is_never or is_left or {"", ".", ".."} & set(key.split("/")))
 
@@ -142,11 +147,11 @@ class ObstoreRequests:
             if len(self._stores) >= _MAX_BUCKETS:
                 self._stores.clear()
                 self._alone_until.clear()
-            found = self._stores[bucket] = self._opened(bucket)
+            found = self._stores[bucket] = self._open(bucket)
         return found
 
-    def _opened(self, bucket: str) -> PlainStore:
-        """All is set that obstore would else take from the environment, where boto3 has found what it wants."""
+    def _open(self, bucket: str) -> PlainStore:
+        """Open obstore's store with all options that it would else take from the environment."""
         address = self._address(bucket)
         return PlainStore(
             bucket,
@@ -174,7 +179,7 @@ class ObstoreRequests:
         }
 
     def _address(self, bucket: str) -> str:
-        """Where the bucket's objects are, as boto3 has such addresses."""
+        """Return boto3's address of the bucket's objects."""
         answered = self._namesake.head_object(Bucket=bucket, Key="k")["ResponseMetadata"]
         return answered["HTTPHeaders"]["location"].removesuffix("/k")
 
@@ -196,18 +201,18 @@ def _build_client_options(limits: ConnectionLimits) -> "ClientConfig":
 
 
 def _read_status(error: Exception) -> int | None:
-    """Of the answer that obstore couldn't use, if there was one; those that it has errors of their own for aside."""
+    """Return the status in a generic obstore error, None without one."""
     said = _STATUS_PATTERN.match(str(error))
     return int(said[1]) if said else None
 
 
 def _is_object_error(error: Exception) -> bool:
-    """Whether the store only doesn't like its name, say: a client could name such ones again and again."""
+    """Return whether the error concerns one object only, such as its name: the bucket stays with obstore then."""
     return _read_status(error) == _BAD_REQUEST_STATUS and _OTHER_REGION_CODE not in str(error)
 
 
 def _answer_with_address(request: AWSPreparedRequest, **_: object) -> AWSResponse:
-    """Answers a request instead of any store: by where it would have been sent."""
+    """Answer a request without sending it, with its URL as `Location`."""
     return AWSResponse(
         request.url, _OK_STATUS, HTTPHeaders.from_dict({"Location": request.url}), HTTPResponse(BytesIO())
     )

@@ -40,14 +40,14 @@ _TOO_WIDE_ADVICE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """What was found out; `advice` is empty where all works."""
+    """The result of a probe. advice: empty if all works."""
 
     detail: str
     advice: str = ""
 
 
 def try_warehouse(store: S3Store) -> ProbeResult:
-    """Do at the store's root all that a server does."""
+    """Probe list, write, read and delete at the store's root."""
     listed = try_listing(store, store.root)
     if listed.advice:
         return listed
@@ -59,7 +59,7 @@ def try_warehouse(store: S3Store) -> ProbeResult:
 
 
 def try_listing(store: S3Store, root: str) -> ProbeResult:
-    """Whether files can be looked for below a location."""
+    """Probe listing below a location."""
     bucket, prefix = parse_s3_location(f"{root}/x")
     try:
         with translate_s3_errors(root, store.options.endpoint):
@@ -70,11 +70,14 @@ def try_listing(store: S3Store, root: str) -> ProbeResult:
 
 
 def _write_and_delete(store: S3Store, location: str) -> str:
-    """What becomes of a write where a file is: any way is fine, as a name never means two contents."""
+    """Probe writes, reads and deletes; describe what the store does with a conditional write.
+
+    Every result is fine: two files of one name have the same content.
+    """
     try:
         store.write(location, b"12345")
         if store.read(location) != b"12345":
-            raise Unavailable(f"{location} isn't read as it was written")
+            raise Unavailable(f"{location}: the store returns other bytes than were written")
         with suppress(AlreadyExists):
             store.write(location, b"123456")
             return "ignores the condition of a write (If-None-Match)"
@@ -90,7 +93,7 @@ def _build_failure(error: CatalogError, advice: str) -> ProbeResult:
 
 
 def try_vending(store: S3Store, vendor: Vendor) -> ProbeResult:
-    """Get keys for a folder of the warehouse, and use them inside and outside of it."""
+    """Get keys for a folder of the warehouse; probe them inside and outside of it."""
     root = f"{store.root}/.duckicelake-doctor-{uuid4()}"
     folder = parse_folder(f"{root}/in", is_writable=True)
     if folder is None:
@@ -153,10 +156,14 @@ def _open_client(store: S3Store, keys: S3Keys) -> Iterator[S3Store]:
 
 
 def obeys_unsigned_headers(store: S3Store, vendor: Vendor) -> bool:
-    """Whether a client could turn a signed upload into a copy of what it may not read, by a header that isn't signed.
+    """Return whether the store obeys headers that aren't signed.
 
-    Amazon's S3 refuses such requests. Tried on small files of the warehouse, with the vendor's keys. Raises
-    Unavailable.
+    A client could then turn a signed upload into a copy of a file that it may not read. Amazon's S3 refuses such
+    requests. The probe uses small files of the warehouse and the vendor's keys.
+
+    Raises:
+        Unavailable: the store doesn't answer.
+
     """
     store.check()
     source, probe = f"{store.root}/.duckicelake", f"{store.root}/.duckicelake-signing-{uuid4()}"

@@ -13,7 +13,7 @@ from duckicelake.errors import Forbidden, InvalidRequest
 DEFAULT_REGION: Final = "us-east-1"
 MAX_DELETED_KEYS: Final = 1000
 MAX_DELETE_CHARACTERS: Final = 4 * 1024 * 1024
-"""What S3 takes: a thousand keys of a kilobyte each, every letter of which may be an escape."""
+"""Characters of a multi-object delete: a thousand keys of a kilobyte, each letter an escape at worst."""
 _DELETE_PATHS: Final = {
     ("Delete",),
     ("Delete", "Quiet"),
@@ -73,11 +73,17 @@ _ALLOWED_HEADERS: Final = frozenset(
 )
 _CHECKSUM_HEADER: Final = re.compile(r"x-amz-checksum-(crc32|crc32c|crc64nvme|sha1|sha256)")
 _OBEYED_PREFIXES: Final = ("x-amz-", "x-minio-", "x-goog-", "x-oss-", "x-obs-")
-"""How headers begin that stores obey."""
+"""Prefixes of headers that stores obey."""
 
 
 def parse_deleted_keys(body: str) -> tuple[str, ...]:
-    """The keys that the body names; InvalidRequest for what is no such body, Forbidden for what isn't simple."""
+    """Parse the keys of a multi-object delete.
+
+    Raises:
+        InvalidRequest: the body isn't a multi-object delete.
+        Forbidden: the body holds more than keys.
+
+    """
     if len(body) > MAX_DELETE_CHARACTERS:
         raise InvalidRequest(f"the body has more than {MAX_DELETE_CHARACTERS} characters")
     reader = _DeleteReader()
@@ -93,7 +99,7 @@ def parse_deleted_keys(body: str) -> tuple[str, ...]:
 
 
 class _DeleteReader:
-    """Follows the parser through the one shape that is accepted."""
+    """Collect keys from the XML parser's events; refuse every other shape."""
 
     def __init__(self) -> None:
         self.keys: list[str] = []
@@ -146,7 +152,7 @@ def _refuse_document(*_: object) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SignatureRequest:
-    """A request that a client wants signed. headers: by name, in whatever case."""
+    """A request that a client wants signed. headers: by name, in any case."""
 
     method: str
     uri: str
@@ -156,7 +162,7 @@ class SignatureRequest:
 
 @dataclass(frozen=True, slots=True)
 class ObjectAccess:
-    """One object that a request reads or writes; or, as a listing, all whose keys begin with `key`."""
+    """One object that a request reads or writes. lists: all objects whose keys begin with `key`."""
 
     bucket: str
     key: str
@@ -166,7 +172,7 @@ class ObjectAccess:
 
 @dataclass(frozen=True, slots=True)
 class CheckedRequest:
-    """A request that is well understood: what it touches, and how it is to be signed and sent."""
+    """A checked request: the objects that it touches, and what is signed and sent."""
 
     touches: tuple[ObjectAccess, ...]
     method: str
@@ -176,16 +182,22 @@ class CheckedRequest:
 
     @property
     def is_reading(self) -> bool:
-        """Whether it changes nothing, so that its signature may be used again."""
+        """Whether it only reads, so that its signature may be used again."""
         return not any(touch.writes for touch in self.touches)
 
 
 def check_request(asked: SignatureRequest, endpoint: str | None, *, is_path_style: bool = False) -> CheckedRequest:
-    """What the request would do. endpoint: where clients find the store; None: AWS.
+    """Check what a request would do at the store.
 
-    is_path_style: the store takes a bucket from the path, whatever the host's name says.
+    Args:
+        asked: the client's request.
+        endpoint: the store's address for clients; None is AWS.
+        is_path_style: the store takes the bucket from the path, whatever the host's name is.
 
-    Raises InvalidRequest for what is no request to S3, Forbidden for what no table's reader or writer needs.
+    Raises:
+        InvalidRequest: it is no request to S3.
+        Forbidden: no reader or writer of tables needs it.
+
     """
     method = asked.method.upper()
     parts = _split_uri(asked.uri)
@@ -215,7 +227,7 @@ def _split_uri(uri: str) -> SplitResult:
 
 
 def _parse_address(parts: SplitResult, endpoint: str | None, *, is_path_style: bool) -> tuple[str, str, str]:
-    """(The bucket, the encoded key, the URL up to it), addressed by path or by host name."""
+    """Parse a path-style or host-style URL into (bucket, encoded key, URL up to the key)."""
     host = _format_host(parts)
     if endpoint is None:
         match = _AWS_HOST_PATTERN.fullmatch(host)
@@ -250,7 +262,7 @@ def _decode_key(path: str) -> str:
 
 
 def _check_key(key: str) -> str:
-    """The key, if every reader takes it for the same: not with `.`, `..` or empty segments, or control characters."""
+    """Return the key. Raises Forbidden for segments or characters on which readers differ."""
     if not {"", ".", ".."}.isdisjoint(key.split("/")) or _CONTROL.search(key):
         raise Forbidden(f"key {key[:200]!r} has an empty segment, . or .., or a control character")
     return key
@@ -275,7 +287,7 @@ def _encode_query(query: Mapping[str, str]) -> str:
 
 
 def _select_headers(given: Mapping[str, Sequence[str]], netloc: str) -> dict[str, str]:
-    """What is to be signed of the headers: those that S3 obeys, and the digest of the body."""
+    """Return the headers to sign: those that S3 obeys, and the digest of the body."""
     signed: dict[str, str] = {}
     for raw, values in given.items():
         name = raw.strip().lower()
@@ -337,7 +349,7 @@ def _list_bucket_accesses(method: str, bucket: str, query: Mapping[str, str]) ->
 
 
 def _list_deletions(bucket: str, body: str | None) -> tuple[tuple[ObjectAccess, ...], str]:
-    """(The objects that a multi-object delete names, the digest that ties the signature to its body)."""
+    """Return (objects that a multi-object delete names, digest of the body that the signature covers)."""
     if body is None:
         raise InvalidRequest("a request that deletes several objects is signed with its body only: send it as `body`")
     keys = parse_deleted_keys(body)

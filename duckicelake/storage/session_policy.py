@@ -10,9 +10,9 @@ from duckicelake.errors import InvalidRequest
 from duckicelake.storage.policy import canonicalize
 
 MAX_POLICY_CHARACTERS: Final = 2048
-"""What AWS takes as an inline session policy."""
+"""AWS's limit for an inline session policy."""
 MAX_POLICIES: Final = 8
-"""Of how many policies, each with keys of its own, the folders of one table may make use."""
+"""Policies for the folders of one table, each with keys of its own."""
 
 READ_ACTIONS: Final = ("s3:GetObject",)
 WRITE_ACTIONS: Final = (
@@ -39,11 +39,11 @@ class S3Folder:
 
     @property
     def key(self) -> str:
-        """What keys below the folder begin with: ends in a slash, or is empty for the whole bucket."""
+        """The prefix of keys below the folder: ends in a slash, or is empty for the whole bucket."""
         return _split_location(self.location)[1]
 
     def holds(self, bucket: str, key: str) -> bool:
-        """Whether an object of that key lies below."""
+        """Return whether an object of that key lies below."""
         return bucket == self.bucket and key.startswith(self.key) and key != self.key
 
 
@@ -56,7 +56,7 @@ class PolicyScope:
 
 
 def parse_folder(location: str, *, is_writable: bool = False) -> S3Folder | None:
-    """The folder at a location; None unless it lies on S3 and a policy can say so."""
+    """Parse a location into a folder; None unless it lies in S3 and a policy can name it."""
     try:
         is_s3 = canonicalize(location).startswith("s3://")
     except InvalidRequest:
@@ -69,7 +69,7 @@ def parse_folder(location: str, *, is_writable: bool = False) -> S3Folder | None
 def build_scopes(
     folders: Sequence[S3Folder], *, partition: str = "aws", most: int = MAX_POLICY_CHARACTERS
 ) -> tuple[tuple[PolicyScope, ...], tuple[S3Folder, ...]]:
-    """(As few policies as cover the folders, in order; the folders that none can cover)."""
+    """Return (as few policies as cover the folders, in order; folders that none can cover)."""
     scopes: list[PolicyScope] = []
     uncovered: list[S3Folder] = []
     for folder in folders:
@@ -85,7 +85,7 @@ def build_scopes(
 
 
 def build_session_policy(folders: Iterable[S3Folder], *, partition: str = "aws") -> str:
-    """The policy, as compact JSON in ASCII. partition: the first word of the cloud's resource names after `arn:`."""
+    """Build the policy as compact ASCII JSON. partition: the first word after `arn:` of the cloud's names."""
     given = tuple(folders)
     written = [folder for folder in given if folder.is_writable]
     read = [folder for folder in given if not folder.is_writable]
@@ -107,7 +107,7 @@ def _allow_objects(actions: Sequence[str], folders: Sequence[S3Folder], partitio
 
 
 def _allow_listing(bucket: str, folders: Iterable[S3Folder], partition: str) -> dict[str, object]:
-    """Leave to list what begins with a folder's key; `*` stands for nothing, too, so the folder itself is in it."""
+    """Allow listings of a folder's prefix. `*` also matches nothing, so the folder itself is covered."""
     prefixes = sorted({f"{folder.key}*" for folder in folders if folder.bucket == bucket})
     return {
         "Effect": "Allow",

@@ -16,7 +16,7 @@ from duckicelake.storage.vendor import FolderKeys, S3Keys, VendedKeys, Vendor
 
 @dataclass(frozen=True, slots=True)
 class SignedRequest:
-    """The request's URL as it was signed, and the headers to add to it. is_reusable: it only reads."""
+    """The signed URL and the headers to add. is_reusable: the request only reads."""
 
     uri: str
     headers: Mapping[str, str]
@@ -25,7 +25,7 @@ class SignedRequest:
 
 @dataclass(frozen=True, slots=True)
 class ServerKeys:
-    """The server's own keys, as the signer's; they never leave this module but for the id that a signature names."""
+    """The server's own keys for signing. Only the key's id leaves this module, in signatures."""
 
     current: Callable[[], S3Keys | None]
 
@@ -38,7 +38,13 @@ class ServerKeys:
 
 @dataclass(frozen=True, slots=True)
 class Signer:
-    """endpoint: where clients find the store; None: AWS. is_path_style: it knows buckets in paths only."""
+    """Sign requests for folders.
+
+    Attributes:
+        endpoint: the store's address for clients; None is AWS.
+        is_path_style: the store knows buckets in paths only.
+
+    """
 
     vendor: Vendor
     region: str
@@ -46,21 +52,21 @@ class Signer:
     is_path_style: bool = False
 
     def sign(self, asked: SignatureRequest, holder: str, folders: Sequence[S3Folder]) -> SignedRequest:
-        """Sign what the folders allow. Raises Forbidden, InvalidRequest, Unavailable."""
-        examined = self.examined(asked)
+        """Sign a request that the folders allow. Raises Forbidden, InvalidRequest, Unavailable."""
+        examined = self.check(asked)
         for touch in examined.touches:
             if not any(_allows(folder, touch) for folder in folders):
                 raise Forbidden(_explain_refusal(touch))
         for vended in self.vendor.vend(holder, folders).vended:
             if all(any(_allows(folder, touch) for folder in vended.folders) for touch in examined.touches):
-                return self._signed(examined, vended.keys)
-        raise Forbidden("the request touches folders that no single key reaches: make one for each folder")
+                return self._sign_checked(examined, vended.keys)
+        raise Forbidden("the request touches folders that no single key reaches: send one request for each folder")
 
-    def examined(self, asked: SignatureRequest) -> CheckedRequest:
-        """What the request would do. Raises Forbidden, InvalidRequest."""
+    def check(self, asked: SignatureRequest) -> CheckedRequest:
+        """Check what the request would do. Raises Forbidden, InvalidRequest."""
         return check_request(asked, self.endpoint, is_path_style=self.is_path_style)
 
-    def _signed(self, examined: CheckedRequest, keys: S3Keys) -> SignedRequest:
+    def _sign_checked(self, examined: CheckedRequest, keys: S3Keys) -> SignedRequest:
         request = AWSRequest(method=examined.method, url=examined.uri, headers=dict(examined.headers))
         _SigV4Auth(keys, self.region, examined.payload).add_auth(request)
         added = {name: value for name, value in request.headers.items() if name.lower() not in examined.headers}
@@ -68,7 +74,7 @@ class Signer:
 
 
 class _SigV4Auth(S3SigV4Auth):
-    """Signature version 4 with a payload digest that was decided before."""
+    """Signature version 4 with a given payload digest."""
 
     def __init__(self, keys: S3Keys, region: str, digest: str) -> None:
         credentials = Credentials(keys.access_key_id, keys.secret_access_key, keys.session_token)
@@ -91,7 +97,7 @@ def _explain_refusal(touch: ObjectAccess) -> str:
 
 
 def read_server_keys(session: boto3.Session) -> ServerKeys:
-    """The keys that the server itself uses, renewed as boto3 renews them."""
+    """Return the server's own keys; boto3 renews them."""
 
     def current() -> S3Keys | None:
         credentials = session.get_credentials()

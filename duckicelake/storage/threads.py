@@ -14,10 +14,13 @@ _MAX_THREADS: Final = 64
 
 
 def run_in_parallel(act: Callable[[T], R], items: Iterable[T], at_once: int = MAX_PARALLEL_CALLS) -> list[R]:
-    """What `act` makes of each item, in their order, when all are done.
+    """Call `act` for each item in several threads; return the results in order when all are done.
 
-    Raises what the first of those that failed did; after a failure nothing new is begun. The calling thread works, too:
-    threads that others keep busy make it slower, and never wait for one another.
+    The calling thread works, too, so busy threads slow it down and never block it. After a failure no new item begins.
+
+    Raises:
+        Exception: the one of the first item that failed.
+
     """
     given = list(items)
     if len(given) == 1:
@@ -46,15 +49,15 @@ def run_in_parallel(act: Callable[[T], R], items: Iterable[T], at_once: int = MA
 
 
 def start_in_thread(act: Callable[[], R]) -> Callable[[], R]:
-    """Begin to act in another thread; what is given waits for the result, or raises as `act` did.
+    """Call `act` in another thread; return a function that waits for its result or raises its exception.
 
-    Who waits acts itself where all threads are still busy.
+    If no thread has begun by then, the waiting thread calls `act` itself.
     """
     return _build_getter(_open_pool().submit(copy_context().run, act), act)
 
 
 def start_within(slots: Semaphore, act: Callable[[], R]) -> Callable[[], R] | None:
-    """The same in one of the slots, which is free again when the thread is done; None where no slot is free."""
+    """Call `start_in_thread` in a free slot, which the thread frees at its end; None if no slot is free."""
     if not slots.acquire(blocking=False):
         return None
     beginning = _open_pool().submit(copy_context().run, act)

@@ -25,7 +25,7 @@ Session = boto3.Session
 MAX_CACHED_KEYS: Final = 4096
 _Key = tuple[str, tuple[S3Folder, ...]]
 _MIN_REMAINING_MS: Final = 5 * 60 * 1000
-"""Clients renew their keys this long before the end; ours must outlast that."""
+"""Milliseconds before the end at which clients renew keys; cached keys must last longer."""
 _SESSION_NAME_PATTERN: Final = re.compile(r"[^\w+=,.@-]", re.ASCII)
 _TOO_LARGE_CODE: Final = "PackedPolicyTooLarge"
 
@@ -50,9 +50,13 @@ class FolderKeys:
 
 @dataclass(frozen=True, slots=True)
 class VendedKeys:
-    """What was handed out; `uncovered` are folders that no keys could be made for.
+    """Keys for a client.
 
-    renew_at_ms: when to ask for keys again, well before the end of these.
+    Attributes:
+        vended: keys with their folders.
+        uncovered: folders for which no keys could be made.
+        renew_at_ms: time to make new keys, well before the end of these.
+
     """
 
     vended: tuple[FolderKeys, ...]
@@ -61,21 +65,21 @@ class VendedKeys:
 
     @property
     def expires_at_ms(self) -> int | None:
-        """When the first of the keys ends."""
-        ends = [each.keys.expires_at_ms for each in self.vended if each.keys.expires_at_ms is not None]
+        """The end of the key that ends first."""
+        ends = [folder.keys.expires_at_ms for folder in self.vended if folder.keys.expires_at_ms is not None]
         return min(ends, default=None)
 
 
 class Vendor(Protocol):
-    """Makes keys for folders."""
+    """Make keys for folders."""
 
     def vend(self, holder: str, folders: Sequence[S3Folder]) -> VendedKeys:
-        """Give keys for the folders; holder: who gets them, as the store's own logs will say. Raises Unavailable."""
+        """Return keys for the folders. holder: the client's name in the store's logs. Raises Unavailable."""
 
 
 @dataclass(frozen=True, slots=True)
 class StaticVendor:
-    """Gives everybody the same keys, whatever these may do."""
+    """Give every client the same keys, whatever rights these have."""
 
     keys: S3Keys
 
@@ -85,7 +89,7 @@ class StaticVendor:
 
 @dataclass(frozen=True, slots=True)
 class StsRole:
-    """What STS is asked for. arn: needed by AWS, ignored by MinIO, where the server's own rights are narrowed down."""
+    """The role for STS. arn: required by AWS; MinIO ignores it and narrows the server's own rights."""
 
     arn: str | None = None
     external_id: str | None = None
@@ -93,16 +97,16 @@ class StsRole:
 
     @property
     def partition(self) -> str:
-        """The partition of the role's cloud, in which its buckets are, too."""
+        """The partition of the role's cloud, and of its buckets."""
         return "aws" if self.arn is None else self.arn.split(":")[1]
 
 
 _PLACEHOLDER_ROLE: Final = "arn:aws:iam::000000000000:role/duckicelake"
-"""STS demands a name; those that ignore it, which need none, want it well formed."""
+"""STS requires a well-formed name, also of stores that ignore it."""
 
 
 class StsVendor:
-    """Assumes a role with a session policy of exactly the folders."""
+    """Assume a role with a session policy of exactly the folders."""
 
     def __init__(
         self, client: "STSClient", role: StsRole, clock: Callable[[], int], most_kept: int = MAX_CACHED_KEYS
@@ -142,15 +146,15 @@ class StsVendor:
             self._kept.popitem(last=False)
 
     def _fulfil(self, key: "_Key", future: "Future[VendedKeys]", before: VendedKeys | None) -> None:
-        """Make keys; or, while STS doesn't, go on with those of before as long as clients can."""
+        """Make keys; if STS fails, reuse the previous keys while clients can use them."""
         try:
-            future.set_result(self._made(*key))
+            future.set_result(self._make_keys(*key))
         except Unavailable as error:
             if before is not None and self._left(before) > _MIN_REMAINING_MS:
                 future.set_result(before)
             else:
                 self._give_up(key, future, error)
-        except BaseException as error:  # whoever waits must hear of it, whatever it is
+        except BaseException as error:  # waiting threads must get it, whatever it is
             self._give_up(key, future, error)
             raise
 
@@ -160,18 +164,18 @@ class StsVendor:
                 del self._kept[key]
         future.set_exception(error)
 
-    def _made(self, holder: str, folders: Sequence[S3Folder]) -> VendedKeys:
+    def _make_keys(self, holder: str, folders: Sequence[S3Folder]) -> VendedKeys:
         scopes, uncovered = build_scopes(folders, partition=self._role.partition)
         vended: list[FolderKeys] = []
         for scope in scopes:
-            made, refused = self._narrowed(holder, scope)
+            made, refused = self._narrow(holder, scope)
             vended += made
             uncovered += refused
         ends = VendedKeys(tuple(vended)).expires_at_ms
         return VendedKeys(tuple(vended), uncovered, inf if ends is None else ends - self._enough())
 
-    def _narrowed(self, holder: str, scope: PolicyScope) -> tuple[list[FolderKeys], tuple[S3Folder, ...]]:
-        """Keys for the scope; in halves where AWS packs its policy into more than it takes, which only it can tell."""
+    def _narrow(self, holder: str, scope: PolicyScope) -> tuple[list[FolderKeys], tuple[S3Folder, ...]]:
+        """Make keys for a scope; halve the scope if AWS finds its packed policy too large. Only AWS knows that size."""
         try:
             return [FolderKeys(self._assume(holder, scope.policy), scope.folders)], ()
         except _PolicyTooLargeError:
@@ -182,7 +186,7 @@ class StsVendor:
         uncovered: tuple[S3Folder, ...] = ()
         for part in (scope.folders[:half], scope.folders[half:]):
             for smaller in build_scopes(part, partition=self._role.partition)[0]:
-                made, refused = self._narrowed(holder, smaller)
+                made, refused = self._narrow(holder, smaller)
                 vended += made
                 uncovered += refused
         return vended, uncovered
@@ -203,11 +207,11 @@ class StsVendor:
             if code == _TOO_LARGE_CODE:
                 raise _PolicyTooLargeError from None
             raise Unavailable(
-                f"the server's STS doesn't give it keys for clients ({code}): `duckicelake doctor` says more"
+                f"STS refuses to give the server keys for clients ({code}): run `duckicelake doctor` for advice"
             ) from error
         except BotoCoreError as error:
             raise Unavailable(
-                f"the server's STS doesn't answer ({type(error).__name__}), so there are no keys"
+                f"STS doesn't answer ({type(error).__name__}), so there are no keys for clients: try again"
             ) from error
         return S3Keys(
             credentials["AccessKeyId"],
@@ -218,11 +222,11 @@ class StsVendor:
 
 
 class _PolicyTooLargeError(Exception):
-    """AWS packed the policy into more than it takes."""
+    """The policy is too large after AWS packed it."""
 
 
 def build_session_name(holder: str) -> str:
-    """A legal session name that tells holders apart: letters that STS refuses are replaced, and long names cut."""
+    """Build a legal, distinct session name: replace letters that STS refuses, and cut long names."""
     legal = _SESSION_NAME_PATTERN.sub("-", holder)
     if legal == holder and 2 <= len(holder) <= 64:
         return legal
@@ -230,5 +234,5 @@ def build_session_name(holder: str) -> str:
 
 
 def open_sts_client(session: Session, options: S3Options, endpoint: str | None) -> "STSClient":
-    """A client of STS as the server itself; endpoint: None is Amazon's of the region."""
+    """Open a client of STS with the server's keys. endpoint: None is Amazon's of the region."""
     return session.client("sts", endpoint_url=endpoint, region_name=options.region_of(session), config=options.config())

@@ -35,7 +35,7 @@ def build_storage_access(
 
 def find_s3_store(store: ObjectStore, locations: tuple[str, ...]) -> S3Store | None:
     """Return the part of a store that is in S3, if any."""
-    parts = (store.of(location) if isinstance(store, SchemeStore) else store for location in locations)
+    parts = (store.find_store(location) if isinstance(store, SchemeStore) else store for location in locations)
     return next((part for part in parts if isinstance(part, S3Store)), None)
 
 

@@ -266,9 +266,9 @@ def test_allowed_prefix_that_another_has_is_taken_for_properties_too(world: Worl
 def test_properties_lead_writers_nowhere_but_to_the_tables_places(client: Client, name: str) -> None:
     location = client.create()["metadata"]["location"]
     for elsewhere in ("s3://other/data", f"{location}2/data", location.rpartition("/")[0], "relative", ""):
-        with pytest.raises(InvalidRequest, match=r"location|files go to"):
+        with pytest.raises(InvalidRequest, match=r"location|files must lie in"):
             client.commit(set_properties(**{name: elsewhere}))
-        with pytest.raises(InvalidRequest, match=r"location|files go to"):
+        with pytest.raises(InvalidRequest, match=r"location|files must lie in"):
             client.create("other", properties={name: elsewhere})
     assert client.commit(set_properties(**{name: f"{location}/elsewhere"}))["metadata"]["properties"][name]
 
