@@ -1,4 +1,4 @@
-"""PyIceberg, taught to write tables of format version 3: `install()` patches what it lacks, `uninstall()` undoes it."""
+"""Make PyIceberg write tables of format version 3: `install()` adds patches, `uninstall()` removes them."""
 
 from duckicelake.pyiceberg_v3.installation import TESTED_VERSIONS, UntestedVersionError, install, uninstall
 

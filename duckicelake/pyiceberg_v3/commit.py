@@ -23,7 +23,7 @@ _TAKEN_ATTRIBUTE: Final = "_duckicelake_taken"
 
 @dataclass(frozen=True, slots=True)
 class TakenIds:
-    """What the manifests of an attempt to commit take, noted for the snapshot's `added-rows` and summary."""
+    """Ids and removed vectors of one commit attempt, for the snapshot's `added-rows` and summary."""
 
     row_ids: int
     vectors: Sequence[DataFile]
@@ -31,7 +31,7 @@ class TakenIds:
 
 @patch(_SnapshotProducer, "_manifests")
 def _patch_manifests(original: Callable[[Producer], list[ManifestFile]]) -> Any:
-    """PyIceberg gives manifests no first row ids, and keeps the vectors of data files that it removes."""
+    """PyIceberg gives manifests no first row ids, and keeps vectors of data files that it removes."""
 
     def manifests(self: Producer) -> list[ManifestFile]:
         listed = original(self)
@@ -48,7 +48,7 @@ def _patch_manifests(original: Callable[[Producer], list[ManifestFile]]) -> Any:
 
 @patch(_SnapshotProducer, "_summary")
 def _patch_summary(original: Callable[..., Summary]) -> Any:
-    """PyIceberg counts no deletion vectors among what a snapshot removes."""
+    """PyIceberg doesn't count deletion vectors that a snapshot removes."""
 
     def summary(self: Producer, *arguments: Any) -> Summary:
         taken = find_taken(self)
@@ -66,7 +66,7 @@ def _patch_summary(original: Callable[..., Summary]) -> Any:
 
 @patch(_SnapshotProducer, "_commit")
 def _patch_commit(original: Callable[[Producer], UpdatesAndRequirements]) -> Any:
-    """PyIceberg sets a snapshot's `first-row-id`, but not its `added-rows`, by which the table's next one grows."""
+    """PyIceberg sets a snapshot's `first-row-id`, but not its `added-rows`, which advances the table's next id."""
 
     def commit(self: Producer) -> UpdatesAndRequirements:
         updates, requirements = original(self)
@@ -82,9 +82,9 @@ def find_taken(producer: Producer) -> TakenIds | None:
 
 
 def assign_row_ids(manifests: Iterable[ManifestFile], next_row_id: int) -> tuple[list[ManifestFile], int]:
-    """Give data manifests without a first row id the next ones, and tell how many ids that takes.
+    """Assign first row ids to data manifests without one; return the manifests and the number of ids.
 
-    As in the spec's First Row ID Assignment, ids are taken for existing rows too: some may have none yet.
+    Existing rows take ids, too, since some may have none yet (spec, First Row ID Assignment).
     """
     assigned, first = [], next_row_id
     for manifest in manifests:
@@ -97,12 +97,14 @@ def assign_row_ids(manifests: Iterable[ManifestFile], next_row_id: int) -> tuple
 
 def count_live_rows(manifest: ManifestFile) -> int:
     if manifest.added_rows_count is None or manifest.existing_rows_count is None:
-        raise ValueError(f"{manifest.manifest_path} has no row counts, so its rows can't be given ids")
+        raise ValueError(
+            f"Manifest {manifest.manifest_path} has no row counts, so its rows can't get ids: rewrite the manifest"
+        )
     return manifest.added_rows_count + manifest.existing_rows_count
 
 
 def drop_vectors(producer: Producer, manifests: list[ManifestFile]) -> tuple[list[ManifestFile], list[DataFile]]:
-    """The manifests without the deletion vectors of data files that the producer removes, and those vectors."""
+    """Drop the deletion vectors of data files that the producer removes; return the manifests and these vectors."""
     removed = {file.file_path for file in producer._deleted_data_files}
     kept, vectors = [], []
     for manifest in manifests:
@@ -117,19 +119,19 @@ def drop_vectors(producer: Producer, manifests: list[ManifestFile]) -> tuple[lis
 def rewrite_manifest(
     producer: Producer, manifest: ManifestFile, entries: list[ManifestEntry], deleted: list[ManifestEntry]
 ) -> ManifestFile:
-    """A new manifest of the same delete files, some of them deleted."""
+    """Write a manifest of the same delete files, some of them deleted."""
     metadata = producer._transaction.table_metadata
     spec, output = metadata.specs()[manifest.partition_spec_id], producer.new_manifest_output()
     codec = producer._compression
     with DeleteManifestWriterV3(spec, metadata.schema(), output, producer.snapshot_id, codec) as writer:
         for entry in entries:
-            is_deleted = any(entry is each for each in deleted)
+            is_deleted = any(entry is other for other in deleted)
             (writer.delete if is_deleted else writer.existing)(entry)
     return writer.to_manifest_file()
 
 
 def rename_vectors(summary: Summary) -> Summary:
-    """Call removed vectors what they are; PyIceberg takes them for position delete files."""
+    """Count removed vectors as `removed-dvs`; PyIceberg counts them as position delete files."""
     properties = summary.additional_properties
     properties["removed-dvs"] = properties.pop("removed-position-delete-files")
     return summary
@@ -162,13 +164,13 @@ def _patch_upgrade(original: Callable[[Transaction, TableVersion], Transaction])
 
 @patch(pyiceberg.table.update, "SUPPORTED_TABLE_FORMAT_VERSION")
 def _patch_supported_version(_: int) -> int:
-    """PyIceberg applies no update that makes a table one of version 3, although its metadata can say so."""
+    """PyIceberg refuses the update to version 3, although its metadata supports the version."""
     return V3
 
 
 @patch(TableMetadataUtil, "_construct_without_validation")
 def _patch_construction(original: "staticmethod[[TableMetadata], TableMetadata]") -> Any:
-    """PyIceberg leaves an upgraded table without a next row id; by the spec the first one is 0."""
+    """PyIceberg leaves an upgraded table without a next row id; the spec starts at 0."""
 
     def construct(table_metadata: TableMetadata) -> TableMetadata:
         constructed = original(table_metadata)

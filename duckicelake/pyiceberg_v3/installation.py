@@ -10,14 +10,17 @@ _installed: list[Undo] = []
 
 
 class UntestedVersionError(RuntimeError):
-    """The installed PyIceberg is none that the patches were tested with."""
+    """The patches weren't tested with the installed PyIceberg."""
 
 
 def install() -> None:
-    """Make PyIceberg write tables of format version 3 in this process; nothing changes for versions 1 and 2.
+    """Make PyIceberg write tables of format version 3 in this process. Versions 1 and 2 don't change.
 
-    Safe to call again. With a PyIceberg that is not among TESTED_VERSIONS it raises UntestedVersionError and
-    changes nothing.
+    A second call has no effect.
+
+    Raises:
+        UntestedVersionError: PyIceberg isn't among TESTED_VERSIONS; nothing was changed.
+
     """
     check_version()
     if not _installed:
@@ -25,7 +28,7 @@ def install() -> None:
 
 
 def uninstall() -> None:
-    """Make PyIceberg as it was before `install()`; safe without it."""
+    """Remove the patches of `install()`, if any."""
     while _installed:
         _installed.pop()()
 
@@ -40,7 +43,7 @@ def check_version() -> None:
 
 
 def load_patches() -> tuple[Patch, ...]:
-    """All patches; imported only now, because they need what a tested PyIceberg has."""
+    """Import and return all patches, which need a tested PyIceberg."""
     from duckicelake.pyiceberg_v3 import commit, manifest_io, rows  # noqa: PLC0415
 
     return (

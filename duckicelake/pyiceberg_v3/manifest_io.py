@@ -37,11 +37,11 @@ _POSITIONS: Final = {field.name: position for position, field in enumerate(DATA_
 _DATA_SEQUENCE_NUMBER: Final = "_data_sequence_number"
 D = TypeVar("D", bound=StructProtocol)
 FIRST_ROW_ID_FIELD_IDS = {142, 520}
-"""Field ids of `first_row_id` in a manifest and in a manifest list: what only version 3 has."""
+"""Field ids of `first_row_id` in a manifest and in a manifest list; only version 3 has them."""
 
 
 def is_v3(manifest: ManifestFile) -> bool:
-    """Tell whether the record comes from a manifest list of version 3."""
+    """Return whether the record comes from a manifest list of version 3."""
     return len(manifest) == _MANIFEST_WIDTH
 
 
@@ -50,12 +50,12 @@ def get_manifest_first_row_id(manifest: ManifestFile) -> int | None:
 
 
 def copy_manifest(manifest: ManifestFile, first_row_id: int | None) -> ManifestFile:
-    """Copy the record, because PyIceberg keeps it and a commit that fails must leave no trace in it."""
+    """Copy the record: PyIceberg keeps the original, and a failed commit must not change it."""
     return ManifestFile(*(manifest[position] for position in range(_MANIFEST_WIDTH - 1)), first_row_id)
 
 
 def copy_as_v3(file: DataFile) -> DataFile:
-    """Copy the record at version 3's width, what a reader noted beside its fields included."""
+    """Copy the record at version 3's width, with the attributes that a reader added."""
     values = [file[position] for position in range(len(file))]
     copy = DataFile(*values, *[None] * (len(_POSITIONS) - len(values)))
     vars(copy).update(vars(file))
@@ -78,24 +78,24 @@ def copy_with_first_row_id(file: DataFile, value: int | None) -> DataFile:
 
 
 def get_data_sequence_number(file: DataFile) -> int | None:
-    """The sequence number of the file's manifest entry, if that was read by `note_data_sequence_number`'s caller."""
+    """Return the sequence number that `note_data_sequence_number` stored, None without one."""
     number: int | None = vars(file).get(_DATA_SEQUENCE_NUMBER)
     return number
 
 
 def note_data_sequence_number(file: DataFile, number: int | None) -> None:
-    """Keep it with the file, as PyIceberg keeps the spec id: a scan hands out files without their entries."""
+    """Store the sequence number with the file: a scan returns files without their manifest entries."""
     vars(file)[_DATA_SEQUENCE_NUMBER] = number
 
 
 def find_vector_target(file: DataFile) -> str | None:
-    """The data file whose deletion vector this is, None if it is something else."""
+    """Return the data file of a deletion vector, None for another file."""
     path: str | None = _get_field(file, "referenced_data_file") if file.file_format == FileFormat.PUFFIN else None
     return path
 
 
 def size_by_content(vector: DataFile) -> DataFile:
-    """A deletion vector that weighs what it takes of its Puffin file, as Iceberg's summaries count it."""
+    """Copy a deletion vector with its content size as file size, as Iceberg's summaries count it."""
     copy = copy_as_v3(vector)
     copy[_POSITIONS["file_size_in_bytes"]] = _get_field(vector, "content_size_in_bytes")
     return copy
@@ -106,7 +106,7 @@ def _get_field(file: DataFile, name: str) -> Any:
 
 
 class ManifestAvroFile(AvroFile[D]):
-    """Reads a manifest or a manifest list with the schema of the version that wrote it, 2 or 3."""
+    """Read a manifest or manifest list with the schema of the version that wrote it, 2 or 3."""
 
     def __enter__(self) -> "ManifestAvroFile[D]":
         super().__enter__()
@@ -123,16 +123,16 @@ def build_v3_schema(schema: Schema) -> Schema:
 
 @patch(pyiceberg.manifest, "AvroFile")
 def _patch_avro_file(_: Any) -> Any:
-    """PyIceberg reads every manifest and list with version 2's schema: first row ids and vectors get lost."""
+    """PyIceberg reads every manifest and list with version 2's schema, and so loses first row ids and vectors."""
     return ManifestAvroFile
 
 
 @patch(Snapshot, "manifests")
 def _patch_manifests(original: Callable[[Snapshot, FileIO], list[ManifestFile]]) -> Any:
-    """PyIceberg keeps what it once read about a manifest in a list, whatever later lists say.
+    """PyIceberg caches a manifest's record of one list, and ignores later lists.
 
-    But the first commit after an upgrade gives a manifest its first row id, and a catalog may give it another sequence
-    number than the client had proposed.
+    The first commit after an upgrade gives a manifest its first row id. A catalog may also change the sequence number
+    that the client proposed.
     """
 
     def manifests(self: Snapshot, io: FileIO) -> list[ManifestFile]:
@@ -145,7 +145,7 @@ def _patch_manifests(original: Callable[[Snapshot, FileIO], list[ManifestFile]])
 
 @patch(ManifestFile, "fetch_manifest_entry")
 def _patch_fetch_entries(original: Callable[[ManifestFile, FileIO, bool], list[ManifestEntry]]) -> Any:
-    """PyIceberg inherits sequence numbers, but not first row ids, and it forgets a file's sequence number."""
+    """PyIceberg inherits sequence numbers, not first row ids, and drops a file's sequence number."""
 
     def fetch_manifest_entry(self: ManifestFile, io: FileIO, discard_deleted: bool = True) -> list[ManifestEntry]:
         entries = original(self, io, discard_deleted)
@@ -155,9 +155,9 @@ def _patch_fetch_entries(original: Callable[[ManifestFile, FileIO, bool], list[M
 
 
 def inherit_row_ids(entries: list[ManifestEntry], manifest: ManifestFile) -> list[ManifestEntry]:
-    """Give live data files without a first row id the next ones from the manifest's on, as in First Row ID Inheritance.
+    """Assign first row ids to live data files without one, from the manifest's on (spec, First Row ID Inheritance).
 
-    Every file gets to know its sequence number.
+    Store the sequence number with every file.
     """
     next_row_id = get_manifest_first_row_id(manifest) if manifest.content == ManifestContent.DATA else None
     for entry in entries:
@@ -173,7 +173,7 @@ READ_PATCHES: tuple[Patch, ...] = (_patch_avro_file, _patch_manifests, _patch_fe
 
 
 class ManifestWriterV3(ManifestWriterV2):
-    """A manifest of data files, which keep the first row ids they have; added ones are without."""
+    """Write a manifest of data files. Existing files keep their first row ids; added files have none."""
 
     @property
     def version(self) -> TableVersion:
@@ -197,7 +197,7 @@ class ManifestWriterV3(ManifestWriterV2):
 
 
 class DeleteManifestWriterV3(ManifestWriterV3):
-    """A manifest of delete files."""
+    """Write a manifest of delete files."""
 
     def content(self) -> ManifestContent:
         return ManifestContent.DELETES
@@ -208,7 +208,7 @@ class DeleteManifestWriterV3(ManifestWriterV3):
 
 
 class ManifestListWriterV3(ManifestListWriterV2):
-    """A list whose manifests come with their first row ids."""
+    """Write a manifest list with the manifests' first row ids."""
 
     def __init__(self, avro_compression: AvroCompressionCodec, **named: Any) -> None:
         super().__init__(compression=avro_compression, **named)

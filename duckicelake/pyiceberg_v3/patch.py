@@ -1,4 +1,4 @@
-"""A patch: an attribute of a class or module, and a function that replaces its value."""
+"""Patch attributes of classes and modules."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ class Patch:
     replace: Callable[[Any], Any]
 
     def apply(self) -> Undo:
-        """Replace the attribute; what is returned puts back exactly what was there."""
+        """Replace the attribute; return a function that restores it."""
         was = vars(self.owner)[self.name]
         setattr(self.owner, self.name, self.replace(was))
         return lambda: setattr(self.owner, self.name, was)
 
 
 def patch(owner: Any, name: str) -> Callable[[Callable[[Any], Any]], Patch]:
-    """Make a Patch of the decorated function, whose docstring says what PyIceberg lacks there."""
+    """Make a Patch of the decorated function. Its docstring says what PyIceberg lacks."""
     return lambda replace: Patch(owner, name, replace)

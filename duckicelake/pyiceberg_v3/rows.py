@@ -1,4 +1,4 @@
-"""Rows of version 3: defaults, row lineage, and its inheritance by copied and upserted rows."""
+"""Write rows of version 3: defaults, row lineage, and its inheritance by copied and upserted rows."""
 
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
@@ -30,20 +30,20 @@ LAST_UPDATED_FIELD: Final = NestedField(2147483539, "_last_updated_sequence_numb
 LINEAGE_FIELDS: Final = (ROW_ID_FIELD, LAST_UPDATED_FIELD)
 _PLACE_COLUMN: Final = "__place"
 _existing: ContextVar[pa.Table | None] = ContextVar("existing", default=None)
-"""During an upsert: the row ids of the table's rows, by the key that rows are joined by."""
+"""During an upsert: the row ids of the table's rows by their keys."""
 
 
 def replace_schema_fields(schema: Schema, fields: Sequence[NestedField]) -> Schema:
-    """A schema of other fields, with the same id."""
+    """Copy a schema with other fields and the same id."""
     return Schema(*fields, schema_id=schema.schema_id, identifier_field_ids=schema.identifier_field_ids)
 
 
 def inherit_lineage(
     rows: pa.Table, positions: pa.Array, first_row_id: int | None, sequence_number: int | None
 ) -> pa.Table:
-    """Fill what the file doesn't say (spec, Row Lineage Assignment); columns that stay without a value are dropped.
+    """Fill missing row ids and sequence numbers (spec, Row Lineage Assignment); drop columns without any value.
 
-    `positions` are the rows' places in their file, which has no first row id if that isn't assigned yet.
+    positions: of the rows in their file. first_row_id: the file's, None if it isn't assigned yet.
     """
     if first_row_id is not None:
         rows = fill_column(rows, ROW_ID_FIELD.name, pc.add(positions, first_row_id))
@@ -56,7 +56,7 @@ def fill_column(rows: pa.Table, name: str, values: pa.Array | pa.Scalar) -> pa.T
 
 
 class RewrittenFile(FileScanTask):
-    """A file that is read to be written again."""
+    """A scan task for a file that is rewritten."""
 
     is_committed: bool
 
@@ -69,7 +69,7 @@ class RewriteScan(DataScan):
     """A scan for the files that a transaction rewrites."""
 
     last_sequence_number: int
-    """The last one that the catalog gave; what the transaction itself adds has provisional ones."""
+    """The last one from the catalog. Files of this transaction have provisional ones."""
 
     def update(self, **overrides: Any) -> "RewriteScan":
         updated = super().update(**overrides)
@@ -82,7 +82,7 @@ class RewriteScan(DataScan):
 
 @patch(Transaction, "_scan")
 def _patch_scan(original: Callable[..., DataScan]) -> Any:
-    """PyIceberg reads rows that it will copy as it reads any others."""
+    """PyIceberg reads rows to copy like any others."""
 
     def scan(self: Transaction, *arguments: Any, **named: Any) -> DataScan:
         plain = original(self, *arguments, **named)
@@ -101,7 +101,7 @@ def read_last_sequence_number(metadata: TableMetadata) -> int:
 
 @patch(ArrowScan, "to_table")
 def _patch_to_table(original: Callable[[ArrowScan, Iterable[FileScanTask]], pa.Table]) -> Any:
-    """PyIceberg knows no lineage columns, so a copied row would be a new one."""
+    """PyIceberg has no lineage columns, so a copied row would become a new one."""
 
     def to_table(self: ArrowScan, tasks: Iterable[FileScanTask]) -> pa.Table:
         match tasks:
@@ -117,10 +117,10 @@ def _patch_to_table(original: Callable[[ArrowScan, Iterable[FileScanTask]], pa.T
 
 
 def add_lineage(rows: pa.Table, task: RewrittenFile, scan: ArrowScan) -> pa.Table:
-    """The rows of a file as they are known outside: those of this transaction aren't yet, and get numbers later."""
+    """Add lineage columns to a file's rows. Rows of this transaction get their ids at the commit."""
     positions = list_live_positions(task, scan)
     if len(positions) != len(rows):
-        raise ValueError(f"{task.file.file_path} has {len(rows)} live rows, its manifest says {len(positions)}")
+        raise ValueError(f"{task.file.file_path} has {len(rows)} live rows, but its manifest says {len(positions)}")
     first_row_id = manifest_io.get_first_row_id(task.file) if task.is_committed else None
     return inherit_lineage(rows, positions, first_row_id, manifest_io.get_data_sequence_number(task.file))
 
@@ -137,7 +137,7 @@ COPY_PATCHES: tuple[Patch, ...] = (_patch_scan, _patch_to_table)
 
 @patch(Transaction, "upsert")
 def _patch_upsert(original: Callable[..., UpsertResult]) -> Any:
-    """PyIceberg deletes the rows that an upsert changes, and appends them as new ones."""
+    """PyIceberg deletes rows that an upsert changes, and appends them as new ones."""
 
     def upsert(
         self: Transaction,
@@ -171,7 +171,7 @@ def list_identifier_columns(transaction: Transaction) -> list[str]:
 def match_row_ids(
     transaction: Transaction, df: pa.Table, keys: list[str], case_sensitive: bool, branch: str | None
 ) -> pa.Table:
-    """The keys of `df` that the table has, each with its row id; ValueError if several rows have one key."""
+    """Return the keys of `df` that the table has, with their row ids. Raises ValueError for duplicate keys."""
     rows = read_key_rows(transaction, df, keys, case_sensitive, branch)
     matched = rows.join(df.select(keys).cast(rows.select(keys).schema), keys, join_type="left semi")
     if has_duplicate_rows(matched, keys):
@@ -182,7 +182,7 @@ def match_row_ids(
 def read_key_rows(
     transaction: Transaction, df: pa.Table, keys: list[str], case_sensitive: bool, branch: str | None
 ) -> pa.Table:
-    """Keys and row ids of all rows in the files that may have a key of `df`."""
+    """Read keys and row ids of all rows in files that may have a key of `df`."""
     metadata = transaction.table_metadata
     scan = transaction._scan(create_match_filter(df, keys), case_sensitive)
     scan = scan.use_ref(branch) if branch in metadata.refs else scan
@@ -196,7 +196,7 @@ def read_key_rows(
 
 
 def keep_row_ids(df: pa.Table) -> pa.Table:
-    """Rows that an upsert writes, with the ids of those that they replace, if they do; other rows as they are."""
+    """Add the ids of the replaced rows to rows of an upsert; return other rows unchanged."""
     existing = _existing.get()
     if existing is None or ROW_ID_FIELD.name in df.column_names:
         return df
@@ -211,7 +211,7 @@ UPSERT_PATCHES: tuple[Patch, ...] = (_patch_upsert,)
 
 @patch(pyiceberg.io.pyarrow, "_dataframe_to_data_files")
 def _patch_data_files(original: Callable[..., Iterable[DataFile]]) -> Any:
-    """PyIceberg stores the columns of the table's schema, all of them and no others, null for those that rows lack."""
+    """PyIceberg stores exactly the columns of the table's schema, null for those that rows lack."""
 
     def dataframe_to_data_files(
         table_metadata: TableMetadata,
@@ -236,9 +236,9 @@ def _patch_data_files(original: Callable[..., Iterable[DataFile]]) -> Any:
 def split_stored_rows(
     df: pa.Table | pa.RecordBatchReader, schema: Schema
 ) -> Iterable[pa.Table] | Iterable[pa.RecordBatchReader]:
-    """What is stored of rows, those that have row ids apart from those that have none.
+    """Divide rows to store into those with row ids and those without.
 
-    In one file they would be right as well, but DuckLake takes a missing id of such a file for null.
+    The specification allows both in one file, but DuckLake reads a missing id of such a file as null.
     """
     if not isinstance(df, pa.Table):
         return [build_stored_stream(df, schema)]
@@ -251,7 +251,7 @@ def split_stored_rows(
 
 
 def build_stored_rows(rows: pa.Table, schema: Schema) -> pa.Table:
-    """Rows with the `write-default` of each column that they lack (spec, Default values), without unknown ones."""
+    """Fill columns that rows lack by their `write-default` (spec, Default values); drop columns of type unknown."""
     unknown = [field.name for field in schema.fields if is_unknown(field) and field.name in rows.column_names]
     rows = rows.drop_columns(unknown)
     for field in schema.fields:
@@ -267,16 +267,16 @@ def build_stored_stream(reader: pa.RecordBatchReader, schema: Schema) -> pa.Reco
 
 
 def build_storing_metadata(metadata: TableMetadata, columns: pa.Schema) -> TableMetadata:
-    """Metadata by whose current schema PyIceberg stores these columns."""
+    """Build metadata whose current schema makes PyIceberg store these columns."""
     schema = metadata.schema()
     known = [field for field in schema.fields if not is_unknown(field)]
     current = replace_schema_fields(schema, known + find_lineage_fields(columns, schema))
-    schemas = [current if each.schema_id == current.schema_id else each for each in metadata.schemas]
+    schemas = [current if other.schema_id == current.schema_id else other for other in metadata.schemas]
     return metadata.model_copy(update={"schemas": schemas})
 
 
 def find_lineage_fields(columns: pa.Schema, schema: Schema) -> list[NestedField]:
-    """Those that the columns are; a table's own column of such a name is none."""
+    """Return the lineage fields among the columns, without a table's own columns of such names."""
     return [field for field in LINEAGE_FIELDS if field.name in columns.names and field.name not in schema.column_names]
 
 
