@@ -38,8 +38,8 @@ class ParquetSource:
         """What Parquet calls converted types, and logical types as DuckDB spells them, of any field however deep."""
         return frozenset(text for field in self._fields for text in field[4:6] if text is not None)
 
-    def apart(self) -> dict[str, str]:
-        """Other names, by name, for columns that have a dot and the full name of another field."""
+    def find_distinct_names(self) -> dict[str, str]:
+        """Return other names for columns with a dot that have the full name of another field."""
         times = Counter(_list_full_names(self._fields))
         return {
             name: f"{name}_{field_id}"
@@ -183,7 +183,7 @@ def copy_readable(file: Path, copy: Path, types: Mapping[int, str] | None = None
     types: DuckDB's types of columns that get another one, by field id. InvalidRequest if it isn't a Parquet file.
     """
     with open_parquet_source(file) as source:
-        names, types = source.apart(), types or {}
+        names, types = source.find_distinct_names(), types or {}
         if not (names or types or any(map(_MISREAD_TYPES.fullmatch, source.annotations))):
             return False
         rows = source.rows()

@@ -37,8 +37,8 @@ class ChangePosition:
     ordinal: int
 
     @staticmethod
-    def by(step: SnapshotStep, before: ChangePosition | None) -> ChangePosition:
-        """What a step reaches."""
+    def from_step(step: SnapshotStep, before: ChangePosition | None) -> ChangePosition:
+        """Return the position behind a step."""
         taken = 0 if before is None else before.ordinal
         return ChangePosition(step.snapshot_id, taken if step.only_moves else taken + 1)
 
@@ -105,7 +105,7 @@ class JsonLinesOutlet:
         """Write them."""
         if not step.only_moves:
             self._write(rows)
-        self.reached = ChangePosition.by(step, self.reached)
+        self.reached = ChangePosition.from_step(step, self.reached)
         if self._bookmark is not None:
             self._bookmark.write(self.reached)
 
@@ -133,7 +133,7 @@ class TotalsOutlet:
         if not step.only_moves:
             self.counts.update(dict(rows.groupBy(rows[0]).count().collect()))
             self.counts["snapshots"] += 1
-        self.reached = ChangePosition.by(step, self.reached)
+        self.reached = ChangePosition.from_step(step, self.reached)
 
 
 class ChangeTableOutlet:
@@ -156,7 +156,7 @@ class ChangeTableOutlet:
         """Append them."""
         if not step.only_moves:
             self._append(step, rows)
-        self.reached = ChangePosition.by(step, self.reached)
+        self.reached = ChangePosition.from_step(step, self.reached)
 
     def _append(self, step: SnapshotStep, rows: DataFrame) -> None:
         from duckicelake.pipeline.ingest import count_rows
@@ -219,7 +219,7 @@ def read_changes(
     table = RowChanges(spark, request.namespace, request.table, request.keys)
     ordinal = request.ordinal
     for step in steps:
-        with table.of(step, ordinal) as rows:
+        with table.read_step(step, ordinal) as rows:
             yield step, rows
         ordinal += not step.only_moves
 

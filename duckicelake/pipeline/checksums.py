@@ -15,24 +15,24 @@ _DIGEST_DIGITS = 15
 
 
 class ComparisonDialect(Protocol):
-    """SQL of an engine. `value` is an expression."""
+    """Build an engine's SQL. `value` is an SQL expression."""
 
     def identifier(self, name: str) -> str: ...
 
     def single(self, type_: Plain | Decimal, value: str) -> str:
-        """The text of a single value."""
+        """Build the text of a single value."""
 
-    def shown(self, type_: Type, value: str) -> str:
-        """A text for people."""
+    def show_value(self, type_: Type, value: str) -> str:
+        """Build a readable text of a value."""
 
-    def mapped(self, values: str, name: str, body: str) -> str:
-        """Each value of a list as `body` says, in which it is called `name`."""
+    def map_values(self, values: str, name: str, body: str) -> str:
+        """Map the values of a list by `body`, in which a value is called `name`."""
 
-    def joined(self, texts: str) -> str:
-        """The texts of a list, one after the other."""
+    def join_texts(self, texts: str) -> str:
+        """Concatenate the texts of a list."""
 
-    def sorted(self, texts: str) -> str:
-        """A list of texts in the order of their bytes."""
+    def sort_texts(self, texts: str) -> str:
+        """Sort a list of texts by their bytes."""
 
     def field(self, value: str, name: str) -> str: ...
 
@@ -47,13 +47,13 @@ def build_text(dialect: ComparisonDialect, type_: Type, value: str, depth: int =
             return dialect.single(type_, value)
         case List(element):
             each = f"e{depth}"
-            return dialect.joined(dialect.mapped(value, each, _digest_part(dialect, element, each, depth)))
+            return dialect.join_texts(dialect.map_values(value, each, _digest_part(dialect, element, each, depth)))
         case Map(key, item):
             each = f"e{depth}"
             pair = _join_parts(
                 dialect, [(dialect.field(each, "key"), key), (dialect.field(each, "value"), item)], depth
             )
-            return dialect.joined(dialect.sorted(dialect.mapped(f"map_entries({value})", each, pair)))
+            return dialect.join_texts(dialect.sort_texts(dialect.map_values(f"map_entries({value})", each, pair)))
         case Struct(fields):
             parts = _join_parts(dialect, [(dialect.field(value, name), field) for name, field in fields], depth)
             return f"CASE WHEN {value} IS NOT NULL THEN {parts} END"
@@ -134,16 +134,16 @@ class SparkSQL:
             case _:
                 return f"CAST({value} AS STRING)"
 
-    def shown(self, type_: Type, value: str) -> str:
+    def show_value(self, type_: Type, value: str) -> str:
         return f"hex({value})" if type_ == BINARY_TYPE else f"CAST({value} AS STRING)"
 
-    def mapped(self, values: str, name: str, body: str) -> str:
+    def map_values(self, values: str, name: str, body: str) -> str:
         return f"transform({values}, {name} -> {body})"
 
-    def joined(self, texts: str) -> str:
+    def join_texts(self, texts: str) -> str:
         return f"array_join({texts}, '')"
 
-    def sorted(self, texts: str) -> str:
+    def sort_texts(self, texts: str) -> str:
         return f"array_sort({texts})"
 
     def field(self, value: str, name: str) -> str:
@@ -184,16 +184,16 @@ class DuckSQL:
             case _:
                 return f"CAST({value} AS VARCHAR)"
 
-    def shown(self, type_: Type, value: str) -> str:
+    def show_value(self, type_: Type, value: str) -> str:
         return f"hex({value})" if type_ == BINARY_TYPE else f"CAST({value} AS VARCHAR)"
 
-    def mapped(self, values: str, name: str, body: str) -> str:
+    def map_values(self, values: str, name: str, body: str) -> str:
         return f"list_transform({values}, lambda {name}: {body})"
 
-    def joined(self, texts: str) -> str:
+    def join_texts(self, texts: str) -> str:
         return f"array_to_string({texts}, '')"
 
-    def sorted(self, texts: str) -> str:
+    def sort_texts(self, texts: str) -> str:
         return f"list_sort({texts})"
 
     def field(self, value: str, name: str) -> str:

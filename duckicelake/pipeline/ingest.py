@@ -72,10 +72,14 @@ def ingest(spark: SparkSession, client: CatalogClient, request: IngestRequest, r
 
     began = time.monotonic()
     source, target = request.source, request.load.target
-    reporter.begin(f"listing {', '.join(source.shown)}")
+    reporter.begin(f"listing {', '.join(source.masked_locations)}")
     files = list_files(spark, source)
     reporter.done()
-    parameters: dict[str, Any] = {"source": source.shown[:10], "format": source.format, "mode": request.load.mode}
+    parameters: dict[str, Any] = {
+        "source": source.masked_locations[:10],
+        "format": source.format,
+        "mode": request.load.mode,
+    }
     parameters |= {"files": len(files), "inputs": list_inputs(source)}
     with run_job(client, "ingest", target.namespace, target.table, run_id=request.run_id, parameters=parameters) as job:
         reporter.begin(f"ingesting into {target} (run id {request.run_id})", len(files) or None, "files")

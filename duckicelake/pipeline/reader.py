@@ -74,7 +74,7 @@ def read_groups(
     """
     if source.format == "jdbc":
         rows = spark.read.format("jdbc").options(**source.jdbc_options).load()
-        return [build_frame_group(rows, source.shown[0])]
+        return [build_frame_group(rows, source.masked_locations[0])]
     shapes = [
         _SourceShape(spark, source, base, tuple(each.path for each in members), schema)
         for base, of_base in _group_items(drop_empty_files(source, files), lambda each: each.base)
@@ -145,7 +145,7 @@ def _find_text_columns(shape: _SourceShape, known: StructType) -> StructType:
     if shape.source.format == "json":
         found = shape.inferred()
         if not found.fields and not known.fields:
-            raise BadSource(f"No record of {', '.join(shape.source.shown)} is a JSON object")
+            raise BadSource(f"No record of {', '.join(shape.source.masked_locations)} is a JSON object")
         return found if found.fields else known
     if not _has_header(shape.source) and known.fields:
         return known

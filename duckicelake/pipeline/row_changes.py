@@ -58,16 +58,16 @@ class RowChanges:
         self._last: tuple[int | None, ScanTasks] = (None, {})
 
     @contextmanager
-    def of(self, step: SnapshotStep, ordinal: int) -> Iterator[DataFrame]:
-        """What the step changed, to be read within the block: how and when, the row's id, and its columns."""
+    def read_step(self, step: SnapshotStep, ordinal: int) -> Iterator[DataFrame]:
+        """Yield the rows that a step changed, for reading within the block: kind, time, row id and columns."""
         gone, come = self._tasks(step)
         with self._rows(step, _BEFORE_SIDE, gone) as before, self._rows(step, _AFTER_SIDE, come) as after:
             if step.only_adds:
-                yield self._told(after.withColumn("is_update", F.lit(0) == 1), step, ordinal)
+                yield self._describe(after.withColumn("is_update", F.lit(0) == 1), step, ordinal)
                 return
             both = before.unionByName(after).repartition("key")
             changed = _pair_rows(both, "key", "same").where(~F.col("is_update"))
-            yield self._told(_pair_rows(changed, "key"), step, ordinal)
+            yield self._describe(_pair_rows(changed, "key"), step, ordinal)
 
     def _tasks(self, step: SnapshotStep) -> tuple[Sequence[Any], Sequence[Any]]:
         """What must be read of the state before, and of the one after."""
@@ -119,7 +119,7 @@ class RowChanges:
         keys = self._keys or self._identifiers
         return (F.struct(*keys) if keys else text), text
 
-    def _told(self, rows: DataFrame, step: SnapshotStep, ordinal: int) -> DataFrame:
+    def _describe(self, rows: DataFrame, step: SnapshotStep, ordinal: int) -> DataFrame:
         is_before = F.col("side") == _BEFORE_SIDE
         update = F.when(is_before, "UPDATE_BEFORE").otherwise("UPDATE_AFTER")
         other = F.when(is_before, "DELETE").otherwise("INSERT")

@@ -204,7 +204,9 @@ def _read_rows(
 ) -> dict[str, list[_BucketRow]]:
     """The rows of a bucket by the MD5 of their key."""
     dialect = side.dialect
-    shown = [f"{dialect.shown(type_, dialect.identifier(name))} AS v{at}" for at, (name, type_) in enumerate(columns)]
+    shown = [
+        f"{dialect.show_value(type_, dialect.identifier(name))} AS v{at}" for at, (name, type_) in enumerate(columns)
+    ]
     digests = checksums.build_digest_query(dialect, side.relation, columns, *shown)
     keyed = f"SELECT *, {checksums.digest_row(at)} AS k FROM ({digests})"
     found = side.rows(f"SELECT * FROM ({keyed}) WHERE {_build_bucket(side, 'k', buckets)} = {bucket}")

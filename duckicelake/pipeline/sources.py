@@ -70,8 +70,8 @@ class PipelineSource:
         return {**driver, **self.options, "url": self.locations[0]}
 
     @property
-    def shown(self) -> tuple[str, ...]:
-        """The locations without what may be secret in them."""
+    def masked_locations(self) -> tuple[str, ...]:
+        """The locations with secrets masked."""
         return tuple(map(mask_secrets, self.locations))
 
 
@@ -133,7 +133,7 @@ def compute_fingerprint(source: PipelineSource, files: Iterable[SourceFile]) -> 
     what = [repr((each.path, each.size, each.modified_ms)) for each in sorted(files)]
     if source.format == "jdbc":
         asked = {name: value for name, value in source.options.items() if name.lower() in {"dbtable", "query"}}
-        what = [repr((source.shown, sorted(asked.items())))]
+        what = [repr((source.masked_locations, sorted(asked.items())))]
     return hashlib.sha256("\n".join(what).encode()).hexdigest()[:32]
 
 

@@ -36,8 +36,8 @@ def test_snapshot_that_only_moves_rows_is_passed_over_and_takes_no_ordinal(tmp_p
     lines = JsonLinesOutlet(io.StringIO(), bookmark)
     lines.take(SnapshotStep(8, 7, only_moves=True), unread)  # type: ignore[arg-type]
     assert lines.reached == bookmark.read() == ChangePosition(8, 2)
-    assert ChangePosition.by(SnapshotStep(9, 8), lines.reached) == ChangePosition(9, 3)
-    assert ChangePosition.by(SnapshotStep(9, 8), None) == ChangePosition(9, 1)
+    assert ChangePosition.from_step(SnapshotStep(9, 8), lines.reached) == ChangePosition(9, 3)
+    assert ChangePosition.from_step(SnapshotStep(9, 8), None) == ChangePosition(9, 1)
 
 
 class Heard(SilentReporter):

@@ -73,7 +73,7 @@ def test_csv_has_a_header_and_tabs_where_its_name_says_so_unless_the_options_dif
 )
 def test_passwords_are_not_shown(location: str, told: str) -> None:
     assert mask_secrets(location) == told
-    assert parse_source([location], "jdbc").shown == (told,)
+    assert parse_source([location], "jdbc").masked_locations == (told,)
 
 
 def test_empty_files_are_left_out_only_where_they_can_be_whole() -> None:
