@@ -154,7 +154,7 @@ CASES = {
     "missing schema versions": Case(
         f"DELETE FROM ducklake_schema_versions WHERE {OF_T}",
         ("schema versions", "isn't in ducklake_schema_versions", "INSERT INTO ducklake_schema_versions"),
-        says="no row of ducklake_schema_versions",
+        says="ducklake_schema_versions has no row",
         repair=True,
     ),
     "an unknown transform": Case(
