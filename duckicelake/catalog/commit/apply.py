@@ -27,8 +27,8 @@ from duckicelake.catalog.commit.uploads import ReadAhead, check_statistics
 from duckicelake.catalog.context.cache import CachedTable
 from duckicelake.catalog.context.hooks import check_commit, check_definition
 from duckicelake.catalog.context.services import Services
-from duckicelake.catalog.table.followed import check_followed
 from duckicelake.catalog.table.load import damage_context
+from duckicelake.catalog.table.row_target import check_followed
 from duckicelake.iceberg.identifiers import Namespace, format_full_name, to_schema_name
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
 from duckicelake.iceberg.metadata_builder import apply_updates, get_format_version_after

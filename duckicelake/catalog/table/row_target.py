@@ -7,8 +7,9 @@ from duckicelake.bridge.values.columns import to_schema
 from duckicelake.catalog.context.hooks import check_features
 from duckicelake.catalog.context.row_targets import RowTarget
 from duckicelake.catalog.context.services import Services
-from duckicelake.catalog.table.followed import check_not_followed
 from duckicelake.catalog.table.load import load_current_table
+from duckicelake.errors import FeatureUnavailableError, ReadOnlyTable
+from duckicelake.features.registry import is_installed
 from duckicelake.iceberg.identifiers import Namespace, format_full_name, to_schema_name
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.lake.ducklake import native
@@ -16,6 +17,8 @@ from duckicelake.lake.inlined.batches import InsertTarget, pack_values
 from duckicelake.lake.inlined.targets import read_insert_target
 from duckicelake.lake.side_tables import reader
 from duckicelake.lake.state import TableRow, TableState
+from duckicelake.lake.writer.tables import check_writable
+from duckicelake.postgres.queries import Transaction
 from duckicelake.properties import read_constraint_texts
 from duckicelake.rows import inlined_values
 from duckicelake.rows.columns import build_row_columns
@@ -87,3 +90,26 @@ def _build_metadata(row: TableRow) -> TableMetadata:
     """The metadata without its snapshots, which take no part in what rows may look like."""
     bare = replace(row, current_snapshot_id=None, metadata={**row.metadata, "refs": {}})
     return project_metadata(TableState(bare, snapshots=(), snapshot_log=(), metadata_log=(), metadata_location=None))
+
+
+def check_followed(services: Services, name: str, table_id: int) -> None:
+    """FeatureUnavailableError for a followed table where Delta isn't installed; else the commit itself refuses it.
+
+    name: the table's full name.
+    """
+    if not is_installed("delta"):
+        with services.database.reading() as cursor:
+            check_not_followed(cursor, name, table_id)
+
+
+def check_not_followed(cursor: Transaction, name: str, table_id: int) -> None:
+    """ReadOnlyTable for a followed table, FeatureUnavailableError where Delta isn't installed."""
+    try:
+        check_writable(cursor, table_id)
+    except ReadOnlyTable as error:
+        if is_installed("delta"):
+            raise
+        raise FeatureUnavailableError(
+            f"Table {name} uses delta (it follows a Delta table), which this server runs without: "
+            f"install duckicelake with delta, or write the Delta table. {error}"
+        ) from error

@@ -34,7 +34,7 @@ from duckicelake.iceberg.identifiers import parse_schema_name
 from duckicelake.lake.changes import ChangeSet, WrittenCommit
 from duckicelake.lake.ducklake import native
 from duckicelake.lake.ducklake.snapshots import retry_transaction
-from duckicelake.lake.writer.followed import allow_write
+from duckicelake.lake.writer.tables import allow_write
 from duckicelake.storage.threads import run_in_parallel
 
 MAX_SYNC_VERSIONS: Final = 100

@@ -1,7 +1,8 @@
-"""List, drop and rename tables by name; each write is one DuckLake snapshot."""
+"""List, drop and rename tables by name, each write one DuckLake snapshot; guard tables that follow a Delta table."""
 
 from psycopg import Cursor
 
+from duckicelake.errors import ReadOnlyTable
 from duckicelake.lake.conflicts import StaleBaseError
 from duckicelake.lake.ducklake import native
 from duckicelake.lake.ducklake.schemas import check_target_free, has_namespace
@@ -10,10 +11,10 @@ from duckicelake.lake.side_tables import reader
 from duckicelake.lake.side_tables import writer as side_tables
 from duckicelake.lake.state import TableRow
 from duckicelake.lake.writer import change_sets
-from duckicelake.lake.writer.followed import allow_write
-from duckicelake.postgres.queries import Row, load_queries
+from duckicelake.postgres.queries import Row, Transaction, load_queries
 
 _SQL = load_queries("lake", "write")
+_FOLLOWED_SQL = load_queries("lake", "followed")
 
 
 def read_table_names(cursor: Cursor[Row], schema_name: str, after: str, most: int | None) -> list[str] | None:
@@ -80,3 +81,15 @@ def rename_table(cursor: Cursor[Row], source: tuple[str, str], destination: tupl
     changes = [f"created_table:{quote_name(*destination)}", f"altered_table:{table_id}"]
     record_changes(cursor, snapshot.id, changes)
     return True
+
+
+def allow_write(cursor: Transaction, table_id: int) -> None:
+    """Allow the rest of the transaction to write this table though it is followed."""
+    cursor.execute(_FOLLOWED_SQL.allow_write, {"table_id": table_id})
+
+
+def check_writable(cursor: Transaction, table_id: int) -> None:
+    """Raise ReadOnlyTable for a followed table, before work that the commit would refuse."""
+    row = cursor.execute(_FOLLOWED_SQL.refusal, {"table_id": table_id}).fetchone()
+    if row is not None and row[0] is not None:
+        raise ReadOnlyTable(row[0])
