@@ -38,7 +38,7 @@ CatalogError
 └── StartupError              the server can't start; the message says what to do
     ├── InvalidSettings
     ├── LakeInUse             another server holds this embedded lake
-    └── UnsupportedCatalog    not DuckLake 1.0, encrypted, or written by a newer duckicelake
+    └── UnsupportedCatalog    of another DuckLake format, encrypted, or written by a newer duckicelake
 
 And every one of the pipeline and of `client`, which are clients: `cli/pipeline/exit_codes.py` maps these to exit codes.
 
@@ -271,7 +271,7 @@ class LakeInUse(StartupError):
 
 
 class UnsupportedCatalog(StartupError):
-    """The catalog is not DuckLake 1.0, is encrypted, or was written by a newer duckicelake."""
+    """The catalog has another DuckLake format, is encrypted, or was written by a newer duckicelake."""
 
 
 class PipelineError(Exception):

@@ -28,14 +28,14 @@ def init(lake: LakeOption = None) -> None:
     """Create the lake, or check that an existing one can be served, and stop again."""
     from duckicelake.cli.wiring.location import run_postgres
     from duckicelake.cli.wiring.services import open_services, prepare_lake, warn_of_others
-    from duckicelake.lake.model import FORMAT_VERSION
+    from duckicelake.lake.formats import NEW_LAKE_FORMAT
     from duckicelake.settings.sources import read_settings
 
     with run_postgres(read_settings({"lake": lake})) as settings, open_services(settings) as services:
         warn_of_others(services)
         data_path = prepare_lake(services, creates=True)
         services.database.gate.require_open()
-        typer.echo(f"DuckLake {FORMAT_VERSION} catalog is ready; DuckDB's files go to {data_path}")
+        typer.echo(f"DuckLake {NEW_LAKE_FORMAT.version} catalog is ready; DuckDB's files go to {data_path}")
 
 
 @one_line_errors()
@@ -78,7 +78,7 @@ def _collect_facts(settings: Settings) -> dict[str, str]:
     from duckicelake.cli.serve.address import build_uri, find_database_notes, read_noted_uri
     from duckicelake.cli.wiring.location import build_policy
     from duckicelake.errors import StartupError
-    from duckicelake.lake.model import FORMAT_VERSION
+    from duckicelake.lake.formats import NEW_LAKE_FORMAT
     from duckicelake.lake.setup.attach import build_attach_source, find_duckdb_parameters
     from duckicelake.lake.setup.format import DEFAULT_SCHEMA_NAME
     from duckicelake.postgres.embedded import build_embedded_url
@@ -94,7 +94,7 @@ def _collect_facts(settings: Settings) -> dict[str, str]:
         "uri": served_at or build_uri(settings.host, settings.port, is_tls=settings.tls_certificate is not None),
         "ducklake-attach": build_attach_source(url, find_duckdb_parameters(url)),
         "data-path": options.get("data_path") or build_policy(settings).data_path,
-        "format": options.get("version", FORMAT_VERSION),
+        "format": options.get("version", NEW_LAKE_FORMAT.version),
     }
     if schema != DEFAULT_SCHEMA_NAME:
         facts["metadata-schema"] = schema

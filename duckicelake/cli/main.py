@@ -16,9 +16,9 @@ app: Final = make_group("duckicelake", "An Iceberg REST catalog whose truth is a
 
 def version() -> None:
     """Print the version."""
-    from duckicelake.lake.model import FORMAT_VERSION
+    from duckicelake.lake.formats import NEW_LAKE_FORMAT
 
-    typer.echo(f"duckicelake {read_own_version()} (DuckLake {FORMAT_VERSION})")
+    typer.echo(f"duckicelake {read_own_version()} (DuckLake {NEW_LAKE_FORMAT.version})")
 
 
 add_command(app, serve.serve, *serve.EXAMPLES)

@@ -4,12 +4,8 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
-FORMAT_VERSION: Final = "1.0"
-"""The DuckLake format of new lakes."""
-SERVED_FORMAT_VERSIONS: Final = (FORMAT_VERSION,)
-"""The DuckLake formats that this server reads and writes."""
 _PLACEHOLDER_PATTERN = re.compile(
     r"""(?P<text>'(?:[^']|'')*'|"(?:[^"]|"")*")|\{DUCKLAKE_CATALOG\}\.(?=(?:"(?:[^"]|"")*"|\w+)(?P<more>\s*\.)?)"""
 )

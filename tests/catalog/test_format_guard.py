@@ -16,7 +16,7 @@ from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.lake.ducklake.snapshots import begin_snapshot
 from duckicelake.server.app import create_app
 from tests.conftest import Attach
-from tests.support.formats import format_change, migrate
+from tests.support.ducklake_11 import format_change, migrate
 from tests.support.lakes import Lake, assert_same_rows
 from tests.support.servers import running
 

@@ -9,6 +9,7 @@ from duckicelake.lake.doctor.findings import Finding, make_finding
 from duckicelake.lake.setup.format import (
     DatabaseContents,
     check_complete,
+    check_migrated,
     check_reachable,
     check_supported,
     find_missing_tables,
@@ -109,6 +110,7 @@ def _check_catalog(cursor: Transaction, contents: DatabaseContents) -> Finding:
         check_reachable(contents)
         check_supported(options)
         check_complete(cursor, contents)
+        check_migrated(cursor, contents, options)
     except StartupError as error:
         return Finding("DuckLake catalog", ok=False, detail=detail, advice=str(error))
     return Finding("DuckLake catalog", ok=True, detail=detail, advice="")

@@ -12,6 +12,7 @@ import psycopg
 from psycopg import Cursor
 
 from duckicelake.errors import Unavailable
+from duckicelake.lake.formats import LakeFormat, get_format
 from duckicelake.postgres.database import is_retryable
 from duckicelake.postgres.pipeline import check_gate_open, execute_no_result
 from duckicelake.postgres.queries import Row, load_queries
@@ -210,6 +211,15 @@ def read_last_snapshot(cursor: Cursor[Row]) -> tuple[int, float]:
     row = cursor.execute(_SQL.last_snapshot).fetchone()
     assert row is not None
     return int(row[0]), float(row[1])
+
+
+def read_lake_format(cursor: Cursor[Row]) -> LakeFormat:
+    """Read the format that the lake has in the caller's transaction: a migration changes it under a running server.
+
+    A writer reads it after it has claimed its snapshot. Raises UnsupportedCatalog for an unknown format.
+    """
+    row = cursor.execute(_SQL.version).fetchone()
+    return get_format("" if row is None else row[0])
 
 
 def record_changes(

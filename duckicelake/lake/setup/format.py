@@ -12,7 +12,10 @@ from psycopg.errors import InsufficientPrivilege
 from duckicelake.errors import StartupError, Unavailable, UnsupportedCatalog
 from duckicelake.lake.ducklake.database import open_lake_session
 from duckicelake.lake.ducklake.snapshots import lock_writers, retry_transaction
-from duckicelake.lake.model import SERVED_FORMAT_VERSIONS
+from duckicelake.lake.formats import (
+    SERVED_FORMAT_VERSIONS,
+    get_format,
+)
 from duckicelake.lake.setup.migrations import apply_migrations, load_migrations
 from duckicelake.postgres.database import Database, disable_timeout
 from duckicelake.postgres.queries import Row, load_queries
@@ -69,6 +72,19 @@ def check_complete(cursor: Cursor[Row], contents: DatabaseContents) -> None:
         raise UnsupportedCatalog(
             f"the DuckLake catalog in schema {contents.lake} lacks {_format_names(missing, 'table')}: "
             "restore them from a backup"
+        )
+
+
+def check_migrated(cursor: Cursor[Row], contents: DatabaseContents, options: dict[str, str]) -> None:
+    """Raise UnsupportedCatalog if the catalog lacks columns of its format: a migration was left halfway."""
+    lake = get_format(options.get("version", ""))
+    tables = sorted({table for table, _ in lake.own_columns})
+    found = cursor.execute(_SQL.format_columns, {"schema": contents.lake, "tables": tables}).fetchall()
+    missing = sorted(lake.own_columns - set(found))
+    if missing:
+        raise UnsupportedCatalog(
+            f"the DuckLake catalog in schema {contents.lake} has format {lake.version}, but lacks "
+            f"{'.'.join(missing[0])}: a migration was left halfway; restore the catalog from a backup"
         )
 
 
@@ -218,7 +234,7 @@ def read_stored_lake(url: str) -> tuple[str, dict[str, str]]:
 
 
 def check_supported(options: dict[str, str]) -> None:
-    """Raise UnsupportedCatalog unless the catalog is an unencrypted DuckLake 1.0."""
+    """Raise UnsupportedCatalog unless the catalog is an unencrypted one of a served format."""
     version = options.get("version", "")
     if version not in SERVED_FORMAT_VERSIONS:
         raise UnsupportedCatalog(
@@ -255,6 +271,7 @@ def _prepare_locked(database: Database, data_path: str, *, creates: bool) -> str
             options = read_options(cursor) or {}
             check_supported(options)
             check_complete(cursor, contents)
+            check_migrated(cursor, contents, options)
         apply_migrations(cursor)
     return options["data_path"]
 

@@ -50,11 +50,14 @@ SELECT (SELECT name::text FROM own),
 SELECT relname::text FROM pg_class JOIN pg_namespace n ON n.oid = relnamespace
 WHERE nspname = %(schema)s AND relkind = 'r' AND starts_with(relname, 'ducklake_');
 
+-- format_columns: the columns of some DuckLake tables in a schema; none of a table that isn't there
+SELECT c.relname::text, a.attname::text
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_attribute a ON a.attrelid = c.oid
+WHERE n.nspname = %(schema)s AND c.relkind = 'r' AND c.relname = ANY (%(tables)s)
+  AND a.attnum > 0 AND NOT a.attisdropped;
+
 -- require_known: DIUF1 unless the session knows the lake's format and, where the transaction may write, its migrations
 SELECT duckicelake_require_known(current_setting('transaction_read_only') = 'off');
-
--- version: the lake's DuckLake format
-SELECT value FROM ducklake_metadata WHERE key = 'version' AND scope IS NULL;
 
 -- insert_initial_rows: an empty lake at snapshot 0, as DuckDB's extension makes it
 WITH metadata AS (

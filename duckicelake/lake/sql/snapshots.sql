@@ -73,3 +73,6 @@ FROM ducklake_snapshot ORDER BY snapshot_id DESC LIMIT 1;
 -- insert_changes: what the snapshot changed
 INSERT INTO ducklake_snapshot_changes (snapshot_id, changes_made, author, commit_message, commit_extra_info)
 VALUES (%(snapshot_id)s, %(changes)s, %(author)s, %(message)s, %(extra_info)s);
+
+-- version: the version of the lake's DuckLake format
+SELECT value FROM ducklake_metadata WHERE key = 'version' AND scope IS NULL;

@@ -9,7 +9,7 @@ from duckicelake.errors import UnsupportedCatalog
 from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.lake.setup.format import prepare_catalog
 from duckicelake.lake.setup.migrations import load_migrations
-from tests.support.formats import format_change
+from tests.support.ducklake_11 import format_change
 
 COLUMNS = """
     SELECT table_name, ordinal_position, column_name, data_type, is_nullable, column_default
