@@ -1,64 +1,64 @@
-"""Every error that duckicelake raises on purpose. It knows no HTTP: `server/http/errors.py` maps classes to statuses.
+"""Define every error that duckicelake raises on purpose. `server/http/errors.py` maps classes to HTTP statuses.
 
 CatalogError
-├── InvalidRequest            the request is malformed or breaks a rule of the specification
-│   ├── Unprocessable         well formed, but contradicts itself (a key both removed and updated) or an earlier one
-│   │   └── TxnAlreadyCommittedError  a snapshot is a producer's batch that is there, or one before that: nothing to do
-│   └── InvalidView           a view would break a rule of the view specification
-├── Unsupported               legal Iceberg that this server refuses; every case stands in MISSING.md
-├── Forgotten                 what is asked for was there once, and isn't kept any more
-├── NotFound
-│   ├── NoSuchWarehouse
-│   ├── NoSuchNamespace
-│   ├── NoSuchTable
-│   ├── NoSuchView
-│   ├── NoSuchJob
-│   ├── FileMissing           an object that the request names does not exist
-│   └── NotDelta              there is no Delta log where one is said to be
-├── Conflict
-│   ├── AlreadyExists
-│   ├── NamespaceNotEmpty
-│   ├── JobHeld               another job of the pipeline has the lease
-│   ├── JobOver               the job has ended, or another has taken over its lease
-│   ├── TxnAlreadyAppliedError a producer's batch of rows, or a later one, is there
-│   └── CommitFailed          a requirement no longer holds: nothing was written, retry on fresh metadata
-├── NotAuthenticated          no token came with the request
-│   └── InvalidToken          one came, but it has expired, or nobody whom the server trusts has signed it
-├── Forbidden                 the caller's scopes don't cover what the request asks for, whether or not it exists
-├── TooManyRequests           refused before any work was done: wait and try again
-├── ReadOnlyTable             the table follows a Delta table, and only that one's writers write it
-├── DamagedTable              somebody damaged what DuckLake keeps of a table: no request can be served, others' can
-├── DamagedLog                a Delta log is torn or corrupt: the message names file, line and what would be right
-├── CommitStateUnknown        COMMIT was sent and its outcome, or what follows it, is not known
-├── Unavailable               Postgres or the object store does not answer; nothing was written, try again
-│   ├── FailedOver            another Postgres took over, which may lack commits that this process remembers
-│   ├── UnknownFormatError    the lake was migrated to a format, or by a duckicelake, that this server doesn't know
-│   ├── FeatureUnavailableError  a table uses a feature that this server runs without
-│   └── StoreDenied           the object store refuses the server's own key: whoever runs the server must act
-└── StartupError              the server can't start; the message says what to do
-    ├── InvalidSettings
-    ├── LakeInUse             another server holds this embedded lake
-    └── UnsupportedCatalog    of another DuckLake format, encrypted, or written by a newer duckicelake
+├── InvalidRequestError                 the request is malformed or breaks a rule of the specification
+│   ├── UnprocessableError              well formed, but contradicts itself (a key removed and updated) or its key
+│   │   └── TxnAlreadyCommittedError    the snapshot is a producer's batch that the table has: nothing to do
+│   └── InvalidViewError                a view would break a rule of the view specification
+├── UnsupportedError                    legal Iceberg that this server refuses; every case stands in MISSING.md
+├── ExpiredError                        the version or the change existed, and was deleted
+├── NotFoundError
+│   ├── NoSuchWarehouseError
+│   ├── NoSuchNamespaceError
+│   ├── NoSuchTableError
+│   ├── NoSuchViewError
+│   ├── NoSuchJobError
+│   ├── FileMissingError                an object that the request names does not exist
+│   └── NoDeltaLogError                 the folder has no Delta log
+├── ConflictError
+│   ├── AlreadyExistsError
+│   ├── NamespaceNotEmptyError
+│   ├── JobHeldError                    another job of the pipeline has the lease
+│   ├── JobEndedError                   the job has ended, or another has taken over its lease
+│   ├── TxnAlreadyAppliedError          the table has the producer's batch of rows, or a later one
+│   └── CommitFailedError               a requirement no longer holds: nothing was written, retry on fresh metadata
+├── NotAuthenticatedError               no token came with the request
+│   └── InvalidTokenError               the token has expired, or no trusted issuer signed it
+├── ForbiddenError                      the caller's scopes don't cover the request, whether or not its target exists
+├── TooManyRequestsError                refused before any work was done: wait and try again
+├── ReadOnlyTableError                  the table follows a Delta table, and only writers of that write it
+├── DamagedTableError                   DuckLake's rows of the table are damaged; other tables are served
+├── DamagedLogError                     a Delta log is torn or corrupt: the message names file, line and expected text
+├── CommitStateUnknownError             COMMIT was sent, and its outcome, or what follows it, is not known
+├── UnavailableError                    Postgres or the object store does not answer; nothing was written, try again
+│   ├── FailoverError                   another Postgres took over; it may lack commits that this process has seen
+│   ├── UnknownFormatError              the lake's format, or the duckicelake that migrated it, is newer than this one
+│   ├── FeatureUnavailableError         a table uses a feature that this server runs without
+│   └── StoreDeniedError                the object store refuses the server's own key: its operator must act
+└── StartupError                        the server can't start; the message says what to do
+    ├── InvalidSettingsError
+    ├── LakeInUseError                  another server holds this embedded lake
+    └── UnsupportedCatalogError         of another DuckLake format, encrypted, or written by a newer duckicelake
 
-And every one of the pipeline and of `client`, which are clients: `cli/pipeline/exit_codes.py` maps these to exit codes.
+The pipeline and `client` are clients, with a tree of their own. `cli/pipeline/exit_codes.py` maps it to exit codes.
 
-PipelineError                 a job failed, for none of the reasons below
-├── RowsNotWritten            a writer has stopped: `reason` is one of the others, and the rows are with it
-├── MissingRequirement        something isn't installed: the message says what, and how to get it
-│   ├── NoJava
-│   ├── NoSpark
-│   └── NoPackages            Spark's packages can't be had
-├── CatalogUnreachable        nobody answers, or somebody who is no catalog, or one that can't serve now
-│   └── NoCatalogUri          the URI is none that a catalog can have
-├── BadCredentials            the catalog doesn't know who asks
-├── NotAllowed                it does, and they may not
-├── BadInput                  what the job was asked for can't be
-│   ├── BadSource             what is to be read isn't there or isn't what it is said to be
-│   ├── BadColumn             a column isn't there, or doesn't take these values
-│   └── NoTable               the table isn't there
-├── JobConflict               somebody else is at it: nothing was committed, try again later
-│   └── LeaseLost             this job was too slow to renew its lease
-└── OutOfMemory               Spark's driver or an executor
+PipelineError                           a job failed, for none of the reasons below
+├── RowsNotWrittenError                 a writer has stopped: `reason` is one of the others, `rows` the batch
+├── MissingRequirementError             something isn't installed: the message says what, and how to get it
+│   ├── MissingJavaError
+│   ├── MissingSparkError
+│   └── MissingPackagesError            Spark's packages can't be downloaded
+├── CatalogUnreachableError             the URI doesn't answer, isn't a catalog's, or the catalog can't serve now
+│   └── InvalidCatalogUriError          the URI has a form that no catalog has
+├── BadCredentialsError                 the catalog refuses the token
+├── NotAllowedError                     the token is valid, and its owner may not do this
+├── BadInputError                       the job's arguments are wrong
+│   ├── BadSourceError                  the source isn't there, or isn't of the format
+│   ├── BadColumnError                  a column isn't there, or doesn't take these values
+│   └── MissingTableError               the table isn't there
+├── JobConflictError                    another writer was faster: nothing was committed, try again later
+│   └── LeaseLostError                  this job was too slow to renew its lease
+└── OutOfMemoryError                    Spark's driver or an executor ran out of memory
 """
 
 from collections.abc import Sequence
@@ -68,7 +68,7 @@ _MAX_TEXT_CHARS: Final = 16_000
 
 
 def shorten(text: str) -> str:
-    """The text without its middle, if it is long: what a client sent is in it, and comes back and is kept."""
+    """Cut the middle out of a long text: it may hold what a client sent, and is stored and sent back."""
     return (
         text if len(text) <= _MAX_TEXT_CHARS else f"{text[: _MAX_TEXT_CHARS // 2]} […] {text[-_MAX_TEXT_CHARS // 2 :]}"
     )
@@ -78,30 +78,30 @@ class CatalogError(Exception):
     """Root of the tree; the message is written for the person who made the request. Its args make an equal one."""
 
     def __init__(self, *args: object) -> None:
-        super().__init__(*(shorten(each) if isinstance(each, str) else each for each in args))
+        super().__init__(*(shorten(arg) if isinstance(arg, str) else arg for arg in args))
 
 
-class InvalidRequest(CatalogError):
+class InvalidRequestError(CatalogError):
     """The request is malformed or breaks a rule of the specification."""
 
 
-class Unprocessable(InvalidRequest):
+class UnprocessableError(InvalidRequestError):
     """The request is well formed but contradicts itself, or an earlier one with its key."""
 
 
-class TxnAlreadyCommittedError(Unprocessable):
-    """A snapshot is a producer's batch that is there already, or one before it; nothing was written.
+class TxnAlreadyCommittedError(UnprocessableError):
+    """The table has the producer's batch that a snapshot brings, or a later one; nothing was written.
 
-    Unlike TxnAlreadyAppliedError of the rows endpoint, it goes to Iceberg clients: they take 409 for a lost race and
-    would commit the batch again on top of fresh metadata, and 5xx for an outcome to be looked up.
+    It goes to Iceberg clients, TxnAlreadyAppliedError to those of the rows endpoint. Iceberg clients take 409 for a
+    lost race, and would commit the batch again on fresh metadata; they take 5xx for an outcome to be looked up.
     """
 
 
-class InvalidView(InvalidRequest):
+class InvalidViewError(InvalidRequestError):
     """A view would break a rule of the view specification."""
 
 
-class Unsupported(CatalogError):
+class UnsupportedError(CatalogError):
     """Legal Iceberg that this server refuses; `feature` names its heading in MISSING.md."""
 
     def __init__(self, feature: str, message: str) -> None:
@@ -112,79 +112,79 @@ class Unsupported(CatalogError):
         return f"{self.args[1]} (MISSING.md, {self.feature})"
 
 
-class Forgotten(CatalogError):
-    """What is asked for was there once, and isn't kept any more."""
+class ExpiredError(CatalogError):
+    """The version or the change existed, and was deleted."""
 
 
-class NotFound(CatalogError):
+class NotFoundError(CatalogError):
     """Something that the request names does not exist."""
 
 
-class NoSuchWarehouse(NotFound):
+class NoSuchWarehouseError(NotFoundError):
     """The warehouse in the request is not the one this server serves."""
 
 
-class NoSuchNamespace(NotFound):
+class NoSuchNamespaceError(NotFoundError):
     """The namespace does not exist."""
 
 
-class NoSuchTable(NotFound):
+class NoSuchTableError(NotFoundError):
     """The table does not exist."""
 
 
-class NoSuchView(NotFound):
+class NoSuchViewError(NotFoundError):
     """The view does not exist."""
 
 
-class FileMissing(NotFound):
+class FileMissingError(NotFoundError):
     """An object that the request names does not exist."""
 
 
-class NotDelta(NotFound):
-    """There is no Delta log where one is said to be."""
+class NoDeltaLogError(NotFoundError):
+    """The folder has no Delta log."""
 
 
-class NoSuchJob(NotFound):
-    """There is no such job, or it is another's."""
+class NoSuchJobError(NotFoundError):
+    """The job doesn't exist, or belongs to another principal."""
 
 
-class Conflict(CatalogError):
-    """The request can't be applied to the catalog as it is now; `kind` says in a word why not, for metrics."""
+class ConflictError(CatalogError):
+    """The request can't be applied to the catalog as it is now; `kind` is the reason in metrics."""
 
     kind: str = "other"
 
 
-class AlreadyExists(Conflict):
+class AlreadyExistsError(ConflictError):
     """The name is taken."""
 
     kind = "already-exists"
 
 
-class NamespaceNotEmpty(Conflict):
+class NamespaceNotEmptyError(ConflictError):
     """The namespace still holds tables, views or namespaces."""
 
     kind = "namespace-not-empty"
 
 
-class JobHeld(Conflict):
+class JobHeldError(ConflictError):
     """Another job of the pipeline has the lease."""
 
     kind = "job-held"
 
 
-class JobOver(Conflict):
+class JobEndedError(ConflictError):
     """The job has ended, or another has taken over its lease."""
 
     kind = "job-over"
 
 
-class TxnAlreadyAppliedError(Conflict):
-    """A producer's batch of rows, or a later one, is there."""
+class TxnAlreadyAppliedError(ConflictError):
+    """The table has the producer's batch of rows, or a later one."""
 
     kind = "already-applied"
 
 
-class CommitFailed(Conflict):
+class CommitFailedError(ConflictError):
     """A requirement no longer holds: nothing was written, retry on fresh metadata. `kind` is the requirement's type."""
 
     def __init__(self, message: str, kind: str = "other") -> None:
@@ -195,82 +195,82 @@ class CommitFailed(Conflict):
         return str(self.args[0])
 
 
-class NotAuthenticated(CatalogError):
+class NotAuthenticatedError(CatalogError):
     """No token came with the request."""
 
 
-class InvalidToken(NotAuthenticated):
-    """The token has expired, or nobody whom the server trusts has signed it."""
+class InvalidTokenError(NotAuthenticatedError):
+    """The token has expired, or no trusted issuer signed it."""
 
 
-class Forbidden(CatalogError):
-    """The caller's scopes don't cover what the request asks for; says nothing about whether it exists."""
+class ForbiddenError(CatalogError):
+    """The caller's scopes don't cover what the request asks for, whether or not it exists."""
 
 
-class TooManyRequests(CatalogError):
+class TooManyRequestsError(CatalogError):
     """Refused before any work was done: wait and try again."""
 
 
-class ReadOnlyTable(CatalogError):
+class ReadOnlyTableError(CatalogError):
     """The table follows a Delta table; the message says where to write, and how to take the table over.
 
     Its answer must be one that clients don't try again: neither a lost race (409) nor an unknown outcome (500).
     """
 
 
-class DamagedTable(CatalogError):
+class DamagedTableError(CatalogError):
     """What DuckLake keeps of a table was damaged; nothing was written, and other tables are served.
 
-    The message names the damage. Its answer must be one that clients take neither for an absent table (404), which they
-    might create, nor for a lost race (409) or an outcome to be looked up (500), which they would try again. It is no
-    refusal of the request either: once the damage is mended, the same request succeeds.
+    The message names the damage. Clients might create an absent table (404), and would retry after a lost race
+    (409) or an unknown outcome (500), so the answer is none of these. Once the damage is repaired, the same request
+    succeeds.
     """
 
 
-class DamagedLog(CatalogError):
-    """A Delta log is torn or corrupt; the message names the file, the line in it and what would be right."""
+class DamagedLogError(CatalogError):
+    """A Delta log is torn or corrupt; the message names the file, the line in it and what is expected."""
 
 
-class CommitStateUnknown(CatalogError):
+class CommitStateUnknownError(CatalogError):
     """COMMIT was sent and its outcome, or what follows it, is not known."""
 
 
-class Unavailable(CatalogError):
+class UnavailableError(CatalogError):
     """Postgres or the object store does not answer; nothing was written, try again."""
 
 
-class FailedOver(Unavailable):
-    """Another Postgres took over, which may lack commits that this process remembers: it can only be started anew."""
+class FailoverError(UnavailableError):
+    """Another Postgres took over; it may lack commits that this process has seen. Start the process anew."""
 
 
-class UnknownFormatError(Unavailable):
+class UnknownFormatError(UnavailableError):
     """The lake was migrated to a DuckLake format, or by a newer duckicelake, that this server doesn't know.
 
-    Nothing was written. The server goes on by itself once it knows the lake again.
+    Nothing was written. The server continues once it knows the format again.
     """
 
 
-class FeatureUnavailableError(Unavailable):
+class FeatureUnavailableError(UnavailableError):
     """A table uses an optional feature that this server runs without; nothing was written, and the table is read."""
 
 
-class StoreDenied(Unavailable):
-    """The object store refuses the server's own key; trying again helps once whoever runs the server has acted."""
+class StoreDeniedError(UnavailableError):
+    """The object store refuses the server's own key; whoever runs the server must act before a retry helps."""
 
 
 class StartupError(CatalogError):
     """The server can't start; the message says what to do."""
 
 
-class InvalidSettings(StartupError):
+class InvalidSettingsError(StartupError):
     """Settings are unknown, malformed or contradict each other."""
 
 
-class LakeInUse(StartupError):
+class LakeInUseError(StartupError):
     """Another server holds this embedded lake."""
 
 
-class UnsupportedCatalog(StartupError):
+class UnsupportedCatalogError(StartupError):
     """The catalog has another DuckLake format, is encrypted, or was written by a newer duckicelake."""
 
 
@@ -278,11 +278,15 @@ class PipelineError(Exception):
     """A job failed; the message says what happened and what to do, for the person who started it."""
 
 
-class RowsNotWritten(PipelineError):
+class RowsNotWrittenError(PipelineError):
     """A writer has stopped at a batch that the catalog doesn't take; nothing behind it was sent.
 
-    reason: why. first: how many rows were appended before the batch. rows: the batch, a list of rows or an Arrow table.
-    unsent: the same for all that waits behind it, in order; each may be appended to another writer.
+    Attributes:
+        reason: why the catalog doesn't take the batch.
+        first: how many rows were appended before the batch.
+        rows: the batch, a list of rows or an Arrow table.
+        unsent: the batches behind it, in order; each may be appended to another writer.
+
     """
 
     def __init__(self, reason: PipelineError, first: int = 0, rows: Any = (), unsent: Sequence[Any] = ()) -> None:
@@ -296,61 +300,61 @@ class RowsNotWritten(PipelineError):
         return str(self.reason)
 
 
-class MissingRequirement(PipelineError):
+class MissingRequirementError(PipelineError):
     """Something that the pipeline needs isn't installed."""
 
 
-class NoJava(MissingRequirement):
-    """There is no Java, or one that Spark can't run on."""
+class MissingJavaError(MissingRequirementError):
+    """Java isn't installed, or is a version that Spark can't run on."""
 
 
-class NoSpark(MissingRequirement):
-    """There is no pyspark."""
+class MissingSparkError(MissingRequirementError):
+    """Pyspark isn't installed."""
 
 
-class NoPackages(MissingRequirement):
-    """Packages that Spark needs can't be had."""
+class MissingPackagesError(MissingRequirementError):
+    """Spark's packages can't be downloaded."""
 
 
-class CatalogUnreachable(PipelineError):
-    """Nobody answers at the URI, or somebody who is no catalog, or one that can't serve now."""
+class CatalogUnreachableError(PipelineError):
+    """The URI doesn't answer, isn't a catalog's, or the catalog can't serve now."""
 
 
-class NoCatalogUri(CatalogUnreachable):
-    """The URI is none that a catalog can have."""
+class InvalidCatalogUriError(CatalogUnreachableError):
+    """The URI has a form that no catalog has."""
 
 
-class BadCredentials(PipelineError):
-    """The catalog doesn't know who asks."""
+class BadCredentialsError(PipelineError):
+    """The catalog refuses the token."""
 
 
-class NotAllowed(PipelineError):
-    """The catalog knows who asks, and they may not."""
+class NotAllowedError(PipelineError):
+    """The token is valid, and its owner may not do this."""
 
 
-class BadInput(PipelineError):
-    """What the job was asked for can't be."""
+class BadInputError(PipelineError):
+    """The job's arguments are wrong."""
 
 
-class BadSource(BadInput):
-    """What is to be read isn't there, or isn't what it is said to be."""
+class BadSourceError(BadInputError):
+    """The source isn't there, or isn't of the format."""
 
 
-class BadColumn(BadInput):
+class BadColumnError(BadInputError):
     """A column isn't there, or doesn't take these values."""
 
 
-class NoTable(BadInput):
+class MissingTableError(BadInputError):
     """The table isn't there."""
 
 
-class JobConflict(PipelineError):
-    """Somebody else is at it; nothing was committed."""
+class JobConflictError(PipelineError):
+    """Another writer was faster; nothing was committed."""
 
 
-class LeaseLost(JobConflict):
+class LeaseLostError(JobConflictError):
     """The job was too slow to renew its lease, and must not commit any more."""
 
 
-class OutOfMemory(PipelineError):
+class OutOfMemoryError(PipelineError):
     """Spark's driver or an executor ran out of memory."""

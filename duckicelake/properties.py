@@ -6,7 +6,7 @@ from datetime import timedelta
 from difflib import get_close_matches
 from typing import Final, NamedTuple
 
-from duckicelake.errors import InvalidRequest, Unsupported
+from duckicelake.errors import InvalidRequestError, UnsupportedError
 
 ABSORB_ROWS: Final = "ducklake.absorb-rows"
 APPEND_REBASE: Final = "ducklake.append-rebase"
@@ -73,23 +73,23 @@ def check_properties(properties: Mapping[str, str], before: Mapping[str, str] = 
     """Check the properties of a table that differ from `before`.
 
     Raises:
-        InvalidRequest: a name is misspelt, or a value has another form.
-        Unsupported: the file format is not Parquet.
+        InvalidRequestError: a name is misspelt, or a value has another form.
+        UnsupportedError: the file format is not Parquet.
 
     """
     changed = {name for name, value in properties.items() if before.get(name) != value}
     for name in sorted(changed - _KNOWN):
         if name.lower().startswith("ducklake.") or name.replace("duckicelake.", "ducklake.") in _KNOWN:
-            raise InvalidRequest(f"There is no table property {name}; {_suggest_name(name)}")
+            raise InvalidRequestError(f"There is no table property {name}; {_suggest_name(name)}")
     for name in sorted(changed & _FORMS.keys()):
         _get_text(properties, name)
     wanted = properties.get(DATA_FORMAT, "parquet")
     if DATA_FORMAT in changed and wanted.lower() != "parquet":
-        raise Unsupported("file-formats", f"{DATA_FORMAT} is {wanted}, and DuckLake reads Parquet only")
+        raise UnsupportedError("file-formats", f"{DATA_FORMAT} is {wanted}, and DuckLake reads Parquet only")
 
 
 def check_property_values(properties: Mapping[str, str]) -> None:
-    """Check the values of all `ducklake.*` properties; InvalidRequest for another form."""
+    """Check the values of all `ducklake.*` properties; InvalidRequestError for another form."""
     for name in _FORMS:
         _get_text(properties, name)
 
@@ -147,10 +147,10 @@ def is_gc_disabled(properties: Mapping[str, str]) -> bool:
 
 
 def is_schema_enforced(properties: Mapping[str, str]) -> bool:
-    """Return whether a commit checks the footers of its files; InvalidRequest for an unknown level."""
+    """Return whether a commit checks the footers of its files; InvalidRequestError for an unknown level."""
     level = properties.get(ENFORCEMENT, "metrics")
     if level not in _ENFORCEMENT_LEVELS:
-        raise InvalidRequest(f"The table property {ENFORCEMENT} is {level!r}: write strict or metrics")
+        raise InvalidRequestError(f"The table property {ENFORCEMENT} is {level!r}: write strict or metrics")
     return level == "strict"
 
 
@@ -158,7 +158,7 @@ def _get_text(properties: Mapping[str, str], name: str) -> str:
     form = _FORMS[name]
     text = properties.get(name, form.default)
     if not re.fullmatch(form.pattern, text, re.ASCII):
-        raise InvalidRequest(f"The table property {name} is {text!r}: write {form.description}")
+        raise InvalidRequestError(f"The table property {name} is {text!r}: write {form.description}")
     return text
 
 

@@ -18,7 +18,7 @@ def refused_features() -> set[str]:
         node
         for path in (ROOT / "duckicelake").rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Unsupported"
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "UnsupportedError"
     )
     return {str(ast.literal_eval(call.args[0])) for call in calls}
 

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from duckicelake.errors import InvalidSettings
+from duckicelake.errors import InvalidSettingsError
 from duckicelake.settings.model import Settings
 from duckicelake.settings.sources import read_settings
 
@@ -46,37 +46,37 @@ def test_lake_flag_decides_whose_file_is_read(tmp_path: Path) -> None:
 def test_lake_file_that_names_another_lake_is_refused(tmp_path: Path) -> None:
     (tmp_path / "lake").mkdir()
     (tmp_path / "lake" / "duckicelake.toml").write_text('lake = "elsewhere"\n')
-    with pytest.raises(InvalidSettings, match=r"elsewhere.*remove that line"):
+    with pytest.raises(InvalidSettingsError, match=r"elsewhere.*remove that line"):
         read_settings(folder=tmp_path)
 
 
 def test_unknown_variable_is_refused_with_the_nearest_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DUCKICELAKE_DATABSE_URL", "postgresql://x")
-    with pytest.raises(InvalidSettings, match=r"DUCKICELAKE_DATABSE_URL.*did you mean DUCKICELAKE_DATABASE_URL"):
+    with pytest.raises(InvalidSettingsError, match=r"DUCKICELAKE_DATABSE_URL.*did you mean DUCKICELAKE_DATABASE_URL"):
         read_settings(folder=tmp_path)
 
 
 def test_unknown_file_key_is_refused_with_the_nearest_name(tmp_path: Path) -> None:
     (tmp_path / "duckicelake.toml").write_text("wharehouse = 'x'\n")
-    with pytest.raises(InvalidSettings, match=r"wharehouse in .*duckicelake\.toml.*did you mean warehouse"):
+    with pytest.raises(InvalidSettingsError, match=r"wharehouse in .*duckicelake\.toml.*did you mean warehouse"):
         read_settings(folder=tmp_path)
 
 
 def test_unknown_key_like_nothing_lists_the_settings(tmp_path: Path) -> None:
     (tmp_path / "duckicelake.toml").write_text("zzzzzzzz = 1\n")
-    with pytest.raises(InvalidSettings, match=r"the settings are .*allowed_locations.*workers"):
+    with pytest.raises(InvalidSettingsError, match=r"the settings are .*allowed_locations.*workers"):
         read_settings(folder=tmp_path)
 
 
 def test_broken_toml_names_the_file_and_line(tmp_path: Path) -> None:
     (tmp_path / "duckicelake.toml").write_text("port = 1\nhost = \n")
-    with pytest.raises(InvalidSettings, match=r"duckicelake\.toml can't be read: .*line 2"):
+    with pytest.raises(InvalidSettingsError, match=r"duckicelake\.toml can't be read: .*line 2"):
         read_settings(folder=tmp_path)
 
 
 def test_database_without_warehouse_says_what_to_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DUCKICELAKE_DATABASE_URL", "postgresql://localhost/x")
-    with pytest.raises(InvalidSettings, match="Set DUCKICELAKE_WAREHOUSE"):
+    with pytest.raises(InvalidSettingsError, match="Set DUCKICELAKE_WAREHOUSE"):
         read_settings(folder=tmp_path)
 
 
@@ -87,7 +87,7 @@ def test_warehouse_without_database_is_fine(tmp_path: Path, monkeypatch: pytest.
 
 def test_database_of_another_engine_is_refused(tmp_path: Path) -> None:
     flags = {"database_url": "mysql://localhost/x", "warehouse": "file:///data"}
-    with pytest.raises(InvalidSettings, match="must be a Postgres URL"):
+    with pytest.raises(InvalidSettingsError, match="must be a Postgres URL"):
         read_settings(flags, tmp_path)
 
 
@@ -106,12 +106,12 @@ def test_bad_value_names_variable_and_value(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
 ) -> None:
     monkeypatch.setenv(f"DUCKICELAKE_{variable}", value)
-    with pytest.raises(InvalidSettings, match=f"DUCKICELAKE_{variable} is '{value}': Input should be"):
+    with pytest.raises(InvalidSettingsError, match=f"DUCKICELAKE_{variable} is '{value}': Input should be"):
         read_settings(folder=tmp_path)
 
 
 def test_bad_flag_is_spelled_as_on_the_command_line(tmp_path: Path) -> None:
-    with pytest.raises(InvalidSettings, match="--snapshot-ids is 'both'"):
+    with pytest.raises(InvalidSettingsError, match="--snapshot-ids is 'both'"):
         read_settings({"snapshot_ids": "both"}, tmp_path)
 
 
@@ -161,13 +161,13 @@ def test_settings_are_frozen() -> None:
     ],
 )
 def test_settings_of_s3_that_make_no_sense_are_told(values: dict[str, object], complaint: str, tmp_path: Path) -> None:
-    with pytest.raises(InvalidSettings, match=complaint):
+    with pytest.raises(InvalidSettingsError, match=complaint):
         read_settings(values, tmp_path)
 
 
 @pytest.mark.parametrize("origin", ["ui.example", "https://ui.example/app", "https://me@ui.example", "null"])
 def test_origin_that_no_browser_says_is_told(origin: str, tmp_path: Path) -> None:
-    with pytest.raises(InvalidSettings, match=f"Invalid origin '{origin}': expected https://<host>"):
+    with pytest.raises(InvalidSettingsError, match=f"Invalid origin '{origin}': expected https://<host>"):
         read_settings({"cors_origins": f"https://a.example,{origin}"}, tmp_path)
 
 
@@ -188,7 +188,7 @@ def test_secrets_reach_workers_and_no_message(tmp_path: Path, monkeypatch: pytes
     assert again == settings
     assert again.s3_session_token is not None
     assert again.s3_session_token.get_secret_value() == "geheimer"
-    with pytest.raises(InvalidSettings) as caught:
+    with pytest.raises(InvalidSettingsError) as caught:
         read_settings({"s3_secret_access_key": ["geheim"]}, tmp_path)
     assert "geheim" not in str(caught.value)
 
@@ -204,7 +204,7 @@ def test_secrets_reach_workers_and_no_message(tmp_path: Path, monkeypatch: pytes
     ],
 )
 def test_settings_of_the_edge_that_cannot_work_are_refused(tmp_path: Path, flags: dict[str, object], said: str) -> None:
-    with pytest.raises(InvalidSettings, match=said):
+    with pytest.raises(InvalidSettingsError, match=said):
         read_settings(flags, tmp_path)
 
 
@@ -231,7 +231,7 @@ def test_policies_of_all_tables_are_properties_with_values(tmp_path: Path, monke
     monkeypatch.setenv("DUCKICELAKE_MAINTENANCE", ", ".join(policies))
     assert read_settings(folder=tmp_path).maintenance == policies
     monkeypatch.setenv("DUCKICELAKE_MAINTENANCE", "flush=10")
-    with pytest.raises(InvalidSettings, match="Invalid policy 'flush=10': expected <property>=<value>"):
+    with pytest.raises(InvalidSettingsError, match="Invalid policy 'flush=10': expected <property>=<value>"):
         read_settings(folder=tmp_path)
 
 
@@ -250,7 +250,7 @@ def test_addresses_are_written_in_full(
     name: str, value: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(f"DUCKICELAKE_{name}", value)
-    with pytest.raises(InvalidSettings, match=says):
+    with pytest.raises(InvalidSettingsError, match=says):
         read_settings(folder=tmp_path)
 
 
@@ -275,11 +275,11 @@ def test_empty_value_of_what_shuts_others_out_is_refused(
     for name in CLOSING:
         variable = f"DUCKICELAKE_{name.upper()}"
         monkeypatch.setenv(variable, empty)
-        with pytest.raises(InvalidSettings, match=f"{variable} is set, but empty"):
+        with pytest.raises(InvalidSettingsError, match=f"{variable} is set, but empty"):
             read_settings(folder=tmp_path)
         monkeypatch.delenv(variable)
         (tmp_path / "duckicelake.toml").write_text(f"{name} = '{empty}'\n")
-        with pytest.raises(InvalidSettings, match=f"{name} in .* is set, but empty"):
+        with pytest.raises(InvalidSettingsError, match=f"{name} in .* is set, but empty"):
             read_settings(folder=tmp_path)
         (tmp_path / "duckicelake.toml").unlink()
 
@@ -295,5 +295,5 @@ def test_hosts_are_names_addresses_or_networks(tmp_path: Path) -> None:
     good = "lake.example,*.example,10.0.0.0/8,10.1.2.3,2001:db8::1,[::1],*"
     assert read_settings({"allowed_hosts": good}, tmp_path).allowed_hosts == tuple(good.split(","))
     for bad in ("http://lake.example", "lake.example:8181", "lake/x", "*.", "a b"):
-        with pytest.raises(InvalidSettings, match=r"Invalid host .*: expected lake\.example"):
+        with pytest.raises(InvalidSettingsError, match=r"Invalid host .*: expected lake\.example"):
             read_settings({"allowed_hosts": bad}, tmp_path)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from duckicelake.bridge.values.columns import to_columns
 from duckicelake.bridge.values.partitions import has_buckets, to_partition_keys
 from duckicelake.bridge.values.types import quote_identifier
-from duckicelake.errors import Unsupported
+from duckicelake.errors import UnsupportedError
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.partition import PartitionSpec
 from duckicelake.iceberg.schema import Schema
@@ -127,12 +127,12 @@ def build_sort_keys(order: SortOrder, schema: Schema) -> tuple[SortKey, ...]:
 
 
 def _check_nested_defaults(before: Schema, after: Schema) -> None:
-    """Unsupported for a new struct, list or map that rows of before shall have a value of: to DuckDB they hold null."""
+    """Raise UnsupportedError for a new struct, list or map with a default: DuckDB reads null in older rows."""
     known = before.map_fields_by_id()
     for new_field in after.map_fields_by_id().values():
         nested = not isinstance(new_field.type, PrimitiveType)
         if nested and new_field.initial_default is not None and new_field.id not in known:
-            raise Unsupported(
+            raise UnsupportedError(
                 "default-values",
                 f"Field {new_field.name!r} has an initial default, which DuckDB doesn't read in rows of before: add it "
                 "with a write default only, or while the table is empty",

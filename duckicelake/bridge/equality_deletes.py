@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from duckicelake.errors import InvalidRequest, Unsupported
+from duckicelake.errors import InvalidRequestError, UnsupportedError
 from duckicelake.iceberg.expressions import ColumnTest, ConstantPredicate, Junction, NotPredicate, Predicate
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.name_mapping import NamePath, collect_schema_names, parse_name_mapping
@@ -74,10 +74,10 @@ class EqualityDeletes:
 
 
 def build_equality_deletes(file: AnyFile, table: TableMetadata) -> EqualityDeletes:
-    """The delete file with what it deletes by; InvalidRequest or Unsupported if rows can't be compared so."""
+    """The delete file with what it deletes by; InvalidRequestError or UnsupportedError if rows can't be compared so."""
     ids = sorted(set(file.metrics.get("equality_ids") or ()))
     if not ids:
-        raise InvalidRequest(f"{file.path} holds equality deletes, but names no equality-ids to delete by")
+        raise InvalidRequestError(f"{file.path} holds equality deletes, but names no equality-ids to delete by")
     keys = tuple(find_equality_key(field_id, table, file.path) for field_id in ids)
     return EqualityDeletes(
         file=file,
@@ -104,7 +104,7 @@ class FieldNames:
 
 
 def build_field_names(table: TableMetadata) -> FieldNames:
-    """The names of a table's fields; InvalidRequest if its name mapping is none."""
+    """The names of a table's fields; InvalidRequestError if its name mapping is none."""
     by_schema: dict[int | None, Mapping[NamePath, int]] = {None: collect_schema_names(table.schema())}
     by_schema |= {schema.schema_id: collect_schema_names(schema) for schema in table.schemas}
     return FieldNames(table, parse_name_mapping(table.properties), by_schema)
@@ -122,15 +122,15 @@ def find_missing_values(file: AnyFile, keys: Iterable[EqualityKey], table: Table
 
 
 def find_equality_key(field_id: int, table: TableMetadata, who: str) -> EqualityKey:
-    """The field of the id as a delete column; InvalidRequest or Unsupported, saying who deletes by it."""
+    """The field of the id as a delete column; InvalidRequestError or UnsupportedError, saying who deletes by it."""
     schema = _find_newest_schema(field_id, table)
     if schema is None:
-        raise InvalidRequest(f"{who} deletes by field {field_id}, which the table never had")
+        raise InvalidRequestError(f"{who} deletes by field {field_id}, which the table never had")
     field, parents = schema.map_fields_by_id()[field_id], _find_parents(schema, field_id)
     structs = all(isinstance(schema.map_fields_by_id()[parent].type, StructType) for parent in parents)
     duckdb_type = _map_duckdb_type(field.type) if isinstance(field.type, PrimitiveType) and structs else None
     if duckdb_type is None:
-        raise InvalidRequest(
+        raise InvalidRequestError(
             f"{who} deletes by {schema.full_names()[field_id]}: delete columns have a primitive type that has an "
             "order, and aren't in lists or maps"
         )
@@ -153,7 +153,7 @@ def _find_parents(schema: Schema, field_id: int) -> tuple[int, ...]:
 
 def _map_duckdb_type(type_: PrimitiveType) -> str | None:
     if type_.name == "timestamptz_ns":
-        raise Unsupported(
+        raise UnsupportedError(
             "equality-deletes", "Rows can't be deleted by a timestamptz_ns: DuckDB reads its microseconds"
         )
     if type_.name == "decimal":
@@ -187,7 +187,7 @@ def _parse_bound(key: EqualityKey, text: str | None) -> Any:
         return None
     try:
         value = from_bytes(type_, bytes.fromhex(text))
-    except InvalidRequest:
+    except InvalidRequestError:
         return None
     return to_ordered(value)
 

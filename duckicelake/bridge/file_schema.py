@@ -7,7 +7,7 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from duckicelake.bridge.data_files import UploadedFile
-from duckicelake.errors import InvalidRequest, Unsupported
+from duckicelake.errors import InvalidRequestError, UnsupportedError
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.name_mapping import (
     NamePath,
@@ -55,16 +55,16 @@ class StoredColumn:
 
 
 def check_field_ids(file: UploadedFile, last_column_id: int) -> None:
-    """InvalidRequest for a file whose metrics are of a column that the table never had."""
+    """InvalidRequestError for a file whose metrics are of a column that the table never had."""
     if last_column_id < file.highest_field <= _RESERVED:
-        raise InvalidRequest(
+        raise InvalidRequestError(
             f"{file.file_path} has metrics of field {file.highest_field}, but the table's columns end at field "
             f"{last_column_id}: add the column to the table first, or write the file by the table's field ids"
         )
 
 
 def check_required_metrics(files: Iterable[AnyFile], schema: Schema) -> None:
-    """InvalidRequest for a file whose metrics count nulls in a required column.
+    """InvalidRequestError for a file whose metrics count nulls in a required column.
 
     Fields inside of others are left out: writers don't agree whether those of a null struct count.
     """
@@ -73,7 +73,7 @@ def check_required_metrics(files: Iterable[AnyFile], schema: Schema) -> None:
         nulls: Mapping[str, int] = file.metrics.get("null_value_counts") or {}
         for key in required.keys() & nulls.keys():
             if nulls[key]:
-                raise InvalidRequest(
+                raise InvalidRequestError(
                     f"{file.path} has {nulls[key]} rows without a value of {required[key]}, which is required"
                 )
 
@@ -129,7 +129,7 @@ def build_name_map(
 ) -> NameMap:
     """The map of a file with these fields, depth first, each with DuckDB's name for it; `ids` are the name mapping's.
 
-    Unsupported if DuckLake can't know the value of a partition column.
+    UnsupportedError if DuckLake can't know the value of a partition column.
     """
     mapped = _map_names(names, ids)
     present = {name.field_id for name in mapped if name.parent is None}
@@ -160,7 +160,7 @@ def _map_folders(
         if key is not None and _is_same_value(folders[key], value):
             yield MappedName(key, field.source_id, is_partition=True)
         elif key is not None or value is not None:
-            raise Unsupported(
+            raise UnsupportedError(
                 "partition-columns",
                 f"{file.path} has no column {field.name}, and DuckLake can't be told that it is {value!r} there: "
                 f"a folder {field.name}=... of that value would say so, or rewrite the file with the column",

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg import puffin
 from duckicelake.iceberg.manifest.entry import FileContent
 from duckicelake.iceberg.puffin import read_bitmap, write_bitmap
@@ -25,11 +25,11 @@ def decode_positions(data: bytes) -> frozenset[int]:
 
 
 def check_positions(deleted: Mapping[int, frozenset[int]], files: Mapping[int, NewFile | FileRow]) -> None:
-    """InvalidRequest if a position isn't one of its data file."""
+    """InvalidRequestError if a position isn't one of its data file."""
     for file_id, rows in deleted.items():
         file, last = files[file_id], max(rows, default=0)
         if last >= file.record_count:
-            raise InvalidRequest(f"position {last} of {file.path} is deleted, but it has {file.record_count} rows")
+            raise InvalidRequestError(f"position {last} of {file.path} is deleted, but it has {file.record_count} rows")
 
 
 def group_positions(deletions: Iterable[DeletionRow]) -> dict[int, frozenset[int]]:

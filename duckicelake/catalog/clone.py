@@ -68,8 +68,8 @@ class _ClonePlan:
 def clone_table(services: Services, namespace: Namespace, name: str, request: CloneRequest) -> Materialized:
     """Make the clone; the table that it is.
 
-    Raises NoSuchTable, AlreadyExists, NoSuchNamespace, Forbidden for a source that the caller may not read, and what
-    `resolve_snapshot` does.
+    Raises NoSuchTableError, AlreadyExistsError, NoSuchNamespaceError, ForbiddenError for a source that the caller may
+    not read, and what `resolve_snapshot` does.
     """
     source = format_full_name(*request.source)
     if not services.caller.principal.may(Capability.READ, request.source[0]):

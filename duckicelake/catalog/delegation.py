@@ -25,7 +25,7 @@ from duckicelake.catalog.context.audit_notes import build_touched
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.context.storage_access import StorageReach, TableFolders
 from duckicelake.catalog.table.load import load_current_table
-from duckicelake.errors import InvalidRequest, NoSuchTable
+from duckicelake.errors import InvalidRequestError, NoSuchTableError
 from duckicelake.iceberg.identifiers import Namespace
 from duckicelake.iceberg.rest import RemoteSignRequest
 from duckicelake.lake.side_tables.audit import OK_RESULT
@@ -81,7 +81,7 @@ NO_DELEGATION: Final = Delegated()
 
 
 def grant_delegation(services: Services, wish: AccessRequest, asking: DelegationQuery) -> Delegated:
-    """What of the wish the caller gets; nothing where there is nothing to give. Raises Unavailable."""
+    """What of the wish the caller gets; nothing where there is nothing to give. Raises UnavailableError."""
     access = services.access
     if AccessRequest.KEYS in wish and access.vendor is not None:
         return _keys(services, asking)
@@ -91,7 +91,7 @@ def grant_delegation(services: Services, wish: AccessRequest, asking: Delegation
 
 
 def load_credentials(services: Services, namespace: Namespace, name: str, prefix: str | None = None) -> bytes:
-    """The answer to a client that renews its keys: all of the table's, or those for one prefix; NoSuchTable."""
+    """The answer to a client that renews its keys: all of the table's, or those for one prefix; NoSuchTableError."""
     asking = _build_query(services, namespace, name, prefix)
     if services.access.vendor is None:
         return orjson.dumps({"storage-credentials": []})
@@ -103,20 +103,22 @@ def load_credentials(services: Services, namespace: Namespace, name: str, prefix
 
 
 def parse_sign_request(request: RemoteSignRequest) -> SignatureRequest:
-    """The request in the body of another; InvalidRequest unless it is one to S3."""
+    """The request in the body of another; InvalidRequestError unless it is one to S3."""
     if (request.provider or "s3") != "s3":
-        raise InvalidRequest(f"requests to {request.provider!r} aren't signed here, only those to s3")
+        raise InvalidRequestError(f"requests to {request.provider!r} aren't signed here, only those to s3")
     return SignatureRequest(request.method, request.uri, request.headers, request.body)
 
 
 def sign(services: Services, namespace: Namespace, name: str, asked: SignatureRequest) -> SignedRequest:
     """Sign a client's request to the store, if it touches nothing but files of the table that the caller may touch.
 
-    Raises Forbidden, InvalidRequest, NoSuchTable, Unavailable.
+    Raises ForbiddenError, InvalidRequestError, NoSuchTableError, UnavailableError.
     """
     signer = services.access.signer
     if signer is None:
-        raise InvalidRequest("This server signs no requests: its files aren't in S3, or its settings turn signing off")
+        raise InvalidRequestError(
+            "This server signs no requests: its files aren't in S3, or its settings turn signing off"
+        )
     touched_first = signer.check(asked).touches[0]
     asking = _build_query(services, namespace, name, f"s3://{touched_first.bucket}/{touched_first.key}")
     return signer.sign(asked, services.caller.principal.name, _reach(services, asking).folders)
@@ -126,7 +128,7 @@ def _build_query(services: Services, namespace: Namespace, name: str, place: str
     """The table as it is; or as it was staged to be at this place, as long as none of its name is there."""
     try:
         table = load_current_table(services, namespace, name).materialized
-    except NoSuchTable:
+    except NoSuchTableError:
         staged = find_staged_folders(services, namespace, name, place or "", services.caller.principal)
         if staged is None:
             raise

@@ -9,7 +9,7 @@ from duckicelake.bridge.native.steps import replay_window
 from duckicelake.bridge.values.statistics import FileRange, find_gaps
 from duckicelake.bridge.values.types import quote_identifier, to_iceberg_type
 from duckicelake.catalog.table.native_changes import NativeChanges, read_native_changes
-from duckicelake.errors import DamagedTable, FileMissing, InvalidRequest, Unsupported
+from duckicelake.errors import DamagedTableError, FileMissingError, InvalidRequestError, UnsupportedError
 from duckicelake.iceberg.identifiers import has_readable_name, parse_readable_namespace
 from duckicelake.lake.doctor.damage import (
     NeededFile,
@@ -41,7 +41,7 @@ def find_disagreements(cursor: Transaction, names: Mapping[int, str]) -> Iterato
     for table_id, name in names.items():
         found = None
         with (
-            suppress(DamagedTable),
+            suppress(DamagedTableError),
             cursor.connection.transaction(),
         ):  # which is another finding; the others are read on
             found = _compare(cursor, table_id)
@@ -106,7 +106,7 @@ def examine_tables(database: Database) -> tuple[list[Finding], list[NeededFile]]
 
 
 def examine_files(store: ObjectStore, files: Sequence[NeededFile]) -> Iterator[Finding | None]:
-    """For each file in turn what is wrong with it in the store, if anything. Raises Unavailable."""
+    """For each file in turn what is wrong with it in the store, if anything. Raises UnavailableError."""
     with ThreadPoolExecutor(PARALLEL_CHECKS) as pool:
         yield from pool.map(lambda file: _find_lost_file(store, file), files)
 
@@ -115,7 +115,7 @@ def _each_once(files: Sequence[NeededFile]) -> list[NeededFile]:
     """The first of each path, however it is spelled."""
     by_path: dict[str, NeededFile] = {}
     for file in files:
-        with suppress(InvalidRequest):
+        with suppress(InvalidRequestError):
             by_path.setdefault(canonicalize(file.path), file)
     return list(by_path.values())
 
@@ -126,7 +126,7 @@ def _stale_statistics(cursor: Transaction, names: Mapping[int, str]) -> Iterator
         files = by_column.get((column.table_id, column.stats.column_id))
         if files is None or column.table_id not in names:
             continue
-        with suppress(Unsupported):
+        with suppress(UnsupportedError):
             type_ = to_iceberg_type(column.type, column.name)
             for gap in find_gaps(column.stats, FileRange(*files), type_, is_repeated=column.is_repeated):
                 yield Finding(
@@ -160,9 +160,9 @@ def _unreadable(what: str, statement: str) -> Finding:
 def _find_lost_file(store: ObjectStore, file: NeededFile) -> Finding | None:
     try:
         size = store.size(file.path)
-    except FileMissing:
+    except FileMissingError:
         return _build_finding(file, "isn't in the store", _advice_if_missing(file))
-    except InvalidRequest:
+    except InvalidRequestError:
         return None  # of another store than the warehouse's: registered by a client, and never read here
     if file.size is None or size == file.size:
         return None

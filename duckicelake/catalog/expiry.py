@@ -14,7 +14,7 @@ from duckicelake.catalog.commit.run import commit_all
 from duckicelake.catalog.context.audit_notes import build_touched
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.table.load import load_current_table
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.identifiers import Namespace, format_full_name
 from duckicelake.iceberg.metadata import find_expirable_snapshots
 from duckicelake.iceberg.rest import CommitTableRequest
@@ -40,9 +40,12 @@ class Expired:
 def expire_snapshots(
     services: Services, namespace: Namespace, name: str, before_ms: int, kept: int = 1, *, is_dry_run: bool = False
 ) -> Expired:
-    """Expire what is older than a moment, in epoch ms, and kept by no branch or tag; NoSuchTable, InvalidRequest."""
+    """Expire what is older than a moment, in epoch ms, and kept by no branch or tag.
+
+    Raises NoSuchTableError, InvalidRequestError.
+    """
     if kept < 1:
-        raise InvalidRequest(f"At least one snapshot is kept (got {kept})")
+        raise InvalidRequestError(f"At least one snapshot is kept (got {kept})")
 
     def attempt(is_alone: bool) -> Expired:
         return _expire(services, namespace, name, before_ms, kept, is_dry_run=is_dry_run, is_alone=is_alone)

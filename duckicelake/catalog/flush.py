@@ -23,7 +23,7 @@ from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.table.derived_files import parquet_columns
 from duckicelake.catalog.table.duckdb_deletes import read_lake_deletes
 from duckicelake.catalog.table.reclaim import discard_on_error
-from duckicelake.errors import DamagedTable, InvalidRequest, NoSuchTable, Unavailable
+from duckicelake.errors import DamagedTableError, InvalidRequestError, NoSuchTableError, UnavailableError
 from duckicelake.iceberg.identifiers import Namespace, format_full_name, parse_schema_name, to_schema_name
 from duckicelake.lake.conflicts import StaleBaseError
 from duckicelake.lake.ducklake import maintenance
@@ -64,7 +64,8 @@ class Flushed:
 def flush_rows(services: Services, namespace: Namespace, name: str) -> Flushed:
     """Flush a table's inlined rows and inlined deletes.
 
-    NoSuchTable, DamagedTable, Unsupported; Unavailable if others change what is flushed again and again.
+    NoSuchTableError, DamagedTableError, UnsupportedError; UnavailableError if others change what is flushed again and
+    again.
     """
 
     def act() -> Flushed:
@@ -75,7 +76,9 @@ def flush_rows(services: Services, namespace: Namespace, name: str) -> Flushed:
             except StaleBaseError as error:
                 services.meter.retried("stale_base")
                 last = error
-        raise Unavailable(f"Others flush or compact {format_full_name(namespace, name)}; nothing was written: {last}")
+        raise UnavailableError(
+            f"Others flush or compact {format_full_name(namespace, name)}; nothing was written: {last}"
+        )
 
     return services.run_once(act, lambda result: Flushed(**result))
 
@@ -88,7 +91,7 @@ def _flush(services: Services, namespace: Namespace, name: str) -> Flushed:
         with translate_disk_errors(), services.database.reading() as cursor:
             table_id = reader.find_table_id(cursor, to_schema_name(namespace), name)
             if table_id is None:
-                raise NoSuchTable(f"Table does not exist: {format_full_name(namespace, name)}")
+                raise NoSuchTableError(f"Table does not exist: {format_full_name(namespace, name)}")
             source = flush_writer.read_flush_source(cursor, table_id, copies)
         if not (source.tables or source.deletes):
             services.settle_unchanged([build_touched(namespace, name)], {})
@@ -135,8 +138,8 @@ class _FlushPlan:
     def _rows(self, table: CopiedTable) -> list[FlushedFile]:
         try:
             written = self._files.write(_to_write(table, self._source))
-        except InvalidRequest as error:
-            raise DamagedTable(f"{table.name}, a table of its inlined rows: {error}") from error
+        except InvalidRequestError as error:
+            raise DamagedTableError(f"{table.name}, a table of its inlined rows: {error}") from error
         return [self._file(table, file) for file in written]
 
     def _file(self, table: CopiedTable, written: FlushedRows) -> FlushedFile:
@@ -229,7 +232,7 @@ class Thresholds:
 def find_waiting_tables(services: Services, name: str | None = None) -> list[FlushableRows]:
     """Tables with something to flush: all, or those of a namespace and below it, or the one table of that name.
 
-    name: as DuckLake has it, `namespace` or `namespace.table`. NoSuchTable if it is neither.
+    name: as DuckLake has it, `namespace` or `namespace.table`. NoSuchTableError if it is neither.
     """
     with services.database.statement() as cursor:
         found = maintenance.read_table_ids(cursor, name, None, 0, None)
@@ -237,7 +240,7 @@ def find_waiting_tables(services: Services, name: str | None = None) -> list[Flu
             schema, _, table = name.rpartition(".")
             found = maintenance.read_table_ids(cursor, schema, table, 0, None)
             if not found:
-                raise NoSuchTable(f"{name} is neither a table nor a namespace with tables")
+                raise NoSuchTableError(f"{name} is neither a table nor a namespace with tables")
         return maintenance.read_flushable(cursor, [table_id for table_id, _ in found])
 
 
@@ -291,7 +294,7 @@ class _Flusher:
             return
         try:
             flushed = flush_if_free(self._services, table)
-        except NoSuchTable:  # it was dropped or renamed since it was listed
+        except NoSuchTableError:  # it was dropped or renamed since it was listed
             return
         except Exception as error:  # noqa: BLE001 - whatever it was, the other tables are to be flushed
             self._leave_alone(table)

@@ -11,7 +11,7 @@ from duckicelake.catalog.context.runtime import run_in_thread
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.lake_files import TABLE_SUFFIXES, find_unneeded, is_lake_file, list_lake_files, read_kept_files
 from duckicelake.catalog.table.load import refresh
-from duckicelake.errors import CatalogError, InvalidRequest, NoSuchTable
+from duckicelake.errors import CatalogError, InvalidRequestError, NoSuchTableError
 from duckicelake.lake.side_tables import locations, writer
 from duckicelake.lake.side_tables.writer import UploadRow
 from duckicelake.storage.policy import canonicalize, is_within, list_prefixes
@@ -33,7 +33,7 @@ def find_orphans(
     """The files last written before a moment, in milliseconds since the epoch, that are orphans.
 
     Deletes nothing, but brings tables up to date whose orphans might be files that they have yet to claim: as a load
-    does. `looked_at` hears of how many more files the lake was found to have. Raises Unavailable.
+    does. `looked_at` hears of how many more files the lake was found to have. Raises UnavailableError.
     """
     found: list[StoredFile] = []
     kept = read_kept_files(services)
@@ -62,7 +62,7 @@ def find_unnamed(services: Services, files: Sequence[StoredFile]) -> list[Stored
 def delete_orphans(
     services: Services, orphans: Sequence[StoredFile], deleted: Callable[[StoredFile], object] = lambda _: None
 ) -> None:
-    """Delete those that are still orphans, and call `deleted` with every one. Raises Unavailable."""
+    """Delete those that are still orphans, and call `deleted` with every one. Raises UnavailableError."""
 
     def delete(file: StoredFile) -> None:
         services.store.delete(file.location)
@@ -97,7 +97,7 @@ def _settle(services: Services, table_id: int) -> bool:
     """Let the table claim the files that it needs; whether it could."""
     try:
         refresh(services, table_id)
-    except NoSuchTable:
+    except NoSuchTableError:
         return True
     except CatalogError:
         return False
@@ -135,7 +135,7 @@ def _candidates(services: Services, row: UploadRow) -> Sequence[StoredFile] | No
         places = [canonicalize(path) for path in row.paths]
         for place in places:
             check_readable(services, place, row.location)
-    except InvalidRequest:
+    except InvalidRequestError:
         return None
     if any(not place.startswith(folder) or "/" in place[len(folder) :] for place in places):
         return None

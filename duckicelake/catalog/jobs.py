@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field
 
 from duckicelake.catalog.context.page import ListPage, PageRequest, cut_page
 from duckicelake.catalog.context.services import Services
-from duckicelake.errors import InvalidRequest, JobHeld, JobOver, NoSuchJob
+from duckicelake.errors import InvalidRequestError, JobEndedError, JobHeldError, NoSuchJobError
 from duckicelake.iceberg.identifiers import Namespace, format_full_name, parse_schema_name, to_schema_name
 from duckicelake.iceberg.model import Long, SpecModel
 from duckicelake.lake.side_tables import jobs
@@ -108,7 +108,10 @@ class JobAnswer(SpecModel):
 
 
 def begin_job(services: Services, namespace: Namespace, table: str, request: BeginJob) -> JobAnswer:
-    """Note that a job begins; JobHeld if another has its lease. The same job may begin again as long as it runs."""
+    """Note that a job begins.
+
+    Raises JobHeldError if another has its lease. The same job may begin again as long as it runs.
+    """
     who = services.caller.principal.name
     new = NewJob(
         id=request.id,
@@ -127,31 +130,31 @@ def begin_job(services: Services, namespace: Namespace, table: str, request: Beg
         if found is None:
             raise _build_held_error(jobs.find_lease_holder(cursor, new.schema_name, table, new.lease), namespace, table)
         if not is_new and found.ended is not None:
-            raise JobOver(f"Job {new.id} has ended before ({found.result}): begin one with an id of its own")
+            raise JobEndedError(f"Job {new.id} has ended before ({found.result}): begin one with an id of its own")
     return _answer(found)
 
 
 def renew_job(services: Services, namespace: Namespace, table: str, job_id: UUID, request: RenewJob) -> JobAnswer:
-    """Note how far a job is; JobOver if it has ended or another has taken over, NoSuchJob."""
+    """Note how far a job is; JobEndedError if it has ended or another has taken over, NoSuchJobError."""
     with services.database.transaction() as cursor:
         renewed = jobs.renew_lease(cursor, job_id, request.lease_seconds, request.counts)
         job = jobs.find_job(cursor, job_id, to_schema_name(namespace), table, services.caller.principal.name)
         if job is None:
-            raise NoSuchJob(f"No such job of yours on {format_full_name(namespace, table)}: {job_id}")
+            raise NoSuchJobError(f"No such job of yours on {format_full_name(namespace, table)}: {job_id}")
         if not renewed:
-            raise JobOver(f"Job {job_id} is over ({job.result}): {job.message or 'it has ended'}")
+            raise JobEndedError(f"Job {job_id} is over ({job.result}): {job.message or 'it has ended'}")
     return _answer(job)
 
 
 def end_job(services: Services, namespace: Namespace, table: str, job_id: UUID, request: EndJob) -> JobAnswer:
-    """Note what came of a job, once or again; JobOver if something else did, NoSuchJob."""
+    """Note what came of a job, once or again; JobEndedError if something else did, NoSuchJobError."""
     with services.database.transaction() as cursor:
         ended = jobs.end_job(cursor, job_id, request.result, request.message, request.snapshot_ids, request.counts)
         job = jobs.find_job(cursor, job_id, to_schema_name(namespace), table, services.caller.principal.name)
         if job is None:
-            raise NoSuchJob(f"No such job of yours on {format_full_name(namespace, table)}: {job_id}")
+            raise NoSuchJobError(f"No such job of yours on {format_full_name(namespace, table)}: {job_id}")
         if not ended and (job.result, tuple(job.snapshot_ids)) != (request.result, request.snapshot_ids):
-            raise JobOver(f"Job {job_id} is over ({job.result}): {job.message or 'it has ended'}")
+            raise JobEndedError(f"Job {job_id} is over ({job.result}): {job.message or 'it has ended'}")
     return _answer(job)
 
 
@@ -165,11 +168,11 @@ def list_jobs(
     run_id: str | None = None,
     result: str | None = None,
 ) -> ListPage[JobAnswer]:
-    """Jobs on tables that the caller may read, newest first. InvalidRequest."""
+    """Jobs on tables that the caller may read, newest first. InvalidRequestError."""
     _check("kind", kind, get_args(Kind))
     _check("result", result, RESULTS)
     if table is not None and namespace is None:
-        raise InvalidRequest("table is the name of one in a namespace: give that, too")
+        raise InvalidRequestError("table is the name of one in a namespace: give that, too")
     wanted = JobFilter(
         before=page.after_number,
         schema_name=None if namespace is None else to_schema_name(namespace),
@@ -187,15 +190,15 @@ def list_jobs(
 
 def _check(name: str, value: str | None, known: Sequence[str]) -> None:
     if value is not None and value not in known:
-        raise InvalidRequest(f"{value!r} is no {name} of a job: there are {', '.join(known)}")
+        raise InvalidRequestError(f"{value!r} is no {name} of a job: there are {', '.join(known)}")
 
 
-def _build_held_error(holder: jobs.LeaseHolder | None, namespace: Namespace, table: str) -> JobHeld:
+def _build_held_error(holder: jobs.LeaseHolder | None, namespace: Namespace, table: str) -> JobHeldError:
     name = format_full_name(namespace, table)
     if holder is None:
-        return JobHeld(f"The id of the new job on {name} is another job's: choose a random one")
+        return JobHeldError(f"The id of the new job on {name} is another job's: choose a random one")
     until = holder.lease_until.astimezone(UTC)
-    return JobHeld(
+    return JobHeldError(
         f"{name} is held by job {holder.id} ({holder.kind} of {holder.principal}, {holder.engine}) "
         f"until {until:%Y-%m-%d %H:%M:%S} UTC, or longer if it goes on"
     )

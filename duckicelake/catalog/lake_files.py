@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from duckicelake.catalog.context.services import Services
-from duckicelake.errors import FileMissing, InvalidRequest
+from duckicelake.errors import FileMissingError, InvalidRequestError
 from duckicelake.iceberg.metadata_file import MAX_METADATA_BYTES
 from duckicelake.lake.side_tables import locations
 from duckicelake.storage.policy import canonicalize, list_prefixes
@@ -80,9 +80,9 @@ def _is_view_metadata(services: Services, file: StoredFile) -> bool:
         return False
     try:
         return b'"view-uuid"' in services.store.read(file.location, MAX_METADATA_BYTES)
-    except FileMissing:
+    except FileMissingError:
         return False
-    except InvalidRequest:
+    except InvalidRequestError:
         return True
 
 
@@ -95,5 +95,5 @@ def _is_usable(file: StoredFile) -> bool:
     """Whether a file of this name could be a table's at all."""
     try:
         return canonicalize(file.location) == file.location
-    except InvalidRequest:
+    except InvalidRequestError:
         return False

@@ -9,7 +9,7 @@ from pydantic import Field
 from duckicelake.catalog import gc
 from duckicelake.catalog.context.page import ListPage, PageRequest, cut_page
 from duckicelake.catalog.context.services import Services
-from duckicelake.errors import NoSuchTable
+from duckicelake.errors import NoSuchTableError
 from duckicelake.iceberg.identifiers import Namespace, format_full_name, parse_schema_name, to_schema_name
 from duckicelake.iceberg.model import Long, SpecModel
 from duckicelake.lake.ducklake import maintenance
@@ -73,7 +73,7 @@ def table_statistics(
 ) -> ListPage[TableStatistics]:
     """Tables that the caller may read, of a namespace and those below it, or one.
 
-    NoSuchTable for one that isn't there, or isn't the caller's to read. InvalidRequest.
+    NoSuchTableError for one that isn't there, or isn't the caller's to read. InvalidRequestError.
     """
     after = page.after_number or 0
     schema = None if namespace is None else to_schema_name(namespace)
@@ -83,7 +83,7 @@ def table_statistics(
         listed = cut_page([table_id for table_id, _ in found], page, str)
         rows = maintenance.read_statistics(cursor, listed.items, services.maintenance) if listed.items else []
     if table is not None and not rows:
-        raise NoSuchTable(f"Table does not exist: {format_full_name(namespace or (), table)}")
+        raise NoSuchTableError(f"Table does not exist: {format_full_name(namespace or (), table)}")
     return ListPage(tuple(_answer(*row) for row in rows), listed.next_token)
 
 
@@ -91,12 +91,14 @@ def find_orphans(services: Services, namespace: Namespace, table: str, files: Se
     """Find the orphan files below the table's location: of writers that failed or were killed.
 
     A file that no row of the catalog names, neither live nor past nor scheduled for deletion. What a writer is yet to
-    commit looks the same: ask for old ones only. NoSuchTable, InvalidRequest.
+    commit looks the same: ask for old ones only. NoSuchTableError, InvalidRequestError.
     """
     with services.database.statement() as cursor:
         location = maintenance.read_location(cursor, to_schema_name(namespace), table)
     if location is None:
-        raise NoSuchTable(f"Table does not exist, or no Iceberg client knows it: {format_full_name(namespace, table)}")
+        raise NoSuchTableError(
+            f"Table does not exist, or no Iceberg client knows it: {format_full_name(namespace, table)}"
+        )
     given = {canonicalize(file.location): file for file in files}
     inside = [place for place in given if is_within(place, canonicalize(location))]
     stored = [StoredFile(place, given[place].size, given[place].modified_ms) for place in inside]

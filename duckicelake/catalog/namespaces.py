@@ -12,7 +12,13 @@ from duckicelake.catalog.context.caller import Principal
 from duckicelake.catalog.context.page import ListPage, PageRequest, cut_page
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.context.text import summarize
-from duckicelake.errors import AlreadyExists, InvalidRequest, NamespaceNotEmpty, NoSuchNamespace, Unprocessable
+from duckicelake.errors import (
+    AlreadyExistsError,
+    InvalidRequestError,
+    NamespaceNotEmptyError,
+    NoSuchNamespaceError,
+    UnprocessableError,
+)
 from duckicelake.iceberg.identifiers import Namespace, check_namespace, parse_readable_namespace, to_schema_name
 from duckicelake.lake.ducklake.schemas import (
     create_schema,
@@ -41,7 +47,7 @@ class UpdatedProperties:
 def list_namespaces(services: Services, parent: Namespace | None, page: PageRequest) -> ListPage[Namespace]:
     """List the direct children of a namespace, or the top level, that the caller sees, in order of their schema names.
 
-    Raises NoSuchNamespace for an unknown parent.
+    Raises NoSuchNamespaceError for an unknown parent.
     """
     with services.database.reading() as cursor:
         known = _find_known(cursor)
@@ -56,8 +62,8 @@ def list_namespaces(services: Services, parent: Namespace | None, page: PageRequ
 def create_namespace(services: Services, namespace: Namespace, properties: Mapping[str, str]) -> dict[str, str]:
     """Create a namespace, its parents need not exist; return its properties.
 
-    Raises AlreadyExists, and InvalidRequest for a bad name or one that differs from a sibling's only by case: to DuckDB
-    these are one schema.
+    Raises AlreadyExistsError, and InvalidRequestError for a bad name or one that differs from a sibling's only by case:
+    to DuckDB these are one schema.
     """
     check_namespace(namespace)
     return services.run_once(
@@ -66,7 +72,7 @@ def create_namespace(services: Services, namespace: Namespace, properties: Mappi
 
 
 def load_namespace(services: Services, namespace: Namespace) -> dict[str, str]:
-    """Return a namespace's properties; NoSuchNamespace."""
+    """Return a namespace's properties; NoSuchNamespaceError."""
     with services.database.reading() as cursor:
         schema_id = _require(_find_known(cursor), namespace)
         return {} if schema_id is None else read_schema_properties(cursor, schema_id)
@@ -81,7 +87,7 @@ def with_location(services: Services, namespace: Namespace, properties: Mapping[
 
 
 def drop_namespace(services: Services, namespace: Namespace) -> None:
-    """Drop an empty namespace; NoSuchNamespace, or NamespaceNotEmpty naming what is inside."""
+    """Drop an empty namespace; NoSuchNamespaceError, or NamespaceNotEmptyError naming what is inside."""
     services.run_once(lambda: retry_transaction(lambda: _drop(services, namespace)), lambda _: None)
 
 
@@ -90,11 +96,11 @@ def update_namespace(
 ) -> UpdatedProperties:
     """Set and remove properties in one step; a virtual namespace that gets some becomes a schema.
 
-    Raises NoSuchNamespace, and Unprocessable if a key is both removed and updated.
+    Raises NoSuchNamespaceError, and UnprocessableError if a key is both removed and updated.
     """
     both = sorted(set(removals) & set(updates))
     if both:
-        raise Unprocessable(f"properties both removed and updated: {', '.join(both)}; name each key once")
+        raise UnprocessableError(f"properties both removed and updated: {', '.join(both)}; name each key once")
     return services.run_once(
         lambda: retry_transaction(lambda: _update(services, namespace, removals, updates)),
         lambda keys: UpdatedProperties(*map(tuple, keys)),
@@ -121,7 +127,9 @@ def _drop(services: Services, namespace: Namespace) -> None:
         if schema_id is not None:
             inside += read_schema_contents(cursor, schema_id)
         if inside or schema_id is None:
-            raise NamespaceNotEmpty(f"Namespace {to_schema_name(namespace)} is not empty. It holds {summarize(inside)}")
+            raise NamespaceNotEmptyError(
+                f"Namespace {to_schema_name(namespace)} is not empty. It holds {summarize(inside)}"
+            )
         drop_schema(cursor, snapshot, schema_id)
         services.settle(cursor, [build_touched(namespace)])
 
@@ -173,9 +181,9 @@ def _find_known(cursor: Transaction) -> dict[Namespace, int]:
 
 
 def _require(known: Mapping[Namespace, int], namespace: Namespace) -> int | None:
-    """Return the schema's id, None if the namespace is virtual; NoSuchNamespace if it is neither."""
+    """Return the schema's id, None if the namespace is virtual; NoSuchNamespaceError if it is neither."""
     if namespace not in known and not _children(known, namespace):
-        raise NoSuchNamespace(f"Namespace does not exist: {to_schema_name(namespace)}")
+        raise NoSuchNamespaceError(f"Namespace does not exist: {to_schema_name(namespace)}")
     return known.get(namespace)
 
 
@@ -187,12 +195,12 @@ def _children(known: Iterable[Namespace], parent: Namespace) -> set[Namespace]:
 
 def _check_free(known: Mapping[Namespace, int], namespace: Namespace, principal: Principal) -> None:
     if namespace in known:
-        raise AlreadyExists(f"Namespace already exists: {to_schema_name(namespace)}")
+        raise AlreadyExistsError(f"Namespace already exists: {to_schema_name(namespace)}")
     for depth in range(len(namespace)):
         for sibling in sorted(_children(known, namespace[:depth])):
             if sibling != namespace[: depth + 1] and sibling[-1].lower() == namespace[depth].lower():
                 other = f"{to_schema_name(sibling)}, which exists" if principal.sees(sibling) else "another"
-                raise InvalidRequest(
+                raise InvalidRequestError(
                     f"Namespace {to_schema_name(namespace)} differs only by case from {other}; "
                     "to DuckDB both are one name"
                 )

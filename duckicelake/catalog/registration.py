@@ -30,7 +30,7 @@ from duckicelake.catalog.context.cache import Materialized
 from duckicelake.catalog.context.hooks import check_definition
 from duckicelake.catalog.context.services import Services, take_file_ids, take_manifest_ids
 from duckicelake.catalog.table.load import load_current_table
-from duckicelake.errors import CommitStateUnknown, FileMissing, NoSuchTable
+from duckicelake.errors import CommitStateUnknownError, FileMissingError, NoSuchTableError
 from duckicelake.iceberg.identifiers import Namespace, format_full_name, parse_schema_name, to_schema_name
 from duckicelake.iceberg.manifest.entry import EntryStatus, FileContent, Manifest, ManifestFile
 from duckicelake.iceberg.metadata import TableMetadata, parse_table_metadata
@@ -67,20 +67,23 @@ class ForeignTableContent:
 
 
 def read_metadata(services: Services, location: str) -> TableMetadata:
-    """The metadata of a file, gzipped or not; FileMissing, or InvalidRequest if it isn't any or may not be read."""
+    """The metadata of a file, gzipped or not.
+
+    Raises FileMissingError, or InvalidRequestError if it isn't any or may not be read.
+    """
     check_readable(services, location, services.policy.data_zone)
     check_may_read(services, [location])
     try:
         data = services.store.read(location, MAX_METADATA_BYTES)
-    except FileMissing:
-        raise FileMissing(f"There is no metadata file at {location}") from None
+    except FileMissingError:
+        raise FileMissingError(f"There is no metadata file at {location}") from None
     metadata = parse_table_metadata(read_document(data, location))
     others = {key: value for key, value in metadata.properties.items() if key != DUCKLAKE_ID}
     return metadata.replace_fields(location=metadata.location.rstrip("/"), properties=others)
 
 
 def read_foreign_table(services: Services, metadata: TableMetadata, creation: Creation) -> ForeignTableContent:
-    """Everything that the metadata leads to; InvalidRequest, Unsupported."""
+    """Everything that the metadata leads to; InvalidRequestError, UnsupportedError."""
     zone, snapshots = services.policy.data_zone, metadata.snapshots
     check_may_read(services, (path for snapshot in snapshots for path in read_snapshot_files(snapshot)))
     check_statistics(services, None, None, metadata)
@@ -167,7 +170,8 @@ def register_table(
 ) -> Materialized:
     """Make a table of a metadata.json, with `overwrite` in the place of the one that has its name.
 
-    Raises AlreadyExists, NoSuchNamespace, FileMissing, InvalidRequest for what isn't table metadata or may not be read.
+    Raises AlreadyExistsError, NoSuchNamespaceError, FileMissingError, InvalidRequestError for what isn't table metadata
+    or may not be read.
     """
     if not overwrite:
         with services.database.reading() as cursor:
@@ -204,12 +208,12 @@ def _render(services: Services, namespace: Namespace, name: str, written: Writte
     """The registered table; what has its name by now, if another one was registered over it in the meantime."""
     try:
         return materialize_committed(services, written)
-    except CommitStateUnknown as error:
-        if not isinstance(error.__cause__, NoSuchTable):
+    except CommitStateUnknownError as error:
+        if not isinstance(error.__cause__, NoSuchTableError):
             raise
         try:
             return load_current_table(services, namespace, name).materialized
-        except NoSuchTable:
+        except NoSuchTableError:
             raise error from error.__cause__
 
 
@@ -257,12 +261,12 @@ def _guard(services: Services, schema: str, name: str) -> ChangeSet | None:
     commit = TableCommit(parse_schema_name(schema), name, CommitTableRequest(requirements=(), updates=(update,)))
     try:
         return change_over(services, commit, load_current_table(services, commit.namespace, name), 0)
-    except NoSuchTable:
+    except NoSuchTableError:
         return None
 
 
 def unregister_table(services: Services, namespace: Namespace, name: str) -> Materialized:
-    """Give the table up, all its files written and kept; what it was at last. NoSuchTable."""
+    """Give the table up, all its files written and kept; what it was at last. NoSuchTableError."""
 
     def attempt(_: bool) -> Materialized:
         table = load_current_table(services, namespace, name).materialized
@@ -275,5 +279,5 @@ def unregister_table(services: Services, namespace: Namespace, name: str) -> Mat
 def _give_up(services: Services, namespace: Namespace, name: str, table: Materialized) -> None:
     with services.database.transaction() as cursor:
         if not lake_tables.drop_table(cursor, to_schema_name(namespace), name, purge=False, expected=table.row):
-            raise NoSuchTable(f"Table does not exist: {format_full_name(namespace, name)}")
+            raise NoSuchTableError(f"Table does not exist: {format_full_name(namespace, name)}")
         services.settle(cursor, [build_touched(namespace, name)], [table.row.table_id])

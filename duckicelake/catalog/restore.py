@@ -25,7 +25,7 @@ from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.context.text import summarize
 from duckicelake.catalog.table.load import load_current_table
 from duckicelake.catalog.table.time_travel import resolve_snapshot
-from duckicelake.errors import CommitFailed, FileMissing, InvalidRequest
+from duckicelake.errors import CommitFailedError, FileMissingError, InvalidRequestError
 from duckicelake.iceberg.identifiers import Namespace, format_full_name
 from duckicelake.iceberg.manifest.entry import ManifestContent
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
@@ -72,7 +72,8 @@ def restore_table(
 ) -> Restored:
     """Restore main to what `resolve_snapshot` finds; computed again for what others commit meanwhile.
 
-    Raises NoSuchTable, NotFound, Forgotten, InvalidRequest, and FileMissing if a file of then is gone.
+    Raises NoSuchTableError, NotFoundError, ExpiredError, InvalidRequestError, and FileMissingError if a file of then is
+    gone.
     """
 
     def attempt(is_alone: bool) -> Restored:
@@ -122,20 +123,20 @@ def _plan(services: Services, namespace: Namespace, name: str, to: str) -> _Rest
 
 
 def _check_there(services: Services, table: Materialized, space: Workspace, come: Iterable[int]) -> None:
-    """FileMissing, naming some, if files that come back are gone; not of those that the server may not read."""
+    """FileMissingError, naming some, if files that come back are gone; not of those that the server may not read."""
     paths = sorted({file.path for file in space.files(come).values()})
     folders = space.folders()
 
     def is_gone(path: str) -> bool:
         try:
             check_readable(services, path, table.metadata.location, folders)
-        except InvalidRequest:
+        except InvalidRequestError:
             return False
         return not services.store.exists(path)
 
     gone = [path for path, gone in zip(paths, run_in_parallel(is_gone, paths), strict=True) if gone]
     if gone:
-        raise FileMissing(f"Files of the snapshot to restore don't exist any more: {summarize(gone)}")
+        raise FileMissingError(f"Files of the snapshot to restore don't exist any more: {summarize(gone)}")
 
 
 def _count(changed: FileSetDifference, space: Workspace) -> dict[str, int]:
@@ -169,7 +170,7 @@ def _commit(services: Services, namespace: Namespace, name: str, plan: _RestoreP
         (outcome,) = commit_all(
             services, [TableCommit(namespace, name, _request(services, plan))], settle, is_alone=is_alone
         )
-    except CommitFailed as error:
+    except CommitFailedError as error:
         raise OutdatedPlanError from error
     assert outcome.written is not None
     change = outcome.written.change

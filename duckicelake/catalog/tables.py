@@ -40,7 +40,7 @@ from duckicelake.catalog.load_response import (
 from duckicelake.catalog.registration import register_table as register
 from duckicelake.catalog.registration import unregister_table as unregister
 from duckicelake.catalog.table.load import TableCheck, load_committed_before, load_current_table, read_freshness
-from duckicelake.errors import InvalidRequest, NoSuchNamespace, NoSuchTable, Unavailable
+from duckicelake.errors import InvalidRequestError, NoSuchNamespaceError, NoSuchTableError, UnavailableError
 from duckicelake.iceberg.identifiers import Namespace, format_full_name, to_schema_name
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.metadata_builder import DEFAULT_FORMAT_VERSION, build_new_table_metadata
@@ -62,27 +62,28 @@ from duckicelake.properties import check_properties
 def commit_transaction(services: Services, request: CommitTransactionRequest) -> None:
     """Commit all changes in one transaction; each table's metadata files are written when it is next loaded.
 
-    Raises NoSuchTable, CommitFailed if any requirement doesn't hold, InvalidRequest, Unsupported; then nothing changed.
+    Raises NoSuchTableError, CommitFailedError if any requirement doesn't hold, InvalidRequestError, UnsupportedError;
+    then nothing changed.
     """
     commits = []
     for number, change in enumerate(request.table_changes):
         if change.identifier is None:
-            raise InvalidRequest(f"table-changes[{number}] has no identifier: say which table it changes")
+            raise InvalidRequestError(f"table-changes[{number}] has no identifier: say which table it changes")
         commits.append(TableCommit(change.identifier.namespace, change.identifier.name, change))
     for (namespace, name), times in Counter((commit.namespace, commit.name) for commit in commits).items():
         if times > 1:
-            raise InvalidRequest(
+            raise InvalidRequestError(
                 f"{format_full_name(namespace, name)} is changed {times} times: put all its updates in one"
             )
     services.run_once(lambda: commit_all(services, commits), lambda _: [])
 
 
 def list_tables(services: Services, namespace: Namespace, page: PageRequest) -> ListPage[str]:
-    """The names of a namespace's tables, in code point order; NoSuchNamespace."""
+    """The names of a namespace's tables, in code point order; NoSuchNamespaceError."""
     with services.database.reading() as cursor:
         names = lake_tables.read_table_names(cursor, to_schema_name(namespace), page.after, page.fetch)
         if names is None:
-            raise NoSuchNamespace(f"Namespace does not exist: {to_schema_name(namespace)}")
+            raise NoSuchNamespaceError(f"Namespace does not exist: {to_schema_name(namespace)}")
     return cut_page(names, page, lambda name: name)
 
 
@@ -91,7 +92,7 @@ def create_table(
 ) -> LoadedTable:
     """Create a table, or with stage-create only say what its metadata will be.
 
-    Raises AlreadyExists, NoSuchNamespace, InvalidRequest, Unsupported.
+    Raises AlreadyExistsError, NoSuchNamespaceError, InvalidRequestError, UnsupportedError.
     """
     if request.stage_create:
         staged = _first_metadata(services, namespace, request)
@@ -120,7 +121,7 @@ def load_table(
     `check` is what Postgres answered about this table during this request; None asks Postgres.
 
     Raises:
-        NoSuchTable, DamagedTable.
+        NoSuchTableError, DamagedTableError.
 
     """
     table = load_current_table(services, namespace, name, check)
@@ -135,7 +136,7 @@ def load_table(
 def commit_table(services: Services, namespace: Namespace, name: str, request: CommitTableRequest) -> LoadedTable:
     """Apply the updates if the requirements hold; the answer is written to the store before it is given.
 
-    Raises NoSuchTable, CommitFailed, InvalidRequest, Unsupported, CommitStateUnknown.
+    Raises NoSuchTableError, CommitFailedError, InvalidRequestError, UnsupportedError, CommitStateUnknownError.
     """
     _check_addressee(request, namespace, name)
     committed = services.run_once(
@@ -150,7 +151,7 @@ def register_table(
 ) -> LoadedTable:
     """Make a table of another catalog's metadata.json; its files stay where they are.
 
-    Raises AlreadyExists, NoSuchNamespace, FileMissing, InvalidRequest, Unsupported.
+    Raises AlreadyExistsError, NoSuchNamespaceError, FileMissingError, InvalidRequestError, UnsupportedError.
     """
     location = request.metadata_location
     registered = services.run_once(
@@ -169,7 +170,7 @@ def clone_table(
 
 
 def unregister_table(services: Services, namespace: Namespace, name: str) -> bytes:
-    """Give the table up to another catalog; where its last metadata.json is, and what that says. NoSuchTable."""
+    """Give the table up to another catalog; where its last metadata.json is, and what that says. NoSuchTableError."""
     given_up = services.run_once(
         lambda: unregister(services, namespace, name), partial(load_committed_before, services)
     )
@@ -177,7 +178,7 @@ def unregister_table(services: Services, namespace: Namespace, name: str) -> byt
 
 
 def table_exists(services: Services, namespace: Namespace, name: str) -> None:
-    """NoSuchTable unless the table exists."""
+    """NoSuchTableError unless the table exists."""
     read_freshness(services, namespace, name)
 
 
@@ -187,7 +188,7 @@ def drop_table(services: Services, namespace: Namespace, name: str, purge: bool)
     def drop() -> None:
         with services.database.transaction() as cursor:
             if not lake_tables.drop_table(cursor, to_schema_name(namespace), name, purge=purge):
-                raise NoSuchTable(f"Table does not exist: {format_full_name(namespace, name)}")
+                raise NoSuchTableError(f"Table does not exist: {format_full_name(namespace, name)}")
             services.settle(cursor, [build_touched(namespace, name, {"purge": purge})])
 
     had_shared = shares_files(services, namespace, name)
@@ -200,7 +201,7 @@ def drop_table(services: Services, namespace: Namespace, name: str, purge: bool)
 def rename_table(services: Services, request: RenameTableRequest) -> None:
     """Rename a table or move it to another namespace; its files stay where they are.
 
-    Raises NoSuchTable, NoSuchNamespace, AlreadyExists.
+    Raises NoSuchTableError, NoSuchNamespaceError, AlreadyExistsError.
     """
     source, destination = request.source, request.destination
     renamed = build_touched(
@@ -210,7 +211,7 @@ def rename_table(services: Services, request: RenameTableRequest) -> None:
     def rename() -> None:
         with services.database.transaction() as cursor:
             if not lake_tables.rename_table(cursor, _full_name(source), _full_name(destination)):
-                raise NoSuchTable(f"Table does not exist: {format_full_name(source.namespace, source.name)}")
+                raise NoSuchTableError(f"Table does not exist: {format_full_name(source.namespace, source.name)}")
             services.settle(cursor, [renamed])
 
     services.run_once(lambda: retry_transaction(rename), lambda _: None)
@@ -219,7 +220,7 @@ def rename_table(services: Services, request: RenameTableRequest) -> None:
 def _check_addressee(request: CommitTableRequest, namespace: Namespace, name: str) -> None:
     named = request.identifier
     if named is not None and (named.namespace, named.name) != (namespace, name):
-        raise InvalidRequest(
+        raise InvalidRequestError(
             f"The request goes to table {format_full_name(namespace, name)}, but its identifier "
             f"is {format_full_name(named.namespace, named.name)}"
         )
@@ -231,7 +232,10 @@ def _check_absent(services: Services, namespace: Namespace, name: str) -> None:
 
 
 def _first_metadata(services: Services, namespace: Namespace, request: CreateTableRequest) -> TableMetadata:
-    """The metadata of a table that isn't there yet; AlreadyExists, NoSuchNamespace, InvalidRequest, Unsupported."""
+    """The metadata of a table that isn't there yet.
+
+    Raises AlreadyExistsError, NoSuchNamespaceError, InvalidRequestError, UnsupportedError.
+    """
     _check_absent(services, namespace, request.name)
     table_uuid = uuid4()
     location = request.location or services.policy.table_location(namespace, request.name, table_uuid)
@@ -271,7 +275,7 @@ def _access_after(
                 return NO_DELEGATION
     try:
         return _access(services, wish, namespace, name, table)
-    except Unavailable:
+    except UnavailableError:
         return NO_DELEGATION
 
 

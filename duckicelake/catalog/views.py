@@ -20,7 +20,7 @@ from duckicelake.catalog.commit.retry import retry_on_conflict
 from duckicelake.catalog.context.audit_notes import actions, build_touched
 from duckicelake.catalog.context.page import ListPage, PageRequest, cut_page
 from duckicelake.catalog.context.services import Services
-from duckicelake.errors import NoSuchNamespace, NoSuchView
+from duckicelake.errors import NoSuchNamespaceError, NoSuchViewError
 from duckicelake.iceberg.identifiers import Namespace, format_full_name, parse_schema_name, to_schema_name
 from duckicelake.iceberg.metadata_file import MAX_METADATA_BYTES
 from duckicelake.iceberg.rest import (
@@ -57,7 +57,7 @@ class CurrentView:
 
 
 def load_current_view(services: Services, namespace: Namespace, name: str) -> CurrentView:
-    """The view as it is now, DuckDB's changes included; NoSuchView."""
+    """The view as it is now, DuckDB's changes included; NoSuchViewError."""
     while True:
         with services.database.reading() as cursor:
             view = views.find_view(cursor, to_schema_name(namespace), name)
@@ -75,9 +75,9 @@ def load_current_view(services: Services, namespace: Namespace, name: str) -> Cu
             continue
 
 
-def build_missing_view_error(namespace: Namespace, name: str) -> NoSuchView:
+def build_missing_view_error(namespace: Namespace, name: str) -> NoSuchViewError:
     """The error, in Iceberg's words."""
-    return NoSuchView(f"View does not exist: {format_full_name(namespace, name)}")
+    return NoSuchViewError(f"View does not exist: {format_full_name(namespace, name)}")
 
 
 def write_view(
@@ -85,7 +85,7 @@ def write_view(
 ) -> ViewTarget:
     """The view's next state, its metadata.json in the store: the file must exist before a client gets its name.
 
-    InvalidRequest if the view may not live where the metadata says.
+    InvalidRequestError if the view may not live where the metadata says.
     """
     services.policy.check_table_location(metadata.location)
     services.policy.check_table_location(get_view_metadata_folder(metadata))
@@ -104,35 +104,36 @@ def _take_over(services: Services, view: LakeView, row: ViewRow | None, known: V
 
 
 def list_views(services: Services, namespace: Namespace, page: PageRequest) -> ListPage[str]:
-    """The names of a namespace's views, in code point order; NoSuchNamespace."""
+    """The names of a namespace's views, in code point order; NoSuchNamespaceError."""
     with services.database.reading() as cursor:
         names = lake_views.read_view_names(cursor, to_schema_name(namespace), page.after, page.fetch)
         if names is None:
-            raise NoSuchNamespace(f"Namespace does not exist: {to_schema_name(namespace)}")
+            raise NoSuchNamespaceError(f"Namespace does not exist: {to_schema_name(namespace)}")
     return cut_page(names, page, lambda name: name)
 
 
 def create_view(services: Services, namespace: Namespace, request: CreateViewRequest) -> bytes:
-    """Create a view; the answer to give. AlreadyExists, NoSuchNamespace, InvalidRequest."""
+    """Create a view; the answer to give. AlreadyExistsError, NoSuchNamespaceError, InvalidRequestError."""
     return _answer(services.run_once(lambda: _create(services, namespace, request), _parse_settled))
 
 
 def register_view(services: Services, namespace: Namespace, request: RegisterViewRequest) -> bytes:
     """Make a view of a metadata.json that exists, which stays its metadata file; the answer to give.
 
-    Raises AlreadyExists, NoSuchNamespace, FileMissing, and InvalidRequest for a file that isn't one or lies elsewhere.
+    Raises AlreadyExistsError, NoSuchNamespaceError, FileMissingError, and InvalidRequestError for a file that isn't one
+    or lies elsewhere.
     """
     return _answer(services.run_once(lambda: _register(services, namespace, request), _parse_settled))
 
 
 def load_view(services: Services, namespace: Namespace, name: str) -> bytes:
-    """The answer that holds the view as it is now; NoSuchView."""
+    """The answer that holds the view as it is now; NoSuchViewError."""
     row = load_current_view(services, namespace, name).row
     return _answer((row.metadata_location, row.metadata))
 
 
 def view_exists(services: Services, namespace: Namespace, name: str) -> None:
-    """NoSuchView unless the view exists."""
+    """NoSuchViewError unless the view exists."""
     with services.database.reading() as cursor:
         if lake_views.find_view(cursor, to_schema_name(namespace), name) is None:
             raise build_missing_view_error(namespace, name)
@@ -141,13 +142,13 @@ def view_exists(services: Services, namespace: Namespace, name: str) -> None:
 def commit_view(services: Services, namespace: Namespace, name: str, request: CommitViewRequest) -> bytes:
     """Apply the updates if the requirements hold, again if others were faster; the answer to give.
 
-    Raises NoSuchView, CommitFailed, InvalidRequest.
+    Raises NoSuchViewError, CommitFailedError, InvalidRequestError.
     """
     return _answer(services.run_once(lambda: _commit(services, namespace, name, request), _parse_settled))
 
 
 def drop_view(services: Services, namespace: Namespace, name: str) -> None:
-    """Drop the view; NoSuchView. Its metadata files stay."""
+    """Drop the view; NoSuchViewError. Its metadata files stay."""
 
     def drop(cursor: Transaction) -> None:
         if not lake_views.drop_view(cursor, to_schema_name(namespace), name):
@@ -159,7 +160,7 @@ def drop_view(services: Services, namespace: Namespace, name: str) -> None:
 def rename_view(services: Services, request: RenameTableRequest) -> None:
     """Rename a view or move it to another namespace; its files stay where they are.
 
-    Raises NoSuchView, NoSuchNamespace, AlreadyExists.
+    Raises NoSuchViewError, NoSuchNamespaceError, AlreadyExistsError.
     """
     source, destination = request.source, request.destination
     renamed = build_touched(
@@ -206,7 +207,7 @@ def _register(services: Services, namespace: Namespace, request: RegisterViewReq
 
 
 def _check_places(services: Services, metadata: ViewMetadata, base: ViewMetadata | None = None) -> None:
-    """Check the places that a client gives a view; InvalidRequest, Forbidden."""
+    """Check the places that a client gives a view; InvalidRequestError, ForbiddenError."""
     before = set() if base is None else {base.location, get_view_metadata_folder(base)}
     for place in {metadata.location, get_view_metadata_folder(metadata)} - before:
         services.policy.check_table_location(place)

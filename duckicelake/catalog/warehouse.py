@@ -11,7 +11,7 @@ from typing import Final
 
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.lake_files import find_unneeded_of_any_age, list_lake_files
-from duckicelake.errors import AlreadyExists, FileMissing, InvalidRequest, InvalidSettings
+from duckicelake.errors import AlreadyExistsError, FileMissingError, InvalidRequestError, InvalidSettingsError
 from duckicelake.lake.setup.identity import (
     LakeIdentity,
     LakeRecord,
@@ -43,10 +43,10 @@ class WarehouseStanding:
 
 
 def check_warehouse(services: Services, lake: LakeRecord) -> None:
-    """Raise InvalidSettings if the lake's other servers keep files in another warehouse."""
+    """Raise InvalidSettingsError if the lake's other servers keep files in another warehouse."""
     ours = _warehouse(services)
     if lake.warehouse not in (None, ours):
-        raise InvalidSettings(
+        raise InvalidSettingsError(
             f"the files of this lake are in the warehouse {lake.warehouse}, and this server has {ours}: "
             "set DUCKICELAKE_WAREHOUSE to that one; if they were moved, run `duckicelake adopt` with the new setting"
         )
@@ -55,14 +55,14 @@ def check_warehouse(services: Services, lake: LakeRecord) -> None:
 def settle(services: Services) -> WarehouseStanding:
     """Mark folders without a mark and without unknown files; record all of it, and open or close the gate.
 
-    Raises InvalidSettings as `check_warehouse`.
+    Raises InvalidSettingsError as `check_warehouse`.
     """
     lake = read_lake(services.database)
     check_warehouse(services, lake)
     standing = examine(services, lake)
     if standing.refusal is None:
         for folder in standing.unmarked:
-            with suppress(AlreadyExists):  # another lake's, just now
+            with suppress(AlreadyExistsError):  # another lake's, just now
                 services.store.write(_marker(folder), lake.identity.to_json())
         standing = examine(services, lake)  # of two lakes that come at once, one reads the other's marker
     if standing.refusal is None:
@@ -82,7 +82,7 @@ def look(services: Services) -> WarehouseStanding:
 def adopt(services: Services) -> list[str]:
     """Make the folders this lake's, whoever's they were; what changed, as sentences.
 
-    Raises AlreadyExists if another lake adopts them at this moment.
+    Raises AlreadyExistsError if another lake adopts them at this moment.
     """
     lake = read_lake(services.database)
     changes = []
@@ -144,9 +144,9 @@ def _owner(services: Services, folder: str) -> LakeIdentity | str | None:
     """Whom the folder's marker names: None if there is none, the error's text if it can't be read."""
     try:
         return parse_identity(services.store.read(_marker(folder), _MAX_BYTES))
-    except FileMissing:
+    except FileMissingError:
         return None
-    except InvalidRequest as error:
+    except InvalidRequestError as error:
         return str(error)
 
 

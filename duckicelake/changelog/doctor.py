@@ -25,7 +25,7 @@ _FORGET_ADVICE: Final = (
 
 
 def diagnose(database: Database, *, with_lineage: bool = True) -> list[Finding]:
-    """Run all checks; those that need a catalog are left out where there is none. Unavailable if Postgres is down.
+    """Run all checks; those that need a catalog are left out where there is none. UnavailableError if Postgres is down.
 
     with_lineage: servers make events of lineage of what changes.
     """

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 import psycopg
 
-from duckicelake.errors import CommitStateUnknown, InvalidRequest, Unavailable
+from duckicelake.errors import CommitStateUnknownError, InvalidRequestError, UnavailableError
 from duckicelake.lake.ducklake.schemas import format_full_name
 from duckicelake.lake.ducklake.snapshots import LOCK_KEY
 from duckicelake.postgres.database import Database
@@ -75,11 +75,11 @@ class LogPosition(NamedTuple):
 
     @staticmethod
     def parse(text: str) -> "LogPosition":
-        """Read the spelling; InvalidRequest for what isn't one."""
+        """Read the spelling; InvalidRequestError for what isn't one."""
         snapshot, dot, ordinal = text.partition(".")
         digits = [snapshot, ordinal] if dot else [snapshot]
         if not all(number.isascii() and number.isdigit() and len(number) <= 18 for number in digits):
-            raise InvalidRequest(f"{text!r} is no position: write a snapshot's id, as 17, or 17.0")
+            raise InvalidRequestError(f"{text!r} is no position: write a snapshot's id, as 17, or 17.0")
         return LogPosition(int(snapshot), min(int(ordinal), LAST_ORDINAL) if dot else LAST_ORDINAL)
 
 
@@ -234,7 +234,7 @@ def is_caused_by_change(error: Exception) -> bool:
     """Whether a failure comes of the changes themselves, and so again with them, rather than of Postgres."""
     if isinstance(error, psycopg.Error):
         return isinstance(error, psycopg.DataError)
-    return not isinstance(error, (Unavailable, CommitStateUnknown))
+    return not isinstance(error, (UnavailableError, CommitStateUnknownError))
 
 
 def record_skipped(cursor: Transaction, follower: SkipperName, what: str, error: Exception) -> SkippedError:

@@ -20,7 +20,7 @@ from duckicelake.changelog.entries import (
     WantedChanges,
 )
 from duckicelake.changelog.events import ChangeEvent, Name, RequestChanges, find_request, group_requests
-from duckicelake.errors import Forgotten, InvalidRequest
+from duckicelake.errors import ExpiredError, InvalidRequestError
 from duckicelake.iceberg.identifiers import Namespace
 from duckicelake.lake.ducklake import native
 from duckicelake.postgres.database import Database
@@ -221,7 +221,7 @@ def _drop_open_request(found: Sequence[LoggedChange]) -> Sequence[LoggedChange]:
 def resolve_position(database: Database, position: LogPosition) -> LogPosition | None:
     """The same position, where it can be read on from; None if the lake is being followed up to it just now.
 
-    InvalidRequest if the lake hasn't come so far, Forgotten if what follows it isn't kept.
+    InvalidRequestError if the lake hasn't come so far, ExpiredError if what follows it isn't kept.
     """
     with database.statement() as cursor:
         newest, oldest = chronicle.read_newest_position(cursor), chronicle.read_oldest(cursor)
@@ -233,13 +233,13 @@ def resolve_position(database: Database, position: LogPosition) -> LogPosition |
         raise _build_too_far_error(position, newest)
     if oldest is not None and START_POSITION < position < oldest:
         message = f"Changes after {position} are not kept any more, the oldest is {oldest}: read the tables themselves"
-        raise Forgotten(f"{message}, then go on from what from=newest tells")
+        raise ExpiredError(f"{message}, then go on from what from=newest tells")
     return min(position, newest)
 
 
-def _build_too_far_error(position: LogPosition, newest: LogPosition) -> InvalidRequest:
+def _build_too_far_error(position: LogPosition, newest: LogPosition) -> InvalidRequestError:
     asked = position.snapshot_id if position.ordinal == LAST_ORDINAL else position
-    return InvalidRequest(
+    return InvalidRequestError(
         f"The lake has not come to {asked}: its newest change is {newest}. If it was put back from a backup, "
         "read the tables anew, and go on from what from=newest tells"
     )

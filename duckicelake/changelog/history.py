@@ -11,7 +11,7 @@ from duckicelake.catalog.context.services import Services
 from duckicelake.changelog import entries as chronicle
 from duckicelake.changelog import object_names as followed_names
 from duckicelake.changelog.entries import END_POSITION, ChangeKind, LoggedChange, LogPosition, WantedChanges
-from duckicelake.errors import InvalidRequest, NoSuchNamespace, NoSuchTable
+from duckicelake.errors import InvalidRequestError, NoSuchNamespaceError, NoSuchTableError
 from duckicelake.iceberg.identifiers import Namespace, parse_schema_name, to_schema_name
 from duckicelake.iceberg.model import SpecModel
 from duckicelake.lake.ducklake.schemas import format_full_name, has_namespace
@@ -80,7 +80,8 @@ def read_history(
 ) -> HistoryPage:
     """What the caller may read of it: of the lake, of a namespace and all below it, or of a table or view.
 
-    Raises NoSuchNamespace, NoSuchTable for what there never was as far as anybody remembers, and InvalidRequest.
+    Raises NoSuchNamespaceError, NoSuchTableError for what there never was as far as anybody remembers, and
+    InvalidRequestError.
     """
     wanted = replace(parse_wanted(asked), visible=services.caller.principal.readable_schemas())
     before = END_POSITION if asked.before is None else LogPosition.parse(asked.before)
@@ -95,10 +96,10 @@ def read_history(
 
 
 def parse_wanted(asked: HistoryQuery) -> WantedChanges:
-    """What is asked for of the chronicle; InvalidRequest."""
+    """What is asked for of the chronicle; InvalidRequestError."""
     kinds = None if asked.kinds is None else [_parse_kind(kind.strip()) for kind in asked.kinds.split(",")]
     if asked.source is not None and asked.source not in SOURCES:
-        raise InvalidRequest(f"{asked.source!r} is no source of changes: there are {', '.join(SOURCES)}")
+        raise InvalidRequestError(f"{asked.source!r} is no source of changes: there are {', '.join(SOURCES)}")
     return WantedChanges(
         kinds=kinds,
         since=asked.since,
@@ -114,27 +115,27 @@ def resolve_wanted(cursor: Transaction, wanted: WantedChanges, schema: str, name
     if name is None:
         of_namespace = replace(wanted, namespace=schema)
         if not has_namespace(cursor, schema) and not _is_known(cursor, WantedChanges(namespace=schema)):
-            raise NoSuchNamespace(f"Namespace does not exist: {schema}")
+            raise NoSuchNamespaceError(f"Namespace does not exist: {schema}")
         return of_namespace
     if table := followed_names.find_live_tables(cursor, [(schema, name)]):
         return replace(wanted, object_id=table[schema, name])
     if view := followed_names.find_live_views(cursor, [(schema, name)]):  # DuckDB replaces a view by another
         return replace(wanted, object_id=view[schema, name], namespace=schema, name=name)
     if not _is_known(cursor, WantedChanges(namespace=schema, name=name)):
-        raise NoSuchTable(f"Table does not exist: {format_full_name(schema, name)}")
+        raise NoSuchTableError(f"Table does not exist: {format_full_name(schema, name)}")
     return replace(wanted, namespace=schema, name=name)
 
 
 def resolve_full_name(cursor: Transaction, wanted: WantedChanges, name: str) -> WantedChanges:
-    """As `resolved`, of a table or view of this full name, else of a namespace; NoSuchTable."""
+    """As `resolved`, of a table or view of this full name, else of a namespace; NoSuchTableError."""
     schema, _, last = name.rpartition(".")
     if schema:
-        with suppress(NoSuchTable):
+        with suppress(NoSuchTableError):
             return resolve_wanted(cursor, wanted, schema, parse_schema_name(last)[0])
     try:
         return resolve_wanted(cursor, wanted, name, None)
-    except NoSuchNamespace:
-        raise NoSuchTable(f"There is no table, view or namespace {name}, and none is remembered") from None
+    except NoSuchNamespaceError:
+        raise NoSuchTableError(f"There is no table, view or namespace {name}, and none is remembered") from None
 
 
 def build_entry(change: LoggedChange) -> HistoryEntry:
@@ -189,7 +190,7 @@ def _parse_kind(text: str) -> ChangeKind:
     try:
         return ChangeKind(text)
     except ValueError:
-        raise InvalidRequest(f"{text!r} is no kind of change: there are {', '.join(KINDS)}") from None
+        raise InvalidRequestError(f"{text!r} is no kind of change: there are {', '.join(KINDS)}") from None
 
 
 def _is_known(cursor: Transaction, wanted: WantedChanges) -> bool:

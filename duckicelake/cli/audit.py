@@ -64,7 +64,7 @@ def audit(
 def _print_entries(settings: Settings, wanted: AuditFilter, limit: int, *, as_json: bool, follow: bool) -> None:
     """Print the newest entries, newest last; with `follow` then those that come, until interrupted.
 
-    Raises InvalidRequest for a resource that neither the trail nor the lake has had.
+    Raises InvalidRequestError for a resource that neither the trail nor the lake has had.
     """
     with _open_trail(settings) as database:
         found = _read(database, wanted, limit)
@@ -96,15 +96,15 @@ def _open_trail(settings: Settings) -> Iterator[Database]:
 
 
 def _check_resource(database: Database, name: str | None) -> None:
-    """Raise InvalidRequest if neither the trail nor the lake has ever had a resource of this name."""
-    from duckicelake.errors import InvalidRequest
+    """Raise InvalidRequestError if neither the trail nor the lake has ever had a resource of this name."""
+    from duckicelake.errors import InvalidRequestError
     from duckicelake.lake.side_tables.audit import is_resource_known
 
     if name is None:
         return
     with database.reading() as cursor:
         if not is_resource_known(cursor, name):
-            raise InvalidRequest(
+            raise InvalidRequestError(
                 f"{name} is no namespace, table or view of this lake, nor was it one as far as the audit trail goes: "
                 "write it as `namespace` or `namespace.name`, with a dot inside a name as %2E"
             )

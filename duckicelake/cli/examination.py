@@ -14,7 +14,7 @@ from duckicelake.cli.console import terminal
 from duckicelake.cli.wiring.location import advise_on_postgres, build_policy, find_warehouse, reach_postgres
 from duckicelake.cli.wiring.services import open_lake_store
 from duckicelake.cli.wiring.storage_access import build_storage_access, check_signing, find_s3_store
-from duckicelake.errors import InvalidSettings, StoreDenied, Unavailable, UnsupportedCatalog
+from duckicelake.errors import InvalidSettingsError, StoreDeniedError, UnavailableError, UnsupportedCatalogError
 from duckicelake.lake.doctor.checks import is_prepared
 from duckicelake.lake.doctor.damage import NeededFile
 from duckicelake.lake.doctor.findings import Finding
@@ -51,9 +51,9 @@ def _examine_database(url: str, *, with_lineage: bool) -> tuple[list[Finding], l
                 return findings, []
             damage, files = examine_tables(database)
             return [*findings, *(damage or [_build_ok("tables", "nothing in them is damaged")])], files
-    except Unavailable as error:
+    except UnavailableError as error:
         return [Finding("database", ok=False, detail=str(error), advice=advise_on_postgres(error))], []
-    except UnsupportedCatalog as error:
+    except UnsupportedCatalogError as error:
         return [Finding("database", ok=False, detail=str(error), advice="")], []
 
 
@@ -91,7 +91,7 @@ def _examine_access(store: ObjectStore, settings: Settings) -> Iterator[Finding]
     try:
         access = build_storage_access(settings, locations, part.options, read_clock_ms)
         check_signing(access, part)
-    except (InvalidSettings, Unavailable, StoreDenied) as error:
+    except (InvalidSettingsError, UnavailableError, StoreDeniedError) as error:
         yield Finding("access", ok=False, detail=str(error), advice="correct the settings DUCKICELAKE_S3_…")
         return
     if isinstance(access.vendor, StsVendor):
@@ -110,7 +110,7 @@ def _build_bucket_finding(tried: ProbeResult) -> Finding:
 def _examine_folder(root: str, store: ObjectStore) -> Finding:
     try:
         store.check()
-    except Unavailable as error:
+    except UnavailableError as error:
         advice = "make the warehouse writable for this user, or choose another"
         return Finding("object store", ok=False, detail=str(error), advice=advice)
     return _build_ok("object store", f"{root} is readable and writable")
@@ -121,7 +121,7 @@ def _examine_needed_files(store: ObjectStore, files: Sequence[NeededFile]) -> li
     try:
         examined = _track(examine_files(store, files), len(files))
         found = sorted((f for f in examined if f is not None), key=lambda finding: finding.detail)
-    except Unavailable as error:
+    except UnavailableError as error:
         advice = "make the files readable for this user, or leave them out with --no-files"
         return [Finding("files", ok=False, detail=str(error), advice=advice)]
     return found or [_build_ok("files", f"{len(files)} are in the store as they should be")]

@@ -54,16 +54,16 @@ def gc(
 def collect_orphans(settings: Settings, before: datetime, *, delete: bool, confirm_warehouse: bool = False) -> None:
     """Print the files last written before a moment that no table needs; delete them, if `delete` is true.
 
-    Raises InvalidRequest for a moment that is too young, and where files may be another lake's; Unavailable;
+    Raises InvalidRequestError for a moment that is too young, and where files may be another lake's; UnavailableError;
     StartupError where there is no lake.
     """
     from duckicelake.catalog.commit.guards import lift_guards
     from duckicelake.catalog.table.reclaim import release_all
     from duckicelake.cli.wiring.services import open_lake
-    from duckicelake.errors import InvalidRequest
+    from duckicelake.errors import InvalidRequestError
 
     if before > datetime.now(UTC) - MIN_AGE:
-        raise InvalidRequest(
+        raise InvalidRequestError(
             "--older-than must be an hour at least, better a day: younger files may be of commits under way"
         )
     with open_lake(settings, "gc") as services:
@@ -87,7 +87,7 @@ def collect_orphans(settings: Settings, before: datetime, *, delete: bool, confi
 
 def _check_warehouse(services: Services, *, delete: bool, confirm: bool) -> None:
     from duckicelake.catalog import warehouse
-    from duckicelake.errors import InvalidRequest
+    from duckicelake.errors import InvalidRequestError
 
     standing = warehouse.look(services)
     if standing.doubt is not None and confirm:
@@ -101,7 +101,7 @@ def _check_warehouse(services: Services, *, delete: bool, confirm: bool) -> None
         confirmation = (
             "" if standing.refusal else ". List them without --delete; if all are its own: --confirm-warehouse"
         )
-        raise InvalidRequest(f"Nothing was deleted: {reason}{confirmation}")
+        raise InvalidRequestError(f"Nothing was deleted: {reason}{confirmation}")
     _print_note(f"Files of this list may be another lake's: {reason}")
 
 

@@ -75,7 +75,7 @@ def history(
 def _print_history(settings: Settings, name: str | None, query: HistoryQuery, *, as_json: bool, follow: bool) -> None:
     """Print the newest changes, newest last; with `follow` then those that come, until interrupted.
 
-    Raises NoSuchTable, InvalidRequest, Unavailable, StartupError where there is no lake.
+    Raises NoSuchTableError, InvalidRequestError, UnavailableError, StartupError where there is no lake.
     """
     from duckicelake.changelog.entries import END_POSITION, read_latest, read_newest_position
     from duckicelake.changelog.history import build_entry, parse_wanted, resolve_full_name

@@ -73,7 +73,7 @@ def info(
 
 
 def _collect_facts(settings: Settings) -> dict[str, str]:
-    """Collect what `info` prints. Raises StartupError without a lake, Unavailable if Postgres doesn't answer."""
+    """Collect what `info` prints. Raises StartupError without a lake, UnavailableError if Postgres doesn't answer."""
     from duckicelake.cli.console.snippets import build_lake_secret
     from duckicelake.cli.serve.address import build_uri, find_database_notes, read_noted_uri
     from duckicelake.cli.wiring.location import build_policy
@@ -105,15 +105,15 @@ def _collect_facts(settings: Settings) -> dict[str, str]:
 def _read_stored(url: str, *, is_embedded: bool) -> tuple[str, dict[str, str]]:
     """Read the schema of the lake and its options. An embedded Postgres that is stopped gives the defaults.
 
-    Raises StartupError if the database has no lake, Unavailable if it doesn't answer.
+    Raises StartupError if the database has no lake, UnavailableError if it doesn't answer.
     """
     from duckicelake.cli.wiring.location import advise_on_postgres
-    from duckicelake.errors import Unavailable
+    from duckicelake.errors import UnavailableError
     from duckicelake.lake.setup.format import DEFAULT_SCHEMA_NAME, read_stored_lake
 
     try:
         return read_stored_lake(url)
-    except Unavailable as error:
+    except UnavailableError as error:
         if is_embedded:
             return DEFAULT_SCHEMA_NAME, {}
-        raise Unavailable(f"{error}; {advise_on_postgres(error)}") from error
+        raise UnavailableError(f"{error}; {advise_on_postgres(error)}") from error

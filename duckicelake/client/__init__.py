@@ -11,7 +11,10 @@ Appending Arrow or pandas needs pyarrow. Other rows need urllib3 alone. Nothing 
 from duckicelake.client.batch import Batching
 from duckicelake.client.stream import Progress
 from duckicelake.client.writer import AsyncWriter, Writer
-from duckicelake.errors import RowsNotWritten
+from duckicelake.errors import RowsNotWrittenError
 from duckicelake.rest.connection import Connection
 
-__all__ = ["AsyncWriter", "Batching", "Connection", "Progress", "RowsNotWritten", "Writer"]
+__all__ = ["AsyncWriter", "Batching", "Connection", "Progress", "RowsNotWritten", "RowsNotWrittenError", "Writer"]
+
+RowsNotWrittenError = RowsNotWrittenError
+"""The error's former name, for programs that catch it."""

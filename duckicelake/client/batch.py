@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any, Protocol, TypeAlias
 from uuid import UUID
 
-from duckicelake.errors import BadInput, MissingRequirement
+from duckicelake.errors import BadInputError, MissingRequirementError
 
 Rows: TypeAlias = Any
 """A mapping, an iterable of them, newline-delimited JSON as bytes, or whatever Arrow reads: tables, batches, pandas."""
@@ -22,11 +22,11 @@ def encode_line(row: Mapping[str, Any]) -> bytes:
     numbers become Python's.
 
     Raises:
-        BadInput: the row is no mapping, or JSON has no form for a value.
+        BadInputError: the row is no mapping, or JSON has no form for a value.
 
     """
     if not isinstance(row, Mapping):
-        raise BadInput(f"Invalid row of type {type(row).__name__}: expected a mapping from column to value")
+        raise BadInputError(f"Invalid row of type {type(row).__name__}: expected a mapping from column to value")
     try:
         return _ENCODER.encode(row if isinstance(row, dict) else dict(row)).encode()
     except (TypeError, ValueError, RecursionError) as error:
@@ -37,7 +37,7 @@ def _encode_finite_line(row: Mapping[str, Any], error: Exception) -> bytes:
     try:
         return _ENCODER.encode(_replace_nonfinite(row)).encode()
     except (TypeError, ValueError, RecursionError):
-        raise BadInput(f"Invalid value in a row: JSON has no form for it ({error})") from error
+        raise BadInputError(f"Invalid value in a row: JSON has no form for it ({error})") from error
 
 
 def _replace_nonfinite(value: Any) -> Any:
@@ -190,7 +190,7 @@ def split_into_portions(rows: Rows, batching: Batching) -> Iterator[Portion]:
     """Divide rows into portions that each fit into a batch; a single larger row is a portion of its own.
 
     Raises:
-        BadInput: a row can't be encoded; the rows before it have been yielded.
+        BadInputError: a row can't be encoded; the rows before it have been yielded.
 
     """
     if isinstance(rows, Mapping):
@@ -202,7 +202,7 @@ def split_into_portions(rows: Rows, batching: Batching) -> Iterator[Portion]:
     elif isinstance(rows, Iterable) and not isinstance(rows, str):
         yield from _split_lines(map(encode_line, rows), batching)
     else:
-        raise BadInput(
+        raise BadInputError(
             f"Invalid rows of type {type(rows).__name__}: expected mappings, Arrow, pandas or bytes of JSON lines"
         )
 
@@ -218,10 +218,10 @@ def _split_lines(lines: Iterator[bytes], batching: Batching) -> Iterator[JsonPor
                 kept, size = [], 0
             kept.append(line)
             size += len(line) + 1
-    except BadInput as error:
+    except BadInputError as error:
         if kept:
             yield JsonPortion(kept, size)
-        raise BadInput(f"row {done + len(kept)}: {error}; the rows before it were appended") from error
+        raise BadInputError(f"row {done + len(kept)}: {error}; the rows before it were appended") from error
     if kept:
         yield JsonPortion(kept, size)
 
@@ -245,7 +245,7 @@ def _import_arrow() -> Any:
     try:
         import pyarrow  # noqa: PLC0415 - mappings need no Arrow
     except ImportError as error:
-        raise MissingRequirement("pyarrow isn't installed: pip install pyarrow, or append mappings") from error
+        raise MissingRequirementError("pyarrow isn't installed: pip install pyarrow, or append mappings") from error
     return pyarrow
 
 

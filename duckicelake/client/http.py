@@ -18,7 +18,7 @@ from urllib3.exceptions import (
     SSLError,
 )
 
-from duckicelake.errors import CatalogUnreachable
+from duckicelake.errors import CatalogUnreachableError
 
 FIRST_PAUSE_SECONDS: Final = 0.1
 MAX_PAUSE_SECONDS: Final = 10.0
@@ -84,11 +84,11 @@ class HttpConnection:
 
         Raises:
             RetryableError: no response came.
-            CatalogUnreachable: the URI or the token is invalid.
+            CatalogUnreachableError: the URI or the token is invalid.
 
         """
         if not all(value.isascii() and value.isprintable() for value in headers.values()):
-            raise CatalogUnreachable(
+            raise CatalogUnreachableError(
                 f"Invalid token for {self._uri}: the token has letters that no HTTP header may have"
             )
         sent = {"User-Agent": "duckicelake", **headers}
@@ -98,7 +98,7 @@ class HttpConnection:
                 method, self._uri + path, body=body, headers=sent, retries=False, redirect=False
             )
         except (ValueError, LocationValueError) as error:
-            raise CatalogUnreachable(f"Invalid catalog URI {self._uri!r}: {error}") from error
+            raise CatalogUnreachableError(f"Invalid catalog URI {self._uri!r}: {error}") from error
         except (HTTPError, OSError) as error:
             why = f"{self._uri} doesn't answer ({error})"
             raise RetryableError(why, is_unsent=isinstance(error, _UNSENT_ERRORS)) from error

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 from duckicelake.client.batch import Portion
 from duckicelake.client.http import FIRST_CONTACT_SECONDS, HttpConnection, HttpResponse, RetryableError, RetryPolicy
-from duckicelake.errors import CatalogUnreachable, JobConflict, NoCatalogUri, PipelineError
+from duckicelake.errors import CatalogUnreachableError, InvalidCatalogUriError, JobConflictError, PipelineError
 from duckicelake.rest.client import CatalogClient, build_error, encode_namespace, encode_segment
 from duckicelake.rest.connection import Connection
 from duckicelake.rest.http import JsonAnswer, create_request_key
@@ -80,7 +80,7 @@ class Sender:
         self._http.close()
 
     def _retry(self, attempt: Callable[[], T]) -> T:
-        """Repeat the attempt until it succeeds. Raises CatalogUnreachable when RetryPolicy gives up."""
+        """Repeat the attempt until it succeeds. Raises CatalogUnreachableError when RetryPolicy gives up."""
         seconds = (
             min(FIRST_CONTACT_SECONDS, self._target.retry_seconds) if self._is_stranger else self._target.retry_seconds
         )
@@ -100,7 +100,7 @@ class Sender:
         self.trouble = str(again)
         if pause is None or self._stopped.wait(pause):
             outcome = "" if is_unsent else "; whether the last batch was written isn't known"
-            raise CatalogUnreachable(f"{again}; gave up after {policy.attempts} attempts{outcome}") from again
+            raise CatalogUnreachableError(f"{again}; gave up after {policy.attempts} attempts{outcome}") from again
         self.retries += 1
 
     def _ask(self, method: str, rest: str, query: Mapping[str, Any], headers: Mapping[str, str], body: Any) -> Any:
@@ -139,9 +139,9 @@ class Sender:
         """Call the catalog. Raises RetryableError if it can't be reached now."""
         try:
             return ask()
-        except NoCatalogUri:
+        except InvalidCatalogUriError:
             raise
-        except CatalogUnreachable as error:
+        except CatalogUnreachableError as error:
             raise RetryableError(str(error), is_unsent=True) from error
 
     def _build_error(self, read: JsonAnswer, answer: HttpResponse, asked: str) -> Exception:
@@ -151,7 +151,7 @@ class Sender:
                 f"{asked}: {message}", retry_after=_parse_retry_after(answer), is_unsent=read.status == 429
             )
         if kind == "AlreadyAppliedException":
-            return JobConflict(f"another writer has the stream {self._target.app_id!r}: {message}")
+            return JobConflictError(f"another writer has the stream {self._target.app_id!r}: {message}")
         if read.status == 413:
             return PipelineError(f"{message}; send smaller batches, or raise DUCKICELAKE_MAX_BODY_BYTES")
         return build_error(read, asked)

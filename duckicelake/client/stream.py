@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from duckicelake.client.batch import Batching, Portion, join_portions
 from duckicelake.client.sender import Sender, WriterTarget
-from duckicelake.errors import PipelineError, RowsNotWritten
+from duckicelake.errors import PipelineError, RowsNotWrittenError
 
 T = TypeVar("T")
 
@@ -52,7 +52,7 @@ class Stream:
         self._appended = self._done = self._wanted = 0
         self._room: list[Future[None]] = []
         self._flushes: list[tuple[int, Future[Progress]]] = []
-        self._failure: RowsNotWritten | None = None
+        self._failure: RowsNotWrittenError | None = None
         self._thread = threading.Thread(target=self._run, name=f"rows of {target.table}", daemon=True)
         self._thread.start()
 
@@ -65,7 +65,7 @@ class Stream:
         """Queue rows. Return None if there is room for more, else a future that completes when there is.
 
         Raises:
-            RowsNotWritten: an earlier batch was refused.
+            RowsNotWrittenError: an earlier batch was refused.
 
         """
         with self._changed:
@@ -83,7 +83,7 @@ class Stream:
             return room
 
     def flush(self) -> Future[Progress]:
-        """Return a future that completes when all queued rows are written, or fails with RowsNotWritten."""
+        """Return a future that completes when all queued rows are written, or fails with RowsNotWrittenError."""
         future: Future[Progress] = Future()
         with self._changed:
             if self._failure is None and self._done == self._appended:
@@ -106,7 +106,7 @@ class Stream:
         """Build the error for calls after the end."""
         if self._failure is not None:
             reason, *rest = self._failure.args
-            failure = RowsNotWritten(reason, *rest)  # a new one each time: each has its own traceback
+            failure = RowsNotWrittenError(reason, *rest)  # a new one each time: each has its own traceback
             failure.__cause__ = reason
             return failure
         return PipelineError("the writer is closed: rows that aren't written won't be; open another writer")
@@ -192,7 +192,7 @@ class Stream:
     def _fail(self, reason: PipelineError, batch: Portion | None) -> None:
         with self._changed:
             rows = [] if batch is None else batch.to_rows()
-            self._failure = RowsNotWritten(
+            self._failure = RowsNotWrittenError(
                 reason, self._done, rows, [portion.to_rows() for _, portion in self._waiting]
             )
 

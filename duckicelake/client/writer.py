@@ -7,15 +7,15 @@ from typing import Self
 from duckicelake.client.batch import Batching, Rows, split_into_portions
 from duckicelake.client.sender import OnUnknown, WriterTarget
 from duckicelake.client.stream import Progress, Stream
-from duckicelake.errors import RowsNotWritten
+from duckicelake.errors import RowsNotWrittenError
 from duckicelake.rest.connection import Connection
 
 
 class BaseWriter:
     """Append rows to a table, in order, in batches, in the background. Threads or tasks may share a writer.
 
-    A batch that the catalog refuses ends the writer. Every later call raises RowsNotWritten. The error has the reason,
-    the rows of the batch, and the rows behind it, which weren't sent.
+    A batch that the catalog refuses ends the writer. Every later call raises RowsNotWrittenError. The error has the
+    reason, the rows of the batch, and the rows behind it, which weren't sent.
 
     Args:
         table: as `ns.t`; it must exist.
@@ -51,7 +51,7 @@ class BaseWriter:
 
 def is_abort(error: BaseException | None) -> bool:
     """Return whether a block that ends so must not wait for its rows: an interruption, or refused rows."""
-    return isinstance(error, RowsNotWritten) or (error is not None and not isinstance(error, Exception))
+    return isinstance(error, RowsNotWrittenError) or (error is not None and not isinstance(error, Exception))
 
 
 class Writer(BaseWriter):
@@ -63,8 +63,8 @@ class Writer(BaseWriter):
         Blocks while more than `max_waiting` bytes wait.
 
         Raises:
-            BadInput: rows can't be encoded.
-            RowsNotWritten: an earlier batch was refused.
+            BadInputError: rows can't be encoded.
+            RowsNotWrittenError: an earlier batch was refused.
 
         """
         for portion in split_into_portions(rows, self._batching):
@@ -73,11 +73,11 @@ class Writer(BaseWriter):
                 room.result()
 
     def flush(self) -> Progress:
-        """Wait until all appended rows are in the table. Raises RowsNotWritten."""
+        """Wait until all appended rows are in the table. Raises RowsNotWrittenError."""
         return self._stream.flush().result()
 
     def close(self) -> Progress:
-        """Flush, then end the writer. Raises RowsNotWritten."""
+        """Flush, then end the writer. Raises RowsNotWrittenError."""
         try:
             return self.flush()
         finally:
@@ -107,11 +107,11 @@ class AsyncWriter(BaseWriter):
                 await asyncio.wrap_future(room)
 
     async def flush(self) -> Progress:
-        """Wait until all appended rows are in the table. Raises RowsNotWritten."""
+        """Wait until all appended rows are in the table. Raises RowsNotWrittenError."""
         return await asyncio.wrap_future(self._stream.flush())
 
     async def close(self) -> Progress:
-        """Flush, then end the writer. Raises RowsNotWritten."""
+        """Flush, then end the writer. Raises RowsNotWrittenError."""
         try:
             return await self.flush()
         finally:

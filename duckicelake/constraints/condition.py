@@ -7,7 +7,7 @@ from decimal import Decimal
 from enum import Enum
 from typing import Any, Final, Literal, TypeAlias
 
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.calendar import DAY_SECONDS, parse_date, parse_timestamp
 from duckicelake.iceberg.types import PrimitiveType
 
@@ -179,7 +179,7 @@ def parse_text(value: str, beside: Term) -> ConstraintConstant:
                 return ConstraintConstant(_parse_micros(value), Kind.TIMESTAMP)
             case Kind.ZONED if _OFFSET.search(value):
                 return ConstraintConstant(_parse_zoned(value), Kind.ZONED)
-    except InvalidRequest as error:
+    except InvalidRequestError as error:
         raise UnlikeError(str(error)) from error
     wanted = {
         Kind.DATE: "write the date as '2026-08-31'",

@@ -94,7 +94,7 @@ def _render_time(micros: int) -> str:
 
 
 def check_row_constraints(constraints: Sequence[Constraint], batch: Batch) -> None:
-    """InvalidRequest naming the first rows that violate a constraint, each with what it has in its columns."""
+    """InvalidRequestError naming the first rows that violate a constraint, each with what it has in its columns."""
     if not constraints or not batch.num_rows:
         return
     names = {column.path[0] for constraint in constraints for column in constraint.columns}

@@ -10,7 +10,7 @@ from duckicelake.bridge.values.statistics import find_truncation
 from duckicelake.constraints.bounds import NAN, NULL, Outcomes, Span, Spans, build_point, find_outcomes
 from duckicelake.constraints.condition import FLOAT_KINDS, ConstraintColumn, Kind
 from duckicelake.constraints.properties import Constraint
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.values import from_bytes, to_json
 from duckicelake.lake.additions import AnyFile
 
@@ -57,7 +57,7 @@ def find_unproven(
     properties: Mapping[str, str],
     refutable: Container[int] = (),
 ) -> list[str]:
-    """The constraints that some file's metrics don't prove; InvalidRequest if a `refutable` one's refute it."""
+    """The constraints that some file's metrics don't prove; InvalidRequestError if a `refutable` one's refute it."""
     names: set[str] = set()
     for file in files:
         for constraint in constraints:
@@ -65,7 +65,7 @@ def find_unproven(
                 continue
             verdict = judge_file(constraint, file, properties, may_refute=file.file_id in refutable)
             if verdict.problem is not None:
-                raise InvalidRequest(f"The {constraint} is violated: {verdict.problem}. Nothing was written")
+                raise InvalidRequestError(f"The {constraint} is violated: {verdict.problem}. Nothing was written")
             if not verdict.holds:
                 names.add(constraint.name)
     return [constraint.name for constraint in constraints if constraint.name in names]
@@ -148,7 +148,7 @@ class _FileFacts:
         data = (self._metrics.get(bounds) or {}).get(str(column.field_id))
         try:
             value = None if data is None else from_bytes(column.type, bytes.fromhex(data))
-        except (InvalidRequest, ValueError, ArithmeticError):
+        except (InvalidRequestError, ValueError, ArithmeticError):
             return None
         return None if isinstance(value, float) and math.isnan(value) else value
 

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from duckicelake.constraints.condition import Condition, ConstraintColumn, collect_columns
 from duckicelake.constraints.parser import parse_condition
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.schema import Schema
 from duckicelake.properties import CONSTRAINT_PREFIX, UNVERIFIED_KEY, read_constraint_texts
 from duckicelake.sql_dialects.dialects import NotTranslatableError
@@ -27,24 +27,27 @@ class Constraint:
 
 
 def parse_constraint(name: str, text: str, schema: Schema) -> Constraint:
-    """The constraint over a table's columns; InvalidRequest naming what is wrong, or isn't known to all engines."""
+    """The constraint over a table's columns.
+
+    Raises InvalidRequestError naming what is wrong, or isn't known to all engines.
+    """
     if not name or "," in name:
-        raise InvalidRequest(f"{CONSTRAINT_PREFIX}{name} names no constraint: a name has letters, and no comma")
+        raise InvalidRequestError(f"{CONSTRAINT_PREFIX}{name} names no constraint: a name has letters, and no comma")
     try:
         condition = parse_condition(text, schema)
     except NotTranslatableError as error:
-        raise InvalidRequest(
+        raise InvalidRequestError(
             f"The constraint {name} ({text[:200]}) can't be checked: it has {error}. "
             f"Remove the table property {CONSTRAINT_PREFIX}{name}, or write another"
         ) from error
     columns = tuple(collect_columns(condition).values())
     if not columns:
-        raise InvalidRequest(f"The constraint {name} ({text[:200]}) names no column")
+        raise InvalidRequestError(f"The constraint {name} ({text[:200]}) names no column")
     return Constraint(name, text, condition, columns)
 
 
 def read_constraints(properties: Mapping[str, str], schema: Schema) -> tuple[Constraint, ...]:
-    """A table's constraints; InvalidRequest if one can't be checked, as where DuckDB has dropped its column."""
+    """A table's constraints; InvalidRequestError if one can't be checked, as where DuckDB has dropped its column."""
     found = read_constraint_texts(properties)
     return _parse_all(tuple(found.items()), _ById(schema)) if found else ()
 
@@ -55,7 +58,7 @@ def split_checkable(properties: Mapping[str, str], schema: Schema) -> tuple[list
     for name, text in read_constraint_texts(properties).items():
         try:
             found.append(parse_constraint(name, text, schema))
-        except InvalidRequest as error:
+        except InvalidRequestError as error:
             broken[name] = str(error)
     return found, broken
 

@@ -19,7 +19,7 @@ from duckicelake.constraints.properties import (
     read_constraints,
     split_checkable,
 )
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.manifest.entry import FileContent
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.schema import Schema
@@ -47,7 +47,9 @@ class _ConstrainedCommit:
 def check_constraints(
     services: Services, table: Materialized | None, target: TableMetadata, increments: list[Increment]
 ) -> tuple[TableMetadata, list[Increment]]:
-    """The commit with what it leaves unverified; InvalidRequest naming constraint, file and bound if it violates one.
+    """Return the commit with the constraints that it leaves unverified.
+
+    Raises InvalidRequestError naming constraint, file and bound if it violates one.
 
     As it is also where a new constraint, or a new schema, doesn't fit the other.
     """
@@ -84,7 +86,10 @@ def find_unverified_natively(metadata: TableMetadata, added: Sequence[NewFile]) 
 
 
 def _check_definitions(commit: _ConstrainedCommit) -> None:
-    """InvalidRequest for a new constraint that can't be checked, and for a schema without what an old one names."""
+    """Check that new constraints can be checked, and that the schema has the columns of old ones.
+
+    Raises InvalidRequestError.
+    """
     table, schema = commit.table, commit.target.schema()
     for name in commit.new:
         parse_constraint(name, commit.after[name], schema)
@@ -94,7 +99,7 @@ def _check_definitions(commit: _ConstrainedCommit) -> None:
     _, broken = split_checkable(commit.target.properties, schema)
     for name, problem in broken.items():
         if name not in broken_before:
-            raise InvalidRequest(f"The table's columns can't become these: {problem}")
+            raise InvalidRequestError(f"The table's columns can't become these: {problem}")
 
 
 def _judge_increment(commit: _ConstrainedCommit, increment: Increment) -> tuple[Increment, list[str]]:
@@ -134,7 +139,10 @@ def _find_snapshot_id(increment: Increment, target: TableMetadata) -> int:
 
 
 def _find_unproven_rows(commit: _ConstrainedCommit, increments: Sequence[Increment]) -> list[str]:
-    """The new constraints that rows don't surely keep which are there already; InvalidRequest if one surely doesn't."""
+    """The new constraints that rows don't surely keep which are there already.
+
+    Raises InvalidRequestError if one surely doesn't.
+    """
     table = commit.table
     current = table.state.current() if table is not None else None
     if table is None or current is None or not commit.new:
@@ -156,7 +164,10 @@ class ConstraintRule(CommitRule):
     """Rows make every CHECK constraint of their table TRUE, or the table says which are unverified."""
 
     def check_definition(self, target: TableMetadata, base: TableMetadata | None) -> None:
-        """InvalidRequest if a new table has a constraint that can't be checked. `check_commit` checks other changes."""
+        """Raise InvalidRequestError if a new table has a constraint that can't be checked.
+
+        `check_commit` checks other changes.
+        """
         if base is None:
             read_constraints(target.properties, target.schema())
 
@@ -167,7 +178,7 @@ class ConstraintRule(CommitRule):
         return check_constraints(services, table, target, increments)
 
     def build_row_check(self, properties: Mapping[str, str], schema: Schema) -> RowCheck | None:
-        """Build the check of rows by DuckDB. InvalidRequest if a constraint can't be checked any more."""
+        """Build the check of rows by DuckDB. InvalidRequestError if a constraint can't be checked any more."""
         constraints = read_constraints(properties, schema)
         return partial(check_row_constraints, constraints) if constraints else None
 

@@ -15,7 +15,7 @@ from duckicelake.cli.console.terminal import format_count
 from duckicelake.cli.wiring.services import open_lake
 from duckicelake.constraints.duckdb_check import render_condition
 from duckicelake.constraints.properties import find_unverified, split_checkable
-from duckicelake.errors import CommitFailed, InvalidRequest, PipelineError
+from duckicelake.errors import CommitFailedError, InvalidRequestError, PipelineError
 from duckicelake.iceberg.identifiers import Namespace, to_schema_name
 from duckicelake.iceberg.requirements import AssertRefSnapshotId, AssertTableUuid
 from duckicelake.iceberg.rest import CommitTableRequest
@@ -66,7 +66,7 @@ class TableConstraints:
 
 
 def read_table_constraints(services: Services, namespace: Namespace, name: str) -> TableConstraints:
-    """Read the constraints of a table, including changes that DuckDB made; NoSuchTable."""
+    """Read the constraints of a table, including changes that DuckDB made; NoSuchTableError."""
     cached = load_current_table(services, namespace, name)
     metadata = cached.materialized.metadata
     found, broken = split_checkable(metadata.properties, metadata.schema())
@@ -86,7 +86,7 @@ def read_table_constraints(services: Services, namespace: Namespace, name: str) 
 def note_verified(
     services: Services, namespace: Namespace, name: str, found: TableConstraints, names: Collection[str]
 ) -> None:
-    """Mark constraints as verified; CommitFailed if the table has changed since its rows were checked."""
+    """Mark constraints as verified; CommitFailedError if the table has changed since its rows were checked."""
     request = CommitTableRequest(
         requirements=(
             AssertTableUuid(uuid=found.table_uuid),
@@ -126,7 +126,8 @@ class ConstraintReport:
 def report_constraints(settings: Settings, name: str, *, verify: bool) -> list[ConstraintReport]:
     """Report the constraints of a table; with `verify`, mark those that all rows satisfy as verified.
 
-    Raises InvalidRequest, NoSuchTable, Unavailable, StartupError; CommitFailed after too many conflicts.
+    Raises InvalidRequestError, NoSuchTableError, UnavailableError, StartupError; CommitFailedError after too many
+    conflicts.
     """
     namespace, table = parse_full_name(name)
     with open_lake(settings, "verify_constraints") as services:
@@ -140,7 +141,7 @@ def report_constraints(settings: Settings, name: str, *, verify: bool) -> list[C
                 return reports
             try:
                 note_verified(services, namespace, table, found, kept)
-            except CommitFailed:
+            except CommitFailedError:
                 if attempt == _MAX_ATTEMPTS - 1:
                     raise
                 continue
@@ -160,7 +161,7 @@ def _verify_all(found: TableConstraints, url: str) -> list[ConstraintReport]:
         with attach_lake(build_attach_source(url, find_duckdb_parameters(url)), read_only=True) as connection:
             return [ConstraintReport(state, _count_violations(connection, found, state)) for state in found.states]
     except PipelineError as error:
-        raise InvalidRequest(f"The constraints could not be verified: {error}") from error
+        raise InvalidRequestError(f"The constraints could not be verified: {error}") from error
 
 
 def _count_violations(

@@ -208,13 +208,13 @@ def _sync(services: Services, name: str | None, *, is_first: bool) -> bool:
 
 def _sync_again(services: Services, name: str | None) -> bool:
     """Sync like `_sync`; an unreachable Postgres or store is reported, and the next attempt may succeed."""
-    from duckicelake.errors import FailedOver, Unavailable
+    from duckicelake.errors import FailoverError, UnavailableError
 
     try:
         return _sync(services, name, is_first=False)
-    except FailedOver:
+    except FailoverError:
         raise
-    except Unavailable as error:
+    except UnavailableError as error:
         typer.echo(f"duckicelake: {join_lines(error)}", err=True)
         return False
 

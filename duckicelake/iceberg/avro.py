@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import orjson
 from fastavro.read import BLOCK_READERS
 
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.model import Json
 from duckicelake.iceberg.values import to_unscaled
 
@@ -258,7 +258,7 @@ def unpack_block(packed: bytes, codec: str, budget: int) -> bytes:
         case "zstandard":
             return _unpack_zstd(packed, budget)
         case "snappy" if _read_snappy_length(packed) > budget:
-            raise InvalidRequest(
+            raise InvalidRequestError(
                 f"a block says that it unpacks to {_read_snappy_length(packed)} bytes, of {budget} at most"
             )
     return _unpack_other(packed, codec)
@@ -269,21 +269,21 @@ def _inflate(packed: bytes, budget: int) -> bytes:
     try:
         block = stream.decompress(packed, budget + 1)
     except zlib.error as error:
-        raise InvalidRequest(f"a block can't be inflated: {error}") from error
+        raise InvalidRequestError(f"a block can't be inflated: {error}") from error
     if not stream.eof and len(block) <= budget:
-        raise InvalidRequest("a block can't be inflated: it ends too early")
+        raise InvalidRequestError("a block can't be inflated: it ends too early")
     return block
 
 
 def _unpack_zstd(packed: bytes, budget: int) -> bytes:
     """All frames of a block, of which there may be several."""
     if zstandard is None:
-        raise InvalidRequest("a block can't be unpacked with codec zstandard: install the package zstandard")
+        raise InvalidRequestError("a block can't be unpacked with codec zstandard: install the package zstandard")
     try:
         stream = zstandard.ZstdDecompressor().stream_reader(io.BytesIO(packed), read_across_frames=True)
         return stream.read(budget + 1)
     except zstandard.ZstdError as error:
-        raise InvalidRequest(f"a block can't be unpacked with codec zstandard: {error}") from error
+        raise InvalidRequestError(f"a block can't be unpacked with codec zstandard: {error}") from error
 
 
 def _read_snappy_length(packed: bytes) -> int:
@@ -299,10 +299,10 @@ def _read_snappy_length(packed: bytes) -> int:
 def _unpack_other(packed: bytes, codec: str) -> bytes:
     unpack = BLOCK_READERS.get(codec)
     if unpack is None or codec != "snappy":
-        raise InvalidRequest(f"its codec is {codec[:40]!r}; this server reads null, deflate, snappy and zstandard")
+        raise InvalidRequestError(f"its codec is {codec[:40]!r}; this server reads null, deflate, snappy and zstandard")
     try:
         unpacked: bytes = unpack(io.BytesIO(encode_bytes(packed))).read()
     except Exception as error:
         # Each codec's library has errors of its own, a missing library among them; the message says which it is.
-        raise InvalidRequest(f"a block can't be unpacked with codec {codec}: {error}") from error
+        raise InvalidRequestError(f"a block can't be unpacked with codec {codec}: {error}") from error
     return unpacked

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import orjson
 
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.avro import MAGIC, SYNC_BYTES, unpack_block
 from duckicelake.iceberg.model import Json
 from duckicelake.iceberg.values import MAX_DECIMAL_BYTES, from_unscaled
@@ -45,14 +45,14 @@ def read_long(data: bytes, at: int) -> tuple[int, int]:
             return (number >> 1) ^ -(number & 1), at
         shift += 7
         if shift > 63:
-            raise InvalidRequest(f"the integer that ends at byte {at} has more than 64 bits")
+            raise InvalidRequestError(f"the integer that ends at byte {at} has more than 64 bits")
 
 
 def read_exactly(data: bytes, at: int, size: int) -> tuple[bytes, int]:
     """So many bytes from an offset, and the offset after them. IndexError if the data ends first."""
     end = at + size
     if size < 0:
-        raise InvalidRequest(f"a length of {size} is declared at byte {at}")
+        raise InvalidRequestError(f"a length of {size} is declared at byte {at}")
     if end > len(data):
         raise IndexError(end)
     return data[at:end], end
@@ -68,34 +68,34 @@ class Container:
     limit: int = MAX_UNPACKED_BYTES
 
     def blocks(self) -> Iterator[tuple[int, bytes]]:
-        """How many records, and their bytes one after the other; InvalidRequest if it can't be unpacked."""
+        """How many records, and their bytes one after the other; InvalidRequestError if it can't be unpacked."""
         codec, budget = self.metadata.get("avro.codec") or "null", self.limit
         for count, packed in self.packed:
             block = unpack_block(packed, codec, budget)
             if len(block) > budget:
-                raise InvalidRequest(f"its blocks unpack to more than {self.limit} bytes")
+                raise InvalidRequestError(f"its blocks unpack to more than {self.limit} bytes")
             budget -= len(block)
             yield count, block
 
     @property
     def schema(self) -> Json:
-        """The schema; InvalidRequest if its text isn't JSON."""
+        """The schema; InvalidRequestError if its text isn't JSON."""
         try:
             return orjson.loads(self.schema_text)
         except orjson.JSONDecodeError as error:
-            raise InvalidRequest("its header holds no readable avro.schema") from error
+            raise InvalidRequestError("its header holds no readable avro.schema") from error
 
 
 def read_container(data: bytes) -> Container:
-    """Take a container file apart. Raises InvalidRequest saying what isn't as it should be."""
+    """Take a container file apart. Raises InvalidRequestError saying what isn't as it should be."""
     if not data.startswith(MAGIC):
-        raise InvalidRequest("it isn't an Avro file" if data else "it is empty")
+        raise InvalidRequestError("it isn't an Avro file" if data else "it is empty")
     try:
         header, at = _read_header(data)
         sync, at = read_exactly(data, at, SYNC_BYTES)
         packed = tuple(_read_blocks(data, at, sync))
     except IndexError as error:
-        raise InvalidRequest("it ends before its last block does") from error
+        raise InvalidRequestError("it ends before its last block does") from error
     schema = header.pop("avro.schema", b"")
     limit = min(MAX_UNPACKED_BYTES, max(MAX_SMALL_UNPACKED_BYTES, MAX_RATIO * len(data)))
     return Container(schema, {key: _decode_header_text(header, key) for key in header}, packed, limit)
@@ -120,7 +120,7 @@ def _decode_header_text(header: Mapping[str, bytes], key: str) -> str:
     try:
         return header.get(key, b"").decode()
     except UnicodeDecodeError as error:
-        raise InvalidRequest(f"{key!r} in its header isn't text") from error
+        raise InvalidRequestError(f"{key!r} in its header isn't text") from error
 
 
 def _read_blocks(data: bytes, at: int, sync: bytes) -> Iterator[tuple[int, bytes]]:
@@ -130,7 +130,7 @@ def _read_blocks(data: bytes, at: int, sync: bytes) -> Iterator[tuple[int, bytes
         packed, at = read_exactly(data, at, size)
         marker, at = read_exactly(data, at, SYNC_BYTES)
         if marker != sync:
-            raise InvalidRequest(f"the block that ends at byte {at} isn't closed by the file's sync marker")
+            raise InvalidRequestError(f"the block that ends at byte {at} isn't closed by the file's sync marker")
         yield count, packed
 
 
@@ -147,11 +147,11 @@ class AvroReader:
 def compile_reader(schema: Json, named: dict[str, AvroReader] | None = None, depth: int = 0) -> AvroReader:
     """Compile a schema. Records become dicts by field id (by name where there is none), integer maps dicts.
 
-    Decimals and uuids become such; dates, times and timestamps stay integers. Raises InvalidRequest.
+    Decimals and uuids become such; dates, times and timestamps stay integers. Raises InvalidRequestError.
     """
     named = {} if named is None else named
     if depth > _MAX_DEPTH:
-        raise InvalidRequest("its Avro schema is nested too deeply for a manifest")
+        raise InvalidRequestError("its Avro schema is nested too deeply for a manifest")
     if isinstance(schema, str):
         return _PRIMITIVES.get(schema) or named.get(schema) or _refuse_schema(schema)
     if isinstance(schema, list):
@@ -175,24 +175,24 @@ def compile_reader(schema: Json, named: dict[str, AvroReader] | None = None, dep
 
 
 def decode_records(records: AvroReader, count: int, data: bytes) -> Iterator[Any]:
-    """Decode a block of so many records, which must be all of its bytes. Raises InvalidRequest."""
+    """Decode a block of so many records, which must be all of its bytes. Raises InvalidRequestError."""
     if records.is_empty or not 0 <= count <= len(data):
-        raise InvalidRequest(f"a block of {len(data)} bytes declares {count} records")
+        raise InvalidRequestError(f"a block of {len(data)} bytes declares {count} records")
     at = 0
     try:
         for _ in range(count):
             record, at = records.decode(data, at)
             yield record
     except IndexError as error:
-        raise InvalidRequest(f"a record ends after its block, which has {len(data)} bytes") from error
+        raise InvalidRequestError(f"a record ends after its block, which has {len(data)} bytes") from error
     except (ValueError, ArithmeticError) as error:
-        raise InvalidRequest(f"after byte {at} of a block: {error}") from error
+        raise InvalidRequestError(f"after byte {at} of a block: {error}") from error
     if at != len(data):
-        raise InvalidRequest(f"a block has {len(data) - at} bytes after its last record")
+        raise InvalidRequestError(f"a block has {len(data) - at} bytes after its last record")
 
 
 def _refuse_schema(schema: Json) -> NoReturn:
-    raise InvalidRequest(f"its Avro schema has a type that no manifest holds: {str(schema)[:80]}")
+    raise InvalidRequestError(f"its Avro schema has a type that no manifest holds: {str(schema)[:80]}")
 
 
 def _read_bytes(data: bytes, at: int) -> tuple[bytes, int]:
@@ -235,13 +235,13 @@ _PRIMITIVES: Final = {
 def _compile_union(branches: list[AvroReader]) -> AvroReader:
     shapes = [branch for branch in branches if branch.shape != "null"]
     if not branches or len(branches) > 2 or len(shapes) > 1:
-        raise InvalidRequest(f"its Avro schema has a union of {len(branches)} types, not of null and one other")
+        raise InvalidRequestError(f"its Avro schema has a union of {len(branches)} types, not of null and one other")
     decoders = [branch.decode for branch in branches]
 
     def decode(data: bytes, at: int) -> tuple[Any, int]:
         index, at = read_long(data, at)
         if not 0 <= index < len(decoders):
-            raise InvalidRequest(f"byte {at} chooses type {index} of a union of {len(decoders)}")
+            raise InvalidRequestError(f"byte {at} chooses type {index} of a union of {len(decoders)}")
         return decoders[index](data, at)
 
     return AvroReader(shapes[0].shape if shapes else "null", decode, fields=shapes[0].fields if shapes else {})
@@ -255,7 +255,7 @@ def _compile_record(schema: dict[str, Json], named: dict[str, AvroReader], depth
             _refuse_schema(schema)
         key = item.get("field-id", item.get("name"))
         if not isinstance(key, int | str) or key in fields:
-            raise InvalidRequest(f"its Avro schema has a record with two fields {key!r}")
+            raise InvalidRequestError(f"its Avro schema has a record with two fields {key!r}")
         fields[key] = compile_reader(item.get("type"), named, depth + 1)
     decoders = [(key, field_reader.decode) for key, field_reader in fields.items()]
 
@@ -271,7 +271,7 @@ def _compile_record(schema: dict[str, Json], named: dict[str, AvroReader], depth
 def _compile_array(schema: dict[str, Json], named: dict[str, AvroReader], depth: int) -> AvroReader:
     items = compile_reader(schema.get("items"), named, depth + 1)
     if items.is_empty:
-        raise InvalidRequest("its Avro schema has an array whose items have no bytes")
+        raise InvalidRequestError("its Avro schema has an array whose items have no bytes")
     if schema.get("logicalType") == "map":
         return _compile_map(items)
 
@@ -294,14 +294,14 @@ def _read_item_count(data: bytes, at: int, before: int = 0) -> tuple[int, int]:
     if count < 0:
         _, at = read_long(data, at)
     if before + abs(count) > _MAX_ITEMS:
-        raise InvalidRequest(f"a list or map of {before + abs(count)} items is declared at byte {at}")
+        raise InvalidRequestError(f"a list or map of {before + abs(count)} items is declared at byte {at}")
     return abs(count), at
 
 
 def _compile_map(items: AvroReader) -> AvroReader:
     shapes = [field_reader.shape for field_reader in items.fields.values()]
     if len(shapes) != 2 or shapes[0] != "integer":
-        raise InvalidRequest("its Avro schema has a map that isn't a list of integer keys and their values")
+        raise InvalidRequestError("its Avro schema has a map that isn't a list of integer keys and their values")
     _, read_value = (field_reader.decode for field_reader in items.fields.values())
 
     def decode(data: bytes, at: int) -> tuple[dict[int, Any], int]:

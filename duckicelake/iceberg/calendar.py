@@ -6,7 +6,7 @@ For every year that the types hold: Python's own stop at 9999.
 import re
 from typing import Final
 
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 
 DAY_SECONDS: Final = 86_400
 _DATE: Final = re.compile(r"(\d{4}|[+-]\d{4,9})-(\d\d)-(\d\d)", re.ASCII)
@@ -20,7 +20,7 @@ def format_date(days: int) -> str:
 
 
 def parse_date(text: str) -> int:
-    """Days since the epoch of an ISO date. Raises InvalidRequest."""
+    """Days since the epoch of an ISO date. Raises InvalidRequestError."""
     match = _DATE.fullmatch(text)
     if match:
         year, month, day = (int(part) for part in match.groups())
@@ -28,7 +28,7 @@ def parse_date(text: str) -> int:
             days = count_days(year, month, day)
             if split_days(days) == (year, month, day):
                 return days
-    raise InvalidRequest(f"{text!r} isn't a date: write it as 2026-08-31")
+    raise InvalidRequestError(f"{text!r} isn't a date: write it as 2026-08-31")
 
 
 def format_time(ticks: int, digits: int) -> str:
@@ -39,7 +39,10 @@ def format_time(ticks: int, digits: int) -> str:
 
 
 def parse_time(text: str, digits: int) -> int:
-    """Ticks since midnight, 10**digits of them a second. Raises InvalidRequest, also for what is finer than a tick."""
+    """Ticks since midnight, 10**digits of them a second.
+
+    Raises InvalidRequestError, also for what is finer than a tick.
+    """
     match = _TIME.fullmatch(text)
     if match:
         hours, minutes, seconds = (int(part or 0) for part in match.groups()[:3])
@@ -47,7 +50,7 @@ def parse_time(text: str, digits: int) -> int:
         if hours < 24 and minutes < 60 and seconds < 60 and len(fraction) <= digits:
             ticks: int = 10**digits
             return (hours * 3600 + minutes * 60 + seconds) * ticks + int(fraction.ljust(digits, "0"))
-    raise InvalidRequest(f"{text!r} isn't a time of at most {digits} decimals: write it as 13:45:07.5")
+    raise InvalidRequestError(f"{text!r} isn't a time of at most {digits} decimals: write it as 13:45:07.5")
 
 
 def format_timestamp(ticks: int, digits: int) -> str:
@@ -57,10 +60,10 @@ def format_timestamp(ticks: int, digits: int) -> str:
 
 
 def parse_timestamp(text: str, digits: int) -> int:
-    """Ticks since the epoch of an ISO date and time without zone. Raises InvalidRequest."""
+    """Ticks since the epoch of an ISO date and time without zone. Raises InvalidRequestError."""
     date, separator, time = text.partition("T")
     if not separator:
-        raise InvalidRequest(f"{text!r} isn't a timestamp: write it as 2026-08-31T13:45:07.5")
+        raise InvalidRequestError(f"{text!r} isn't a timestamp: write it as 2026-08-31T13:45:07.5")
     ticks: int = 10**digits
     return parse_date(date) * DAY_SECONDS * ticks + parse_time(time, digits)
 

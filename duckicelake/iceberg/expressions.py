@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
-from duckicelake.errors import CatalogError, InvalidRequest, Unsupported
+from duckicelake.errors import CatalogError, InvalidRequestError, UnsupportedError
 from duckicelake.iceberg.types import PrimitiveType
 
 MAX_DEPTH: Final = 100
@@ -67,7 +67,10 @@ Predicate: TypeAlias = ConstantPredicate | NotPredicate | Junction | ColumnTest
 
 
 def parse_predicate(json: Any) -> Predicate:
-    """The predicate; InvalidRequest if it is none or too large, Unsupported for one of what columns don't hold."""
+    """Parse a predicate.
+
+    Raises InvalidRequestError if it is none or too large, UnsupportedError for one of what columns don't hold.
+    """
     return _Parser().predicate(json, 0)
 
 
@@ -99,7 +102,7 @@ class _Parser:
     def predicate(self, json: Any, depth: int) -> Predicate:
         self.predicates += 1
         if depth > MAX_DEPTH or self.predicates > MAX_PREDICATES:
-            raise InvalidRequest(f"A filter has up to {MAX_PREDICATES} predicates, {MAX_DEPTH} inside each other")
+            raise InvalidRequestError(f"A filter has up to {MAX_PREDICATES} predicates, {MAX_DEPTH} inside each other")
         if type(json) is bool:
             return ConstantPredicate(json)
         kind = json.get("type") if type(json) is dict else None
@@ -110,7 +113,9 @@ class _Parser:
                 return ConstantPredicate(json["value"])
             case str() if kind in self._readers:
                 return self._readers[kind](json, kind, depth)
-        raise InvalidRequest(f"{_render(json)} is no predicate: write true, false, or one of type {', '.join(_TYPES)}")
+        raise InvalidRequestError(
+            f"{_render(json)} is no predicate: write true, false, or one of type {', '.join(_TYPES)}"
+        )
 
     def _not(self, json: dict[str, Any], _: str, depth: int) -> Predicate:
         _match_members(json, {"child"})
@@ -138,7 +143,7 @@ class _Parser:
             _match_members(values, {"values", "data-type"})
             values, data_type = values["values"], _parse_data_type(values["data-type"])
         if type(values) is not list:
-            raise InvalidRequest(f"{_render(values)} is no list of values to look for")
+            raise InvalidRequestError(f"{_render(values)} is no list of values to look for")
         return ColumnTest(
             kind, _parse_column(json[min(found)]), tuple(self._value(literal, data_type) for literal in values)
         )
@@ -146,7 +151,7 @@ class _Parser:
     def _value(self, json: Any, data_type: PrimitiveType | None = None) -> JsonConstant:
         self.values += 1
         if self.values > MAX_VALUES:
-            raise InvalidRequest(f"A filter has up to {MAX_VALUES} values")
+            raise InvalidRequestError(f"A filter has up to {MAX_VALUES} values")
         if type(json) is dict and json.get("type") == "literal":
             _match_members(json, {"value"}, {"value", "data-type"})
             data_type = _parse_data_type(json["data-type"]) if "data-type" in json else data_type
@@ -154,7 +159,7 @@ class _Parser:
         if type(json) is dict:
             raise _explain_refusal(json)
         if json is None:
-            raise InvalidRequest("Nothing is compared with null: test for it by is-null or not-null")
+            raise InvalidRequestError("Nothing is compared with null: test for it by is-null or not-null")
         return JsonConstant(json, data_type)
 
 
@@ -177,23 +182,23 @@ def _is_value(json: Any) -> bool:
 def _explain_refusal(json: Any) -> CatalogError:
     """Why this can't be compared."""
     if type(json) is dict and json.get("type") in {"transform", "apply", "reference"}:
-        return Unsupported("filter-terms", f"Filters compare columns with constants, not {_render(json)}")
-    return InvalidRequest(f"{_render(json)} is no column: write its name")
+        return UnsupportedError("filter-terms", f"Filters compare columns with constants, not {_render(json)}")
+    return InvalidRequestError(f"{_render(json)} is no column: write its name")
 
 
 def _match_members(json: dict[str, Any], *choices: set[str]) -> set[str]:
-    """Which of these sets of members the object has besides its type; InvalidRequest if none."""
+    """Which of these sets of members the object has besides its type; InvalidRequestError if none."""
     found = json.keys() - {"type"}
     if found not in choices:
         wanted = " or ".join(", ".join(sorted(choice)) for choice in choices)
-        raise InvalidRequest(f"A {json['type']} has {wanted}, not {', '.join(sorted(found)) or 'nothing'}")
+        raise InvalidRequestError(f"A {json['type']} has {wanted}, not {', '.join(sorted(found)) or 'nothing'}")
     return found
 
 
 def _parse_data_type(json: Any) -> PrimitiveType:
     if type(json) is str:
         return PrimitiveType.parse(json)
-    raise InvalidRequest(f"{_render(json)} is no type of a constant")
+    raise InvalidRequestError(f"{_render(json)} is no type of a constant")
 
 
 def _render(json: Any) -> str:

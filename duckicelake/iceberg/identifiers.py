@@ -12,7 +12,7 @@ from urllib.parse import unquote_plus
 
 from pydantic import AfterValidator
 
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 
 Namespace = tuple[str, ...]
 
@@ -44,7 +44,7 @@ def parse_schema_name(schema_name: str) -> Namespace:
 def parse_readable_namespace(schema_name_: str) -> Namespace | None:
     """Give the namespace that a DuckLake schema is, None if no request can name it."""
     namespace = parse_schema_name(schema_name_)
-    with suppress(InvalidRequest):
+    with suppress(InvalidRequestError):
         if to_schema_name(check_namespace(namespace)) == schema_name_:
             return namespace
     return None
@@ -52,7 +52,7 @@ def parse_readable_namespace(schema_name_: str) -> Namespace | None:
 
 def has_readable_name(name: str) -> bool:
     """Tell whether a request can name a table or view that DuckDB calls so."""
-    with suppress(InvalidRequest):
+    with suppress(InvalidRequestError):
         return bool(check_name(name, "name"))
     return False
 
@@ -65,24 +65,24 @@ def decode_namespace(raw: str) -> Namespace:
     """Read a percent-encoded path segment or query value; `%1F` separates levels and `+` is a space, as Java sends it.
 
     Raises:
-        InvalidRequest: a level is empty, isn't UTF-8 or holds control characters.
+        InvalidRequestError: a level is empty, isn't UTF-8 or holds control characters.
 
     """
     return check_namespace(tuple(decode_name(level) for level in _SEPARATOR.split(raw)))
 
 
 def decode_name(raw: str) -> str:
-    """Read one percent-encoded name; `+` is a space, as Java sends it. InvalidRequest where it isn't UTF-8."""
+    """Read one percent-encoded name; `+` is a space, as Java sends it. InvalidRequestError where it isn't UTF-8."""
     try:
         return unquote_plus(raw, errors="strict")
     except UnicodeDecodeError as error:
-        raise InvalidRequest(f"{raw!r} isn't percent-encoded UTF-8") from error
+        raise InvalidRequestError(f"{raw!r} isn't percent-encoded UTF-8") from error
 
 
 def check_namespace(namespace: Namespace) -> Namespace:
-    """Give the namespace back if it has levels and each is a name; InvalidRequest otherwise."""
+    """Give the namespace back if it has levels and each is a name; InvalidRequestError otherwise."""
     if not namespace:
-        raise InvalidRequest("the namespace has no levels")
+        raise InvalidRequestError("the namespace has no levels")
     for level in namespace:
         _check_letters(level, "namespace level")
     if len(namespace) == 1:
@@ -92,7 +92,7 @@ def check_namespace(namespace: Namespace) -> Namespace:
 
 
 def check_name(name: str, what: str) -> str:
-    """Give the name back if Postgres, DuckDB and a URL can hold it; InvalidRequest naming `what` otherwise."""
+    """Give the name back if Postgres, DuckDB and a URL can hold it; InvalidRequestError naming `what` otherwise."""
     _check_letters(name, what)
     _check_path(name, what)
     return name
@@ -100,23 +100,23 @@ def check_name(name: str, what: str) -> str:
 
 def _check_path(name: str, what: str) -> None:
     if name in _STEPS:
-        raise InvalidRequest(f"{what} {name!r} can't be part of a URL, in which it leads to another path")
+        raise InvalidRequestError(f"{what} {name!r} can't be part of a URL, in which it leads to another path")
 
 
 def _check_letters(name: str, what: str) -> None:
     if not name:
-        raise InvalidRequest(f"a {what} is empty")
+        raise InvalidRequestError(f"a {what} is empty")
     if _CONTROL.search(name):
-        raise InvalidRequest(f"{what} {name!r} holds control characters")
+        raise InvalidRequestError(f"{what} {name!r} holds control characters")
     if any("\ud800" <= letter <= "\udfff" for letter in name):
-        raise InvalidRequest(f"{what} {name!r} isn't valid Unicode")
+        raise InvalidRequestError(f"{what} {name!r} isn't valid Unicode")
     _check_length(name, what)
 
 
 def _check_length(name: str, what: str) -> None:
     length = len(name.encode())
     if length > MAX_NAME_BYTES:
-        raise InvalidRequest(f"a {what} has {length} bytes; it may have {MAX_NAME_BYTES} at most")
+        raise InvalidRequestError(f"a {what} has {length} bytes; it may have {MAX_NAME_BYTES} at most")
 
 
 def _validate_table_name(name: str) -> str:

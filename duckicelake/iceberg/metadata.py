@@ -10,7 +10,7 @@ from typing import Annotated, Literal, TypeVar
 import orjson
 from pydantic import AfterValidator, Field
 
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.metadata_file import normalize_metadata
 from duckicelake.iceberg.model import Int, Json, Long, SpecModel, parse
 from duckicelake.iceberg.partition import PartitionSpec
@@ -40,11 +40,11 @@ _TO_JSON_ONCE = methodcaller("to_json_once")
 
 
 def canonicalize_uuid(text: str) -> str:
-    """Give a UUID in its usual spelling; InvalidRequest if it is none."""
+    """Give a UUID in its usual spelling; InvalidRequestError if it is none."""
     try:
         return str(uuid.UUID(text))
     except ValueError as error:
-        raise InvalidRequest(f"{text!r} is not a UUID") from error
+        raise InvalidRequestError(f"{text!r} is not a UUID") from error
 
 
 TableUuid = Annotated[str, AfterValidator(canonicalize_uuid)]
@@ -83,14 +83,14 @@ class TableMetadata(SpecModel):
         return dict(zip(map(_SNAPSHOT_ID, self.snapshots), self.snapshots, strict=True))
 
     def schema(self, schema_id: int | None = None) -> Schema:  # type: ignore[override]  # pydantic v1's name
-        """Give the schema of that id, the current one by default; InvalidRequest if there is none."""
+        """Give the schema of that id, the current one by default; InvalidRequestError if there is none."""
         wanted = self.current_schema_id if schema_id is None else schema_id
         return _require_single(
             (known_schema for known_schema in self.schemas if known_schema.schema_id == wanted), f"schema {wanted}"
         )
 
     def spec(self, spec_id: int | None = None) -> PartitionSpec:
-        """Give the partition spec of that id, the default one by default; InvalidRequest if there is none."""
+        """Give the partition spec of that id, the default one by default; InvalidRequestError if there is none."""
         wanted = self.default_spec_id if spec_id is None else spec_id
         return _require_single(
             (known_spec for known_spec in self.partition_specs if known_spec.spec_id == wanted),
@@ -105,7 +105,7 @@ class TableMetadata(SpecModel):
         return (default, *reversed(others))
 
     def sort_order(self, order_id: int | None = None) -> SortOrder:
-        """Give the sort order of that id, the default one by default; InvalidRequest if there is none."""
+        """Give the sort order of that id, the default one by default; InvalidRequestError if there is none."""
         wanted = self.default_sort_order_id if order_id is None else order_id
         return _require_single(
             (order for order in self.sort_orders if order.order_id == wanted), f"sort order {wanted}"
@@ -178,7 +178,7 @@ class TableMetadata(SpecModel):
 def _require_single(found: Iterable[Item], what: str) -> Item:
     for item in found:
         return item
-    raise InvalidRequest(f"the table has no {what}")
+    raise InvalidRequestError(f"the table has no {what}")
 
 
 def _serialize_lists(metadata: TableMetadata, as_json: Callable[[SpecModel], Json]) -> dict[str, Json]:
@@ -208,12 +208,12 @@ def parse_table_metadata(data: Json) -> TableMetadata:
     """Read the JSON of table metadata, version 1, 2 or 3, by any writer.
 
     Raises:
-        InvalidRequest: a required key is missing or malformed, or ids contradict each other.
+        InvalidRequestError: a required key is missing or malformed, or ids contradict each other.
 
     """
     version = data.get("format-version") if isinstance(data, dict) else None
     if version not in range(1, SUPPORTED_FORMAT_VERSION + 1):
-        raise InvalidRequest(f"{_INVALID}: format-version {version!r}, expected 1, 2 or 3")
+        raise InvalidRequestError(f"{_INVALID}: format-version {version!r}, expected 1, 2 or 3")
     metadata = parse(TableMetadata, normalize_metadata(data), "table metadata")
     _check_ids(metadata)
     _check_refs(metadata)
@@ -231,7 +231,7 @@ def _check_ids(metadata: TableMetadata) -> None:
     metadata.spec()
     metadata.sort_order()
     if (metadata.next_row_id is None) == (metadata.format_version >= ROW_LINEAGE_VERSION):
-        raise InvalidRequest(
+        raise InvalidRequestError(
             f"{_INVALID}: next-row-id belongs to format version {ROW_LINEAGE_VERSION} and is required there"
         )
 
@@ -239,26 +239,26 @@ def _check_ids(metadata: TableMetadata) -> None:
 def _check_unique(what: str, ids: Iterable[int]) -> None:
     for id_, times in Counter(ids).items():
         if times > 1:
-            raise InvalidRequest(f"{_INVALID}: {what} {id_} is listed {times} times")
+            raise InvalidRequestError(f"{_INVALID}: {what} {id_} is listed {times} times")
 
 
 def _check_refs(metadata: TableMetadata) -> None:
     for name, ref in metadata.refs.items():
         if metadata.snapshot(ref.snapshot_id) is None:
-            raise InvalidRequest(f"{_INVALID}: {name} points to unknown snapshot {ref.snapshot_id}")
+            raise InvalidRequestError(f"{_INVALID}: {name} points to unknown snapshot {ref.snapshot_id}")
     main = metadata.refs.get(MAIN)
     if (main.snapshot_id if main else None) != metadata.current_snapshot_id:
-        raise InvalidRequest(f"{_INVALID}: main isn't the current snapshot, {metadata.current_snapshot_id}")
+        raise InvalidRequestError(f"{_INVALID}: main isn't the current snapshot, {metadata.current_snapshot_id}")
 
 
 def _check_snapshot(metadata: TableMetadata, snapshot: Snapshot) -> None:
     number, last = snapshot.sequence_number, metadata.last_sequence_number
     if number > last:
-        raise InvalidRequest(
+        raise InvalidRequestError(
             f"{_INVALID}: sequence number {number} of {snapshot.snapshot_id} is beyond the last, {last}"
         )
     if snapshot.manifest_list is None and snapshot.manifests is None:
-        raise InvalidRequest(f"{_INVALID}: snapshot {snapshot.snapshot_id} has no manifest-list")
+        raise InvalidRequestError(f"{_INVALID}: snapshot {snapshot.snapshot_id} has no manifest-list")
 
 
 def find_expirable_snapshots(metadata: TableMetadata, before_ms: int, kept: int = 1) -> tuple[int, ...]:

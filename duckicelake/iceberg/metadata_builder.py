@@ -5,7 +5,7 @@ from collections.abc import Set as AbstractSet
 from itertools import count
 from typing import Any, Final
 
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg import metadata_draft, updates
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, SUPPORTED_FORMAT_VERSION, TableMetadata
 from duckicelake.iceberg.metadata_draft import MetadataDraft, begin_draft, begin_new_draft, finish_draft
@@ -67,7 +67,7 @@ DEFAULT_FORMAT_VERSION: Final = 2
 
 def assign_uuid(draft: MetadataDraft, update: AssignUuid) -> None:
     if draft.table_uuid is not None and draft.table_uuid.lower() != update.uuid.lower():
-        raise InvalidRequest(f"Cannot reassign uuid: the table's is {draft.table_uuid}")
+        raise InvalidRequestError(f"Cannot reassign uuid: the table's is {draft.table_uuid}")
     draft.table_uuid = draft.table_uuid or update.uuid
 
 
@@ -75,9 +75,9 @@ def upgrade_format_version(draft: MetadataDraft, update: UpgradeFormatVersion) -
     old, new = draft.format_version, update.format_version
     if new > SUPPORTED_FORMAT_VERSION:
         supported = f"(supported: v{SUPPORTED_FORMAT_VERSION})"
-        raise InvalidRequest(f"Cannot upgrade table to unsupported format version: v{new} {supported}")
+        raise InvalidRequestError(f"Cannot upgrade table to unsupported format version: v{new} {supported}")
     if new < old:
-        raise InvalidRequest(f"Cannot downgrade v{old} table to v{new}")
+        raise InvalidRequestError(f"Cannot downgrade v{old} table to v{new}")
     if old < ROW_LINEAGE_VERSION <= new:
         draft.next_row_id = 0
     draft.format_version = new
@@ -86,7 +86,7 @@ def upgrade_format_version(draft: MetadataDraft, update: UpgradeFormatVersion) -
 def set_location(draft: MetadataDraft, update: SetLocation) -> None:
     location = update.location.rstrip("/")  # paths of files add one, and to an object store two are another key
     if not location:
-        raise InvalidRequest("set-location: the location is empty")
+        raise InvalidRequestError("set-location: the location is empty")
     draft.location = location
 
 
@@ -94,7 +94,7 @@ def set_properties(draft: MetadataDraft, update: SetProperties) -> None:
     """Set properties; `format-version` is an upgrade, as the Java client makes of it."""
     reserved = sorted(update.updates.keys() & (RESERVED_PROPERTIES - {FORMAT_VERSION}))
     if reserved:
-        raise InvalidRequest(f"properties {', '.join(reserved)} are reserved: the table's metadata says them")
+        raise InvalidRequestError(f"properties {', '.join(reserved)} are reserved: the table's metadata says them")
     if FORMAT_VERSION in update.updates:
         wanted = parse_format_version(update.updates, draft.format_version)
         upgrade_format_version(draft, UpgradeFormatVersion(format_version=wanted))
@@ -112,10 +112,10 @@ def drop_reserved(properties: dict[str, str]) -> dict[str, str]:
 
 
 def parse_format_version(properties: dict[str, str], default: int) -> int:
-    """Give the format version that the properties ask for; InvalidRequest if it isn't a number."""
+    """Give the format version that the properties ask for; InvalidRequestError if it isn't a number."""
     text = properties.get(FORMAT_VERSION)
     if text is not None and not (text.isascii() and text.isdigit() and len(text) <= 3):
-        raise InvalidRequest(f"property {FORMAT_VERSION} is {text!r}, expected 1, 2 or 3")
+        raise InvalidRequestError(f"property {FORMAT_VERSION} is {text!r}, expected 1, 2 or 3")
     return default if text is None else int(text)
 
 
@@ -136,7 +136,7 @@ def set_current_schema(draft: MetadataDraft, update: SetCurrentSchema) -> None:
 
 def remove_schemas(draft: MetadataDraft, update: RemoveSchemas) -> None:
     if draft.current_schema_id in update.schema_ids:
-        raise InvalidRequest("Cannot remove the current schema")
+        raise InvalidRequestError("Cannot remove the current schema")
     for schema_id in update.schema_ids:
         draft.schemas.pop(schema_id, None)
 
@@ -159,7 +159,7 @@ def set_default_spec(draft: MetadataDraft, update: SetDefaultSpec) -> None:
 
 def remove_partition_specs(draft: MetadataDraft, update: RemovePartitionSpecs) -> None:
     if draft.default_spec_id in update.spec_ids:
-        raise InvalidRequest("Cannot remove the default partition spec")
+        raise InvalidRequestError("Cannot remove the default partition spec")
     for spec_id in update.spec_ids:
         draft.specs.pop(spec_id, None)
 
@@ -187,10 +187,10 @@ def _next_id(ids: Iterable[int], first: int) -> int:
 def _resolve_last_added(wanted: int, last_added: int | None, known: Iterable[int], what: str) -> int:
     if wanted == LAST_ADDED:
         if last_added is None:
-            raise InvalidRequest(f"Cannot set last added {what}: no {what} has been added")
+            raise InvalidRequestError(f"Cannot set last added {what}: no {what} has been added")
         return last_added
     if wanted not in known:
-        raise InvalidRequest(f"Cannot set default or current {what} to unknown {what}: {wanted}")
+        raise InvalidRequestError(f"Cannot set default or current {what} to unknown {what}: {wanted}")
     return wanted
 
 
@@ -233,15 +233,15 @@ def _have_same_meaning(one: UnboundPartitionField, other: UnboundPartitionField)
 def _check_field_ids(draft: MetadataDraft, spec: PartitionSpec, known: Sequence[PartitionField]) -> None:
     ids = [field.field_id for field in spec.fields]
     if len(set(ids)) < len(ids):
-        raise InvalidRequest(f"two partition fields have the same id: {ids}")
+        raise InvalidRequestError(f"two partition fields have the same id: {ids}")
     if draft.format_version == _SEQUENTIAL_IDS_VERSION and ids != list(
         range(FIRST_PARTITION_FIELD_ID, FIRST_PARTITION_FIELD_ID + len(ids))
     ):
-        raise InvalidRequest(f"Spec does not use sequential IDs that are required in v1: {ids}")
+        raise InvalidRequestError(f"Spec does not use sequential IDs that are required in v1: {ids}")
     for field in spec.fields:
         holders = [known_spec for known_spec in known if known_spec.field_id == field.field_id]
         if holders and not any(_are_compatible(holder, field) for holder in holders):
-            raise InvalidRequest(
+            raise InvalidRequestError(
                 f"partition field id {field.field_id} of {field.name!r} belongs to {holders[0].name!r}"
             )
 
@@ -269,12 +269,12 @@ def build_new_table_metadata(
     catalogs have it since 1.4.
 
     Raises:
-        InvalidRequest: the schema, spec or order breaks a rule, or the format version isn't supported.
+        InvalidRequestError: the schema, spec or order breaks a rule, or the format version isn't supported.
 
     """
     version = parse_format_version(properties, format_version)
     if not 1 <= version <= SUPPORTED_FORMAT_VERSION:
-        raise InvalidRequest(f"unsupported format version {version}: expected 1 to {SUPPORTED_FORMAT_VERSION}")
+        raise InvalidRequestError(f"unsupported format version {version}: expected 1 to {SUPPORTED_FORMAT_VERSION}")
     if SORT_ORDER in properties:
         sort_order = parse_named_order(properties[SORT_ORDER], schema)
     check_schema_size(schema)
@@ -329,7 +329,7 @@ def _renumber_order(order: SortOrder | None, ids: dict[int, int]) -> SortOrder:
 
 def _translate_source(source_id: int, ids: dict[int, int], what: str) -> int:
     if source_id not in ids:
-        raise InvalidRequest(f"{what}: source field {source_id} doesn't exist in the schema")
+        raise InvalidRequestError(f"{what}: source field {source_id} doesn't exist in the schema")
     return ids[source_id]
 
 
@@ -370,8 +370,9 @@ def apply_updates(
     was at after each.
 
     Raises:
-        InvalidRequest: an update breaks a rule of the specification.
-        CommitFailed: the sequence number or first row id of a snapshot is behind the table's: retry on fresh metadata.
+        InvalidRequestError: an update breaks a rule of the specification.
+        CommitFailedError: the sequence number or first row id of a snapshot is behind the table's: retry on fresh
+            metadata.
 
     """
     draft = _begin_new_table(updates, now_ms) if base is None else begin_draft(base, now_ms)

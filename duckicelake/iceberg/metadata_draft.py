@@ -4,7 +4,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from duckicelake.errors import CommitFailed, InvalidRequest
+from duckicelake.errors import CommitFailedError, InvalidRequestError
 from duckicelake.iceberg.metadata import (
     ROW_LINEAGE_VERSION,
     SEQUENCE_NUMBER_VERSION,
@@ -84,17 +84,22 @@ class MetadataDraft:
     snapshots_were_removed: bool = False
 
     def current_schema(self) -> Schema:
-        """Give the current schema, or the one to become it: DuckDB says so after all else. InvalidRequest for none."""
+        """Give the current schema, or the one to become it: DuckDB says so after all else.
+
+        Raises InvalidRequestError for none.
+        """
         schema_id = self.last_added_schema_id if self.current_schema_id is None else self.current_schema_id
         if schema_id not in self.schemas:
-            raise InvalidRequest("the table has no schema: add-schema comes first")
+            raise InvalidRequestError("the table has no schema: add-schema comes first")
         return self.schemas[schema_id]
 
 
 def begin_new_draft(format_version: int, now_ms: int) -> MetadataDraft:
     """Begin a table from nothing."""
     if not 1 <= format_version <= SUPPORTED_FORMAT_VERSION:
-        raise InvalidRequest(f"unsupported format version {format_version}: expected 1 to {SUPPORTED_FORMAT_VERSION}")
+        raise InvalidRequestError(
+            f"unsupported format version {format_version}: expected 1 to {SUPPORTED_FORMAT_VERSION}"
+        )
     next_row_id = 0 if format_version >= ROW_LINEAGE_VERSION else None
     return MetadataDraft(base=None, now_ms=now_ms, format_version=format_version, next_row_id=next_row_id)
 
@@ -132,7 +137,8 @@ def finish_draft(draft: MetadataDraft) -> TableMetadata:
     """Give the metadata, or the base itself where all is as it was.
 
     Raises:
-        InvalidRequest: a new table lacks its uuid, location or schema, or default spec and order don't fit the schema.
+        InvalidRequestError: a new table lacks its uuid, location or schema, or default spec and order don't fit the
+            schema.
 
     """
     if draft.base is None and not draft.specs:
@@ -157,7 +163,10 @@ def finish_draft(draft: MetadataDraft) -> TableMetadata:
 
 
 def _name_partition_fields(draft: MetadataDraft) -> None:
-    """Check the names of all specs' fields beside the new columns; a field without a source yields. InvalidRequest."""
+    """Check the names of all specs' fields beside the new columns; a field without a source yields.
+
+    Raises InvalidRequestError.
+    """
     schema, specs = draft.current_schema(), tuple(draft.specs.values())
     if check_column_names(specs, schema):
         draft.specs = {spec.spec_id: spec for spec in rename_clashing_fields(specs, schema)}
@@ -196,7 +205,7 @@ def _build_values(draft: MetadataDraft) -> dict[str, Any]:
 
 def _require(value: Present | None, update: str) -> Present:
     if value is None:
-        raise InvalidRequest(f"a new table needs the update {update}")
+        raise InvalidRequestError(f"a new table needs the update {update}")
     return value
 
 
@@ -233,30 +242,30 @@ def _complete_snapshot(draft: MetadataDraft, snapshot: Snapshot) -> Snapshot:
 def _check_addable(draft: MetadataDraft, snapshot: Snapshot) -> None:
     for what, known in (("schema", draft.schemas), ("partition spec", draft.specs), ("sort order", draft.orders)):
         if not known:
-            raise InvalidRequest(f"Attempting to add a snapshot before a {what} is added")
+            raise InvalidRequestError(f"Attempting to add a snapshot before a {what} is added")
     if snapshot.snapshot_id in draft.snapshots:
-        raise InvalidRequest(f"Snapshot already exists for: {snapshot.snapshot_id}")
+        raise InvalidRequestError(f"Snapshot already exists for: {snapshot.snapshot_id}")
     if snapshot.snapshot_id < 0:
-        raise InvalidRequest(f"invalid snapshot-id {snapshot.snapshot_id}: it is 0 or more")
+        raise InvalidRequestError(f"invalid snapshot-id {snapshot.snapshot_id}: it is 0 or more")
     if snapshot.timestamp_ms < 0:
-        raise InvalidRequest(f"invalid timestamp-ms {snapshot.timestamp_ms} of snapshot {snapshot.snapshot_id}")
+        raise InvalidRequestError(f"invalid timestamp-ms {snapshot.timestamp_ms} of snapshot {snapshot.snapshot_id}")
     if snapshot.schema_id is not None and snapshot.schema_id not in draft.schemas:
-        raise InvalidRequest(f"snapshot {snapshot.snapshot_id} has unknown schema-id {snapshot.schema_id}")
+        raise InvalidRequestError(f"snapshot {snapshot.snapshot_id} has unknown schema-id {snapshot.schema_id}")
     may_list_manifests = draft.format_version < SEQUENCE_NUMBER_VERSION and snapshot.manifests is not None
     if snapshot.manifest_list is None and not may_list_manifests:
-        raise InvalidRequest(f"snapshot {snapshot.snapshot_id} has no manifest-list")
+        raise InvalidRequestError(f"snapshot {snapshot.snapshot_id} has no manifest-list")
 
 
 def _take_sequence_number(draft: MetadataDraft, snapshot: Snapshot) -> None:
     number, last = snapshot.sequence_number, draft.last_sequence_number
     has_order = draft.format_version >= SEQUENCE_NUMBER_VERSION and snapshot.parent_snapshot_id is not None
     if has_order and number <= last:
-        raise CommitFailed(
+        raise CommitFailedError(
             f"Cannot add snapshot with sequence number {number} older than last sequence number {last}",
             "old-sequence-number",
         )
     if number > last + _MAX_SEQUENCE_NUMBER_STEP:
-        raise InvalidRequest(f"snapshot {snapshot.snapshot_id} has sequence number {number}: expected {last + 1}")
+        raise InvalidRequestError(f"snapshot {snapshot.snapshot_id} has sequence number {number}: expected {last + 1}")
     draft.last_sequence_number = max(last, number)
 
 
@@ -266,11 +275,11 @@ def _take_row_ids(draft: MetadataDraft, snapshot: Snapshot) -> None:
     first, added, following = snapshot.first_row_id, snapshot.added_rows, draft.next_row_id or 0
     if first is None or added is None:
         missing = "first-row-id" if first is None else "added-rows"
-        raise InvalidRequest(f"Cannot add a snapshot: {missing} is null")
+        raise InvalidRequestError(f"Cannot add a snapshot: {missing} is null")
     if added < 0:
-        raise InvalidRequest(f"Cannot add a snapshot: added-rows is {added}, expected 0 or more")
+        raise InvalidRequestError(f"Cannot add a snapshot: added-rows is {added}, expected 0 or more")
     if first < following:
-        raise CommitFailed(
+        raise CommitFailedError(
             f"Cannot add a snapshot, first-row-id is behind table next-row-id: {first} < {following}",
             "old-first-row-id",
         )
@@ -293,23 +302,23 @@ def set_snapshot_ref(draft: MetadataDraft, update: SetSnapshotRef) -> None:
 
 def _check_ref(draft: MetadataDraft, name: str, ref: SnapshotRef) -> None:
     if not name:
-        raise InvalidRequest("ref-name is empty")
+        raise InvalidRequestError("ref-name is empty")
     if ref.snapshot_id not in draft.snapshots:
-        raise InvalidRequest(f"Cannot set {name} to unknown snapshot: {ref.snapshot_id}")
+        raise InvalidRequestError(f"Cannot set {name} to unknown snapshot: {ref.snapshot_id}")
     if name == MAIN and ref.type != "branch":
-        raise InvalidRequest("main must be a branch")
+        raise InvalidRequestError("main must be a branch")
     existing = draft.refs.get(name)
     if existing is not None and existing.type != ref.type:
-        raise InvalidRequest(f"Cannot update {ref.type}: {name} is a {existing.type}")
+        raise InvalidRequestError(f"Cannot update {ref.type}: {name} is a {existing.type}")
     _check_retention(name, ref)
 
 
 def _check_retention(name: str, ref: SnapshotRef) -> None:
     if ref.type == "tag" and (ref.min_snapshots_to_keep is not None or ref.max_snapshot_age_ms is not None):
-        raise InvalidRequest(f"{name}: tags do not support min-snapshots-to-keep and max-snapshot-age-ms")
+        raise InvalidRequestError(f"{name}: tags do not support min-snapshots-to-keep and max-snapshot-age-ms")
     for limit in (ref.max_ref_age_ms, ref.max_snapshot_age_ms, ref.min_snapshots_to_keep):
         if limit is not None and limit <= 0:
-            raise InvalidRequest(f"{name}: retention limit {limit} must be greater than 0")
+            raise InvalidRequestError(f"{name}: retention limit {limit} must be greater than 0")
 
 
 def _move_main(draft: MetadataDraft, snapshot_id: int) -> None:
@@ -373,7 +382,9 @@ def remove_partition_statistics(draft: MetadataDraft, update: RemovePartitionSta
 
 def add_encryption_key(draft: MetadataDraft, update: AddEncryptionKey) -> None:
     if draft.format_version < _ENCRYPTION_VERSION:
-        raise InvalidRequest(f"encryption keys need format version {_ENCRYPTION_VERSION}, not {draft.format_version}")
+        raise InvalidRequestError(
+            f"encryption keys need format version {_ENCRYPTION_VERSION}, not {draft.format_version}"
+        )
     draft.encryption_keys.setdefault(update.encryption_key.key_id, update.encryption_key)
 
 

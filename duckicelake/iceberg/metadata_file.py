@@ -9,7 +9,7 @@ from typing import Final
 
 import orjson
 
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.model import Json
 from duckicelake.iceberg.partition import FIRST_PARTITION_FIELD_ID
 from duckicelake.iceberg.snapshot import MAIN
@@ -32,15 +32,15 @@ def has_nul(document: bytes) -> bool:
 
 
 def read_document(data: bytes, location: str) -> Json:
-    """The document; InvalidRequest, naming the file, if it isn't JSON or is too large."""
+    """The document; InvalidRequestError, naming the file, if it isn't JSON or is too large."""
     try:
         plain = _unpack_gzip(data) if data.startswith(_GZIP_MAGIC) else data
         document = orjson.loads(plain)
         _check_depth(document)
     except (zlib.error, EOFError, OverflowError, orjson.JSONDecodeError) as error:
-        raise InvalidRequest(f"{location} isn't a metadata.json: {error}") from error
+        raise InvalidRequestError(f"{location} isn't a metadata.json: {error}") from error
     if has_nul(plain):
-        raise InvalidRequest(f"{location} holds a NUL character (\\u0000), which can't be stored")
+        raise InvalidRequestError(f"{location} holds a NUL character (\\u0000), which can't be stored")
     return document
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Literal, Self, TypeVar
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 
 Int = Annotated[int, Field(strict=True, ge=-(2**31), lt=2**31)]
 Long = Annotated[int, Field(strict=True, ge=-(2**63), lt=2**63)]
@@ -77,13 +77,13 @@ def parse(model: type[Model], data: Json, what: str) -> Model:
     """Read `data` as `model`.
 
     Raises:
-        InvalidRequest: `data` doesn't have the shape; the message names `what`, the key and the reason.
+        InvalidRequestError: `data` doesn't have the shape; the message names `what`, the key and the reason.
 
     """
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        raise InvalidRequest(f"invalid {what}: {explain_errors(error)}") from error
+        raise InvalidRequestError(f"invalid {what}: {explain_errors(error)}") from error
 
 
 def compute_digest(value: Json) -> bytes:
@@ -110,7 +110,7 @@ def get_tag(
     """Give what tells the members of a union apart: `value[key]`, one of `legal`; `foreign` are the other kind's.
 
     Raises:
-        InvalidRequest: it is something else; the message names it and lists what is legal.
+        InvalidRequestError: it is something else; the message names it and lists what is legal.
 
     """
     tag = value.get(key) if isinstance(value, Mapping) else getattr(value, key, None)
@@ -118,4 +118,4 @@ def get_tag(
         return str(tag)
     other = "views" if of == "table" else "tables"
     problem = f"{what} {tag!r} is for {other}" if tag in foreign else f"unknown {what} {tag!r}"
-    raise InvalidRequest(f"{problem}; a {of} takes {', '.join(legal)}")
+    raise InvalidRequestError(f"{problem}; a {of} takes {', '.join(legal)}")

@@ -5,7 +5,7 @@ from typing import TypeAlias
 
 from pydantic import TypeAdapter, ValidationError
 
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.model import Int, SpecModel, explain_errors
 from duckicelake.iceberg.schema import Schema
 from duckicelake.properties import NAME_MAPPING
@@ -24,14 +24,17 @@ _MAPPING = TypeAdapter(tuple[MappedField, ...])
 
 
 def parse_name_mapping(properties: Mapping[str, str]) -> dict[NamePath, int] | None:
-    """Field ids by name as the table's properties map them; None if they don't, InvalidRequest for no name mapping."""
+    """Field ids by name as the table's properties map them.
+
+    None if they don't, InvalidRequestError for no name mapping.
+    """
     text = properties.get(NAME_MAPPING)
     if text is None:
         return None
     try:
         return dict(_walk_paths(_MAPPING.validate_json(text), ()))
     except ValidationError as error:
-        raise InvalidRequest(
+        raise InvalidRequestError(
             f"The table property {NAME_MAPPING} isn't a name mapping: {explain_errors(error)}"
         ) from error
 

@@ -15,7 +15,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.model import Int, SpecModel, compute_digest
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import NestedField, PrimitiveType, StructType
@@ -56,7 +56,7 @@ class Transform(SpecModel):
 
     @staticmethod
     def parse(text: str) -> "Transform":
-        """Read the spec's text of a transform; InvalidRequest for a width of zero or beyond 32 bits."""
+        """Read the spec's text of a transform; InvalidRequestError for a width of zero or beyond 32 bits."""
         return _parse_cached(text) if len(text) <= _MAX_CACHED_CHARS else _parse_transform(text)
 
     @classmethod
@@ -92,7 +92,7 @@ def _parse_transform(text: str) -> Transform:
     if match and match[1] in _SIZED:
         width = int(match[2])
         if not 0 < width < 2**31:
-            raise InvalidRequest(f"transform {text!r}: the number is 1 to {2**31 - 1}")
+            raise InvalidRequestError(f"transform {text!r}: the number is 1 to {2**31 - 1}")
         return Transform(name=match[1], width=width)
     lowered = text.strip().lower()
     return Transform(name=lowered if lowered in _PLAIN else text)
@@ -111,7 +111,7 @@ class Sourced(SpecModel):
     @model_validator(mode="before")
     @classmethod
     def _of_source_ids(cls, data: Any) -> Any:
-        """Read the `source-ids` of format version 3. InvalidRequest where several are given a transform of one."""
+        """Read the `source-ids` of format version 3. InvalidRequestError where several are given a transform of one."""
         sources = data.get("source-ids") if isinstance(data, dict) else None
         if not isinstance(sources, list) or not sources:
             return data
@@ -119,7 +119,7 @@ class Sourced(SpecModel):
             return {"source-id": sources[0]} | {key: value for key, value in data.items() if key != "source-ids"}
         text = str(data.get("transform"))
         if text.lower() in _PLAIN:
-            raise InvalidRequest(f"source-ids {sources}: transform {text} takes one source field")
+            raise InvalidRequestError(f"source-ids {sources}: transform {text} takes one source field")
         return data | {"source-id": sources[0], "transform": Transform(name=text)}  # unknown, whatever its name
 
     @model_serializer(mode="wrap")
@@ -207,44 +207,50 @@ def check_spec(spec: PartitionSpec | UnboundPartitionSpec, schema: Schema) -> No
     """Check that tables with this schema may be partitioned so.
 
     Raises:
-        InvalidRequest: a source is missing, nested in a list or map, or of a type the transform doesn't take; a name is
-            empty, used twice or that of another column.
+        InvalidRequestError: a source is missing, nested in a list or map, or of a type the transform doesn't take; a
+            name is empty, used twice or that of another column.
 
     """
     columns = {name: field_id for field_id, name in schema.full_names().items()}
     names: set[str] = set()
     for field in spec.fields:
         if not field.name or field.name.lower() in names:
-            raise InvalidRequest(f"partition field name {field.name!r} is empty or used twice")
+            raise InvalidRequestError(f"partition field name {field.name!r} is empty or used twice")
         if columns.get(field.name, field.source_id) != field.source_id:
-            raise InvalidRequest(f"partition field {field.name!r} has the name of a column that is not its source")
+            raise InvalidRequestError(f"partition field {field.name!r} has the name of a column that is not its source")
         names.add(field.name.lower())
         check_known_transform(field.transform)
     check_sources(spec, schema)
 
 
 def check_known_transform(transform: Transform) -> None:
-    """Check that this server knows the transform, so that others may write by it; InvalidRequest otherwise."""
+    """Check that this server knows the transform, so that others may write by it; InvalidRequestError otherwise."""
     if not transform.is_known:
-        raise InvalidRequest(f"unknown transform {str(transform)!r}: it can be read but not added to a table")
+        raise InvalidRequestError(f"unknown transform {str(transform)!r}: it can be read but not added to a table")
 
 
 def check_sources(spec: PartitionSpec | UnboundPartitionSpec, schema: Schema) -> None:
-    """Check that the schema has what the spec's fields are made from; unknown transforms are let be. InvalidRequest."""
+    """Check that the schema has what the spec's fields are made from; unknown transforms are let be.
+
+    Raises InvalidRequestError.
+    """
     for field in spec.fields:
         check_source(schema, field.source_id, field.transform, f"partition field {field.name!r}")
 
 
 def check_source(schema: Schema, source_id: int, transform: Transform, what: str) -> None:
-    """Check that `transform` takes the field `source_id` (void and unknown ones take any); InvalidRequest otherwise."""
+    """Check that `transform` takes the field `source_id` (void and unknown ones take any).
+
+    Raises InvalidRequestError otherwise.
+    """
     if transform.name == "void" or not transform.is_known:
         return
     source = schema.map_fields_by_id().get(source_id)
     if source is None:
-        raise InvalidRequest(f"{what}: source field {source_id} doesn't exist in the schema")
+        raise InvalidRequestError(f"{what}: source field {source_id} doesn't exist in the schema")
     if not isinstance(source.type, PrimitiveType) or not transform.accepts(source.type):
         kind = source.type if isinstance(source.type, PrimitiveType) else source.type.type
-        raise InvalidRequest(f"{what}: transform {transform} doesn't take {source.name!r} of type {kind}")
+        raise InvalidRequestError(f"{what}: transform {transform} doesn't take {source.name!r} of type {kind}")
     _check_only_in_structs(schema, source_id, what)
 
 
@@ -253,12 +259,12 @@ def _check_only_in_structs(schema: Schema, source_id: int, what: str) -> None:
     parent = parents[source_id]
     while parent is not None:
         if not isinstance(fields[parent].type, StructType):
-            raise InvalidRequest(f"{what}: its source is inside {fields[parent].name!r}, a list or map")
+            raise InvalidRequestError(f"{what}: its source is inside {fields[parent].name!r}, a list or map")
         parent = parents[parent]
 
 
 def check_column_names(specs: Iterable[PartitionSpec], schema: Schema) -> bool:
-    """Check that no partition field has the name of a column that it isn't made of; InvalidRequest otherwise.
+    """Check that no partition field has the name of a column that it isn't made of; InvalidRequestError otherwise.
 
     A field whose source has left the schema may have one, as in Java's library. Gives whether there is such a field:
     not all readers take it, so it needs another name.
@@ -269,7 +275,7 @@ def check_column_names(specs: Iterable[PartitionSpec], schema: Schema) -> bool:
     ]
     for field in clashing:
         if field.source_id in sources:
-            raise InvalidRequest(
+            raise InvalidRequestError(
                 f"Cannot create identity partition sourced from different field in schema: {field.name} is a partition "
                 f"field made of column {sources[field.source_id].name}; give the new column another name"
             )

@@ -10,7 +10,7 @@ import orjson
 from pydantic import Field
 from pyroaring import BitMap64
 
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.model import Int, Long, SpecModel, parse
 
 DELETION_VECTOR_VERSION: Final = 3
@@ -42,15 +42,19 @@ def write_bitmap(positions: Iterable[int]) -> bytes:
 
 
 def read_bitmap(data: bytes, at_most: int | None = None) -> frozenset[int]:
-    """The positions of a portable bitmap; InvalidRequest if it isn't one, or holds more than `at_most`."""
+    """The positions of a portable bitmap; InvalidRequestError if it isn't one, or holds more than `at_most`."""
     try:
         bitmap = BitMap64.deserialize(data)
     except (ValueError, IndexError) as error:
-        raise InvalidRequest(f"its bitmap can't be read: {error}") from error
+        raise InvalidRequestError(f"its bitmap can't be read: {error}") from error
     if at_most is not None and len(bitmap) > at_most:
-        raise InvalidRequest(f"it holds {len(bitmap)} positions; this server takes up to {at_most} of one data file")
+        raise InvalidRequestError(
+            f"it holds {len(bitmap)} positions; this server takes up to {at_most} of one data file"
+        )
     if bitmap and bitmap.max() > MAX_POSITION:
-        raise InvalidRequest(f"it holds the position {bitmap.max()}; the highest that there can be is {MAX_POSITION}")
+        raise InvalidRequestError(
+            f"it holds the position {bitmap.max()}; the highest that there can be is {MAX_POSITION}"
+        )
     return frozenset(bitmap)
 
 
@@ -61,21 +65,23 @@ def write_vector(positions: Iterable[int]) -> bytes:
 
 
 def read_vector(blob: bytes, at_most: int | None = None) -> frozenset[int]:
-    """The positions of a blob; InvalidRequest saying what isn't as it should be, or if there are more than `at_most`.
+    """Parse the positions of a blob.
+
+    Raises InvalidRequestError saying what isn't as it should be, or if there are more than `at_most`.
 
     Ask for a limit where strangers write the blob: a run of 65,536 positions takes four bytes.
     """
     if len(blob) < _FRAME:
-        raise InvalidRequest(f"it has {len(blob)} bytes, no deletion vector has fewer than {_FRAME}")
+        raise InvalidRequestError(f"it has {len(blob)} bytes, no deletion vector has fewer than {_FRAME}")
     length, body, crc = blob[:_LENGTH], blob[_LENGTH:-_CRC], blob[-_CRC:]
     if int.from_bytes(length, "big") != len(body):
-        raise InvalidRequest(f"its length says {int.from_bytes(length, 'big')} bytes, but it has {len(body)}")
+        raise InvalidRequestError(f"its length says {int.from_bytes(length, 'big')} bytes, but it has {len(body)}")
     if not body.startswith(VECTOR_MAGIC):
-        raise InvalidRequest(
+        raise InvalidRequestError(
             f"it begins with {body[: len(VECTOR_MAGIC)].hex()}, a deletion vector with {VECTOR_MAGIC.hex()}"
         )
     if zlib.crc32(body) != int.from_bytes(crc, "big"):
-        raise InvalidRequest("its checksum isn't that of its content")
+        raise InvalidRequestError("its checksum isn't that of its content")
     return read_bitmap(body[len(VECTOR_MAGIC) :], at_most)
 
 
@@ -132,19 +138,19 @@ def _describe_blob(path: str, cardinality: int, offset: int, length: int) -> Puf
 
 
 def read_footer(data: bytes) -> PuffinFooter:
-    """What a file holds; every blob lies within it. Raises InvalidRequest saying what isn't as it should be."""
+    """What a file holds; every blob lies within it. Raises InvalidRequestError saying what isn't as it should be."""
     if len(data) < 2 * len(PUFFIN_MAGIC) + _TRAILER or {data[:4], data[-4:]} != {PUFFIN_MAGIC}:
-        raise InvalidRequest("it isn't a Puffin file")
+        raise InvalidRequestError("it isn't a Puffin file")
     if data[_FLAGS] != _PLAIN:
-        raise InvalidRequest("its footer is compressed; this server reads plain ones, as deletion vectors have")
+        raise InvalidRequestError("its footer is compressed; this server reads plain ones, as deletion vectors have")
     length = int.from_bytes(data[-_TRAILER : -_TRAILER + 4], "little")
     start = len(data) - _TRAILER - length
     if start < 2 * len(PUFFIN_MAGIC) or data[start - len(PUFFIN_MAGIC) : start] != PUFFIN_MAGIC:
-        raise InvalidRequest(f"its footer has no magic {length} bytes before its end")
+        raise InvalidRequestError(f"its footer has no magic {length} bytes before its end")
     footer = parse(PuffinFooter, _serialize_footer(data[start:-_TRAILER]), "Puffin footer")
     for blob in footer.blobs:
         if blob.offset < len(PUFFIN_MAGIC) or blob.length < 0 or blob.offset + blob.length > start - len(PUFFIN_MAGIC):
-            raise InvalidRequest(f"its {blob.type} of {blob.length} bytes at {blob.offset} isn't within its blobs")
+            raise InvalidRequestError(f"its {blob.type} of {blob.length} bytes at {blob.offset} isn't within its blobs")
     return footer
 
 
@@ -152,19 +158,24 @@ def _serialize_footer(footer: bytes) -> object:
     try:
         return orjson.loads(footer)
     except orjson.JSONDecodeError as error:
-        raise InvalidRequest("its footer isn't JSON") from error
+        raise InvalidRequestError("its footer isn't JSON") from error
 
 
 def read_deletion_vector(data: bytes, path: str, offset: int, length: int) -> frozenset[int]:
-    """The positions that the vector at `offset` deletes from the data file `path`; InvalidRequest if it isn't one."""
+    """The positions that the vector at `offset` deletes from the data file `path`.
+
+    Raises InvalidRequestError if it isn't one.
+    """
     blob = next((blob for blob in read_footer(data).blobs if (blob.offset, blob.length) == (offset, length)), None)
     if blob is None or blob.type != DELETION_VECTOR or blob.compression_codec is not None:
-        raise InvalidRequest(f"its footer names no plain {DELETION_VECTOR} of {length} bytes at {offset}")
+        raise InvalidRequestError(f"its footer names no plain {DELETION_VECTOR} of {length} bytes at {offset}")
     if blob.properties.get(REFERENCED_DATA_FILE) != path:
         named = blob.properties.get(REFERENCED_DATA_FILE)
-        raise InvalidRequest(f"the vector at {offset} is of {named}, but its manifest entry says {path}")
+        raise InvalidRequestError(f"the vector at {offset} is of {named}, but its manifest entry says {path}")
     positions = read_vector(data[offset : offset + length], MAX_POSITIONS)
     if blob.properties.get(CARDINALITY) != str(len(positions)):
         stated = blob.properties.get(CARDINALITY)
-        raise InvalidRequest(f"the vector at {offset} has {len(positions)} positions, but its footer says {stated}")
+        raise InvalidRequestError(
+            f"the vector at {offset} has {len(positions)} positions, but its footer says {stated}"
+        )
     return positions

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Tag
 
-from duckicelake.errors import CommitFailed, InvalidRequest
+from duckicelake.errors import CommitFailedError, InvalidRequestError
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.model import Int, Long, SpecModel, get_tag
 
@@ -90,18 +90,18 @@ def check_requirements(requirements: Sequence[TableRequirement], base: TableMeta
     """Check what a commit assumes about the table; `base` is None where it doesn't exist.
 
     Raises:
-        CommitFailed: a requirement doesn't hold.
-        InvalidRequest: assert-create beside other requirements.
+        CommitFailedError: a requirement doesn't hold.
+        InvalidRequestError: assert-create beside other requirements.
 
     """
     creates = any(isinstance(requirement, AssertCreate) for requirement in requirements)
     others = [requirement.type for requirement in requirements if not isinstance(requirement, AssertCreate)]
     if creates and others:
-        raise InvalidRequest(f"Invalid create requirements: {', '.join(others)}; assert-create stands alone")
+        raise InvalidRequestError(f"Invalid create requirements: {', '.join(others)}; assert-create stands alone")
     for requirement in requirements:
         problem = _find_problem(requirement, base)
         if problem is not None:
-            raise CommitFailed(f"Requirement failed: {problem}", requirement.type)
+            raise CommitFailedError(f"Requirement failed: {problem}", requirement.type)
 
 
 def _find_problem(requirement: TableRequirement, base: TableMetadata | None) -> str | None:

@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 import orjson
 
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.model import Int, Json, SpecModel, compute_digest
 from duckicelake.iceberg.types import (
     FIRST_VERSION,
@@ -130,7 +130,7 @@ def assign_fresh_ids(schema: Schema, start: int = 1) -> tuple[Schema, dict[int, 
     """Number all fields from `start`: a struct's fields first, then what is inside them. Also gives new ids by old.
 
     Raises:
-        InvalidRequest: two fields have one id, or an identifier field doesn't exist.
+        InvalidRequestError: two fields have one id, or an identifier field doesn't exist.
 
     """
     check_field_ids(schema)
@@ -139,7 +139,7 @@ def assign_fresh_ids(schema: Schema, start: int = 1) -> tuple[Schema, dict[int, 
     fields = _renumber_fields(schema.fields, ids, new)
     unknown = [field_id for field_id in schema.identifier_field_ids if field_id not in new]
     if unknown:
-        raise InvalidRequest(f"identifier field {unknown[0]} doesn't exist in the schema")
+        raise InvalidRequestError(f"identifier field {unknown[0]} doesn't exist in the schema")
     identifiers = tuple(new[field_id] for field_id in schema.identifier_field_ids)
     return schema.replace_fields(fields=fields, identifier_field_ids=identifiers), new
 
@@ -172,7 +172,7 @@ def check_schema(schema: Schema, format_version: int, served: Mapping[int, Neste
     where the format version has no defaults.
 
     Raises:
-        InvalidRequest: ids or names collide (names that differ only by case too), a type or a default isn't in the
+        InvalidRequestError: ids or names collide (names that differ only by case too), a type or a default isn't in the
             format version, or an identifier field isn't a required, exact primitive.
 
     """
@@ -190,51 +190,53 @@ def check_schema(schema: Schema, format_version: int, served: Mapping[int, Neste
 
 
 def check_schema_size(schema: Schema) -> None:
-    """Check that the schema isn't too large to be worked with, before any work; InvalidRequest otherwise."""
+    """Check that the schema isn't too large to be worked with, before any work; InvalidRequestError otherwise."""
     if sum(1 for _ in islice(walk_fields(schema.struct), MAX_FIELDS + 1)) > MAX_FIELDS:
-        raise InvalidRequest(f"The schema has more than {MAX_FIELDS} fields, nested ones included: divide the table")
+        raise InvalidRequestError(
+            f"The schema has more than {MAX_FIELDS} fields, nested ones included: divide the table"
+        )
 
 
 def check_field_ids(schema: Schema) -> None:
-    """Check that no two fields share an id and that none is in the reserved range; InvalidRequest otherwise."""
+    """Check that no two fields share an id and that none is in the reserved range; InvalidRequestError otherwise."""
     for field_id, times in Counter(field.id for field, _ in walk_fields(schema.struct)).items():
         if times > 1:
-            raise InvalidRequest(f"{times} fields of the schema have the id {field_id}; ids are unique")
+            raise InvalidRequestError(f"{times} fields of the schema have the id {field_id}; ids are unique")
         if not 0 <= field_id <= HIGHEST_FIELD_ID:
-            raise InvalidRequest(f"field id {field_id} is out of range; ids are 0 to {HIGHEST_FIELD_ID}")
+            raise InvalidRequestError(f"field id {field_id} is out of range; ids are 0 to {HIGHEST_FIELD_ID}")
 
 
 def _check_names(fields: tuple[NestedField, ...], where: str) -> None:
     seen: dict[str, str] = {}
     for field in fields:
         if not field.name:
-            raise InvalidRequest(f"field {field.id}{where} has no name")
+            raise InvalidRequestError(f"field {field.id}{where} has no name")
         other = seen.setdefault(field.name.lower(), field.name)
         if other != field.name:
-            raise InvalidRequest(
+            raise InvalidRequestError(
                 f"fields {other!r} and {field.name!r}{where} differ only by case, which DuckDB can't tell apart"
             )
     if len(seen) < len(fields):
         duplicate = next(name for name, times in Counter(field.name for field in fields).items() if times > 1)
-        raise InvalidRequest(f"the schema has {duplicate!r}{where} twice; names are unique")
+        raise InvalidRequestError(f"the schema has {duplicate!r}{where} twice; names are unique")
 
 
 def _check_dotted_names(schema: Schema) -> None:
     name = schema.find_clashing_name()
     if name is not None:
-        raise InvalidRequest(f"the schema has two fields with the full name {name!r}")
+        raise InvalidRequestError(f"the schema has two fields with the full name {name!r}")
 
 
 def _check_version(field: NestedField, format_version: int, served: NestedField | None) -> None:
     problem = f"Invalid schema for v{format_version}: Invalid"
     first = FIRST_VERSION.get(field.type.name, 1) if isinstance(field.type, PrimitiveType) else 1
     if format_version < first:
-        raise InvalidRequest(f"{problem} type for {field.name}: {field.type} is not supported until v{first}")
+        raise InvalidRequestError(f"{problem} type for {field.name}: {field.type} is not supported until v{first}")
     known = (served.initial_default, served.write_default) if served else (None, None)
     defaults = zip((field.initial_default, field.write_default), known, strict=True)
     has_default = any(default is not None and default != before for default, before in defaults)
     if has_default and format_version < DEFAULTS_FIRST_VERSION:
-        raise InvalidRequest(f"{problem} default for {field.name}: not supported until v{DEFAULTS_FIRST_VERSION}")
+        raise InvalidRequestError(f"{problem} default for {field.name}: not supported until v{DEFAULTS_FIRST_VERSION}")
 
 
 def _check_default(field: NestedField) -> None:
@@ -243,11 +245,11 @@ def _check_default(field: NestedField) -> None:
         [default for default in (field.initial_default, field.write_default) if default is not None],
     )
     if isinstance(kind, PrimitiveType) and kind.name in NULL_DEFAULT_ONLY and defaults:
-        raise InvalidRequest(f"field {field.name!r}: the default of {kind} must be null")
+        raise InvalidRequestError(f"field {field.name!r}: the default of {kind} must be null")
     if isinstance(kind, StructType) and any(default != {} for default in defaults):
-        raise InvalidRequest(f"field {field.name!r}: the default of a struct is null or {{}}")
+        raise InvalidRequestError(f"field {field.name!r}: the default of a struct is null or {{}}")
     if isinstance(kind, PrimitiveType) and kind.name == "unknown" and field.required:
-        raise InvalidRequest(f"field {field.name!r}: a field of type unknown must be optional")
+        raise InvalidRequestError(f"field {field.name!r}: a field of type unknown must be optional")
     for default in defaults:
         from_json(kind, default)
 
@@ -255,7 +257,7 @@ def _check_default(field: NestedField) -> None:
 def _check_identifier(fields: Mapping[int, NestedField], parents: Mapping[int, int | None], field_id: int) -> None:
     problem = find_identifier_problem(fields, parents, field_id)
     if problem is not None:
-        raise InvalidRequest(f"identifier field {field_id} {problem}")
+        raise InvalidRequestError(f"identifier field {field_id} {problem}")
 
 
 def find_identifier_problem(

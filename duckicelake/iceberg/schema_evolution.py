@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.partition import PartitionSpec
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import IcebergType, NestedField, PrimitiveType
@@ -35,7 +35,7 @@ def check_evolution(before: Schema, after: Schema, specs: Iterable[PartitionSpec
     """Check that rows written under `before` can be read under `after`.
 
     Raises:
-        InvalidRequest: a field got a type that its old one doesn't promote to or under which a partition transform
+        InvalidRequestError: a field got a type that its old one doesn't promote to or under which a partition transform
             gives other values, or another initial default.
 
     """
@@ -46,13 +46,13 @@ def check_evolution(before: Schema, after: Schema, specs: Iterable[PartitionSpec
             continue
         _check_type(old, field, format_version)
         if old.type != field.type and _format_type(old.type) == "date" and field_id in partitioned:
-            raise InvalidRequest(
+            raise InvalidRequestError(
                 f"Cannot change {field.name!r} from date to {field.type}: the table is or was partitioned by "
                 f"{partitioned[field_id]} of it, which would have other values"
             )
         was_promoted = isinstance(old.type, PrimitiveType) and old.type != field.type
         if not was_promoted and old.initial_default != field.initial_default:
-            raise InvalidRequest(
+            raise InvalidRequestError(
                 f"Cannot change the initial default of {field.name!r}: it stands for rows that are already written"
             )
 
@@ -61,7 +61,7 @@ def _check_type(old: NestedField, new: NestedField, format_version: int) -> None
     before, after = _format_type(old.type), _format_type(new.type)
     parts_may_differ = before == after and not isinstance(old.type, PrimitiveType)
     if not parts_may_differ and not can_promote(old.type, new.type, format_version):
-        raise InvalidRequest(
+        raise InvalidRequestError(
             f"Cannot change {new.name!r} from {before} to {after}: the rows that the table holds couldn't be read so "
             f"in format version {format_version}"
         )

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, ValidationError
 
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.model import Int, SpecModel, compute_digest, explain_errors, lower_text
 from duckicelake.iceberg.partition import Sourced, Transform, check_known_transform, check_source
 from duckicelake.iceberg.schema import Schema
@@ -42,14 +42,14 @@ UNSORTED = SortOrder(order_id=0)
 
 
 def check_order(order: SortOrder, schema: Schema) -> None:
-    """Check that a table with this schema may get the order; InvalidRequest names what doesn't fit."""
+    """Check that a table with this schema may get the order; InvalidRequestError names what doesn't fit."""
     for field in order.fields:
         check_known_transform(field.transform)
     check_order_sources(order, schema)
 
 
 def check_order_sources(order: SortOrder, schema: Schema) -> None:
-    """Check that the schema has what the rows are sorted by; unknown transforms are let be. InvalidRequest."""
+    """Check that the schema has what the rows are sorted by; unknown transforms are let be. InvalidRequestError."""
     for field in order.fields:
         check_source(schema, field.source_id, field.transform, f"sort field on {field.source_id}")
 
@@ -66,7 +66,7 @@ class _NamedOrder(SpecModel):
 
 
 def parse_named_order(text: str, schema: Schema) -> SortOrder:
-    """The order by the schema's field ids, columns found regardless of case; InvalidRequest."""
+    """The order by the schema's field ids, columns found regardless of case; InvalidRequestError."""
     ids = {name.lower(): field_id for field_id, name in schema.full_names().items()}
     try:
         named = _NamedOrder.model_validate_json(text)
@@ -80,7 +80,7 @@ def parse_named_order(text: str, schema: Schema) -> SortOrder:
             for field in named.fields
         ]
     except ValidationError as error:
-        raise InvalidRequest(f"property {SORT_ORDER} is no sort order: {explain_errors(error)}") from error
+        raise InvalidRequestError(f"property {SORT_ORDER} is no sort order: {explain_errors(error)}") from error
     except KeyError as error:
-        raise InvalidRequest(f"property {SORT_ORDER}: Cannot find column {error}") from error
+        raise InvalidRequestError(f"property {SORT_ORDER}: Cannot find column {error}") from error
     return SortOrder(order_id=1, fields=tuple(fields))

@@ -16,7 +16,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.model import Int, Json, SpecModel
 
 _V1_TYPES = ("boolean", "int", "long", "float", "double", "date", "time", "timestamp", "timestamptz", "string", "uuid")
@@ -68,7 +68,7 @@ class PrimitiveType(SpecModel):
         """Read the spec's text of a type.
 
         Raises:
-            InvalidRequest: no such type, or parameters out of range.
+            InvalidRequestError: no such type, or parameters out of range.
 
         """
         return _parse_type(text)
@@ -124,7 +124,7 @@ def _discriminate_type(value: Any) -> str:
         return "primitive"
     kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
     if not isinstance(kind, str) or kind not in {"struct", "list", "map"}:
-        raise InvalidRequest(
+        raise InvalidRequestError(
             f"unknown type {str(kind)[:80]!r}: a nested type is an object whose type is struct, list or map"
         )
     return str(kind)
@@ -168,13 +168,13 @@ def _make_part(field_id: int, name: str, kind: IcebergType, *, required: bool) -
 @lru_cache(maxsize=1024)
 def _parse_type(text: str) -> PrimitiveType:
     if len(text) > _MAX_TYPE_CHARS or _BLANK.search(text):
-        raise InvalidRequest(f"unknown type {text[:80]!r}…: no type is that long, or holds so many blanks")
+        raise InvalidRequestError(f"unknown type {text[:80]!r}…: no type is that long, or holds so many blanks")
     lowered = text.strip().lower()
     if lowered in PLAIN_TYPES:
         return PrimitiveType(name=lowered)
     parsed = _parse_sized(text.strip()) or _parse_geo(text.strip())
     if parsed is None:
-        raise InvalidRequest(
+        raise InvalidRequestError(
             f"unknown type {text!r}: expected one of {', '.join(sorted(PLAIN_TYPES))}, decimal(P, S), fixed[L]"
         )
     return parsed
@@ -186,7 +186,9 @@ def _parse_sized(text: str) -> PrimitiveType | None:
     if match := _DECIMAL.fullmatch(text):
         precision, scale = int(match[1]), int(match[2])
         if not (1 <= precision <= MAX_PRECISION and scale <= precision):
-            raise InvalidRequest(f"{text}: the precision is 1 to {MAX_PRECISION} and the scale at most the precision")
+            raise InvalidRequestError(
+                f"{text}: the precision is 1 to {MAX_PRECISION} and the scale at most the precision"
+            )
         return PrimitiveType(name="decimal", precision=precision, scale=scale)
     return None
 
@@ -197,7 +199,7 @@ def _parse_geo(text: str) -> PrimitiveType | None:
     if match := _GEOGRAPHY.fullmatch(text):
         algorithm = match[4].lower() if match[4] else None
         if algorithm not in (None, *GEOGRAPHY_ALGORITHMS):
-            raise InvalidRequest(f"{text}: the algorithm is one of {', '.join(GEOGRAPHY_ALGORITHMS)}")
+            raise InvalidRequestError(f"{text}: the algorithm is one of {', '.join(GEOGRAPHY_ALGORITHMS)}")
         return PrimitiveType(name="geography", crs=_parse_crs(match[2]), algorithm=algorithm)
     return None
 

@@ -8,7 +8,7 @@ from decimal import Context, Decimal, Inexact, InvalidOperation
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.calendar import (
     DAY_SECONDS,
     format_date,
@@ -48,16 +48,16 @@ _MEMORY: Final[dict[str, type]] = {
 
 
 def to_unscaled(value: Decimal, precision: int, scale: int) -> int:
-    """The decimal times ten to its scale. Raises InvalidRequest if it fits neither scale nor precision."""
+    """The decimal times ten to its scale. Raises InvalidRequestError if it fits neither scale nor precision."""
     misfit = f"{value} doesn't fit decimal({precision}, {scale})"
     if not value.is_finite() or (value and not -scale <= value.adjusted() < precision - scale):
-        raise InvalidRequest(misfit)
+        raise InvalidRequestError(misfit)
     try:
         shifted = value.scaleb(scale, _EXACT)
     except Inexact as error:
-        raise InvalidRequest(misfit) from error
+        raise InvalidRequestError(misfit) from error
     if shifted != int(shifted):
-        raise InvalidRequest(misfit)
+        raise InvalidRequestError(misfit)
     return int(shifted)
 
 
@@ -78,7 +78,7 @@ def compute_fixed_size(precision: int) -> int:
 
 
 def to_bytes(kind: PrimitiveType, value: SingleValue) -> bytes:
-    """The value as a bound is stored. Raises InvalidRequest if it isn't a value of the type."""
+    """The value as a bound is stored. Raises InvalidRequestError if it isn't a value of the type."""
     _check_memory(kind, value)
     match value:
         case bool():
@@ -100,19 +100,24 @@ def to_bytes(kind: PrimitiveType, value: SingleValue) -> bytes:
 def from_bytes(kind: PrimitiveType, data: bytes) -> SingleValue:
     """The value of a stored bound, whose length tells the type it was written with before a promotion.
 
-    Four bytes for a long, float for a double and date for a timestamp. Raises InvalidRequest for a wrong length.
+    Four bytes for a long, float for a double and date for a timestamp. Raises InvalidRequestError for a wrong length.
     """
     read = _FROM_BYTES.get(kind.name)
     try:
         if read is not None:
             return read(kind, bytes(data))
     except (struct.error, UnicodeDecodeError, ValueError) as error:
-        raise InvalidRequest(f"{data[:40].hex()} ({len(data)} bytes) isn't a stored value of type {kind}") from error
-    raise InvalidRequest(f"type {kind} has no stored single values")
+        raise InvalidRequestError(
+            f"{data[:40].hex()} ({len(data)} bytes) isn't a stored value of type {kind}"
+        ) from error
+    raise InvalidRequestError(f"type {kind} has no stored single values")
 
 
 def to_json(kind: IcebergType, value: Any) -> Json:
-    """The value as JSON; None is null. Raises InvalidRequest if it isn't a value of the type or JSON can't say it."""
+    """The value as JSON; None is null.
+
+    Raises InvalidRequestError if it isn't a value of the type or JSON can't say it.
+    """
     if value is None:
         return None
     match kind:
@@ -130,7 +135,10 @@ def to_json(kind: IcebergType, value: Any) -> Json:
 
 
 def from_json(kind: IcebergType, value: Json) -> Any:
-    """The value that a JSON default stands for; null is None. Raises InvalidRequest naming the type that was due."""
+    """The value that a JSON default stands for; null is None.
+
+    Raises InvalidRequestError naming the type that was due.
+    """
     if value is None:
         return None
     match kind:
@@ -143,7 +151,7 @@ def from_json(kind: IcebergType, value: Json) -> Any:
             return _map_from_json(kind, _require_json(dict, kind, value))
     read = _FROM_JSON.get(kind.name)
     if read is None:
-        raise InvalidRequest(f"type {kind} has no JSON single values other than null")
+        raise InvalidRequestError(f"type {kind} has no JSON single values other than null")
     result = read(kind, value)
     _check_memory(kind, result)
     return result
@@ -151,12 +159,12 @@ def from_json(kind: IcebergType, value: Json) -> Any:
 
 def _check_memory(kind: PrimitiveType, value: object) -> None:
     if type(value) is not _MEMORY.get(kind.name):
-        raise InvalidRequest(f"{value!r} isn't a value of type {kind}")
+        raise InvalidRequestError(f"{value!r} isn't a value of type {kind}")
     width = _INTEGERS.get(kind.name)
     if width and isinstance(value, int) and not -(1 << 8 * width - 1) <= value < 1 << 8 * width - 1:
-        raise InvalidRequest(f"{value} doesn't fit type {kind}")
+        raise InvalidRequestError(f"{value} doesn't fit type {kind}")
     if kind.name == "float" and isinstance(value, float) and _MAX_FLOAT <= abs(value) < math.inf:
-        raise InvalidRequest(f"{value} doesn't fit type {kind}")
+        raise InvalidRequestError(f"{value} doesn't fit type {kind}")
 
 
 def _to_unscaled(kind: PrimitiveType, value: Decimal) -> int:
@@ -221,16 +229,16 @@ def _primitive_to_json(kind: PrimitiveType, value: Any) -> Json:
         case "fixed" | "binary":
             return value.hex()
         case "float" | "double" if not math.isfinite(value):
-            raise InvalidRequest(f"{value} has no JSON form")
+            raise InvalidRequestError(f"{value} has no JSON form")
         case "variant" | "geometry" | "geography":
-            raise InvalidRequest(f"type {kind} has no JSON single values other than null")
+            raise InvalidRequestError(f"type {kind} has no JSON single values other than null")
     return value
 
 
 def _map_from_json(kind: MapType, value: dict[str, Json]) -> tuple[tuple[Any, Any], ...]:
     keys, elements = (_require_json(list, kind, value.get(part)) for part in ("keys", "values"))
     if len(keys) != len(elements):
-        raise InvalidRequest(f"a map of {len(keys)} keys has {len(elements)} values")
+        raise InvalidRequestError(f"a map of {len(keys)} keys has {len(elements)} values")
     return tuple(
         (from_json(kind.key, key), from_json(kind.value, element)) for key, element in zip(keys, elements, strict=True)
     )
@@ -239,7 +247,7 @@ def _map_from_json(kind: MapType, value: dict[str, Json]) -> tuple[tuple[Any, An
 def _require_json(wanted: type, kind: IcebergType, value: Json) -> Any:
     if type(value) is not wanted:
         what = str(kind) if isinstance(kind, PrimitiveType) else f"a {type(kind).__name__.removesuffix('Type').lower()}"
-        raise InvalidRequest(f"{value!r} isn't the JSON form of {what}")
+        raise InvalidRequestError(f"{value!r} isn't the JSON form of {what}")
     return value
 
 
@@ -251,7 +259,7 @@ def _parse_text(kind: PrimitiveType, value: Json) -> str:
 def _float_from_json(kind: PrimitiveType, value: Json) -> float:
     if type(value) is int:
         if not -(1 << 63) <= value < 1 << 64:  # which our JSON can't hold
-            raise InvalidRequest(f"{value} as a {kind} is written with an exponent, as 1e30")
+            raise InvalidRequestError(f"{value} as a {kind} is written with an exponent, as 1e30")
         return float(value)
     number: float = _require_json(float, kind, value)
     return number
@@ -261,7 +269,7 @@ def _timestamp_from_json(kind: PrimitiveType, value: Json) -> int:
     text, digits = _parse_text(kind, value), _TICK_DIGITS[kind.name]
     if kind.name.startswith("timestamptz"):
         if not text.endswith(("+00:00", "Z")):
-            raise InvalidRequest(f"{text!r} isn't a {kind}: write it in UTC, ending in +00:00")
+            raise InvalidRequestError(f"{text!r} isn't a {kind}: write it in UTC, ending in +00:00")
         text = text.removesuffix("Z").removesuffix("+00:00")
     return parse_timestamp(text, digits)
 
@@ -270,23 +278,23 @@ def _decimal_from_json(kind: PrimitiveType, value: Json) -> Decimal:
     try:
         number = Decimal(_parse_text(kind, value))
     except InvalidOperation as error:
-        raise InvalidRequest(f"{value!r} isn't a value of type {kind}") from error
+        raise InvalidRequestError(f"{value!r} isn't a value of type {kind}") from error
     return _quantize(kind, number)
 
 
 def _uuid_from_json(kind: PrimitiveType, value: Json) -> UUID:
     text = _parse_text(kind, value)
     if not re.fullmatch(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", text):
-        raise InvalidRequest(f"{text!r} isn't a uuid")
+        raise InvalidRequestError(f"{text!r} isn't a uuid")
     return UUID(text)
 
 
 def _hex_from_json(kind: PrimitiveType, value: Json) -> bytes:
     text = _parse_text(kind, value)
     if not re.fullmatch(r"([0-9a-fA-F]{2})*", text):
-        raise InvalidRequest(f"{text!r} isn't a value of type {kind} in hexadecimal digits")
+        raise InvalidRequestError(f"{text!r} isn't a value of type {kind} in hexadecimal digits")
     if kind.name == "fixed" and len(text) != 2 * (kind.length or 0):
-        raise InvalidRequest(f"{text!r} has {len(text) // 2} bytes and isn't a value of type {kind}")
+        raise InvalidRequestError(f"{text!r} has {len(text) // 2} bytes and isn't a value of type {kind}")
     return bytes.fromhex(text)
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from duckicelake.errors import CommitFailed, InvalidView
+from duckicelake.errors import CommitFailedError, InvalidViewError
 from duckicelake.iceberg.metadata import TableUuid
 from duckicelake.iceberg.metadata_file import read_document
 from duckicelake.iceberg.model import Int, Json, Long, SpecModel, get_tag, parse
@@ -136,7 +136,10 @@ class ViewMetadata(SpecModel):
 
 
 def read_view_metadata(data: bytes, location: str) -> ViewMetadata:
-    """Read a view's metadata.json, plain or gzipped, by any writer; InvalidRequest names the file and what is wrong."""
+    """Read a view's metadata.json, plain or gzipped, by any writer.
+
+    Raises InvalidRequestError names the file and what is wrong.
+    """
     return parse_view_metadata(read_document(data, location))
 
 
@@ -144,7 +147,7 @@ def parse_view_metadata(data: Json) -> ViewMetadata:
     """Read the JSON of view metadata by any writer.
 
     Raises:
-        InvalidRequest: a required key is missing or malformed, or ids contradict each other.
+        InvalidRequestError: a required key is missing or malformed, or ids contradict each other.
 
     """
     metadata = parse(ViewMetadata, data, "view metadata")
@@ -158,21 +161,21 @@ def parse_view_metadata(data: Json) -> ViewMetadata:
 
 
 def check_dialects(version: ViewVersion) -> None:
-    """Raise InvalidView if two representations of the version have one dialect."""
+    """Raise InvalidViewError if two representations of the version have one dialect."""
     for dialect, times in Counter(representation.dialect_key for representation in version.representations).items():
         if times > 1:
-            raise InvalidView(f"Invalid view version: Cannot add multiple queries for dialect {dialect}")
+            raise InvalidViewError(f"Invalid view version: Cannot add multiple queries for dialect {dialect}")
 
 
 def _check_unique(what: str, ids: list[int]) -> None:
     for id_, times in Counter(ids).items():
         if times > 1:
-            raise InvalidView(f"{_INVALID}: {what} {id_} is listed {times} times")
+            raise InvalidViewError(f"{_INVALID}: {what} {id_} is listed {times} times")
 
 
 def _check_known(what: str, wanted: int, known: list[int]) -> None:
     if wanted not in known:
-        raise InvalidView(f"{_INVALID}: Cannot find {what} {wanted}, only {known}")
+        raise InvalidViewError(f"{_INVALID}: Cannot find {what} {wanted}, only {known}")
 
 
 class AddViewVersion(SpecModel):
@@ -214,10 +217,13 @@ ViewRequirement = Annotated[Annotated[AssertViewUuid, Tag("assert-view-uuid")], 
 
 
 def check_view_requirements(requirements: Sequence[ViewRequirement], base: ViewMetadata) -> None:
-    """Check what a commit assumes about the view; CommitFailed, in the reference server's words, where it isn't so."""
+    """Check what a commit assumes about the view.
+
+    Raises CommitFailedError, in the reference server's words, where it isn't so.
+    """
     for requirement in requirements:
         if requirement.uuid.lower() != base.view_uuid.lower():
-            raise CommitFailed(
+            raise CommitFailedError(
                 f"Requirement failed: view UUID does not match: expected {base.view_uuid} != {requirement.uuid}",
                 requirement.type,
             )

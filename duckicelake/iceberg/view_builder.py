@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from duckicelake.errors import InvalidView
+from duckicelake.errors import InvalidViewError
 from duckicelake.iceberg import updates, view
 from duckicelake.iceberg.metadata import SUPPORTED_FORMAT_VERSION
 from duckicelake.iceberg.schema import Schema, check_schema
@@ -51,7 +51,7 @@ def build_new_view_metadata(
     """Make a view's first metadata; the schema and the version get their ids here.
 
     Raises:
-        InvalidView: the schema or the version breaks a rule of the specification.
+        InvalidViewError: the schema or the version breaks a rule of the specification.
 
     """
     draft = ViewDraft(now_ms, view_uuid, location, properties=dict(properties))
@@ -66,7 +66,7 @@ def apply_view_updates(base: ViewMetadata, changes: Sequence[ViewUpdate], now_ms
     """Apply the updates in their order; gives `base` itself when nothing changed.
 
     Raises:
-        InvalidView: an update breaks a rule of the specification.
+        InvalidViewError: an update breaks a rule of the specification.
 
     """
     draft = begin_view_draft(base, now_ms)
@@ -115,14 +115,14 @@ def finish_view_draft(draft: ViewDraft) -> ViewMetadata:
 
 def assign_uuid(draft: ViewDraft, update: updates.AssignUuid) -> None:
     if update.uuid.lower() != draft.view_uuid.lower():
-        raise InvalidView(f"Cannot reassign uuid: the view's is {draft.view_uuid}")
+        raise InvalidViewError(f"Cannot reassign uuid: the view's is {draft.view_uuid}")
 
 
 def upgrade_format_version(draft: ViewDraft, update: updates.UpgradeFormatVersion) -> None:  # noqa: ARG001
     if update.format_version < VIEW_FORMAT_VERSION:
-        raise InvalidView(f"Cannot downgrade v{VIEW_FORMAT_VERSION} view to v{update.format_version}")
+        raise InvalidViewError(f"Cannot downgrade v{VIEW_FORMAT_VERSION} view to v{update.format_version}")
     if update.format_version > VIEW_FORMAT_VERSION:
-        raise InvalidView(f"Unsupported format version: {update.format_version}")
+        raise InvalidViewError(f"Unsupported format version: {update.format_version}")
 
 
 def add_schema(draft: ViewDraft, update: updates.AddSchema) -> None:
@@ -136,7 +136,7 @@ def add_schema(draft: ViewDraft, update: updates.AddSchema) -> None:
 
 def set_location(draft: ViewDraft, update: updates.SetLocation) -> None:
     if not update.location:
-        raise InvalidView("Invalid location: it is empty")
+        raise InvalidViewError("Invalid location: it is empty")
     draft.location = update.location
 
 
@@ -169,10 +169,10 @@ def set_current_view_version(draft: ViewDraft, update: view.SetCurrentViewVersio
     version_id = update.view_version_id
     if version_id == LAST_ADDED:
         if draft.last_added_version_id is None:
-            raise InvalidView("Cannot set last version id: no current version id has been set")
+            raise InvalidViewError("Cannot set last version id: no current version id has been set")
         version_id = draft.last_added_version_id
     if version_id not in draft.versions:
-        raise InvalidView(f"Cannot set current version to unknown version: {version_id}")
+        raise InvalidViewError(f"Cannot set current version to unknown version: {version_id}")
     if version_id != draft.current_version_id:
         added = version_id in draft.added_versions
         time = draft.versions[version_id].timestamp_ms if added else draft.now_ms
@@ -195,10 +195,10 @@ _APPLY: Final[Mapping[type, Callable[[ViewDraft, Any], None]]] = {
 def _with_schema(draft: ViewDraft, version: ViewVersion) -> ViewVersion:
     if version.schema_id == LAST_ADDED:
         if draft.last_added_schema_id is None:
-            raise InvalidView("Cannot set last added schema: no schema has been added")
+            raise InvalidViewError("Cannot set last added schema: no schema has been added")
         return version.replace_fields(schema_id=draft.last_added_schema_id)
     if version.schema_id not in draft.schemas:
-        raise InvalidView(f"Cannot add version with unknown schema: {version.schema_id}")
+        raise InvalidViewError(f"Cannot add version with unknown schema: {version.schema_id}")
     return version
 
 
@@ -215,9 +215,9 @@ def _parse_history_size(properties: Mapping[str, str]) -> int:
     try:
         size = int(text)
     except ValueError:
-        raise InvalidView(f"{HISTORY_SIZE} is {text!r}, expected a number") from None
+        raise InvalidViewError(f"{HISTORY_SIZE} is {text!r}, expected a number") from None
     if size <= 0:
-        raise InvalidView(f"{HISTORY_SIZE} must be positive but was {size}")
+        raise InvalidViewError(f"{HISTORY_SIZE} must be positive but was {size}")
     return size
 
 
@@ -232,7 +232,7 @@ def _trim_log(log: Iterable[ViewLogEntry], kept: set[int]) -> tuple[ViewLogEntry
 def _check_kept_dialects(before: ViewVersion, after: ViewVersion) -> None:
     previous, new = before.dialects(), after.dialects()
     if not previous <= new:
-        raise InvalidView(
+        raise InvalidViewError(
             f"Cannot replace view due to loss of view dialects ({DROP_DIALECT_ALLOWED}=false):\n"
             f"Previous dialects: [{', '.join(sorted(previous))}]\nNew dialects: [{', '.join(sorted(new))}]"
         )

@@ -1,17 +1,17 @@
 """PURE. Errors of a transaction that loses to another writer; it is rolled back."""
 
 
-class ConflictError(Exception):
+class WriteConflictError(Exception):
     """Another writer was faster. Nothing of the transaction that raises this is committed."""
 
 
-class StaleBaseError(ConflictError):
+class StaleBaseError(WriteConflictError):
     """The table changed after the commit was computed; nothing may be written from it."""
 
 
-class StaleSnapshotError(ConflictError):
+class StaleSnapshotError(WriteConflictError):
     """The newest snapshot, or a table's version, is another than the one that the transaction builds on."""
 
 
-class RepeatedRequestError(ConflictError):
+class RepeatedRequestError(WriteConflictError):
     """Another transaction has committed the same request."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from duckicelake.errors import UnsupportedCatalog
+from duckicelake.errors import UnsupportedCatalogError
 
 _OLD_SYSTEM_COLUMNS: Final = ("row_id", "begin_snapshot", "end_snapshot")
 _NEW_SYSTEM_COLUMNS: Final = ("_ducklake_row_id", "_ducklake_begin_snapshot", "_ducklake_end_snapshot")
@@ -101,10 +101,10 @@ def has_system_columns(names: Sequence[str]) -> bool:
 
 
 def get_format(version: str) -> LakeFormat:
-    """Return the format of a version. Raises UnsupportedCatalog for one that this server does not know."""
+    """Return the format of a version. Raises UnsupportedCatalogError for one that this server does not know."""
     found = KNOWN_FORMATS.get(version)
     if found is None:
-        raise UnsupportedCatalog(
+        raise UnsupportedCatalogError(
             f"the catalog has DuckLake format {version!r}, this server knows {', '.join(KNOWN_FORMATS)}: "
             "run a duckicelake that serves this format"
         )

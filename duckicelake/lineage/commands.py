@@ -67,12 +67,14 @@ def show(
     The command reads the database itself, so it shows everything whatever the rights of clients are.
     """
     from duckicelake.cli.wiring.services import open_lake
-    from duckicelake.errors import InvalidRequest
+    from duckicelake.errors import InvalidRequestError
     from duckicelake.lineage.graph.traversal import GraphQuery
     from duckicelake.settings.sources import read_settings
 
     if upstream and downstream:
-        raise InvalidRequest("--upstream and --downstream exclude each other: without both, both directions are shown")
+        raise InvalidRequestError(
+            "--upstream and --downstream exclude each other: without both, both directions are shown"
+        )
     direction: Direction = "upstream" if upstream else "downstream" if downstream else "both"
     time = None if at is None else parse_time(at)
     question = GraphQuery(node, direction, depth, time, columns, limit)
@@ -228,13 +230,13 @@ def _format_edge(edge: GraphEdge) -> Text:
 
 def _show_standings(settings: Settings, receiver: str | None, *, as_json: bool) -> None:
     from duckicelake.cli.wiring.services import open_lake
-    from duckicelake.errors import InvalidRequest
+    from duckicelake.errors import InvalidRequestError
     from duckicelake.lineage.delivery.outbox import read_standings
 
     with open_lake(settings) as services, services.database.reading() as cursor:
         found = [standing for standing in read_standings(cursor) if receiver in {None, standing.transport}]
         if receiver is not None and not found:
-            raise InvalidRequest(_describe_unknown(cursor, receiver))
+            raise InvalidRequestError(_describe_unknown(cursor, receiver))
     if as_json:
         _print_json(found)
         return
@@ -274,15 +276,15 @@ def _retry(settings: Settings, receiver: str | None) -> int:
 
 def _apply_action(settings: Settings, receiver: str | None, *, replays: bool) -> None:
     from duckicelake.cli.wiring.services import open_lake
-    from duckicelake.errors import InvalidRequest
+    from duckicelake.errors import InvalidRequestError
     from duckicelake.lineage.delivery.outbox import forget_receiver, replay_events
 
     if receiver is None:
-        raise InvalidRequest("Name the receiver: --replay and --forget work on one")
+        raise InvalidRequestError("Name the receiver: --replay and --forget work on one")
     with open_lake(settings) as services, services.database.transaction() as cursor:
         act = replay_events if replays else forget_receiver
         if not act(cursor, receiver):
-            raise InvalidRequest(_describe_unknown(cursor, receiver))
+            raise InvalidRequestError(_describe_unknown(cursor, receiver))
     what = "gets all events once more as soon as a server runs" if replays else "is forgotten"
     typer.echo(f"{receiver} {what}")
 

@@ -6,7 +6,7 @@ import orjson
 from fastapi import APIRouter, Depends, Header, HTTPException, Request
 from pydantic import BaseModel, ConfigDict
 
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.lineage.events import intake
 from duckicelake.lineage.events.received import OpenLineageEvent, OpenLineageEvents
 from duckicelake.server.http.errors import RESPONSES, parse_body
@@ -62,11 +62,11 @@ def receive_lineage_batch(_: WithinLineageQuota, services: AppServices, body: Bo
 
 
 def _read_as_sent(body: bytes) -> Any:
-    """With what no model knows; InvalidRequest for numbers that aren't JSON's, or too large."""
+    """With what no model knows; InvalidRequestError for numbers that aren't JSON's, or too large."""
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise InvalidRequest(f"Invalid request: the body is not JSON: {error}") from error
+        raise InvalidRequestError(f"Invalid request: the body is not JSON: {error}") from error
 
 
 def _build_received(services: AppServices, events: list[dict[str, Any]], host: str) -> Received:

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from fastapi import APIRouter, Depends, Query
 
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.identifiers import decode_name
 from duckicelake.lineage.graph.lists import Counted, ListPart
 from duckicelake.lineage.graph.model import MAX_NODES
@@ -201,11 +201,11 @@ def marquez_counts(
 
 
 def _parse_time(name: str, text: str) -> datetime | None:
-    """InvalidRequest."""
+    """InvalidRequestError."""
     if not text:
         return None
     try:
         parsed = datetime.fromisoformat(text)
     except ValueError:
-        raise InvalidRequest(f"{name} {text!r} is not a time, as 2026-05-01T12:00:00Z") from None
+        raise InvalidRequestError(f"{name} {text!r} is not a time, as 2026-05-01T12:00:00Z") from None
     return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)

@@ -10,7 +10,7 @@ from typing import Any, Final
 import duckdb
 from duckdb.sqltypes import DuckDBPyType
 
-from duckicelake.errors import InvalidRequest, Unavailable
+from duckicelake.errors import InvalidRequestError, UnavailableError
 from duckicelake.parquet.footer import check_footer, limit_time
 
 _MEMORY_LIMIT = "1GB"
@@ -92,9 +92,9 @@ class ParquetSource:
 
 @contextmanager
 def open_parquet_source(file: Path) -> Iterator[ParquetSource]:
-    """Open a file; also from within the context, InvalidRequest if it isn't readable Parquet.
+    """Open a file; also from within the context, InvalidRequestError if it isn't readable Parquet.
 
-    Unavailable if it takes too much memory.
+    UnavailableError if it takes too much memory.
     """
     check_footer(file, "the data file")
     with (
@@ -105,9 +105,9 @@ def open_parquet_source(file: Path) -> Iterator[ParquetSource]:
         try:
             yield ParquetSource(connection, file)
         except duckdb.OutOfMemoryException as error:
-            raise Unavailable(f"copying a data file takes too much memory: {error}") from error
+            raise UnavailableError(f"copying a data file takes too much memory: {error}") from error
         except duckdb.Error as error:
-            raise InvalidRequest(f"the data file can't be read as Parquet: {error}") from error
+            raise InvalidRequestError(f"the data file can't be read as Parquet: {error}") from error
 
 
 def quote_identifier(name: str) -> str:
@@ -180,7 +180,7 @@ def _quote_path(path: Path) -> str:
 def copy_readable(file: Path, copy: Path, types: Mapping[int, str] | None = None) -> bool:
     """Write a copy of the same rows that Iceberg readers read exactly; False, and none, if they do so already.
 
-    types: DuckDB's types of columns that get another one, by field id. InvalidRequest if it isn't a Parquet file.
+    types: DuckDB's types of columns that get another one, by field id. InvalidRequestError if it isn't a Parquet file.
     """
     with open_parquet_source(file) as source:
         names, types = source.find_distinct_names(), types or {}
@@ -199,7 +199,7 @@ def copy_readable(file: Path, copy: Path, types: Mapping[int, str] | None = None
 
 
 def copy_columns(file: Path, copy: Path, columns: Sequence[tuple[str, str, str]]) -> None:
-    """Write a copy of the same rows with these columns; InvalidRequest if it isn't a Parquet file.
+    """Write a copy of the same rows with these columns; InvalidRequestError if it isn't a Parquet file.
 
     columns: the name, the SQL of its values over the file's columns `c0`, `c1`, …, and the field ids for COPY.
     """
@@ -224,7 +224,7 @@ def _widen_type(type_: DuckDBPyType) -> str:
 def copy_with_row_ids(file: Path, copy: Path, first_row_id: int, sequence_number: int) -> bool:
     """Write a copy in which no row lacks its row id, in the same order; False, and no copy, if none does.
 
-    InvalidRequest if it isn't a Parquet file.
+    InvalidRequestError if it isn't a Parquet file.
     """
     with open_parquet_source(file) as source:
         columns = source.column_ids()

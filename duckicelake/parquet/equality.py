@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import duckdb
 
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.parquet.footer import check_footer, limit_time
 from duckicelake.parquet.schema import NamePath, ParquetField, ParquetFields, read_fields
 
@@ -74,9 +74,9 @@ class KeyColumn:
         return (value, f"({value} = 0 AND signbit({value}))") if self.type in _FLOAT_TYPES else (value,)
 
     def read(self, field: ParquetField) -> str:
-        """The column's value where a file has it; InvalidRequest if what it has is of another type."""
+        """The column's value where a file has it; InvalidRequestError if what it has is of another type."""
         if field.type is None or not self._reads(field.type):
-            raise InvalidRequest(f"column {'.'.join(field.names)} is a {field.type or 'group'}, not a {self.type}")
+            raise InvalidRequestError(f"column {'.'.join(field.names)} is a {field.type or 'group'}, not a {self.type}")
         conversion = _CONVERSIONS.get((field.type, self.type), f"CAST({{}} AS {self.type})")
         return conversion.format(field.expression)
 
@@ -148,7 +148,8 @@ class DataRows:
 def find_deleted(deletes: Sequence[DeleteRows], files: Sequence[DataRows]) -> dict[int, dict[int, frozenset[int]]]:
     """The deleted positions by delete file and data file, where there are any.
 
-    Raises InvalidRequest, naming the file, for one that isn't Parquet, lacks a delete column or has it of another type.
+    Raises InvalidRequestError, naming the file, for one that isn't Parquet, lacks a delete column or has it of another
+    type.
     """
     found: dict[int, dict[int, frozenset[int]]] = {delete.file_id: {} for delete in deletes}
     with connect_confined([*(delete.path for delete in deletes), *(file.path for file in files)]) as connection:
@@ -188,7 +189,7 @@ class _DeleteTable:
         known = fields.by_id()
         for key in self._keys:
             if key.field_id not in known:
-                raise InvalidRequest(f"it has no column of field id {key.field_id}, by which it deletes")
+                raise InvalidRequestError(f"it has no column of field id {key.field_id}, by which it deletes")
         values = ", ".join(part for key in self._keys for part in key.compared(key.read(known[key.field_id])))
         query = f"INSERT INTO {self._name} SELECT DISTINCT $delete_id, {values} FROM {fields.source}"
         self._connection.execute(query, {"delete_id": delete.file_id, "file": str(delete.path)})
@@ -246,7 +247,7 @@ class _DeleteTable:
 def build_values(
     keys: Sequence[KeyColumn], file: DataRows, fields: ParquetFields
 ) -> tuple[list[str], dict[str, str | None]]:
-    """The values of columns in a data file, expressions over its source, and their parameters; InvalidRequest."""
+    """The values of columns in a data file, expressions over its source, and their parameters; InvalidRequestError."""
     known, values, texts = fields.by_id(file.names), list[str](), dict[str, str | None]()
     for number, key in enumerate(keys):
         if key.field_id in known:
@@ -286,6 +287,6 @@ def translate_read_errors(location: str, path: Path) -> Iterator[None]:
         yield
     except (duckdb.Error, UnicodeDecodeError) as error:
         reason = str(error).partition("\n")[0].replace(str(path), location)
-        raise InvalidRequest(f"{location} can't be read as Parquet: {reason}") from error
-    except InvalidRequest as error:
-        raise InvalidRequest(f"{location}: {error}") from error
+        raise InvalidRequestError(f"{location} can't be read as Parquet: {reason}") from error
+    except InvalidRequestError as error:
+        raise InvalidRequestError(f"{location}: {error}") from error

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import duckdb
 
-from duckicelake.errors import Unavailable
+from duckicelake.errors import UnavailableError
 from duckicelake.parquet.copy import quote_identifier
 from duckicelake.parquet.inlined_rows import END_COLUMN, ROW_ID_COLUMN, SNAPSHOT_COLUMN, CopiedRows, create_typed_table
 
@@ -70,14 +70,16 @@ class FlushedRows:
 
 @contextmanager
 def open_row_files(folder: Path, location: str, *, has_folders: bool) -> Iterator["RowFiles"]:
-    """Write files into an empty folder that will be found at the location; Unavailable if there is no room."""
+    """Write files into an empty folder that will be found at the location; UnavailableError if there is no room."""
     config: dict[str, Any] = {"threads": 1, "memory_limit": _MEMORY_LIMIT, "autoload_known_extensions": False}
     with duckdb.connect(config=config | {"temp_directory": str(folder / "tmp")}) as connection:
         connection.execute("SET TimeZone = 'UTC'")
         try:
             yield RowFiles(connection, folder, location, has_folders=has_folders)
         except (OSError, duckdb.IOException, duckdb.OutOfMemoryException) as error:
-            raise Unavailable(f"The server has no room to write inlined rows; nothing was written: {error}") from error
+            raise UnavailableError(
+                f"The server has no room to write inlined rows; nothing was written: {error}"
+            ) from error
 
 
 class RowFiles:
@@ -92,7 +94,7 @@ class RowFiles:
         self._has_folders = has_folders
 
     def write(self, rows: RowsToWrite) -> list[FlushedRows]:
-        """The rows' files; InvalidRequest if a value isn't one of its column's type."""
+        """The rows' files; InvalidRequestError if a value isn't one of its column's type."""
         create_typed_table(self._connection, rows.name, rows.copied)
         copied = self._copy(rows)
         files = ", ".join(_quote_text(file) for file, *_ in copied)  # with parameters DuckDB would import pandas

@@ -9,7 +9,7 @@ from typing import Final
 
 import duckdb
 
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 
 MAX_FOOTER_BYTES: Final = 64 << 20
 MAX_SCHEMA_DEPTH: Final = 256
@@ -27,13 +27,13 @@ _ROWS_TYPE: Final = 6
 
 
 def check_footer(file: Path, name: str) -> None:
-    """Raise InvalidRequest, calling the file by its name, if it isn't Parquet or its schema is too deep or too wide."""
+    """Raise InvalidRequestError naming the file if it isn't Parquet, or its schema is too deep or too wide."""
     try:
         _check_schema(read_footer(file))
     except (IndexError, OSError) as error:
-        raise InvalidRequest(f"{name} can't be read as Parquet: its footer is damaged") from error
-    except InvalidRequest as error:
-        raise InvalidRequest(f"{name} can't be read as Parquet: {error}") from error
+        raise InvalidRequestError(f"{name} can't be read as Parquet: its footer is damaged") from error
+    except InvalidRequestError as error:
+        raise InvalidRequestError(f"{name} can't be read as Parquet: {error}") from error
 
 
 @contextmanager
@@ -49,20 +49,20 @@ def limit_time(connection: duckdb.DuckDBPyConnection, seconds: float = MAX_READ_
 
 
 def read_footer(file: Path) -> bytes:
-    """A file's footer; InvalidRequest or OSError if it has none that can be read."""
+    """A file's footer; InvalidRequestError or OSError if it has none that can be read."""
     if not file.is_file():
-        raise InvalidRequest("it isn't a file")
+        raise InvalidRequestError("it isn't a file")
     with file.open("rb") as opened:
         size = opened.seek(0, os.SEEK_END)
         if size < len(_MAGIC) + _TRAILER_BYTES:
-            raise InvalidRequest(f"it has {size} bytes")
+            raise InvalidRequestError(f"it has {size} bytes")
         opened.seek(size - _TRAILER_BYTES)
         trailer = opened.read(_TRAILER_BYTES)
         length = int.from_bytes(trailer[:4], "little")
         if not trailer.endswith(_MAGIC):
-            raise InvalidRequest(f"it doesn't end with {_MAGIC.decode()}")
+            raise InvalidRequestError(f"it doesn't end with {_MAGIC.decode()}")
         if length > min(MAX_FOOTER_BYTES, size - len(_MAGIC) - _TRAILER_BYTES):
-            raise InvalidRequest(
+            raise InvalidRequestError(
                 f"its footer has {length} bytes, of a file of {size}; up to {MAX_FOOTER_BYTES} are read"
             )
         opened.seek(size - _TRAILER_BYTES - length)
@@ -74,7 +74,7 @@ def _check_schema(footer: bytes) -> None:
     while True:
         kind, field_id, at = read_field_head(footer, at, field_id)
         if kind == _STOP:
-            raise InvalidRequest("its footer has no schema")
+            raise InvalidRequestError("its footer has no schema")
         if field_id == _SCHEMA and kind == _LIST:
             _check_elements(footer, at)
             return
@@ -85,7 +85,7 @@ def _check_elements(footer: bytes, at: int) -> None:
     """Walk the elements; `left` are the children that are still to come of each group that is open."""
     count, kind, at = _read_list_head(footer, at)
     if kind != _STRUCT or not 0 < count <= MAX_SCHEMA_ELEMENTS:
-        raise InvalidRequest(f"its schema has {count} elements; from 1 to {MAX_SCHEMA_ELEMENTS} are read")
+        raise InvalidRequestError(f"its schema has {count} elements; from 1 to {MAX_SCHEMA_ELEMENTS} are read")
     left: list[int] = []
     for _ in range(count):
         children, at = _read_children(footer, at)
@@ -94,11 +94,11 @@ def _check_elements(footer: bytes, at: int) -> None:
         if left:
             left[-1] -= 1
         if not 0 <= children <= count:
-            raise InvalidRequest(f"a group of its schema has {children} fields, of {count} elements in all")
+            raise InvalidRequestError(f"a group of its schema has {children} fields, of {count} elements in all")
         if children:
             left.append(children)
         if len(left) > MAX_SCHEMA_DEPTH:
-            raise InvalidRequest(f"its schema is nested more than {MAX_SCHEMA_DEPTH} levels deep")
+            raise InvalidRequestError(f"its schema is nested more than {MAX_SCHEMA_DEPTH} levels deep")
 
 
 def _read_children(footer: bytes, at: int) -> tuple[int, int]:
@@ -140,7 +140,7 @@ def _read_list_head(data: bytes, at: int) -> tuple[int, int, int]:
 def skip_value(data: bytes, at: int, kind: int, depth: int = 0) -> int:
     """The offset after a value."""
     if depth > _MAX_SKIP_DEPTH:
-        raise InvalidRequest("its footer is nested too deeply")
+        raise InvalidRequestError("its footer is nested too deeply")
     if kind in {_TRUE, _FALSE}:
         return at
     if kind == _BYTE:
@@ -156,7 +156,7 @@ def skip_value(data: bytes, at: int, kind: int, depth: int = 0) -> int:
         return _skip_struct(data, at, depth)
     if kind in {_LIST, _SET}:
         return _skip_list(data, at, depth)
-    raise InvalidRequest(f"its footer holds a value of the unknown type {kind}")
+    raise InvalidRequestError(f"its footer holds a value of the unknown type {kind}")
 
 
 def _skip_struct(data: bytes, at: int, depth: int) -> int:
@@ -188,17 +188,17 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
             return number, at
         shift += 7
         if shift > 63:
-            raise InvalidRequest("a number in its footer has more than 64 bits")
+            raise InvalidRequestError("a number in its footer has more than 64 bits")
 
 
 def read_row_count(file: Path, name: str) -> int:
-    """The number of rows; InvalidRequest, calling the file by its name, if it isn't Parquet."""
+    """The number of rows; InvalidRequestError, calling the file by its name, if it isn't Parquet."""
     try:
         return _parse_row_count(read_footer(file))
     except (IndexError, OSError) as error:
-        raise InvalidRequest(f"{name} can't be read as Parquet: its footer is damaged") from error
-    except InvalidRequest as error:
-        raise InvalidRequest(f"{name} can't be read as Parquet: {error}") from error
+        raise InvalidRequestError(f"{name} can't be read as Parquet: its footer is damaged") from error
+    except InvalidRequestError as error:
+        raise InvalidRequestError(f"{name} can't be read as Parquet: {error}") from error
 
 
 def _parse_row_count(footer: bytes) -> int:
@@ -206,7 +206,7 @@ def _parse_row_count(footer: bytes) -> int:
     while True:
         kind, field_id, at = read_field_head(footer, at, field_id)
         if kind == 0:
-            raise InvalidRequest("its footer doesn't say how many rows it has")
+            raise InvalidRequestError("its footer doesn't say how many rows it has")
         if field_id == _ROWS_FIELD_ID and kind == _ROWS_TYPE:
             number, _ = read_varint(footer, at)
             return (number >> 1) ^ -(number & 1)

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 import duckdb
 
-from duckicelake.errors import InvalidRequest, Unavailable
+from duckicelake.errors import InvalidRequestError, UnavailableError
 from duckicelake.parquet.copy import quote_identifier
 from duckicelake.parquet.footer import check_footer, limit_time
 
@@ -70,7 +70,7 @@ class CopiedRows:
 def create_typed_table(connection: duckdb.DuckDBPyConnection, table: str, rows: CopiedRows) -> None:
     """Make a table of the rows, in their order: the columns, then ROW_ID, SNAPSHOT and END.
 
-    InvalidRequest if a value isn't one of its column's type.
+    InvalidRequestError if a value isn't one of its column's type.
     """
     with translate_misfits():
         connection.execute(f"CREATE TABLE {quote_identifier(table)} AS {build_typed_query(rows)}")
@@ -78,11 +78,11 @@ def create_typed_table(connection: duckdb.DuckDBPyConnection, table: str, rows: 
 
 @contextmanager
 def translate_misfits() -> Iterator[None]:
-    """InvalidRequest if a value that is read isn't one of its column's type."""
+    """InvalidRequestError if a value that is read isn't one of its column's type."""
     try:
         yield
     except (duckdb.ConversionException, duckdb.InvalidInputException) as error:
-        raise InvalidRequest(f"a value isn't one of its column's type: {error}") from error
+        raise InvalidRequestError(f"a value isn't one of its column's type: {error}") from error
 
 
 def build_typed_query(rows: CopiedRows) -> str:
@@ -127,7 +127,7 @@ class ParquetRows:
 
 
 def read_position_deletes(data: bytes, location: str) -> dict[str, list[int]]:
-    """The sorted positions of a delete file by data file path; InvalidRequest if it isn't one."""
+    """The sorted positions of a delete file by data file path; InvalidRequestError if it isn't one."""
     found: defaultdict[str, list[int]] = defaultdict(list)
     with _write_temporary(data) as file, open_thread_connection() as connection:
         check_footer(file, location)
@@ -137,23 +137,25 @@ def read_position_deletes(data: bytes, location: str) -> dict[str, list[int]]:
                 query = "SELECT DISTINCT file_path, pos FROM read_parquet($file) ORDER BY 1, 2"
                 rows = connection.execute(query, {"file": str(file)}).fetchall()
         except duckdb.Error as error:
-            raise InvalidRequest(f"{location} isn't a Parquet file of position deletes: {error}") from error
+            raise InvalidRequestError(f"{location} isn't a Parquet file of position deletes: {error}") from error
     for path, position in rows:
         found[path].append(position)
     return dict(found)
 
 
 def _check_rows(connection: duckdb.DuckDBPyConnection, file: str, location: str) -> None:
-    """InvalidRequest for more rows than positions are taken; encoded as runs, they need no bytes."""
+    """InvalidRequestError for more rows than positions are taken; encoded as runs, they need no bytes."""
     ((rows,),) = connection.execute(_ROW_COUNT_SQL, {"file": file}).fetchall()
     if rows > MAX_POSITIONS:
-        raise InvalidRequest(f"{location} has {rows} rows; this server takes up to {MAX_POSITIONS} in one delete file")
+        raise InvalidRequestError(
+            f"{location} has {rows} rows; this server takes up to {MAX_POSITIONS} in one delete file"
+        )
 
 
 def read_ducklake_deletes(data: bytes, location: str) -> dict[int, int | None]:
     """The positions of a delete file that DuckDB wrote, each with the snapshot that deleted it, where the file says.
 
-    InvalidRequest if it isn't one.
+    InvalidRequestError if it isn't one.
     """
     with _write_temporary(data) as file, open_thread_connection() as connection:
         try:
@@ -161,14 +163,14 @@ def read_ducklake_deletes(data: bytes, location: str) -> dict[int, int | None]:
             snapshot = SNAPSHOT_COLUMN if SNAPSHOT_COLUMN in relation.columns else "NULL"
             rows = relation.project(f"pos::BIGINT, {snapshot}::BIGINT").fetchall()
         except duckdb.Error as error:
-            raise InvalidRequest(f"{location} isn't a delete file of DuckLake's: {error}") from error
+            raise InvalidRequestError(f"{location} isn't a delete file of DuckLake's: {error}") from error
     if any(position is None or position < 0 for position, _ in rows):
-        raise InvalidRequest(f"{location} isn't a delete file of DuckLake's: a position is null or negative")
+        raise InvalidRequestError(f"{location} isn't a delete file of DuckLake's: a position is null or negative")
     return dict(rows)
 
 
 def write_rows(rows: CopiedRows) -> ParquetRows:
-    """A file of the rows in their order, with their lineage; InvalidRequest if a value isn't of its column's type.
+    """A file of the rows in their order, with their lineage; InvalidRequestError if a value isn't of its column's type.
 
     It is made beside their copy, and stays there.
     """
@@ -209,7 +211,7 @@ def _connect() -> duckdb.DuckDBPyConnection:
 
 @contextmanager
 def _write_temporary(data: bytes) -> Iterator[Path]:
-    """The data as a file of this machine; Unavailable if there is no room for it."""
+    """The data as a file of this machine; UnavailableError if there is no room for it."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "file.parquet"
         with translate_disk_errors():
@@ -219,11 +221,11 @@ def _write_temporary(data: bytes) -> Iterator[Path]:
 
 @contextmanager
 def translate_disk_errors() -> Iterator[None]:
-    """That a temporary file has no room is no fault of the request's: Unavailable."""
+    """That a temporary file has no room is no fault of the request's: UnavailableError."""
     try:
         yield
     except (OSError, duckdb.IOException) as error:
-        raise Unavailable(f"The server has no room for a temporary file; nothing was written: {error}") from error
+        raise UnavailableError(f"The server has no room for a temporary file; nothing was written: {error}") from error
 
 
 def _parse_stats(

@@ -21,7 +21,7 @@ def open_local_copies(store: ObjectStore, locations: Iterable[str]) -> Iterator[
     """Plainly named paths in a folder of their own, by location; the folder ends with the context.
 
     Local files are linked to, so nothing is copied; a link says nothing of whether its file exists. Files of other
-    stores are copied whole, a few at a time. Raises FileMissing, Unavailable.
+    stores are copied whole, a few at a time. Raises FileMissingError, UnavailableError.
     """
     with tempfile.TemporaryDirectory(prefix="duckicelake-") as folder:
         paths = {
@@ -43,7 +43,8 @@ def _link_local(store: ObjectStore, location: str, path: Path) -> bool:
 def open_footer_copies(store: ObjectStore, locations: Iterable[str]) -> Iterator[Mapping[str, Path]]:
     """Plainly named paths by location, in a folder that ends with the context: `open_local_copies` without the rows.
 
-    A file of a distant store has its length and its footer, and zeros for rows. Raises FileMissing, Unavailable.
+    A file of a distant store has its length and its footer, and zeros for rows. Raises FileMissingError,
+    UnavailableError.
     """
     with tempfile.TemporaryDirectory(prefix="duckicelake-") as folder:
         names = enumerate(dict.fromkeys(locations))

@@ -33,7 +33,7 @@ class FilteredRows:
 def find_rows(matching: RowFilter, files: Sequence[DataRows]) -> FilteredRows:
     """Where the condition holds; each file is read once.
 
-    Raises InvalidRequest, naming the file, for one that isn't Parquet or has a column of another type.
+    Raises InvalidRequestError, naming the file, for one that isn't Parquet or has a column of another type.
     """
     positions: dict[int, frozenset[int]] = {}
     with connect_confined([file.path for file in files]) as connection, translate_disk_errors():

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 import duckdb
 
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.parquet.footer import check_footer
 from duckicelake.parquet.inlined_rows import open_thread_connection
 
@@ -56,7 +56,7 @@ class ParquetFields:
     def by_id(self, names: Mapping[NamePath, int] | None = None) -> dict[int, ParquetField]:
         """The fields by field id; in a file without any, by what `names` call them, whatever their case.
 
-        Raises InvalidRequest if two fields have one id.
+        Raises InvalidRequestError if two fields have one id.
         """
         if any(field.field_id is not None for field in self.fields):
             return _index_by_id((field.field_id, field) for field in self.fields)
@@ -75,13 +75,13 @@ class _FieldGroup:
 
 
 def read_file_fields(file: Path) -> tuple[ParquetField, ...]:
-    """The fields of a file outside of lists and maps; InvalidRequest if it isn't Parquet."""
+    """The fields of a file outside of lists and maps; InvalidRequestError if it isn't Parquet."""
     check_footer(file, "the data file")
     try:
         with duckdb.connect(config={"threads": 1}) as connection:
             return read_fields(connection, file).fields
     except duckdb.Error as error:
-        raise InvalidRequest(f"the data file can't be read as Parquet: {error}") from error
+        raise InvalidRequestError(f"the data file can't be read as Parquet: {error}") from error
 
 
 def read_fields(connection: duckdb.DuckDBPyConnection, file: Path) -> ParquetFields:
@@ -120,7 +120,7 @@ def _index_by_id(fields: Iterator[tuple[int | None, ParquetField]]) -> dict[int,
         if field_id is None:
             continue
         if field_id in found:
-            raise InvalidRequest(
+            raise InvalidRequestError(
                 f"{'.'.join(found[field_id].names)} and {'.'.join(field.names)} both are field {field_id}"
             )
         found[field_id] = field
@@ -151,7 +151,7 @@ class _NameGroup:
 
 
 def read_names(file: Path, name: str = "the data file") -> tuple[ParquetName, ...]:
-    """The fields of a file, depth first; InvalidRequest, which names it, or duckdb.Error if it isn't Parquet."""
+    """The fields of a file, depth first; InvalidRequestError, which names it, or duckdb.Error if it isn't Parquet."""
     check_footer(file, name)
     with duckdb.connect(config={"threads": 1}) as connection:
         root, *elements = connection.execute(_NAMES_SQL, {"file": str(file)}).fetchall()
@@ -224,7 +224,7 @@ class _LayoutGroup:
 
 
 def read_layout(file: Path, name: str) -> tuple[LayoutField, ...]:
-    """The fields of a file, depth first; InvalidRequest, which names it, or duckdb.Error if it isn't Parquet."""
+    """The fields of a file, depth first; InvalidRequestError, which names it, or duckdb.Error if it isn't Parquet."""
     check_footer(file, name)
     with open_thread_connection() as connection:
         root, *elements = connection.execute(_LAYOUT_SQL, {"file": str(file)}).fetchall()
@@ -238,7 +238,7 @@ def _walk_layout(columns: int, elements: Sequence[tuple[Any, ...]], name: str) -
         while groups[-1].seen == groups[-1].children:
             groups.pop()
         if len(groups) > _MAX_LAYOUT_DEPTH:
-            raise InvalidRequest(f"{name} is nested more than {_MAX_LAYOUT_DEPTH} levels deep")
+            raise InvalidRequestError(f"{name} is nested more than {_MAX_LAYOUT_DEPTH} levels deep")
         group, children = groups[-1], element[1]
         if _is_layout_level(group, element):
             groups.append(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO
 
-from duckicelake.errors import BadInput, CatalogUnreachable
+from duckicelake.errors import BadInputError, CatalogUnreachableError
 from duckicelake.pipeline.destination import Target, build_load_request
 from duckicelake.pipeline.failures import explain_failure
 from duckicelake.pipeline.job import JOB_KEY, PipelineJob, run_job
@@ -60,7 +60,7 @@ class Bookmark:
         self._path, self._uuid = path, table_uuid
 
     def read(self) -> ChangePosition | None:
-        """None: there is no file yet. BadInput for one that is another table's, or none of these."""
+        """None: there is no file yet. BadInputError for one that is another table's, or none of these."""
         try:
             position_fields = json.loads(self._path.read_text())
             uuid, reached = (
@@ -70,9 +70,11 @@ class Bookmark:
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise BadInput(f"--state {self._path} can't be read: {error}; name a file of its own for it") from error
+            raise BadInputError(
+                f"--state {self._path} can't be read: {error}; name a file of its own for it"
+            ) from error
         if uuid != self._uuid:
-            raise BadInput(f"--state {self._path} is of another table ({uuid}): give each table a file of its own")
+            raise BadInputError(f"--state {self._path} is of another table ({uuid}): give each table a file of its own")
         return reached
 
     def write(self, reached: ChangePosition) -> None:
@@ -208,7 +210,8 @@ def read_changes(
 ) -> Iterator[tuple[SnapshotStep, DataFrame]]:
     """Each snapshot that the request asks for, with its changes, to be read before the next one is asked for.
 
-    They have the columns that the table has now; one that only moved rows has none. BadInput, BadColumn, NoTable.
+    They have the columns that the table has now; one that only moved rows has none. BadInputError, BadColumnError,
+    MissingTableError.
     """
     from duckicelake.pipeline.row_changes import RowChanges
 
@@ -256,7 +259,7 @@ def follow_changes(
             outage.end()
         except Exception as error:
             failure = explain_failure(error)
-            if not isinstance(failure, CatalogUnreachable) or outage.is_too_long(time.monotonic()):
+            if not isinstance(failure, CatalogUnreachableError) or outage.is_too_long(time.monotonic()):
                 raise
             reporter.say(f"{failure}; it goes on when it is back")
         wait()

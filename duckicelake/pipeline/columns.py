@@ -25,7 +25,7 @@ from pyspark.sql.types import (
     VarcharType,
 )
 
-from duckicelake.errors import BadColumn
+from duckicelake.errors import BadColumnError
 from duckicelake.rest.names import quote_name
 
 ColumnPath = tuple[str, ...]
@@ -100,7 +100,7 @@ class ColumnJoin:
 
 
 def join_columns(table: StructType, source: StructType, *, may_change: bool) -> tuple[StructType, list[ColumnChange]]:
-    """The table's columns as they must be for the source's rows, and the changes that make them so; BadColumn."""
+    """The table's columns as they must be for the source's rows, and the changes that make them so; BadColumnError."""
     joining = ColumnJoin()
     target = joining.struct((), table, source)
     problems = list(joining.problems)
@@ -109,7 +109,7 @@ def join_columns(table: StructType, source: StructType, *, may_change: bool) -> 
     has = index_by_name(source)
     problems += [f"{old.name} must have a value" for old in table.fields if not old.nullable and _lacks(old, has)]
     if problems:
-        raise BadColumn("The columns don't fit: " + "; ".join(dict.fromkeys(problems)))
+        raise BadColumnError("The columns don't fit: " + "; ".join(dict.fromkeys(problems)))
     return target, joining.changes
 
 

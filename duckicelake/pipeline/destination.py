@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final, Literal, cast, get_args
 
-from duckicelake.errors import BadInput
+from duckicelake.errors import BadInputError
 from duckicelake.rest.names import Namespace, format_name, quote_name
 
 CATALOG_NAME: Final = "lake"
@@ -52,12 +52,12 @@ def build_load_request(
     may_change: bool = True,
     quarantine: Target | None = None,
 ) -> LoadRequest:
-    """Check what somebody asked for; the quarantine is `<table>_quarantine` unless it is named. BadInput."""
+    """Check what somebody asked for; the quarantine is `<table>_quarantine` unless it is named. BadInputError."""
     if mode not in WRITE_MODES:
-        raise BadInput(f"--mode {mode}: there are {', '.join(sorted(WRITE_MODES))}")
+        raise BadInputError(f"--mode {mode}: there are {', '.join(sorted(WRITE_MODES))}")
     if (mode == "merge") != bool(keys):
-        raise BadInput("--mode merge and --key go together: rows with equal keys are the same row")
+        raise BadInputError("--mode merge and --key go together: rows with equal keys are the same row")
     beside = quarantine or Target(target.namespace, f"{target.table}_quarantine")
     if (beside.namespace, beside.table) == (target.namespace, target.table):
-        raise BadInput("Bad records can't go to the table itself: give --quarantine another name")
+        raise BadInputError("Bad records can't go to the table itself: give --quarantine another name")
     return LoadRequest(target, beside, cast("WriteMode", mode), keys, may_change)

@@ -7,7 +7,7 @@ from typing import Final
 
 import duckdb
 
-from duckicelake.errors import BadInput, BadSource
+from duckicelake.errors import BadInputError, BadSourceError
 
 LAKE_ALIAS: Final = "lake"
 _PASSWORD: Final = re.compile(r"(password\s*=\s*)(?:'(?:[^'\\]|\\.)*'|[^\s\"&]+)", re.IGNORECASE)
@@ -15,13 +15,15 @@ _PASSWORD: Final = re.compile(r"(password\s*=\s*)(?:'(?:[^'\\]|\\.)*'|[^\s\"&]+)
 
 @contextmanager
 def attach_lake(attach: str | None, *, read_only: bool) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A connection with the lake as `lake`; BadInput, and BadSource for all that DuckDB fails at in the block.
+    """Open a connection with the lake as `lake`.
+
+    Raises BadInputError, and BadSourceError for every error of DuckDB in the block.
 
     attach: what `duckicelake info` prints for ATTACH; no error tells it, as it may have a password in it. Keys for a
     store are DuckDB's own: `CREATE PERSISTENT SECRET`.
     """
     if attach is None:
-        raise BadInput("DuckDB needs to know the lake: give --attach what `duckicelake info` prints for ATTACH")
+        raise BadInputError("DuckDB needs to know the lake: give --attach what `duckicelake info` prints for ATTACH")
     _load_extensions()
     literal = attach.replace("'", "''")
     with duckdb.connect() as connection:
@@ -30,7 +32,7 @@ def attach_lake(attach: str | None, *, read_only: bool) -> Iterator[duckdb.DuckD
             connection.execute(f"ATTACH '{literal}' AS {LAKE_ALIAS}{' (READ_ONLY)' if read_only else ''}")
             yield connection
         except duckdb.Error as error:
-            raise BadSource(f"DuckDB fails: {_explain_error(error, attach)}; check --attach") from None
+            raise BadSourceError(f"DuckDB fails: {_explain_error(error, attach)}; check --attach") from None
 
 
 def _load_extensions() -> None:

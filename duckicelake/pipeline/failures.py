@@ -6,16 +6,16 @@ from contextlib import suppress
 from typing import Any, Final
 
 from duckicelake.errors import (
-    BadColumn,
-    BadCredentials,
-    BadInput,
-    BadSource,
-    CatalogUnreachable,
-    JobConflict,
-    NoPackages,
-    NoTable,
-    NotAllowed,
-    OutOfMemory,
+    BadColumnError,
+    BadCredentialsError,
+    BadInputError,
+    BadSourceError,
+    CatalogUnreachableError,
+    JobConflictError,
+    MissingPackagesError,
+    MissingTableError,
+    NotAllowedError,
+    OutOfMemoryError,
     PipelineError,
 )
 
@@ -26,42 +26,42 @@ OUT_OF_MEMORY: Final = (
 _EXECUTOR_ENDED: Final = f"an executor ended as it was given a task, which is how it looks when {OUT_OF_MEMORY}"
 _FAILURE_MARKS: Final[Mapping[str, tuple[type[PipelineError], str]]] = {
     r"OutOfMemoryError|[Cc]ommand exited with code 52|exit(?:ed with)? code:? 137|OOMKilled": (
-        OutOfMemory,
+        OutOfMemoryError,
         OUT_OF_MEMORY,
     ),
-    r"rejected from java\.util\.concurrent\.ThreadPoolExecutor@\w+\[Shutting down": (OutOfMemory, _EXECUTOR_ENDED),
-    r"NotAuthorizedException": (BadCredentials, "check --credential, --token and --oauth2-server-uri"),
-    r"ForbiddenException": (NotAllowed, "the client's scopes don't reach so far"),
+    r"rejected from java\.util\.concurrent\.ThreadPoolExecutor@\w+\[Shutting down": (OutOfMemoryError, _EXECUTOR_ENDED),
+    r"NotAuthorizedException": (BadCredentialsError, "check --credential, --token and --oauth2-server-uri"),
+    r"ForbiddenException": (NotAllowedError, "the client's scopes don't reach so far"),
     r"UNRESOLVED_COLUMN|CANNOT_RESOLVE_COLUMN|Cannot find (?:source )?(?:column|field)|"
     r"Invalid source type|INCOMPATIBLE_DATA_FOR_TABLE|INSERT_COLUMN_ARITY_MISMATCH|NUM_COLUMNS_MISMATCH": (
-        BadColumn,
+        BadColumnError,
         "check the columns' names and types",
     ),
-    r"COLUMN_ALREADY_EXISTS": (BadSource, "two columns have names that differ at most by case"),
+    r"COLUMN_ALREADY_EXISTS": (BadSourceError, "two columns have names that differ at most by case"),
     r"(?<=CSV header does not conform to the schema\.\n )Header: ": (
-        BadSource,
+        BadSourceError,
         "a CSV file names a column twice, regardless of case",
     ),
-    r"FAILED_READ_FILE|CANNOT_READ_FILE": (BadSource, "the file is damaged, or isn't of this format"),
+    r"FAILED_READ_FILE|CANNOT_READ_FILE": (BadSourceError, "the file is damaged, or isn't of this format"),
     r"PATH_NOT_FOUND|FileNotFoundException|Path does not exist": (
-        BadSource,
+        BadSourceError,
         "check the path; every executor must see it",
     ),
-    r"TABLE_OR_VIEW_NOT_FOUND|NoSuchTableException": (NoTable, "check the name, as ns.table"),
-    r"SCHEMA_NOT_FOUND|NoSuchNamespaceException": (BadInput, "create the namespace first"),
-    r"Cannot find snapshot": (BadInput, "check its id"),
-    r"BadRequestException": (BadInput, "the catalog doesn't take that"),
+    r"TABLE_OR_VIEW_NOT_FOUND|NoSuchTableException": (MissingTableError, "check the name, as ns.table"),
+    r"SCHEMA_NOT_FOUND|NoSuchNamespaceException": (BadInputError, "create the namespace first"),
+    r"Cannot find snapshot": (BadInputError, "check its id"),
+    r"BadRequestException": (BadInputError, "the catalog doesn't take that"),
     r"Cannot find catalog plugin class|ClassNotFoundException: org.apache.iceberg": (
-        NoPackages,
+        MissingPackagesError,
         "give spark-submit --packages org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
     ),
-    r"Unknown catalog type": (BadInput, "--source type is rest, hive, hadoop, glue or jdbc"),
+    r"Unknown catalog type": (BadInputError, "--source type is rest, hive, hadoop, glue or jdbc"),
     r"HttpHostConnectException|UnknownHostException|ConnectTimeoutException": (
-        CatalogUnreachable,
+        CatalogUnreachableError,
         "is the catalog running?",
     ),
     r"RESTException|RuntimeMetaException: Failed|ServiceUnavailableException|ServiceFailureException": (
-        CatalogUnreachable,
+        CatalogUnreachableError,
         "is the catalog running?",
     ),
 }
@@ -102,17 +102,17 @@ def explain_failure(error: BaseException) -> PipelineError | None:
     text = _collect_message(error)
     if is_conflict(error):
         explanation = "others wrote to the table at the same time; nothing was committed: run it again"
-        return JobConflict(f"{_find_line(text, 0)}; {explanation}")
+        return JobConflictError(f"{_find_line(text, 0)}; {explanation}")
     for mark, (kind, advice) in _FAILURE_MARKS.items():
         found = re.search(mark, text)
         if found is not None:
-            return kind(advice if kind is OutOfMemory else f"{_find_line(text, found.start())}; {advice}")
+            return kind(advice if kind is OutOfMemoryError else f"{_find_line(text, found.start())}; {advice}")
     return PipelineError(_find_line(text, text.rfind("Caused by: ") + 1))
 
 
 def is_conflict(error: BaseException) -> bool:
     """Whether trying again may help, as others changed the table meanwhile, or removed files of it."""
-    if isinstance(error, JobConflict):
+    if isinstance(error, JobConflictError):
         return True
     causes = list(_list_java_causes(error))
     names = {name for name, _ in causes}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hashlib import md5
 from typing import TYPE_CHECKING, Any, Final
 
-from duckicelake.errors import BadInput
+from duckicelake.errors import BadInputError
 from duckicelake.pipeline.java import Jvm
 from duckicelake.pipeline.launcher import configure
 from duckicelake.properties import GC_ENABLED
@@ -38,12 +38,12 @@ class ForeignTable:
 
 
 def check_source(properties: Mapping[str, str]) -> None:
-    """BadInput names what is missing, as far as that is known without asking the catalog."""
+    """BadInputError names what is missing, as far as that is known without asking the catalog."""
     missing = [name for name in _REQUIRED_PROPERTIES.get(properties.get("type", ""), ()) if name not in properties]
     if not {"type", "catalog-impl"} & set(properties):
         missing = ["type (rest, hive, hadoop, glue, jdbc)"]
     if missing:
-        raise BadInput(
+        raise BadInputError(
             "The other catalog is described by properties, as --source type=rest --source uri=http://…: "
             f"{' and '.join(missing)} is missing"
         )

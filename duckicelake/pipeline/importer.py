@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
-from duckicelake.errors import BadInput, CatalogUnreachable, JobConflict, OutOfMemory, PipelineError
+from duckicelake.errors import BadInputError, CatalogUnreachableError, JobConflictError, OutOfMemoryError, PipelineError
 from duckicelake.pipeline import sources
 from duckicelake.pipeline.destination import CATALOG_NAME, format_sql_name
 from duckicelake.pipeline.failures import explain_failure
@@ -38,7 +38,7 @@ _LOCATION_PROPERTIES: Final = frozenset(
     }
 )
 """Properties that say where and how the other catalog keeps its files."""
-_FATAL_ERRORS: Final = (CatalogUnreachable, OutOfMemory)
+_FATAL_ERRORS: Final = (CatalogUnreachableError, OutOfMemoryError)
 _SHOWN_PROPERTIES: Final = ("type", "catalog-impl", "uri", "warehouse")
 """Properties of a catalog that the job's row tells, without users and passwords in them."""
 
@@ -53,7 +53,7 @@ def register_table(
     try:
         job.check()
         metadata = _register_in_lake(client, table)
-    except (CatalogUnreachable, JobConflict):
+    except (CatalogUnreachableError, JobConflictError):
         raise  # it may be registered all the same, by this job or by another
     except PipelineError:
         if not leave_source and not is_guarded(before.properties):
@@ -150,7 +150,10 @@ class ImportResult:
 def import_tables(
     spark: SparkSession, client: CatalogClient, request: ImportRequest, reporter: Reporter
 ) -> ImportResult:
-    """Import one table after the other; one that fails keeps no other from coming. BadInput, CatalogUnreachable."""
+    """Import one table after the other; one that fails keeps no other from coming.
+
+    Raises BadInputError, CatalogUnreachableError.
+    """
     source = ForeignCatalog(spark, attach_source(spark, request.source))
     namespaces = list(_list_namespaces(source, request))
     for namespace in namespaces:
@@ -174,7 +177,7 @@ def _list_namespaces(source: ForeignCatalog, request: ImportRequest) -> Iterator
     asked = dict.fromkeys([*(namespace for namespace, _ in request.tables), *request.namespaces])
     for namespace in asked:
         if not source.has_namespace(namespace):
-            raise BadInput(
+            raise BadInputError(
                 f"The other catalog has no namespace {format_name(namespace[:-1], namespace[-1])}: check --source"
             )
     if request.tables:

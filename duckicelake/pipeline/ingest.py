@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 from uuid import uuid4
 
-from duckicelake.errors import BadInput
+from duckicelake.errors import BadInputError
 from duckicelake.pipeline.destination import LoadRequest
 from duckicelake.pipeline.job import JOB_KEY, PipelineJob, run_job
 from duckicelake.pipeline.progress import Reporter
@@ -64,9 +64,9 @@ class IngestResult:
 def ingest(spark: SparkSession, client: CatalogClient, request: IngestRequest, reporter: Reporter) -> IngestResult:
     """Ingest the source, or what is left to do of the run.
 
-    BadSource, BadColumn and BadInput before anything is written; JobConflict if other writers are faster every time.
-    In one Spark session merges, and what makes tables, wait for each other: jobs that shall run beside each other take
-    one each (`spark.newSession()`).
+    BadSourceError, BadColumnError and BadInputError before anything is written; JobConflictError if other writers are
+    faster every time. In one Spark session merges, and what makes tables, wait for each other: jobs that shall run
+    beside each other take one each (`spark.newSession()`).
     """
     from duckicelake.pipeline.reader import list_files
 
@@ -147,7 +147,7 @@ def _parse_schema(spark: SparkSession, ddl: str) -> Any:
     try:
         return spark.createDataFrame([], ddl).schema
     except Exception as error:
-        raise BadInput(f"--schema {ddl!r} isn't columns with types, as 'id long, name string': {error}") from error
+        raise BadInputError(f"--schema {ddl!r} isn't columns with types, as 'id long, name string': {error}") from error
 
 
 def _is_finished(client: CatalogClient, request: IngestRequest) -> bool:

@@ -2,7 +2,7 @@
 
     with running(client, "compact", ("ns",), "t", lease="maintenance") as job:
         ...                                   # work; then, right before what commits:
-        job.check()                           # LeaseLost if another has taken over
+        job.check()                           # LeaseLostError if another has taken over
         with stamped(spark, job): ...         # see session.py: snapshots carry run id and job id
         job.ends("done", snapshot_ids=[…], rows=12)
 
@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final, Literal
 from uuid import uuid4
 
-from duckicelake.errors import JobConflict, LeaseLost, PipelineError
+from duckicelake.errors import JobConflictError, LeaseLostError, PipelineError
 from duckicelake.pipeline.failures import explain_failure
 from duckicelake.rest.client import CatalogClient
 from duckicelake.rest.names import Namespace
@@ -50,11 +50,11 @@ class PipelineJob:
         return {JOB_KEY: self.id, **({} if self.run_id is None else {RUN_ID_KEY: self.run_id})}
 
     def check(self) -> None:
-        """To be called right before a commit: LeaseLost if the catalog has given the job up. Asks the catalog."""
+        """To be called right before a commit: LeaseLostError if the catalog has given the job up. Asks the catalog."""
         if self._lost is None:
             self._renew()
         if self._lost is not None:
-            raise LeaseLost(f"{self._lost}; nothing of this step was committed: run the job again")
+            raise LeaseLostError(f"{self._lost}; nothing of this step was committed: run the job again")
 
     def ends(
         self, result: JobResult, message: str | None = None, *, snapshot_ids: Sequence[int] = (), **counts: Any
@@ -67,7 +67,7 @@ class PipelineJob:
         try:
             body = {"lease-seconds": LEASE_SECONDS, "counts": dict(self.counts)}
             self._client.renew_job(self._namespace, self._table, self.id, body)
-        except JobConflict as over:
+        except JobConflictError as over:
             self._lost = str(over)
 
     def _keep_on(self) -> None:
@@ -96,7 +96,7 @@ def run_job(
     lease: str | None = None,
     parameters: Mapping[str, Any] | None = None,
 ) -> Iterator[PipelineJob]:
-    """The job while it runs. lease: what it alone may do to the table; JobConflict says who does it already.
+    """The job while it runs. lease: what it alone may do to the table; JobConflictError says who does it already.
 
     kind: one of those in `catalog/jobs.py`.
     """

@@ -17,7 +17,13 @@ from threading import Thread
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
-from duckicelake.errors import MissingRequirement, NoJava, NoPackages, OutOfMemory, PipelineError
+from duckicelake.errors import (
+    MissingJavaError,
+    MissingPackagesError,
+    MissingRequirementError,
+    OutOfMemoryError,
+    PipelineError,
+)
 from duckicelake.pipeline.failures import OUT_OF_MEMORY, explain_failure, is_jvm_death
 
 if TYPE_CHECKING:
@@ -36,19 +42,23 @@ _STOP_SECONDS: Final = 60
 _DEATH_SECONDS: Final = 5
 _OUT_OF_MEMORY_EXIT: Final = 52
 """What Spark's processes exit with that ran out of it."""
-_START_FAILURES: Final[Sequence[tuple[str, type[MissingRequirement], str]]] = (
+_START_FAILURES: Final[Sequence[tuple[str, type[MissingRequirementError], str]]] = (
     (
         "JAVA_HOME is not set",
-        NoJava,
+        MissingJavaError,
         "there is no Java: install a JDK 17 or newer, and set JAVA_HOME if it isn't found",
     ),
-    ("/bin/java: No such file", NoJava, "JAVA_HOME names no JDK: set it to one of version 17 or newer"),
-    ("/bin/java: Permission denied", NoJava, "JAVA_HOME names no JDK: set it to one of version 17 or newer"),
-    ("UnsupportedClassVersionError", NoJava, "this Java is too old: Spark needs 17 or newer"),
-    ("unresolved dependency", NoPackages, "Spark's packages can't be had from Maven: is there a network, or a mirror?"),
+    ("/bin/java: No such file", MissingJavaError, "JAVA_HOME names no JDK: set it to one of version 17 or newer"),
+    ("/bin/java: Permission denied", MissingJavaError, "JAVA_HOME names no JDK: set it to one of version 17 or newer"),
+    ("UnsupportedClassVersionError", MissingJavaError, "this Java is too old: Spark needs 17 or newer"),
+    (
+        "unresolved dependency",
+        MissingPackagesError,
+        "Spark's packages can't be had from Maven: is there a network, or a mirror?",
+    ),
     (
         "Unable to locate package",
-        NoPackages,
+        MissingPackagesError,
         "Spark's packages can't be had from Maven: is there a network, or a mirror?",
     ),
 )
@@ -186,8 +196,8 @@ def _compute_megabytes() -> int:
 def launch_spark(conf: Mapping[str, str]) -> Iterator[SparkSession]:
     """A Spark of its own while the block runs; its log is kept, and named, where nobody can tell why the block failed.
 
-    Raises NoJava, NoPackages where Spark doesn't start, OutOfMemory where its JVM dies of that, what `explained` says
-    of other errors of Spark's, and KeyboardInterrupt after Ctrl-C, whatever that made fail.
+    Raises MissingJavaError, MissingPackagesError where Spark doesn't start, OutOfMemoryError where its JVM dies of
+    that, what `explained` says of other errors of Spark's, and KeyboardInterrupt after Ctrl-C, whatever that made fail.
     """
     with catch_interruption() as interruption, _launch_spark(conf, interruption) as session:
         yield session
@@ -292,7 +302,7 @@ def _explain_death(process: Popen[bytes] | None, error: Exception) -> PipelineEr
     except TimeoutExpired:
         return None
     return (
-        OutOfMemory(OUT_OF_MEMORY)
+        OutOfMemoryError(OUT_OF_MEMORY)
         if code == _OUT_OF_MEMORY_EXIT
         else PipelineError(f"Spark's JVM ended with code {code}")
     )

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from duckicelake.errors import BadInput
+from duckicelake.errors import BadInputError
 from duckicelake.rest.names import parse_name, quote_name
 
 _TRANSFORM_PATTERN: Final = re.compile(r"(\w+)\s*\((?:\s*(\d+)\s*,)?\s*(.+?)\s*\)$")
@@ -69,22 +69,22 @@ class RowOrder:
 
 
 def parse_partitions(text: str) -> tuple[TransformedColumn, ...]:
-    """The parts of a `--partition-by`; BadInput."""
+    """The parts of a `--partition-by`; BadInputError."""
     return tuple(map(_parse_part, _split_at_commas(text, "a partitioning")))
 
 
 def parse_sort_keys(text: str) -> tuple[RowSortKey, ...]:
-    """Columns to sort by. Without a word, nulls come first going up and last going down; BadInput."""
+    """Columns to sort by. Without a word, nulls come first going up and last going down; BadInputError."""
     return tuple(map(_parse_sort_key, _split_at_commas(text, "a sort order")))
 
 
 def parse_order(text: str) -> RowOrder:
-    """The order that files are rewritten in, `day DESC, id` or `zorder(x, y)`; BadInput."""
+    """The order that files are rewritten in, `day DESC, id` or `zorder(x, y)`; BadInputError."""
     match = _ZORDER_PATTERN.fullmatch(text)
     keys = parse_sort_keys(match[1] if match else text)
     plain = [RowSortKey(TransformedColumn(key.part.column)) for key in keys]
     if any(key.part != bare.part for key, bare in zip(keys, plain, strict=True)) or (match and list(keys) != plain):
-        raise BadInput(f"{text!r} is no order: write columns as `day DESC, id`, or `zorder(x, y)`")
+        raise BadInputError(f"{text!r} is no order: write columns as `day DESC, id`, or `zorder(x, y)`")
     return RowOrder(keys, is_zorder=match is not None)
 
 
@@ -128,13 +128,13 @@ def _parse_part(text: str) -> TransformedColumn:
     match = _TRANSFORM_PATTERN.match(text)
     if match is None:
         if " " in text and "`" not in text:
-            raise BadInput(f"{text!r} is no column: names with blanks stand in backticks")
+            raise BadInputError(f"{text!r} is no column: names with blanks stand in backticks")
         return TransformedColumn(parse_name(text))
     name = match[1].lower()
     name = next((singular for singular, plural in _TIME_TRANSFORMS.items() if name == plural), name)
     if (name in _SIZED_TRANSFORMS) != (match[2] is not None) or name not in _SIZED_TRANSFORMS | set(_TIME_TRANSFORMS):
         known = "year, month, day, hour (column), bucket, truncate (size, column)"
-        raise BadInput(f"{text!r} is no transform of a column: there are {known}")
+        raise BadInputError(f"{text!r} is no transform of a column: there are {known}")
     return TransformedColumn(parse_name(match[3]), f"{name}[{match[2]}]" if match[2] else name)
 
 
@@ -150,5 +150,5 @@ def _split_at_commas(text: str, what: str) -> list[str]:
     """At commas outside of parentheses."""
     parts = [part.strip() for part in re.split(r",(?![^(]*\))", text)]
     if not all(parts):
-        raise BadInput(f"{text!r} is {what} with an empty part")
+        raise BadInputError(f"{text!r} is {what} with an empty part")
     return parts

@@ -8,7 +8,7 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from duckicelake.errors import BadColumn, BadInput
+from duckicelake.errors import BadColumnError, BadInputError
 from duckicelake.pipeline.columns import ColumnChange, index_by_name, join_columns
 from duckicelake.pipeline.destination import LoadRequest, Target
 from duckicelake.pipeline.layout import parse_partitions, parse_sort_keys, read_partitions, read_sort_keys
@@ -28,16 +28,18 @@ _NO_COLUMNS = StructType([])
 
 
 def read_columns(spark: SparkSession, client: CatalogClient, target: Target) -> StructType | None:
-    """The table's columns, None if it isn't there. BadInput if it is laid out otherwise than was asked for."""
+    """The table's columns, None if it isn't there. BadInputError if it is laid out otherwise than was asked for."""
     partitions = None if target.partition_by is None else parse_partitions(target.partition_by)
     keys = None if target.sort_by is None else parse_sort_keys(target.sort_by)
     if not client.table_exists(target.namespace, target.table):
         return None
     metadata = client.load_table(target.namespace, target.table, "refs")["metadata"]
     if partitions is not None and partitions != read_partitions(metadata):
-        raise BadInput(f"{target} is there and isn't partitioned by {target.partition_by}: leave --partition-by away")
+        raise BadInputError(
+            f"{target} is there and isn't partitioned by {target.partition_by}: leave --partition-by away"
+        )
     if keys is not None and keys != read_sort_keys(metadata):
-        raise BadInput(f"{target} is there and isn't sorted by {target.sort_by}: leave --sort-by away")
+        raise BadInputError(f"{target} is there and isn't sorted by {target.sort_by}: leave --sort-by away")
     return spark.table(target.sql).schema
 
 
@@ -74,7 +76,7 @@ def load_rows(
 ) -> LoadResult:
     """Write what isn't written yet. columns: the table's, None if it isn't there; given: what the source should have.
 
-    BadColumn before anything is written if the columns don't fit.
+    BadColumnError before anything is written if the columns don't fit.
     """
     wanted, changes = _find_wanted_columns(how, groups, columns, given)
     keys = _find_merge_keys(how, groups, wanted)
@@ -83,7 +85,7 @@ def load_rows(
     if columns is not None:
         change_columns(spark, how.target, changes)
     if how.mode == "overwrite-partitions" and not is_partitioned(client, how.target):
-        raise BadInput(f"{how.target} has no partitions that could be overwritten: --mode overwrite replaces all")
+        raise BadInputError(f"{how.target} has no partitions that could be overwritten: --mode overwrite replaces all")
     written = _list_written_columns(how, groups, wanted)
     checks = {} if columns is None else read_table_constraints(spark, client, how.target, wanted, written)
     flaws = list_flaws(groups, wanted, keys, checks)
@@ -146,12 +148,14 @@ def _find_wanted_columns(
 def _check_given(given: StructType, found: StructType) -> None:
     missing = [each.name for each in found.fields if each.name.lower() not in index_by_name(given)]
     if missing:
-        raise BadColumn(f"--schema leaves out {', '.join(missing)}: it names all columns of the source")
+        raise BadColumnError(f"--schema leaves out {', '.join(missing)}: it names all columns of the source")
     join_columns(given, found, may_change=False)
 
 
 def _find_merge_keys(how: LoadRequest, groups: Sequence[SourceGroup], wanted: StructType) -> tuple[str, ...]:
-    """The keys of a merge, in the table's spelling. BadColumn unless all files have the same columns, keys among them.
+    """The keys of a merge, in the table's spelling.
+
+    Raises BadColumnError unless all files have the same columns, keys among them.
 
     Else matched rows would lose what their own file doesn't have a column for.
     """
@@ -162,14 +166,14 @@ def _find_merge_keys(how: LoadRequest, groups: Sequence[SourceGroup], wanted: St
     uneven = frozenset[str]().union(*shapes) - frozenset(has).intersection(*shapes)
     if uneven:
         names = ", ".join(each.name for each in wanted.fields if each.name.lower() in uneven)
-        raise BadColumn(
+        raise BadColumnError(
             f"Only some of the files have {names}, so a merge can't tell what the others leave as it is: "
             "merge files with other columns in runs of their own"
         )
     missing = [key for key in how.keys if any(key.lower() not in shape for shape in (has, *shapes))]
     if missing:
         where = how.target if missing[0].lower() not in has else "the source"
-        raise BadColumn(f"--key {', '.join(missing)}: {where} has no such column, but {', '.join(wanted.names)}")
+        raise BadColumnError(f"--key {', '.join(missing)}: {where} has no such column, but {', '.join(wanted.names)}")
     return tuple(has[key.lower()].name for key in how.keys)
 
 

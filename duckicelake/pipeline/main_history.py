@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from duckicelake.errors import BadInput
+from duckicelake.errors import BadInputError
 
 MetadataJson = Mapping[str, Any]
 _ONLY_ADDS: Final = "append"
@@ -29,14 +29,16 @@ class SnapshotStep:
 def list_steps(metadata: MetadataJson, after: int | None, upto: int | None) -> list[SnapshotStep]:
     """The steps of main that come after a snapshot (None: all), up to another (None: where main is), oldest first.
 
-    Snapshots go by Iceberg's ids or DuckLake's. BadInput for those that main doesn't have, or not any more, or not in
-    this order.
+    Snapshots go by Iceberg's ids or DuckLake's. BadInputError for those that main doesn't have, or not any more, or not
+    in this order.
     """
     main = _MainHistory(metadata)
     begin = 0 if after is None else main.place(after)
     end = len(main.line) if upto is None else main.place(upto)
     if begin > end:
-        raise BadInput(f"Snapshot {upto} comes before {after}: changes are told from the older one to the newer one")
+        raise BadInputError(
+            f"Snapshot {upto} comes before {after}: changes are told from the older one to the newer one"
+        )
     if begin == 0 and end > 0 and not main.begins_with(after):
         raise main.gone("its beginning" if after is None else f"snapshot {after}")
     return [main.step(snapshot_id) for snapshot_id in main.line[begin:end]]
@@ -67,7 +69,9 @@ class _MainHistory:
         if self.line and wanted == self._parent(self.line[0]):
             return 0
         if wanted in self._snapshots:
-            raise BadInput(f"Snapshot {wanted} isn't in main's history: it is another branch's, or main was set back")
+            raise BadInputError(
+                f"Snapshot {wanted} isn't in main's history: it is another branch's, or main was set back"
+            )
         raise self.gone(f"snapshot {wanted}")
 
     def begins_with(self, after: int | None) -> bool:
@@ -75,9 +79,9 @@ class _MainHistory:
         step = self.step(self.line[0])
         return step.parent_id is None if after is None else step.only_adds or step.only_moves
 
-    def gone(self, what: str) -> BadInput:
+    def gone(self, what: str) -> BadInputError:
         oldest = f"; the oldest from which changes can be told is {self.line[0]}" if self.line else ""
-        return BadInput(f"The table's history doesn't have {what}, or not any more{oldest}")
+        return BadInputError(f"The table's history doesn't have {what}, or not any more{oldest}")
 
     def step(self, snapshot_id: int) -> SnapshotStep:
         snapshot, parent_id = self._snapshots[snapshot_id], self._parent(snapshot_id)

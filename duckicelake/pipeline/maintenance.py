@@ -11,7 +11,7 @@ from queue import SimpleQueue
 from threading import Event
 from typing import TYPE_CHECKING, Any, Final
 
-from duckicelake.errors import JobConflict, LeaseLost, NoTable, PipelineError
+from duckicelake.errors import JobConflictError, LeaseLostError, MissingTableError, PipelineError
 from duckicelake.pipeline.failures import explain_failure, is_conflict
 from duckicelake.pipeline.job import PipelineJob, run_job
 from duckicelake.pipeline.plan import MaintenanceState, Plan, PlannedJob, parse_state, plan_jobs
@@ -66,7 +66,10 @@ class FinishedJob:
 def build_request(
     client: CatalogClient, what: str | None, kinds: Sequence[str], overrides: Mapping[str, str]
 ) -> MaintainRequest:
-    """The request for a table, or if there is none for a namespace; None: for all tables. NoTable, BadInput."""
+    """The request for a table, or if there is none for a namespace; None: for all tables.
+
+    Raises MissingTableError, BadInputError.
+    """
     check_overrides(overrides)
     if what is None:
         return MaintainRequest(None, None, tuple(kinds), overrides)
@@ -74,12 +77,15 @@ def build_request(
     if namespace and client.table_exists(tuple(namespace), name):
         return MaintainRequest(tuple(namespace), name, tuple(kinds), overrides)
     if not client.namespace_exists((*namespace, name)):
-        raise NoTable(f"there is neither a table nor a namespace {what}")
+        raise MissingTableError(f"there is neither a table nor a namespace {what}")
     return MaintainRequest((*namespace, name), None, tuple(kinds), overrides)
 
 
 def build_plan(client: CatalogClient, request: MaintainRequest, now_ms: int) -> Plan:
-    """What the tables need now, of what the catalog tells; nothing is read but its statistics. NoTable, BadInput."""
+    """What the tables need now, of what the catalog tells; nothing is read but its statistics.
+
+    Raises MissingTableError, BadInputError.
+    """
     return plan_jobs(read_states(client, request), now_ms, request.kinds)
 
 
@@ -135,7 +141,7 @@ def _run_table_jobs(
     for job in takewhile(lambda _: not stopped.is_set(), jobs):
         try:
             ended.put(_run_job(spark, client, job))
-        except JobConflict as error:
+        except JobConflictError as error:
             ended.put(_build_unrun_job(job, "skipped", str(error)))
         except PipelineError as error:
             ended.put(_build_unrun_job(job, "failed", str(error)))
@@ -170,7 +176,7 @@ def _run_attempts(
         job.check()
         try:
             return attempt_job(spark, client, planned, job)
-        except LeaseLost:
+        except LeaseLostError:
             raise
         except Exception as error:
             if not is_conflict(error):

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
-from duckicelake.errors import BadInput, NoTable
+from duckicelake.errors import BadInputError, MissingTableError
 from duckicelake.pipeline.layout import RowOrder, RowSortKey, parse_order, parse_sort_keys
 from duckicelake.pipeline.policy import DAY_MS, HOUR_MS, MaintenancePolicy, parse_policy
 from duckicelake.rest.names import format_name, parse_table
@@ -91,15 +91,15 @@ class Plan:
 
 
 def plan_jobs(tables: Iterable[MaintenanceState], now_ms: int, kinds: Collection[str] = ()) -> Plan:
-    """What the tables need now. kinds: only these; none given: all. BadInput for one that there isn't."""
+    """What the tables need now. kinds: only these; none given: all. BadInputError for one that there isn't."""
     for unknown in set(kinds) - set(JOB_KINDS):
-        raise BadInput(f"there is no job {unknown!r}: choose of {', '.join(JOB_KINDS)}")
+        raise BadInputError(f"there is no job {unknown!r}: choose of {', '.join(JOB_KINDS)}")
     jobs: list[PlannedJob] = []
     problems: list[str] = []
     for table in sorted(tables, key=lambda table: (table.namespace, table.table)):
         try:
             policy = parse_policy(table.policies)
-        except BadInput as error:
+        except BadInputError as error:
             problems.append(f"{format_name(table.namespace, table.table)} is left alone: {error}")
             continue
         if policy.enabled:
@@ -238,14 +238,14 @@ def _format_age(milliseconds: int) -> str:
 
 
 def parse_order_options(sort_by: str | None, zorder_by: str | None) -> RowOrder | None:
-    """The order that rows are to be in within files; None: as they lie. BadInput."""
+    """The order that rows are to be in within files; None: as they lie. BadInputError."""
     if sort_by is not None and zorder_by is not None:
-        raise BadInput("--sort-by and --zorder-by are two ways to lay out the same rows: give one of them")
+        raise BadInputError("--sort-by and --zorder-by are two ways to lay out the same rows: give one of them")
     if zorder_by is None:
         return None if sort_by is None else parse_order(sort_by)
     keys = parse_sort_keys(zorder_by)
     if any(key != RowSortKey(key.part) or key.part.transform != "identity" for key in keys):
-        raise BadInput(f"--zorder-by takes plain columns, as day,customer, not {zorder_by!r}")
+        raise BadInputError(f"--zorder-by takes plain columns, as day,customer, not {zorder_by!r}")
     return RowOrder(keys, is_zorder=True)
 
 
@@ -254,12 +254,12 @@ def plan_optimization(
 ) -> Plan:
     """The one job: with an order all files are rewritten, without one those that are small or have deletes.
 
-    `where` limits it to files that may hold such rows. NoTable if the catalog tells nothing of the table.
+    `where` limits it to files that may hold such rows. MissingTableError if the catalog tells nothing of the table.
     """
     namespace, table = parse_table(name)
     state = next(tables, None)
     if state is None:
-        raise NoTable(f"there is no table {format_name(namespace, table)}")
+        raise MissingTableError(f"there is no table {format_name(namespace, table)}")
     policy = parse_policy(state.policies)
     wanted = replace(policy, order=order or policy.order, min_files=2, delete_ratio=_MIN_DELETE_RATIO)
     return Plan(

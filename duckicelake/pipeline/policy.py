@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, TypeVar
 
-from duckicelake.errors import BadInput
+from duckicelake.errors import BadInputError
 from duckicelake.pipeline.layout import RowOrder, parse_order
 from duckicelake.properties import GC_ENABLED, MAX_SNAPSHOT_AGE_MS, MIN_SNAPSHOTS_TO_KEEP
 
@@ -72,7 +72,7 @@ class MaintenancePolicy:
 
 
 def parse_policy(properties: Mapping[str, str]) -> MaintenancePolicy:
-    """The policy that a table's properties say; BadInput names the property that isn't as it should be."""
+    """The policy that a table's properties say; BadInputError names the property that isn't as it should be."""
     return _parse_policy(frozenset(properties.items()))
 
 
@@ -88,8 +88,8 @@ def _parse_policy(items: frozenset[tuple[str, str]]) -> MaintenancePolicy:
             return default
         try:
             return read(text.strip())
-        except (ValueError, BadInput) as error:
-            raise BadInput(f"the property {name} is {text!r}: it should be {should_be}") from error
+        except (ValueError, BadInputError) as error:
+            raise BadInputError(f"the property {name} is {text!r}: it should be {should_be}") from error
 
     def number(name: str, default: int) -> int:
         return value(name, _parse_number, default, "a number from 1 on")
@@ -134,7 +134,7 @@ def _parse_policy(items: frozenset[tuple[str, str]]) -> MaintenancePolicy:
     )
     for name in sorted(properties):
         if name.startswith("maintenance.") and name not in known:
-            raise BadInput(f"there is no property {name}{_find_nearest(name, known)}")
+            raise BadInputError(f"there is no property {name}{_find_nearest(name, known)}")
     return policy
 
 
@@ -144,10 +144,10 @@ def _find_nearest(name: str, known: Collection[str]) -> str:
 
 
 def check_overrides(overrides: Mapping[str, str]) -> None:
-    """BadInput for what can't be said for one run: the target size decides what the catalog counts."""
+    """BadInputError for what can't be said for one run: the target size decides what the catalog counts."""
     for name in overrides:
         if not name.startswith(("maintenance.", "history.expire.")):
-            raise BadInput(f"{name} can't be given for one run: set the table's property")
+            raise BadInputError(f"{name} can't be given for one run: set the table's property")
     parse_policy(overrides)
 
 

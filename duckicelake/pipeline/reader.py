@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StringType, StructField, StructType
 
-from duckicelake.errors import BadSource
+from duckicelake.errors import BadSourceError
 from duckicelake.pipeline.columns import apply_known_types, index_by_name, merge_columns
 from duckicelake.pipeline.sources import (
     TEXT_FORMATS,
@@ -52,7 +52,7 @@ class SourceGroup:
 
 
 def list_files(spark: SparkSession, source: PipelineSource) -> list[SourceFile]:
-    """All files of a source, by path; none for a database. BadSource if a location has none."""
+    """All files of a source, by path; none for a database. BadSourceError if a location has none."""
     if source.format == "jdbc":
         return []
     found = [each for location in source.locations for each in _list_location(spark, location)]
@@ -145,7 +145,7 @@ def _find_text_columns(shape: _SourceShape, known: StructType) -> StructType:
     if shape.source.format == "json":
         found = shape.inferred()
         if not found.fields and not known.fields:
-            raise BadSource(f"No record of {', '.join(shape.source.masked_locations)} is a JSON object")
+            raise BadSourceError(f"No record of {', '.join(shape.source.masked_locations)} is a JSON object")
         return found if found.fields else known
     if not _has_header(shape.source) and known.fields:
         return known
@@ -189,12 +189,12 @@ def _list_location(spark: SparkSession, location: str) -> list[SourceFile]:
         found = listing.select("path", "length", F.unix_millis("modificationTime")).collect()
     except Exception as error:
         if "PATH_NOT_FOUND" in str(error):
-            raise BadSource(
+            raise BadSourceError(
                 f"{mask_secrets(location)} isn't there; every executor must see it under this name"
             ) from error
         raise
     if not found:
-        raise BadSource(f"{mask_secrets(location)} has no files, or only empty ones")
+        raise BadSourceError(f"{mask_secrets(location)} has no files, or only empty ones")
     is_folder = not set("*?[{") & set(location) and f"{location.rstrip('/').removeprefix('file://')}/" in found[0][0]
     base = location.rstrip("/") if is_folder else None
     return [SourceFile(path, size, modified, base) for path, size, modified in found]

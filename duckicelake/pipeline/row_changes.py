@@ -7,7 +7,7 @@ from typing import Any, Final
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from duckicelake.errors import BadColumn
+from duckicelake.errors import BadColumnError
 from duckicelake.pipeline.columns import index_by_name
 from duckicelake.pipeline.destination import format_sql_name
 from duckicelake.pipeline.java import Jvm, iterate_java, plan_tasks
@@ -38,7 +38,7 @@ class RowChanges:
     """The changes of a table, in the columns that it has now; what comes later needs another.
 
     keys: what tells rows apart; none: row ids where a snapshot and the one before have them, else the identifier fields
-    of the table, else nothing. BadColumn for a key that isn't there.
+    of the table, else nothing. BadColumnError for a key that isn't there.
     """
 
     def __init__(self, spark: SparkSession, namespace: Namespace, table: str, keys: Sequence[str]) -> None:
@@ -48,7 +48,7 @@ class RowChanges:
         self._has_row_ids = int(self._table.operations().current().formatVersion()) > 2
         has = index_by_name(schema)
         if missing := [key for key in keys if key.lower() not in has]:
-            raise BadColumn(f"--key {', '.join(missing)}: {format_name(namespace, table)} has no such column")
+            raise BadColumnError(f"--key {', '.join(missing)}: {format_name(namespace, table)} has no such column")
         self._columns = [F.col(quote_name(name)) for name in schema.names]
         self._keys = [F.col(quote_name(has[key.lower()].name)) for key in keys]
         self._identifiers = [

@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import duckdb
 
-from duckicelake.errors import MissingRequirement, PipelineError
+from duckicelake.errors import MissingRequirementError, PipelineError
 from duckicelake.pipeline.checksums import DuckSQL
 from duckicelake.pipeline.destination import CATALOG_NAME, format_sql_name
 from duckicelake.pipeline.duckdb_lake import LAKE_ALIAS, attach_lake
@@ -153,7 +153,7 @@ class PyIcebergEngine:
         try:
             from pyiceberg.catalog.rest import RestCatalog
         except ImportError as error:
-            raise MissingRequirement("PyIceberg isn't installed: pip install 'duckicelake[pyiceberg]'") from error
+            raise MissingRequirementError("PyIceberg isn't installed: pip install 'duckicelake[pyiceberg]'") from error
         self._catalog = RestCatalog(CATALOG_NAME, **connection.catalog_properties())
         self._spark, self._sql, self._identifier = spark, format_sql_name(namespace, table), (*namespace, table)
 

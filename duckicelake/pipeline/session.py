@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from threading import RLock
 from typing import TYPE_CHECKING, Final, Literal
 
-from duckicelake.errors import NoSpark
+from duckicelake.errors import MissingSparkError
 from duckicelake.pipeline.destination import CATALOG_NAME
 from duckicelake.pipeline.java import Jvm
 from duckicelake.pipeline.job import PipelineJob
@@ -47,12 +47,13 @@ def open_spark_session(
     packages: Maven coordinates besides Iceberg's.
 
     Where a Spark runs already in this process, that one is used as it was started, in a session of its own; only one
-    that was started here is stopped, and its errors leave the block as ours (`failures.py`): NoSpark, NoJava, …
+    that was started here is stopped, and its errors leave the block as ours (`failures.py`): MissingSparkError,
+    MissingJavaError, …
     """
     try:
         from pyspark.sql import SparkSession
     except ImportError as error:
-        raise NoSpark("pyspark isn't installed: pip install 'duckicelake[spark]'") from error
+        raise MissingSparkError("pyspark isn't installed: pip install 'duckicelake[spark]'") from error
     settings = conf or {}
     running = SparkSession.getActiveSession()
     if running is not None:

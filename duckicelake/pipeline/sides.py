@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import duckdb
 
-from duckicelake.errors import BadInput, JobConflict, NoTable
+from duckicelake.errors import BadInputError, JobConflictError, MissingTableError
 from duckicelake.pipeline import checksums
 from duckicelake.pipeline.checksums import ComparisonDialect, DuckSQL, SparkSQL
 from duckicelake.pipeline.column_types import Type, from_duckdb_type, from_spark_type
@@ -42,10 +42,10 @@ class TableReference:
 
 
 def parse_reference(text: str) -> TableReference:
-    """`ns.t`, `source:ns.t`, `duckdb:ns.t`, each also with `@<snapshot id>`; BadInput."""
+    """`ns.t`, `source:ns.t`, `duckdb:ns.t`, each also with `@<snapshot id>`; BadInputError."""
     found = _REFERENCE_PATTERN.fullmatch(text)
     if found is None:
-        raise BadInput(f"{text!r} is no table: write ns.table, source:ns.table or duckdb:ns.table")
+        raise BadInputError(f"{text!r} is no table: write ns.table, source:ns.table or duckdb:ns.table")
     namespace, table = parse_table(found[2])
     return TableReference(found[1] or "lake", namespace, table, int(found[3]) if found[3] else None)
 
@@ -67,7 +67,7 @@ class Side(Protocol):
         """All rows of an answer, which must fit into memory."""
 
     def check(self) -> None:
-        """To be called when all is read: JobConflict if not all was of one state of the table."""
+        """To be called when all is read: JobConflictError if not all was of one state of the table."""
 
 
 class SparkSide:
@@ -91,7 +91,7 @@ class SparkSide:
     def check(self) -> None:
         if self._newest is not None and self._head() != self._newest:
             advice = f"compare @{self._newest[0]}, as it was, or once more" if self._newest else "compare once more"
-            raise JobConflict(f"{self._name} was written to while it was read: {advice}")
+            raise JobConflictError(f"{self._name} was written to while it was read: {advice}")
 
     def _head(self) -> list[int]:
         """The newest snapshot, if there is any."""
@@ -112,7 +112,7 @@ class DuckSide:
         try:
             described = connection.sql(f"SELECT * FROM {self.relation} LIMIT 0")
         except duckdb.CatalogException as error:
-            raise NoTable(f"DuckDB finds no {self.relation}: {read_first_line(error)}") from error
+            raise MissingTableError(f"DuckDB finds no {self.relation}: {read_first_line(error)}") from error
         types = (from_duckdb_type(type_) for type_ in described.types)
         self.columns = dict(zip(described.columns, types, strict=True))
 

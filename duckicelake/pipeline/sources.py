@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, cast, get_args
 
-from duckicelake.errors import BadInput, BadSource
+from duckicelake.errors import BadInputError, BadSourceError
 
 SourceFormat = Literal["csv", "json", "parquet", "orc", "avro", "jdbc"]
 SOURCE_FORMATS: Final = frozenset(get_args(SourceFormat))
@@ -38,12 +38,12 @@ _AVRO_PACKAGE: Final = "org.apache.spark:spark-avro_2.13:4.1.1"
 
 
 def parse_pairs(option: str, given: Iterable[str] | None, example: str) -> dict[str, str]:
-    """The values by name, the last of a name. BadInput says what would be right, by the example."""
+    """The values by name, the last of a name. BadInputError says what would be right, by the example."""
     found = {}
     for text in given or ():
         name, equals, value = text.partition("=")
         if not (name and equals):
-            raise BadInput(f"{option} {text}: write <name>=<value>, as {option} {example}")
+            raise BadInputError(f"{option} {text}: write <name>=<value>, as {option} {example}")
         found[name] = value
     return found
 
@@ -88,18 +88,18 @@ class SourceFile:
 def parse_source(
     locations: Sequence[str], format_: str | None = None, options: Sequence[str] = (), schema: str | None = None
 ) -> PipelineSource:
-    """A source from what somebody typed; the format is told by a suffix unless it is given. BadInput."""
+    """A source from what somebody typed; the format is told by a suffix unless it is given. BadInputError."""
     if not locations:
-        raise BadInput("Say what to read: files, folders, patterns, or a JDBC URL")
+        raise BadInputError("Say what to read: files, folders, patterns, or a JDBC URL")
     wanted = format_ or _guess_format(locations)
     if wanted not in SOURCE_FORMATS:
-        raise BadInput(f"--format {wanted}: there are {', '.join(sorted(SOURCE_FORMATS))}")
+        raise BadInputError(f"--format {wanted}: there are {', '.join(sorted(SOURCE_FORMATS))}")
     if wanted == "jdbc" and len(locations) > 1:
-        raise BadInput("One JDBC URL at a time")
+        raise BadInputError("One JDBC URL at a time")
     given = parse_pairs("--option", options, "sep=;")
     ours = [name for name in given if name.lower() in _RESERVED_OPTIONS]
     if ours:
-        raise BadInput(
+        raise BadInputError(
             f"--option {ours[0]} isn't yours to set: bad records go to quarantine, and no column is left out"
         )
     if wanted == "csv":
@@ -120,11 +120,14 @@ def mask_secrets(location: str) -> str:
 
 
 def drop_empty_files(source: PipelineSource, files: Iterable[SourceFile]) -> list[SourceFile]:
-    """The files that aren't empty. BadSource for an empty one of a format that has none: a copy that was cut off."""
+    """The files that aren't empty.
+
+    Raises BadSourceError for an empty one of a format that has none: a copy that was cut off.
+    """
     found = list(files)
     broken = [each.path for each in found if not each.size]
     if broken and source.format not in TEXT_FORMATS:
-        raise BadSource(f"{broken[0]} is empty, which no file of {source.format} is: copy it again, or remove it")
+        raise BadSourceError(f"{broken[0]} is empty, which no file of {source.format} is: copy it again, or remove it")
     return [each for each in found if each.size]
 
 
@@ -147,7 +150,7 @@ def _guess_format(locations: Sequence[str]) -> str:
         return "jdbc"
     found = {_SUFFIX_FORMATS.get(_strip_suffix(each).rpartition(".")[2]) for each in locations}
     if len(found) != 1 or None in found:
-        raise BadInput(f"The format can't be told from {', '.join(locations)}: give --format")
+        raise BadInputError(f"The format can't be told from {', '.join(locations)}: give --format")
     return str(found.pop())
 
 

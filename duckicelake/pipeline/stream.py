@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from duckicelake.errors import BadInput, CatalogUnreachable
+from duckicelake.errors import BadInputError, CatalogUnreachableError
 from duckicelake.pipeline.destination import LoadRequest
 from duckicelake.pipeline.ingest import count_rows, list_inputs, load_files
 from duckicelake.pipeline.job import JOB_KEY, PipelineJob, run_job
@@ -62,7 +62,7 @@ class StreamResult:
 
 
 def write_stream(client: CatalogClient, stream: DataFrame, request: StreamRequest, reporter: Reporter) -> StreamResult:
-    """Write the stream to the table until it is interrupted. Raises as `ingest` does, and CatalogUnreachable."""
+    """Write the stream to the table until it is interrupted. Raises as `ingest` does, and CatalogUnreachableError."""
     from duckicelake.pipeline.load import load_rows, read_columns
     from duckicelake.pipeline.reader import build_frame_group
 
@@ -152,7 +152,7 @@ class _EpochLoader:
             raise
         except Exception as error:
             failure = self._explained(self._failure or error)
-            if not isinstance(failure, CatalogUnreachable) or self._outage.is_too_long(time.monotonic()):
+            if not isinstance(failure, CatalogUnreachableError) or self._outage.is_too_long(time.monotonic()):
                 raise failure from error
             self._reporter.say(f"{failure}; the stream goes on when it is back")
             return True
@@ -192,7 +192,7 @@ def follow_files(
     """
     source = request.source
     if source.format == "jdbc" or len(source.locations) > 1:
-        raise BadInput("--follow takes one folder or pattern of files")
+        raise BadInputError("--follow takes one folder or pattern of files")
     names = spark.readStream.format("binaryFile").schema(_FILE_NAME_SCHEMA).options(**_STREAM_OPTIONS)
     stream = names.load(source.locations[0]).select("path", "length")
     base = None if set("*?[{") & set(source.locations[0]) else source.locations[0]

@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructField, StructType
 
-from duckicelake.errors import BadColumn, BadInput, JobConflict, PipelineError
+from duckicelake.errors import BadColumnError, BadInputError, JobConflictError, PipelineError
 from duckicelake.pipeline.columns import index_by_name
 from duckicelake.pipeline.destination import Target, WriteMode
 from duckicelake.pipeline.failures import explain_failure
@@ -36,12 +36,13 @@ def create_table(
 ) -> None:
     """Make the table, and its namespace, with the rows, which may lack columns; their snapshot has the summary.
 
-    BadInput, BadColumn before the rows are computed. Java's AlreadyExistsException if somebody else was faster.
+    BadInputError, BadColumnError before the rows are computed. Java's AlreadyExistsException if somebody else was
+    faster.
     """
     parts = () if target.partition_by is None else parse_partitions(target.partition_by)
     keys = () if target.sort_by is None else parse_sort_keys(target.sort_by)
     if not columns.fields:
-        raise BadInput(f"{target} can't be made of nothing: the source has no columns")
+        raise BadInputError(f"{target} can't be made of nothing: the source has no columns")
     _check_columns("--partition-by", target.partition_by, parts, columns)
     _check_columns("--sort-by", target.sort_by, [key.part for key in keys], columns)
     whole = rows.select(
@@ -89,11 +90,11 @@ def _format_sort_properties(keys: Sequence[RowSortKey]) -> str:
 
 
 def _check_columns(option: str, text: str | None, parts: Iterable[TransformedColumn], columns: StructType) -> None:
-    """BadColumn unless there are the columns that the parts are of."""
+    """BadColumnError unless there are the columns that the parts are of."""
     missing = [part.name for part in parts if part.column[0].lower() not in index_by_name(columns)]
     if missing:
         names = ", ".join(columns.names)
-        raise BadColumn(f"{option} {text}: the source has no column {missing[0]}, but {names}")
+        raise BadColumnError(f"{option} {text}: the source has no column {missing[0]}, but {names}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +108,13 @@ class Epoch:
     def done(self, client: CatalogClient, target: Target) -> CommittedRun | None:
         """What of the run is in the table, if it is this epoch or a later one.
 
-        BadInput if this epoch is there with other content: an id used again by mistake must leave no rows out.
+        BadInputError if this epoch is there with other content: an id used again by mistake must leave no rows out.
         """
         found: CommittedRun | None = client.run(target.namespace, target.table, self.run_id)
         if found is None or found["epoch"] < self.number:
             return None
         if found["epoch"] == self.number and found["summary"].get(SOURCE_KEY) != self.summary.get(SOURCE_KEY):
-            raise BadInput(
+            raise BadInputError(
                 f"Run {self.run_id} has put other content into {target} (snapshot {found['snapshot-id']}): "
                 "the files have changed since, or are others; give this run an id of its own"
             )
@@ -132,9 +133,9 @@ def write_once(
 ) -> tuple[CommittedRun, bool]:
     """Write the rows; the run as the catalog knows it, and whether Spark came to its end with it.
 
-    It didn't if somebody else has committed the run, or if the answer to the commit got lost. JobConflict if other
-    writers were faster every time. BadInput as `Epoch.done`. made_of: the columns of a table that isn't there; it is
-    made with the rows, unless somebody else is faster.
+    It didn't if somebody else has committed the run, or if the answer to the commit got lost. JobConflictError if other
+    writers were faster every time. BadInputError as `Epoch.done`. made_of: the columns of a table that isn't there; it
+    is made with the rows, unless somebody else is faster.
     """
     summary = {**epoch.summary, RUN_ID_KEY: epoch.run_id, RUN_EPOCH_KEY: str(epoch.number)}
     came_through = False
@@ -150,7 +151,7 @@ def write_once(
             if epoch.done(client, target) is not None:
                 break
             failure = explain_failure(error)
-            if not isinstance(failure, JobConflict):
+            if not isinstance(failure, JobConflictError):
                 raise
             if attempt == _MAX_ATTEMPTS - 1:
                 raise failure from error

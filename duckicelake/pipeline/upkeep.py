@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from duckicelake.errors import JobConflict
+from duckicelake.errors import JobConflictError
 from duckicelake.pipeline.destination import format_sql_name
 from duckicelake.pipeline.java import Jvm, iterate_java
 from duckicelake.pipeline.job import PipelineJob
@@ -191,7 +191,7 @@ def attempt_job(
     counts = _ACTIONS[planned.kind](table, planned)
     made = table.made()
     if not made and (counts.get("failed files") or (planned.kind in _PARTIAL_KINDS and table.is_behind())):
-        raise JobConflict("others changed the same files, so that nothing could be committed")
+        raise JobConflictError("others changed the same files, so that nothing could be committed")
     if planned.kind == "sort" and planned.where is None and made and not counts["failed files"]:
         counts[DUCKLAKE_SNAPSHOT] = int(made[0]["ducklake.snapshot-id"])
     changed = bool(made) or (planned.kind in _KINDS_WITHOUT_SNAPSHOTS and any(counts.values()))

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from duckicelake.errors import BadColumn, BadInput
+from duckicelake.errors import BadColumnError, BadInputError
 from duckicelake.pipeline import checksums
 from duckicelake.pipeline.column_types import Type, is_comparable
 from duckicelake.pipeline.destination import CATALOG_NAME
@@ -87,7 +87,7 @@ class VerifyResult:
 
 
 def compare_tables(spark: SparkSession, wanted: Comparison, reporter: Reporter) -> VerifyResult:
-    """Compare two tables; BadInput, BadColumn, NoTable, JobConflict."""
+    """Compare two tables; BadInputError, BadColumnError, MissingTableError, JobConflictError."""
     with ExitStack() as stack:
         left, right = (_open_side(spark, parse_reference(text), wanted, stack) for text in (wanted.left, wanted.right))
         compared, differences = _compare_columns(left, right, wanted.leave_out)
@@ -127,11 +127,11 @@ def _open_side(spark: SparkSession, reference: TableReference, wanted: Compariso
 def _compare_columns(
     left: Side, right: Side, leave_out: Sequence[str]
 ) -> tuple[list[tuple[str, Type]], list[ColumnDifference]]:
-    """What both have with one type, and what they don't; BadColumn for what can't be compared, or left out."""
+    """What both have with one type, and what they don't; BadColumnError for what can't be compared, or left out."""
     ours, theirs = left.columns, right.columns
     unknown = [name for name in leave_out if name not in ours and name not in theirs]
     if unknown:
-        raise BadColumn(f"There is no column {unknown[0]!r} to leave out: there are {', '.join(ours)}")
+        raise BadColumnError(f"There is no column {unknown[0]!r} to leave out: there are {', '.join(ours)}")
     compared: list[tuple[str, Type]] = []
     differences = []
     for name in dict.fromkeys((*ours, *theirs)):
@@ -141,11 +141,11 @@ def _compare_columns(
         if one is None or one != other:
             differences.append(ColumnDifference(name, _format_type(one), _format_type(other)))
         elif not is_comparable(one):
-            raise BadColumn(f"{name} can't be compared, being {one}: leave it out with --leave-out {name}")
+            raise BadColumnError(f"{name} can't be compared, being {one}: leave it out with --leave-out {name}")
         else:
             compared.append((name, one))
     if not compared:
-        raise BadColumn("The tables have no column in common, by name and type")
+        raise BadColumnError("The tables have no column in common, by name and type")
     return compared, differences
 
 
@@ -156,7 +156,7 @@ def _format_type(type_: Type | None) -> str | None:
 def _check_keys(keys: Sequence[str], names: Sequence[str]) -> None:
     missing = [key for key in keys if key not in names]
     if missing:
-        raise BadInput(f"{missing[0]!r} can't be a key: it is none of the columns compared, {', '.join(names)}")
+        raise BadInputError(f"{missing[0]!r} can't be a key: it is none of the columns compared, {', '.join(names)}")
 
 
 def _compute_sums(side: Side, columns: Sequence[tuple[str, Type]]) -> tuple[int, list[ColumnSum]]:

@@ -15,7 +15,7 @@ from psycopg.errors import ReadOnlySqlTransaction, UndefinedColumn
 from psycopg.pq import TransactionStatus
 from psycopg.types.json import JsonDumper, set_json_dumps, set_json_loads
 
-from duckicelake.errors import CommitStateUnknown, Unavailable
+from duckicelake.errors import CommitStateUnknownError, UnavailableError
 from duckicelake.postgres.notify import NotificationListener
 from duckicelake.postgres.pipeline import DeferredConnection, WriteGate, is_pipeline_refused
 from duckicelake.postgres.pool import LifoPool, TraceBlock, build_traced_connection, check_connection_open
@@ -74,14 +74,14 @@ class Database:
 
     Rows are plain tuples. `json` columns arrive as Python values, and dicts may be passed for them.
 
-    Errors for which `is_retryable` holds reach the caller, who decides. When Postgres does not answer, Unavailable is
-    raised before COMMIT was sent and CommitStateUnknown after. A statement that takes longer than `statement_seconds`
-    (0: any time) counts as no answer, and so does a transaction that is idle for as long. Postgres ends such a
-    statement; where it doesn't, the connection is closed a little later.
+    Errors for which `is_retryable` holds reach the caller, who decides. When Postgres does not answer, UnavailableError
+    is raised before COMMIT was sent and CommitStateUnknownError after. A statement that takes longer than
+    `statement_seconds` (0: any time) counts as no answer, and so does a transaction that is idle for as long. Postgres
+    ends such a statement; where it doesn't, the connection is closed a little later.
 
     traced: makes a block for each statement. left: called once when another Postgres took over, which may lack commits;
-    from then on every transaction raises FailedOver. session_settings: set on every connection. After `require`, each
-    transaction begins with a statement that may refuse it.
+    from then on every transaction raises FailoverError. session_settings: set on every connection. After `require`,
+    each transaction begins with a statement that may refuse it.
     """
 
     def __init__(
@@ -184,10 +184,10 @@ class Database:
         self._precondition = precondition
 
     def check(self) -> None:
-        """Connect outside the pool; Unavailable says why Postgres refuses, or that it does not answer.
+        """Connect outside the pool; UnavailableError says why Postgres refuses, or that it does not answer.
 
-        Raises UnsupportedCatalog for a database that can hold no lake, and UnknownFormatError where the precondition
-        fails.
+        Raises UnsupportedCatalogError for a database that can hold no lake, and UnknownFormatError where the
+        precondition fails.
         """
         try:
             with DeferredConnection.connect(self.url, autocommit=True, **_build_defaults(self.url)) as connection:
@@ -199,12 +199,12 @@ class Database:
                     connection.execute(self._precondition)
         except psycopg.OperationalError as error:
             reason = "refuses the connection" if "FATAL:" in str(error) else "does not answer"
-            raise Unavailable(f"Postgres {reason}: {error}") from error
+            raise UnavailableError(f"Postgres {reason}: {error}") from error
         except psycopg.Error as error:
             raise self._rules.translate(error) or error from error
 
     def check_sessions(self) -> None:
-        """Raise UnsupportedCatalog where a pooler shares sessions between transactions."""
+        """Raise UnsupportedCatalogError where a pooler shares sessions between transactions."""
 
         def connect() -> DeferredConnection:
             connection = DeferredConnection.connect(self.url, autocommit=True, **_build_defaults(self.url))
@@ -215,7 +215,7 @@ class Database:
         try:
             check_sessions(connect)
         except psycopg.OperationalError as error:
-            raise Unavailable(f"Postgres does not answer: {error}") from error
+            raise UnavailableError(f"Postgres does not answer: {error}") from error
 
     def statistics(self) -> dict[str, int]:
         """Return the pool's figures under psycopg_pool's names, as pool_size and requests_waiting."""
@@ -271,7 +271,7 @@ class Database:
         read_only: None keeps Postgres's own default, which may refuse writes.
         """
         if self._is_cut_off:
-            raise Unavailable("This server ends; nothing was written")
+            raise UnavailableError("This server ends; nothing was written")
         try:
             with self._pool.connection() as connection:
                 self._check_timeline(connection)
@@ -290,7 +290,9 @@ class Database:
                     if read_only or not is_standby(connection):
                         raise
                     self._reconnect_to_primary(connection)
-                    raise Unavailable(f"This Postgres is a standby; nothing was written, try again: {error}") from error
+                    raise UnavailableError(
+                        f"This Postgres is a standby; nothing was written, try again: {error}"
+                    ) from error
         except psycopg.Error as error:
             is_for_caller = is_retryable(error) or (read_only and isinstance(error, ReadOnlySqlTransaction))
             translated = None if is_for_caller else translate_outage(error)
@@ -305,7 +307,7 @@ class Database:
                 connection.execute(self._precondition)
 
     def _check_timeline(self, connection: DeferredConnection) -> None:
-        """Raise FailedOver if the connection is on another timeline than this process.
+        """Raise FailoverError if the connection is on another timeline than this process.
 
         A standby may have become the primary since the connection was made.
         """
@@ -363,10 +365,10 @@ def _build_defaults(url: str, lost_after: int = _LOST_AFTER_MS) -> dict[str, Any
 def _commit(connection: Connection[Row]) -> None:
     # Postgres answers COMMIT of a failed transaction with a silent ROLLBACK.
     if connection.info.transaction_status in (TransactionStatus.INERROR, TransactionStatus.UNKNOWN):
-        raise Unavailable("the transaction had failed before its COMMIT; nothing was written")
+        raise UnavailableError("the transaction had failed before its COMMIT; nothing was written")
     try:
         connection.commit()
     except psycopg.Error as error:
         if is_retryable(error) or is_pipeline_refused(connection):
             raise
-        raise CommitStateUnknown(f"COMMIT was sent and its outcome is not known: {error}") from error
+        raise CommitStateUnknownError(f"COMMIT was sent and its outcome is not known: {error}") from error

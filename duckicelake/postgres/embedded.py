@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict
 
-from duckicelake.errors import CatalogError, InvalidSettings, LakeInUse
+from duckicelake.errors import CatalogError, InvalidSettingsError, LakeInUseError
 from duckicelake.postgres.install import find_socket_folder
 from duckicelake.postgres.server import STOP_SECONDS, RunningPostgres, build_url, start_postgres
 
@@ -35,17 +35,17 @@ def extract_database_parts(url: str) -> list[Any]:
 
 
 def check_url(url: str) -> None:
-    """Raise InvalidSettings unless libpq can read it; nothing is connected."""
+    """Raise InvalidSettingsError unless libpq can read it; nothing is connected."""
     parse_url(url)
 
 
 def parse_url(url: str) -> dict[str, Any]:
-    """Return the libpq keywords in a Postgres URL; InvalidSettings if libpq can't read it."""
+    """Return the libpq keywords in a Postgres URL; InvalidSettingsError if libpq can't read it."""
     try:
         return conninfo_to_dict(url)
     except ProgrammingError as error:
         reason = str(error).split(" in URI")[0]  # what follows repeats the URL, password included
-        raise InvalidSettings(
+        raise InvalidSettingsError(
             f"database_url is not a Postgres URL ({reason}); write postgresql://user:password@host:5432/name"
         ) from None
 
@@ -98,15 +98,15 @@ class EmbeddedPostgres:
     """
 
     def __init__(self, folder: Path) -> None:
-        """Start Postgres, creating the folder if need be; LakeInUse if another process holds it.
+        """Start Postgres, creating the folder if need be; LakeInUseError if another process holds it.
 
-        Raises InvalidSettings if the folder can't be made or written, StartupError if Postgres doesn't start.
+        Raises InvalidSettingsError if the folder can't be made or written, StartupError if Postgres doesn't start.
         """
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock = _lock_file(folder / ".lock")
         except OSError as error:
-            raise InvalidSettings(
+            raise InvalidSettingsError(
                 f"the lake can't be kept in {folder}: {error.strerror}; choose a folder that this user can write"
             ) from error
         try:
@@ -146,7 +146,7 @@ def _lock_file(path: Path) -> int:
     except BlockingIOError:
         holder = os.pread(handle, 32, 0).decode(errors="replace").strip() or "unknown"
         os.close(handle)
-        raise LakeInUse(
+        raise LakeInUseError(
             f"another server, process {holder}, holds the lake in {path.parent}; stop it or choose another folder"
         ) from None
     os.ftruncate(handle, 0)

@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 from psycopg import Cursor, Notify, sql
 
-from duckicelake.errors import Unavailable
+from duckicelake.errors import UnavailableError
 from duckicelake.postgres.pipeline import DeferredConnection
 from duckicelake.postgres.queries import Row
 
@@ -41,10 +41,10 @@ class NotificationListener:
 
     @contextmanager
     def connect(self) -> Iterator[Cursor[Row]]:
-        """Connect until the block ends; each statement is a transaction. Raises Unavailable if that fails.
+        """Connect until the block ends; each statement is a transaction. Raises UnavailableError if that fails.
 
-        A notification from now on ends a `wait`, also if it came while a statement ran. Unavailable is also raised if
-        the connection is lost.
+        A notification from now on ends a `wait`, also if it came while a statement ran. UnavailableError is also raised
+        if the connection is lost.
         """
         try:
             with DeferredConnection.connect(self._url, autocommit=True, **self._defaults) as connection:
@@ -54,7 +54,7 @@ class NotificationListener:
                 self.listen_to(self._channel)
                 yield connection.cursor()
         except psycopg.Error as error:
-            raise Unavailable(f"Postgres does not answer: {error}") from error
+            raise UnavailableError(f"Postgres does not answer: {error}") from error
         finally:
             self._connection = None
 
@@ -71,7 +71,7 @@ class NotificationListener:
         return channel is not None
 
     def wait(self, seconds: float) -> None:
-        """Wait for a notification, `close`, or so many seconds; Unavailable if the connection is lost."""
+        """Wait for a notification, `close`, or so many seconds; UnavailableError if the connection is lost."""
         connection = self._connection
         if not self._has_news:
             self._poll(seconds, *(() if connection is None else (connection.fileno(),)))

@@ -16,7 +16,7 @@ from psycopg.errors import _WaitTimeout as WaitTimeoutError
 from psycopg.generators import send
 from psycopg.pq import ExecStatus, TransactionStatus
 
-from duckicelake.errors import Unavailable
+from duckicelake.errors import UnavailableError
 from duckicelake.postgres.queries import BATCH_ROWS, Row
 
 _WAIT_SECONDS: Final = 0.1
@@ -34,9 +34,9 @@ class WriteGate:
         self.reason: str | None = None
 
     def require_open(self) -> None:
-        """Raise Unavailable with the reason while writes are refused."""
+        """Raise UnavailableError with the reason while writes are refused."""
         if self.reason is not None:
-            raise Unavailable(f"Nothing was written: {self.reason}")
+            raise UnavailableError(f"Nothing was written: {self.reason}")
 
 
 def check_gate_open(cursor: Cursor[Any]) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from psycopg import AsyncConnection, Connection, sql
 from psycopg.errors import ProtocolViolation
 
-from duckicelake.errors import UnsupportedCatalog
+from duckicelake.errors import UnsupportedCatalogError
 
 PINNED_SETTINGS: Final[Mapping[str, str]] = {
     "client_encoding": "UTF8",
@@ -110,27 +110,27 @@ def _build_set_path(path: str) -> sql.Composed:
 
 
 def check_encoding(connection: Connection[Any]) -> None:
-    """Raise UnsupportedCatalog unless the database is in UTF-8: others can't hold every name and text."""
+    """Raise UnsupportedCatalogError unless the database is in UTF-8: others can't hold every name and text."""
     encoding = connection.info.parameter_status("server_encoding")
     if encoding not in (None, "UTF8"):
-        raise UnsupportedCatalog(
+        raise UnsupportedCatalogError(
             f"the database is in the encoding {encoding}, in which not every text can be kept: "
             "make one with CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0"
         )
 
 
 def check_triggers_enabled(connection: Connection[Any]) -> None:
-    """Raise UnsupportedCatalog where sessions fire no triggers: those of the lake keep files that are still needed."""
+    """Raise UnsupportedCatalogError where sessions fire no triggers: the lake's keep files that are needed."""
     row = connection.execute("SELECT current_setting('session_replication_role')").fetchone()
     if row is not None and row[0] == "replica":
-        raise UnsupportedCatalog(
+        raise UnsupportedCatalogError(
             "session_replication_role is replica here, so no trigger fires and DuckDB could delete files that are "
             "needed: ALTER DATABASE or ALTER ROLE … RESET session_replication_role"
         )
 
 
 def check_sessions(connect: ConnectFunction) -> None:
-    """Raise UnsupportedCatalog if transactions of two connections meet in one session.
+    """Raise UnsupportedCatalogError if transactions of two connections meet in one session.
 
     connect: makes connections that commit by themselves.
     """
@@ -139,7 +139,7 @@ def check_sessions(connect: ConnectFunction) -> None:
             return  # Postgres itself: a pooler would have given an id of its own
         with connect() as second:
             if any(_is_session_shared(first, second) for _ in range(_CHECK_ROUNDS)):
-                raise UnsupportedCatalog(_SHARED_SESSION_MESSAGE)
+                raise UnsupportedCatalogError(_SHARED_SESSION_MESSAGE)
 
 
 def _is_session_shared(first: Connection[Any], second: Connection[Any]) -> bool:

@@ -9,7 +9,7 @@ import psycopg
 from psycopg import AsyncConnection, Connection
 from psycopg_pool import PoolTimeout
 
-from duckicelake.errors import CatalogError, FailedOver, InvalidRequest, Unavailable
+from duckicelake.errors import CatalogError, FailoverError, InvalidRequestError, UnavailableError
 
 _REASON_BY_STATE: Final[Mapping[str, str]] = {
     "25006": "Postgres takes no writes now (default_transaction_read_only is on, as where a disk is full, or it is a "
@@ -38,9 +38,9 @@ def translate_outage(error: psycopg.Error) -> CatalogError | None:
     """Return the error for the request; None if neither Postgres's state nor its absence caused the failure."""
     state = error.sqlstate or ""
     if isinstance(error, psycopg.OperationalError) and state.startswith(_LIMIT_CLASS):
-        return InvalidRequest("Postgres can't hold so much in one piece; nothing was written")
+        return InvalidRequestError("Postgres can't hold so much in one piece; nothing was written")
     reason = _REASON_BY_STATE.get(state) or _REASON_BY_CLASS.get(state[:2]) or _translate_stateless(error)
-    return None if reason is None else Unavailable(f"{reason}; nothing was written, try again: {error}")
+    return None if reason is None else UnavailableError(f"{reason}; nothing was written, try again: {error}")
 
 
 def _translate_stateless(error: psycopg.Error) -> str | None:
@@ -95,11 +95,11 @@ class TimelineGuard:
         self._lock = Lock()
 
     def check(self, met: str | None) -> None:
-        """Raise FailedOver if a connection was on another timeline, now or before; None counts as any."""
+        """Raise FailoverError if a connection was on another timeline, now or before; None counts as any."""
         with self._lock:
             self._first = self._first or met
             if not self._is_left and met not in (None, self._first):
                 self._is_left = True
                 self._left()
         if self._is_left:
-            raise FailedOver("Postgres has failed over; nothing was written, try again")
+            raise FailoverError("Postgres has failed over; nothing was written, try again")

@@ -3,8 +3,8 @@
     client = CatalogClient(Connection("http://127.0.0.1:8181"))
     client.load_table(("ns",), "t")["metadata"]["current-snapshot-id"]
 
-Methods return JSON as it came. Every method raises CatalogUnreachable, BadCredentials, NotAllowed, NoTable,
-JobConflict, BadInput or PipelineError. Threads may share a client.
+Methods return JSON as it came. Every method raises CatalogUnreachableError, BadCredentialsError, NotAllowedError,
+MissingTableError, JobConflictError, BadInputError or PipelineError. Threads may share a client.
 """
 
 import time
@@ -17,12 +17,12 @@ from urllib.parse import quote, urlencode
 from uuid import UUID
 
 from duckicelake.errors import (
-    BadCredentials,
-    BadInput,
-    CatalogUnreachable,
-    JobConflict,
-    NoTable,
-    NotAllowed,
+    BadCredentialsError,
+    BadInputError,
+    CatalogUnreachableError,
+    JobConflictError,
+    MissingTableError,
+    NotAllowedError,
     PipelineError,
 )
 from duckicelake.rest.connection import Connection
@@ -35,12 +35,12 @@ _BUSY_STATUSES: Final = frozenset({429, 502, 503, 504})
 _FLUSH_SECONDS: Final = 600.0
 """Timeout of a flush: the server answers after it has written the files."""
 _STATUS_ERRORS: Final[Mapping[int, type[PipelineError]]] = {
-    400: BadInput,
-    401: BadCredentials,
-    403: NotAllowed,
-    404: NoTable,
-    409: JobConflict,
-    422: BadInput,
+    400: BadInputError,
+    401: BadCredentialsError,
+    403: NotAllowedError,
+    404: MissingTableError,
+    409: JobConflictError,
+    422: BadInputError,
 }
 
 
@@ -70,8 +70,8 @@ class CatalogClient:
         query = {} if self.connection.warehouse is None else {"warehouse": self.connection.warehouse}
         try:
             return self.get("/v1/config", query)
-        except NoTable as error:
-            raise CatalogUnreachable(
+        except MissingTableError as error:
+            raise CatalogUnreachableError(
                 f"{self._uri}/v1/config isn't there: is {self._uri} the URI of an Iceberg REST catalog, without /v1?"
             ) from error
 
@@ -87,7 +87,10 @@ class CatalogClient:
             yield from (identifier["name"] for identifier in page["identifiers"])
 
     def load_table(self, namespace: Namespace, table: str, snapshots: str = "all") -> Json:
-        """Return the table as Iceberg's clients get it: `metadata-location`, `metadata`, `config`. Raises NoTable."""
+        """Return the table as Iceberg's clients get it: `metadata-location`, `metadata`, `config`.
+
+        Raises MissingTableError.
+        """
         path = self.iceberg("namespaces", encode_namespace(namespace), "tables", encode_segment(table))
         return self.get(path, {"snapshots": snapshots})
 
@@ -102,7 +105,7 @@ class CatalogClient:
         """Create the namespace unless it exists; return whether it was created."""
         if self.namespace_exists(namespace):
             return False
-        with suppress(JobConflict):  # another client has just created it
+        with suppress(JobConflictError):  # another client has just created it
             self.post(self.iceberg("namespaces"), {"namespace": list(namespace), "properties": dict(properties or {})})
             return True
         return False
@@ -111,7 +114,7 @@ class CatalogClient:
         return self.get(self.iceberg("namespaces", encode_namespace(namespace)))["properties"]
 
     def drop_namespace(self, namespace: Namespace) -> None:
-        """Drop an empty namespace. Raises JobConflict if it isn't empty."""
+        """Drop an empty namespace. Raises JobConflictError if it isn't empty."""
         self._ask(_CatalogRequest("DELETE", self.iceberg("namespaces", encode_namespace(namespace))))
 
     def flush_rows(self, namespace: Namespace, table: str) -> Json:
@@ -123,15 +126,15 @@ class CatalogClient:
         return self._ask(_CatalogRequest("POST", path, {}, create_request_key(), _FLUSH_SECONDS)).body
 
     def begin_job(self, namespace: Namespace, table: str, job: Json) -> Json:
-        """Begin a job, once for each id. Raises JobConflict, which names the lease's holder."""
+        """Begin a job, once for each id. Raises JobConflictError, which names the lease's holder."""
         return self.post(build_jobs_path(namespace, table), job)
 
     def renew_job(self, namespace: Namespace, table: str, job_id: str, body: Json) -> Json:
-        """Renew a job's lease. Raises JobConflict if the job has ended."""
+        """Renew a job's lease. Raises JobConflictError if the job has ended."""
         return self.post(f"{build_jobs_path(namespace, table)}/{job_id}", body)
 
     def end_job(self, namespace: Namespace, table: str, job_id: str, body: Json) -> Json:
-        """End a job. Raises JobConflict if it has ended with another result."""
+        """End a job. Raises JobConflictError if it has ended with another result."""
         return self.post(f"{build_jobs_path(namespace, table)}/{job_id}/end", body)
 
     def jobs(self, **filters: str) -> Iterator[Json]:
@@ -177,7 +180,7 @@ class CatalogClient:
         if answer.status >= 400 and (question.method, answer.status) != ("HEAD", 404):
             raise build_error(answer, f"{question.method} {self._uri}{question.path}")
         if answer.body is None:
-            raise CatalogUnreachable(f"{self._uri} is no Iceberg REST catalog: it answers, but not with JSON")
+            raise CatalogUnreachableError(f"{self._uri} is no Iceberg REST catalog: it answers, but not with JSON")
         return answer
 
     def _retry(self, question: _CatalogRequest, token: str | None) -> JsonAnswer:
@@ -220,9 +223,9 @@ def build_error(answer: JsonAnswer, asked: str) -> PipelineError:
     """Build the error for a response that is no success. asked: method and address."""
     kind, message = answer.problem
     if answer.status == 401:
-        return BadCredentials(f"{asked}: {message}; give --credential or --token")
+        return BadCredentialsError(f"{asked}: {message}; give --credential or --token")
     if answer.status >= 500 or answer.status in _BUSY_STATUSES:
-        return CatalogUnreachable(f"{asked} can't be served now ({answer.status}): {message}")
+        return CatalogUnreachableError(f"{asked} can't be served now ({answer.status}): {message}")
     if kind == "" and answer.status == 404:
-        return CatalogUnreachable(f"{asked} isn't there: is it the URI of an Iceberg REST catalog?")
+        return CatalogUnreachableError(f"{asked} isn't there: is it the URI of an Iceberg REST catalog?")
     return _STATUS_ERRORS.get(answer.status, PipelineError)(message)

@@ -12,7 +12,7 @@ from urllib.parse import urlencode, urlsplit
 from urllib.request import Request, urlopen
 from uuid import UUID
 
-from duckicelake.errors import BadCredentials, CatalogUnreachable, NoCatalogUri
+from duckicelake.errors import BadCredentialsError, CatalogUnreachableError, InvalidCatalogUriError
 from duckicelake.rest.connection import Connection
 
 TIMEOUT_SECONDS: Final = 60.0
@@ -59,8 +59,8 @@ def send_request(
     """Send a request once and return its response, whatever the status. key: the idempotency key.
 
     Raises:
-        NoCatalogUri: the URL isn't http:// or https://.
-        CatalogUnreachable: no response within so many seconds.
+        InvalidCatalogUriError: the URL isn't http:// or https://.
+        CatalogUnreachableError: no response within so many seconds.
 
     """
     headers = {"Accept": "application/json", "User-Agent": PIPELINE_AGENT}
@@ -74,7 +74,9 @@ def send_request(
     if key is not None:
         headers["Idempotency-Key"] = str(key)
     if not url.startswith(("http://", "https://")):
-        raise NoCatalogUri(f"Invalid catalog URI {_format_server(url)!r}: must start with http:// or https://")
+        raise InvalidCatalogUriError(
+            f"Invalid catalog URI {_format_server(url)!r}: must start with http:// or https://"
+        )
     request = Request(url, data, headers, method=method)  # noqa: S310 - the scheme was checked
     try:
         with urlopen(request, timeout=seconds) as answer:  # noqa: S310
@@ -85,7 +87,7 @@ def send_request(
     except (OSError, HTTPException, ValueError) as error:
         proxy = "" if request.host == urlsplit(url).netloc else f" by the proxy {request.host}"
         reason = getattr(error, "reason", error)
-        raise CatalogUnreachable(
+        raise CatalogUnreachableError(
             f"{_format_server(url)} doesn't answer{proxy} ({reason}): check --uri, and that it runs"
         ) from error
 
@@ -103,17 +105,17 @@ def _parse_json(raw: bytes) -> Json:
 
 
 def log_in(connection: Connection) -> str:
-    """Get a token for the connection's credential. Raises BadCredentials, CatalogUnreachable."""
+    """Get a token for the connection's credential. Raises BadCredentialsError, CatalogUnreachableError."""
     name, colon, secret = (connection.credential or "").partition(":")
     if not colon:
-        raise BadCredentials("Invalid credential: expected <id>:<secret>, and it has no colon")
+        raise BadCredentialsError("Invalid credential: expected <id>:<secret>, and it has no colon")
     form = {"grant_type": "client_credentials", "client_id": name, "client_secret": secret}
     if connection.scope is not None:
         form["scope"] = connection.scope
     answer = send_request("POST", connection.login_uri, form=form)
     if answer.status in {400, 401, 403}:
         wrong = "--credential" if connection.scope is None else "--credential and --scope"
-        raise BadCredentials(f"{connection.login_uri} refuses {name!r}: {answer.problem[1]}; check {wrong}")
+        raise BadCredentialsError(f"{connection.login_uri} refuses {name!r}: {answer.problem[1]}; check {wrong}")
     if answer.status != 200 or not isinstance(answer.body, dict) or "access_token" not in answer.body:
-        raise CatalogUnreachable(f"{connection.login_uri} gives no token: {answer.problem[1]}")
+        raise CatalogUnreachableError(f"{connection.login_uri} gives no token: {answer.problem[1]}")
     return str(answer.body["access_token"])

@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from duckicelake.errors import BadInput
+from duckicelake.errors import BadInputError
 
 Namespace = tuple[str, ...]
 
@@ -11,7 +11,7 @@ _LEVEL: Final = re.compile(r"`((?:[^`]|``)+)`|([^`.]+)")
 
 
 def parse_name(text: str) -> Namespace:
-    """Parse the name of a namespace or table into its levels. Raises BadInput."""
+    """Parse the name of a namespace or table into its levels. Raises BadInputError."""
     levels, at = [], 0
     while True:
         match = _LEVEL.match(text, at)
@@ -23,14 +23,16 @@ def parse_name(text: str) -> Namespace:
             return tuple(levels)
         if text[match.end()] != ".":
             break
-    raise BadInput(f"Invalid name {text!r}: expected ns.table; write levels with dots in backticks, as in `a.b`.table")
+    raise BadInputError(
+        f"Invalid name {text!r}: expected ns.table; write levels with dots in backticks, as in `a.b`.table"
+    )
 
 
 def parse_table(text: str) -> tuple[Namespace, str]:
-    """Parse a table's name into (namespace, name). Raises BadInput if the namespace is missing."""
+    """Parse a table's name into (namespace, name). Raises BadInputError if the namespace is missing."""
     *namespace, name = parse_name(text)
     if not namespace:
-        raise BadInput(f"Invalid table name {text!r}: it has no namespace; expected ns.table")
+        raise BadInputError(f"Invalid table name {text!r}: it has no namespace; expected ns.table")
     return tuple(namespace), name
 
 

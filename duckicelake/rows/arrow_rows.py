@@ -8,7 +8,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.types import PrimitiveType
 from duckicelake.rows.arrow_values import (
     build_missing_column,
@@ -41,7 +41,7 @@ _FIELD_ID: Final = b"PARQUET:field_id"
 
 
 def read_arrow_stream(body: bytes, layout: Layout, on_unknown: OnUnknown) -> Batch:
-    """The rows of a stream as rows of the layout; InvalidRequest names what doesn't fit."""
+    """The rows of a stream as rows of the layout; InvalidRequestError names what doesn't fit."""
     return read_arrow_table(read_stream_table(body), layout, on_unknown)
 
 
@@ -143,7 +143,7 @@ def _get_single_value(array: pa.Array) -> Any:
 
 
 def _check_batch(batch: Batch) -> None:
-    """InvalidRequest for values that have the right type and don't fit their column all the same."""
+    """InvalidRequestError for values that have the right type and don't fit their column all the same."""
     problems: list[RowProblem] = []
     layout = batch.layout
     for index, (column, check) in enumerate(zip(layout.stored, layout.checks, strict=True)):
@@ -178,22 +178,22 @@ def _find_misfits(values: list[Any], column: RowColumn, check: Check) -> Iterato
 
 
 def read_parquet(path: Path, layout: Layout, row_count: int) -> Batch:
-    """The rows; InvalidRequest if they are others, too much, of other columns, or don't fit the table."""
+    """The rows; InvalidRequestError if they are others, too much, of other columns, or don't fit the table."""
     try:
         with pq.ParquetFile(path) as file:
             _check_size(file.metadata, row_count)
             table = _read_batches(file)
     except (pa.ArrowException, OSError) as error:
-        raise InvalidRequest(f"The file can't be read as Parquet: {error}") from error
+        raise InvalidRequestError(f"The file can't be read as Parquet: {error}") from error
     return read_arrow_table(_rename_columns(table, layout), layout, "reject")
 
 
 def _check_size(metadata: pq.FileMetaData, row_count: int) -> None:
     if metadata.num_rows != row_count:
-        raise InvalidRequest(f"The file has {metadata.num_rows} rows, not {row_count}")
+        raise InvalidRequestError(f"The file has {metadata.num_rows} rows, not {row_count}")
     groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
     if sum(group.total_byte_size for group in groups) > MAX_PARQUET_BYTES:
-        raise InvalidRequest(f"The file unpacks to more than {MAX_PARQUET_BYTES} bytes")
+        raise InvalidRequestError(f"The file unpacks to more than {MAX_PARQUET_BYTES} bytes")
 
 
 def _read_batches(file: pq.ParquetFile) -> pa.Table:
@@ -201,7 +201,7 @@ def _read_batches(file: pq.ParquetFile) -> pa.Table:
     for batch in file.iter_batches(batch_size=_STEP):
         size += batch.nbytes
         if size > MAX_PARQUET_BYTES:
-            raise InvalidRequest(f"The file has more than {MAX_PARQUET_BYTES} bytes of values")
+            raise InvalidRequestError(f"The file has more than {MAX_PARQUET_BYTES} bytes of values")
         batches.append(batch)
     table = pa.Table.from_batches(batches, file.schema_arrow)
     table.validate(full=True)
@@ -213,7 +213,7 @@ def _rename_columns(table: pa.Table, layout: Layout) -> pa.Table:
     by_id = {column.field_id: column for column in layout.stored}
     found = [_get_field_id(field) for field in table.schema]
     if sorted(found) != sorted(by_id):
-        raise InvalidRequest("The file has other columns than the table")
+        raise InvalidRequestError("The file has other columns than the table")
     for field, field_id in zip(table.schema, found, strict=True):
         _check_parts(field.type, by_id[field_id])
     return table.rename_columns([by_id[field_id].name for field_id in found])
@@ -224,10 +224,10 @@ def _check_parts(kind: pa.DataType, column: RowColumn) -> None:
     children = select_stored(column.children)
     parts = _list_parts(kind)
     if [_get_field_id(part) for part in parts] != [child.field_id for child in children]:
-        raise InvalidRequest(f"The file has other fields in {column.name} than the table")
+        raise InvalidRequestError(f"The file has other fields in {column.name} than the table")
     for part, child in zip(parts, children, strict=True):
         if pa.types.is_struct(kind) and part.name != child.name:
-            raise InvalidRequest(f"The file calls {child.name} in {column.name} {part.name}")
+            raise InvalidRequestError(f"The file calls {child.name} in {column.name} {part.name}")
         _check_parts(part.type, child)
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as is_
 
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.types import ListType, PrimitiveType, StructType
 from duckicelake.rows.columns import RowColumn, is_storable, to_arrow_type
 from duckicelake.rows.json_columns import JsonColumn, check_names
@@ -32,7 +32,7 @@ def read_stream_table(body: bytes) -> pa.Table:
     """The table of a whole stream, its contents checked.
 
     Raises:
-        InvalidRequest: it is none, was cut off, or holds too much.
+        InvalidRequestError: it is none, was cut off, or holds too much.
 
     """
     try:
@@ -41,34 +41,34 @@ def read_stream_table(body: bytes) -> pa.Table:
             table = stream.read_all()
         table.validate(full=True)
     except (pa.ArrowException, struct.error, OSError, IndexError, UnicodeDecodeError) as error:
-        raise InvalidRequest(f"The rows can't be read: the body is no Arrow IPC stream: {error}") from error
+        raise InvalidRequestError(f"The rows can't be read: the body is no Arrow IPC stream: {error}") from error
     return table
 
 
 def check_uncompressed_size(size: int) -> None:
-    """InvalidRequest for more bytes than a batch may have uncompressed."""
+    """InvalidRequestError for more bytes than a batch may have uncompressed."""
     if size > MAX_UNCOMPRESSED_BYTES:
-        raise InvalidRequest(
+        raise InvalidRequestError(
             f"A batch takes up to {MAX_UNCOMPRESSED_BYTES} bytes uncompressed, not {size}: send several"
         )
 
 
 def _walk_messages(body: bytes) -> Iterator[tuple[int, int]]:
-    """Where each message's metadata and body begin; InvalidRequest if the stream doesn't end as it should."""
+    """Where each message's metadata and body begin; InvalidRequestError if the stream doesn't end as it should."""
     at = 0
     while True:
         if at + 8 > len(body):
-            raise InvalidRequest("The Arrow IPC stream was cut off: it has no end-of-stream marker")
+            raise InvalidRequestError("The Arrow IPC stream was cut off: it has no end-of-stream marker")
         continuation, length = struct.unpack_from("<Ii", body, at)
         if continuation != _CONTINUATION or length < 0:
-            raise InvalidRequest(f"The body is no Arrow IPC stream: there is no message at byte {at}")
+            raise InvalidRequestError(f"The body is no Arrow IPC stream: there is no message at byte {at}")
         if length == 0:
             break
         data = at + 8 + length
         yield at + 8, data
         at = data + max(0, _read_long(body, _find_field(body, _find_root(body, at + 8), _BODY_LENGTH)))
     if at + 8 != len(body):
-        raise InvalidRequest("The body goes on after the end of its Arrow IPC stream")
+        raise InvalidRequestError("The body goes on after the end of its Arrow IPC stream")
 
 
 def _count_uncompressed(body: bytes, message: tuple[int, int]) -> int:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import orjson
 
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.rows.arrow_rows import read_arrow_stream
 from duckicelake.rows.json_columns import JsonColumn, check_names
 from duckicelake.rows.layout import Layout
@@ -38,25 +38,25 @@ CONTENT_TYPES: Final = (ARROW, JSON, *JSON_LINES)
 
 
 def parse_array(body: bytes, layout: Layout) -> list[Any]:
-    """The elements of a JSON array, numbers as exact as the layout wants them. InvalidRequest."""
+    """The elements of a JSON array, numbers as exact as the layout wants them. InvalidRequestError."""
     check_text_size(body)
     rows = _parse_json(body, "the body", layout.exact_numbers)
     if type(rows) is not list:
-        raise InvalidRequest("The body is no JSON array: write [{...}, {...}], or send application/x-ndjson")
+        raise InvalidRequestError("The body is no JSON array: write [{...}, {...}], or send application/x-ndjson")
     return rows
 
 
 def parse_object(body: bytes) -> dict[str, Any]:
-    """A JSON object; numbers with a point are Decimals. InvalidRequest."""
+    """A JSON object; numbers with a point are Decimals. InvalidRequestError."""
     check_text_size(body)
     value = _parse_json(body, "the body", exact=True)
     if type(value) is not dict:
-        raise InvalidRequest("The body is no JSON object: write {...}")
+        raise InvalidRequestError("The body is no JSON object: write {...}")
     return value
 
 
 def parse_lines(body: bytes, layout: Layout) -> list[Any]:
-    """The values of newline-delimited JSON; empty lines are left out, but count for the limit. InvalidRequest."""
+    """The values of newline-delimited JSON; empty lines are left out, but count for the limit. InvalidRequestError."""
     check_text_size(body)
     check_row_count(body.count(b"\n"), layout)
     lines, exact = body.split(b"\n"), layout.exact_numbers
@@ -68,7 +68,7 @@ def _parse_json(text: bytes, where: str, exact: bool) -> Any:
         try:
             value = orjson.loads(text)
         except orjson.JSONDecodeError as error:
-            raise InvalidRequest(f"The rows can't be read: {where} isn't JSON: {error}") from error
+            raise InvalidRequestError(f"The rows can't be read: {where} isn't JSON: {error}") from error
         if _has_no_name_twice(text, value):
             return value
     return _parse_exactly(text, where)
@@ -106,9 +106,11 @@ def _parse_exactly(text: bytes, where: str) -> Any:
         if _SURROGATE in text.lower():
             json.dumps(value, ensure_ascii=False, default=str).encode()
     except (ValueError, RecursionError) as error:
-        raise InvalidRequest(f"The rows can't be read: {where} isn't JSON: {error}") from error
+        raise InvalidRequestError(f"The rows can't be read: {where} isn't JSON: {error}") from error
     except ArithmeticError as error:
-        raise InvalidRequest(f"The rows can't be read: {where} has a number whose exponent no type holds") from error
+        raise InvalidRequestError(
+            f"The rows can't be read: {where} has a number whose exponent no type holds"
+        ) from error
     return value
 
 
@@ -128,7 +130,7 @@ _EXACT = json.JSONDecoder(object_pairs_hook=_build_object, parse_float=Decimal, 
 
 
 def read_objects(rows: Sequence[Any], layout: Layout, on_unknown: OnUnknown) -> Batch:
-    """The objects as rows of the layout; InvalidRequest names what doesn't fit."""
+    """The objects as rows of the layout; InvalidRequestError names what doesn't fit."""
     check_row_count(len(rows), layout)
     columns = layout.json_columns(on_unknown)
     problems: list[RowProblem] = []
@@ -181,7 +183,8 @@ def read_batch(body: bytes, content_type: str, layout: Layout, *, on_unknown: On
     """The rows of a body, complete with defaults; all or nothing.
 
     Raises:
-        InvalidRequest: another content type, a body that isn't of it, or rows that don't fit; the first few are named.
+        InvalidRequestError: another content type, a body that isn't of it, or rows that don't fit; the first few are
+            named.
 
     """
     match content_type.partition(";")[0].strip().lower():
@@ -192,4 +195,4 @@ def read_batch(body: bytes, content_type: str, layout: Layout, *, on_unknown: On
         case kind if kind in JSON_LINES:
             return read_objects(parse_lines(body, layout), layout, on_unknown)
         case kind:
-            raise InvalidRequest(f"Rows can't be read from {kind!r}: send {', '.join(CONTENT_TYPES)}")
+            raise InvalidRequestError(f"Rows can't be read from {kind!r}: send {', '.join(CONTENT_TYPES)}")

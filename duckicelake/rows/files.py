@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from duckicelake.bridge.values.lake_values import format_cast_text
-from duckicelake.errors import InvalidRequest, Unsupported
+from duckicelake.errors import InvalidRequestError, UnsupportedError
 from duckicelake.iceberg.calendar import split_days
 from duckicelake.iceberg.partition import PartitionSpec, Transform
 from duckicelake.iceberg.sort import SortField, SortOrder
@@ -73,8 +73,8 @@ def split_partitions(
     """DuckLake's partition values of each file, and the rows in it, as they come.
 
     Raises:
-        Unsupported: a key is a bucket of a type that DuckLake hashes in a way of its own.
-        InvalidRequest: the rows are of too many partitions.
+        UnsupportedError: a key is a bucket of a type that DuckLake hashes in a way of its own.
+        InvalidRequestError: the rows are of too many partitions.
 
     """
     columns = [_read_column(batch, key.column_id, partial(_make_key, key)) for key in keys]
@@ -83,7 +83,9 @@ def split_partitions(
     for row, values in enumerate(zip(*columns, strict=True) if columns else [()] * batch.num_rows):
         found[values].append(row)
     if len(found) > MAX_FILES:
-        raise InvalidRequest(f"The rows are of {len(found)} partitions; a batch takes up to {MAX_FILES}: send several")
+        raise InvalidRequestError(
+            f"The rows are of {len(found)} partitions; a batch takes up to {MAX_FILES}: send several"
+        )
     return [(values[: len(keys)], rows) for values, rows in found.items()]
 
 
@@ -117,7 +119,7 @@ def _make_key(key: PartitionKey, kind: PrimitiveType) -> _Text:
     if key.transform == "hour":
         to_hours = Transform(name="hour")
         return lambda value: str(apply_transform(to_hours, kind, value) % _HOURS)
-    raise Unsupported(
+    raise UnsupportedError(
         "row-partitions",
         f"The table is partitioned by {key.transform} of a column of type {kind}, which only DuckDB computes: send "
         "batches that are small enough to be inlined",
@@ -127,7 +129,7 @@ def _make_key(key: PartitionKey, kind: PrimitiveType) -> _Text:
 def _format_identity(kind: PrimitiveType, value: Any) -> str:
     text = format_cast_text(kind, to_single_value(kind, value))
     if text is None:
-        raise InvalidRequest(
+        raise InvalidRequestError(
             f"{render_value(value)} can't be the value of a partition, as Postgres holds no NUL in texts"
         )
     return text
@@ -154,8 +156,8 @@ def write_row_files(batch: Batch, keys: Sequence[PartitionKey], spec: PartitionS
     """The batch as files, each of one partition of both DuckLake's keys and Iceberg's spec, and sorted by the order.
 
     Raises:
-        Unsupported: only DuckDB can compute one of the keys.
-        InvalidRequest: the rows are of too many partitions.
+        UnsupportedError: only DuckDB can compute one of the keys.
+        InvalidRequestError: the rows are of too many partitions.
 
     """
     schema = pa.schema([_make_field(column) for column in batch.layout.stored])

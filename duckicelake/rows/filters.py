@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from duckicelake.bridge.values.lake_values import format_cast_text
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.expressions import (
     ColumnTest,
     ConstantPredicate,
@@ -59,7 +59,8 @@ class SqlCondition:
 def bind_filter(predicate: Predicate, columns: Iterable[RowColumn]) -> Predicate:
     """The predicate with field ids for columns, and values as those of `iceberg.values` for constants.
 
-    InvalidRequest for columns that there aren't and those that aren't primitive, and for what doesn't fit their types.
+    InvalidRequestError for columns that there aren't and those that aren't primitive, and for what doesn't fit their
+    types.
     """
     known: dict[str | int, RowColumn] = {}
     for column in columns:
@@ -87,10 +88,12 @@ def _bind_predicate(predicate: Predicate, columns: Mapping[str | int, RowColumn]
     kind = column.type if column is not None and is_storable(column) else None
     if column is None or not isinstance(kind, PrimitiveType):
         names = ", ".join(column.name for key, column in columns.items() if key == column.name and not column.children)
-        raise InvalidRequest(f"{predicate.column!r} is no column that rows are found by: there are {names}")
+        raise InvalidRequestError(f"{predicate.column!r} is no column that rows are found by: there are {names}")
     wanted = _TESTED.get(_OPPOSITES.get(predicate.operator, predicate.operator))
     if wanted is not None and kind.name not in wanted:
-        raise InvalidRequest(f"{predicate.operator} tests a {' or a '.join(wanted)}, but {column.name} is a {kind}")
+        raise InvalidRequestError(
+            f"{predicate.operator} tests a {' or a '.join(wanted)}, but {column.name} is a {kind}"
+        )
     values = tuple(_read_constant(column, kind, literal) for literal in predicate.values)
     return ColumnTest(predicate.operator, column.field_id, values)
 
@@ -99,13 +102,15 @@ def _read_constant(column: RowColumn, kind: PrimitiveType, value: JsonConstant) 
     """The constant as a value of the column's Iceberg type, whatever DuckLake calls it."""
     own = value.data_type
     if own is not None and own != kind and not any({own.name, kind.name} <= alike for alike in _ALIKE):
-        raise InvalidRequest(f"{column.name} is a {kind}, which isn't compared with a {own}")
+        raise InvalidRequestError(f"{column.name} is a {kind}, which isn't compared with a {own}")
     try:
         found = make_primitive_reader(replace(column, declared=_INTEGERS.get(kind.name, "")))(value.json)
     except MisfitError as error:
-        raise InvalidRequest(f"{column.name} is compared with {render_value(error.value)}: {error.right}") from error
+        raise InvalidRequestError(
+            f"{column.name} is compared with {render_value(error.value)}: {error.right}"
+        ) from error
     if isinstance(found, float) and math.isnan(found):
-        raise InvalidRequest(f"{column.name} is compared with NaN: test for it by is-nan or not-nan")
+        raise InvalidRequestError(f"{column.name} is compared with NaN: test for it by is-nan or not-nan")
     return to_single_value(kind, found)
 
 

@@ -17,7 +17,7 @@ import orjson
 
 from duckicelake.bridge.values.lake_values import format_cast_text
 from duckicelake.bridge.values.types import INTEGER_LIMITS
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.calendar import parse_date, parse_timestamp
 from duckicelake.iceberg.types import PrimitiveType
 from duckicelake.iceberg.values import from_json
@@ -111,7 +111,7 @@ def _make_decimal_reader(kind: PrimitiveType, limits: tuple[int, int] | None) ->
         text = str(value) if type(value) in {int, Decimal} else value
         try:
             number: Decimal = from_json(kind, text)
-        except InvalidRequest as error:
+        except InvalidRequestError as error:
             raise MisfitError(value, right) from error
         if not least <= number <= most:
             raise MisfitError(value, right)
@@ -132,7 +132,7 @@ def _make_time_reader(kind: PrimitiveType, declared: str) -> Read:
             raise MisfitError(value, f"write a text such as {example}, {zone}")
         try:
             ticks = _compute_ticks(match, kind, digits)
-        except (InvalidRequest, ValueError) as error:
+        except (InvalidRequestError, ValueError) as error:
             raise MisfitError(
                 value, f"there is no such moment, or the column's {digits} decimals can't say it"
             ) from error
@@ -144,7 +144,7 @@ def _make_time_reader(kind: PrimitiveType, declared: str) -> Read:
 
 
 def _compute_ticks(match: re.Match[str], kind: PrimitiveType, digits: int) -> int:
-    """Since the epoch; ValueError or InvalidRequest if there is no such moment, MisfitError if DuckDB has none."""
+    """Since the epoch; ValueError or InvalidRequestError if there is no such moment, MisfitError if DuckDB has none."""
     text, zone = match[0], match["zone"]
     if digits == 6 and text[4] == "-" and len(match["local"]) <= _MAX_MICRO_DIGITS:
         since = datetime.fromisoformat(text.upper()) - _EPOCH[zone is not None]
@@ -167,7 +167,7 @@ def _make_date_reader(kind: PrimitiveType) -> Read:
     def read(value: Any) -> int:
         days = parse_date(value) if type(value) is str else None
         if days is None:
-            raise InvalidRequest(repr(value))
+            raise InvalidRequestError(repr(value))
         check_time_range(kind, days, value)
         return days
 
@@ -187,7 +187,7 @@ def _wrap_errors(read: Read, right: str) -> Read:
     def read_checked(value: Any) -> Any:
         try:
             return read(value)
-        except InvalidRequest as error:
+        except InvalidRequestError as error:
             raise MisfitError(value, right) from error
 
     return read_checked

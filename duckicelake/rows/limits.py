@@ -7,7 +7,7 @@ from typing import Any, Final
 import pyarrow as pa
 from pyarrow import types as is_
 
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.types import ListType, MapType, StructType
 from duckicelake.rows.columns import RowColumn
 
@@ -18,7 +18,7 @@ MAX_OBJECTS: Final = 1 << 21
 
 
 def check_text_size(body: bytes) -> None:
-    """InvalidRequest for a JSON body of too many values, told without reading it."""
+    """InvalidRequestError for a JSON body of too many values, told without reading it."""
     if len(body) <= MAX_OBJECTS:
         return
     objects = body.count(b"{") + body.count(b"[")
@@ -28,16 +28,19 @@ def check_text_size(body: bytes) -> None:
         (values, MAX_NESTED_VALUES, "brackets and commas"),
     ):
         if found > most:
-            raise InvalidRequest(
+            raise InvalidRequestError(
                 f"A batch takes up to {most} {what} of JSON, those in texts included, not {found}: send several"
             )
 
 
 def check_nested_count(counts: Iterable[int]) -> None:
-    """InvalidRequest once there are more values inside lists and maps than a batch may have; no more are counted."""
+    """InvalidRequestError once there are more values inside lists and maps than a batch may have.
+
+    No more are counted.
+    """
     for total in accumulate(counts):
         if total > MAX_NESTED_VALUES:
-            raise InvalidRequest(
+            raise InvalidRequestError(
                 f"A batch takes up to {MAX_NESTED_VALUES} values inside lists and maps, not {total} or more: "
                 "send several"
             )

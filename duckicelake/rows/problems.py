@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 
 OnUnknown: TypeAlias = Literal["reject", "ignore"]
 MISSING: Final = object()
@@ -44,11 +44,13 @@ def make_problem(row: int | None, column: str | None, misfit: MisfitError) -> Ro
 
 
 def refuse_problems(problems: Sequence[RowProblem]) -> None:
-    """InvalidRequest if there are problems, naming those of the first rows."""
+    """InvalidRequestError if there are problems, naming those of the first rows."""
     if problems:
         named = [problem.text for problem in sorted(problems)]
         more = ["…"] if named[MAX_NAMED_ROWS:] else []
-        raise InvalidRequest(f"Nothing was stored, as not all rows fit: {'; '.join(named[:MAX_NAMED_ROWS] + more)}")
+        raise InvalidRequestError(
+            f"Nothing was stored, as not all rows fit: {'; '.join(named[:MAX_NAMED_ROWS] + more)}"
+        )
 
 
 def render_value(value: Any) -> str:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from duckicelake.bridge.values.statistics import build_extent_stats
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.types import ListType, MapType, PrimitiveType, StructType
 from duckicelake.lake.model import ColumnStats, Extent
 from duckicelake.rows.columns import TICKS, RowColumn, select_stored, to_python_values, to_single_value
@@ -25,10 +25,10 @@ _NO_BOUNDS = (None, None)
 
 
 def check_row_count(rows: int, layout: Layout) -> None:
-    """InvalidRequest for more rows than a batch takes."""
+    """InvalidRequestError for more rows than a batch takes."""
     most = min(MAX_BATCH_ROWS, MAX_BATCH_VALUES // layout.width)
     if rows > most:
-        raise InvalidRequest(f"A batch takes up to {most} rows of this table, not {rows}: send several")
+        raise InvalidRequestError(f"A batch takes up to {most} rows of this table, not {rows}: send several")
 
 
 class Batch:

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from pydantic_settings import EnvSettingsSource, TomlConfigSettingsSource
 from pydantic_settings.exceptions import SettingsError
 
-from duckicelake.errors import InvalidSettings
+from duckicelake.errors import InvalidSettingsError
 from duckicelake.settings.model import PREFIX, Settings
 
 PIPELINE_PREFIX = "DUCKICELAKE_PIPELINE_"
@@ -44,7 +44,7 @@ class _SettingsSource:
 def read_settings(flags: Mapping[str, object] | None = None, folder: Path | None = None) -> Settings:
     """Merge the sources of a process started in `folder` with command-line `flags` (None: not given).
 
-    Raises InvalidSettings, naming what is wrong, where it was set, and the nearest right name or value.
+    Raises InvalidSettingsError, naming what is wrong, where it was set, and the nearest right name or value.
     """
     given = {name: value for name, value in (flags or {}).items() if value is not None}
     sources = [
@@ -58,7 +58,7 @@ def read_settings(flags: Mapping[str, object] | None = None, folder: Path | None
     try:
         return Settings.model_validate(merged)
     except ValidationError as invalid:
-        raise InvalidSettings(_explain(invalid, sources)) from invalid
+        raise InvalidSettingsError(_explain(invalid, sources)) from invalid
 
 
 def _find_first(sources: list[_SettingsSource], name: str, default: object) -> object:
@@ -72,12 +72,12 @@ def _read_environment() -> _SettingsSource:
         name = variable.upper()
         if name.startswith(PREFIX) and not name.startswith(PIPELINE_PREFIX) and name not in known:
             message = f"{variable} is not a setting{_suggest_nearest(name, known)}"
-            raise InvalidSettings(message)
+            raise InvalidSettingsError(message)
         _check_filled(variable, name.removeprefix(PREFIX).lower(), os.environ[variable])
     try:
         return _SettingsSource(source.spelling, EnvSettingsSource(Settings)())
     except SettingsError as broken:
-        raise InvalidSettings(str(broken)) from broken
+        raise InvalidSettingsError(str(broken)) from broken
 
 
 def _read_file(path: Path) -> _SettingsSource:
@@ -85,21 +85,21 @@ def _read_file(path: Path) -> _SettingsSource:
         values = TomlConfigSettingsSource(Settings, path)() if path.is_file() else {}
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as broken:
         message = f"{path} can't be read: {broken}"
-        raise InvalidSettings(message) from broken
+        raise InvalidSettingsError(message) from broken
     known = set(Settings.model_fields)
     for name in values:
         if name not in known:
             message = f"{name} in {path} is not a setting{_suggest_nearest(name, known)}"
-            raise InvalidSettings(message)
+            raise InvalidSettingsError(message)
         _check_filled(f"{name} in {path}", name, values[name])
     return _SettingsSource(f"{{name}} in {path}", values)
 
 
 def _check_filled(spelling: str, name: str, value: object) -> None:
-    """Raise InvalidSettings for an empty value of a setting that restricts access."""
+    """Raise InvalidSettingsError for an empty value of a setting that restricts access."""
     if isinstance(value, str) and not value.strip() and (name in _PROTECTIVE_NAMES or _is_secret(name)):
         message = f"{spelling} is set, but empty: give it a value, or unset it to run without it"
-        raise InvalidSettings(message)
+        raise InvalidSettingsError(message)
 
 
 def _is_secret(name: str) -> bool:
@@ -113,7 +113,7 @@ def _read_lake_file(lake: Path, folder: Path) -> _SettingsSource:
     named = source.values.get("lake")
     if named is not None and (folder / str(named)).resolve() != (folder / lake).resolve():
         message = f"lake in {path} names {named}, but the file lies in the lake {lake}: remove that line"
-        raise InvalidSettings(message)
+        raise InvalidSettingsError(message)
     return _SettingsSource(source.spelling, {name: value for name, value in source.values.items() if name != "lake"})
 
 

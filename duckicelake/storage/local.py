@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 from uuid import uuid4
 
-from duckicelake.errors import FileMissing, InvalidRequest, Unavailable
+from duckicelake.errors import FileMissingError, InvalidRequestError, UnavailableError
 from duckicelake.storage.policy import canonicalize
 from duckicelake.storage.protocol import NewObject, StoredFile, check_length, check_same_length
 from duckicelake.storage.threads import run_in_parallel
@@ -79,7 +79,7 @@ class LocalStore:
         with _translate_errors(location):
             status = self.local_path(location).stat()
         if not stat.S_ISREG(status.st_mode):
-            raise FileMissing(f"{location} isn't a file")
+            raise FileMissingError(f"{location} isn't a file")
         return status.st_size
 
     def sizes(self, locations: Sequence[str]) -> list[int | None]:
@@ -88,7 +88,7 @@ class LocalStore:
     def _size_if_there(self, location: str) -> int | None:
         try:
             return self.size(location)
-        except FileMissing:
+        except FileMissingError:
             return None
 
     def delete(self, location: str) -> None:
@@ -110,10 +110,10 @@ class LocalStore:
                         )
 
     def local_path(self, location: str) -> Path:
-        """Return the file's path on this machine. Raises InvalidRequest for another scheme."""
+        """Return the file's path on this machine. Raises InvalidRequestError for another scheme."""
         path = _build_path_cached(location) if len(location) <= _MAX_CACHED_CHARACTERS else _build_path(location)
         if path is None:
-            raise InvalidRequest(f"{location} isn't a local file, and this server's warehouse is {self.root}")
+            raise InvalidRequestError(f"{location} isn't a local file, and this server's warehouse is {self.root}")
         return path
 
     def check(self) -> None:
@@ -162,12 +162,12 @@ def _translate_errors(location: str) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in _MISSING_ERRNOS:
-            raise FileMissing(f"{location} doesn't exist") from error
+            raise FileMissingError(f"{location} doesn't exist") from error
         if error.errno in _BAD_NAME_ERRNOS:
-            raise InvalidRequest(f"{location} isn't a usable file name: {error.strerror}") from error
-        raise Unavailable(f"{location}: {error.strerror}") from error
+            raise InvalidRequestError(f"{location} isn't a usable file name: {error.strerror}") from error
+        raise UnavailableError(f"{location}: {error.strerror}") from error
     except UnicodeEncodeError as error:
-        raise InvalidRequest(f"{location!r} isn't a usable file name: it isn't valid Unicode") from error
+        raise InvalidRequestError(f"{location!r} isn't a usable file name: it isn't valid Unicode") from error
 
 
 def _create(path: Path, data: bytes) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from duckicelake.errors import FileMissing
+from duckicelake.errors import FileMissingError
 from duckicelake.storage.policy import canonicalize
 from duckicelake.storage.protocol import NewObject, StoredFile, check_length, check_same_length
 
@@ -21,7 +21,7 @@ class MemoryStore:
         try:
             data = self._files[canonicalize(location)]
         except KeyError:
-            raise FileMissing(f"{location} doesn't exist") from None
+            raise FileMissingError(f"{location} doesn't exist") from None
         check_length(location, len(data), at_most)
         return data
 

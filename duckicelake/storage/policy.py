@@ -8,7 +8,7 @@ from typing import Final
 from urllib.parse import quote
 from uuid import UUID
 
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(//)?")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
@@ -33,8 +33,8 @@ def canonicalize(location: str) -> str:
     Nothing is percent-decoded, since no reader does that.
 
     Raises:
-        InvalidRequest: the location isn't absolute; or it has a `.` or `..` segment, which clients resolve differently;
-            or, in S3, an empty segment, which some stores drop.
+        InvalidRequestError: the location isn't absolute; or it has a `.` or `..` segment, which clients resolve
+            differently; or, in S3, an empty segment, which some stores drop.
 
     """
     return _canonicalize_cached(location) if len(location) <= _MAX_CACHED_CHARACTERS else _canonicalize(location)
@@ -42,7 +42,7 @@ def canonicalize(location: str) -> str:
 
 def _canonicalize(location: str) -> str:
     if _CONTROL.search(location):
-        raise InvalidRequest(f"location {location!r} holds a control character")
+        raise InvalidRequestError(f"location {location!r} holds a control character")
     scheme, authority, path = _split(location)
     if scheme != "file":
         _check_key(location, scheme, authority, path)
@@ -61,17 +61,21 @@ _canonicalize_cached = lru_cache(_LRU_ENTRIES)(_canonicalize)
 
 def _check_key(location: str, scheme: str, authority: str, path: str) -> None:
     if not {".", ".."}.isdisjoint(path.split("/")):
-        raise InvalidRequest(f"location {location!r} has a segment . or ..: keys are literal, write what it stands for")
+        raise InvalidRequestError(
+            f"location {location!r} has a segment . or ..: keys are literal, write what it stands for"
+        )
     if scheme != "s3":
         return
     if not _BUCKET.fullmatch(authority):
-        raise InvalidRequest(f"location {location!r} names no bucket: write s3://<bucket>/<path>, without user or port")
+        raise InvalidRequestError(
+            f"location {location!r} names no bucket: write s3://<bucket>/<path>, without user or port"
+        )
     if "//" in f"/{path.rstrip('/')}":
-        raise InvalidRequest(
+        raise InvalidRequestError(
             f"location {location!r} has an empty segment, which some stores drop from the key: write one slash, not two"
         )
     if "?" in path or "#" in path:
-        raise InvalidRequest(
+        raise InvalidRequestError(
             f"location {location!r} holds ? or #, where some readers end the key and take options: write it without"
         )
 
@@ -80,7 +84,7 @@ def _split(location: str) -> tuple[str, str, str]:
     match = _SCHEME.match(location)
     if match is None:
         if not location.startswith("/"):
-            raise InvalidRequest(f"location {location!r} is neither a URI nor an absolute path")
+            raise InvalidRequestError(f"location {location!r} is neither a URI nor an absolute path")
         return "file", "", location
     scheme = match[1].lower()
     scheme = _SCHEME_ALIASES.get(scheme, scheme)
@@ -89,7 +93,7 @@ def _split(location: str) -> tuple[str, str, str]:
         return scheme, "", _parse_file_path(location, rest, has_authority=match[2] is not None)
     authority, _, path = rest.partition("/")
     if match[2] is None or not authority:
-        raise InvalidRequest(f"location {location!r} names no bucket: write {scheme}://<bucket>/<path>")
+        raise InvalidRequestError(f"location {location!r} names no bucket: write {scheme}://<bucket>/<path>")
     return scheme, authority, path
 
 
@@ -97,20 +101,20 @@ def _parse_file_path(location: str, rest: str, *, has_authority: bool) -> str:
     if has_authority and rest.startswith("localhost/"):
         return rest.removeprefix("localhost")
     if not rest.startswith("/"):
-        raise InvalidRequest(f"location {location!r} isn't an absolute local path: write file:///<path>")
+        raise InvalidRequestError(f"location {location!r} isn't an absolute local path: write file:///<path>")
     return rest
 
 
 def check_file(location: str) -> None:
-    """Raise InvalidRequest if readers would disagree on which data or delete file the location names."""
+    """Raise InvalidRequestError if readers would disagree on which data or delete file the location names."""
     try:
         length = len(location.encode())
     except UnicodeEncodeError as error:
-        raise InvalidRequest(f"the path {location!r} isn't valid Unicode") from error
+        raise InvalidRequestError(f"the path {location!r} isn't valid Unicode") from error
     if length > _MAX_FILE_BYTES:
-        raise InvalidRequest(f"the path {location[:80]}… has more than {_MAX_FILE_BYTES} bytes")
+        raise InvalidRequestError(f"the path {location[:80]}… has more than {_MAX_FILE_BYTES} bytes")
     if _CONTROL.search(location):
-        raise InvalidRequest(f"the path {location!r} holds a control character")
+        raise InvalidRequestError(f"the path {location!r} holds a control character")
     if _SCHEME.match(location):
         canonicalize(location)
 
@@ -163,27 +167,29 @@ class LocationPolicy:
         return "/".join((self.data_zone, *(_format_segment(level) for level in namespace)))
 
     def check_table_location(self, location: str) -> None:
-        """Raise InvalidRequest unless a table may be here."""
+        """Raise InvalidRequestError unless a table may be here."""
         _check_length(location)
         if is_within(location, self.data_path) or is_within(self.data_path, location):
-            raise InvalidRequest(
+            raise InvalidRequestError(
                 f"location {location} overlaps {self.data_path}, where DuckLake keeps its files: "
                 f"choose one below {self._zones(self.data_zone)}"
             )
         if is_within(self.data_zone, location) or not self._is_in(location, self.data_zone):
-            raise InvalidRequest(f"location {location} isn't below {self._zones(self.data_zone)}")
+            raise InvalidRequestError(f"location {location} isn't below {self._zones(self.data_zone)}")
 
     def check_readable(self, location: str, table_location: str, folders: Iterable[str] = ()) -> None:
-        """Raise InvalidRequest unless the file belongs to the table, its folders or an allowed prefix."""
+        """Raise InvalidRequestError unless the file belongs to the table, its folders or an allowed prefix."""
         if not self._is_in(location, table_location, *folders):
-            raise InvalidRequest(
+            raise InvalidRequestError(
                 f"{location} can't be read by the server: it must lie in {self._zones(table_location)}"
             )
 
     def check_property(self, name: str, value: str, table_location: str) -> None:
-        """Raise InvalidRequest unless a property's value lies in the table's location or an allowed prefix."""
+        """Raise InvalidRequestError unless a property's value lies in the table's location or an allowed prefix."""
         if not self._is_in(value, table_location):
-            raise InvalidRequest(f"Invalid {name} {value!r}: a table's files must lie in {self._zones(table_location)}")
+            raise InvalidRequestError(
+                f"Invalid {name} {value!r}: a table's files must lie in {self._zones(table_location)}"
+            )
 
     def _is_in(self, location: str, *zones: str) -> bool:
         return any(is_within(location, prefix) for prefix in (*zones, *self.allowed))
@@ -193,14 +199,14 @@ class LocationPolicy:
 
 
 def _check_length(location: str) -> None:
-    """Raise InvalidRequest if names of files wouldn't fit below the location: the table would be unreadable."""
+    """Raise InvalidRequestError if names of files wouldn't fit below the location: the table would be unreadable."""
     data = location.encode(errors="replace")
     if len(data) > _MAX_LOCATION_BYTES:
-        raise InvalidRequest(
+        raise InvalidRequestError(
             f"location {location[:80]}… has {len(data)} bytes: choose one of up to {_MAX_LOCATION_BYTES}"
         )
     if any(len(segment) > _MAX_NAME_BYTES for segment in data.split(b"/")):
-        raise InvalidRequest(
+        raise InvalidRequestError(
             f"location {location[:80]}… has a folder whose name is longer than {_MAX_NAME_BYTES} bytes"
         )
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
-from duckicelake.errors import AlreadyExists, InvalidRequest
+from duckicelake.errors import AlreadyExistsError, InvalidRequestError
 
 NewObject: TypeAlias = tuple[str, bytes]
 """A file to write: its location and content."""
@@ -22,16 +22,16 @@ class StoredFile:
 
 
 class ObjectStore(Protocol):
-    """Files by location, in any spelling. Every method raises Unavailable if the store doesn't answer."""
+    """Files by location, in any spelling. Every method raises UnavailableError if the store doesn't answer."""
 
     def read(self, location: str, at_most: int | None = None) -> bytes:
-        """Read a whole file. Raises FileMissing, or InvalidRequest if it has more bytes than `at_most`."""
+        """Read a whole file. Raises FileMissingError, or InvalidRequestError if it has more bytes than `at_most`."""
 
     def read_end(self, location: str, at_most: int) -> tuple[bytes, int]:
-        """Read up to `at_most` last bytes of a file, and its length. Raises FileMissing."""
+        """Read up to `at_most` last bytes of a file, and its length. Raises FileMissingError."""
 
     def download(self, location: str, path: Path) -> None:
-        """Copy a file to a new local path without holding it in memory. Raises FileMissing."""
+        """Copy a file to a new local path without holding it in memory. Raises FileMissingError."""
 
     def write(self, location: str, data: bytes) -> None:
         """Write a file, whole or not at all; it survives a crash after the return.
@@ -39,7 +39,7 @@ class ObjectStore(Protocol):
         A file of the same length stays as it is.
 
         Raises:
-            AlreadyExists: a file of another length is there.
+            AlreadyExistsError: a file of another length is there.
 
         """
 
@@ -56,7 +56,7 @@ class ObjectStore(Protocol):
         """Return whether the file exists."""
 
     def size(self, location: str) -> int:
-        """Return the file's length in bytes. Raises FileMissing."""
+        """Return the file's length in bytes. Raises FileMissingError."""
 
     def sizes(self, locations: Sequence[str]) -> list[int | None]:
         """Return the lengths of files in order, None for each that doesn't exist."""
@@ -71,22 +71,22 @@ class ObjectStore(Protocol):
         """Return the file's path on this machine, None if the store isn't a file system."""
 
     def check(self) -> None:
-        """Raise Unavailable unless the store can be read and written now."""
+        """Raise UnavailableError unless the store can be read and written now."""
 
     def close(self) -> None:
         """Close connections; the store isn't used afterwards."""
 
 
 def check_length(location: str, length: int, at_most: int | None) -> None:
-    """Raise InvalidRequest if a file has more bytes than `at_most`; None is unlimited."""
+    """Raise InvalidRequestError if a file has more bytes than `at_most`; None is unlimited."""
     if at_most is not None and length > at_most:
-        raise InvalidRequest(f"{location} has {length} bytes, and no more than {at_most} are read")
+        raise InvalidRequestError(f"{location} has {length} bytes, and no more than {at_most} are read")
 
 
 def check_same_length(location: str, present: int, wanted: int) -> None:
-    """Raise AlreadyExists if the present file has another length than the one to write."""
+    """Raise AlreadyExistsError if the present file has another length than the one to write."""
     if present != wanted:
-        raise AlreadyExists(f"{location} exists with {present} bytes and won't be overwritten with {wanted}")
+        raise AlreadyExistsError(f"{location} exists with {present} bytes and won't be overwritten with {wanted}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from duckicelake.errors import InvalidRequest, InvalidSettings
+from duckicelake.errors import InvalidRequestError, InvalidSettingsError
 from duckicelake.storage.local import LocalStore
 from duckicelake.storage.policy import canonicalize
 from duckicelake.storage.protocol import NewObject, ObjectStore, StoredFile
@@ -21,11 +21,11 @@ class SchemeStore:
         self._stores = dict(stores)
 
     def find_store(self, location: str) -> ObjectStore:
-        """Return the store of a location. Raises InvalidRequest if there is none."""
+        """Return the store of a location. Raises InvalidRequestError if there is none."""
         scheme = canonicalize(location).partition("://")[0]
         if scheme not in self._stores:
             served = " and ".join(f"{scheme}://" for scheme in self._stores)
-            raise InvalidRequest(f"{location}: this server's warehouse and allowed locations are {served} only")
+            raise InvalidRequestError(f"{location}: this server's warehouse and allowed locations are {served} only")
         return self._stores[scheme]
 
     def read(self, location: str, at_most: int | None = None) -> bytes:
@@ -88,7 +88,7 @@ def open_store(warehouse: str, *allowed: str, s3: S3Options | None = None) -> Ob
     """Open the store of a warehouse and its allowed locations; close it after use.
 
     Raises:
-        InvalidSettings: a scheme isn't supported, or there are no credentials for S3.
+        InvalidSettingsError: a scheme isn't supported, or there are no credentials for S3.
 
     """
     roots: dict[str, str] = {}
@@ -101,10 +101,12 @@ def open_store(warehouse: str, *allowed: str, s3: S3Options | None = None) -> Ob
 def _parse_scheme(name: str, root: str) -> str:
     try:
         scheme = canonicalize(root).partition("://")[0]
-    except InvalidRequest as error:
-        raise InvalidSettings(f"{name} {root!r}: {error}. Write {' or '.join(_SCHEME_EXAMPLES.values())}") from error
+    except InvalidRequestError as error:
+        raise InvalidSettingsError(
+            f"{name} {root!r}: {error}. Write {' or '.join(_SCHEME_EXAMPLES.values())}"
+        ) from error
     if scheme not in _SCHEME_EXAMPLES:
-        raise InvalidSettings(
+        raise InvalidSettingsError(
             f"{name} {root!r}: {scheme} isn't supported. Write {' or '.join(_SCHEME_EXAMPLES.values())}"
         )
     return scheme

@@ -12,7 +12,13 @@ from botocore.exceptions import ClientError, IncompleteReadError, ReadTimeoutErr
 from botocore.handlers import add_expect_header
 from botocore.response import StreamingBody
 
-from duckicelake.errors import AlreadyExists, FileMissing, InvalidRequest, InvalidSettings, Unavailable
+from duckicelake.errors import (
+    AlreadyExistsError,
+    FileMissingError,
+    InvalidRequestError,
+    InvalidSettingsError,
+    UnavailableError,
+)
 from duckicelake.storage.policy import canonicalize
 from duckicelake.storage.protocol import NewObject, StoredFile, check_length, check_same_length
 from duckicelake.storage.s3_errors import translate_s3_errors, translate_settings_errors
@@ -64,7 +70,7 @@ class S3Options:
     max_connections: int = 64
 
     def session(self) -> boto3.Session:
-        """Open a boto3 session. Raises InvalidSettings without credentials, or for an unknown profile."""
+        """Open a boto3 session. Raises InvalidSettingsError without credentials, or for an unknown profile."""
         with translate_settings_errors():
             session = boto3.Session(
                 aws_access_key_id=self.access_key_id,
@@ -74,7 +80,7 @@ class S3Options:
                 profile_name=self.profile,
             )
             if session.get_credentials() is None:
-                raise InvalidSettings(
+                raise InvalidSettingsError(
                     "there are no credentials for S3: set DUCKICELAKE_S3_ACCESS_KEY_ID and "
                     "DUCKICELAKE_S3_SECRET_ACCESS_KEY, or DUCKICELAKE_S3_PROFILE, or give this machine a role"
                 )
@@ -102,13 +108,13 @@ class S3Options:
 
 
 def parse_s3_location(location: str) -> tuple[str, str]:
-    """Parse a location into (bucket, key). Raises InvalidRequest unless it names a file in S3."""
+    """Parse a location into (bucket, key). Raises InvalidRequestError unless it names a file in S3."""
     uri = canonicalize(location)
     bucket, _, key = uri.removeprefix(_S3_PREFIX).partition("/")
     if not uri.startswith(_S3_PREFIX):
-        raise InvalidRequest(f"Invalid location {location!r}: this server reads and writes only s3:// locations")
+        raise InvalidRequestError(f"Invalid location {location!r}: this server reads and writes only s3:// locations")
     if not key or location.endswith("/"):
-        raise InvalidRequest(f"Invalid location {location!r}: it names no file; expected s3://<bucket>/<key>")
+        raise InvalidRequestError(f"Invalid location {location!r}: it names no file; expected s3://<bucket>/<key>")
     return bucket, key
 
 
@@ -119,7 +125,7 @@ class S3Store:
     """
 
     def __init__(self, root: str, options: S3Options) -> None:
-        """Make clients without connecting. Raises InvalidSettings without credentials."""
+        """Make clients without connecting. Raises InvalidSettingsError without credentials."""
         self.root = root.rstrip("/")
         self.options = options
         session = options.session()
@@ -169,7 +175,7 @@ class S3Store:
                 if present is not None:
                     check_same_length(location, present, len(data))
                     return
-        raise Unavailable(
+        raise UnavailableError(
             f"{location} was written and deleted by other clients during each of {_MAX_ATTEMPTS} attempts: try again"
         )
 
@@ -185,7 +191,7 @@ class S3Store:
     def size(self, location: str) -> int:
         length = self._size_if_there(location)
         if length is None:
-            raise FileMissing(f"{location} doesn't exist")
+            raise FileMissingError(f"{location} doesn't exist")
         return length
 
     def sizes(self, locations: Sequence[str]) -> list[int | None]:
@@ -238,7 +244,7 @@ class S3Store:
     def _write_derived(self, location: str, data: bytes) -> None:
         try:
             self.write(location, data)
-        except AlreadyExists:
+        except AlreadyExistsError:
             bucket, key = parse_s3_location(location)
             with translate_s3_errors(location, self.options.endpoint):
                 self.client.put_object(Bucket=bucket, Key=key, Body=data)

@@ -17,7 +17,14 @@ from botocore.exceptions import (
     TokenRetrievalError,
 )
 
-from duckicelake.errors import CatalogError, FileMissing, InvalidRequest, InvalidSettings, StoreDenied, Unavailable
+from duckicelake.errors import (
+    CatalogError,
+    FileMissingError,
+    InvalidRequestError,
+    InvalidSettingsError,
+    StoreDeniedError,
+    UnavailableError,
+)
 
 _BAD_NAME_CODES: Final = frozenset(
     {
@@ -52,39 +59,44 @@ _NO_CREDENTIALS_ERRORS: Final = (
 
 @contextmanager
 def translate_s3_errors(location: str, endpoint: str | None = None) -> Iterator[None]:
-    """Raise FileMissing, InvalidRequest, StoreDenied or Unavailable for whatever boto3 raises about a location."""
+    """Translate what boto3 raises about a location.
+
+    Raises FileMissingError, InvalidRequestError, StoreDeniedError, UnavailableError.
+    """
     try:
         yield
     except ClientError as error:
         raise _translate_response(location, error) from error
     except (ParamValidationError, UnicodeEncodeError) as error:
-        raise InvalidRequest(f"{location!r} isn't a usable name of a file in S3") from error
+        raise InvalidRequestError(f"{location!r} isn't a usable name of a file in S3") from error
     except _NO_CREDENTIALS_ERRORS as error:
-        raise StoreDenied(
+        raise StoreDeniedError(
             f"{location}: the server has no credentials for S3 any more ({type(error).__name__})"
         ) from error
     except SSLError as error:
-        raise Unavailable(
+        raise UnavailableError(
             f"{location}: {_describe_store(endpoint)} has no TLS certificate that is trusted here"
         ) from error
     except (ConnectionError, HTTPClientError) as error:
-        raise Unavailable(f"{location}: {_describe_store(endpoint)} doesn't answer ({type(error).__name__})") from error
+        raise UnavailableError(
+            f"{location}: {_describe_store(endpoint)} doesn't answer ({type(error).__name__})"
+        ) from error
     except RecursionError as error:  # boto3 follows redirections without end so far
-        raise Unavailable(
+        raise UnavailableError(
             f"{location}: {_describe_store(endpoint)} only redirects: "
             "correct DUCKICELAKE_S3_ENDPOINT or DUCKICELAKE_S3_REGION"
         ) from error
     except BotoCoreError as error:
-        raise Unavailable(f"{location}: {type(error).__name__}") from error
+        raise UnavailableError(f"{location}: {type(error).__name__}") from error
 
 
 @contextmanager
 def translate_settings_errors() -> Iterator[None]:
-    """Raise InvalidSettings if boto3 can't make a session or a client."""
+    """Raise InvalidSettingsError if boto3 can't make a session or a client."""
     try:
         yield
     except (BotoCoreError, ValueError) as error:
-        raise InvalidSettings(f"the settings for S3, DUCKICELAKE_S3_…, can't be used: {error}") from error
+        raise InvalidSettingsError(f"the settings for S3, DUCKICELAKE_S3_…, can't be used: {error}") from error
 
 
 def _translate_response(location: str, error: ClientError) -> CatalogError:
@@ -92,17 +104,17 @@ def _translate_response(location: str, error: ClientError) -> CatalogError:
     status = error.response["ResponseMetadata"]["HTTPStatusCode"]
     if code == "NoSuchBucket":
         bucket = location.partition("://")[2].partition("/")[0]
-        kind = FileMissing if error.operation_name in {"GetObject", "DeleteObject"} else Unavailable
+        kind = FileMissingError if error.operation_name in {"GetObject", "DeleteObject"} else UnavailableError
         return kind(f"{location}: the bucket {bucket} doesn't exist: make it, or name another")
     if status == 404:
-        return FileMissing(f"{location} doesn't exist")
+        return FileMissingError(f"{location} doesn't exist")
     if code in _ADVICE or status in {401, 403}:
-        return StoreDenied(f"{location}: access denied ({code}): {_ADVICE.get(code, _ADVICE['AccessDenied'])}")
+        return StoreDeniedError(f"{location}: access denied ({code}): {_ADVICE.get(code, _ADVICE['AccessDenied'])}")
     if code in _BAD_NAME_CODES:
-        return InvalidRequest(f"{location} isn't a usable name of a file in S3 ({code})")
+        return InvalidRequestError(f"{location} isn't a usable name of a file in S3 ({code})")
     if code in _MISPLACED_CODES or status == 301:
-        return Unavailable(f"{location}: its bucket is in another region ({code}): correct DUCKICELAKE_S3_REGION")
-    return Unavailable(f"{location}: the store answers {status} ({code})")
+        return UnavailableError(f"{location}: its bucket is in another region ({code}): correct DUCKICELAKE_S3_REGION")
+    return UnavailableError(f"{location}: the store answers {status} ({code})")
 
 
 def _describe_store(endpoint: str | None) -> str:

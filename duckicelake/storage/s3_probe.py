@@ -10,7 +10,7 @@ from uuid import uuid4
 from botocore.awsrequest import AWSRequest
 from botocore.httpsession import URLLib3Session
 
-from duckicelake.errors import AlreadyExists, CatalogError, StoreDenied, Unavailable
+from duckicelake.errors import AlreadyExistsError, CatalogError, StoreDeniedError, UnavailableError
 from duckicelake.storage.s3 import S3Store, parse_s3_location
 from duckicelake.storage.s3_errors import translate_s3_errors
 from duckicelake.storage.s3_requests import SignatureRequest
@@ -77,8 +77,8 @@ def _write_and_delete(store: S3Store, location: str) -> str:
     try:
         store.write(location, b"12345")
         if store.read(location) != b"12345":
-            raise Unavailable(f"{location}: the store returns other bytes than were written")
-        with suppress(AlreadyExists):
+            raise UnavailableError(f"{location}: the store returns other bytes than were written")
+        with suppress(AlreadyExistsError):
             store.write(location, b"123456")
             return "ignores the condition of a write (If-None-Match)"
     finally:
@@ -89,7 +89,7 @@ def _write_and_delete(store: S3Store, location: str) -> str:
 
 
 def _build_failure(error: CatalogError, advice: str) -> ProbeResult:
-    return ProbeResult(str(error), advice if isinstance(error, StoreDenied) else _SILENT_ADVICE)
+    return ProbeResult(str(error), advice if isinstance(error, StoreDeniedError) else _SILENT_ADVICE)
 
 
 def try_vending(store: S3Store, vendor: Vendor) -> ProbeResult:
@@ -137,7 +137,7 @@ def _is_denied(act: Callable[[], object], location: str) -> bool:
     try:
         with translate_s3_errors(location):
             act()
-    except StoreDenied:
+    except StoreDeniedError:
         return True
     return False
 
@@ -162,7 +162,7 @@ def obeys_unsigned_headers(store: S3Store, vendor: Vendor) -> bool:
     requests. The probe uses small files of the warehouse and the vendor's keys.
 
     Raises:
-        Unavailable: the store doesn't answer.
+        UnavailableError: the store doesn't answer.
 
     """
     store.check()

@@ -8,7 +8,7 @@ from typing import Final
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, unquote_to_bytes, urlsplit
 from xml.parsers.expat import ExpatError, ParserCreate
 
-from duckicelake.errors import Forbidden, InvalidRequest
+from duckicelake.errors import ForbiddenError, InvalidRequestError
 
 DEFAULT_REGION: Final = "us-east-1"
 MAX_DELETED_KEYS: Final = 1000
@@ -80,21 +80,21 @@ def parse_deleted_keys(body: str) -> tuple[str, ...]:
     """Parse the keys of a multi-object delete.
 
     Raises:
-        InvalidRequest: the body isn't a multi-object delete.
-        Forbidden: the body holds more than keys.
+        InvalidRequestError: the body isn't a multi-object delete.
+        ForbiddenError: the body holds more than keys.
 
     """
     if len(body) > MAX_DELETE_CHARACTERS:
-        raise InvalidRequest(f"the body has more than {MAX_DELETE_CHARACTERS} characters")
+        raise InvalidRequestError(f"the body has more than {MAX_DELETE_CHARACTERS} characters")
     reader = _DeleteReader()
     try:
         reader.read(body)
     except (ExpatError, UnicodeEncodeError) as error:
-        raise InvalidRequest(f"the body isn't the XML of a multi-object delete: {error}") from error
+        raise InvalidRequestError(f"the body isn't the XML of a multi-object delete: {error}") from error
     if not reader.keys:
-        raise InvalidRequest("the body names no keys")
+        raise InvalidRequestError("the body names no keys")
     if len(reader.keys) > MAX_DELETED_KEYS:
-        raise InvalidRequest(f"the body names more than {MAX_DELETED_KEYS} keys")
+        raise InvalidRequestError(f"the body names more than {MAX_DELETED_KEYS} keys")
     return tuple(reader.keys)
 
 
@@ -122,32 +122,34 @@ class _DeleteReader:
     def _start(self, name: str, attributes: dict[str, str]) -> None:
         self._path = (*self._path, name)
         if self._path not in _DELETE_PATHS or set(attributes) - ({"xmlns"} if len(self._path) == 1 else set()):
-            raise Forbidden(f"the body of a multi-object delete may not hold {'/'.join(self._path)} {attributes or ''}")
+            raise ForbiddenError(
+                f"the body of a multi-object delete may not hold {'/'.join(self._path)} {attributes or ''}"
+            )
         self._text = ""
 
     def _end(self, name: str) -> None:
         if name == "Key":
             if self._text != self._text.strip() or not self._text:
-                raise Forbidden(f"key {self._text[:200]!r} is empty, or begins or ends with white space")
+                raise ForbiddenError(f"key {self._text[:200]!r} is empty, or begins or ends with white space")
             self.keys.append(self._text)
             self._named += 1
         elif name == "Object":
             if self._named != 1:
-                raise InvalidRequest("each Object must have one Key")
+                raise InvalidRequestError("each Object must have one Key")
             self._named = 0
         elif self._text.strip() and name == "Delete":
-            raise InvalidRequest("there is text between the elements")
+            raise InvalidRequestError("there is text between the elements")
         self._path = self._path[:-1]
         self._text = ""
 
     def _characters(self, text: str) -> None:
         if self._path[-1] not in {"Key", "Quiet"} and text.strip():
-            raise InvalidRequest("there is text between the elements")
+            raise InvalidRequestError("there is text between the elements")
         self._text += text
 
 
 def _refuse_document(*_: object) -> None:
-    raise Forbidden("the body may not hold document types, entities, comments, instructions or CDATA")
+    raise ForbiddenError("the body may not hold document types, entities, comments, instructions or CDATA")
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,8 +197,8 @@ def check_request(asked: SignatureRequest, endpoint: str | None, *, is_path_styl
         is_path_style: the store takes the bucket from the path, whatever the host's name is.
 
     Raises:
-        InvalidRequest: it is no request to S3.
-        Forbidden: no reader or writer of tables needs it.
+        InvalidRequestError: it is no request to S3.
+        ForbiddenError: no reader or writer of tables needs it.
 
     """
     method = asked.method.upper()
@@ -207,7 +209,7 @@ def check_request(asked: SignatureRequest, endpoint: str | None, *, is_path_styl
     headers = _select_headers(asked.headers, parts.netloc)
     payload = headers.pop("x-amz-content-sha256", UNSIGNED_PAYLOAD)
     if not _PAYLOAD_PATTERN.fullmatch(payload):
-        raise Forbidden(f"x-amz-content-sha256 {payload!r} can't be signed: send {UNSIGNED_PAYLOAD}")
+        raise ForbiddenError(f"x-amz-content-sha256 {payload!r} can't be signed: send {UNSIGNED_PAYLOAD}")
     if key:
         touches = _list_object_accesses(method, bucket, key, query, headers)
     elif method == "POST" and set(query) <= {"delete", "x-id"} and "delete" in query:
@@ -219,10 +221,10 @@ def check_request(asked: SignatureRequest, endpoint: str | None, *, is_path_styl
 
 def _split_uri(uri: str) -> SplitResult:
     if not _URI_PATTERN.fullmatch(uri) or _BROKEN_ESCAPE.search(uri):
-        raise InvalidRequest(f"uri {uri[:200]!r} isn't a properly encoded http(s) URL")
+        raise InvalidRequestError(f"uri {uri[:200]!r} isn't a properly encoded http(s) URL")
     parts = urlsplit(uri)
     if "@" in parts.netloc or _HIDDEN_SEPARATOR.search(parts.path):
-        raise Forbidden(f"uri {uri[:200]!r} holds a user, or an encoded slash or backslash")
+        raise ForbiddenError(f"uri {uri[:200]!r} holds a user, or an encoded slash or backslash")
     return parts
 
 
@@ -232,20 +234,20 @@ def _parse_address(parts: SplitResult, endpoint: str | None, *, is_path_style: b
     if endpoint is None:
         match = _AWS_HOST_PATTERN.fullmatch(host)
         if match is None or parts.scheme != "https":
-            raise Forbidden(f"{parts.scheme}://{host} isn't where this lake's files are: AWS's S3, by https")
+            raise ForbiddenError(f"{parts.scheme}://{host} isn't where this lake's files are: AWS's S3, by https")
         bucket = match["bucket"]
     else:
         ours = urlsplit(endpoint)
         bucket = host.removesuffix("." + _format_host(ours)) if host != _format_host(ours) else None
         if parts.scheme != ours.scheme or bucket == host or (is_path_style and bucket is not None):
-            raise Forbidden(f"{parts.scheme}://{host} isn't where this lake's files are: {endpoint}")
+            raise ForbiddenError(f"{parts.scheme}://{host} isn't where this lake's files are: {endpoint}")
     origin = f"{parts.scheme}://{parts.netloc}/"
     path = parts.path.removeprefix("/")
     if bucket is not None:
         return bucket, path, origin
     bucket, slash, key = path.partition("/")
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", bucket):
-        raise Forbidden(f"uri {parts.geturl()[:200]!r} names no bucket")
+        raise ForbiddenError(f"uri {parts.geturl()[:200]!r} names no bucket")
     return bucket, key, origin + bucket + slash
 
 
@@ -257,27 +259,29 @@ def _decode_key(path: str) -> str:
     try:
         key = unquote_to_bytes(path).decode()
     except UnicodeDecodeError as error:
-        raise InvalidRequest(f"key {path[:200]!r} isn't UTF-8") from error
+        raise InvalidRequestError(f"key {path[:200]!r} isn't UTF-8") from error
     return _check_key(key) if key else key
 
 
 def _check_key(key: str) -> str:
-    """Return the key. Raises Forbidden for segments or characters on which readers differ."""
+    """Return the key. Raises ForbiddenError for segments or characters on which readers differ."""
     if not {"", ".", ".."}.isdisjoint(key.split("/")) or _CONTROL.search(key):
-        raise Forbidden(f"key {key[:200]!r} has an empty segment, . or .., or a control character")
+        raise ForbiddenError(f"key {key[:200]!r} has an empty segment, . or .., or a control character")
     return key
 
 
 def _parse_query(query: str) -> dict[str, str]:
     if "+" in query or ";" in query:
-        raise InvalidRequest("the query holds + or ;, which not every reader takes for the same: write %2B, %20 or %3B")
+        raise InvalidRequestError(
+            "the query holds + or ;, which not every reader takes for the same: write %2B, %20 or %3B"
+        )
     try:
         pairs = parse_qsl(query, keep_blank_values=True, encoding="utf-8", errors="strict", max_num_fields=20)
     except ValueError as error:
-        raise InvalidRequest(f"the query can't be read: {error}") from error
+        raise InvalidRequestError(f"the query can't be read: {error}") from error
     values = dict(pairs)
     if len(values) != len(pairs):
-        raise InvalidRequest("the query names a parameter twice")
+        raise InvalidRequestError("the query names a parameter twice")
     return values
 
 
@@ -292,12 +296,12 @@ def _select_headers(given: Mapping[str, Sequence[str]], netloc: str) -> dict[str
     for raw, values in given.items():
         name = raw.strip().lower()
         if name == "host" and list(values) != [netloc]:
-            raise Forbidden(f"the host header names {values}, the uri {netloc}")
+            raise ForbiddenError(f"the host header names {values}, the uri {netloc}")
         if name.startswith(_OBEYED_PREFIXES) and name not in _ALLOWED_HEADERS and not _CHECKSUM_HEADER.fullmatch(name):
-            raise Forbidden(f"header {raw} isn't signed: no reader or writer of tables needs it")
+            raise ForbiddenError(f"header {raw} isn't signed: no reader or writer of tables needs it")
         if name.startswith("x-amz-") or name == "content-md5":
             if len(values) != 1 or name in signed or _CONTROL.search(values[0]):
-                raise InvalidRequest(f"header {raw} must have one value")
+                raise InvalidRequestError(f"header {raw} must have one value")
             signed[name] = values[0]
     signed.pop("x-amz-date", None)
     return signed
@@ -309,7 +313,7 @@ def _list_object_accesses(
     names = set(query)
     source = headers.get("x-amz-copy-source")
     if source is not None and (method != "PUT" or names - {"x-id", "partNumber", "uploadId"}):
-        raise Forbidden("x-amz-copy-source goes with PUT of an object or a part only")
+        raise ForbiddenError("x-amz-copy-source goes with PUT of an object or a part only")
     if method in {"GET", "HEAD"} and names <= _READ_PARAMETERS:
         return (ObjectAccess(bucket, key),)
     is_written = (
@@ -319,38 +323,40 @@ def _list_object_accesses(
         or (method == "DELETE" and names <= {"x-id", "uploadId"})
     )
     if not is_written:
-        raise Forbidden(f"{method} of an object with {sorted(names) or 'no parameters'} isn't signed")
+        raise ForbiddenError(f"{method} of an object with {sorted(names) or 'no parameters'} isn't signed")
     written = ObjectAccess(bucket, key, writes=True)
     return (written,) if source is None else (written, _parse_copy_source(source))
 
 
 def _parse_copy_source(source: str) -> ObjectAccess:
     if "?" in source or _BROKEN_ESCAPE.search(source):
-        raise Forbidden("x-amz-copy-source names a version, or isn't properly encoded")
+        raise ForbiddenError("x-amz-copy-source names a version, or isn't properly encoded")
     bucket, _, key = source.removeprefix("/").partition("/")
     try:
         decoded = unquote(key, errors="strict")
     except UnicodeDecodeError as error:
-        raise InvalidRequest("x-amz-copy-source isn't UTF-8") from error
+        raise InvalidRequestError("x-amz-copy-source isn't UTF-8") from error
     if "%2f" in source.lower() or not bucket or not key or decoded != unquote(decoded):
-        raise Forbidden("x-amz-copy-source isn't /<bucket>/<key>, encoded once")
+        raise ForbiddenError("x-amz-copy-source isn't /<bucket>/<key>, encoded once")
     return ObjectAccess(bucket, _check_key(decoded))
 
 
 def _list_bucket_accesses(method: str, bucket: str, query: Mapping[str, str]) -> tuple[ObjectAccess, ...]:
     if method != "GET" or not set(query) <= _LIST_PARAMETERS or "prefix" not in query:
-        raise Forbidden(
+        raise ForbiddenError(
             f"{method} of a bucket with {sorted(query) or 'no parameters'} isn't signed: list with a prefix"
         )
     prefix = query["prefix"]
     if not {".", ".."}.isdisjoint(prefix.split("/")) or "//" in prefix or prefix.startswith("/"):
-        raise Forbidden(f"prefix {prefix[:200]!r} has an empty segment, . or ..")
+        raise ForbiddenError(f"prefix {prefix[:200]!r} has an empty segment, . or ..")
     return (ObjectAccess(bucket, prefix, lists=True),)
 
 
 def _list_deletions(bucket: str, body: str | None) -> tuple[tuple[ObjectAccess, ...], str]:
     """Return (objects that a multi-object delete names, digest of the body that the signature covers)."""
     if body is None:
-        raise InvalidRequest("a request that deletes several objects is signed with its body only: send it as `body`")
+        raise InvalidRequestError(
+            "a request that deletes several objects is signed with its body only: send it as `body`"
+        )
     keys = parse_deleted_keys(body)
     return tuple(ObjectAccess(bucket, _check_key(key), writes=True) for key in keys), sha256(body.encode()).hexdigest()

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.storage.policy import canonicalize
 
 MAX_POLICY_CHARACTERS: Final = 2048
@@ -59,7 +59,7 @@ def parse_folder(location: str, *, is_writable: bool = False) -> S3Folder | None
     """Parse a location into a folder; None unless it lies in S3 and a policy can name it."""
     try:
         is_s3 = canonicalize(location).startswith("s3://")
-    except InvalidRequest:
+    except InvalidRequestError:
         return None
     if not is_s3 or _POLICY_PATTERN.search(location):
         return None

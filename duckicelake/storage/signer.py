@@ -8,7 +8,7 @@ from botocore.auth import S3SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
-from duckicelake.errors import Forbidden, Unavailable
+from duckicelake.errors import ForbiddenError, UnavailableError
 from duckicelake.storage.s3_requests import CheckedRequest, ObjectAccess, SignatureRequest, check_request
 from duckicelake.storage.session_policy import S3Folder
 from duckicelake.storage.vendor import FolderKeys, S3Keys, VendedKeys, Vendor
@@ -32,7 +32,7 @@ class ServerKeys:
     def vend(self, holder: str, folders: Sequence[S3Folder]) -> VendedKeys:  # noqa: ARG002
         keys = self.current()
         if keys is None:
-            raise Unavailable("the server has no keys for S3 to sign with")
+            raise UnavailableError("the server has no keys for S3 to sign with")
         return VendedKeys((FolderKeys(keys, tuple(folders)),))
 
 
@@ -52,18 +52,18 @@ class Signer:
     is_path_style: bool = False
 
     def sign(self, asked: SignatureRequest, holder: str, folders: Sequence[S3Folder]) -> SignedRequest:
-        """Sign a request that the folders allow. Raises Forbidden, InvalidRequest, Unavailable."""
+        """Sign a request that the folders allow. Raises ForbiddenError, InvalidRequestError, UnavailableError."""
         examined = self.check(asked)
         for touch in examined.touches:
             if not any(_allows(folder, touch) for folder in folders):
-                raise Forbidden(_explain_refusal(touch))
+                raise ForbiddenError(_explain_refusal(touch))
         for vended in self.vendor.vend(holder, folders).vended:
             if all(any(_allows(folder, touch) for folder in vended.folders) for touch in examined.touches):
                 return self._sign_checked(examined, vended.keys)
-        raise Forbidden("the request touches folders that no single key reaches: send one request for each folder")
+        raise ForbiddenError("the request touches folders that no single key reaches: send one request for each folder")
 
     def check(self, asked: SignatureRequest) -> CheckedRequest:
-        """Check what the request would do. Raises Forbidden, InvalidRequest."""
+        """Check what the request would do. Raises ForbiddenError, InvalidRequestError."""
         return check_request(asked, self.endpoint, is_path_style=self.is_path_style)
 
     def _sign_checked(self, examined: CheckedRequest, keys: S3Keys) -> SignedRequest:

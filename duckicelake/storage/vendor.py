@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import boto3
 from botocore.exceptions import BotoCoreError, ClientError
 
-from duckicelake.errors import Unavailable
+from duckicelake.errors import UnavailableError
 from duckicelake.storage.s3 import S3Options
 from duckicelake.storage.session_policy import PolicyScope, S3Folder, build_scopes
 
@@ -74,7 +74,7 @@ class Vendor(Protocol):
     """Make keys for folders."""
 
     def vend(self, holder: str, folders: Sequence[S3Folder]) -> VendedKeys:
-        """Return keys for the folders. holder: the client's name in the store's logs. Raises Unavailable."""
+        """Return keys for the folders. holder: the client's name in the store's logs. Raises UnavailableError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,7 @@ class StsVendor:
         """Make keys; if STS fails, reuse the previous keys while clients can use them."""
         try:
             future.set_result(self._make_keys(*key))
-        except Unavailable as error:
+        except UnavailableError as error:
             if before is not None and self._left(before) > _MIN_REMAINING_MS:
                 future.set_result(before)
             else:
@@ -206,11 +206,11 @@ class StsVendor:
             code = error.response.get("Error", {}).get("Code", "no reason")
             if code == _TOO_LARGE_CODE:
                 raise _PolicyTooLargeError from None
-            raise Unavailable(
+            raise UnavailableError(
                 f"STS refuses to give the server keys for clients ({code}): run `duckicelake doctor` for advice"
             ) from error
         except BotoCoreError as error:
-            raise Unavailable(
+            raise UnavailableError(
                 f"STS doesn't answer ({type(error).__name__}), so there are no keys for clients: try again"
             ) from error
         return S3Keys(

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from duckicelake.errors import InvalidSettings
+from duckicelake.errors import InvalidSettingsError
 
 if TYPE_CHECKING:
     from duckicelake.tracing.spans import OtelTracer
@@ -20,7 +20,7 @@ def open_tracer(endpoint: str | None, environment: Mapping[str, str] = os.enviro
     The remaining spans are sent after the block.
 
     Raises:
-        InvalidSettings: the libraries of the extra `otel` aren't installed.
+        InvalidSettingsError: the libraries of the extra `otel` aren't installed.
 
     """
     variable = next((name for name in _ENDPOINT_VARIABLES if environment.get(name)), None)
@@ -38,7 +38,7 @@ def _load_tracer(endpoint: str | None, asked_by: str) -> "OtelTracer":
     try:
         from duckicelake.tracing.spans import OtelTracer  # noqa: PLC0415 - an optional extra
     except ModuleNotFoundError as missing:
-        raise InvalidSettings(
+        raise InvalidSettingsError(
             f"{asked_by} asks for traces, but {missing.name} isn't installed: install duckicelake[otel], "
             "or unset the variable"
         ) from missing

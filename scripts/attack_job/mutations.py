@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import orjson
 
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.avro import encode_bytes, encode_long
 from duckicelake.iceberg.avro_decoder import read_container
 
@@ -133,7 +133,7 @@ def spoilt_avro(data: bytes, random: Random) -> bytes:
     """A container that is spoilt inside, where its packing doesn't give it away; or outside, or a bomb."""
     try:
         opened = read_container(data)
-    except InvalidRequest:
+    except InvalidRequestError:
         return spoilt_bytes(data, random)
     header = {key: value for key, value in opened.metadata.items() if key != "avro.codec"}
     schema, blocks = orjson.dumps(opened.schema), list(opened.blocks())

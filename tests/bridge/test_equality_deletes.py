@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from duckicelake.bridge.equality_deletes import build_equality_deletes
-from duckicelake.errors import InvalidRequest, Unsupported
+from duckicelake.errors import InvalidRequestError, UnsupportedError
 from duckicelake.iceberg.types import PrimitiveType
 from duckicelake.iceberg.values import to_bytes
 from tests.support.equality_cases import Column, Json, new_file, table_metadata
@@ -115,19 +115,19 @@ def test_columns_that_have_no_equality_are_refused(field_id: int) -> None:
         {"id": i, "name": f"c{i}", "type": kind, "required": False} for i, kind in [(12, "variant"), (13, "geometry")]
     ]
     table = table_metadata("file:///t", [], schemas=[{"type": "struct", "schema-id": 0, "fields": [*INSIDE, *more]}])
-    with pytest.raises(InvalidRequest, match=r"d\.parquet deletes by .*: delete columns have a primitive type"):
+    with pytest.raises(InvalidRequestError, match=r"d\.parquet deletes by .*: delete columns have a primitive type"):
         build_equality_deletes(new_file(101, "file:///t/d.parquet", 2, equality_ids=(field_id,)), table)
 
 
 def test_unknown_and_absent_ids_are_refused() -> None:
     table = table_metadata("file:///t", [Column(1, "c", "int")])
-    with pytest.raises(InvalidRequest, match="field 5, which the table never had"):
+    with pytest.raises(InvalidRequestError, match="field 5, which the table never had"):
         build_equality_deletes(new_file(101, "file:///t/d.parquet", 2, equality_ids=(5,)), table)
-    with pytest.raises(InvalidRequest, match="names no equality-ids"):
+    with pytest.raises(InvalidRequestError, match="names no equality-ids"):
         build_equality_deletes(new_file(101, "file:///t/d.parquet", 2), table)
 
 
 def test_nanoseconds_with_zone_are_unsupported() -> None:
     table = table_metadata("file:///t", [Column(1, "c", "timestamptz_ns")])
-    with pytest.raises(Unsupported, match="equality-deletes"):
+    with pytest.raises(UnsupportedError, match="equality-deletes"):
         build_equality_deletes(new_file(101, "file:///t/d.parquet", 2, equality_ids=(1,)), table)

@@ -3,7 +3,7 @@
 import pytest
 
 from duckicelake.bridge.file_schema import build_name_map
-from duckicelake.errors import Unsupported
+from duckicelake.errors import UnsupportedError
 from duckicelake.iceberg.metadata import TableMetadata, parse_table_metadata
 from duckicelake.lake.additions import NewFile
 from duckicelake.lake.model import MappedName
@@ -86,5 +86,5 @@ def test_missing_null_partition_column_needs_no_folder() -> None:
 
 @pytest.mark.parametrize("path", ["/f", "/day=2024-01-03/f", "/day=/f", "/week=2024-01-02/f"])
 def test_partition_column_that_nothing_says_is_refused(path: str) -> None:
-    with pytest.raises(Unsupported, match="has no column day"):
+    with pytest.raises(UnsupportedError, match="has no column day"):
         build_name_map(file(path, "2024-01-02"), [(("id",), "id")], IDS, table())

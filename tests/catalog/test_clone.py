@@ -16,7 +16,7 @@ from duckicelake.catalog.commit.guards import lift_guards
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.restore import restore_table
 from duckicelake.delta.import_.importer import DeltaImport, import_table
-from duckicelake.errors import AlreadyExists, InvalidRequest, NoSuchTable
+from duckicelake.errors import AlreadyExistsError, InvalidRequestError, NoSuchTableError
 from tests.support.client import NS, Client, Json, data_files, duckdb_rows, local, pyiceberg_rows, set_properties
 from tests.support.foreign_catalog import CLEANERS
 from tests.support.seams import fresh, overtaken
@@ -100,7 +100,7 @@ def test_clone_shows_the_same_rows_with_their_ids_over_the_same_files(pair: Pair
     (snapshot,) = metadata["snapshots"]
     assert snapshot["summary"]["cloned-from"] == f"ns.t@{theirs['current-snapshot-id']}"
     assert (pair.is_guarded("t"), pair.is_guarded(CLONE)) == (True, True)
-    with pytest.raises(AlreadyExists):
+    with pytest.raises(AlreadyExistsError):
         pair.clone()
 
 
@@ -221,7 +221,7 @@ def test_guard_stays_of_a_table_that_is_cloned_while_it_is_lifted(
         assert lift_guards(server) == []
     else:
         unguard = {"action": "remove-properties", "removals": ["gc.enabled"]}
-        with pytest.raises(InvalidRequest, match="shares files"):
+        with pytest.raises(InvalidRequestError, match="shares files"):
             Client(server).commit({"requirements": [], "updates": [unguard]})
     assert client.metadata()["properties"]["gc.enabled"] == "false"
 
@@ -239,7 +239,7 @@ def test_clone_of_a_clone_and_of_an_empty_table(pair: Pair, ducklake: duckdb.Duc
     assert not pair.is_guarded("still")
     ducklake.execute("INSERT INTO lake.ns.still VALUES (1, 'a')")
     pair.check_alone(frozenset({(1, "a")}), "still")
-    with pytest.raises(NoSuchTable):
+    with pytest.raises(NoSuchTableError):
         pair.clone("absent", of="absent")
 
 

@@ -17,7 +17,7 @@ from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.doctor import examine_tables
 from duckicelake.catalog.flush import flush_rows
 from duckicelake.changelog.doctor import diagnose
-from duckicelake.errors import Unavailable
+from duckicelake.errors import UnavailableError
 from tests.conftest import Attach
 from tests.support.client import NS, Client, assert_whole, pyiceberg_rows
 from tests.support.seams import fresh
@@ -100,7 +100,7 @@ def flush_here(services: Services, raced: Event) -> int:
     for _ in for_a_while(raced):
         try:
             done += flush_rows(fresh(services), NS, "t").snapshot_id is not None
-        except Unavailable:
+        except UnavailableError:
             continue
     return done
 

@@ -16,7 +16,7 @@ import pytest
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.doctor import examine_files, examine_tables
 from duckicelake.changelog.doctor import diagnose
-from duckicelake.errors import DamagedTable
+from duckicelake.errors import DamagedTableError
 from duckicelake.lake.doctor.findings import Finding
 from duckicelake.lake.ducklake import inlined_rows
 from duckicelake.server.app import create_app
@@ -564,7 +564,7 @@ def test_damage_that_is_mended_in_the_meantime_is_none(lake: Damaged, monkeypatc
     def flushing(*arguments: Any) -> Any:
         if not flushed:
             flushed.append(None)
-            raise DamagedTable("its table of inlined rows isn't there")
+            raise DamagedTableError("its table of inlined rows isn't there")
         return asked_rows(*arguments)
 
     monkeypatch.setattr(inlined_rows, "build_rows_query", flushing)

@@ -13,7 +13,13 @@ from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.doctor import examine_tables
 from duckicelake.catalog.flush import Flushed, flush_rows
 from duckicelake.changelog.doctor import diagnose
-from duckicelake.errors import CommitFailed, CommitStateUnknown, NoSuchTable, Unavailable, Unsupported
+from duckicelake.errors import (
+    CommitFailedError,
+    CommitStateUnknownError,
+    NoSuchTableError,
+    UnavailableError,
+    UnsupportedError,
+)
 from tests.conftest import Attach
 from tests.parquet.test_temporary_files import full_disk
 from tests.support.client import NS, Client, assert_whole, data_files, delete, duckdb_rows, pyiceberg_rows
@@ -183,7 +189,7 @@ def test_flush_of_nothing_makes_no_snapshot(services: Services, client: Client, 
     before = duck.sql("SELECT max(snapshot_id) FROM lake.snapshots()").fetchall()
     assert flush_rows(services, NS, "t") == Flushed()
     assert duck.sql("SELECT max(snapshot_id) FROM lake.snapshots()").fetchall() == before
-    with pytest.raises(NoSuchTable, match=r"ns\.absent"):
+    with pytest.raises(NoSuchTableError, match=r"ns\.absent"):
         flush_rows(services, NS, "absent")
 
 
@@ -191,7 +197,9 @@ def test_partitions_that_only_duckdb_computes_are_left_to_it(services: Services,
     duck.execute("CREATE TABLE lake.ns.t (id DECIMAL(9, 2))")
     duck.execute("ALTER TABLE lake.ns.t SET PARTITIONED BY (bucket(4, id))")
     duck.execute("INSERT INTO lake.ns.t VALUES (1.5)")
-    with pytest.raises(Unsupported, match=r"bucket\(4\) of column id \(decimal\(9,2\)\), which only DuckDB computes"):
+    with pytest.raises(
+        UnsupportedError, match=r"bucket\(4\) of column id \(decimal\(9,2\)\), which only DuckDB computes"
+    ):
         flush_rows(services, NS, "t")
     assert inlined(duck) == 1
 
@@ -264,7 +272,7 @@ def test_table_dropped_while_its_rows_are_written_is_gone(services: Services, cl
     client.create()
     duck.execute("INSERT INTO lake.ns.t VALUES (1, 'one')")
     interrupted = Interrupted(services.store, [lambda: duck.execute("DROP TABLE lake.ns.t")])
-    with pytest.raises(NoSuchTable):
+    with pytest.raises(NoSuchTableError):
         flush_rows(replace(fresh(services), store=interrupted), NS, "t")
 
 
@@ -307,11 +315,11 @@ def test_files_of_a_flush_whose_outcome_is_unknown_stay(services: Services, clie
     class Lost:
         def burn(self, step: str) -> None:
             if step == "after COMMIT":
-                raise CommitStateUnknown(step)
+                raise CommitStateUnknownError(step)
 
     lost: Any = Lost()
     database: Any = FusedDatabase(services.database, lost)
-    with pytest.raises(CommitStateUnknown):
+    with pytest.raises(CommitStateUnknownError):
         flush_rows(replace(services, database=database), NS, "t")
     assert inlined(duck) == 0
     assert duckdb_rows(duck) == [(1, "one")]
@@ -325,7 +333,7 @@ def test_client_that_deletes_from_the_file_that_served_flushed_rows_is_refused(
     seen = Client(fresh(services)).metadata()
     body = delete(seen, (data_files(seen)[0], 0))
     flush_rows(services, NS, "t")
-    with pytest.raises(CommitFailed):
+    with pytest.raises(CommitFailedError):
         Client(fresh(services)).commit(body)
     assert duckdb_rows(duck) == [(1, "one"), (2, "two")]
 
@@ -357,7 +365,7 @@ def flush_id(duck: Duck) -> int:
 def test_flush_that_finds_no_room_changes_nothing(services: Services, client: Client, duck: Duck) -> None:
     client.create()
     duck.execute("INSERT INTO lake.ns.t SELECT range, repeat('x', 100) FROM range(1000)")
-    with full_disk(), pytest.raises(Unavailable, match="no room for a temporary file"):
+    with full_disk(), pytest.raises(UnavailableError, match="no room for a temporary file"):
         flush_rows(services, NS, "t")
     assert inlined(duck) == 1000
     assert flush_rows(services, NS, "t").rows == 1000

@@ -12,7 +12,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from duckicelake.catalog.context.services import Services
-from duckicelake.errors import CommitStateUnknown, Unavailable
+from duckicelake.errors import CommitStateUnknownError, UnavailableError
 from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.postgres.embedded import EmbeddedPostgres
 from tests.conftest import TEMPLATE, services_of
@@ -68,11 +68,11 @@ def test_commit_that_fills_the_disk_of_the_files_can_be_tried_again_and_is_made_
     client.append((1, "one"))
     body = append(client.metadata(), (2, "two"))
     with filled(warehouse.parent):
-        with pytest.raises((Unavailable, CommitStateUnknown), match="No space left") as failed:
+        with pytest.raises((UnavailableError, CommitStateUnknownError), match="No space left") as failed:
             client.commit(body)
-        is_written = failed.type is CommitStateUnknown
+        is_written = failed.type is CommitStateUnknownError
         if is_written:
-            with pytest.raises(Unavailable, match="No space left"):
+            with pytest.raises(UnavailableError, match="No space left"):
                 Client(fresh(services)).load()
     if not is_written:
         client.commit(body)
@@ -120,7 +120,7 @@ def test_commit_that_fills_the_disk_of_postgres_writes_nothing_and_can_be_tried_
             cursor.execute("UPDATE ducklake_metadata SET value = %s WHERE key = 'data_path'", [f"{tmp_path}/x/"])
         new_client(client.services).create()
         large = {f"p{number}": os.urandom(4000).hex() for number in range(40)}
-        with filled_database(cramped_url), pytest.raises(Unavailable, match=r"disk is full; nothing was written"):
+        with filled_database(cramped_url), pytest.raises(UnavailableError, match=r"disk is full; nothing was written"):
             client.commit(set_properties(**large))
         assert "p0" not in Client(fresh(client.services)).metadata()["properties"]
         assert client.commit(set_properties(**large))["metadata"]["properties"].items() >= large.items()

@@ -9,7 +9,7 @@ import pytest
 from duckicelake.catalog import tables
 from duckicelake.catalog.context.services import Services
 from duckicelake.cli.wiring.services import prepare_lake
-from duckicelake.errors import InvalidRequest, InvalidSettings
+from duckicelake.errors import InvalidRequestError, InvalidSettingsError
 from duckicelake.iceberg.manifest.reader import read_manifest_list
 from duckicelake.lake.ducklake.database import open_lake_database
 from tests.conftest import Attach
@@ -91,9 +91,9 @@ def test_locations_that_are_not_a_tables_are_refused_on_every_way(roomy: Client,
     location = location.format(warehouse=f"file://{roomy.services.policy.warehouse}", tmp=tmp_path)
     metadata = roomy.create("other")["metadata"]
     if location:
-        with pytest.raises(InvalidRequest):
+        with pytest.raises(InvalidRequestError):
             roomy.create(location=location)
-    with pytest.raises(InvalidRequest):
+    with pytest.raises(InvalidRequestError):
         roomy.commit(move(location), "other")
     assert roomy.metadata("other") == metadata
 
@@ -153,7 +153,7 @@ def test_uploads_in_the_old_place_are_refused_after_a_move(roomy: Client, tmp_pa
     roomy.create()
     late = append(roomy.metadata(), *ROWS)
     roomy.commit(move(f"file://{tmp_path}/elsewhere/../shared/t"))
-    with pytest.raises(InvalidRequest, match="must lie in"):
+    with pytest.raises(InvalidRequestError, match="must lie in"):
         roomy.commit(late)
 
 
@@ -196,7 +196,7 @@ def test_adopted_lake_whose_files_lie_where_tables_may_be_is_refused(
     attach(url=empty_database_url, data_path=f"{tmp_path}/own/").execute("CREATE TABLE t AS SELECT 1 AS i")
     database = open_lake_database(empty_database_url, pool_size=2)
     policy = replace(services.policy, allowed=(f"{tmp_path}{allowed}",))
-    with pytest.raises(InvalidSettings, match="DATA_PATH"):
+    with pytest.raises(InvalidSettingsError, match="DATA_PATH"):
         prepare_lake(replace(services, database=database, policy=policy))
     beside = replace(services.policy, allowed=(f"{tmp_path}/beside",))
     assert prepare_lake(replace(services, database=database, policy=beside)) == f"{tmp_path}/own/"

@@ -10,7 +10,7 @@ from duckicelake.catalog.context.page import PageRequest
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.maintenance import FoundFile, TableStatistics, find_orphans, table_statistics
 from duckicelake.catalog.namespaces import create_namespace, update_namespace
-from duckicelake.errors import InvalidRequest, NoSuchTable
+from duckicelake.errors import InvalidRequestError, NoSuchTableError
 from tests.support.client import Client, data_files, delete, local, pyiceberg_rows, set_properties, set_ref
 from tests.support.seams import fresh
 
@@ -88,7 +88,7 @@ def test_only_tables_that_the_caller_may_read_are_listed_page_by_page(
         names += [(*found.namespace, found.table) for found in page.items]
         token = page.next_token  # type: ignore[assignment]
     assert names == [("ns", "t0"), ("ns", "t1"), ("ns", "t2")]
-    with pytest.raises(InvalidRequest, match="pageToken"):
+    with pytest.raises(InvalidRequestError, match="pageToken"):
         table_statistics(services, PageRequest("YWZ0ZXI6eA"))
 
 
@@ -96,7 +96,7 @@ def test_tables_that_the_caller_may_not_read_look_like_those_that_are_not_there(
     client.create()
     services = replace(client.services, caller=Caller(Principal("stranger", build_grants(["ns:other:rw"]))))
     for table in ("t", "nothing"):
-        with pytest.raises(NoSuchTable, match=rf"^Table does not exist: ns\.{table}$"):
+        with pytest.raises(NoSuchTableError, match=rf"^Table does not exist: ns\.{table}$"):
             of(services, table)
 
 
@@ -146,7 +146,7 @@ def test_orphans_are_what_no_row_names_and_what_lies_in_the_table(
     assert pyiceberg_rows(Client(fresh(client.services)).load()) == [(1, "x"), (2, "inlined")]
     client.commit(set_properties(**{"gc.enabled": "false"}))
     assert find_orphans(client.services, ("ns",), "t", asked) == ()
-    with pytest.raises(NoSuchTable):
+    with pytest.raises(NoSuchTableError):
         find_orphans(client.services, ("ns",), "nothing", asked)
 
 

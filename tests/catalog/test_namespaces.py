@@ -18,12 +18,12 @@ from duckicelake.catalog.rows.inserts import PostedRows, append_rows
 from duckicelake.catalog.tables import drop_table, list_tables, table_exists
 from duckicelake.catalog.views import drop_view, list_views, view_exists
 from duckicelake.errors import (
-    AlreadyExists,
-    InvalidRequest,
-    NamespaceNotEmpty,
-    NoSuchNamespace,
-    NotFound,
-    Unprocessable,
+    AlreadyExistsError,
+    InvalidRequestError,
+    NamespaceNotEmptyError,
+    NoSuchNamespaceError,
+    NotFoundError,
+    UnprocessableError,
 )
 
 ALL = PageRequest()
@@ -90,7 +90,7 @@ def test_a_schema_that_duckdb_creates_is_a_namespace(services, ducklake):
 
     assert children(services) == [("from_duckdb",), ("main",)]
     assert load_namespace(services, ("from_duckdb",)) == {}
-    with pytest.raises(AlreadyExists, match="from_duckdb"):
+    with pytest.raises(AlreadyExistsError, match="from_duckdb"):
         create_namespace(services, ("from_duckdb",), {})
     drop_namespace(services, ("from_duckdb",))
     assert duckdb_schemas(ducklake) == ["main"]
@@ -120,7 +120,7 @@ def test_a_virtual_parent_goes_with_its_last_child(services):
     drop_namespace(services, ("a", "b"))
 
     assert children(services) == [("main",)]
-    with pytest.raises(NoSuchNamespace, match=r": a$"):
+    with pytest.raises(NoSuchNamespaceError, match=r": a$"):
         load_namespace(services, ("a",))
 
 
@@ -129,12 +129,12 @@ def test_a_dot_inside_a_level_is_not_a_parent(services):
 
     assert children(services) == [("a.b",), ("main",)]
     assert children(services, "a.b") == [("a.b", "c%")]
-    with pytest.raises(NoSuchNamespace):
+    with pytest.raises(NoSuchNamespaceError):
         children(services, "a")
 
 
 def test_listing_below_an_unknown_namespace_is_refused(services):
-    with pytest.raises(NoSuchNamespace, match=r": x\.y$"):
+    with pytest.raises(NoSuchNamespaceError, match=r": x\.y$"):
         children(services, "x", "y")
 
 
@@ -155,7 +155,7 @@ def test_creating_an_existing_namespace_is_a_conflict_and_makes_no_snapshot(serv
     create_namespace(services, ("s",), {})
     before = rows(services, WRITTEN)
 
-    with pytest.raises(AlreadyExists, match=r": s$"):
+    with pytest.raises(AlreadyExistsError, match=r": s$"):
         create_namespace(services, ("s",), {"other": "properties"})
 
     assert rows(services, WRITTEN) == before
@@ -169,7 +169,7 @@ def test_creating_an_existing_namespace_is_a_conflict_and_makes_no_snapshot(serv
 def test_a_name_that_differs_from_a_sibling_only_by_case_is_refused(services, present, wanted, named):
     create_namespace(services, present, {})
 
-    with pytest.raises(InvalidRequest, match=named):
+    with pytest.raises(InvalidRequestError, match=named):
         create_namespace(services, wanted, {})
 
 
@@ -182,7 +182,7 @@ def test_names_that_differ_by_case_under_different_parents_are_no_siblings(servi
 
 @pytest.mark.parametrize("namespace", [(), ("",), ("a", "")])
 def test_an_empty_name_is_refused(services, namespace):
-    with pytest.raises(InvalidRequest):
+    with pytest.raises(InvalidRequestError):
         create_namespace(services, namespace, {})
 
 
@@ -199,7 +199,7 @@ def test_dropping_a_namespace_that_holds_something_is_refused_naming_it(services
     create_namespace(services, ("s",), {})
     ducklake.execute(statement)
 
-    with pytest.raises(NamespaceNotEmpty, match=named):
+    with pytest.raises(NamespaceNotEmptyError, match=named):
         drop_namespace(services, ("s",))
     assert ("s",) in children(services)
 
@@ -207,7 +207,7 @@ def test_dropping_a_namespace_that_holds_something_is_refused_naming_it(services
 def test_dropping_a_virtual_namespace_is_refused_naming_its_children(services):
     create_namespace(services, ("a", "b"), {})
 
-    with pytest.raises(NamespaceNotEmpty, match=r"^Namespace a is not empty\. It holds namespace a\.b$"):
+    with pytest.raises(NamespaceNotEmptyError, match=r"^Namespace a is not empty\. It holds namespace a\.b$"):
         drop_namespace(services, ("a",))
 
 
@@ -222,7 +222,7 @@ def test_dropping_a_namespace_whose_tables_were_dropped_works(services, ducklake
 
 
 def test_dropping_an_unknown_namespace_is_refused(services):
-    with pytest.raises(NoSuchNamespace, match=r": nothing$"):
+    with pytest.raises(NoSuchNamespaceError, match=r": nothing$"):
         drop_namespace(services, ("nothing",))
 
 
@@ -272,12 +272,12 @@ def test_properties_of_a_virtual_namespace_make_it_a_schema(services, ducklake):
 
 
 def test_a_key_both_set_and_removed_is_refused(services):
-    with pytest.raises(Unprocessable, match="k"):
+    with pytest.raises(UnprocessableError, match="k"):
         update_namespace(services, ("main",), ["k"], {"k": "v"})
 
 
 def test_properties_of_an_unknown_namespace_are_refused(services):
-    with pytest.raises(NoSuchNamespace):
+    with pytest.raises(NoSuchNamespaceError):
         update_namespace(services, ("nothing",), [], {"k": "v"})
 
 
@@ -316,7 +316,7 @@ def test_two_creators_of_one_name_give_one_namespace_and_one_conflict(services):
     def create(_):
         try:
             create_namespace(services, ("contested",), {})
-        except AlreadyExists:
+        except AlreadyExistsError:
             return "conflict"
         return "created"
 
@@ -341,13 +341,13 @@ REFUSED = {
 @pytest.mark.parametrize("act", REFUSED)
 def test_what_is_not_there_is_told_with_its_dots_apart_from_those_between_levels(services, act):
     create_namespace(services, ("a", "b", "c"), {})
-    with pytest.raises(NotFound, match=r"does not exist: a%2Eb\.c(\.d%2Ee)?$"):
+    with pytest.raises(NotFoundError, match=r"does not exist: a%2Eb\.c(\.d%2Ee)?$"):
         REFUSED[act](services)
 
 
 def test_what_is_there_already_is_told_the_same_way(services):
     create_namespace(services, DOTTED, {})
-    with pytest.raises(AlreadyExists, match=r"a%2Eb\.c$"):
+    with pytest.raises(AlreadyExistsError, match=r"a%2Eb\.c$"):
         create_namespace(services, DOTTED, {})
-    with pytest.raises(InvalidRequest, match=r"Namespace A%2Eb\.c differs only by case from a%2Eb,"):
+    with pytest.raises(InvalidRequestError, match=r"Namespace A%2Eb\.c differs only by case from a%2Eb,"):
         create_namespace(services, ("A.b", "c"), {})

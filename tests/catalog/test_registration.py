@@ -15,14 +15,14 @@ from pyiceberg.transforms import IdentityTransform
 from duckicelake.catalog import tables
 from duckicelake.catalog.context.services import Services
 from duckicelake.errors import (
-    AlreadyExists,
+    AlreadyExistsError,
     CatalogError,
-    CommitStateUnknown,
-    FileMissing,
-    InvalidRequest,
-    NoSuchNamespace,
-    NoSuchTable,
-    Unsupported,
+    CommitStateUnknownError,
+    FileMissingError,
+    InvalidRequestError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    UnsupportedError,
 )
 from duckicelake.iceberg.rest import RegisterTableRequest
 from tests.support import engine
@@ -279,20 +279,20 @@ def without_manifest(other: Foreign) -> str:
 @pytest.mark.parametrize(
     ("made", "error", "said"),
     [
-        (lambda other: f"{other.location}.gone", FileMissing, "no metadata file"),
-        (lambda _: "file:///etc/passwd", InvalidRequest, "must lie in"),
-        (written(b"not json"), InvalidRequest, "isn't a metadata.json"),
-        (written(b"\x1f\x8bnot gzip"), InvalidRequest, "isn't a metadata.json"),
-        (written(b"[]"), InvalidRequest, "format-version"),
-        (written(b'{"format-version": 4}'), InvalidRequest, "format-version"),
-        (damage(lambda m: m | {"location": "file:///elsewhere/t"}), InvalidRequest, "isn't below"),
-        (damage(lambda m: m | {"current-snapshot-id": 5}), InvalidRequest, "main isn't the current snapshot"),
+        (lambda other: f"{other.location}.gone", FileMissingError, "no metadata file"),
+        (lambda _: "file:///etc/passwd", InvalidRequestError, "must lie in"),
+        (written(b"not json"), InvalidRequestError, "isn't a metadata.json"),
+        (written(b"\x1f\x8bnot gzip"), InvalidRequestError, "isn't a metadata.json"),
+        (written(b"[]"), InvalidRequestError, "format-version"),
+        (written(b'{"format-version": 4}'), InvalidRequestError, "format-version"),
+        (damage(lambda m: m | {"location": "file:///elsewhere/t"}), InvalidRequestError, "isn't below"),
+        (damage(lambda m: m | {"current-snapshot-id": 5}), InvalidRequestError, "main isn't the current snapshot"),
         (damage(lambda m: m | {"snapshots": [m["snapshots"][0] | {"manifest-list": "file:///etc/passwd"}]}),
-         InvalidRequest, "main isn't the current snapshot|must lie in"),
-        (damage(lambda m: m | {"partition-specs": []}), InvalidRequest, "partition spec"),
+         InvalidRequestError, "main isn't the current snapshot|must lie in"),
+        (damage(lambda m: m | {"partition-specs": []}), InvalidRequestError, "partition spec"),
         (damage(lambda m: m | {"properties": {"ducklake.append-rebase": "maybe"}}),
-         InvalidRequest, "ducklake.append-rebase is 'maybe': write true or false"),
-        (without_manifest, InvalidRequest, "does not exist"),
+         InvalidRequestError, "ducklake.append-rebase is 'maybe': write true or false"),
+        (without_manifest, InvalidRequestError, "does not exist"),
     ],
 )  # fmt: skip
 def test_metadata_that_is_none_is_refused_and_nothing_is_there(
@@ -302,7 +302,7 @@ def test_metadata_that_is_none_is_refused_and_nothing_is_there(
     other.commit(engine.append(*ROWS)(other.metadata()))
     with pytest.raises(error, match=said):
         register(client, made(other))
-    with pytest.raises(NoSuchTable):
+    with pytest.raises(NoSuchTableError):
         client.load("r")
 
 
@@ -310,7 +310,7 @@ def test_files_that_ducklake_cannot_read_are_refused(client: Client, zone: str) 
     other = new_foreign(zone)
     draft = Draft(other.metadata())
     other.commit(draft.body([draft.manifest([replace(draft.data_file(ROWS), file_format="ORC")])]))
-    with pytest.raises(Unsupported, match="ORC"):
+    with pytest.raises(UnsupportedError, match="ORC"):
         register(client, other.location)
 
 
@@ -321,10 +321,10 @@ def test_name_that_a_table_or_view_has_is_refused(
     client.create("r")
     ducklake.execute("CREATE VIEW lake.ns.v AS SELECT 1 AS i")
     for name, overwrite in (("r", False), ("v", False), ("v", True)):
-        with pytest.raises(AlreadyExists):
+        with pytest.raises(AlreadyExistsError):
             register(client, other.location, name, overwrite=overwrite)
     request = RegisterTableRequest(name="r", metadata_location=other.location, overwrite=True)
-    with pytest.raises(NoSuchNamespace):
+    with pytest.raises(NoSuchNamespaceError):
         tables.register_table(client.services, ("nowhere",), request)
 
 
@@ -370,7 +370,7 @@ def test_registration_after_which_the_table_goes_at_once_is_of_unknown_outcome(c
     def drop(_: object) -> None:
         tables.drop_table(client.services, NS, "r", purge=True)
 
-    with pytest.raises(CommitStateUnknown, match="does not exist"):
+    with pytest.raises(CommitStateUnknownError, match="does not exist"):
         register(Client(replace(fresh(client.services), journal=drop)), other.location)
 
 

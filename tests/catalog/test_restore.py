@@ -11,7 +11,7 @@ from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.restore import Restored, restore_table
 from duckicelake.catalog.table.load import load_current_table
 from duckicelake.catalog.table.time_travel import resolve_snapshot
-from duckicelake.errors import FileMissing, Forgotten, InvalidRequest, NoSuchTable, NotFound
+from duckicelake.errors import ExpiredError, FileMissingError, InvalidRequestError, NoSuchTableError, NotFoundError
 from duckicelake.storage.protocol import ObjectStore
 from tests.support.client import (
     NS,
@@ -141,7 +141,7 @@ def test_a_file_that_is_gone_is_named(history: History) -> None:
     (path,) = data_files(history.metadata())
     history.overwrite("main", history.ids())
     local(path).unlink()
-    with pytest.raises(FileMissing, match=path):
+    with pytest.raises(FileMissingError, match=path):
         restore(history, first)
 
 
@@ -246,8 +246,8 @@ class TestNames:
         assert found("main") == found(str(at + 2)) == found(str(at + 3)) == found("2999-01-01") == second
         moment = ducklake.sql(f"SELECT epoch_ms({since})").fetchall()[0][0]
         assert found(moment.isoformat()) == first
-        for unknown, error in {"v8": NotFound, str(at + 4): NotFound, "1999-01-01T00:00Z": NotFound,
-                               "never": InvalidRequest, "0": NotFound}.items():  # fmt: skip
+        for unknown, error in {"v8": NotFoundError, str(at + 4): NotFoundError, "1999-01-01T00:00Z": NotFoundError,
+                               "never": InvalidRequestError, "0": NotFoundError}.items():  # fmt: skip
             with pytest.raises(error):
                 found(unknown)
 
@@ -262,7 +262,7 @@ class TestNames:
         assert resolve_snapshot(history.services, table, str(collapsed)).summary["ducklake.snapshot-id"] == str(
             collapsed
         )
-        with pytest.raises(Forgotten, match=f"Iceberg lists no snapshot .* {collapsed + 1}"):
+        with pytest.raises(ExpiredError, match=f"Iceberg lists no snapshot .* {collapsed + 1}"):
             resolve_snapshot(history.services, table, str(collapsed + 1))
         history.client.commit({"requirements": [], "updates": [set_ref("main", first)]})
         at = max(history.ducklake_snapshots())
@@ -271,5 +271,5 @@ class TestNames:
 
     @pytest.mark.usefixtures("client")
     def test_table_that_is_not_there(self, services: Services) -> None:
-        with pytest.raises(NoSuchTable):
+        with pytest.raises(NoSuchTableError):
             restore_table(services, NS, "absent", "1")

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from duckicelake.catalog.context.services import Services
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from tests.support.client import Client, set_properties
 from tests.support.foreign_catalog import new_foreign, register
 
@@ -23,12 +23,12 @@ from tests.support.foreign_catalog import new_foreign, register
 def test_unknown_property_is_refused_at_creation_and_later_and_the_nearest_is_named(
     client: Client, name: str, said: str
 ) -> None:
-    with pytest.raises(InvalidRequest, match=rf"no table property {name}; {said}"):
+    with pytest.raises(InvalidRequestError, match=rf"no table property {name}; {said}"):
         client.create("u", properties={name: "5"})
-    with pytest.raises(InvalidRequest, match=said):
+    with pytest.raises(InvalidRequestError, match=said):
         client.create("u", properties={name: "5"}, stage_create=True)
     client.create()
-    with pytest.raises(InvalidRequest, match=said):
+    with pytest.raises(InvalidRequestError, match=said):
         client.commit(set_properties(**{name: "5"}))
     client.commit(set_properties(**{"absorb-rows": "5", "duckicelake.copied-from": "elsewhere"}))
 
@@ -46,7 +46,7 @@ def test_unknown_property_that_a_table_came_with_stays_until_it_is_removed(clien
     register(client, other.location, "t")
     client.commit(set_properties(**{unknown: "1", "comment": "still"}))
     assert properties(client).items() >= {unknown: "1", "comment": "still"}.items()
-    with pytest.raises(InvalidRequest, match=r"no table property ducklake\.of-tomorrow"):
+    with pytest.raises(InvalidRequestError, match=r"no table property ducklake\.of-tomorrow"):
         client.commit(set_properties(**{unknown: "2"}))
     client.commit({"requirements": [], "updates": [{"action": "remove-properties", "removals": [unknown]}]})
     assert unknown not in properties(client)

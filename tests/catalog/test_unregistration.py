@@ -12,7 +12,7 @@ from pyiceberg.table import StaticTable
 
 from duckicelake.catalog import tables
 from duckicelake.catalog.context.services import Services
-from duckicelake.errors import NoSuchTable
+from duckicelake.errors import NoSuchTableError
 from tests.support import engine
 from tests.support.client import (
     ARROW,
@@ -133,9 +133,9 @@ def test_unregistered_table_is_gone_here_and_lives_on_elsewhere(
     given = unregister(client)
     assert given.keys() == {"metadata-location", "metadata"}
     assert_files(given)
-    with pytest.raises(NoSuchTable):
+    with pytest.raises(NoSuchTableError):
         client.commit(late)
-    with pytest.raises(NoSuchTable):
+    with pytest.raises(NoSuchTableError):
         unregister(client)
     assert not ducklake.sql("FROM duckdb_tables() WHERE schema_name = 'ns'").fetchall()
     for statement in CLEANERS[:2]:

@@ -14,13 +14,13 @@ from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.namespaces import create_namespace
 from duckicelake.catalog.tables import create_table, rename_table
 from duckicelake.errors import (
-    AlreadyExists,
-    CommitFailed,
-    FileMissing,
-    InvalidRequest,
-    InvalidView,
-    NoSuchNamespace,
-    NoSuchView,
+    AlreadyExistsError,
+    CommitFailedError,
+    FileMissingError,
+    InvalidRequestError,
+    InvalidViewError,
+    NoSuchNamespaceError,
+    NoSuchViewError,
 )
 from duckicelake.iceberg.rest import CreateTableRequest, RenameTableRequest
 from tests.support.seams import Fuse, Killed, fused
@@ -126,23 +126,23 @@ def test_history_is_as_long_as_the_property_says(services: Services) -> None:
 )
 def test_refused_commit_changes_nothing(services: Services, updates: list[object], problem: str) -> None:
     before = create(services, "v")
-    with pytest.raises(InvalidView, match=problem):
+    with pytest.raises(InvalidViewError, match=problem):
         commit(services, "v", *updates)
     assert load(services, "v") == before
 
 
 def test_commit_on_another_uuid_is_a_conflict(services: Services) -> None:
     create(services, "v")
-    with pytest.raises(CommitFailed, match=r"^Requirement failed: view UUID does not match: expected "):
+    with pytest.raises(CommitFailedError, match=r"^Requirement failed: view UUID does not match: expected "):
         commit(services, "v", set_properties(a="1"), uuid="11111111-7681-40c8-86dc-e36561f83385")
 
 
 def test_view_of_a_namespace_that_is_missing(services: Services) -> None:
-    with pytest.raises(NoSuchNamespace, match=r"^Namespace does not exist: nope$"):
+    with pytest.raises(NoSuchNamespaceError, match=r"^Namespace does not exist: nope$"):
         create(services, "v", namespace="nope")
-    with pytest.raises(NoSuchNamespace):
+    with pytest.raises(NoSuchNamespaceError):
         views.list_views(services, ("nope",), PageRequest())
-    with pytest.raises(NoSuchView, match=r"^View does not exist: nope\.v$"):
+    with pytest.raises(NoSuchViewError, match=r"^View does not exist: nope\.v$"):
         load(services, "v", "nope")
 
 
@@ -157,20 +157,20 @@ def test_missing_view_is_missing_whatever_is_asked_of_it(services: Services) -> 
         lambda: rename(services, "main.t", "s.u"),
         lambda: rename(services, "main.t", "main.t"),
     ):
-        with pytest.raises(NoSuchView, match=r"^View does not exist: main\.t$"):
+        with pytest.raises(NoSuchViewError, match=r"^View does not exist: main\.t$"):
             act()
 
 
 def test_names_are_shared_with_tables(services: Services) -> None:
     create(services, "v")
     create_a_table(services, "t")
-    with pytest.raises(AlreadyExists, match=r"^View already exists: main\.v$"):
+    with pytest.raises(AlreadyExistsError, match=r"^View already exists: main\.v$"):
         create(services, "v")
-    with pytest.raises(AlreadyExists, match=r"^Table with same name already exists: main\.t$"):
+    with pytest.raises(AlreadyExistsError, match=r"^Table with same name already exists: main\.t$"):
         create(services, "t")
-    with pytest.raises(AlreadyExists, match=r"^View with same name already exists: main\.v$"):
+    with pytest.raises(AlreadyExistsError, match=r"^View with same name already exists: main\.v$"):
         create_a_table(services, "v")
-    with pytest.raises(AlreadyExists, match=r"^Table already exists: main\.t$"):
+    with pytest.raises(AlreadyExistsError, match=r"^Table already exists: main\.t$"):
         create_a_table(services, "t")
 
 
@@ -183,12 +183,12 @@ def test_rename_moves_the_view_and_never_onto_another(services: Services) -> Non
         ("main.w", r"^Cannot rename main\.v to main\.w\. View already exists$"),
         ("main.t", r"^Cannot rename main\.v to main\.t\. Table already exists$"),
     ):
-        with pytest.raises(AlreadyExists, match=problem):
+        with pytest.raises(AlreadyExistsError, match=problem):
             rename(services, "main.v", target)
-    with pytest.raises(NoSuchNamespace, match=r"^Namespace does not exist: nope$"):
+    with pytest.raises(NoSuchNamespaceError, match=r"^Namespace does not exist: nope$"):
         rename(services, "main.v", "nope.v")
     names = {"source": {"namespace": ["main"], "name": "t"}, "destination": {"namespace": ["main"], "name": "v"}}
-    with pytest.raises(AlreadyExists, match=r"^Cannot rename main\.t to main\.v\. View already exists$"):
+    with pytest.raises(AlreadyExistsError, match=r"^Cannot rename main\.t to main\.v\. View already exists$"):
         rename_table(services, RenameTableRequest.model_validate(names))
     rename(services, "main.v", "main.v")
     rename(services, "main.v", "s.t")
@@ -227,16 +227,16 @@ def test_registering_is_refused_where_creating_would_be(services: Services, tmp_
     elsewhere = Path(location.removeprefix("file:")).parent / "moved.json"
     elsewhere.write_text(json.dumps(before["metadata"] | {"location": f"file://{tmp_path}/secret"}))
     create_a_table(services, "t")
-    with pytest.raises(AlreadyExists, match=r"^View already exists: main\.v$"):
+    with pytest.raises(AlreadyExistsError, match=r"^View already exists: main\.v$"):
         register(services, "v", location)
-    with pytest.raises(AlreadyExists, match=r"^Table with same name already exists: main\.t$"):
+    with pytest.raises(AlreadyExistsError, match=r"^Table with same name already exists: main\.t$"):
         register(services, "t", location)
-    with pytest.raises(NoSuchNamespace):
+    with pytest.raises(NoSuchNamespaceError):
         register(services, "w", location, namespace="nope")
-    with pytest.raises(FileMissing):
+    with pytest.raises(FileMissingError):
         register(services, "w", f"{location}.nope")
     for bad in (f"file://{outside}", f"file://{elsewhere}", "nonsense", f"{location}/../../../../../ducklake/x"):
-        with pytest.raises(InvalidRequest):
+        with pytest.raises(InvalidRequestError):
             register(services, "w", bad)
     assert views.list_views(services, ("main",), PageRequest()).items == ("v",)
 
@@ -263,7 +263,7 @@ def test_location_outside_of_what_is_allowed_is_refused(services: Services, outs
         lambda: commit(services, "v", {"action": "set-location", "location": place}),
         lambda: commit(services, "v", set_properties(**{"write.metadata.path": place})),
     ):
-        with pytest.raises(InvalidRequest):
+        with pytest.raises(InvalidRequestError):
             act()
     assert views.list_views(services, ("main",), PageRequest()).items == ("v",)
 
@@ -289,7 +289,7 @@ def test_two_creators_of_one_name_give_one_view_and_one_conflict(services: Servi
     def attempt(_: int) -> str:
         try:
             create(services, "contested")
-        except AlreadyExists:
+        except AlreadyExistsError:
             return "conflict"
         return "created"
 

@@ -22,7 +22,7 @@ from duckicelake.cli.gc import collect_orphans
 from duckicelake.cli.wiring.services import describe_server, prepare_lake
 from duckicelake.delta.export import logs
 from duckicelake.delta.import_ import sources
-from duckicelake.errors import InvalidRequest, InvalidSettings, Unavailable
+from duckicelake.errors import InvalidRequestError, InvalidSettingsError, UnavailableError
 from duckicelake.lake.ducklake import snapshots
 from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.lake.setup import identity
@@ -87,11 +87,11 @@ def assert_refused(services: Services) -> None:
         services.database.gate.require_open,
     ]
     for write in writes:
-        with pytest.raises(Unavailable, match=r"Nothing was written: .* belongs to lake .*duckicelake adopt"):
+        with pytest.raises(UnavailableError, match=r"Nothing was written: .* belongs to lake .*duckicelake adopt"):
             write()
-    with pytest.raises(InvalidRequest, match="Nothing was deleted"):
+    with pytest.raises(InvalidRequestError, match="Nothing was deleted"):
         gc(services)
-    with pytest.raises(InvalidRequest, match="Nothing was deleted"):
+    with pytest.raises(InvalidRequestError, match="Nothing was deleted"):
         gc(services, confirm=True)
     assert set(Path(services.policy.warehouse).rglob("*")) == before
     assert [finding.name for finding in examine(settings_of(services)) if not finding.ok] == ["warehouse"]
@@ -180,7 +180,7 @@ def test_lost_marker_stops_writes_until_the_warehouse_is_adopted(lake: Services)
     """Without it another bucket of the same name, or an empty folder where a disk should be, would fill with files."""
     marker_of(lake).unlink()
     prepare_lake(lake)
-    with pytest.raises(Unavailable, match="has lost"):
+    with pytest.raises(UnavailableError, match="has lost"):
         create_namespace(lake, ("another",), {})
     warehouses.adopt(lake)
     assert_writes(lake)
@@ -194,7 +194,7 @@ def test_unmarked_warehouse_with_unknown_files_is_collected_once_confirmed(servi
     assert not marker_of(services).exists()
     create_namespace(services, ("n",), {})
     grow_old(services)
-    with pytest.raises(InvalidRequest, match=r"theirs.parquet.*--confirm-warehouse"):
+    with pytest.raises(InvalidRequestError, match=r"theirs.parquet.*--confirm-warehouse"):
         gc(services)
     assert orphan.exists()
     gc(services, confirm=True)
@@ -217,7 +217,7 @@ def test_data_path_beside_the_warehouse_has_a_marker_of_its_own(
 ) -> None:
     """A copy that was given a warehouse of its own still has the living lake's DATA_PATH."""
     elsewhere = replace(copy, policy=LocationPolicy(warehouse=str(tmp_path / "own"), allowed=()))
-    with pytest.raises(InvalidSettings, match=r"in the warehouse .*duckicelake adopt"):
+    with pytest.raises(InvalidSettingsError, match=r"in the warehouse .*duckicelake adopt"):
         prepare_lake(elsewhere)
     warehouses.adopt(elsewhere)
     with lake.database.transaction() as cursor:
@@ -234,12 +234,12 @@ def test_server_with_other_settings_than_those_that_run_is_refused(lake: Service
         cursor.execute("UPDATE duckicelake_server SET host = 'another machine'")
     prepare_lake(lake)
     others = replace(lake, snapshot_ids="ducklake")
-    with pytest.raises(InvalidSettings, match="snapshot_ids 'client', and this one has 'ducklake'"):
+    with pytest.raises(InvalidSettingsError, match="snapshot_ids 'client', and this one has 'ducklake'"):
         prepare_lake(others)
     with lake.database.transaction() as cursor:
         running.forget(cursor)
     prepare_lake(others)
-    with pytest.raises(InvalidSettings, match=r"in the warehouse .*/warehouse, and this server has .*/elsewhere"):
+    with pytest.raises(InvalidSettingsError, match=r"in the warehouse .*/warehouse, and this server has .*/elsewhere"):
         prepare_lake(replace(lake, policy=replace(lake.policy, warehouse=str(tmp_path / "elsewhere"))))
 
 
@@ -252,12 +252,12 @@ def test_bucket_is_marked_and_refused_to_another_lake(on_s3: Services, postgres:
             cursor.execute("UPDATE ducklake_metadata SET value = %s WHERE key = 'data_path'", [data_path])
         other = replace(on_s3, database=database)
         prepare_lake(other)
-        with pytest.raises(Unavailable, match="belongs to lake"):
+        with pytest.raises(UnavailableError, match="belongs to lake"):
             create_namespace(other, ("n",), {})
         warehouses.adopt(other)
         create_namespace(other, ("n",), {})
     warehouses.look(on_s3)
-    with pytest.raises(Unavailable, match="belongs to lake"):
+    with pytest.raises(UnavailableError, match="belongs to lake"):
         create_namespace(on_s3, ("another",), {})
 
 

@@ -14,7 +14,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from duckicelake.catalog.flush import flush_rows
 from duckicelake.catalog.rows.inserts import PostedRows, append_rows
 from duckicelake.changelog.doctor import diagnose
-from duckicelake.errors import Unavailable, UnsupportedCatalog
+from duckicelake.errors import UnavailableError, UnsupportedCatalogError
 from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.lake.setup.attach import build_attach_source, find_duckdb_parameters
 from duckicelake.lake.side_tables.freshness import open_freshness_line
@@ -113,7 +113,7 @@ async def _freshness(database: Database) -> list[Any]:
     for _ in range(500):
         try:
             return list(await line.freshness([FreshnessQuery(7, 1, 1)]))
-        except Unavailable:
+        except UnavailableError:
             await asyncio.sleep(0.01)
     raise AssertionError("the line isn't made")
 
@@ -163,6 +163,6 @@ def test_databases_that_can_not_keep_a_lake_are_refused(
                 connection.execute(f"ALTER DATABASE {conninfo_to_dict(url)['dbname']} SET {setting}")
         with (
             closing(open_lake_database(make_conninfo(url), pool_size=1)) as database,
-            pytest.raises(UnsupportedCatalog, match=reason),
+            pytest.raises(UnsupportedCatalogError, match=reason),
         ):
             database.check()

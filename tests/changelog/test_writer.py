@@ -49,7 +49,7 @@ from duckicelake.changelog.writer import (
     write_all_changes,
     write_new_changes,
 )
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.postgres.database import Database
 from tests.conftest import Attach, services_of
@@ -358,7 +358,7 @@ def test_positions_are_spelled_and_read() -> None:
     assert str(LogPosition.parse("17.3")) == "17.3"
     assert LogPosition.parse("17.3") < LogPosition.parse("17") < LogPosition.parse("18.0")
     for text in ("", "x", "17.", ".1", "-1", "17.1.1", "\N{ARABIC-INDIC DIGIT ONE}", "9" * 40):
-        with pytest.raises(InvalidRequest):
+        with pytest.raises(InvalidRequestError):
             LogPosition.parse(text)
 
 

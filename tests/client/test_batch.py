@@ -20,7 +20,7 @@ from duckicelake.client.batch import (
     split_into_portions,
 )
 from duckicelake.client.http import MAX_PAUSE_SECONDS, RetryPolicy
-from duckicelake.errors import BadInput
+from duckicelake.errors import BadInputError
 
 SMALL = Batching(max_rows=3, max_bytes=40)
 
@@ -50,14 +50,14 @@ def test_values_are_written_as_the_catalog_reads_them(value: Any, text: str) -> 
 
 @pytest.mark.parametrize("value", [object(), {1, 2}, 1j])
 def test_value_that_json_cannot_say_is_refused(value: Any) -> None:
-    with pytest.raises(BadInput, match="is no type of a column's values"):
+    with pytest.raises(BadInputError, match="is no type of a column's values"):
         encode_line({"x": value})
 
 
 def test_rows_before_a_bad_one_are_taken() -> None:
     rows = [{"a": n} for n in range(4)]
     taken: list[Any] = []
-    with pytest.raises(BadInput, match=r"^row 4: .*the rows before it were appended"):
+    with pytest.raises(BadInputError, match=r"^row 4: .*the rows before it were appended"):
         taken.extend(portion.to_rows() for portion in split_into_portions([*rows, {"a": object()}], SMALL))
     assert taken == [rows[:3], rows[3:]]
 
@@ -96,7 +96,7 @@ def test_lines_are_passed_on_as_they_are() -> None:
 
 def test_text_is_no_rows() -> None:
     with pytest.raises(
-        BadInput, match="Invalid rows of type str: expected mappings, Arrow, pandas or bytes of JSON lines"
+        BadInputError, match="Invalid rows of type str: expected mappings, Arrow, pandas or bytes of JSON lines"
     ):
         list(split_into_portions('{"a": 1}', Batching()))
 

@@ -15,13 +15,13 @@ import pytest
 from duckicelake.client.batch import Batching
 from duckicelake.client.writer import AsyncWriter, Writer
 from duckicelake.errors import (
-    BadCredentials,
-    BadInput,
-    CatalogUnreachable,
-    JobConflict,
-    NoTable,
+    BadCredentialsError,
+    BadInputError,
+    CatalogUnreachableError,
+    JobConflictError,
+    MissingTableError,
     PipelineError,
-    RowsNotWritten,
+    RowsNotWrittenError,
 )
 from duckicelake.rest.connection import Connection
 from tests.cli.test_commands import serving
@@ -93,14 +93,14 @@ def test_refused_batch_ends_the_writer_and_is_told_with_all_behind_it(live: Live
     writer.append(rows(0, 4))
     writer.flush()
     writer.append([{"id": 4}, {"id": "five"}, {"id": 6}, {"id": 7}, {"id": 8}])
-    with pytest.raises(RowsNotWritten) as refused:
+    with pytest.raises(RowsNotWrittenError) as refused:
         writer.flush()
     failure = refused.value
-    assert isinstance(failure.reason, BadInput)
+    assert isinstance(failure.reason, BadInputError)
     assert str(failure).startswith("Nothing was stored, as not all rows fit: row 1, column id: 'five': write")
     assert (failure.first, failure.rows) == (4, [{"id": 4}, {"id": "five"}])
     for again in (lambda: writer.append({"id": 9}), writer.flush, writer.close):
-        with pytest.raises(RowsNotWritten):
+        with pytest.raises(RowsNotWrittenError):
             again()
     assert live.ids() == [0, 1, 2, 3]
     with Writer(live.table, live.connection) as writer:
@@ -134,9 +134,9 @@ def test_second_writer_of_a_stream_is_told(live: LiveLake) -> None:
     with Writer(live.table, live.connection, app_id="one") as other:
         other.append(rows(0, 6))
     writer.append(rows(3, 6))
-    with pytest.raises(RowsNotWritten) as refused:
+    with pytest.raises(RowsNotWrittenError) as refused:
         writer.flush()
-    assert isinstance(refused.value.reason, JobConflict)
+    assert isinstance(refused.value.reason, JobConflictError)
     assert "another writer has the stream 'one'" in str(refused.value)
     assert live.ids() == list(range(6))
 
@@ -151,9 +151,9 @@ def test_closed_writer_takes_nothing(live: LiveLake) -> None:
 
 
 def test_missing_table_is_told(live: LiveLake) -> None:
-    with pytest.raises(RowsNotWritten) as refused, Writer("main.nowhere", live.connection) as writer:
+    with pytest.raises(RowsNotWrittenError) as refused, Writer("main.nowhere", live.connection) as writer:
         writer.append({"id": 1})
-    assert isinstance(refused.value.reason, NoTable)
+    assert isinstance(refused.value.reason, MissingTableError)
 
 
 def test_async_writer_leaves_the_loop_free(live: LiveLake) -> None:
@@ -181,17 +181,17 @@ def test_async_writer_tells_what_was_refused(live: LiveLake) -> None:
         async with AsyncWriter(live.table, live.connection) as writer:
             await asyncio.gather(writer.append({"id": 1}), writer.append({"id": None}))
 
-    with pytest.raises(RowsNotWritten, match="row 1, column id"):
+    with pytest.raises(RowsNotWrittenError, match="row 1, column id"):
         asyncio.run(write())
 
 
 def test_nobody_there_is_told_after_some_patience() -> None:
     with (
-        pytest.raises(RowsNotWritten, match=r"127\.0\.0\.1:9 .*gave up after \d attempts$") as refused,
+        pytest.raises(RowsNotWrittenError, match=r"127\.0\.0\.1:9 .*gave up after \d attempts$") as refused,
         Writer("main.t", Connection("http://127.0.0.1:9"), retry_seconds=0.5) as writer,
     ):
         writer.append(rows(0, 2))
-    assert isinstance(refused.value.reason, CatalogUnreachable)
+    assert isinstance(refused.value.reason, CatalogUnreachableError)
     assert refused.value.rows == [{"id": 0}, {"id": 1}]
 
 
@@ -247,6 +247,9 @@ def test_limits_and_logins(folder: Path, extensions: None) -> None:
             writer.append(rows(0, 12))
         assert lake.ids() == list(range(12))
         assert writer.progress.retries > 0
-        with pytest.raises(RowsNotWritten) as refused, Writer("main.t", Connection(served.uri, "etl:no")) as writer:
+        with (
+            pytest.raises(RowsNotWrittenError) as refused,
+            Writer("main.t", Connection(served.uri, "etl:no")) as writer,
+        ):
             writer.append({"id": 1})
-        assert isinstance(refused.value.reason, BadCredentials)
+        assert isinstance(refused.value.reason, BadCredentialsError)

@@ -7,7 +7,7 @@ import pytest
 
 from duckicelake.catalog.context.services import Services
 from duckicelake.constraints.verification import report_constraints
-from duckicelake.errors import InvalidRequest, NoSuchTable
+from duckicelake.errors import InvalidRequestError, NoSuchTableError
 from duckicelake.settings.model import Settings
 from tests.support.client import Client, append, new_client, set_properties
 
@@ -59,7 +59,7 @@ def test_names_of_no_table_are_refused(client: Client, database_url: str, wareho
     client.create()
     client.commit(set_properties(x="y"))
     settings = Settings(database_url=database_url, warehouse=str(warehouse))
-    with pytest.raises(NoSuchTable):
+    with pytest.raises(NoSuchTableError):
         report_constraints(settings, "ns.none", verify=False)
-    with pytest.raises(InvalidRequest):
+    with pytest.raises(InvalidRequestError):
         report_constraints(settings, "t", verify=False)

@@ -19,7 +19,7 @@ from duckicelake.constraints.properties import (
     parse_constraint,
     read_constraints,
 )
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.values import to_bytes
 from duckicelake.lake.additions import NewFile
@@ -298,7 +298,7 @@ def test_rows_that_may_be_deleted_refute_nothing() -> None:
     ],
 )
 def test_what_engines_might_take_in_different_ways_is_refused_and_named(text: str, named: str) -> None:
-    with pytest.raises(InvalidRequest, match=named):
+    with pytest.raises(InvalidRequestError, match=named):
         parse_constraint("c", text, SCHEMA)
 
 

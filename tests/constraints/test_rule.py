@@ -10,7 +10,7 @@ import pytest
 
 from duckicelake.catalog.rows.inserts import PostedRows, RowsAnswer, append_rows
 from duckicelake.catalog.rows.upserts import upsert_rows
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from tests.support.client import (
     NS,
     Client,
@@ -63,7 +63,7 @@ def new_schema(metadata: Json, fields: list[Json]) -> Json:
 def test_posted_rows_that_violate_are_named_and_none_is_stored(client: Client) -> None:
     client.create(properties=POSITIVE | {"constraint.short": "length(name) < 4 OR name IS NULL"})
     good = [{"id": number, "name": None} for number in range(1, 4)]
-    with pytest.raises(InvalidRequest) as caught:
+    with pytest.raises(InvalidRequestError) as caught:
         post(client, *good, {"id": -7, "name": "abcd"}, {"id": None, "name": "ok"})
     assert str(caught.value) == (
         "Nothing was stored, as not all rows fit: "
@@ -74,7 +74,7 @@ def test_posted_rows_that_violate_are_named_and_none_is_stored(client: Client) -
     assert post(client, *good).rows == 3
     assert post(client, *({"id": number, "name": "x"} for number in range(1, 30))).rows == 29
     assert (marks(client), set(summaries(client))) == ({}, {None})
-    with pytest.raises(InvalidRequest, match="row 0: id is 0"):
+    with pytest.raises(InvalidRequestError, match="row 0: id is 0"):
         post(client, {"id": 0, "name": "x"}, upsert=["id"])
 
 
@@ -85,7 +85,7 @@ def test_constraint_holds_for_the_next_posted_row_of_every_server(client: Client
         post(each, {"id": 1, "name": "x"})
     client.commit(set_properties(**POSITIVE))
     for each in (client, other):
-        with pytest.raises(InvalidRequest, match="positive"):
+        with pytest.raises(InvalidRequestError, match="positive"):
             post(each, {"id": -1, "name": "x"})
     client.commit(remove_properties("constraint.positive"))
     for each in (client, other):
@@ -94,9 +94,9 @@ def test_constraint_holds_for_the_next_posted_row_of_every_server(client: Client
 
 def test_files_are_refused_proved_or_left_open_by_their_metrics(client: Client) -> None:
     client.create(properties=POSITIVE | NAMED)
-    with pytest.raises(InvalidRequest, match=r"constraint positive \(id > 0\) is violated: file.* whose id is -2"):
+    with pytest.raises(InvalidRequestError, match=r"constraint positive \(id > 0\) is violated: file.* whose id is -2"):
         client.commit(append(client.metadata(), (1, "a"), (-2, "a")))
-    with pytest.raises(InvalidRequest, match=r"named .* keeps it: name is null"):
+    with pytest.raises(InvalidRequestError, match=r"named .* keeps it: name is null"):
         client.commit(append(client.metadata(), (1, None)))
     client.commit(append(client.metadata(), (1, "a")))  # its file has no bounds of names
     first = client.metadata()["current-snapshot-id"]
@@ -117,7 +117,7 @@ def test_constraint_set_on_rows_is_refused_proved_or_left_open(
     client.create()
     client.append((1, "a"), (5, "b"))
     path = data_files(client.metadata())[0]
-    with pytest.raises(InvalidRequest, match=r"large .* has a row whose id is 1"):
+    with pytest.raises(InvalidRequestError, match=r"large .* has a row whose id is 1"):
         client.commit(set_properties(**{"constraint.large": "id > 1"}))
     client.commit(delete(client.metadata(), (path, 0)))
     client.commit(set_properties(**{"constraint.large": "id > 1", **POSITIVE}))
@@ -165,15 +165,15 @@ def test_columns_that_a_constraint_names_stay_unless_duckdb_drops_them(
     created = client.create(properties=POSITIVE)["metadata"]
     id_, name = created["schemas"][0]["fields"]
     for fields in ([name], [{**id_, "name": "key"}, name], [{**id_, "type": "string"}, name]):
-        with pytest.raises(InvalidRequest, match=r"constraint\.positive|string"):
+        with pytest.raises(InvalidRequestError, match=r"constraint\.positive|string"):
             client.commit(new_schema(created, fields))
     client.commit(new_schema(client.metadata(), [id_, {**name, "name": "title"}]))
     ducklake.execute("ALTER TABLE lake.ns.t RENAME COLUMN id TO key")
-    with pytest.raises(InvalidRequest, match=r"positive .* can't be checked: .* column id"):
+    with pytest.raises(InvalidRequestError, match=r"positive .* can't be checked: .* column id"):
         post(client, {"key": 1, "title": "x"})
     metadata = client.metadata()
     draft = Draft(metadata)
-    with pytest.raises(InvalidRequest, match=r"Remove the table property constraint\.positive"):
+    with pytest.raises(InvalidRequestError, match=r"Remove the table property constraint\.positive"):
         client.commit(draft.body([draft.manifest([draft.data_file([(1, "x")])])]))
     client.commit(set_properties(x="y"))
     ducklake.execute("INSERT INTO lake.ns.t VALUES (1, 'duck')")
@@ -186,10 +186,10 @@ def test_columns_that_a_constraint_names_stay_unless_duckdb_drops_them(
     ("text", "named"), [("nope > 1", "column nope"), ("rand() > 1", r"rand\(\)"), ("id >", "does not read")]
 )
 def test_constraint_that_cannot_be_checked_is_refused_when_it_is_set(client: Client, text: str, named: str) -> None:
-    with pytest.raises(InvalidRequest, match=named):
+    with pytest.raises(InvalidRequestError, match=named):
         client.create("other", properties={"constraint.c": text})
     client.create()
-    with pytest.raises(InvalidRequest, match=named):
+    with pytest.raises(InvalidRequestError, match=named):
         client.commit(set_properties(**{"constraint.c": text}))
 
 
@@ -197,7 +197,7 @@ def test_absorbed_rows_are_checked_as_they_are_read(client: Client) -> None:
     client.create(properties={"constraint.odd": "id % 2 = 1", "ducklake.absorb-rows": "10"})
     client.commit(append(client.metadata(), (1, "a"), (3, "b")))
     assert (summaries(client), marks(client)) == ([None], {})
-    with pytest.raises(InvalidRequest, match=r"row 1: id is 4, which violates the constraint odd"):
+    with pytest.raises(InvalidRequestError, match=r"row 1: id is 4, which violates the constraint odd"):
         client.commit(append(client.metadata(), (3, "a"), (4, "b")))
     assert pyiceberg_rows(client.load()) == [(1, "a"), (3, "b")]
 
@@ -211,7 +211,7 @@ def test_branches_are_checked_and_what_main_goes_back_to_is_left_open(client: Cl
     client.commit(set_properties(**POSITIVE))
     client.commit(remove_properties(f"{MARK}positive"))
     side = Draft(client.metadata(), branch="old")
-    with pytest.raises(InvalidRequest, match="positive"):
+    with pytest.raises(InvalidRequestError, match="positive"):
         client.commit(side.body([side.manifest([side.data_file([(-5, "x")])]), *side.parent_manifests]))
     assert marks(client) == {}
     client.commit({"requirements": [], "updates": [set_ref("main", old)]})

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.identifiers import check_name, decode_name, decode_namespace, parse_schema_name, to_schema_name
 
 # Letters that the encodings treat specially, and any other text.
@@ -50,7 +50,7 @@ def test_namespace_in_a_path_is_read_as_its_client_wrote_it(encode: object, name
 
 @pytest.mark.parametrize("raw", ["", "a%1F", "%1Fa", "a%1F%1fb", "%FF", "a%00b", "a%0Ab"])
 def test_namespace_in_a_path_that_is_none_is_refused(raw: str) -> None:
-    with pytest.raises(InvalidRequest):
+    with pytest.raises(InvalidRequestError):
         decode_namespace(raw)
 
 
@@ -61,7 +61,7 @@ def test_encoded_percent_is_not_decoded_twice() -> None:
 
 @pytest.mark.parametrize("name", ["", "a\x00b", "tab\t", "\ud800", "a\x1fb"])
 def test_name_that_no_database_holds_is_refused(name: str) -> None:
-    with pytest.raises(InvalidRequest, match="table name"):
+    with pytest.raises(InvalidRequestError, match="table name"):
         check_name(name, "table name")
 
 

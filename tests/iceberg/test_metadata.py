@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.table.metadata import TableMetadataUtil
 
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.metadata import TableMetadata, parse_table_metadata
 
 Json = Any
@@ -164,20 +164,20 @@ def test_current_snapshot_without_refs_is_main() -> None:
     ],
 )
 def test_metadata_that_contradicts_itself_is_refused(changes: Json, said: str) -> None:
-    with pytest.raises(InvalidRequest, match=said):
+    with pytest.raises(InvalidRequestError, match=said):
         parse_table_metadata(VERSION_2 | changes)
 
 
 @pytest.mark.parametrize("data", [None, [], "{}", {}])
 def test_what_is_no_metadata_at_all_is_refused(data: Json) -> None:
-    with pytest.raises(InvalidRequest, match="format-version"):
+    with pytest.raises(InvalidRequestError, match="format-version"):
         parse_table_metadata(data)
 
 
 @pytest.mark.parametrize("key", ["schema", "partition-spec", "partition-specs", "schemas", "sort-orders"])
 @pytest.mark.parametrize("value", [7, [7], {"fields": 7}, [{"fields": [7]}], [{"fields": [{"field-id": "x"}]}]])
 def test_malformed_version_1_metadata_is_an_invalid_request(key: str, value: Json) -> None:
-    with pytest.raises(InvalidRequest):
+    with pytest.raises(InvalidRequestError):
         parse_table_metadata(VERSION_1 | {key: value})
 
 
@@ -186,7 +186,7 @@ def test_unknown_ids_are_invalid_requests_and_unknown_snapshots_are_none() -> No
     assert table.snapshot(1) is None
     assert table.current_snapshot() is None
     for accessor in (table.schema, table.spec, table.sort_order):
-        with pytest.raises(InvalidRequest, match=r"the table has no .* 42"):
+        with pytest.raises(InvalidRequestError, match=r"the table has no .* 42"):
             accessor(42)
 
 

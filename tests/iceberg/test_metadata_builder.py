@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from duckicelake.errors import CommitFailed, InvalidRequest
+from duckicelake.errors import CommitFailedError, InvalidRequestError
 from duckicelake.iceberg.metadata import TableMetadata
 
 Json = Any
@@ -133,7 +133,7 @@ def test_snapshot_behind_the_table_fails_the_commit(
 ) -> None:
     lineage = {"first_row_id": 0, "added_rows": 10} if version == 3 else {}
     table = commit(make_table(version), add_snapshot(7, **lineage))
-    with pytest.raises(CommitFailed, match=said):
+    with pytest.raises(CommitFailedError, match=said):
         commit(table, add_snapshot(**{"snapshot_id": 8} | changes))
 
 
@@ -155,7 +155,7 @@ def test_snapshot_that_breaks_a_rule_is_refused(
 ) -> None:
     table = commit(make_table(2), add_snapshot(7))
     table = table if version == 2 else commit(table, {"action": "upgrade-format-version", "format-version": 3})
-    with pytest.raises(InvalidRequest, match=said):
+    with pytest.raises(InvalidRequestError, match=said):
         commit(table, add_snapshot(**{"snapshot_id": 8} | changes))
 
 
@@ -177,7 +177,7 @@ def test_ref_that_breaks_a_rule_is_refused(
     make_table: MakeTable, commit: Commit, add_snapshot: Update, set_ref: Update, changes: Json, said: str
 ) -> None:
     table = commit(make_table(), add_snapshot(1), set_ref(1, "v1", type="tag"), set_ref(1, "dev"))
-    with pytest.raises(InvalidRequest, match=said):
+    with pytest.raises(InvalidRequestError, match=said):
         commit(table, set_ref(1) | {key.replace("_", "-"): value for key, value in changes.items()})
 
 
@@ -213,12 +213,12 @@ def test_ref_that_breaks_a_rule_is_refused(
 def test_update_that_breaks_a_rule_is_refused(
     make_table: MakeTable, commit: Commit, updates: list[Json], said: str
 ) -> None:
-    with pytest.raises(InvalidRequest, match=said):
+    with pytest.raises(InvalidRequestError, match=said):
         commit(make_table(2, partitioned=True), *updates)
 
 
 def test_schema_that_drops_the_source_of_the_default_spec_is_refused(make_table: MakeTable, commit: Commit) -> None:
-    with pytest.raises(InvalidRequest, match="'at_day': source field 2 doesn't exist"):
+    with pytest.raises(InvalidRequestError, match="'at_day': source field 2 doesn't exist"):
         commit(
             make_table(2, partitioned=True),
             schema_update(column(1, "id", "long")),
@@ -230,7 +230,7 @@ def test_column_must_not_get_the_name_of_a_partition_field(make_table: MakeTable
     base = make_table(2, partitioned=True)
     columns = [field.to_json() for field in base.schema().fields]
     added = schema_update(*columns, column(4, "at_day", "date"))
-    with pytest.raises(InvalidRequest, match="at_day is a partition field made of column at"):
+    with pytest.raises(InvalidRequestError, match="at_day is a partition field made of column at"):
         commit(base, added, {"action": "set-current-schema", "schema-id": -1})
 
 
@@ -250,7 +250,7 @@ def test_partition_fields_of_version_1_are_numbered_from_1000_in_each_spec(
 ) -> None:
     table = commit(make_table(1, partitioned=True), spec_update(spec_field(1, "b", "bucket[4]")))
     assert [each.field_id for each in table.spec(1).fields] == [1000]
-    with pytest.raises(InvalidRequest, match="sequential IDs"):
+    with pytest.raises(InvalidRequestError, match="sequential IDs"):
         commit(table, spec_update(spec_field(1, "b", "bucket[8]", 1001)))
 
 
@@ -271,7 +271,7 @@ def test_format_version_set_as_a_property_is_an_upgrade(make_table: MakeTable, c
 
 
 def test_snapshot_added_before_a_partition_spec_is_refused(commit: Commit, add_snapshot: Update) -> None:
-    with pytest.raises(InvalidRequest, match="before a partition spec is added"):
+    with pytest.raises(InvalidRequestError, match="before a partition spec is added"):
         commit(
             None,
             schema_update(column(1, "a")),
@@ -289,7 +289,7 @@ def test_create_without_what_every_table_has_is_refused(commit: Commit, missing:
         {"action": "set-location", "location": "file:///lake/t"},
     ]
     assert commit(None, *updates).format_version == 2
-    with pytest.raises(InvalidRequest, match=missing):
+    with pytest.raises(InvalidRequestError, match=missing):
         commit(None, *[each for each in updates if each["action"] != missing])
 
 
@@ -315,7 +315,7 @@ def test_create_may_set_the_current_schema_last_as_duckdb_does(commit: Commit) -
     ]
     table = commit(None, *updates)
     assert (table.current_schema_id, table.spec().fields[0].source_id) == (0, 1)
-    with pytest.raises(InvalidRequest, match="add-schema comes first"):
+    with pytest.raises(InvalidRequestError, match="add-schema comes first"):
         commit(None, *[each for each in updates if each["action"] != "add-schema"])
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.name_mapping import collect_schema_names, parse_name_mapping
 from duckicelake.iceberg.schema import Schema
 from duckicelake.properties import NAME_MAPPING
@@ -44,7 +44,7 @@ def test_no_mapping() -> None:
 
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '[{"names": ["a"], "field-id": 1.5}]', "[" * 100_000])
 def test_malformed_mapping_is_the_clients_error(text: str) -> None:
-    with pytest.raises(InvalidRequest, match=r"schema\.name-mapping\.default isn't a name mapping"):
+    with pytest.raises(InvalidRequestError, match=r"schema\.name-mapping\.default isn't a name mapping"):
         parse_name_mapping({NAME_MAPPING: text})
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.sort import parse_named_order
 
@@ -41,7 +41,7 @@ def test_columns_are_found_regardless_of_case_and_inside_structs() -> None:
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(text: str, said: str) -> None:
-    with pytest.raises(InvalidRequest) as refused:
+    with pytest.raises(InvalidRequestError) as refused:
         parse_named_order(text, SCHEMA)
     assert str(refused.value).endswith(said)
     assert "\n" not in str(refused.value)

@@ -7,7 +7,7 @@ from pyiceberg.schema import Schema as OracleSchema
 from pyiceberg.table.metadata import new_table_metadata as oracle_metadata
 from pyiceberg.table.sorting import SortOrder as OracleOrder
 
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.metadata_builder import build_new_table_metadata
 from duckicelake.iceberg.model import parse
@@ -140,5 +140,5 @@ def test_files_of_a_new_table_are_packed_with_zstd_unless_its_properties_say_oth
 )
 def test_create_that_breaks_a_rule_is_refused(changes: Json, said: str) -> None:
     alone = {"partition_spec": None, "write_order": None} if "schema" in changes else {}
-    with pytest.raises(InvalidRequest, match=said):
+    with pytest.raises(InvalidRequestError, match=said):
         created(**alone | changes)

@@ -6,7 +6,7 @@ from pydantic import TypeAdapter
 from pyiceberg.transforms import parse_transform
 from pyiceberg.types import IcebergType as OracleType
 
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.model import parse
 from duckicelake.iceberg.partition import (
     PartitionSpec,
@@ -81,7 +81,7 @@ def test_transform_written_and_read_is_the_same(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["bucket[0]", "truncate[0]", "bucket[2147483648]"])
 def test_transform_with_a_width_out_of_range_is_refused(text: str) -> None:
-    with pytest.raises(InvalidRequest, match="2147483647"):
+    with pytest.raises(InvalidRequestError, match="2147483647"):
         Transform.parse(text)
 
 
@@ -112,7 +112,7 @@ def test_transform_of_several_sources_is_read_and_written_but_not_known(transfor
     read = parse(PartitionSpec, data, "spec")
     assert read.to_json() == data
     assert str(build_partition_type(read, SCHEMA).fields[0].type) == "string"
-    with pytest.raises(InvalidRequest, match=f"unknown transform '{transform}'".replace("[", r"\[")):
+    with pytest.raises(InvalidRequestError, match=f"unknown transform '{transform}'".replace("[", r"\[")):
         check_spec(read, SCHEMA)
     order = {
         "order-id": 1,
@@ -123,7 +123,7 @@ def test_transform_of_several_sources_is_read_and_written_but_not_known(transfor
 
 def test_several_sources_of_a_transform_of_one_are_refused() -> None:
     data = {"fields": [{"source-ids": [1, 3], "name": "a", "transform": "identity"}]}
-    with pytest.raises(InvalidRequest, match="identity takes one source"):
+    with pytest.raises(InvalidRequestError, match="identity takes one source"):
         parse(UnboundPartitionSpec, data, "spec")
 
 
@@ -161,7 +161,7 @@ def test_partition_type_has_partition_field_ids_and_results() -> None:
     ],
 )
 def test_spec_that_breaks_a_rule_is_refused(fields: list[tuple[int, str, str]], said: str) -> None:
-    with pytest.raises(InvalidRequest, match=said):
+    with pytest.raises(InvalidRequestError, match=said):
         check_spec(spec(*fields), SCHEMA)
 
 

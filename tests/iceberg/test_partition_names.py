@@ -2,7 +2,7 @@
 
 import pytest
 
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.partition import (
     PartitionField,
     PartitionSpec,
@@ -86,7 +86,7 @@ def test_fields_get_names_of_their_own(columns, specs, expected):
 def test_a_new_column_by_a_partition_fields_name_is_refused():
     specs = [spec(0, (1000, 1, "id_bucket", "bucket[4]"))]
 
-    with pytest.raises(InvalidRequest, match="sourced from different field in schema: id_bucket"):
+    with pytest.raises(InvalidRequestError, match="sourced from different field in schema: id_bucket"):
         check_column_names(specs, schema((1, "id", "int"), (2, "id_bucket", "int")))
     assert check_column_names(specs, schema((2, "id_bucket", "int"))) is True  # its source has left the schema
     assert check_column_names(specs, schema((1, "id", "int"), (2, "ID_BUCKET", "int"))) is False

@@ -16,7 +16,7 @@ from pyiceberg.table.deletion_vector import deletion_vectors_from_puffin_file
 from pyiceberg.table.puffin import PuffinFile as OracleFile
 from pyroaring import BitMap64
 
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.manifest.entry import (
     EntryStatus,
     FileContent,
@@ -129,7 +129,7 @@ BITMAP = write_bitmap({1, 2, 3})
     ],
 )
 def test_blob_that_is_no_vector_is_refused(blob: bytes, message: str) -> None:
-    with pytest.raises(InvalidRequest, match=message):
+    with pytest.raises(InvalidRequestError, match=message):
         read_vector(blob)
 
 
@@ -144,7 +144,7 @@ def test_small_blob_of_countless_positions_is_refused_before_it_is_unpacked() ->
     hostile = bytes(bitmap.serialize())
     assert len(hostile) < 20_000_000
     tracemalloc.start()
-    with pytest.raises(InvalidRequest, match="68719476736 positions; this server takes up to 16777216"):
+    with pytest.raises(InvalidRequestError, match="68719476736 positions; this server takes up to 16777216"):
         read_bitmap(hostile, 1 << 24)
     assert tracemalloc.get_traced_memory()[1] < 1_000_000
     tracemalloc.stop()
@@ -155,7 +155,7 @@ def test_spoilt_bitmap_is_read_or_refused(noise: bytes, at: int) -> None:
     spoilt = BITMAP[:at] + noise + BITMAP[at + len(noise) :]
     try:
         assert all(position >= 0 for position in read_bitmap(spoilt, 1000))
-    except InvalidRequest:
+    except InvalidRequestError:
         return
 
 
@@ -190,13 +190,13 @@ def blob_with(**changes: object) -> bytes:
     ],
 )
 def test_file_that_is_no_puffin_is_refused(data: bytes, message: str) -> None:
-    with pytest.raises(InvalidRequest, match=message):
+    with pytest.raises(InvalidRequestError, match=message):
         read_footer(data)
 
 
 def test_footer_that_is_no_json_is_refused() -> None:
     data = b"PFA1PFA1" + b"{blobs" + (6).to_bytes(4, "little") + bytes(4) + b"PFA1"
-    with pytest.raises(InvalidRequest, match="isn't JSON"):
+    with pytest.raises(InvalidRequestError, match="isn't JSON"):
         read_footer(data)
 
 
@@ -214,5 +214,5 @@ FIRST = OURS.blobs[0]
     ],
 )
 def test_vector_that_is_not_what_its_entry_says_is_refused(data: bytes, path: str, offset: int, message: str) -> None:
-    with pytest.raises(InvalidRequest, match=message):
+    with pytest.raises(InvalidRequestError, match=message):
         read_deletion_vector(data, path, offset, FIRST.length)

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from duckicelake.errors import CommitFailed, InvalidRequest
+from duckicelake.errors import CommitFailedError, InvalidRequestError
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.model import parse
 from duckicelake.iceberg.requirements import TABLE_REQUIREMENTS, check_requirements
@@ -90,7 +90,7 @@ def test_all_requirements_that_hold_pass_together(table: TableMetadata) -> None:
     ],
 )
 def test_requirement_that_does_not_hold_fails_the_commit(table: TableMetadata, requirement: Json, message: str) -> None:
-    with pytest.raises(CommitFailed) as failed:
+    with pytest.raises(CommitFailedError) as failed:
         checked(table, *HOLDING, requirement) if requirement["type"] != "assert-create" else checked(table, requirement)
     assert str(failed.value) == f"Requirement failed: {message}"
 
@@ -100,12 +100,12 @@ def test_last_assigned_ids_hold_for_a_table_that_does_not_exist_and_others_do_no
     checked(None, *passing)
     for requirement in HOLDING:
         if requirement not in passing:
-            with pytest.raises(CommitFailed, match="does not exist"):
+            with pytest.raises(CommitFailedError, match="does not exist"):
                 checked(None, requirement)
 
 
 def test_assert_create_beside_another_requirement_is_an_invalid_request(table: TableMetadata) -> None:
-    with pytest.raises(InvalidRequest, match="Invalid create requirements: assert-table-uuid"):
+    with pytest.raises(InvalidRequestError, match="Invalid create requirements: assert-table-uuid"):
         checked(None, {"type": "assert-create"}, HOLDING[0])
 
 
@@ -122,6 +122,6 @@ def test_assert_create_beside_another_requirement_is_an_invalid_request(table: T
     ],
 )
 def test_malformed_requirement_is_an_invalid_request_that_names_it(requirement: Json, said: str) -> None:
-    with pytest.raises(InvalidRequest) as refused:
+    with pytest.raises(InvalidRequestError) as refused:
         checked(None, requirement)
     assert said in str(refused.value)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.model import parse
 from duckicelake.iceberg.rest import (
     CommitTableRequest,
@@ -72,7 +72,7 @@ def test_namespace_requests_are_read() -> None:
     ],
 )
 def test_malformed_namespace_request_is_an_invalid_request_that_names_the_key(body: Json, said: str) -> None:
-    with pytest.raises(InvalidRequest) as refused:
+    with pytest.raises(InvalidRequestError) as refused:
         parse(CreateNamespaceRequest, body, "request")
     assert said in str(refused.value)
 

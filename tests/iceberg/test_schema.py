@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from pyiceberg.schema import Schema as OracleSchema
 from pyiceberg.schema import assign_fresh_schema_ids
 
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.model import parse
 from duckicelake.iceberg.schema import Schema, assign_fresh_ids, check_schema
 from duckicelake.iceberg.types import NestedField
@@ -97,7 +97,7 @@ def test_fresh_ids_translate_identifier_fields() -> None:
 
 
 def test_fresh_ids_of_a_schema_with_one_id_twice_are_refused() -> None:
-    with pytest.raises(InvalidRequest, match="id 1"):
+    with pytest.raises(InvalidRequestError, match="id 1"):
         assign_fresh_ids(schema(field(1, "a"), field(1, "b")))
 
 
@@ -131,7 +131,7 @@ def test_changed_copy_of_a_schema_forgets_what_was_looked_up() -> None:
     ],
 )
 def test_schema_that_breaks_a_rule_is_refused(fields: list[Json], said: str) -> None:
-    with pytest.raises(InvalidRequest, match=said):
+    with pytest.raises(InvalidRequestError, match=said):
         check_schema(schema(*fields), 3)
 
 
@@ -141,7 +141,7 @@ def test_schema_that_breaks_a_rule_is_refused(fields: list[Json], said: str) -> 
 def test_type_of_version_3_is_refused_before_it(kind: str) -> None:
     inside = schema(field(1, "s", struct(field(2, "deep", kind))))
     check_schema(inside, 3)
-    with pytest.raises(InvalidRequest, match="not supported until v3"):
+    with pytest.raises(InvalidRequestError, match="not supported until v3"):
         check_schema(inside, 2)
 
 
@@ -149,7 +149,7 @@ def test_type_of_version_3_is_refused_before_it(kind: str) -> None:
 def test_default_is_refused_before_version_3(default: str) -> None:
     with_default = schema(field(1, "a", **{default: 0}))
     check_schema(with_default, 3)
-    with pytest.raises(InvalidRequest, match="not supported until v3"):
+    with pytest.raises(InvalidRequestError, match="not supported until v3"):
         check_schema(with_default, 2)
 
 
@@ -173,7 +173,7 @@ def test_default_is_refused_before_version_3(default: str) -> None:
     ],
 )
 def test_field_that_cannot_identify_rows_is_refused(fields: list[Json], identifier: int, said: str) -> None:
-    with pytest.raises(InvalidRequest, match=said):
+    with pytest.raises(InvalidRequestError, match=said):
         check_schema(schema(*fields, identifiers=(identifier,)), 2)
 
 

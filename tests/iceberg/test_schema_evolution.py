@@ -2,7 +2,7 @@
 
 import pytest
 
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.schema_evolution import can_promote
 from duckicelake.iceberg.types import ListType, PrimitiveType
 from tests.iceberg.conftest import Commit, Json, MakeTable
@@ -83,7 +83,7 @@ def partitioned(transform: str) -> list[Json]:
 def test_change_that_rows_of_before_do_not_follow_is_refused(
     table, commit: Commit, fields: list[Json], said: str
 ) -> None:
-    with pytest.raises(InvalidRequest, match=said):
+    with pytest.raises(InvalidRequestError, match=said):
         commit(table(), *evolution(*fields))
 
 
@@ -101,7 +101,7 @@ def test_promotion_that_changes_partition_values_is_refused(
     base = table(*partitioned(transform))
     if not is_current:
         base = commit(base, *partitioned("month"))
-    with pytest.raises(InvalidRequest, match=r"'day' from date to timestamp: .* partitioned by"):
+    with pytest.raises(InvalidRequestError, match=r"'day' from date to timestamp: .* partitioned by"):
         commit(base, *evolution(field(2, "day", "timestamp"), INT))
 
 
@@ -117,7 +117,7 @@ def test_any_change_is_taken_where_no_row_stays(table, commit: Commit, add_snaps
     assert replaced.current_snapshot_id is None
     rewritten = add_snapshot(2, first_row_id=5, added_rows=1)
     assert commit(table(), *changes, rewritten, set_ref(2)).current_snapshot_id == 2
-    with pytest.raises(InvalidRequest, match="'day' from date to string"):
+    with pytest.raises(InvalidRequestError, match="'day' from date to string"):
         commit(table(), *changes, add_snapshot(2, first_row_id=5, added_rows=1, parent_snapshot_id=1), set_ref(2))
 
 
@@ -132,5 +132,5 @@ def test_rollback_may_take_the_schema_back_with_the_rows(table, commit: Commit, 
     back = {"action": "set-current-schema", "schema-id": base.current_schema_id}
 
     assert commit(wider, set_ref(1), back).schema() == base.schema()
-    with pytest.raises(InvalidRequest, match="'n' from long to int"):
+    with pytest.raises(InvalidRequestError, match="'n' from long to int"):
         commit(wider, back)

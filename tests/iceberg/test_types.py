@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 from pyiceberg.types import IcebergType as OracleType
 
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.model import parse
 from duckicelake.iceberg.types import PLAIN_TYPES, MapType, NestedField, PrimitiveType, StructType, walk_fields
 
@@ -50,7 +50,7 @@ def test_type_text_of_any_spelling_is_written_in_one(text: str, written: str) ->
     ["integer", "decimal(39, 2)", "decimal(0, 0)", "decimal(5, 6)", "fixed[-1]", "geography(x, flat)", "", "list"],
 )
 def test_unknown_type_is_refused_by_name(text: str) -> None:
-    with pytest.raises(InvalidRequest) as refused:
+    with pytest.raises(InvalidRequestError) as refused:
         PrimitiveType.parse(text)
     assert text in str(refused.value)
 
@@ -105,7 +105,7 @@ def test_nulls_inside_a_default_are_kept_while_null_keys_are_left_out() -> None:
     ],
 )
 def test_malformed_field_is_an_invalid_request(data: object) -> None:
-    with pytest.raises(InvalidRequest):
+    with pytest.raises(InvalidRequestError):
         parse(NestedField, data, "field")
 
 
@@ -113,19 +113,19 @@ def test_type_nested_deeper_than_any_stack_is_an_invalid_request() -> None:
     kind: object = "int"
     for _ in range(600):
         kind = {"type": "list", "element-id": 1, "element": kind, "element-required": True}
-    with pytest.raises(InvalidRequest):
+    with pytest.raises(InvalidRequestError):
         parse(NestedField, {"id": 1, "name": "a", "required": True, "type": kind}, "field")
 
 
 @pytest.mark.parametrize("kind", [{"type": "list"}, ["list"], 1, None, "x" * 500])
 def test_type_that_is_no_name_of_a_nested_type_is_refused_in_a_few_words(kind: object) -> None:
     field = {"id": 1, "name": "a", "required": False, "type": {"type": kind}}
-    with pytest.raises(InvalidRequest, match="unknown type") as refused:
+    with pytest.raises(InvalidRequestError, match="unknown type") as refused:
         parse(NestedField, field, "field")
     assert len(str(refused.value)) < 300
 
 
 @pytest.mark.parametrize("text", ["geometry(" + " " * 100_000, "geography(" + "x " * 100_000, " " * 100_000 + "int"])
 def test_text_on_which_patterns_would_dwell_is_refused_at_once(text: str) -> None:
-    with pytest.raises(InvalidRequest, match="no type is that long"):
+    with pytest.raises(InvalidRequestError, match="no type is that long"):
         PrimitiveType.parse(text)

@@ -2,7 +2,7 @@ from typing import Any, get_args
 
 import pytest
 
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg import metadata_builder as applying
 from duckicelake.iceberg.model import parse
 from duckicelake.iceberg.rest import CommitTableRequest
@@ -78,12 +78,12 @@ def test_keys_of_old_java_clients_are_read() -> None:
     ],
 )
 def test_malformed_update_is_an_invalid_request_that_names_it(update: Json, said: str) -> None:
-    with pytest.raises(InvalidRequest) as refused:
+    with pytest.raises(InvalidRequestError) as refused:
         read(update)
     assert said in str(refused.value)
 
 
 @pytest.mark.parametrize("body", [{}, {"requirements": []}, {"requirements": [], "updates": None}])
 def test_commit_without_updates_is_an_invalid_request(body: Json) -> None:
-    with pytest.raises(InvalidRequest, match="Field required"):
+    with pytest.raises(InvalidRequestError, match="Field required"):
         parse(CommitTableRequest, body, "commit")

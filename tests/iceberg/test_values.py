@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 from pyiceberg.types import IcebergType as OracleType
 
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.types import IcebergType, PrimitiveType, StructType
 from duckicelake.iceberg.values import from_bytes, from_json, from_unscaled, to_bytes, to_json
 
@@ -61,7 +61,7 @@ def test_stored_value_is_read_back_and_is_what_pyiceberg_stores(typed: tuple[str
 def test_json_value_is_read_back(typed: tuple[str, Any]) -> None:
     text, value = typed
     if isinstance(value, float) and math.isinf(value):
-        with pytest.raises(InvalidRequest, match="inf"):
+        with pytest.raises(InvalidRequestError, match="inf"):
             to_json(kind_of(text), value)
     else:
         assert from_json(kind_of(text), to_json(kind_of(text), value)) == value
@@ -152,7 +152,7 @@ def test_bound_of_a_promoted_or_truncated_column_is_read_by_its_length(text: str
     ],
 )
 def test_bound_of_a_wrong_length_is_refused_naming_the_type(text: str, stored: bytes) -> None:
-    with pytest.raises(InvalidRequest) as caught:
+    with pytest.raises(InvalidRequestError) as caught:
         from_bytes(kind_of(text), stored)
     assert text in str(caught.value)
 
@@ -161,7 +161,7 @@ def test_bound_of_a_wrong_length_is_refused_naming_the_type(text: str, stored: b
 def test_any_bytes_are_a_value_or_a_bad_request(text: str, stored: bytes) -> None:
     try:
         value = from_bytes(kind_of(text), stored)
-    except InvalidRequest:
+    except InvalidRequestError:
         return
     assert type(value) in {bool, int, float, str, bytes, UUID, Decimal}
 
@@ -177,7 +177,7 @@ JSON = st.recursive(
 def test_any_json_is_a_value_or_a_bad_request(text: str, json: Any) -> None:
     try:
         value = from_json(kind_of(text), json)
-    except InvalidRequest:
+    except InvalidRequestError:
         return
     assert value is None or to_bytes(kind_of(text), value) is not None
 
@@ -219,7 +219,7 @@ def test_any_json_is_a_value_or_a_bad_request(text: str, json: Any) -> None:
     ],
 )
 def test_json_that_is_no_value_of_the_type_is_refused(text: str, json: Any) -> None:
-    with pytest.raises(InvalidRequest):
+    with pytest.raises(InvalidRequestError):
         from_json(kind_of(text), json)
 
 
@@ -228,7 +228,7 @@ def test_json_that_is_no_value_of_the_type_is_refused(text: str, json: Any) -> N
     [("int", 2**31), ("int", "1"), ("int", True), ("double", 1), ("decimal(4, 2)", Decimal(100)), ("unknown", 1)],
 )
 def test_value_of_another_type_is_not_stored(text: str, value: Any) -> None:
-    with pytest.raises(InvalidRequest, match=r"isn't|doesn't"):
+    with pytest.raises(InvalidRequestError, match=r"isn't|doesn't"):
         to_bytes(kind_of(text), value)
 
 
@@ -265,5 +265,5 @@ def test_nested_values_have_the_specs_json() -> None:
     assert to_json(kind, value) == json
     assert from_json(kind, json) == value
     for wrong in ([], {"2": 1}, {"4": {}}, {"4": {"keys": ["x"], "values": []}}):
-        with pytest.raises(InvalidRequest):
+        with pytest.raises(InvalidRequestError):
             from_json(kind, wrong)

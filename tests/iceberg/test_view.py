@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyiceberg.view.metadata import ViewMetadata as TheirMetadata
 
-from duckicelake.errors import CommitFailed, InvalidRequest
+from duckicelake.errors import CommitFailedError, InvalidRequestError
 from duckicelake.iceberg.model import parse
 from duckicelake.iceberg.rest import CommitViewRequest, CreateViewRequest
 from duckicelake.iceberg.view import (
@@ -66,7 +66,7 @@ def test_file_is_read_plain_and_gzipped(view: ViewMetadata, encode: Any) -> None
 
 @pytest.mark.parametrize("data", [b"", b"{", b"\x1f\x8bnot gzip", gzip.compress(b"{}", mtime=0)[:-4], b"[]", b"PAR1"])
 def test_file_that_is_no_metadata_is_refused(data: bytes) -> None:
-    with pytest.raises(InvalidRequest):
+    with pytest.raises(InvalidRequestError):
         read_view_metadata(data, "file:/v.json")
 
 
@@ -85,7 +85,7 @@ def test_file_that_is_no_metadata_is_refused(data: bytes) -> None:
     ],
 )
 def test_metadata_that_contradicts_itself_is_refused(data: Json, problem: str) -> None:
-    with pytest.raises(InvalidRequest, match=problem):
+    with pytest.raises(InvalidRequestError, match=problem):
         parse_view_metadata(data)
 
 
@@ -111,7 +111,7 @@ def test_every_update_of_the_specification_is_modelled_and_applied() -> None:
     ],
 )
 def test_what_no_view_takes_is_refused(body: Json, problem: str) -> None:
-    with pytest.raises(InvalidRequest, match=problem):
+    with pytest.raises(InvalidRequestError, match=problem):
         parse(CommitViewRequest, body, "commit")
 
 
@@ -124,7 +124,7 @@ def test_requirement_holds_for_the_uuid_in_any_case_only(view: ViewMetadata) -> 
 
     checked(UUID.upper())
     with pytest.raises(
-        CommitFailed, match=rf"^Requirement failed: view UUID does not match: expected {UUID} != other$"
+        CommitFailedError, match=rf"^Requirement failed: view UUID does not match: expected {UUID} != other$"
     ):
         checked("other")
 
@@ -167,13 +167,13 @@ def test_version_of_the_future_is_dated_now(view: ViewMetadata) -> None:
 
 @pytest.mark.parametrize("text", ["-1", "ten", ""])
 def test_history_of_no_versions_is_refused(view: ViewMetadata, text: str) -> None:
-    with pytest.raises(InvalidRequest, match=r"^version\.history\.num-entries"):
+    with pytest.raises(InvalidRequestError, match=r"^version\.history\.num-entries"):
         commit(view, {"action": "set-properties", "updates": {"version.history.num-entries": text}})
 
 
 def test_schema_with_columns_that_differ_by_case_is_refused(view: ViewMetadata) -> None:
     fields = [{"id": n, "name": name, "type": "int", "required": False} for n, name in ((1, "a"), (2, "A"))]
-    with pytest.raises(InvalidRequest, match="differ only by case"):
+    with pytest.raises(InvalidRequestError, match="differ only by case"):
         commit(view, {"action": "add-schema", "schema": {"type": "struct", "fields": fields}})
 
 
@@ -182,5 +182,5 @@ def test_view_to_create_needs_a_schema_and_a_version() -> None:
     body = {"name": "v", "schema": VALID["schemas"][0], "view-version": version, "properties": None}
     assert parse(CreateViewRequest, body, "view").properties == {}
     for key in ("name", "schema", "view-version"):
-        with pytest.raises(InvalidRequest, match=key):
+        with pytest.raises(InvalidRequestError, match=key):
             parse(CreateViewRequest, {**body, key: None}, "view")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from duckicelake.errors import InvalidView
+from duckicelake.errors import InvalidViewError
 from duckicelake.iceberg.model import parse
 from duckicelake.iceberg.rest import CommitViewRequest
 from duckicelake.iceberg.schema import Schema
@@ -65,6 +65,6 @@ def test_metadata_written_by_java_is_read_and_written_exactly(name: str) -> None
 @pytest.mark.parametrize("name", REFUSED)
 def test_commit_that_java_refuses_is_refused_in_its_words(name: str) -> None:
     scenario = RECORDED[name]
-    with pytest.raises(InvalidView) as refused:
+    with pytest.raises(InvalidViewError) as refused:
         commit(ours(scenario["from"]), scenario)
     assert str(refused.value).startswith(scenario["result"].splitlines()[0])

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from duckicelake.errors import Unsupported
+from duckicelake.errors import UnsupportedError
 from tests.lake.iceberg_client import add, evolve, field, fields_of, new_table, struct
 from tests.support.lakes import assert_same_rows
 
@@ -152,7 +152,7 @@ def test_defaults_of_structs_and_lists_are_kept_where_no_row_needs_them(lake):
 
     assert {name: each for name, each in fields_of(lake).items() if name != "c"} == before
     more = struct(field(21, "x", "int"))
-    with pytest.raises(Unsupported, match="'more' has an initial default"):
+    with pytest.raises(UnsupportedError, match="'more' has an initial default"):
         add(lake, with_default(20, "more", more, {}, None))
     add(lake, field(20, "more", more, write_default={}))
     assert fields_of(lake)["more"]["write-default"] == {}
@@ -167,13 +167,13 @@ def test_default_for_rows_of_before_that_iceberg_cannot_say_is_refused_by_name(l
     lake.metadata()
     lake.run(f"ALTER TABLE t ADD COLUMN odd {sql} DEFAULT {literal}")
 
-    with pytest.raises(Unsupported, match="odd"):
+    with pytest.raises(UnsupportedError, match="odd"):
         lake.metadata()
 
 
 def test_default_with_a_nul_is_refused_as_postgres_has_no_text_for_it(lake):
     new_table(lake)
-    with pytest.raises(Unsupported, match="initial default of c"):
+    with pytest.raises(UnsupportedError, match="initial default of c"):
         add(lake, with_default(2, "c", "string", "a\0b", None))
 
 

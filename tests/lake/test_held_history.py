@@ -8,7 +8,7 @@ import pytest
 
 from duckicelake.catalog.table.load import load_current_table
 from duckicelake.catalog.tables import register_table
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.rest import RegisterTableRequest
 from duckicelake.properties import HOLD, get_hold
 from tests.support.lakes import Lake, iceberg_rows
@@ -166,7 +166,7 @@ def test_hold_is_a_duration(text: str, days: float) -> None:
 @pytest.mark.parametrize("text", ["", "5", "days", "-1 days", "5d", "1.5 days", "5 weeks", "9999999 days", "٣ days"])
 def test_anything_else_is_refused_when_it_is_set(lake: Lake, text: str) -> None:
     lake.run("CREATE TABLE t (id BIGINT)")
-    with pytest.raises(InvalidRequest, match=r"ducklake\.history\.hold is .*'36 hours'"):
+    with pytest.raises(InvalidRequestError, match=r"ducklake\.history\.hold is .*'36 hours'"):
         lake.commit({"action": "set-properties", "updates": {HOLD: text}})
     assert HOLD not in lake.metadata().properties
 
@@ -177,6 +177,6 @@ def test_table_with_anything_else_is_not_registered(lake: Lake, merged: list[int
     document["properties"][HOLD] = "for ever"
     location = materialized.location.replace(".metadata.json", "-odd.metadata.json")
     lake.services.store.write(location, orjson.dumps(document))
-    with pytest.raises(InvalidRequest, match=r"ducklake\.history\.hold is 'for ever'"):
+    with pytest.raises(InvalidRequestError, match=r"ducklake\.history\.hold is 'for ever'"):
         register(lake, "c", location)
     assert lake.sql("SELECT count(*) FROM ducklake_table WHERE table_name = 'c'") == [(0,)]

@@ -11,7 +11,7 @@ import pytest
 from duckicelake.catalog.context.cache import TableCache
 from duckicelake.catalog.table.load import load_current_table
 from duckicelake.catalog.tables import commit_table
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.metadata_builder import apply_updates
 from duckicelake.iceberg.rest import CommitTableRequest
 from duckicelake.iceberg.schema_evolution import check_evolution
@@ -181,7 +181,7 @@ def reads_rows_of(metadata, schema):
     """Whether rows under the current schema can be read under another."""
     try:
         check_evolution(metadata.schema(), schema, metadata.partition_specs, metadata.format_version)
-    except InvalidRequest:
+    except InvalidRequestError:
         return False
     return True
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from tests.lake.iceberg_client import add, commit, evolve, field, new_table
 from tests.support.lakes import assert_same_rows
 
@@ -69,11 +69,11 @@ def test_a_client_can_not_add_a_column_by_a_partition_fields_name(lake):
     spec = {"fields": [{"source-id": 1, "name": "id_bucket", "transform": "bucket[4]"}]}
     commit(lake, {"action": "add-spec", "spec": spec}, {"action": "set-default-spec", "spec-id": -1})
 
-    with pytest.raises(InvalidRequest, match="sourced from different field in schema: id_bucket"):
+    with pytest.raises(InvalidRequestError, match="sourced from different field in schema: id_bucket"):
         add(lake, field(2, "id_bucket", "int"))
 
     add(lake, field(2, "other", "int"))
-    with pytest.raises(InvalidRequest, match="sourced from different field in schema: id_bucket"):
+    with pytest.raises(InvalidRequestError, match="sourced from different field in schema: id_bucket"):
         evolve(lake, lambda known: [known[0], {**known[1], "name": "id_bucket"}])
 
 

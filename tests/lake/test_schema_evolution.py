@@ -8,7 +8,7 @@ from uuid import UUID
 import pyarrow as pa
 import pytest
 
-from duckicelake.errors import Unsupported
+from duckicelake.errors import UnsupportedError
 from tests.lake.iceberg_client import append, commit, evolve, field, fields_of, new_table, retype, struct
 from tests.support.lakes import assert_same_rows
 
@@ -95,7 +95,7 @@ def test_column_that_duckdb_changes_as_iceberg_may_not_is_refused_by_name(lake, 
 
     lake.run(f"ALTER TABLE t ALTER COLUMN s TYPE STRUCT(c {after})")
 
-    with pytest.raises(Unsupported, match=r"Column s\.c was changed by DuckDB"):
+    with pytest.raises(UnsupportedError, match=r"Column s\.c was changed by DuckDB"):
         lake.metadata()
 
 
@@ -107,7 +107,7 @@ def test_column_of_a_table_without_rows_may_become_anything(lake):
     lake.run(
         "ALTER TABLE t ADD COLUMN c INTEGER", "INSERT INTO t VALUES (2.5, NULL, 1)", "ALTER TABLE t ALTER c TYPE DOUBLE"
     )
-    with pytest.raises(Unsupported, match="Column c was changed by DuckDB from int to double"):
+    with pytest.raises(UnsupportedError, match="Column c was changed by DuckDB from int to double"):
         lake.metadata()
 
 

@@ -7,7 +7,7 @@ from duckicelake.catalog.doctor import examine_tables
 from duckicelake.catalog.namespaces import create_namespace, list_namespaces
 from duckicelake.catalog.tables import list_tables
 from duckicelake.catalog.views import list_views
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.identifiers import check_name
 from tests.support.lakes import assert_same_rows
 
@@ -46,9 +46,9 @@ def test_tables_and_views_that_no_request_can_name_are_left_out_of_lists(lake, n
 
 @pytest.mark.parametrize("name", STEPS)
 def test_steps_of_a_path_are_no_names(lake, name):
-    with pytest.raises(InvalidRequest, match="can't be part of a URL"):
+    with pytest.raises(InvalidRequestError, match="can't be part of a URL"):
         check_name(name, "table name")
-    with pytest.raises(InvalidRequest, match="can't be part of a URL"):
+    with pytest.raises(InvalidRequestError, match="can't be part of a URL"):
         create_namespace(lake.services, (name,), {})
     create_namespace(lake.services, ("a", name), {})
 

@@ -4,7 +4,7 @@ from contextlib import suppress
 
 import pytest
 
-from duckicelake.errors import Unsupported
+from duckicelake.errors import UnsupportedError
 from tests.lake.iceberg_client import commit, field, new_table, struct
 from tests.support.lakes import assert_same_rows
 
@@ -112,7 +112,7 @@ def test_a_table_is_served_once_iceberg_has_words_for_it(lake, statements, is_wa
         if is_watched:
             try:
                 assert_same_rows(lake)
-            except Unsupported:
+            except UnsupportedError:
                 refused += 1
     if not is_watched:
         lake.run("CALL ducklake_expire_snapshots('lake', older_than => now())")
@@ -150,10 +150,10 @@ def test_a_default_that_came_while_a_table_was_refused_is_read_in_rows_of_before
 def test_what_lasts_is_refused_by_name(lake, statements, words):
     for statement in statements:
         lake.run(statement)
-        with suppress(Unsupported):
+        with suppress(UnsupportedError):
             lake.metadata()
 
-    with pytest.raises(Unsupported, match=words):
+    with pytest.raises(UnsupportedError, match=words):
         lake.metadata()
 
 

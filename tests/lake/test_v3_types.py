@@ -7,7 +7,7 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, TimestampNanoType
 
-from duckicelake.errors import Unsupported
+from duckicelake.errors import UnsupportedError
 from tests.lake.iceberg_client import add, append, bound, evolve, field, fields_of, new_table, retype, struct
 from tests.support.lakes import assert_same_rows
 
@@ -233,5 +233,5 @@ def test_name_that_duckdb_takes_from_a_column_of_type_unknown_is_duckdbs(lake):
     {"type": "struct", "fields": [field(3, "x", "unknown")]},
 ])  # fmt: skip
 def test_nested_types_of_nothing_but_unknown_are_refused_by_name(lake, kind):
-    with pytest.raises(Unsupported, match="'odd'"):
+    with pytest.raises(UnsupportedError, match="'odd'"):
         new_table(lake, field(2, "odd", kind))

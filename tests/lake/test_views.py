@@ -8,7 +8,7 @@ from duckicelake.catalog import views
 from duckicelake.catalog.context.page import PageRequest
 from duckicelake.catalog.namespaces import create_namespace, drop_namespace
 from duckicelake.catalog.tables import list_tables
-from duckicelake.errors import InvalidRequest, NamespaceNotEmpty, NoSuchView
+from duckicelake.errors import InvalidRequestError, NamespaceNotEmptyError, NoSuchViewError
 from tests.support import view_queries
 from tests.support.view_requests import (
     CITY,
@@ -391,7 +391,7 @@ def test_view_renamed_in_duckdb_is_the_same_under_its_new_name(lake, table):
     before = create(lake.services, "v", DUCKDB)
     lake.run("ALTER VIEW v RENAME TO w")
     assert load(lake.services, "w") == before
-    with pytest.raises(NoSuchView, match=r"^View does not exist: main\.v$"):
+    with pytest.raises(NoSuchViewError, match=r"^View does not exist: main\.v$"):
         load(lake.services, "v")
 
 
@@ -412,7 +412,7 @@ def test_view_dropped_in_duckdb_is_gone_and_its_name_starts_afresh(lake, drop):
     create_namespace(lake.services, ("s",), {})
     first = create(lake.services, "v", DUCKDB, namespace="s")["metadata"]
     lake.run(drop)
-    with pytest.raises(NoSuchView):
+    with pytest.raises(NoSuchViewError):
         load(lake.services, "v", "s")
     lake.run("CREATE SCHEMA IF NOT EXISTS s", "DROP TABLE IF EXISTS s.v", "CREATE VIEW s.v AS SELECT 1 AS one")
     again = load(lake.services, "v", "s")["metadata"]
@@ -506,7 +506,7 @@ def test_view_of_sparks_on_what_another_catalog_has_fails_in_duckdb(lake, table)
 def test_views_keep_their_namespace_from_being_dropped(lake):
     create_namespace(lake.services, ("s",), {})
     create(lake.services, "v", namespace="s")
-    with pytest.raises(NamespaceNotEmpty, match=r"^Namespace s is not empty\. It holds view v$"):
+    with pytest.raises(NamespaceNotEmptyError, match=r"^Namespace s is not empty\. It holds view v$"):
         drop_namespace(lake.services, ("s",))
     views.drop_view(lake.services, ("s",), "v")
     drop_namespace(lake.services, ("s",))
@@ -524,7 +524,7 @@ def test_uncommitted_change_of_duckdbs_loses_to_ours_or_comes_after_it(lake, att
         assert lake.one("SELECT min(id) FROM v") == (-2,)
     else:
         client.execute("COMMIT")
-        with pytest.raises(NoSuchView):
+        with pytest.raises(NoSuchViewError):
             load(lake.services, "v")
 
 
@@ -562,7 +562,7 @@ def test_view_that_duckdb_replaced_is_dropped_with_what_was_known_of_it(lake, ta
 def test_name_that_differs_only_by_case_from_a_table_or_view_is_refused(lake, table):
     create(lake.services, "v")
     for name in ("V", "T"):
-        with pytest.raises(InvalidRequest, match="differs only by case"):
+        with pytest.raises(InvalidRequestError, match="differs only by case"):
             create(lake.services, name)
     rename(lake.services, "main.v", "main.V")
     assert names(lake.services) == ["V"]

@@ -6,7 +6,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.parquet.equality import DataRows, DeleteRows, KeyColumn, find_deleted
 
 NUMBER, TEXT = KeyColumn(1, (), "BIGINT"), KeyColumn(2, (), "VARCHAR")
@@ -51,7 +51,7 @@ def test_file_whose_filters_know_none_of_the_keys_is_not_read(data: Path) -> Non
     assert found(data, (NUMBER,), "(7::BIGINT, '')", "(9, '')") == []
     assert found(data, (TEXT,), "(1::BIGINT, 't33')") == []
     assert found(data, (NUMBER, TEXT), "(8::BIGINT, 't9')", "(9, 't8')") == []
-    with pytest.raises(InvalidRequest, match=r"data\.parquet can't be read as Parquet"):
+    with pytest.raises(InvalidRequestError, match=r"data\.parquet can't be read as Parquet"):
         found(data, (NUMBER,), "(7::BIGINT, '')", "(8, '')")
 
 

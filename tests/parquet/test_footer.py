@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.parquet import inlined_rows
 from duckicelake.parquet.copy import open_parquet_source
 from duckicelake.parquet.footer import MAX_SCHEMA_DEPTH, MAX_SCHEMA_ELEMENTS, check_footer, limit_time
@@ -72,7 +72,7 @@ def test_schema_so_deep_that_duckdb_would_crash_is_refused_wherever_files_are_re
         "parquet_source": lambda: open_parquet_source(file).__enter__(),
         "read_position_deletes": lambda: read_position_deletes(file.read_bytes(), "x"),
     }
-    with pytest.raises(InvalidRequest, match=f"more than {MAX_SCHEMA_DEPTH} levels"):
+    with pytest.raises(InvalidRequestError, match=f"more than {MAX_SCHEMA_DEPTH} levels"):
         acts[act]()
 
 
@@ -82,7 +82,7 @@ def test_schema_as_deep_as_is_read(tmp_path: Path) -> None:
     check_footer(file, "x")
     assert len(read_names(file)) == MAX_SCHEMA_DEPTH
     file.write_bytes(nested(MAX_SCHEMA_DEPTH))
-    with pytest.raises(InvalidRequest, match="levels"):
+    with pytest.raises(InvalidRequestError, match="levels"):
         check_footer(file, "x")
 
 
@@ -107,7 +107,7 @@ def test_footer_that_is_none_is_refused_saying_why(tmp_path: Path, name: str) ->
     data, message = REFUSED[name]
     file = tmp_path / "x.parquet"
     file.write_bytes(data)
-    with pytest.raises(InvalidRequest, match=re.escape(message)):
+    with pytest.raises(InvalidRequestError, match=re.escape(message)):
         check_footer(file, "x")
 
 
@@ -119,7 +119,7 @@ def test_schema_may_come_after_other_fields_and_they_may_not_be_deep(tmp_path: P
         file = tmp_path / "x.parquet"
         file.write_bytes(b"PAR1" + footer + len(footer).to_bytes(4, "little") + b"PAR1")
         if refused:
-            with pytest.raises(InvalidRequest, match="too deeply"):
+            with pytest.raises(InvalidRequestError, match="too deeply"):
                 check_footer(file, "x")
         else:
             check_footer(file, "x")
@@ -142,14 +142,14 @@ def test_spoilt_footer_passes_or_is_refused(tmp_path_factory: pytest.TempPathFac
     data[-1 - at % len(data)] = byte
     file = tmp_path_factory.getbasetemp() / "spoilt.parquet"
     file.write_bytes(data)
-    with suppress(InvalidRequest):
+    with suppress(InvalidRequestError):
         check_footer(file, "x")
 
 
 def test_more_rows_than_positions_are_taken_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inlined_rows, "MAX_POSITIONS", 3)
     assert read_position_deletes(write_position_deletes([("/x", n) for n in range(3)]), "x") == {"/x": [0, 1, 2]}
-    with pytest.raises(InvalidRequest, match="has 4 rows"):
+    with pytest.raises(InvalidRequestError, match="has 4 rows"):
         read_position_deletes(write_position_deletes([("/x", n) for n in range(4)]), "x")
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from duckicelake.errors import FileMissing
+from duckicelake.errors import FileMissingError
 from duckicelake.parquet.local_copies import open_footer_copies
 from duckicelake.parquet.schema import read_layout
 from duckicelake.storage.memory import MemoryStore
@@ -24,5 +24,5 @@ def test_schema_is_read_without_the_rows(tmp_path: Path, columns: int) -> None:
 
 
 def test_missing_files_are_told(tmp_path: Path) -> None:
-    with pytest.raises(FileMissing), open_footer_copies(MemoryStore(), ["s3://b/f.parquet"]):
+    with pytest.raises(FileMissingError), open_footer_copies(MemoryStore(), ["s3://b/f.parquet"]):
         pass

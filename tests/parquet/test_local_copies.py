@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from duckicelake.errors import FileMissing
+from duckicelake.errors import FileMissingError
 from duckicelake.parquet.local_copies import open_local_copies
 from duckicelake.storage.local import LocalStore
 from duckicelake.storage.memory import MemoryStore
@@ -29,5 +29,5 @@ def test_copies_last_as_long_as_the_context(store: ObjectStore, tmp_path: Path) 
 
 
 def test_missing_file_is_missing_when_it_is_copied() -> None:
-    with pytest.raises(FileMissing), open_local_copies(MemoryStore(), ["file:///nowhere"]):
+    with pytest.raises(FileMissingError), open_local_copies(MemoryStore(), ["file:///nowhere"]):
         pass

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import BufferReader
 
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.parquet.inlined_rows import read_position_deletes
 from duckicelake.parquet.position_deletes import write_position_deletes
 
@@ -68,7 +68,7 @@ def test_files_are_read_after_one_that_is_none_and_by_several_threads(tmp_path: 
         path = tmp_path / f"{number}.parquet"
         if number % 3 == 0:
             pq.write_table(pa.table({"x": [1]}), path)
-            with pytest.raises(InvalidRequest, match="isn't a Parquet file of position deletes"):
+            with pytest.raises(InvalidRequestError, match="isn't a Parquet file of position deletes"):
                 read_position_deletes(path.read_bytes(), "other")
         pq.write_table(pa.table({"file_path": ["x"] * 2, "pos": [number, 1_000]}), path)
         return read_position_deletes(path.read_bytes(), "whole")

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.parquet.schema import read_names
 
 NESTED = pa.schema(
@@ -49,5 +49,5 @@ def test_every_field_has_the_path_that_name_mappings_give_it(tmp_path: Path, com
 
 def test_file_that_is_no_parquet_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "f.parquet").write_bytes(b"no")
-    with pytest.raises(InvalidRequest, match="Parquet"):
+    with pytest.raises(InvalidRequestError, match="Parquet"):
         read_names(tmp_path / "f.parquet")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from duckicelake.errors import Unavailable
+from duckicelake.errors import UnavailableError
 from duckicelake.parquet.inlined_rows import (
     CopiedRows,
     ParquetColumn,
@@ -33,10 +33,10 @@ def test_full_disk_makes_reading_of_deletes_and_writing_of_rows_unavailable(tmp_
     copy = tmp_path / "rows.csv"
     copy.write_text("0,1,,1\n")
     deletes = write_position_deletes([("/data/a.parquet", 7)])
-    with full_disk(), pytest.raises(Unavailable, match="no room for a temporary file"):
+    with full_disk(), pytest.raises(UnavailableError, match="no room for a temporary file"):
         read_position_deletes(deletes, "/data/deletes.parquet")
-    with full_disk(), pytest.raises(Unavailable, match="no room for a temporary file"):
+    with full_disk(), pytest.raises(UnavailableError, match="no room for a temporary file"):
         read_ducklake_deletes(deletes, "/data/deletes.parquet")
-    with full_disk(), pytest.raises(Unavailable, match="no room for a temporary file"):
+    with full_disk(), pytest.raises(UnavailableError, match="no room for a temporary file"):
         write_rows(CopiedRows(copy, 7, [ParquetColumn("a", "BIGINT", "1")]))
     assert read_position_deletes(deletes, "/data/deletes.parquet") == {"/data/a.parquet": [7]}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from duckicelake.errors import BadInput
+from duckicelake.errors import BadInputError
 from duckicelake.pipeline.changes import Bookmark, ChangePosition, ChangesRequest, JsonLinesOutlet, follow_changes
 from duckicelake.pipeline.main_history import SnapshotStep
 from duckicelake.pipeline.progress import SilentReporter
@@ -23,10 +23,10 @@ def test_bookmark_says_how_far_a_table_was_told_and_is_no_other_tables(tmp_path:
     bookmark.write(ChangePosition(7, 2))
     assert bookmark.read() == ChangePosition(7, 2)
     assert list(tmp_path.iterdir()) == [path]
-    with pytest.raises(BadInput, match="is of another table"):
+    with pytest.raises(BadInputError, match="is of another table"):
         Bookmark(path, "other").read()
     path.write_text('{"snapshot-id": 7}')
-    with pytest.raises(BadInput, match="can't be read"):
+    with pytest.raises(BadInputError, match="can't be read"):
         bookmark.read()
 
 

@@ -20,7 +20,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from duckicelake.errors import BadColumn
+from duckicelake.errors import BadColumnError
 from duckicelake.pipeline.columns import ColumnChange, apply_known_types, join_columns, merge_columns
 
 
@@ -57,7 +57,7 @@ def test_narrower_types_fit_as_they_are(table: DataType, source: DataType) -> No
 def test_wider_types_widen_the_column_if_they_may(table: DataType, source: DataType) -> None:
     target, changes = join_columns(columns(a=table), columns(a=source), may_change=True)
     assert (target, changes) == (columns(a=source), [ColumnChange(("a",), source, is_new=False)])
-    with pytest.raises(BadColumn, match=rf"a would have to become {source.simpleString().replace('(', '.')[:7]}"):
+    with pytest.raises(BadColumnError, match=rf"a would have to become {source.simpleString().replace('(', '.')[:7]}"):
         join_columns(columns(a=table), columns(a=source), may_change=False)
 
 
@@ -75,7 +75,7 @@ def test_wider_types_widen_the_column_if_they_may(table: DataType, source: DataT
     ],
 )
 def test_types_that_lose_something_or_mean_another_thing_are_refused(table: DataType, source: DataType) -> None:
-    with pytest.raises(BadColumn, match=r"a is .*, which doesn't hold"):
+    with pytest.raises(BadColumnError, match=r"a is .*, which doesn't hold"):
         join_columns(columns(a=table), columns(a=source), may_change=True)
 
 
@@ -94,7 +94,7 @@ def test_columns_are_added_at_any_depth_and_named_with_their_path() -> None:
 
 def test_all_that_does_not_fit_is_told_at_once() -> None:
     table = StructType().add("id", IntegerType(), nullable=False).add("v", IntegerType())
-    with pytest.raises(BadColumn) as told:
+    with pytest.raises(BadColumnError) as told:
         join_columns(table, columns(v=StringType(), n=NullType(), i=DayTimeIntervalType()), may_change=True)
     for each in ("v is int, which doesn't hold string", "n is void, which", "i is interval", "id must have a value"):
         assert each in str(told.value)

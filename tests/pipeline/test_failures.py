@@ -2,7 +2,7 @@
 
 from py4j.protocol import Py4JError
 
-from duckicelake.errors import OutOfMemory
+from duckicelake.errors import OutOfMemoryError
 from duckicelake.pipeline.failures import explain_failure
 
 
@@ -16,6 +16,6 @@ def test_executor_that_ends_while_it_is_given_a_task_is_told_as_memory_that_ran_
             "rejected from java.util.concurrent.ThreadPoolExecutor@1943f3e8[Shutting down, pool size = 1]"
         )
     )
-    assert isinstance(failure, OutOfMemory)
+    assert isinstance(failure, OutOfMemoryError)
     assert str(failure).startswith("an executor ended as it was given a task")
     assert "Spark ran out of memory: give it more" in str(failure)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from duckicelake.errors import BadInput
+from duckicelake.errors import BadInputError
 from duckicelake.pipeline.layout import (
     RowOrder,
     RowSortKey,
@@ -86,11 +86,11 @@ def test_orders_of_files_are_read_as_people_write_them() -> None:
 
 @pytest.mark.parametrize("text", ["zorder(x DESC)", "x sideways", "day(at)", "zorder(bucket(2, id))", "a,,b", ""])
 def test_what_is_no_order_of_files_is_refused(text: str) -> None:
-    with pytest.raises(BadInput):
+    with pytest.raises(BadInputError):
         parse_order(text)
 
 
 @pytest.mark.parametrize("text", ["bucket(id)", "month(3, at)", "upper(id)", "a b", "a,,b", ""])
 def test_what_is_no_layout_is_refused(text: str) -> None:
-    with pytest.raises(BadInput):
+    with pytest.raises(BadInputError):
         parse_partitions(text)

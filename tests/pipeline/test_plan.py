@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from duckicelake.errors import BadInput
+from duckicelake.errors import BadInputError
 from duckicelake.pipeline.plan import JOB_KINDS, MaintenanceState, parse_state, plan_jobs
 from duckicelake.pipeline.policy import DAY_MS, HOUR_MS, check_overrides, parse_policy
 
@@ -170,7 +170,7 @@ def test_jobs_of_a_table_come_in_the_order_in_which_they_must_run() -> None:
     assert [job.kind for job in jobs[:7]] == [kind for kind in JOB_KINDS if kind != "sort"]
     assert [job.kind for job in plan_jobs([table], NOW, ["expire", "flush"]).jobs] == ["flush", "expire"]
     assert planned(table, **under("maintenance.enabled", "false")) == {}
-    with pytest.raises(BadInput, match="no job 'vacuum': choose of flush"):
+    with pytest.raises(BadInputError, match="no job 'vacuum': choose of flush"):
         plan_jobs([table], NOW, ["vacuum"])
 
 
@@ -206,9 +206,9 @@ def test_policy_that_there_is_not_is_a_problem_and_no_silence() -> None:
     table = replace(FRESH, policies={"maintenance.flush.min-row": "7"})
     why = "ns.t is left alone: there is no property maintenance.flush.min-row; did you mean maintenance.flush.min-rows?"
     assert plan_jobs([table], NOW).problems == (why,)
-    with pytest.raises(BadInput, match="there is no property maintenance"):
+    with pytest.raises(BadInputError, match="there is no property maintenance"):
         check_overrides({"maintenance.x": "1"})
-    with pytest.raises(BadInput, match="target-file-size-bytes can't be given for one run"):
+    with pytest.raises(BadInputError, match="target-file-size-bytes can't be given for one run"):
         check_overrides({"write.target-file-size-bytes": "1"})
 
 

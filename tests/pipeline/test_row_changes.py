@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from duckicelake.errors import BadInput
+from duckicelake.errors import BadInputError
 from duckicelake.pipeline.main_history import SnapshotStep, list_steps
 
 
@@ -61,14 +61,14 @@ def test_snapshots_go_by_ducklakes_numbers_too() -> None:
     ],
 )
 def test_where_there_is_no_way_the_message_says_so(after: int | None, upto: int | None, told: str) -> None:
-    with pytest.raises(BadInput, match=told):
+    with pytest.raises(BadInputError, match=told):
         list_steps(WHOLE, after, upto)
 
 
 def test_history_that_has_expired_is_not_passed_over() -> None:
     for after, told in ((None, "its beginning"), (100, "snapshot 100"), (1, "snapshot 1")):
         with pytest.raises(
-            BadInput, match=f"{told}, or not any more; the oldest from which changes can be told is 200"
+            BadInputError, match=f"{told}, or not any more; the oldest from which changes can be told is 200"
         ):
             list_steps(metadata(*SNAPSHOTS[1:]), after, None)
     assert [step.snapshot_id for step in list_steps(metadata(*SNAPSHOTS[1:]), 200, None)] == [300, 400]

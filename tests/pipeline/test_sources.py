@@ -2,7 +2,7 @@
 
 import pytest
 
-from duckicelake.errors import BadInput, BadSource
+from duckicelake.errors import BadInputError, BadSourceError
 from duckicelake.pipeline.sources import (
     PipelineSource,
     SourceFile,
@@ -44,7 +44,7 @@ def test_format_is_told_by_the_suffix(locations: list[str], format_: str) -> Non
 def test_what_cannot_be_read_or_would_lose_records_is_refused(
     locations: list[str], format_: str | None, options: tuple[str, ...]
 ) -> None:
-    with pytest.raises(BadInput):
+    with pytest.raises(BadInputError):
         parse_source(locations, format_, options)
 
 
@@ -79,7 +79,7 @@ def test_passwords_are_not_shown(location: str, told: str) -> None:
 def test_empty_files_are_left_out_only_where_they_can_be_whole() -> None:
     files = [SourceFile("a", 0, 1), SourceFile("b", 2, 1)]
     assert drop_empty_files(PipelineSource(("x",), "json"), files) == files[1:]
-    with pytest.raises(BadSource, match="a is empty, which no file of parquet is"):
+    with pytest.raises(BadSourceError, match="a is empty, which no file of parquet is"):
         drop_empty_files(PipelineSource(("x",), "parquet"), files)
 
 

@@ -9,7 +9,7 @@ from contextlib import ExitStack, closing
 import psycopg
 import pytest
 
-from duckicelake.errors import CommitStateUnknown, InvalidRequest, Unavailable
+from duckicelake.errors import CommitStateUnknownError, InvalidRequestError, UnavailableError
 from duckicelake.lake.conflicts import StaleBaseError, StaleSnapshotError
 from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.postgres.database import disable_timeout, is_retryable
@@ -132,7 +132,7 @@ def test_a_connection_lost_before_commit_is_unavailable_and_nothing_is_written(n
             kill_connections(database_url)
             cursor.execute("INSERT INTO numbers VALUES (2)")
 
-    with pytest.raises(Unavailable, match="nothing was written"):
+    with pytest.raises(UnavailableError, match="nothing was written"):
         insert()
 
     assert stored(numbers) == []
@@ -144,7 +144,7 @@ def test_a_connection_lost_during_commit_leaves_the_outcome_unknown(numbers, dat
             cursor.execute("INSERT INTO numbers VALUES (1)")
             kill_connections(database_url)
 
-    with pytest.raises(CommitStateUnknown):
+    with pytest.raises(CommitStateUnknownError):
         insert()
 
 
@@ -155,7 +155,7 @@ def test_a_failed_transaction_that_is_committed_all_the_same_is_reported(numbers
             with pytest.raises(psycopg.errors.UndefinedTable):
                 cursor.execute("SELECT FROM nothing")
 
-    with pytest.raises(Unavailable, match="had failed"):
+    with pytest.raises(UnavailableError, match="had failed"):
         insert_and_go_on()
     assert stored(numbers) == []
 
@@ -200,7 +200,7 @@ def test_session_that_was_used_last_is_used_next(database):
 def test_check_tells_why_postgres_refuses():
     database = open_lake_database("postgresql://nobody@127.0.0.1:1/nothing", pool_size=1)
     try:
-        with pytest.raises(Unavailable, match=r"127\.0\.0\.1"):
+        with pytest.raises(UnavailableError, match=r"127\.0\.0\.1"):
             database.check()
     finally:
         database.close()
@@ -218,7 +218,7 @@ def test_statement_that_takes_too_long_is_unavailable_and_the_connection_goes_on
             cursor.execute("CREATE TABLE made (n integer)")
             cursor.execute("SELECT pg_sleep(10)")
 
-    with pytest.raises(Unavailable, match="took too long; nothing was written"):
+    with pytest.raises(UnavailableError, match="took too long; nothing was written"):
         create_and_sleep()
     with hasty.reading() as cursor:
         assert cursor.execute("SELECT to_regclass('made')").fetchone() == (None,)
@@ -228,7 +228,7 @@ def test_transaction_without_timeout_takes_its_time_and_the_next_one_does_not(ha
     with hasty.transaction() as cursor:
         disable_timeout(cursor)
         cursor.execute("SELECT pg_sleep(1.5)")
-    with pytest.raises(Unavailable, match="took too long"), hasty.transaction() as cursor:
+    with pytest.raises(UnavailableError, match="took too long"), hasty.transaction() as cursor:
         cursor.execute("SELECT pg_sleep(10)")
 
 
@@ -240,7 +240,7 @@ def test_transaction_that_is_left_idle_gives_its_locks_back(hasty, database):
                 other.execute("SELECT pg_advisory_xact_lock(1)")  # waits until Postgres has ended the idle one
             cursor.execute("SELECT 1")
 
-    with pytest.raises(Unavailable, match="took too long"):
+    with pytest.raises(UnavailableError, match="took too long"):
         lock_and_idle()
     with hasty.reading() as cursor:
         assert cursor.execute("SELECT 1").fetchone() == (1,)
@@ -342,7 +342,7 @@ def test_what_postgres_can_not_hold_is_the_requests_fault(database):
                 "INSERT INTO names SELECT string_agg(sha256(n::text::bytea)::text, '') FROM generate_series(1, 200) n"
             )
 
-    with pytest.raises(InvalidRequest, match="Postgres can't hold so much in one piece"):
+    with pytest.raises(InvalidRequestError, match="Postgres can't hold so much in one piece"):
         insert()
 
 
@@ -351,7 +351,7 @@ def test_request_that_finds_all_connections_busy_is_told_to_try_again(database_u
         with (
             small.reading(),
             small.transaction(),
-            pytest.raises(Unavailable, match="busy; nothing was written"),
+            pytest.raises(UnavailableError, match="busy; nothing was written"),
             small.transaction(),
         ):
             pass
@@ -367,12 +367,12 @@ def test_database_that_turns_out_to_be_a_standby_is_left_for_the_primary():
             closing(open_lake_database(url, 2)) as careful,
         ):
             for begin in (careless.transaction, careless.statement):
-                with pytest.raises(Unavailable, match="standby; nothing was written"), begin() as cursor:
+                with pytest.raises(UnavailableError, match="standby; nothing was written"), begin() as cursor:
                     cursor.execute("CREATE TABLE t (n integer)")
             with careful.transaction() as cursor:
                 cursor.execute("CREATE TABLE t (n integer)")
             primary.stop()
-            with pytest.raises(Unavailable), careful.transaction() as cursor:
+            with pytest.raises(UnavailableError), careful.transaction() as cursor:
                 cursor.execute("INSERT INTO t VALUES (1)")
             standby.promote()
             for database in (careless, careful):

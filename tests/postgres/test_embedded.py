@@ -8,7 +8,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from duckicelake.errors import InvalidSettings, LakeInUse, StartupError
+from duckicelake.errors import InvalidSettingsError, LakeInUseError, StartupError
 from duckicelake.postgres.embedded import EmbeddedPostgres
 
 HOLD_UNTIL_STDIN_CLOSES = """
@@ -43,7 +43,7 @@ def test_a_lake_held_by_another_process_is_refused_naming_it(folder):
     )  # fmt: skip
     try:
         assert holder.stdout.readline() == b"started\n"
-        with pytest.raises(LakeInUse, match=f"process {holder.pid}"):
+        with pytest.raises(LakeInUseError, match=f"process {holder.pid}"):
             EmbeddedPostgres(folder)
     finally:
         holder.communicate(timeout=60)
@@ -94,5 +94,5 @@ def test_stopping_twice_does_nothing(folder):
 
 def test_folder_that_is_a_file_says_to_choose_another(tmp_path: Path) -> None:
     (tmp_path / "lake").touch()
-    with pytest.raises(InvalidSettings, match="choose a folder that this user can write"):
+    with pytest.raises(InvalidSettingsError, match="choose a folder that this user can write"):
         EmbeddedPostgres(tmp_path / "lake")

@@ -6,7 +6,7 @@ from contextlib import closing
 
 import pytest
 
-from duckicelake.errors import CommitStateUnknown, Unavailable
+from duckicelake.errors import CommitStateUnknownError, UnavailableError
 from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.postgres.database import Database
 from duckicelake.postgres.pipeline import flush_pipeline
@@ -64,7 +64,7 @@ def count(database, query="SELECT count(*) FROM numbers"):
         try:
             with database.reading() as cursor:
                 return cursor.execute(query).fetchall()[0][0]
-        except Unavailable:
+        except UnavailableError:
             assert time.monotonic() < until
             time.sleep(0.1)
 
@@ -77,7 +77,7 @@ def test_what_gets_no_answer_is_unavailable_in_time_and_what_follows_works(clust
 
     with cluster.stopped():
         began = time.monotonic()
-        with pytest.raises(Unavailable, match="does not answer; nothing was written"):
+        with pytest.raises(UnavailableError, match="does not answer; nothing was written"):
             run(database, opened, act)
         assert time.monotonic() - began < MOST
 
@@ -98,7 +98,7 @@ def test_commit_that_gets_no_answer_may_have_happened_and_says_so(cluster, datab
         stopped = cluster.stopped()
         try:
             began = time.monotonic()
-            with pytest.raises(CommitStateUnknown):
+            with pytest.raises(CommitStateUnknownError):
                 beside.submit(commit).result()
             assert time.monotonic() - began < MOST
         finally:
@@ -114,7 +114,7 @@ def test_new_connections_are_given_up_too_and_more_who_wait_for_one(cluster):
             with ThreadPoolExecutor(6) as many:
                 failed = list(many.map(lambda _: unavailable(database), range(6)))
             assert failed == [True] * 6
-            with pytest.raises(Unavailable):
+            with pytest.raises(UnavailableError):
                 database.check()
             assert time.monotonic() - began < 2 * MOST
 
@@ -125,7 +125,7 @@ def unavailable(database):
     try:
         with database.statement() as cursor:
             cursor.execute("SELECT 1")
-    except Unavailable:
+    except UnavailableError:
         return True
     return False
 
@@ -137,6 +137,6 @@ def test_listener_is_given_up_too(cluster, database):
         with notices.connect() as cursor, cluster.stopped():
             read(cursor)
 
-    with pytest.raises(Unavailable):
+    with pytest.raises(UnavailableError):
         listen()
     notices.release()

@@ -6,7 +6,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from duckicelake.errors import Unavailable
+from duckicelake.errors import UnavailableError
 from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.postgres.database import Database
 
@@ -42,7 +42,7 @@ def raising(state):
 def test_outage_is_unavailable_with_its_reason_and_the_next_request_works(numbers, opened, state, reason):
     if opened is Database.reading and state == "25006":
         pytest.skip("to write while reading is a fault of ours")
-    with pytest.raises(Unavailable, match=f"{reason}.*nothing was written"), opened(numbers) as cursor:
+    with pytest.raises(UnavailableError, match=f"{reason}.*nothing was written"), opened(numbers) as cursor:
         cursor.execute(raising(state))
     with numbers.reading() as cursor:
         assert cursor.execute("SELECT count(*) FROM numbers").fetchall() == [(0,)]
@@ -54,7 +54,7 @@ def test_database_that_is_set_to_take_no_writes_takes_none(numbers, pipelined):
     with psycopg.connect(numbers.url, autocommit=True) as admin:
         admin.execute(sql.SQL("ALTER DATABASE {} SET default_transaction_read_only = on").format(sql.Identifier(name)))
     with closing(open_lake_database(numbers.url, 2)) as another:
-        refused = pytest.raises(Unavailable, match="default_transaction_read_only is on")
+        refused = pytest.raises(UnavailableError, match="default_transaction_read_only is on")
         with refused, another.transaction(pipelined=pipelined) as cursor:
             cursor.execute("INSERT INTO numbers VALUES (1)")
         with refused, another.statement() as cursor:

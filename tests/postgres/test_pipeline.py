@@ -5,7 +5,7 @@ import os
 import psycopg
 import pytest
 
-from duckicelake.errors import CommitStateUnknown, Unavailable
+from duckicelake.errors import CommitStateUnknownError, UnavailableError
 from duckicelake.postgres.database import Database
 from duckicelake.postgres.pipeline import flush_pipeline
 from duckicelake.postgres.queries import Transaction
@@ -130,7 +130,7 @@ def test_statement_refused_before_its_commit_leaves_nothing_and_the_connection_o
 
 
 def test_session_that_ends_at_a_statement_before_commit_has_written_nothing(numbers: Database) -> None:
-    with pytest.raises(Unavailable, match="nothing was written"):
+    with pytest.raises(UnavailableError, match="nothing was written"):
         commit_with(numbers, "SELECT pg_terminate_backend(pg_backend_pid())")
     assert stored(numbers) == []
 
@@ -158,7 +158,7 @@ def test_commit_that_is_refused_may_be_tried_again(checks: Database) -> None:
 
 
 def test_session_that_ends_in_commit_leaves_the_outcome_unknown(checks: Database) -> None:
-    with pytest.raises(CommitStateUnknown):
+    with pytest.raises(CommitStateUnknownError):
         commit_with(checks, "INSERT INTO numbers VALUES (8)")
 
 
@@ -169,5 +169,5 @@ def test_connection_that_is_cut_once_commit_was_sent_leaves_the_outcome_unknown(
             with open(os.devnull, "r+b") as nowhere:  # noqa: PTH123 - which takes all and answers nothing
                 os.dup2(nowhere.fileno(), cursor.connection.fileno())
 
-    with pytest.raises(CommitStateUnknown):
+    with pytest.raises(CommitStateUnknownError):
         cut()

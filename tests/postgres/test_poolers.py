@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import psycopg
 import pytest
 
-from duckicelake.errors import UnsupportedCatalog
+from duckicelake.errors import UnsupportedCatalogError
 from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.postgres.session import check_sessions
 from scripts.backends_job.processes import free_port
@@ -62,7 +62,7 @@ def test_pgbouncer_is_refused_unless_it_keeps_sessions(cluster, mode):
         if mode == "session":
             database.check_sessions()
         else:
-            with pytest.raises(UnsupportedCatalog, match="pool_mode = session"):
+            with pytest.raises(UnsupportedCatalogError, match="pool_mode = session"):
                 database.check_sessions()
 
 
@@ -114,7 +114,7 @@ class Pooled:
 def test_pooler_that_shares_two_sessions_is_refused(cluster):
     with psycopg.connect(cluster.url, autocommit=True) as one, psycopg.connect(cluster.url, autocommit=True) as other:
         sessions = [one, other]
-        with pytest.raises(UnsupportedCatalog, match="shares sessions"):
+        with pytest.raises(UnsupportedCatalogError, match="shares sessions"):
             check_sessions(lambda: Pooled(sessions))
 
 

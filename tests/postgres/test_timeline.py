@@ -5,7 +5,7 @@ from contextlib import closing
 import psycopg
 import pytest
 
-from duckicelake.errors import FailedOver, Unavailable
+from duckicelake.errors import FailoverError, UnavailableError
 from duckicelake.lake.ducklake.database import open_lake_database, open_lake_session
 from duckicelake.lake.setup.format import prepare_catalog
 from duckicelake.lake.side_tables.freshness import FreshnessLine
@@ -27,7 +27,7 @@ def test_timeline_is_left_once_and_for_good() -> None:
     timeline = TimelineGuard(lambda: left.append(True))
     timeline.check("00000001")
     for met in ("00000002", "00000002", "00000001", None):
-        with pytest.raises(FailedOver):
+        with pytest.raises(FailoverError):
             timeline.check(met)
     assert left == [True]
 
@@ -46,7 +46,7 @@ def test_who_remembers_uses_one_timeline_only() -> None:
                     assert cursor.execute("SELECT 1").fetchone() == (1,)
             fail_over(primary, standby)
             for begin in begins:
-                with pytest.raises(FailedOver), begin():
+                with pytest.raises(FailoverError), begin():
                     pytest.fail("what it remembers may be of commits that are lost")
             with forgetful.transaction() as cursor:
                 assert cursor.execute("SELECT 1").fetchone() == (1,)
@@ -61,7 +61,7 @@ def test_session_on_a_standby_that_becomes_the_primary_is_on_another_timeline() 
         with closing(that_has_met_both(lambda: open_lake_database(url, 2, left=lambda: left.append(True)))) as database:
             fail_over(primary, standby)
             for begin in (database.transaction, database.reading, database.statement):
-                with pytest.raises(FailedOver), begin():
+                with pytest.raises(FailoverError), begin():
                     pytest.fail("what it remembers may be of commits that are lost")
     assert left == [True]
 
@@ -87,7 +87,7 @@ def test_freshness_is_asked_of_no_standby() -> None:
         async def ask() -> None:
             line = FreshnessLine(standby.url, {}, open_lake_session(), TimelineGuard(pytest.fail))
             for _ in range(10):
-                with pytest.raises(Unavailable, match="no line"):
+                with pytest.raises(UnavailableError, match="no line"):
                     await line.freshness([])
                 await asyncio.sleep(0.1)
             line.close()
@@ -106,7 +106,7 @@ def test_freshness_is_not_asked_of_another_timeline() -> None:
         async def ask() -> None:
             line = FreshnessLine(standby.url, {}, open_lake_session(), timeline)
             while not left:
-                with pytest.raises(Unavailable, match="no line"):
+                with pytest.raises(UnavailableError, match="no line"):
                     await line.freshness([])
                 await asyncio.sleep(0.01)
             line.close()

@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from duckicelake.errors import BadCredentials, CatalogUnreachable, PipelineError
+from duckicelake.errors import BadCredentialsError, CatalogUnreachableError, PipelineError
 from duckicelake.rest import client as client_module
 from duckicelake.rest.client import CatalogClient
 from duckicelake.rest.connection import Connection
@@ -59,19 +59,23 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     "uri", ["http://127.0.0.1:1", "ftp://127.0.0.1", "127.0.0.1:8181", "http://no.such.host.invalid"]
 )
 def test_where_nobody_answers_the_address_is_named(uri: str) -> None:
-    with pytest.raises(CatalogUnreachable, match=uri):
+    with pytest.raises(CatalogUnreachableError, match=uri):
         CatalogClient(Connection(uri)).config()
 
 
 @pytest.mark.parametrize(
     ("script", "kind", "words"),
     [
-        ([(200, "<html>")], CatalogUnreachable, "not with JSON"),
-        ([(404, "<html>")], CatalogUnreachable, "is it the URI of an Iceberg REST catalog"),
-        ([(404, {"error": {"type": "X", "message": "no route"}})], CatalogUnreachable, "REST catalog, without /v1"),
-        ([(503, {"error": {"type": "X", "message": "Postgres is away"}})], CatalogUnreachable, "Postgres is away"),
-        ([(500, "oh")], CatalogUnreachable, "500"),
-        ([(401, {"error": {"type": "X", "message": "who?"}})], BadCredentials, r"who\?; give --credential"),
+        ([(200, "<html>")], CatalogUnreachableError, "not with JSON"),
+        ([(404, "<html>")], CatalogUnreachableError, "is it the URI of an Iceberg REST catalog"),
+        (
+            [(404, {"error": {"type": "X", "message": "no route"}})],
+            CatalogUnreachableError,
+            "REST catalog, without /v1",
+        ),
+        ([(503, {"error": {"type": "X", "message": "Postgres is away"}})], CatalogUnreachableError, "Postgres is away"),
+        ([(500, "oh")], CatalogUnreachableError, "500"),
+        ([(401, {"error": {"type": "X", "message": "who?"}})], BadCredentialsError, r"who\?; give --credential"),
         ([(418, {"error": {"type": "X", "message": "tea"}})], PipelineError, "tea"),
     ],
 )
@@ -106,7 +110,7 @@ def test_token_that_has_run_out_is_replaced() -> None:
 
 def test_credential_that_is_refused_is_named_without_its_secret() -> None:
     refusal = (401, {"error": "invalid_client", "error_description": "no such client"})
-    with answering([refusal]) as uri, pytest.raises(BadCredentials, match="'me': no such client") as raised:
+    with answering([refusal]) as uri, pytest.raises(BadCredentialsError, match="'me': no such client") as raised:
         CatalogClient(Connection(uri, credential="me:hush")).config()
     assert "hush" not in str(raised.value) + repr(Connection(uri, credential="me:hush", token="hush"))
 
@@ -115,13 +119,13 @@ def test_scope_that_is_refused_is_named_as_the_option_that_it_is() -> None:
     refusal = (400, {"error": "invalid_scope", "error_description": "no scope 'x'"})
     with (
         answering([refusal]) as uri,
-        pytest.raises(BadCredentials, match="no scope 'x'; check --credential and --scope"),
+        pytest.raises(BadCredentialsError, match="no scope 'x'; check --credential and --scope"),
     ):
         CatalogClient(Connection(uri, credential="me:hush", scope="x")).config()
 
 
 def test_credential_without_a_colon_is_said_to_be_none_and_not_shown() -> None:
-    with pytest.raises(BadCredentials, match="<id>:<secret>") as raised:
+    with pytest.raises(BadCredentialsError, match="<id>:<secret>") as raised:
         CatalogClient(Connection("http://127.0.0.1:1", credential="hush")).config()
     assert "hush" not in str(raised.value)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from duckicelake.errors import BadInput
+from duckicelake.errors import BadInputError
 from duckicelake.pipeline.destination import format_sql_name
 from duckicelake.rest.names import format_name, parse_name, parse_table
 
@@ -25,10 +25,10 @@ def test_table_is_read_and_shown_again(text: str, namespace: tuple[str, ...], ta
 
 @pytest.mark.parametrize("text", ["", ".", "a.", ".a", "a..b", "`a", "a`b", "`a`b.c", "``.t"])
 def test_what_is_no_name_is_refused(text: str) -> None:
-    with pytest.raises(BadInput):
+    with pytest.raises(BadInputError):
         parse_name(text)
 
 
 def test_table_needs_a_namespace() -> None:
-    with pytest.raises(BadInput, match=r"ns\.table"):
+    with pytest.raises(BadInputError, match=r"ns\.table"):
         parse_table("t")

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.rows.bodies import read_batch
 from duckicelake.rows.layout import Layout
 from tests.rows.layouts import ARROW, JSON, column, ipc, layout_of, list_of, map_of, narrow, struct_of
@@ -26,7 +26,7 @@ def read(layout: Layout, array: pa.Array, **how: Any) -> list[Any]:
 
 
 def refused(layout: Layout, array: pa.Array, **how: Any) -> str:
-    with pytest.raises(InvalidRequest) as error:
+    with pytest.raises(InvalidRequestError) as error:
         read(layout, array, **how)
     return str(error.value)
 
@@ -142,9 +142,9 @@ def test_columns_come_by_name_in_any_order_and_missing_ones_get_defaults() -> No
     assert read_batch(body, ARROW, layout).values == [[1], ["x"], [3]]
     extra = ipc(pa.table({"c": [3], "z": [1]}))
     assert read_batch(extra, ARROW, layout, on_unknown="ignore").values == [[None], ["x"], [3]]
-    with pytest.raises(InvalidRequest, match="'z': the table has no such column: there are a, b, c"):
+    with pytest.raises(InvalidRequestError, match="'z': the table has no such column: there are a, b, c"):
         read_batch(extra, ARROW, layout)
-    with pytest.raises(InvalidRequest, match="'c': the name comes twice"):
+    with pytest.raises(InvalidRequestError, match="'c': the name comes twice"):
         read_batch(ipc(pa.Table.from_arrays([pa.array([1])] * 2, names=["c", "c"])), ARROW, layout)
 
 
@@ -156,9 +156,9 @@ def test_stream_that_was_cut_off_anywhere_is_refused() -> None:
     body = ipc(ROWS, "zstd", chunk=100)
     assert read_batch(body, ARROW, layout).num_rows == 500
     for length in range(0, len(body), 37):
-        with pytest.raises(InvalidRequest):
+        with pytest.raises(InvalidRequestError):
             read_batch(body[:length], ARROW, layout)
-    with pytest.raises(InvalidRequest, match="goes on after the end"):
+    with pytest.raises(InvalidRequestError, match="goes on after the end"):
         read_batch(body + b"x", ARROW, layout)
 
 
@@ -174,7 +174,7 @@ def test_damaged_streams_are_refused_or_read() -> None:
             damaged[chance.randrange(len(body))] = chance.randrange(256)
         try:
             read_batch(bytes(damaged), ARROW, layout)
-        except InvalidRequest:
+        except InvalidRequestError:
             refusals += 1
     assert refusals > 300
 
@@ -202,7 +202,7 @@ def test_text_that_is_no_utf8_is_refused() -> None:
 def test_small_body_that_becomes_large_is_refused(make_table: Callable[[], pa.Table], said: str) -> None:
     body = ipc(make_table(), "zstd")
     assert len(body) < 1_000_000
-    with pytest.raises(InvalidRequest, match=said):
+    with pytest.raises(InvalidRequestError, match=said):
         read_batch(body, ARROW, column("string"))
 
 

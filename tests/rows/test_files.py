@@ -12,7 +12,7 @@ from pyiceberg.io.pyarrow import pyarrow_to_schema
 
 from duckicelake.bridge.values.columns import to_columns
 from duckicelake.bridge.values.partitions import to_partition_keys
-from duckicelake.errors import InvalidRequest, Unsupported
+from duckicelake.errors import InvalidRequestError, UnsupportedError
 from duckicelake.iceberg.partition import UNPARTITIONED, PartitionSpec
 from duckicelake.iceberg.sort import UNSORTED, SortOrder
 from duckicelake.lake.model import PartitionKey
@@ -189,17 +189,19 @@ def test_each_partition_is_a_file(source: str, transform: str, values: list[Any]
 
 
 def test_buckets_of_types_that_ducklake_hashes_otherwise_are_refused() -> None:
-    with pytest.raises(Unsupported, match="partitioned by bucket\\(4\\) of a column of type uuid"):
+    with pytest.raises(UnsupportedError, match="partitioned by bucket\\(4\\) of a column of type uuid"):
         files_of([{"u": None}], keys=[PartitionKey(IDS["u"], "bucket(4)")])
 
 
 def test_partition_with_a_nul_is_refused() -> None:
-    with pytest.raises(InvalidRequest, match="can't be the value of a partition"):
+    with pytest.raises(InvalidRequestError, match="can't be the value of a partition"):
         files_of([{"s": "a\0"}], ("s", "identity"))
 
 
 def test_too_many_partitions_are_refused() -> None:
-    with pytest.raises(InvalidRequest, match="The rows are of 1001 partitions; a batch takes up to 1000: send several"):
+    with pytest.raises(
+        InvalidRequestError, match="The rows are of 1001 partitions; a batch takes up to 1000: send several"
+    ):
         files_of([{"i": row} for row in range(1001)], ("i", "identity"))
 
 

@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from duckicelake.bridge.values.columns import to_columns
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.rows.bodies import read_batch
 from duckicelake.rows.columns import build_row_columns
 from duckicelake.rows.layout import Layout
@@ -115,7 +115,7 @@ def test_nan_is_a_text() -> None:
     ],
 )
 def test_misfit_is_named(kind: Any, json: str, said: str) -> None:
-    with pytest.raises(InvalidRequest) as error:
+    with pytest.raises(InvalidRequestError) as error:
         read(column(kind), f'[{{}}, {{"a": {json}}}]')
     assert str(error.value).startswith("Nothing was stored, as not all rows fit: row 1, column a")
     assert said in str(error.value)
@@ -138,7 +138,7 @@ def test_column_that_duckdb_declares_narrower_takes_what_fits(
 ) -> None:
     layout = narrow(kind, declared)
     assert len(read(layout, f'[{{"a": {fits}}}]')) == 1
-    with pytest.raises(InvalidRequest, match=said):
+    with pytest.raises(InvalidRequestError, match=said):
         read(layout, f'[{{"a": {misfit}}}]')
 
 
@@ -146,7 +146,7 @@ TWO = layout_of({"name": "id", "type": "long", "required": True}, {"name": "pric
 
 
 def refused(body: bytes | str, layout: Layout = TWO, kind: str = JSON, **how: Any) -> str:
-    with pytest.raises(InvalidRequest) as error:
+    with pytest.raises(InvalidRequestError) as error:
         read_batch(body if isinstance(body, bytes) else body.encode(), kind, layout, **how)
     return str(error.value)
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duckicelake.errors import Forbidden, InvalidRequest
+from duckicelake.errors import ForbiddenError, InvalidRequestError
 from duckicelake.storage.s3_requests import MAX_DELETE_CHARACTERS, MAX_DELETED_KEYS, parse_deleted_keys
 
 XMLNS = 'xmlns="http://s3.amazonaws.com/doc/2006-03-01/"'
@@ -54,7 +54,7 @@ def test_keys_are_read(text: str, keys: tuple[str, ...]) -> None:
     ],
 )
 def test_what_is_no_such_body_is_a_bad_request(text: str) -> None:
-    with pytest.raises(InvalidRequest):
+    with pytest.raises(InvalidRequestError):
         parse_deleted_keys(text)
 
 
@@ -77,11 +77,11 @@ def test_what_is_no_such_body_is_a_bad_request(text: str) -> None:
     ],
 )
 def test_what_two_readers_may_take_differently_is_refused(text: str) -> None:
-    with pytest.raises(Forbidden):
+    with pytest.raises(ForbiddenError):
         parse_deleted_keys(text)
 
 
 @given(st.text())
 def test_no_body_breaks_the_reader(text: str) -> None:
-    with pytest.raises((InvalidRequest, Forbidden)):
+    with pytest.raises((InvalidRequestError, ForbiddenError)):
         parse_deleted_keys(text)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from duckicelake.errors import AlreadyExists, FileMissing, InvalidRequest, Unavailable
+from duckicelake.errors import AlreadyExistsError, FileMissingError, InvalidRequestError, UnavailableError
 from duckicelake.storage.local import LocalStore
 from duckicelake.storage.memory import MemoryStore
 from duckicelake.storage.policy import canonicalize
@@ -75,7 +75,7 @@ def test_missing_file_is_named(store: ObjectStore, root: str, tmp_path: Path) ->
     missing = f"{root}/missing"
     assert not store.exists(missing)
     for act in (store.read, store.size, lambda location: store.download(location, tmp_path / "copy")):
-        with pytest.raises(FileMissing, match=missing):
+        with pytest.raises(FileMissingError, match=missing):
             act(missing)
     store.delete(missing)
     store.delete(missing)
@@ -110,7 +110,7 @@ def test_write_over_same_length_changes_nothing_and_over_another_length_is_refus
     location = f"{root}/x"
     store.write(location, b"first")
     store.write(location, b"other")
-    with pytest.raises(AlreadyExists, match=r"5 bytes .* 6"):
+    with pytest.raises(AlreadyExistsError, match=r"5 bytes .* 6"):
         store.write(location, b"longer")
     assert store.read(location) == b"first"
 
@@ -128,7 +128,7 @@ def test_of_racing_writers_of_unlike_lengths_one_wins_and_the_others_are_told(st
     def write(content: bytes) -> bytes | None:
         try:
             store.write(f"{root}/x", content)
-        except AlreadyExists:
+        except AlreadyExistsError:
             return None
         return content
 
@@ -150,7 +150,7 @@ def test_file_of_any_length_comes_back_whole(store: ObjectStore, root: str, tmp_
 def test_no_more_is_read_than_asked_for(store: ObjectStore, root: str) -> None:
     store.write(f"{root}/x", b"12345")
     assert store.read(f"{root}/x", at_most=5) == b"12345"
-    with pytest.raises(InvalidRequest, match=r"5 bytes.*4"):
+    with pytest.raises(InvalidRequestError, match=r"5 bytes.*4"):
         store.read(f"{root}/x", at_most=4)
 
 
@@ -158,12 +158,12 @@ def test_no_more_is_read_than_asked_for(store: ObjectStore, root: str) -> None:
 def test_end_of_a_file_is_read_alone(store: ObjectStore, root: str, data: bytes, at_most: int, end: bytes) -> None:
     store.write(f"{root}/x", data)
     assert store.read_end(f"{root}/x", at_most) == (end, len(data))
-    with pytest.raises(FileMissing):
+    with pytest.raises(FileMissingError):
         store.read_end(f"{root}/y", at_most)
 
 
 def test_relative_location_is_refused(store: ObjectStore) -> None:
-    with pytest.raises(InvalidRequest, match="relative/x"):
+    with pytest.raises(InvalidRequestError, match="relative/x"):
         store.read("relative/x")
 
 
@@ -180,7 +180,7 @@ def test_local_check_leaves_nothing(tmp_path: Path) -> None:
 def test_local_path_is_only_of_local_files(tmp_path: Path) -> None:
     assert LocalStore(tmp_path).local_path(f"file:{tmp_path}/x") == tmp_path / "x"
     assert MemoryStore().local_path("s3://b/x") is None
-    with pytest.raises(InvalidRequest, match="s3://b/x"):
+    with pytest.raises(InvalidRequestError, match="s3://b/x"):
         LocalStore(tmp_path).local_path("s3://b/x")
 
 
@@ -216,12 +216,12 @@ def test_folder_is_not_a_file(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
     (tmp_path / "folder").mkdir()
     assert not store.exists(f"{tmp_path}/folder")
-    with pytest.raises(FileMissing, match="folder"):
+    with pytest.raises(FileMissingError, match="folder"):
         store.read(f"{tmp_path}/folder")
 
 
 def test_overlong_name_is_a_bad_request(tmp_path: Path) -> None:
-    with pytest.raises(InvalidRequest, match="file name"):
+    with pytest.raises(InvalidRequestError, match="file name"):
         LocalStore(tmp_path).read(f"{tmp_path}/{'x' * 300}")
 
 
@@ -229,7 +229,7 @@ def test_file_below_a_file_is_missing_and_can_not_be_written(tmp_path: Path) -> 
     store = LocalStore(tmp_path)
     store.write(f"{tmp_path}/x", b"1")
     assert not store.exists(f"{tmp_path}/x/y")
-    with pytest.raises((FileMissing, Unavailable), match="x/y"):
+    with pytest.raises((FileMissingError, UnavailableError), match="x/y"):
         store.write(f"{tmp_path}/x/y", b"1")
 
 
@@ -237,5 +237,5 @@ def test_check_creates_the_warehouse_and_fails_where_it_can_not(tmp_path: Path) 
     LocalStore(tmp_path / "new" / "warehouse").check()
     assert (tmp_path / "new" / "warehouse").is_dir()
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(Unavailable, match="file"):
+    with pytest.raises(UnavailableError, match="file"):
         LocalStore(tmp_path / "file" / "warehouse").check()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.storage.local import LocalStore
 from duckicelake.storage.policy import LocationPolicy, canonicalize, check_file, is_within
 
@@ -57,7 +57,7 @@ def test_canonical_gives_one_spelling(location: str, expected: str) -> None:
     ],
 )  # fmt: skip
 def test_canonical_of_what_is_not_absolute_is_refused_by_name(location: str) -> None:
-    with pytest.raises(InvalidRequest) as caught:
+    with pytest.raises(InvalidRequestError) as caught:
         canonicalize(location)
     assert repr(location) in str(caught.value)
 
@@ -67,7 +67,7 @@ def test_canonical_of_what_is_not_absolute_is_refused_by_name(location: str) -> 
 def test_canonical_is_idempotent_and_never_leaves_the_root(root: str, segments: list[str]) -> None:
     try:
         location = canonicalize(root + "/".join(segments))
-    except InvalidRequest:
+    except InvalidRequestError:
         assert root != "/"
         assert {".", "..", ""} & set(segments)
         return
@@ -138,7 +138,7 @@ def test_table_may_live_in_data_zone_and_allowed_prefixes(location: str) -> None
     ],
 )
 def test_table_elsewhere_is_refused_naming_the_zones(location: str) -> None:
-    with pytest.raises(InvalidRequest, match=r"s3://lake/wh/data or s3://shared/tables or /mnt/tables") as caught:
+    with pytest.raises(InvalidRequestError, match=r"s3://lake/wh/data or s3://shared/tables or /mnt/tables") as caught:
         POLICY.check_table_location(location)
     assert location in str(caught.value)
 
@@ -147,7 +147,7 @@ def test_allowed_prefix_that_holds_the_data_path_does_not_open_it() -> None:
     policy = LocationPolicy("s3://lake/wh", ("s3://lake",))
     policy.check_table_location("s3://lake/elsewhere/t")
     for location in ("s3://lake", "s3://lake/wh/ducklake", "s3://lake/wh/ducklake/t"):
-        with pytest.raises(InvalidRequest, match="overlaps s3://lake/wh/ducklake/"):
+        with pytest.raises(InvalidRequestError, match="overlaps s3://lake/wh/ducklake/"):
             policy.check_table_location(location)
 
 
@@ -155,14 +155,14 @@ def test_readable_is_the_table_and_what_is_allowed() -> None:
     POLICY.check_readable(f"{TABLE}/metadata/m.avro", TABLE)
     POLICY.check_readable("s3://shared/tables/x/m.avro", TABLE)
     for location in ("s3://lake/wh/data/db/other/m.avro", "s3://lake/wh/data/db/x/t-12345678/m.avro", "/etc/passwd"):
-        with pytest.raises(InvalidRequest, match=TABLE) as caught:
+        with pytest.raises(InvalidRequestError, match=TABLE) as caught:
             POLICY.check_readable(location, TABLE)
         assert location in str(caught.value)
 
 
 @pytest.mark.parametrize("location", ["s3://lake/wh/data/" + "x/" * 430, "/mnt/tables/" + "é" * 128])
 def test_location_below_which_files_would_not_fit_is_refused(location: str) -> None:
-    with pytest.raises(InvalidRequest, match="bytes"):
+    with pytest.raises(InvalidRequestError, match="bytes"):
         POLICY.check_table_location(location)
 
 
@@ -170,7 +170,7 @@ def test_location_below_which_files_would_not_fit_is_refused(location: str) -> N
     "path", ["s3://b/k?s3_endpoint=evil.example", "s3://b/../k", "s3://u@b/k", "/x\ny", "/" + "x" * 2000, "file://h/x"]
 )
 def test_file_that_is_not_the_same_to_every_reader_is_refused(path: str) -> None:
-    with pytest.raises(InvalidRequest):
+    with pytest.raises(InvalidRequestError):
         check_file(path)
 
 

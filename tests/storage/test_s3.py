@@ -13,7 +13,14 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from duckicelake.errors import AlreadyExists, FileMissing, InvalidRequest, InvalidSettings, StoreDenied, Unavailable
+from duckicelake.errors import (
+    AlreadyExistsError,
+    FileMissingError,
+    InvalidRequestError,
+    InvalidSettingsError,
+    StoreDeniedError,
+    UnavailableError,
+)
 from duckicelake.storage.local import LocalStore
 from duckicelake.storage.registry import SchemeStore, open_store
 from duckicelake.storage.s3 import S3Options, S3Store, parse_s3_location
@@ -49,14 +56,14 @@ def no_credentials_but_ours(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("location", ["s3://b", "s3://b/", "s3://b/folder/", "/local", "hdfs://b/x", "s3:///x"])
 def test_what_is_no_file_in_s3_is_a_bad_request(location: str) -> None:
-    with pytest.raises(InvalidRequest, match=location):
+    with pytest.raises(InvalidRequestError, match=location):
         parse_s3_location(location)
 
 
 def test_overlong_name_and_bad_bucket_are_bad_requests(bucket: Bucket) -> None:
     with opened(bucket) as store:
         for location in (f"{bucket.uri}/{'x' * 2000}", "s3://B/x", f"{bucket.uri}/\udc00"):
-            with pytest.raises(InvalidRequest):
+            with pytest.raises(InvalidRequestError):
                 store.write(location, b"1")
 
 
@@ -75,15 +82,18 @@ def test_check_leaves_one_small_file_and_fails_where_nothing_can_be_written(buck
         client = bucket.minio.client()
         assert [each["Key"] for each in client.list_objects_v2(Bucket=bucket.name)["Contents"]] == [".duckicelake"]
         client.close()
-    with closing(S3Store("s3://missing/wh", bucket.options())) as store, pytest.raises(Unavailable, match="missing"):
+    with (
+        closing(S3Store("s3://missing/wh", bucket.options())) as store,
+        pytest.raises(UnavailableError, match="missing"),
+    ):
         store.check()
 
 
 def test_missing_bucket_is_named(bucket: Bucket) -> None:
     with opened(bucket) as store:
-        with pytest.raises(Unavailable, match="the bucket nobucket doesn't exist: make it"):
+        with pytest.raises(UnavailableError, match="the bucket nobucket doesn't exist: make it"):
             store.write("s3://nobucket/x", b"1")
-        with pytest.raises(FileMissing, match="the bucket nobucket doesn't exist"):
+        with pytest.raises(FileMissingError, match="the bucket nobucket doesn't exist"):
             store.read("s3://nobucket/x")
         assert not store.exists("s3://nobucket/x")
 
@@ -100,13 +110,13 @@ def test_wrong_key_is_denied_with_advice_and_no_secret(bucket: Bucket, change: d
     location = f"{bucket.uri}/x"
     with opened(bucket, **change) as store:
         for act in (store.read, lambda name: store.write(name, b"1"), store.delete):
-            with pytest.raises(StoreDenied, match=advice) as caught:
+            with pytest.raises(StoreDeniedError, match=advice) as caught:
                 act(location)
             assert f"{location}: access denied" in str(caught.value)
             assert "geheim" not in str(caught.value)
             assert bucket.minio.secret_key not in str(caught.value)
         for look in (store.exists, store.size):
-            with pytest.raises(StoreDenied, match=location):
+            with pytest.raises(StoreDeniedError, match=location):
                 look(location)
 
 
@@ -118,7 +128,7 @@ def test_secrets_are_in_no_repr_and_no_log(bucket: Bucket, caplog: pytest.LogCap
     with opened(bucket) as store:
         store.check()
         assert bucket.minio.secret_key not in repr(store)
-    with opened(bucket, secret_access_key="geheim") as store, pytest.raises(StoreDenied):
+    with opened(bucket, secret_access_key="geheim") as store, pytest.raises(StoreDeniedError):
         store.check()
     assert bucket.minio.secret_key not in caplog.text
     assert "geheim" not in caplog.text
@@ -128,7 +138,7 @@ def test_refused_connection_is_told_quickly() -> None:
     start = time.monotonic()
     with closing(S3Store("s3://b/wh", replace(NOWHERE, max_attempts=2))) as store:
         for act in (store.read, store.exists, store.size, store.delete, lambda name: store.write(name, b"1")):
-            with pytest.raises(Unavailable, match=r"s3://b/x: the store at http://127\.0\.0\.1:1 doesn't answer"):
+            with pytest.raises(UnavailableError, match=r"s3://b/x: the store at http://127\.0\.0\.1:1 doesn't answer"):
                 act("s3://b/x")
     assert time.monotonic() - start < 20
 
@@ -137,7 +147,7 @@ def test_server_that_never_answers_is_given_up() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
         options = replace(NOWHERE, endpoint=endpoint, read_timeout=0.2, max_attempts=1)
-        with closing(S3Store("s3://b", options)) as store, pytest.raises(Unavailable, match="ReadTimeoutError"):
+        with closing(S3Store("s3://b", options)) as store, pytest.raises(UnavailableError, match="ReadTimeoutError"):
             store.read("s3://b/x")
 
 
@@ -150,7 +160,7 @@ def test_store_that_stops_is_unavailable_and_serves_again_when_it_is_back() -> N
             with opened(Bucket("b-1", minio), max_attempts=1) as store:
                 store.write("s3://b-1/x", b"1")
                 server.down()
-                with pytest.raises(Unavailable, match="doesn't answer"):
+                with pytest.raises(UnavailableError, match="doesn't answer"):
                     store.read("s3://b-1/x")
                 server.up()
                 assert store.read("s3://b-1/x") == b"1"
@@ -167,16 +177,16 @@ def test_wrong_region_is_mended_where_the_store_tells_the_right_one(bucket: Buck
 def test_endpoint_that_only_redirects_is_told() -> None:
     """boto3 follows it until Python's stack is full, which takes ten seconds."""
     with (
-        pytest.raises(Unavailable, match="http://x only redirects: correct DUCKICELAKE_S3_"),
+        pytest.raises(UnavailableError, match="http://x only redirects: correct DUCKICELAKE_S3_"),
         translate_s3_errors("s3://b/x", "http://x"),
     ):
         raise RecursionError
 
 
 def test_no_credentials_are_told_with_the_settings_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InvalidSettings, match="DUCKICELAKE_S3_ACCESS_KEY_ID"):
+    with pytest.raises(InvalidSettingsError, match="DUCKICELAKE_S3_ACCESS_KEY_ID"):
         S3Store("s3://b", S3Options("http://127.0.0.1:1"))
-    with pytest.raises(InvalidSettings, match="nobody"):
+    with pytest.raises(InvalidSettingsError, match="nobody"):
         S3Store("s3://b", S3Options(profile="nobody"))
 
 
@@ -199,7 +209,7 @@ def test_store_without_conditional_writes_is_looked_at_first(bucket: Bucket, pro
     with opened(bucket, endpoint=proxy.endpoint) as store:
         store.write(f"{bucket.uri}/x", b"first")
         store.write(f"{bucket.uri}/x", b"other")
-        with pytest.raises(AlreadyExists):
+        with pytest.raises(AlreadyExistsError):
             store.write(f"{bucket.uri}/x", b"longer")
         assert store.read(f"{bucket.uri}/x") == b"first"
         assert not store.knows_conditions
@@ -219,7 +229,7 @@ def test_busy_store_is_asked_again(bucket: Bucket, proxy: Proxy) -> None:
         store.write(f"{bucket.uri}/x", b"1")
         assert store.read(f"{bucket.uri}/x") == b"1"
         proxy.spoil = lambda _: 503
-    with opened(bucket, endpoint=proxy.endpoint, max_attempts=1) as store, pytest.raises(Unavailable, match="503"):
+    with opened(bucket, endpoint=proxy.endpoint, max_attempts=1) as store, pytest.raises(UnavailableError, match="503"):
         store.read(f"{bucket.uri}/x")
 
 
@@ -236,7 +246,7 @@ def test_broken_download_starts_over(bucket: Bucket, proxy: Proxy, tmp_path: Pat
         store.download(f"{bucket.uri}/x", tmp_path / "copy")
         assert (tmp_path / "copy").read_bytes() == data
         proxy.spoil = lambda request: BREAK_OFF if request.method == "GET" else None
-        with pytest.raises(Unavailable, match=f"{bucket.uri}/x"):
+        with pytest.raises(UnavailableError, match=f"{bucket.uri}/x"):
             store.read(f"{bucket.uri}/x")
 
 
@@ -263,7 +273,7 @@ def test_warehouse_decides_which_store_it_is(tmp_path: Path, warehouse: str, sch
         assert isinstance(store, S3Store if scheme == "s3" else LocalStore)
         wrong = "s3://b/x" if scheme == "file" else str(tmp_path / "x")
         for act in (store.read, store.exists, store.delete, store.local_path, lambda name: store.write(name, b"1")):
-            with pytest.raises(InvalidRequest, match=wrong):
+            with pytest.raises(InvalidRequestError, match=wrong):
                 act(wrong)
     assert not (tmp_path / "x").exists()
 
@@ -280,7 +290,9 @@ def test_allowed_location_of_another_scheme_is_served_too(bucket: Bucket, tmp_pa
                 store.download(f"{root}/x", tmp_path / f"copy-{number}-{roots[0] == bucket.uri}")
             assert store.local_path(f"{tmp_path}/x") == tmp_path / "x"
             assert store.local_path(f"{bucket.uri}/x") is None
-            with pytest.raises(InvalidRequest, match=r"gs://b/x: this server's warehouse and allowed locations are"):
+            with pytest.raises(
+                InvalidRequestError, match=r"gs://b/x: this server's warehouse and allowed locations are"
+            ):
                 store.read("gs://b/x")
             for root in (f"file://{tmp_path}", bucket.uri):
                 store.delete(f"{root}/x")
@@ -289,10 +301,10 @@ def test_allowed_location_of_another_scheme_is_served_too(bucket: Bucket, tmp_pa
 
 @pytest.mark.parametrize("warehouse", ["gs://bucket/wh", "hdfs://x/y", "relative", "", "s3://", "s3://u:p@host/x"])
 def test_other_warehouses_are_refused_naming_what_is_supported(warehouse: str) -> None:
-    with pytest.raises(InvalidSettings, match=r"file:///<path> or s3://<bucket>/<path>") as caught:
+    with pytest.raises(InvalidSettingsError, match=r"file:///<path> or s3://<bucket>/<path>") as caught:
         open_store(warehouse, s3=NOWHERE)
     assert repr(warehouse) in str(caught.value)
-    with pytest.raises(InvalidSettings, match="allowed location"):
+    with pytest.raises(InvalidSettingsError, match="allowed location"):
         open_store("/local", warehouse, s3=NOWHERE)
 
 

@@ -16,7 +16,7 @@ from botocore.compat import HTTPHeaders
 from botocore.exceptions import CredentialRetrievalError
 from urllib3 import HTTPResponse
 
-from duckicelake.errors import CatalogError, FileMissing, InvalidRequest, StoreDenied
+from duckicelake.errors import CatalogError, FileMissingError, InvalidRequestError, StoreDeniedError
 from duckicelake.storage import s3_obstore
 from duckicelake.storage.s3 import S3Options, S3Store
 from duckicelake.storage.s3_obstore import NoPlainAnswerError, ObstoreRequests
@@ -241,7 +241,7 @@ def test_answer_about_one_object_says_nothing_of_others(
     note = proxy.spoil
     store.write(f"{bucket.uri}/x", b"1")
     proxy.spoil = lambda request: note(request) or (status if request.path.endswith("/refused") else None)
-    with pytest.raises((FileMissing, StoreDenied)):
+    with pytest.raises((FileMissingError, StoreDeniedError)):
         store.read(f"{bucket.uri}/refused")
     assert store.read(f"{bucket.uri}/x") == b"1"
     assert asked == ["plain PUT", "plain GET", "boto3 GET", "plain GET"]
@@ -309,7 +309,7 @@ def test_longer_file_than_wanted_is_not_read(bucket: Bucket, store: S3Store) -> 
     assert store.read(f"{bucket.uri}/x", 5) == b"12345"
     with pytest.raises(NoPlainAnswerError):
         plain_of(store).read(bucket.name, "x", 4)
-    with pytest.raises(InvalidRequest, match="5 bytes"):
+    with pytest.raises(InvalidRequestError, match="5 bytes"):
         store.read(f"{bucket.uri}/x", 4)
 
 
@@ -367,7 +367,7 @@ def test_keys_that_there_are_no_more_are_boto3s_to_tell_of(
         raise CredentialRetrievalError(provider="test", error_msg="gone")
 
     monkeypatch.setattr(plain_of(store)._credentials, "get_frozen_credentials", none)
-    with pytest.raises(StoreDenied, match="no credentials"):
+    with pytest.raises(StoreDeniedError, match="no credentials"):
         store.read(f"{bucket.uri}/x")
 
 

@@ -6,7 +6,7 @@ from contextlib import closing
 import pytest
 from botocore.exceptions import ClientError
 
-from duckicelake.errors import Unavailable
+from duckicelake.errors import UnavailableError
 from duckicelake.storage.s3 import S3Store
 from duckicelake.storage.s3_probe import try_vending
 from duckicelake.storage.session_policy import S3Folder
@@ -51,7 +51,7 @@ def test_sts_that_refuses_is_noticed_with_its_reason(store: S3Store) -> None:
     class Refusing:
         def vend(self, holder: str, folders: Sequence[S3Folder]) -> VendedKeys:  # noqa: ARG002
             cause = ClientError({"Error": {"Code": "AccessDenied", "Message": "user/server may not"}}, "AssumeRole")
-            raise Unavailable("no keys") from cause
+            raise UnavailableError("no keys") from cause
 
     tried = try_vending(store, Refusing())
     assert "user/server may not" in tried.detail

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duckicelake.errors import Forbidden, InvalidRequest
+from duckicelake.errors import ForbiddenError, InvalidRequestError
 from duckicelake.storage.s3_requests import (
     UNSIGNED_PAYLOAD,
     CheckedRequest,
@@ -67,7 +67,7 @@ def test_request_for_an_object_is_understood(method: str, query: str, touch: Obj
     ],
 )  # fmt: skip
 def test_other_requests_for_objects_are_refused(method: str, query: str) -> None:
-    with pytest.raises(Forbidden, match="isn't signed"):
+    with pytest.raises(ForbiddenError, match="isn't signed"):
         examined(method, OBJECT + query)
 
 
@@ -94,7 +94,7 @@ def test_listing_names_its_prefix(prefix: str) -> None:
 )
 def test_other_requests_for_buckets_are_refused(path: str) -> None:
     for method in ("GET", "PUT", "DELETE", "HEAD"):
-        with pytest.raises(Forbidden):
+        with pytest.raises(ForbiddenError):
             examined(method, ENDPOINT + path)
 
 
@@ -124,7 +124,7 @@ def test_other_requests_for_buckets_are_refused(path: str) -> None:
     ],
 )
 def test_path_or_host_with_tricks_is_refused(uri: str) -> None:
-    with pytest.raises(Forbidden):
+    with pytest.raises(ForbiddenError):
         examined("GET", uri)
 
 
@@ -149,7 +149,7 @@ def test_path_or_host_with_tricks_is_refused(uri: str) -> None:
     ],
 )
 def test_what_is_no_encoded_url_is_a_bad_request(uri: str) -> None:
-    with pytest.raises(InvalidRequest):
+    with pytest.raises(InvalidRequestError):
         examined("GET", uri)
 
 
@@ -162,7 +162,7 @@ def test_what_is_signed_is_spelled_anew_and_means_the_same(key: str) -> None:
     raw = "".join(f"%{byte:02x}" if byte != 0x2F else "/" for byte in key.encode())
     try:
         found = examined("GET", f"{ENDPOINT}/b/{raw}")
-    except Forbidden:
+    except ForbiddenError:
         assert not {"", ".", ".."}.isdisjoint(key.split("/")) or "\\" in key
     else:
         assert found.touches == (ObjectAccess("b", key),)
@@ -200,7 +200,7 @@ def test_bucket_is_in_the_path_or_in_the_host(uri: str, endpoint: str | None, bu
     ],
 )
 def test_other_hosts_than_amazons_s3_are_refused(uri: str) -> None:
-    with pytest.raises(Forbidden, match="isn't where"):
+    with pytest.raises(ForbiddenError, match="isn't where"):
         check_request(SignatureRequest("GET", uri), None)
 
 
@@ -223,7 +223,7 @@ def test_other_hosts_than_amazons_s3_are_refused(uri: str) -> None:
     ],
 )
 def test_headers_that_stores_obey_are_refused(name: str) -> None:
-    with pytest.raises(Forbidden, match="isn't signed"):
+    with pytest.raises(ForbiddenError, match="isn't signed"):
         check_request(SignatureRequest("PUT", OBJECT, {name: ("x",)}), ENDPOINT)
 
 
@@ -235,17 +235,17 @@ def test_headers_that_s3_checks_are_signed_and_others_left_to_the_client() -> No
 
 @pytest.mark.parametrize("values", [(), ("a", "b"), ("a\nb",)])
 def test_header_without_one_value_is_a_bad_request(values: Sequence[str]) -> None:
-    with pytest.raises(InvalidRequest, match="one value"):
+    with pytest.raises(InvalidRequestError, match="one value"):
         check_request(SignatureRequest("PUT", OBJECT, {"x-amz-storage-class": values}), ENDPOINT)
 
 
 def test_header_given_in_two_cases_is_a_bad_request() -> None:
-    with pytest.raises(InvalidRequest, match="one value"):
+    with pytest.raises(InvalidRequestError, match="one value"):
         check_request(SignatureRequest("PUT", OBJECT, {"x-amz-te": ("a",), "X-Amz-Te": ("b",)}), ENDPOINT)
 
 
 def test_other_host_in_the_header_is_refused() -> None:
-    with pytest.raises(Forbidden, match="host"):
+    with pytest.raises(ForbiddenError, match="host"):
         examined("GET", OBJECT, Host="evil")
 
 
@@ -256,7 +256,7 @@ def test_digest_of_the_client_is_taken(payload: str) -> None:
 
 @pytest.mark.parametrize("payload", ["STREAMING-AWS4-HMAC-SHA256-PAYLOAD", "x", ""])
 def test_digest_that_nobody_can_vouch_for_is_refused(payload: str) -> None:
-    with pytest.raises(Forbidden, match="can't be signed"):
+    with pytest.raises(ForbiddenError, match="can't be signed"):
         examined("PUT", OBJECT, x_amz_content_sha256=payload)
 
 
@@ -271,12 +271,12 @@ def test_copy_reads_its_source(source: str) -> None:
     ["b/x?versionId=1", "b/../c/x", "b//x", "b", "b/", "/", "", "b%2Fx", "b/x%2Fy", "b/%2e%2e/x", "b/x%252Fy", "b/%zz"],
 )
 def test_copy_source_with_tricks_is_refused(source: str) -> None:
-    with pytest.raises(Forbidden):
+    with pytest.raises(ForbiddenError):
         examined("PUT", OBJECT, x_amz_copy_source=source)
 
 
 def test_copy_source_goes_with_put_alone() -> None:
-    with pytest.raises(Forbidden, match="PUT"):
+    with pytest.raises(ForbiddenError, match="PUT"):
         examined("GET", OBJECT, x_amz_copy_source="b/x")
 
 
@@ -289,17 +289,17 @@ def test_multi_object_delete_touches_each_key_and_is_tied_to_its_body(uri: str) 
 
 
 def test_multi_object_delete_without_body_is_a_bad_request() -> None:
-    with pytest.raises(InvalidRequest, match="body"):
+    with pytest.raises(InvalidRequestError, match="body"):
         examined("POST", f"{ENDPOINT}/b?delete")
 
 
 def test_multi_object_delete_of_keys_with_tricks_is_refused() -> None:
-    with pytest.raises(Forbidden, match=r"\.\."):
+    with pytest.raises(ForbiddenError, match=r"\.\."):
         examined("POST", f"{ENDPOINT}/b?delete", "<Delete><Object><Key>data/../x</Key></Object></Delete>")
 
 
 def test_host_named_for_a_bucket_is_refused_where_the_store_takes_buckets_from_paths() -> None:
     asked = SignatureRequest("GET", f"http://lake.{ENDPOINT.removeprefix('http://')}/other/secret")
     assert check_request(asked, ENDPOINT).touches == (ObjectAccess("lake", "other/secret"),)
-    with pytest.raises(Forbidden, match="isn't where this lake's files are"):
+    with pytest.raises(ForbiddenError, match="isn't where this lake's files are"):
         check_request(asked, ENDPOINT, is_path_style=True)

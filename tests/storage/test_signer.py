@@ -11,7 +11,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from duckicelake.errors import Forbidden, Unavailable
+from duckicelake.errors import ForbiddenError, UnavailableError
 from duckicelake.storage.s3 import S3Store
 from duckicelake.storage.s3_probe import obeys_unsigned_headers
 from duckicelake.storage.s3_requests import SignatureRequest
@@ -125,12 +125,12 @@ def test_signed_delete_of_several_keys_deletes_them(client: Client) -> None:
     ],
 )
 def test_what_the_table_does_not_hold_is_not_signed(client: Client, method: str, path: str) -> None:
-    with pytest.raises(Forbidden, match="in this table's name"):
+    with pytest.raises(ForbiddenError, match="in this table's name"):
         client.signed(method, path)
 
 
 def test_one_key_of_another_table_spoils_a_delete(client: Client) -> None:
-    with pytest.raises(Forbidden, match=SIBLING):
+    with pytest.raises(ForbiddenError, match=SIBLING):
         client.signed("POST", "?delete", deletion(OWN, SIBLING))
 
 
@@ -139,13 +139,13 @@ def test_copy_takes_from_the_table_alone(client: Client, filled: Bucket) -> None
         headers = {"x-amz-copy-source": f"/{filled.name}/{place}/a"}
         assert client.send("PUT", f"/{OWN}/copy", headers=headers).status_code == 200
     for source in (f"/{filled.name}/{SIBLING}/a", f"/elsewhere/{OWN}/a"):
-        with pytest.raises(Forbidden, match="may not be read"):
+        with pytest.raises(ForbiddenError, match="may not be read"):
             client.signed("PUT", f"/{OWN}/copy", headers={"x-amz-copy-source": source})
 
 
 def test_other_bucket_is_not_signed(client: Client) -> None:
     client.base = client.base + "2"
-    with pytest.raises(Forbidden, match="in this table's name"):
+    with pytest.raises(ForbiddenError, match="in this table's name"):
         client.signed("GET", f"/{OWN}/a")
 
 
@@ -210,7 +210,7 @@ def test_only_what_is_new_is_added_to_the_headers(client: Client) -> None:
 
 
 def test_server_without_keys_is_not_ready() -> None:
-    with pytest.raises(Unavailable, match="no keys"):
+    with pytest.raises(UnavailableError, match="no keys"):
         ServerKeys(lambda: None).vend("Ann", [])
 
 

@@ -12,7 +12,7 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError, EndpointConnectionError
 
-from duckicelake.errors import Unavailable
+from duckicelake.errors import UnavailableError
 from duckicelake.storage.session_policy import S3Folder, parse_folder
 from duckicelake.storage.vendor import (
     S3Keys,
@@ -274,7 +274,7 @@ def test_sts_that_refuses_is_the_servers_fault_and_tried_again(
 ) -> None:
     vendor = StsVendor(counted, StsRole(), lambda: 0)  # type: ignore[arg-type]
     counted.failing = [failure]
-    with pytest.raises(Unavailable, match=said) as refused:
+    with pytest.raises(UnavailableError, match=said) as refused:
         vendor.vend("Ann", [folder(f"{bucket.uri}/t")])
     assert "arn:" not in str(refused.value)
     assert vendor.vend("Ann", [folder(f"{bucket.uri}/t")]).vended
@@ -289,7 +289,7 @@ def test_keys_of_before_go_on_while_sts_is_silent(bucket: Bucket, counted: Count
     counted.failing = [SILENT, SILENT]
     assert vendor.vend("Ann", own) == first
     clock.now_ms = end_of(first) - 300_000
-    with pytest.raises(Unavailable):
+    with pytest.raises(UnavailableError):
         vendor.vend("Ann", own)
 
 

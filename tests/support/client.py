@@ -17,7 +17,7 @@ from pyiceberg.table import StaticTable
 from duckicelake.catalog import tables
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.namespaces import create_namespace
-from duckicelake.errors import CommitFailed
+from duckicelake.errors import CommitFailedError
 from duckicelake.iceberg.manifest.entry import (
     DataFile,
     EntryStatus,
@@ -293,7 +293,7 @@ class Client:
         while True:
             try:
                 return self.commit(append(self.metadata(name), *rows), name)
-            except CommitFailed:
+            except CommitFailedError:
                 continue
 
 

@@ -13,7 +13,7 @@ from duckicelake.bridge.values.columns import find_returning_columns
 from duckicelake.bridge.values.partitions import has_buckets, to_partition_values
 from duckicelake.bridge.values.statistics import LakeStats, find_truncation, widen_table_stats
 from duckicelake.bridge.values.types import find_outgrown_columns
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.manifest.entry import DataFile
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
 from duckicelake.iceberg.schema import Schema
@@ -95,7 +95,9 @@ def build_data_file_rows(
     if not is_widened and next_row_id == before[1]:
         return (), None
     if max(next_row_id, size) >= _TOO_MANY:
-        raise InvalidRequest(f"the table would have had {next_row_id} rows in {size} bytes, more than can be counted")
+        raise InvalidRequestError(
+            f"the table would have had {next_row_id} rows in {size} bytes, more than can be counted"
+        )
     columns = _widen_columns(base, target, move, rows) if is_widened else {}
     return tuple(rows), TableStats(records, next_row_id, size, columns)
 

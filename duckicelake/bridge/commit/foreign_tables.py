@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from duckicelake.bridge.data_files import find_writable_partition_type, pack_metrics, serialize_partition
 from duckicelake.bridge.manifest_lists import ListedManifest
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.manifest.entry import EntryStatus, FileContent, Manifest, ManifestEntry, ManifestFile
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
 from duckicelake.iceberg.snapshot import MAIN, Snapshot, SnapshotLogEntry, SnapshotRef
@@ -237,7 +237,9 @@ class Registration:
         try:
             partition = serialize_partition(file.partition, type_)
         except (ValueError, TypeError, AttributeError, ArithmeticError) as error:
-            raise InvalidRequest(f"{file.file_path} has the partition {file.partition}, no value of {type_}") from error
+            raise InvalidRequestError(
+                f"{file.file_path} has the partition {file.partition}, no value of {type_}"
+            ) from error
         return NewFile(
             file_id=next(self.file_ids),
             content=int(file.content),

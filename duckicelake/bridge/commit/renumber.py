@@ -10,7 +10,7 @@ from typing import Any
 
 from duckicelake.bridge.commit.rebase import BuiltOn
 from duckicelake.bridge.snapshots import find_free_id
-from duckicelake.errors import CommitFailed
+from duckicelake.errors import CommitFailedError
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, SEQUENCE_NUMBER_VERSION, TableMetadata
 from duckicelake.iceberg.requirements import AssertRefSnapshotId, TableRequirement
 from duckicelake.iceberg.snapshot import Snapshot
@@ -75,7 +75,7 @@ def renumber_request(
 ) -> Renumbered:
     """The request with every new snapshot in the catalog's numbers.
 
-    CommitFailed if one is proposed under an id that the table has, or had once proposed, as of a commit that comes
+    CommitFailedError if one is proposed under an id that the table has, or had once proposed, as of a commit that comes
     twice; and if its sequence number is behind the table's.
     """
     shared_numbers = numbers.shared_ids or numbers.format_version >= ROW_LINEAGE_VERSION
@@ -113,10 +113,10 @@ def _check_proposed(added: Sequence[Snapshot], base: TableMetadata | None, alias
     has_order = base is not None and base.format_version >= SEQUENCE_NUMBER_VERSION
     for snapshot in added:
         if snapshot.snapshot_id in aliases or (base and snapshot.snapshot_id in base.snapshots_by_id):
-            raise CommitFailed(f"Snapshot already exists for: {snapshot.snapshot_id}", "snapshot-exists")
+            raise CommitFailedError(f"Snapshot already exists for: {snapshot.snapshot_id}", "snapshot-exists")
         number, last = snapshot.sequence_number, base.last_sequence_number if base else 0
         if has_order and snapshot.parent_snapshot_id is not None and number <= last:
-            raise CommitFailed(
+            raise CommitFailedError(
                 f"Cannot add snapshot with sequence number {number} older than last sequence number {last}",
                 "old-sequence-number",
             )

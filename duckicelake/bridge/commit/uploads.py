@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from duckicelake.bridge.data_files import find_writable_partition_type, pack_metrics, serialize_partition
 from duckicelake.bridge.manifest_lists import ManifestGroup, ManifestList
-from duckicelake.errors import CommitFailed, InvalidRequest
+from duckicelake.errors import CommitFailedError, InvalidRequestError
 from duckicelake.iceberg.manifest.entry import (
     UNASSIGNED,
     DataFile,
@@ -49,7 +49,7 @@ def find_changed_files(
     """What a proposed snapshot adds to and removes from its parent.
 
     `read` are the manifests of its list that the catalog doesn't know, by path; `missing` the live files of those that
-    the parent lists and it doesn't. InvalidRequest if it keeps a file that the parent doesn't have.
+    the parent lists and it doesn't. InvalidRequestError if it keeps a file that the parent doesn't have.
     """
     places = {get_place(row) for row in missing}
     kept: set[Place] = set()
@@ -75,7 +75,7 @@ def get_place(file: AnyFile | DataFile) -> Place:
 def _check_kept_place(entry: ManifestEntry, known: AbstractSet[Place], line: ManifestFile, snapshot: Snapshot) -> Place:
     place = get_place(entry.data_file)
     if place not in known:
-        raise InvalidRequest(
+        raise InvalidRequestError(
             f"Manifest {line.manifest_path} of snapshot {snapshot.snapshot_id} lists {place[0]} as a file of before, "
             "but the snapshot it builds on doesn't hold that file: write the manifest from the current metadata"
         )
@@ -113,9 +113,9 @@ def build_new_files(
 
 
 def check_rebased(upload: Upload) -> None:
-    """CommitFailed unless the upload only adds data files, as one must that is put on top of others."""
+    """CommitFailedError unless the upload only adds data files, as one must that is put on top of others."""
     if upload.removed or any(file.content is not FileContent.DATA for file, _, _ in upload.added):
-        raise CommitFailed(
+        raise CommitFailedError(
             f"Requirement failed: branch main has changed, and snapshot {upload.snapshot.snapshot_id} "
             "is no append: it does more than add data files",
             "assert-ref-snapshot-id",
@@ -141,13 +141,18 @@ def _serialize_partition(file: DataFile, type_: StructType) -> list[Any]:
     try:
         return serialize_partition(file.partition, type_)
     except (ValueError, TypeError, AttributeError, ArithmeticError) as error:
-        raise InvalidRequest(f"{file.file_path} has the partition {file.partition}, no value of {type_}") from error
+        raise InvalidRequestError(
+            f"{file.file_path} has the partition {file.partition}, no value of {type_}"
+        ) from error
 
 
 def check_manifests(
     listed: Sequence[ManifestFile], read: Mapping[str, Manifest], specs: Mapping[int, PartitionSpec]
 ) -> None:
-    """InvalidRequest unless each manifest is listed once and is what the list says; `read` are the new ones by path."""
+    """InvalidRequestError unless each manifest is listed once and is what the list says.
+
+    `read` are the new ones by path.
+    """
     check_once(((line.manifest_path, None) for line in listed), "manifest")
     for line in listed:
         if line.manifest_path in read:
@@ -155,35 +160,35 @@ def check_manifests(
 
 
 def check_added(files: Iterable[DataFile]) -> None:
-    """InvalidRequest if a snapshot adds a file twice."""
+    """InvalidRequestError if a snapshot adds a file twice."""
     check_once(map(get_place, files), "file")
 
 
 def check_once(places: Iterable[Place], what: str) -> None:
-    """InvalidRequest naming the first place that occurs more than once."""
+    """InvalidRequestError naming the first place that occurs more than once."""
     for (path, _), times in Counter(places).items():
         if times > 1:
-            raise InvalidRequest(f"The {what} {path} is listed {times} times: list it once")
+            raise InvalidRequestError(f"The {what} {path} is listed {times} times: list it once")
 
 
 def _check_manifest(line: ManifestFile, manifest: Manifest, spec: PartitionSpec | None) -> None:
     if spec is None:
-        raise InvalidRequest(
+        raise InvalidRequestError(
             f"{line.manifest_path} is of partition spec {line.partition_spec_id}, which the table doesn't have"
         )
     if manifest.spec_id not in {None, line.partition_spec_id}:
-        raise InvalidRequest(
+        raise InvalidRequestError(
             f"{line.manifest_path} is of partition spec {manifest.spec_id}, "
             f"but its manifest list says {line.partition_spec_id}"
         )
     if manifest.content is not None and manifest.content != line.content:
-        raise InvalidRequest(
+        raise InvalidRequestError(
             f"{line.manifest_path} holds {manifest.content.name.lower()}, "
             f"but its manifest list says {line.content.name.lower()}"
         )
     fields = tuple(field.field_id for field in spec.fields)
     if manifest.partition_fields != fields:
-        raise InvalidRequest(
+        raise InvalidRequestError(
             f"{line.manifest_path} has the partition fields {list(manifest.partition_fields)}, "
             f"but partition spec {spec.spec_id} has {list(fields)}"
         )

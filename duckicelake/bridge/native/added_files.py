@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 from duckicelake.bridge.values.types import build_field_ids, quote_identifier, to_duckdb_type
-from duckicelake.errors import Unsupported
+from duckicelake.errors import UnsupportedError
 from duckicelake.lake.model import Column, ColumnStats, MappedName, NameMap, PartitionKey
 
 _CONTAINERS: Final = frozenset({"struct", "list", "map"})
@@ -135,8 +135,8 @@ class DuckDBAddedFile:
     def copied(self, path: str, stats: Mapping[int, ColumnStats]) -> tuple[CopiedColumn, ...]:
         """The columns of a copy; what the file lacks, the copy lacks too, so that defaults are read as always.
 
-        stats: DuckLake's of the file, which have the value of a folder. Unsupported, naming the path, where DuckDB's
-        values can't be said.
+        stats: DuckLake's of the file, which have the value of a folder. UnsupportedError, naming the path, where
+        DuckDB's values can't be said.
         """
         columns = [(index, column) for index in self._inside[None] if (column := self._column(index))]
         kept = tuple(self._iterate_present())
@@ -270,8 +270,8 @@ def _build_constant(column: Column, stats: ColumnStats | None, path: str) -> Cop
     return CopiedColumn(column.column_name, f"CAST({value} AS {type_})", str(column.column_id))
 
 
-def _refuse_copy(path: str, reason: str) -> Unsupported:
-    return Unsupported(
+def _refuse_copy(path: str, reason: str) -> UnsupportedError:
+    return UnsupportedError(
         "added-files",
         f"{path} was added by DuckDB and Iceberg clients would misread it, but no copy of it can be made for them, as "
         f"{reason}: delete its rows in DuckDB and insert them from the file instead",

@@ -16,7 +16,7 @@ from duckicelake.bridge.project import build_target, to_snapshot_row
 from duckicelake.bridge.snapshots import SnapshotNumbers, SnapshotTotals, find_data_sequence_number, summarize_snapshot
 from duckicelake.bridge.values.partitions import to_partition
 from duckicelake.bridge.values.statistics import LakeMetrics
-from duckicelake.errors import Unsupported
+from duckicelake.errors import UnsupportedError
 from duckicelake.iceberg.manifest.entry import DataFile, FileContent
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.metadata_builder import apply_updates
@@ -223,7 +223,7 @@ def build_native_change_set(
 def redefine(metadata: TableMetadata, step: NativeStep, *, holds_rows: bool) -> TableMetadata:
     """The metadata after the step's change of the definition, if it has one.
 
-    holds_rows: whether files of before stay. Unsupported if Iceberg has no word for what the table is now.
+    holds_rows: whether files of before stay. UnsupportedError if Iceberg has no word for what the table is now.
     """
     if step.definition is None:
         return metadata
@@ -248,7 +248,7 @@ def upgrade_for_steps(metadata: TableMetadata, steps: Sequence[NativeStep], next
 def _find_version(metadata: TableMetadata, steps: Sequence[NativeStep]) -> int:
     """The format version that all steps need which Iceberg can say."""
     for step in steps:
-        with suppress(Unsupported):
+        with suppress(UnsupportedError):
             metadata = redefine(metadata, step, holds_rows=False)
     return metadata.format_version
 

@@ -69,7 +69,7 @@ def evolve_metadata(metadata: TableMetadata, definition: TableDefinition, *, hol
     """The metadata after DuckDB changed the definition; `metadata` itself if it says the same already.
 
     A table that got a type of version 3 becomes one of version 3: its `next_row_id` is 0 then, whatever DuckLake's is.
-    Unsupported if a column changed in a way that Iceberg has no word for and the table ever held rows.
+    UnsupportedError if a column changed in a way that Iceberg has no word for and the table ever held rows.
     """
     changed = _with_comment(metadata, definition.comment)
     changed = _with_schema(changed, definition, holds_rows)

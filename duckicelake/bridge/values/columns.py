@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from duckicelake.bridge.values.lake_values import format_cast_text, parse_cast_text
 from duckicelake.bridge.values.types import to_duckdb_type, to_iceberg_type, to_lake_type
-from duckicelake.errors import InvalidRequest, Unsupported
+from duckicelake.errors import InvalidRequestError, UnsupportedError
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.schema import NULL_DEFAULT_ONLY, Schema, find_identifier_problem
 from duckicelake.iceberg.schema_evolution import can_promote
@@ -36,7 +36,7 @@ def format_initial_default(field: NestedField) -> str | None:
     """DuckLake's text of the value that rows have which were written before the field was added."""
     text = _format_text(field.type, field.initial_default)
     if text is None and field.initial_default is not None and isinstance(field.type, PrimitiveType):
-        raise Unsupported(
+        raise UnsupportedError(
             "default-values", f"{field.initial_default!r}, the initial default of {field.name}, has no text in DuckLake"
         )
     return text
@@ -53,13 +53,13 @@ def format_write_default(field: NestedField) -> tuple[str, str]:
 def parse_initial_default(column: Column, type_: IcebergType, name: str) -> Json:
     """The initial default of a column as Iceberg's JSON.
 
-    Unsupported, naming the column, if there is one that Iceberg can't say: its readers would take null for it.
+    UnsupportedError, naming the column, if there is one that Iceberg can't say: its readers would take null for it.
     """
     if column.initial_default is None or not isinstance(type_, PrimitiveType):
         return None
     value = _parse_json(type_, column.initial_default)
     if value is None:
-        raise Unsupported(
+        raise UnsupportedError(
             "default-values",
             f"Column {name} was added with the default {column.initial_default}, which Iceberg has no value for",
         )
@@ -92,7 +92,7 @@ def _parse_json(type_: PrimitiveType, text: str) -> Json:
     try:
         json = to_json(type_, value)
         return None if from_json(type_, json) is None else json
-    except InvalidRequest:
+    except InvalidRequestError:
         return None
 
 
@@ -118,7 +118,8 @@ def _canonicalize_type_name(name: str) -> str:
 def to_columns(schema: Schema) -> tuple[Column, ...]:
     """The DuckLake columns of a schema, parents before children.
 
-    Raises Unsupported for types DuckLake lacks, InvalidRequest for what keeps DuckDB from loading the whole lake.
+    Raises UnsupportedError for types DuckLake lacks, InvalidRequestError for what keeps DuckDB from loading the whole
+    lake.
     """
     return schema.compute_once(_to_columns)
 
@@ -126,7 +127,7 @@ def to_columns(schema: Schema) -> tuple[Column, ...]:
 def _to_columns(schema: Schema) -> tuple[Column, ...]:
     columns = tuple(column for field in schema.fields for column in _flatten(field, None))
     if not columns:
-        raise InvalidRequest("The schema has no column: DuckDB needs at least one in each table")
+        raise InvalidRequestError("The schema has no column: DuckDB needs at least one in each table")
     _check_order(columns)
     return columns
 
@@ -136,7 +137,7 @@ def _check_order(columns: Sequence[Column]) -> None:
     for column in columns:
         parent = column.parent_column
         if parent is not None and column.column_type in _CONTAINERS and column.column_id < parent:
-            raise InvalidRequest(
+            raise InvalidRequestError(
                 f"Field {column.column_name!r} has the id {column.column_id}, lower than its parent's ({parent}): "
                 "number nested fields above the field that they are in"
             )
@@ -158,15 +159,15 @@ def to_schema(
     those `began`.
 
     Raises:
-        Unsupported: a column has a type or default that Iceberg lacks, or one that it doesn't promote the previous one
-            to and the table `holds_rows`, or two fields have one full name.
+        UnsupportedError: a column has a type or default that Iceberg lacks, or one that it doesn't promote the previous
+            one to and the table `holds_rows`, or two fields have one full name.
 
     """
     reader = _SchemaReader(columns, previous, holds_rows, began)
     schema = Schema(schema_id=schema_id, fields=reader.fields(None, ()))
     name = schema.find_clashing_name()
     if name is not None:
-        raise Unsupported(
+        raise UnsupportedError(
             "column-names",
             f"Two fields have the full name {name}, by which Iceberg clients find fields: rename the one with the dot",
         )
@@ -183,17 +184,17 @@ def can_read_as(text: str, type_: PrimitiveType, format_version: int = _READ_BY_
         return True
     try:
         return can_promote(to_iceberg_type(text, ""), type_, format_version)
-    except Unsupported:
+    except UnsupportedError:
         return False
 
 
 def check_written(columns: Sequence[Column], schema: Schema, where: str) -> None:
-    """Check that the schema's types read what was written as these columns; Unsupported naming one otherwise."""
+    """Check that the schema's types read what was written as these columns; UnsupportedError naming one otherwise."""
     fields = schema.map_fields_by_id()
     for column in columns:
         field = fields.get(column.column_id)
         if field and isinstance(field.type, PrimitiveType) and not can_read_as(column.column_type, field.type, 3):
-            raise Unsupported("ducklake-types", describe_retyped(schema, field, column.column_type, where))
+            raise UnsupportedError("ducklake-types", describe_retyped(schema, field, column.column_type, where))
 
 
 def describe_retyped(schema: Schema, field: NestedField, stored: str, where: str) -> str:
@@ -229,7 +230,7 @@ def _find_column_type(field: NestedField) -> str:
         return to_lake_type(field.type)
     parts = [part.type for part in list_children(field.type)]
     if all(map(_is_unknown, parts)) or (field.type.type != "struct" and any(map(_is_unknown, parts))):
-        raise Unsupported(
+        raise UnsupportedError(
             "iceberg-types",
             f"Field {field.name!r}: DuckLake can't store a {field.type.type} of nothing but fields of type unknown",
         )
@@ -328,7 +329,7 @@ class _SchemaReader:
             return before.type
         type_ = to_iceberg_type(column.column_type, ".".join(path))
         if self._holds_rows and not can_promote(before.type, type_, _READ_BY_ALL):
-            raise Unsupported(
+            raise UnsupportedError(
                 "ducklake-types",
                 f"Column {'.'.join(path)} was changed by DuckDB from {before.type} to {type_}, as which Iceberg can't "
                 "read the rows of before",

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from duckicelake.bridge.values.lake_values import parse_cast_text
 from duckicelake.bridge.values.types import quote_identifier, to_duckdb_type, to_iceberg_type
-from duckicelake.errors import Unsupported
+from duckicelake.errors import UnsupportedError
 from duckicelake.iceberg.transforms import compute_bucket
 from duckicelake.iceberg.types import PrimitiveType
 from duckicelake.lake.model import Column, PartitionKey, SortKey, TableDefinition, find_children, fold_case
@@ -33,7 +33,7 @@ def list_folder_names(definition: TableDefinition) -> list[str]:
 def build_key_expression(key: PartitionKey, definition: TableDefinition, columns: Sequence[Column]) -> str:
     """A key's value over rows of these older columns; of a bucket what is put into one.
 
-    Unsupported for a bucket of a type that DuckLake hashes in a way of its own.
+    UnsupportedError for a bucket of a type that DuckLake hashes in a way of its own.
     """
     expression = _build_source(key, definition, columns)
     if _BUCKET.fullmatch(key.transform):
@@ -104,8 +104,8 @@ def _check_known(key: PartitionKey, definition: TableDefinition) -> None:
         raise _refuse_unknown(key, _find_column(key, definition))
 
 
-def _refuse_unknown(key: PartitionKey, column: Column) -> Unsupported:
-    return Unsupported(
+def _refuse_unknown(key: PartitionKey, column: Column) -> UnsupportedError:
+    return UnsupportedError(
         "flush-partitions",
         f"The table is partitioned by {key.transform} of column {column.column_name} ({column.column_type}), which "
         "only DuckDB computes: CALL ducklake_flush_inlined_data there",

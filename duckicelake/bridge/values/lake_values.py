@@ -8,7 +8,7 @@ from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.calendar import DAY_SECONDS, format_date, format_time, parse_date, parse_time
 from duckicelake.iceberg.types import PrimitiveType
 
@@ -75,7 +75,7 @@ def parse_cast_text(type_: PrimitiveType, text: str) -> Any:
 def _parse_value(read: Callable[[str], Any], text: str) -> Any:
     try:
         return read(text)
-    except (KeyError, ValueError, InvalidOperation, InvalidRequest, OverflowError):
+    except (KeyError, ValueError, InvalidOperation, InvalidRequestError, OverflowError):
         return None
 
 

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import cast
 
-from duckicelake.errors import Unsupported
+from duckicelake.errors import UnsupportedError
 from duckicelake.iceberg.manifest.entry import DataFile
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import PrimitiveType
@@ -112,12 +112,15 @@ def to_lake_type(primitive: PrimitiveType) -> str:
 
 
 def to_iceberg_type(text: str, column_name: str) -> PrimitiveType:
-    """The Iceberg primitive that reads a DuckLake type exactly; Unsupported, naming the column, where none does."""
+    """The Iceberg primitive that reads a DuckLake type exactly.
+
+    Raises UnsupportedError, naming the column, where none does.
+    """
     decimal = _DECIMAL.fullmatch(text)
     if decimal:
         return PrimitiveType.parse(f"decimal({decimal[1]}, {decimal[2]})")
     if text not in _TO_ICEBERG:
-        raise Unsupported(
+        raise UnsupportedError(
             "ducklake-types", f"Column {column_name} has the DuckLake type {text}, which Iceberg can't read exactly"
         )
     return PrimitiveType.parse(_TO_ICEBERG[text])
@@ -162,7 +165,7 @@ def _has_fitting_values(file: DataFile, column_id: int, kind: str, type_: Primit
 
 
 def to_duckdb_type(column: Column, columns: Sequence[Column], gone: Collection[int] = ()) -> str:
-    """The SQL type of a column, nested ones with all their parts; Unsupported names a column Iceberg can't read.
+    """The SQL type of a column, nested ones with all their parts; UnsupportedError names a column Iceberg can't read.
 
     gone: ids of fields that Iceberg needn't read.
     """
@@ -182,7 +185,7 @@ def to_duckdb_type(column: Column, columns: Sequence[Column], gone: Collection[i
         case text if text in _UNREAD and column.column_id in gone:
             return _UNREAD[text]
         case text:
-            raise Unsupported(
+            raise UnsupportedError(
                 "ducklake-types",
                 f"Column {column.column_name} has the DuckLake type {text}, which Iceberg can't read exactly",
             )

@@ -14,7 +14,7 @@ from typing import Final
 
 from duckicelake.catalog.context.caller import Capability, Principal
 from duckicelake.catalog.context.services import Services
-from duckicelake.errors import Forbidden, InvalidRequest
+from duckicelake.errors import ForbiddenError, InvalidRequestError
 from duckicelake.iceberg.identifiers import parse_schema_name
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.lake.side_tables import locations
@@ -26,7 +26,7 @@ _ONLY_THE_PATH: Final[int] = getattr(os, "O_PATH", os.O_RDONLY)
 
 
 def check_readable(services: Services, location: str, table_location: str, folders: Iterable[str] = ()) -> None:
-    """InvalidRequest unless the file lies in the table's location, its folders or an allowed prefix.
+    """InvalidRequestError unless the file lies in the table's location, its folders or an allowed prefix.
 
     A symbolic link below them counts as what it leads to. The lake's zones themselves may be, or lie behind, links.
     """
@@ -35,7 +35,7 @@ def check_readable(services: Services, location: str, table_location: str, folde
 
 
 def write(services: Services, location: str, data: bytes) -> None:
-    """Write a file of a table or view; InvalidRequest if a symbolic link would lead it out of the lake."""
+    """Write a file of a table or view; InvalidRequestError if a symbolic link would lead it out of the lake."""
     _check_places(services, [location])
     services.store.write(location, data)
 
@@ -67,7 +67,7 @@ def _check_links(services: Services, location: str, places: Iterable[str]) -> No
     zones = [real_place(services, zone) for zone in _zones(services)]
     allowed = [place for place in (real_place(services, place) for place in places) if _is_in(place, zones)] or zones
     if not _is_in(real, allowed):
-        raise InvalidRequest(f"{location} leads elsewhere by a symbolic link: put the file itself there")
+        raise InvalidRequestError(f"{location} leads elsewhere by a symbolic link: put the file itself there")
 
 
 def _zones(services: Services) -> Iterator[str]:
@@ -88,7 +88,7 @@ def is_link(services: Services, location: str) -> bool:
 def _local_path(services: Services, location: str) -> Path | None:
     try:
         return services.store.local_path(location)
-    except InvalidRequest:
+    except InvalidRequestError:
         return None
 
 
@@ -98,7 +98,7 @@ def real_place(services: Services, location: str) -> str:
     try:
         return canonicalize(location if path is None else _real_path(path))
     except (OSError, ValueError) as error:
-        raise InvalidRequest(f"{location!r} isn't a usable file name: {error}") from error
+        raise InvalidRequestError(f"{location!r} isn't a usable file name: {error}") from error
 
 
 def _real_path(path: Path) -> str:
@@ -122,7 +122,7 @@ _DISTINCT: Final = 10_000
 def check_may_read(
     services: Services, paths: Iterable[str], own: Callable[[], Sequence[str]] = tuple, table_id: int | None = None
 ) -> None:
-    """Check that the caller may read all these files; Forbidden.
+    """Check that the caller may read all these files; ForbiddenError.
 
     own: gives the folders of the request's table; called only for a caller with restricted scopes.
     """
@@ -136,7 +136,7 @@ def check_may_read(
 
 
 def check_may_settle(services: Services, location: str, table_id: int | None = None) -> None:
-    """Check that the caller may write all tables and files at the location, above or below it; Forbidden."""
+    """Check that the caller may write all tables and files at the location, above or below it; ForbiddenError."""
     principal = services.caller.principal
     if principal.may(Capability.WRITE, ()):
         return
@@ -156,7 +156,8 @@ def check_table_places(
 ) -> None:
     """Check the places that a table is given: its location, and where its properties send what clients write.
 
-    What it had before isn't checked again. Raises InvalidRequest for what no table may be given, and Forbidden.
+    What it had before isn't checked again. Raises InvalidRequestError for what no table may be given, and
+    ForbiddenError.
     """
     if base is None or location != base.location:
         services.policy.check_table_location(location)
@@ -178,7 +179,7 @@ def _check(services: Services, capability: Capability, paths: Sequence[str], tab
         if place is not None:
             by_folder[place.rpartition("/")[0]].append(path)
     if len(by_folder) > _DISTINCT:
-        raise InvalidRequest(f"The request names files of {len(by_folder)} folders that aren't the table's own")
+        raise InvalidRequestError(f"The request names files of {len(by_folder)} folders that aren't the table's own")
     prefixes = sorted({prefix for folder in by_folder for prefix in list_prefixes(folder)})
     with services.database.reading() as cursor:
         data_path = locations.read_data_path(cursor)
@@ -206,7 +207,7 @@ def _place(path: str) -> str | None:
     """The canonical path; None for one that has none, which no store reads."""
     try:
         return canonicalize(path)
-    except InvalidRequest:
+    except InvalidRequestError:
         return None
 
 
@@ -230,5 +231,5 @@ def _is_free(policy: LocationPolicy, principal: Principal, capability: Capabilit
     return any(is_within(place, policy.namespace_folder(namespace)) for namespace in own)
 
 
-def _build_refusal(location: str) -> Forbidden:
-    return Forbidden(f"{location} lies outside of what you may use")
+def _build_refusal(location: str) -> ForbiddenError:
+    return ForbiddenError(f"{location} lies outside of what you may use")

@@ -13,7 +13,7 @@ from duckicelake.catalog.context.hooks import RowCheck, build_row_check
 from duckicelake.catalog.context.row_targets import RowTarget
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.table.row_target import pack_columns, read_row_target
-from duckicelake.errors import CatalogError, InvalidRequest
+from duckicelake.errors import CatalogError, InvalidRequestError
 from duckicelake.iceberg.identifiers import Namespace
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.lake.additions import AnyFile, InlinedInto, NewFile
@@ -45,7 +45,7 @@ def build_absorber(
         try:
             absorbed = _absorb(services, metadata, target, move)
         except _ViolatedError as error:
-            raise InvalidRequest(str(error)) from error
+            raise InvalidRequestError(str(error)) from error
         except CatalogError:
             return move
         if absorbed is None:
@@ -92,7 +92,7 @@ def _absorb(services: Services, metadata: TableMetadata, target: RowTarget, move
 def _check_rows(check: RowCheck, file: AnyFile, batch: Batch) -> None:
     try:
         check(batch)
-    except InvalidRequest as error:
+    except InvalidRequestError as error:
         raise _ViolatedError(f"{file.path}: {error}") from error
 
 

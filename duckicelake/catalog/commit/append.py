@@ -20,7 +20,7 @@ from duckicelake.catalog.context.cache import Materialized
 from duckicelake.catalog.context.combiner import CombinedBatch
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.table.load import load_current_table
-from duckicelake.errors import CatalogError, CommitStateUnknown, NoSuchTable, Unavailable
+from duckicelake.errors import CatalogError, CommitStateUnknownError, NoSuchTableError, UnavailableError
 from duckicelake.iceberg.identifiers import to_schema_name
 from duckicelake.lake.changes import WrittenCommit
 from duckicelake.lake.ducklake.snapshots import hold_table_lock
@@ -51,7 +51,7 @@ def commit_or_append(services: Services, request: TableCommit) -> Materialized:
     services.appends.get(key).do(own, partial(_commit_each, services, table_id))
     if isinstance(own.outcome, Materialized):
         return own.outcome
-    raise own.outcome or CommitStateUnknown("The server was stopped while it wrote the commit")
+    raise own.outcome or CommitStateUnknownError("The server was stopped while it wrote the commit")
 
 
 def _find_rebasing_table(services: Services, request: TableCommit) -> Materialized | None:
@@ -65,7 +65,7 @@ def _find_rebasing_table(services: Services, request: TableCommit) -> Materializ
     if not find_appends(request.request):
         return None
     if known is None:
-        with suppress(NoSuchTable):
+        with suppress(NoSuchTableError):
             known = load_current_table(services, request.namespace, request.name)
     if known is None or not may_rebase_appends(known.materialized.metadata.properties):
         return None
@@ -118,13 +118,13 @@ def _commit_jointly(batch: Sequence[_Append]) -> Materialized | Exception | None
     services = batch[0].services
     try:
         written = _commit_together(batch)
-    except (Unavailable, CommitStateUnknown) as error:
+    except (UnavailableError, CommitStateUnknownError) as error:
         return error
     except Exception:  # noqa: BLE001 - who is to blame hears it when each is committed by itself
         return None
     try:
         return render_outcome(services, written)
-    except CommitStateUnknown as error:
+    except CommitStateUnknownError as error:
         return error
 
 

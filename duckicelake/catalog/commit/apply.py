@@ -58,8 +58,8 @@ class TableCommit:
 def change_over(services: Services, commit: TableCommit, cached: CachedTable | None, next_id: int) -> ChangeSet | None:
     """The request as a change of the table, `cached`, or of nothing; None if it changes nothing.
 
-    `next_id` is the DuckLake snapshot id that the change would get first. Raises CommitFailed for a requirement that
-    doesn't hold, InvalidRequest, Unsupported.
+    `next_id` is the DuckLake snapshot id that the change would get first. Raises CommitFailedError for a requirement
+    that doesn't hold, InvalidRequestError, UnsupportedError.
     """
     request, built_on = _rebase(services, commit.request, cached)
     upgrade = _upgrade(services, request, cached) if cached else _Upgrade()
@@ -99,7 +99,7 @@ def change_over(services: Services, commit: TableCommit, cached: CachedTable | N
 def creation_of(
     services: Services, namespace: Namespace, name: str, target: TableMetadata, renumbered: Renumbered | None = None
 ) -> ChangeSet:
-    """The creation of a table with this metadata; InvalidRequest, Unsupported."""
+    """The creation of a table with this metadata; InvalidRequestError, UnsupportedError."""
     check_properties(target.properties)
     check_definition(format_full_name(namespace, name), target, None)
     check_table_places(services, target.location, target.properties, None, None)

@@ -14,7 +14,7 @@ from duckicelake.catalog.commit.workspace import Listed, Workspace
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.table.derived_files import open_background_writer
 from duckicelake.catalog.table.duckdb_deletes import NewlyDeleted, write_deletes
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.manifest.entry import FileContent, ManifestContent
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
 from duckicelake.iceberg.puffin import read_deletion_vector
@@ -69,7 +69,7 @@ class Targets:
 def read_deletions(services: Services, location: str, added: Sequence[NewFile], targets: Targets) -> list[NewDeletion]:
     """The deletions of added position delete files and vectors; positions in files that have left mean nothing.
 
-    InvalidRequest where readers wouldn't agree on what is deleted.
+    InvalidRequestError where readers wouldn't agree on what is deleted.
     """
     rows = _match_targets(services, location, added, targets)
     for delete, target, _ in rows:
@@ -112,12 +112,12 @@ def _build_deletion(delete: NewFile, target: AnyFile, rows: Sequence[int]) -> Ne
 
 def _check_applies(delete: NewFile, target: AnyFile) -> None:
     if target.sequence_number > delete.sequence_number:
-        raise InvalidRequest(
+        raise InvalidRequestError(
             f"A delete file with sequence number {delete.sequence_number} deletes from {target.path}, which is newer: "
             "readers don't agree on whether it does"
         )
     if (target.spec_id, target.partition) != (delete.spec_id, delete.partition):
-        raise InvalidRequest(
+        raise InvalidRequestError(
             f"{delete.path} deletes from {target.path}, which is in another partition: "
             "readers don't agree on whether it does"
         )
@@ -129,7 +129,7 @@ def _read_positions(file: NewFile, data: bytes) -> Positions:
     found = read_position_deletes(data, file.path)
     for path, rows in found.items():
         if rows[0] < 0:
-            raise InvalidRequest(f"{file.path} deletes position {rows[0]} of {path}: positions are 0 or more")
+            raise InvalidRequestError(f"{file.path} deletes position {rows[0]} of {path}: positions are 0 or more")
     return found
 
 
@@ -138,15 +138,15 @@ def _read_vector(file: NewFile, data: bytes) -> Positions:
         file.metrics.get(key) for key in ("referenced_data_file", "content_offset", "content_size_in_bytes")
     )
     if path is None or offset is None or size is None:
-        raise InvalidRequest(
+        raise InvalidRequestError(
             f"The deletion vector in {file.path} needs referenced_data_file, content_offset and content_size_in_bytes"
         )
     try:
         rows = read_deletion_vector(data, path, offset, size)
-    except InvalidRequest as error:
-        raise InvalidRequest(f"{file.path} at {offset}: {error}") from error
+    except InvalidRequestError as error:
+        raise InvalidRequestError(f"{file.path} at {offset}: {error}") from error
     if len(rows) != file.record_count:
-        raise InvalidRequest(f"The deletion vector of {path} has {len(rows)} positions, not {file.record_count}")
+        raise InvalidRequestError(f"The deletion vector of {path} has {len(rows)} positions, not {file.record_count}")
     return {path: sorted(rows)} if rows else {}
 
 
@@ -245,17 +245,19 @@ def find_deletions(found: Mapping[int, Mapping[int, frozenset[int]]]) -> list[Ne
 
 
 def _check_single_vectors(targets: Targets, added: Sequence[NewFile], deletions: Sequence[NewDeletion]) -> None:
-    """InvalidRequest if a data file would have two deletion vectors."""
+    """InvalidRequestError if a data file would have two deletion vectors."""
     vectors = {file.file_id for file in added if file.file_format == DELETION_VECTOR}
     if not vectors:
         return
     seen: set[int] = set()
     for row in deletions:
         if row.delete_file_id in vectors and row.data_file_id in seen:
-            raise InvalidRequest(f"The snapshot adds two deletion vectors of one data file: {_path(targets, row)}")
+            raise InvalidRequestError(f"The snapshot adds two deletion vectors of one data file: {_path(targets, row)}")
         seen |= {row.data_file_id} if row.delete_file_id in vectors else set()
     if _find_vectors(targets, dict.fromkeys(seen)):
-        raise InvalidRequest("The snapshot adds a deletion vector of a data file that has one: remove the old one, too")
+        raise InvalidRequestError(
+            "The snapshot adds a deletion vector of a data file that has one: remove the old one, too"
+        )
 
 
 def _path(targets: Targets, row: NewDeletion) -> str:

@@ -17,7 +17,7 @@ from duckicelake.bridge.equality_deletes import (
 )
 from duckicelake.catalog.authz.locations import check_readable
 from duckicelake.catalog.context.services import Services
-from duckicelake.errors import FileMissing, InvalidRequest, Unsupported
+from duckicelake.errors import FileMissingError, InvalidRequestError, UnsupportedError
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.lake.additions import AnyFile
 from duckicelake.parquet.equality import DataRows, DeleteRows, KeyColumn, find_deleted
@@ -35,8 +35,8 @@ def find_equality_deletes(
     """The positions that each equality delete file deletes, by data file, where there are any; all by file id.
 
     `data_files` are those that are live without these deletes; positions that are deleted already may be among the
-    result. `folders` are where files of the table may lie besides its location. Raises InvalidRequest, naming the file,
-    for one that is missing, unreadable or not the table's, and if there is too much to read; Unsupported.
+    result. `folders` are where files of the table may lie besides its location. Raises InvalidRequestError, naming the
+    file, for one that is missing, unreadable or not the table's, and if there is too much to read; UnsupportedError.
     """
     resolved = [build_equality_deletes(file, table) for file in deletes]
     targets = {file.file_id: _find_applying(resolved, file) for file in data_files}
@@ -56,12 +56,14 @@ def _find_applying(deletes: Iterable[EqualityDeletes], data: AnyFile) -> list[Eq
 def _size(services: Services, table: TableMetadata, folders: Sequence[str], file: AnyFile) -> int:
     """The size of a file that may be read; what its manifest says is only what a client said."""
     if file.file_format.upper() != "PARQUET":
-        raise Unsupported("file-formats", f"{file.path} is {file.file_format}, and DuckLake reads Parquet only")
+        raise UnsupportedError("file-formats", f"{file.path} is {file.file_format}, and DuckLake reads Parquet only")
     check_readable(services, file.path, table.location, folders)
     try:
         return services.store.size(file.path)
-    except FileMissing:
-        raise InvalidRequest(f"{file.path} does not exist, but deletes by value can't be applied without it") from None
+    except FileMissingError:
+        raise InvalidRequestError(
+            f"{file.path} does not exist, but deletes by value can't be applied without it"
+        ) from None
 
 
 def check_sizes(
@@ -71,7 +73,7 @@ def check_sizes(
     deletes: Sequence[AnyFile],
     data_files: Sequence[AnyFile],
 ) -> None:
-    """InvalidRequest for files that the server can't read, or that are too large together; Unsupported."""
+    """InvalidRequestError for files that the server can't read, or that are too large together; UnsupportedError."""
     sizes = [_size(services, table, folders, file) for file in (*deletes, *data_files)]
     _check_total(sum(sizes), len(data_files), table.properties)
 
@@ -79,7 +81,7 @@ def check_sizes(
 def _check_total(total: int, files: int, properties: Mapping[str, str]) -> None:
     most = get_max_bytes(properties)
     if total > most:
-        raise InvalidRequest(
+        raise InvalidRequestError(
             f"These deletes by value may concern {files} data files, {total} bytes to read with the deletes, but the "
             f"table property {MAX_BYTES} allows {most}: compact the table first, sorted or partitioned by the delete "
             "columns so that fewer files qualify, or raise the property"

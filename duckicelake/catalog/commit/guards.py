@@ -13,7 +13,7 @@ from duckicelake.catalog.commit.run import commit_all
 from duckicelake.catalog.context.audit_notes import build_touched
 from duckicelake.catalog.context.cache import CachedTable
 from duckicelake.catalog.context.services import Services
-from duckicelake.errors import CatalogError, InvalidRequest, NoSuchTable
+from duckicelake.errors import CatalogError, InvalidRequestError, NoSuchTableError
 from duckicelake.iceberg.identifiers import Namespace, parse_schema_name, to_schema_name
 from duckicelake.iceberg.rest import CommitTableRequest
 from duckicelake.iceberg.updates import RemoveProperties, SetProperties
@@ -65,6 +65,6 @@ def _lift(services: Services, table_id: int, schema: str, name: str) -> bool:
     request = CommitTableRequest(requirements=(), updates=(RemoveProperties(removals=(GC_ENABLED,)),))
     try:
         commit_all(services, [TableCommit(namespace, name, request)], settle)
-    except (NoSuchTable, InvalidRequest):  # it has gone, or was cloned meanwhile
+    except (NoSuchTableError, InvalidRequestError):  # it has gone, or was cloned meanwhile
         return False
     return True

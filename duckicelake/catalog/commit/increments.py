@@ -15,7 +15,7 @@ from duckicelake.catalog.commit.uploads import ParentList, ReadAhead, read_snaps
 from duckicelake.catalog.commit.workspace import Listed, Workspace
 from duckicelake.catalog.context.cache import ManifestCache
 from duckicelake.catalog.context.services import Services, take_file_ids, take_manifest_ids
-from duckicelake.errors import CommitFailed, InvalidRequest
+from duckicelake.errors import CommitFailedError, InvalidRequestError
 from duckicelake.iceberg.manifest.entry import FileContent
 from duckicelake.iceberg.metadata import SEQUENCE_NUMBER_VERSION, TableMetadata
 from duckicelake.iceberg.snapshot import Snapshot, walk_ancestry
@@ -143,13 +143,18 @@ class _IncrementBuilder:
         return manifests.listed, counted, side
 
     def _build_found(self, snapshot: Snapshot) -> _Built:
-        """The manifests of the parent, and the files that delete what was found in it; CommitFailed if it isn't it."""
+        """The manifests of the parent, and the files that delete what was found in it.
+
+        Raises CommitFailedError if it isn't it.
+        """
         found, parent = self.brought.found, self._list_of(snapshot.parent_snapshot_id)
         assert found is not None
         if self._version < SEQUENCE_NUMBER_VERSION:
-            raise InvalidRequest("Rows are deleted from files by format version 2 and above: upgrade the table")
+            raise InvalidRequestError("Rows are deleted from files by format version 2 and above: upgrade the table")
         if tuple(manifest.manifest_id for manifest in parent) != found.manifest_ids:
-            raise CommitFailed("The table's files changed after rows were looked for in them", "assert-ref-snapshot-id")
+            raise CommitFailedError(
+                "The table's files changed after rows were looked for in them", "assert-ref-snapshot-id"
+            )
         targets = Targets(self._space, parent, frozenset(), ())
         made = build_deleting_files(self._services, self.target, snapshot, found.positions, targets, self._file_ids)
         return _Built(parent, made)

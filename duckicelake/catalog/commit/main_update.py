@@ -15,7 +15,7 @@ from duckicelake.bridge.main_diff import FileSetDifference, LakeFileChanges, col
 from duckicelake.catalog.authz.locations import check_readable, write
 from duckicelake.catalog.commit.workspace import Listed, Workspace
 from duckicelake.catalog.context.services import Services
-from duckicelake.errors import FileMissing, InvalidRequest
+from duckicelake.errors import FileMissingError, InvalidRequestError
 from duckicelake.iceberg.manifest.entry import FileContent
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
 from duckicelake.iceberg.name_mapping import NamePath, parse_name_mapping
@@ -75,7 +75,7 @@ def build_name_maps(
 ) -> dict[int, NameMap]:
     """The maps of those data files that have no field ids, by file id; a file that isn't there has none.
 
-    InvalidRequest for one that the server may not read or that isn't Parquet; Unsupported.
+    InvalidRequestError for one that the server may not read or that isn't Parquet; UnsupportedError.
     """
     ids = parse_name_mapping(metadata.properties)
     found = {} if ids is None else {file.file_id: _map(services, space, metadata, ids, file) for file in files}
@@ -88,7 +88,7 @@ def _map(
     check_readable(services, file.path, metadata.location, [space.folder()])
     try:
         names = _read(services, file.path)
-    except FileMissing:
+    except FileMissingError:
         return None
     if any(name.field_id is not None for name in names):
         return None
@@ -98,11 +98,11 @@ def _map(
 def _read(services: Services, location: str) -> tuple[ParquetName, ...]:
     with open_local_copies(services.store, [location]) as paths:
         if not paths[location].exists():
-            raise FileMissing(f"{location} does not exist")
+            raise FileMissingError(f"{location} does not exist")
         try:
             return read_names(paths[location], location)
         except duckdb.Error as error:
-            raise InvalidRequest(f"{location} can't be read as Parquet: {error}") from error
+            raise InvalidRequestError(f"{location} can't be read as Parquet: {error}") from error
 
 
 def write_row_id_copies(
@@ -117,7 +117,7 @@ def write_row_id_copies(
     leaves = {str(field_id) for field_id in metadata.schema().leaves()}
     for file in files:
         if file.content == FileContent.DATA and _may_lack_row_ids(file, leaves):
-            with suppress(FileMissing, InvalidRequest):
+            with suppress(FileMissingError, InvalidRequestError):
                 yield from _copy(services, space, metadata, file)
 
 
@@ -135,7 +135,7 @@ def _copy(services: Services, space: Workspace, metadata: TableMetadata, file: A
     with open_local_copies(services.store, [file.path]) as paths, tempfile.TemporaryDirectory() as scratch:
         source, copy = paths[file.path], Path(scratch, "copy.parquet")
         if not source.exists():
-            raise FileMissing(f"{file.path} does not exist")
+            raise FileMissingError(f"{file.path} does not exist")
         if copy_with_row_ids(source, copy, file.first_row_id or 0, file.sequence_number):
             name, data = f"ducklake-{uuid4()}.parquet", copy.read_bytes()
             write(services, folder + name, data)

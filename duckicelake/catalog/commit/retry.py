@@ -6,8 +6,8 @@ from time import monotonic
 from typing import Final, TypeVar
 
 from duckicelake.catalog.context.services import Services
-from duckicelake.errors import Unavailable
-from duckicelake.lake.conflicts import ConflictError, StaleBaseError
+from duckicelake.errors import UnavailableError
+from duckicelake.lake.conflicts import StaleBaseError, WriteConflictError
 from duckicelake.lake.ducklake.snapshots import RETRY_SECONDS
 
 MAX_ATTEMPTS: Final = 50
@@ -17,7 +17,7 @@ MAX_SHARED_ATTEMPTS: Final = 3
 T = TypeVar("T")
 
 
-class OutdatedPlanError(ConflictError):
+class OutdatedPlanError(WriteConflictError):
     """A table changed after a plan was computed for it."""
 
 
@@ -29,7 +29,7 @@ def retry_on_conflict(
     is_alone: bool = False,
     overtaken: tuple[type[Exception], ...] = (StaleBaseError, OutdatedPlanError),
 ) -> T:
-    """Return the result of the first attempt without a conflict; Unavailable after RETRY_SECONDS.
+    """Return the result of the first attempt without a conflict; UnavailableError after RETRY_SECONDS.
 
     Args:
         services: the queue of commits, and the meter that counts retries.
@@ -49,4 +49,4 @@ def retry_on_conflict(
         services.meter.retried("stale_base")
         if is_last:
             break
-    raise Unavailable(f"Other writers changed {tables} {number + 1} times in a row; try again")
+    raise UnavailableError(f"Other writers changed {tables} {number + 1} times in a row; try again")

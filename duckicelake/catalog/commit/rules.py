@@ -15,7 +15,13 @@ from duckicelake.bridge.file_schema import (
 from duckicelake.catalog.authz.locations import check_readable
 from duckicelake.catalog.context.cache import Materialized
 from duckicelake.catalog.context.services import Services
-from duckicelake.errors import CommitFailed, FileMissing, InvalidRequest, TxnAlreadyCommittedError, Unprocessable
+from duckicelake.errors import (
+    CommitFailedError,
+    FileMissingError,
+    InvalidRequestError,
+    TxnAlreadyCommittedError,
+    UnprocessableError,
+)
 from duckicelake.iceberg.identifiers import Namespace, to_schema_name
 from duckicelake.iceberg.manifest.entry import FileContent
 from duckicelake.iceberg.metadata import TableMetadata
@@ -46,7 +52,7 @@ from duckicelake.properties import GC_ENABLED, is_gc_disabled, is_schema_enforce
 def check_removals(
     services: Services, base: Materialized, target: TableMetadata, increments: Sequence[Increment]
 ) -> None:
-    """CommitFailed if a schema or partition spec goes that a snapshot of `target` is read with."""
+    """CommitFailedError if a schema or partition spec goes that a snapshot of `target` is read with."""
     schemas = {schema.schema_id for schema in base.metadata.schemas} - {schema.schema_id for schema in target.schemas}
     if schemas:
         _check("schema", schemas & {snapshot.schema_id for snapshot in target.snapshots})
@@ -68,11 +74,11 @@ def _find_used_specs(
 
 def _check(what: str, used: Iterable[int | None]) -> None:
     for id_ in used:
-        raise CommitFailed(f"Cannot remove {what} {id_}: a snapshot of the table is read with it", "still-used")
+        raise CommitFailedError(f"Cannot remove {what} {id_}: a snapshot of the table is read with it", "still-used")
 
 
 def check_schema_of_files(services: Services, target: TableMetadata, increments: Sequence[Increment]) -> None:
-    """InvalidRequest naming file and column for one that doesn't fit the table's schema."""
+    """InvalidRequestError naming file and column for one that doesn't fit the table's schema."""
     strict = is_schema_enforced(target.properties)
     files = [file for increment in increments for file in increment.side.files if file.content == FileContent.DATA]
     if not files:
@@ -86,20 +92,20 @@ def _check_footer(services: Services, target: TableMetadata, file: NewFile) -> N
     check_readable(services, file.path, target.location)
     try:
         columns = _read_columns(services, file.path)
-    except FileMissing:
-        raise InvalidRequest(f"{file.path} does not exist: upload it before committing") from None
+    except FileMissingError:
+        raise InvalidRequestError(f"{file.path} does not exist: upload it before committing") from None
     except duckdb.Error as error:
-        raise InvalidRequest(f"{file.path} can't be read as Parquet: {error}") from error
+        raise InvalidRequestError(f"{file.path} can't be read as Parquet: {error}") from error
     found = list(find_schema_problems(target.schema(), columns))
     if found:
-        raise InvalidRequest(f"{file.path} doesn't fit the table: {'; '.join(found)}. Nothing was written")
+        raise InvalidRequestError(f"{file.path} doesn't fit the table: {'; '.join(found)}. Nothing was written")
 
 
 def _read_columns(services: Services, location: str) -> list[StoredColumn]:
     """The columns of a file outside of lists and maps."""
     with open_local_copies(services.store, [location]) as paths:
         if not paths[location].exists():
-            raise FileMissing(f"{location} does not exist")
+            raise FileMissingError(f"{location} does not exist")
         check_footer(paths[location], location)
         with duckdb.connect(config={"threads": 1}) as connection:
             found = read_fields(connection, paths[location]).fields
@@ -107,12 +113,12 @@ def _read_columns(services: Services, location: str) -> list[StoredColumn]:
 
 
 def check_guard(services: Services, table_id: int, base: TableMetadata, target: TableMetadata) -> None:
-    """InvalidRequest for a commit that takes away the server's guard of a table while another needs its files."""
+    """InvalidRequestError for a commit that takes away the server's guard of a table while another needs its files."""
     if not is_gc_disabled(base.properties) or is_gc_disabled(target.properties):
         return
     with services.database.reading() as cursor:
         if _is_needed(cursor, table_id):
-            raise InvalidRequest(
+            raise InvalidRequestError(
                 f"The table shares files with another, a clone or its source: it keeps {GC_ENABLED}=false until "
                 "they share none, so that no engine deletes what the other needs"
             )
@@ -182,11 +188,11 @@ def _iterate_batches(updates: Sequence[TableUpdate]) -> Iterator[ProducerBatch]:
 def _parse_batch(summary: dict[str, str]) -> ProducerBatch:
     app_id, version = summary.get(TXN_APP_ID_KEY, ""), parse_txn_version(summary.get(TXN_VERSION_KEY, ""))
     if not app_id or len(app_id) > MAX_APP_ID_CHARS or "\0" in app_id:
-        raise InvalidRequest(
+        raise InvalidRequestError(
             f"{TXN_APP_ID_KEY}, beside {TXN_VERSION_KEY}, takes 1 to {MAX_APP_ID_CHARS} letters, none of them NUL"
         )
     if version is None:
-        raise InvalidRequest(
+        raise InvalidRequestError(
             f"{TXN_VERSION_KEY} is a whole number beside {TXN_APP_ID_KEY}, not {summary.get(TXN_VERSION_KEY)!r}"
         )
     return app_id, version
@@ -203,20 +209,20 @@ class RunResult(SpecModel):
 
 
 def check_runs(services: Services, table_id: int | None, updates: Sequence[TableUpdate]) -> None:
-    """Unprocessable if the table has one of these runs already; table_id: None of one that is created."""
+    """UnprocessableError if the table has one of these runs already; table_id: None of one that is created."""
     summaries = [update.snapshot.summary for update in updates if isinstance(update, AddSnapshot)]
     stamped = [_parse_run(summary) for summary in summaries if RUN_EPOCH_KEY in summary]
     if not stamped:
         return
     if len({run_id for run_id, _ in stamped}) < len(stamped):
-        raise Unprocessable("Two snapshots of one request are of the same run")
+        raise UnprocessableError("Two snapshots of one request are of the same run")
     if table_id is None:
         return
     with services.database.reading() as cursor:
         for run_id, epoch in stamped:
             found = idempotency.read_newest_run(cursor, table_id, run_id)
             if found is not None and found.epoch >= epoch:
-                raise Unprocessable(
+                raise UnprocessableError(
                     f"Epoch {epoch} of run {run_id} was committed before: epoch {found.epoch} is snapshot "
                     f"{found.snapshot_id}. Nothing is left to do for it"
                 )
@@ -237,5 +243,7 @@ def find_run(services: Services, namespace: Namespace, table: str, run_id: str) 
 def _parse_run(summary: dict[str, str]) -> tuple[str, int]:
     run_id, epoch = summary.get(RUN_ID_KEY), parse_epoch(summary)
     if not run_id or epoch is None:
-        raise InvalidRequest(f"{RUN_EPOCH_KEY} is a whole number beside {RUN_ID_KEY}, not {summary[RUN_EPOCH_KEY]!r}")
+        raise InvalidRequestError(
+            f"{RUN_EPOCH_KEY} is a whole number beside {RUN_ID_KEY}, not {summary[RUN_EPOCH_KEY]!r}"
+        )
     return run_id, epoch

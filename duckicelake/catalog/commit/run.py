@@ -24,7 +24,7 @@ from duckicelake.catalog.table.load import (
 )
 from duckicelake.catalog.table.materialize import EncodedVersion, prepare_next
 from duckicelake.catalog.table.reclaim import is_due, release_files
-from duckicelake.errors import CommitFailed, CommitStateUnknown, NoSuchTable
+from duckicelake.errors import CommitFailedError, CommitStateUnknownError, NoSuchTableError
 from duckicelake.iceberg.identifiers import Namespace, format_full_name
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.requirements import AssertCreate
@@ -92,7 +92,7 @@ def _plan_checked(services: Services, commits: Sequence[TableCommit], *, prepare
             for cached in filter(None, loaded):
                 services.cache.forget(cached.materialized.row.table_id)
             raise
-        except (CommitFailed, StaleBaseError):
+        except (CommitFailedError, StaleBaseError):
             raise
         except Exception as error:
             if not _are_current(services, commits, loaded):
@@ -166,7 +166,7 @@ def _load(services: Services, commit: TableCommit) -> CachedTable | None:
     """Load the table; None where the request creates it."""
     try:
         return load_current_table(services, commit.namespace, commit.name)
-    except NoSuchTable:
+    except NoSuchTableError:
         if any(isinstance(requirement, AssertCreate) for requirement in commit.request.requirements):
             return None
         raise
@@ -193,7 +193,8 @@ class CommitOutcome:
 def commit(services: Services, commit: TableCommit) -> Materialized:
     """Commit to one table, or create it, and return the committed version with all files written.
 
-    Raises NoSuchTable, CommitFailed for a requirement that doesn't hold, InvalidRequest, Unsupported.
+    Raises NoSuchTableError, CommitFailedError for a requirement that doesn't hold, InvalidRequestError,
+    UnsupportedError.
     """
     (outcome,) = commit_all(services, [commit], prepare=True)
     return render_outcome(services, outcome)
@@ -246,7 +247,7 @@ def _build_outcome(plan: CommitPlan, written: WrittenCommit | None) -> CommitOut
 
 
 def create_from(services: Services, namespace: Namespace, name: str, target: TableMetadata) -> Materialized:
-    """Create a table with this metadata; AlreadyExists, NoSuchNamespace, InvalidRequest."""
+    """Create a table with this metadata; AlreadyExistsError, NoSuchNamespaceError, InvalidRequestError."""
     while True:
         change = creation_of(services, namespace, name, target)
         with suppress(StaleBaseError):  # another commit of the same transaction creates the same table
@@ -261,7 +262,7 @@ def materialize_committed(
     prepared: Materialized | None = None,
     released: int | None = None,
 ) -> Materialized:
-    """Materialize the newest version of a table after COMMIT; every failure is CommitStateUnknown from here on.
+    """Materialize the newest version of a table after COMMIT; every failure is CommitStateUnknownError from here on.
 
     With `cached`, the version is computed from it and what was written, and nothing is read.
     """
@@ -270,7 +271,9 @@ def materialize_committed(
             return follow(services, cached, written, prepared, released).materialized
         return refresh(services, written.table_id).materialized
     except Exception as error:
-        raise CommitStateUnknown(f"The commit was written, but its metadata files were not yet: {error}") from error
+        raise CommitStateUnknownError(
+            f"The commit was written, but its metadata files were not yet: {error}"
+        ) from error
 
 
 def _write(

@@ -24,7 +24,7 @@ from duckicelake.bridge.file_schema import check_field_ids
 from duckicelake.bridge.main_diff import DELETION_VECTOR
 from duckicelake.catalog.authz.locations import check_may_read, check_readable
 from duckicelake.catalog.context.services import Services
-from duckicelake.errors import CatalogError, FileMissing, InvalidRequest, Unsupported
+from duckicelake.errors import CatalogError, FileMissingError, InvalidRequestError, UnsupportedError
 from duckicelake.iceberg.manifest.entry import (
     DataFile,
     EntryStatus,
@@ -61,12 +61,12 @@ AHEAD_BYTES: Final = 1 << 20
 def read_uploaded(
     services: Services, table_location: str, location: str, what: str, at_most: int = MAX_MANIFESTS_BYTES
 ) -> bytes:
-    """A file that the client uploaded; InvalidRequest if it isn't there, isn't the table's, or has more bytes."""
+    """A file that the client uploaded; InvalidRequestError if it isn't there, isn't the table's, or has more bytes."""
     check_readable(services, location, table_location)
     try:
         return services.store.read(location, at_most)
-    except FileMissing:
-        raise InvalidRequest(f"The {what} {location} does not exist: upload it before committing") from None
+    except FileMissingError:
+        raise InvalidRequestError(f"The {what} {location} does not exist: upload it before committing") from None
 
 
 def expect_manifest(services: Services, location: str, snapshot: Snapshot) -> Expected:
@@ -83,13 +83,13 @@ def expect_manifest(services: Services, location: str, snapshot: Snapshot) -> Ex
 
 
 def _is_near(services: Services, path: str) -> bool:
-    with suppress(InvalidRequest):
+    with suppress(InvalidRequestError):
         return services.store.local_path(path) is not None
     return True
 
 
 def _if_readable(services: Services, location: str, path: str) -> bytes | None:
-    with suppress(InvalidRequest):
+    with suppress(InvalidRequestError):
         return read_uploaded(services, location, path, "manifest", EXPECTED_BYTES)
     return None
 
@@ -97,20 +97,20 @@ def _if_readable(services: Services, location: str, path: str) -> bytes | None:
 def read_list(
     services: Services, location: str, snapshot: Snapshot, at_most: int = MAX_MANIFESTS_BYTES
 ) -> tuple[ManifestFile, ...]:
-    """The lines of a snapshot's manifest list; InvalidRequest."""
+    """The lines of a snapshot's manifest list; InvalidRequestError."""
     if snapshot.manifest_list is None:
         return _lines_of(services, location, snapshot.manifests or (), snapshot.snapshot_id)
     data = read_uploaded(services, location, snapshot.manifest_list, "manifest list", at_most)
     try:
         return read_manifest_list(data)
-    except InvalidRequest as error:
-        raise InvalidRequest(f"{snapshot.manifest_list}: {error}") from error
+    except InvalidRequestError as error:
+        raise InvalidRequestError(f"{snapshot.manifest_list}: {error}") from error
 
 
 def _lines_of(services: Services, location: str, paths: Sequence[str], snapshot_id: int) -> tuple[ManifestFile, ...]:
     """The lines of the manifests that a version 1 snapshot lists itself, without a manifest list."""
     if len(paths) > MAX_MANIFESTS or len(set(paths)) < len(paths):
-        raise InvalidRequest(
+        raise InvalidRequestError(
             f"Snapshot {snapshot_id} lists {len(paths)} manifests: name each once, and up to {MAX_MANIFESTS}"
         )
     lines: list[ManifestFile] = []
@@ -125,19 +125,19 @@ def _lines_of(services: Services, location: str, paths: Sequence[str], snapshot_
 
 
 def read_manifest_at(services: Services, location: str, expected: Expected, line: ManifestFile) -> Manifest:
-    """The manifest of a line, its entries with what they inherit; InvalidRequest."""
+    """The manifest of a line, its entries with what they inherit; InvalidRequestError."""
     path = line.manifest_path
     data = expected[path]() if path in expected else None
     if data is None:
         data = read_uploaded(services, location, path, "manifest", line.manifest_length)
     if len(data) != line.manifest_length:
-        raise InvalidRequest(
+        raise InvalidRequestError(
             f"Manifest {path} has {len(data)} bytes, but its manifest list says {line.manifest_length}"
         )
     try:
         return read_manifest(data, lambda entries: inherit_all_numbers(map(pack_entry, entries), line))
-    except InvalidRequest as error:
-        raise InvalidRequest(f"{path}: {error}") from error
+    except InvalidRequestError as error:
+        raise InvalidRequestError(f"{path}: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +243,10 @@ def read_upload(
 def check_statistics(
     services: Services, table_id: int | None, base: TableMetadata | None, target: TableMetadata
 ) -> None:
-    """InvalidRequest or Forbidden for a statistics file that the base doesn't name and the caller may not use."""
+    """Check the statistics files that the base doesn't name.
+
+    Raises InvalidRequestError, or ForbiddenError where the caller may not use one.
+    """
     known = set(find_statistics(base)) if base is not None else set()
     new = [path for path in find_statistics(target) if path not in known]
     for path in new:
@@ -271,15 +274,18 @@ def read_snapshot_files(snapshot: Snapshot) -> Sequence[str]:
 
 
 def check_sizes(lines: Iterable[ManifestFile]) -> None:
-    """InvalidRequest for more than a server should read for one snapshot; manifests must be as long as they say."""
+    """InvalidRequestError for more than a server should read for one snapshot.
+
+    Manifests must be as long as they say.
+    """
     found = sorted(lines, key=lambda line: line.manifest_length)
     if len(found) > MAX_MANIFESTS:
-        raise InvalidRequest(
+        raise InvalidRequestError(
             f"The snapshot brings {len(found)} manifests; this server reads up to {MAX_MANIFESTS} for one: merge them"
         )
     total = sum(line.manifest_length for line in found)
     if total > MAX_MANIFESTS_BYTES:
-        raise InvalidRequest(
+        raise InvalidRequestError(
             f"The snapshot brings manifests of {total} bytes, {found[-1].manifest_path} the longest of them; "
             f"this server reads up to {MAX_MANIFESTS_BYTES} for one snapshot"
         )
@@ -293,15 +299,19 @@ def _find_borrowed(services: Services, table_id: int | None, paths: AbstractSet[
 
 
 def check_supported(file: DataFile, format_version: int) -> None:
-    """Unsupported for what DuckLake can't read, InvalidRequest for what the format version doesn't have."""
+    """UnsupportedError for what DuckLake can't read, InvalidRequestError for what the format version doesn't have."""
     check_file(file.file_path)
     is_vector = file.content is FileContent.POSITION_DELETES and file.file_format == DELETION_VECTOR
     if file.content is not FileContent.DATA and format_version < SEQUENCE_NUMBER_VERSION:
-        raise InvalidRequest(f"{file.file_path} holds deletes, which need format version 2: upgrade the table")
+        raise InvalidRequestError(f"{file.file_path} holds deletes, which need format version 2: upgrade the table")
     if is_vector and format_version < ROW_LINEAGE_VERSION:
-        raise InvalidRequest(f"{file.file_path} holds deletion vectors, which need format version 3: upgrade the table")
+        raise InvalidRequestError(
+            f"{file.file_path} holds deletion vectors, which need format version 3: upgrade the table"
+        )
     if file.file_format != "PARQUET" and not is_vector:
-        raise Unsupported("file-formats", f"{file.file_path} is {file.file_format}, and DuckLake reads Parquet only")
+        raise UnsupportedError(
+            "file-formats", f"{file.file_path} is {file.file_format}, and DuckLake reads Parquet only"
+        )
 
 
 def _list_files(services: Services, sources: Sequence[int | tuple[AnyFile, ...]]) -> list[AnyFile]:

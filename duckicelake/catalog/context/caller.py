@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import Flag, auto
 from typing import Final
 
-from duckicelake.errors import Forbidden, InvalidRequest
+from duckicelake.errors import ForbiddenError, InvalidRequestError
 from duckicelake.iceberg.identifiers import Namespace, check_namespace, decode_name, to_schema_name
 
 _SCOPE: Final = re.compile(r"ns:(?P<name>[\x21\x23-\x5b\x5d-\x7e]+):(?P<cap>r|w|rw|\*)")
@@ -105,22 +105,26 @@ SERVER_CALLER: Final = Caller()
 """The caller of what no request asked for."""
 
 
-def build_refusal(namespace: Namespace) -> Forbidden:
+def build_refusal(namespace: Namespace) -> ForbiddenError:
     """Build the refusal, the same whether or not the object exists; names are written as in scopes."""
-    return Forbidden(f"The caller's scopes don't allow this in namespace {to_schema_name(namespace)}, if there is one")
+    return ForbiddenError(
+        f"The caller's scopes don't allow this in namespace {to_schema_name(namespace)}, if there is one"
+    )
 
 
 def parse_scope(scope: str) -> Grant:
-    """Give the grant that a scope stands for; InvalidRequest for what isn't one."""
+    """Give the grant that a scope stands for; InvalidRequestError for what isn't one."""
     if scope == "*":
         return Grant((), EVERYTHING)
     match = _SCOPE.fullmatch(scope)
     if match is None:
-        raise InvalidRequest(f"{scope!r} is not a scope: write * or ns:<namespace>:<cap> with a cap of r, w, rw or *")
+        raise InvalidRequestError(
+            f"{scope!r} is not a scope: write * or ns:<namespace>:<cap> with a cap of r, w, rw or *"
+        )
     levels = match["name"].replace("+", "%2B").split(".")
     return Grant(check_namespace(tuple(map(decode_name, levels))), _CAPS[match["cap"]])
 
 
 def build_grants(scopes: Iterable[str]) -> tuple[Grant, ...]:
-    """Give the grants of several scopes; InvalidRequest for what isn't one."""
+    """Give the grants of several scopes; InvalidRequestError for what isn't one."""
     return tuple(parse_scope(scope) for scope in scopes)

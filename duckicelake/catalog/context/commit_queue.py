@@ -11,7 +11,7 @@ from duckicelake.catalog.context.audit_notes import AuditNote, note_all
 from duckicelake.catalog.context.combiner import CombinedBatch, CombiningQueue
 from duckicelake.catalog.context.idempotency import Once, settle_results
 from duckicelake.catalog.context.meter import Meter
-from duckicelake.errors import CommitStateUnknown, Unavailable
+from duckicelake.errors import CommitStateUnknownError, UnavailableError
 from duckicelake.lake.changes import ChangeSet, WrittenCommit, is_as_predicted
 from duckicelake.lake.conflicts import StaleSnapshotError
 from duckicelake.lake.ducklake.snapshots import (
@@ -146,7 +146,7 @@ class QueuedWork(Generic[W, R]):
         if isinstance(self.outcome, Exception):
             raise self.outcome
         if self.outcome is None:
-            raise CommitStateUnknown("The server was stopped while it wrote the commit")
+            raise CommitStateUnknownError("The server was stopped while it wrote the commit")
         return self.outcome
 
 
@@ -294,7 +294,7 @@ class CommitQueue:
 
         try:
             retry_transaction(attempt, again)
-        except (Unavailable, CommitStateUnknown) as error:
+        except (UnavailableError, CommitStateUnknownError) as error:
             for item in group:
                 item.outcome = error
         except Exception as error:  # noqa: BLE001 - what it is becomes the outcome of the commit that made it

@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # `services` holds the rules
     from duckicelake.rows.row_batch import Batch  # imports pyarrow
 
 RowCheck = Callable[["Batch"], None]
-"""InvalidRequest naming the rows that a table must not have."""
+"""InvalidRequestError naming the rows that a table must not have."""
 
 
 class CommitRule:
@@ -36,7 +36,7 @@ class CommitRule:
     def check_definition(self, target: TableMetadata, base: TableMetadata | None) -> None:
         """Check what a commit changes in schema and properties. base: None for a table that is new here.
 
-        Raises InvalidRequest, Unsupported.
+        Raises InvalidRequestError, UnsupportedError.
         """
 
     def check_commit(
@@ -46,11 +46,14 @@ class CommitRule:
         target: TableMetadata,
         increments: list[Increment],
     ) -> tuple[TableMetadata, list[Increment]]:
-        """Check a commit, and return it with what the rule adds to it; InvalidRequest. table: None for a new one."""
+        """Check a commit, and return it with what the rule adds to it.
+
+        Raises InvalidRequestError. table: None for a new one.
+        """
         return target, increments
 
     def build_row_check(self, properties: Mapping[str, str], schema: Schema) -> RowCheck | None:  # noqa: ARG002
-        """Build the check of rows that the server writes itself; None if rows need no check. InvalidRequest."""
+        """Build the check of rows that the server writes itself; None if rows need no check. InvalidRequestError."""
         return None
 
     def find_unverified(self, metadata: TableMetadata, added: Sequence[NewFile]) -> list[str]:  # noqa: ARG002
@@ -112,7 +115,7 @@ def check_features(name: str, properties: Mapping[str, str]) -> None:
 def check_definition(name: str, target: TableMetadata, base: TableMetadata | None) -> None:
     """Check a table's schema and properties by all rules. base: None for a table that is new here.
 
-    Raises FeatureUnavailableError, InvalidRequest, Unsupported.
+    Raises FeatureUnavailableError, InvalidRequestError, UnsupportedError.
     """
     check_features(name, target.properties)
     for rule in load_rules():
@@ -122,14 +125,14 @@ def check_definition(name: str, target: TableMetadata, base: TableMetadata | Non
 def check_commit(
     services: "Services", table: "Materialized | None", target: TableMetadata, increments: list[Increment]
 ) -> tuple[TableMetadata, list[Increment]]:
-    """Check a commit by all rules, and return it with what they add to it; InvalidRequest."""
+    """Check a commit by all rules, and return it with what they add to it; InvalidRequestError."""
     for rule in load_rules():
         target, increments = rule.check_commit(services, table, target, increments)
     return target, increments
 
 
 def build_row_check(properties: Mapping[str, str], schema: Schema) -> RowCheck:
-    """Build the check of a table's rows by all rules; InvalidRequest if one can't be checked any more."""
+    """Build the check of a table's rows by all rules; InvalidRequestError if one can't be checked any more."""
     found = (rule.build_row_check(properties, schema) for rule in load_rules())
     checks = [check for check in found if check is not None]
 

@@ -11,19 +11,29 @@ from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from duckicelake import errors
-from duckicelake.errors import CatalogError, Conflict, InvalidRequest, NotFound, Unprocessable, Unsupported
+from duckicelake.errors import (
+    CatalogError,
+    ConflictError,
+    InvalidRequestError,
+    NotFoundError,
+    UnprocessableError,
+    UnsupportedError,
+)
 from duckicelake.lake.conflicts import RepeatedRequestError
 from duckicelake.lake.side_tables.idempotency import RequestOutcome, find_outcome, record_outcomes
 from duckicelake.postgres.database import Database
 from duckicelake.postgres.queries import Transaction
 
-_REFUSALS = (InvalidRequest, Unsupported, NotFound, Conflict)
+_REFUSALS = (InvalidRequestError, UnsupportedError, NotFoundError, ConflictError)
 _STORED_NAMES: Final = {
     errors.TxnAlreadyAppliedError: "AlreadyApplied",
     errors.TxnAlreadyCommittedError: "CommittedBefore",
+    errors.NoDeltaLogError: "NotDelta",
+    errors.JobEndedError: "JobOver",
 }
-"""Names of errors in stored outcomes, where they differ from the class: servers of the version before read them too."""
+"""Names of errors in stored outcomes; other classes are stored without `Error`. Older servers read these names too."""
 _STORED_ERRORS: Final = {name: error for error, name in _STORED_NAMES.items()}
+
 
 T = TypeVar("T")
 
@@ -37,7 +47,7 @@ class Once:
 
     def settle(self, cursor: Transaction, result: Any = None, error: CatalogError | None = None) -> None:
         """Record the request's outcome in the caller's transaction; RepeatedRequestError if one was recorded before."""
-        refusal = None if error is None else [_STORED_NAMES.get(type(error), type(error).__name__), *error.args]
+        refusal = None if error is None else [_name_stored(type(error)), *error.args]
         record_outcomes(cursor, {self.key: RequestOutcome(self.fingerprint, result, refusal)})
 
 
@@ -52,8 +62,8 @@ def run_once(
     """Run `act`, which settles; or answer by `again` from the result with which the same request has been settled.
 
     Of several that run at the same time one is settled, and the others answer by `again`. A refusal is raised again.
-    Raises Unprocessable if the key was used for another request. is_new: as it is nearly always, so what `act` does
-    before it settles may be done in vain, and no lookup comes first.
+    Raises UnprocessableError if the key was used for another request. is_new: as it is nearly always, so what `act`
+    does before it settles may be done in vain, and no lookup comes first.
     """
     if is_new:
         try:
@@ -81,8 +91,18 @@ def _run(database: Database, once: Once, act: Callable[[], T]) -> T:
 
 def _result(once: Once, outcome: RequestOutcome) -> Any:
     if outcome.fingerprint != once.fingerprint:
-        raise Unprocessable(f"Idempotency-Key {once.key} was used for another request; take a new one for each")
+        raise UnprocessableError(f"Idempotency-Key {once.key} was used for another request; take a new one for each")
     if outcome.error is not None:
         name, *arguments = outcome.error
-        raise (_STORED_ERRORS.get(name) or getattr(errors, name))(*arguments)
+        raise _find_stored(name)(*arguments)
     return outcome.result
+
+
+def _name_stored(kind: type[CatalogError]) -> str:
+    return _STORED_NAMES.get(kind) or kind.__name__.removesuffix("Error")
+
+
+def _find_stored(name: str) -> type[CatalogError]:
+    """Find the class of a stored name; versions between stored the class's own."""
+    kind: type[CatalogError] = _STORED_ERRORS.get(name) or getattr(errors, f"{name.removesuffix('Error')}Error")
+    return kind

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 
 DEFAULT_SIZE = 1000
 _PREFIX = b"after:"
@@ -21,7 +21,7 @@ T = TypeVar("T")
 class PageRequest:
     """What the client asked: no token at all means everything, an empty one the first page, else the page after it.
 
-    Raises InvalidRequest if the size is below 1 or the token is not one of ours.
+    Raises InvalidRequestError if the size is below 1 or the token is not one of ours.
     """
 
     token: str | None = None
@@ -29,7 +29,7 @@ class PageRequest:
 
     def __post_init__(self) -> None:
         if self.size is not None and self.size < 1:
-            raise InvalidRequest(f"pageSize must be at least 1, not {self.size}")
+            raise InvalidRequestError(f"pageSize must be at least 1, not {self.size}")
         _decode(self.token)
 
     @property
@@ -39,12 +39,12 @@ class PageRequest:
 
     @property
     def after_number(self) -> int | None:
-        """The same of a listing whose keys are numbers; None for the first page. InvalidRequest."""
+        """The same of a listing whose keys are numbers; None for the first page. InvalidRequestError."""
         after = self.after
         if not after:
             return None
         if not _NUMBER.fullmatch(after) or int(after) > _MAX_BIGINT:
-            raise InvalidRequest("pageToken is not one of this list; start again without it")
+            raise InvalidRequestError("pageToken is not one of this list; start again without it")
         return int(after)
 
     @property
@@ -86,4 +86,4 @@ def _decode(token: str | None) -> str:
             return raw.removeprefix(_PREFIX).decode()
     except (binascii.Error, ValueError):
         pass
-    raise InvalidRequest(f"pageToken {token!r} is not one that this server gave out; start again without it")
+    raise InvalidRequestError(f"pageToken {token!r} is not one that this server gave out; start again without it")

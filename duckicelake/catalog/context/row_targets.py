@@ -45,7 +45,10 @@ class RowTarget:
         return bool(read_constraint_texts(self.metadata.properties))
 
     def check_rows(self, batch: "Batch") -> None:
-        """Check rows by the table's constraints; InvalidRequest naming rows, or a constraint that can't be checked."""
+        """Check rows by the table's constraints.
+
+        Raises InvalidRequestError naming rows, or a constraint that can't be checked.
+        """
         build_row_check(self.metadata.properties, self.schema)(batch)
 
     def widen(

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.identifiers import Namespace, parse_schema_name
 
 
@@ -13,8 +13,8 @@ def summarize(things: Sequence[str], most: int = 5) -> str:
 
 
 def parse_full_name(text: str) -> tuple[Namespace, str]:
-    """The namespace and the name of a table, from both joined by dots; InvalidRequest."""
+    """The namespace and the name of a table, from both joined by dots; InvalidRequestError."""
     schema, _, table = text.rpartition(".")
     if not schema or not table:
-        raise InvalidRequest(f"{text!r} isn't the full name of a table: write it as sales.orders")
+        raise InvalidRequestError(f"{text!r} isn't the full name of a table: write it as sales.orders")
     return parse_schema_name(schema), parse_schema_name(table)[0]

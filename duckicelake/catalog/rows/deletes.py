@@ -20,7 +20,7 @@ from duckicelake.catalog.rows.delete_commit import KeyFile, delete_by_key, delet
 from duckicelake.catalog.table.load import load_current_table
 from duckicelake.catalog.table.reclaim import discard, discard_on_error
 from duckicelake.catalog.table.row_target import read_row_target
-from duckicelake.errors import CommitFailed, InvalidRequest, Unsupported
+from duckicelake.errors import CommitFailedError, InvalidRequestError, UnsupportedError
 from duckicelake.iceberg.expressions import Predicate, collect_tests, parse_predicate
 from duckicelake.iceberg.identifiers import Namespace
 from duckicelake.iceberg.metadata import TableMetadata
@@ -41,12 +41,15 @@ INEXACT: Final = {"float", "double"}
 
 
 def parse_deletion(body: bytes) -> list[Any] | Predicate:
-    """The keys that a request lists, whatever they are, with all digits, or its filter; InvalidRequest, Unsupported."""
+    """The keys that a request lists, whatever they are, with all digits, or its filter.
+
+    Raises InvalidRequestError, UnsupportedError.
+    """
     request = parse_object(body)
     if request.keys() == {"filter"}:
         return parse_predicate(request["filter"])
     if request.keys() != {"keys"} or type(request["keys"]) is not list:
-        raise InvalidRequest(
+        raise InvalidRequestError(
             'The body is {"keys": [{…}, …]}, with a value for each key column in each object, or {"filter": …}, '
             "with an expression of Iceberg's"
         )
@@ -57,26 +60,30 @@ def parse_deletion(body: bytes) -> list[Any] | Predicate:
 def build_key_layout(metadata: TableMetadata, layout: Layout, names: Sequence[str]) -> Layout:
     """The key columns alone, each of them required: those with the names, else the table's identifier fields.
 
-    InvalidRequest if there are none, or one that can't tell rows apart.
+    InvalidRequestError if there are none, or one that can't tell rows apart.
     """
     by_name = {column.name: column for column in layout.columns}
     keys = tuple(dict.fromkeys(names)) or _identifiers(metadata, layout)
     for name in keys:
         column = by_name.get(name)
         if column is None or column.children or not is_storable(column):
-            raise InvalidRequest(f"{name!r} is no column that tells rows apart: there are {', '.join(by_name)}")
+            raise InvalidRequestError(f"{name!r} is no column that tells rows apart: there are {', '.join(by_name)}")
         if str(column.type) in INEXACT:
-            raise InvalidRequest(f"Column {name} is a {column.type}, which can't tell rows apart: name others as keys")
+            raise InvalidRequestError(
+                f"Column {name} is a {column.type}, which can't tell rows apart: name others as keys"
+            )
     return Layout([replace(by_name[name], required=True, default=None, computed_default=None) for name in keys])
 
 
 def read_keys(objects: Sequence[Any], layout: Layout) -> Batch:
-    """The objects as keys of the layout; InvalidRequest names those that are none."""
+    """The objects as keys of the layout; InvalidRequestError names those that are none."""
     try:
         return read_objects(objects, layout, "reject")
-    except InvalidRequest as error:
+    except InvalidRequestError as error:
         names = ", ".join(column.name for column in layout.columns)
-        raise InvalidRequest(f"A key is an object with a value for each of {names}, and no more: {error}") from error
+        raise InvalidRequestError(
+            f"A key is an object with a value for each of {names}, and no more: {error}"
+        ) from error
 
 
 def build_required_key_layout(layout: Layout, keys: Layout) -> Layout:
@@ -86,11 +93,13 @@ def build_required_key_layout(layout: Layout, keys: Layout) -> Layout:
 
 
 def _identifiers(metadata: TableMetadata, layout: Layout) -> tuple[str, ...]:
-    """The names of the identifier fields, full ones for those in structs; InvalidRequest if there are none."""
+    """The names of the identifier fields, full ones for those in structs; InvalidRequestError if there are none."""
     schema = metadata.schema()
     names = schema.full_names() | {column.field_id: column.name for column in layout.columns}
     if not schema.identifier_field_ids:
-        raise InvalidRequest("The table has no identifier fields: name the columns that tell rows apart, as ?key=a,b")
+        raise InvalidRequestError(
+            "The table has no identifier fields: name the columns that tell rows apart, as ?key=a,b"
+        )
     return tuple(names[field_id] for field_id in schema.identifier_field_ids)
 
 
@@ -99,8 +108,8 @@ def find_matching_rows(
 ) -> tuple[FoundRows, int]:
     """The rows of main that the filter finds, and how many combinations of values its columns have in them.
 
-    Reads the data files that may have such rows, each once. InvalidRequest for columns and constants that the table
-    doesn't have, and for more to read than it allows; Unsupported.
+    Reads the data files that may have such rows, each once. InvalidRequestError for columns and constants that the
+    table doesn't have, and for more to read than it allows; UnsupportedError.
     """
     bound, metadata = bind_filter(predicate, layout.columns), table.metadata
     keys = _keys(bound, metadata, layout)
@@ -123,9 +132,9 @@ def _keys(bound: Predicate, metadata: TableMetadata, layout: Layout) -> list[Equ
     for column in layout.stored:
         try:
             return [find_equality_key(column.field_id, metadata, "The filter")]
-        except (InvalidRequest, Unsupported):
+        except (InvalidRequestError, UnsupportedError):
             continue
-    raise InvalidRequest("The table has no column by whose values rows can be deleted")
+    raise InvalidRequestError("The table has no column by whose values rows can be deleted")
 
 
 def _live_files(services: Services, table: Materialized) -> Sequence[AnyFile]:
@@ -149,7 +158,7 @@ def _build_row_filter(bound: Predicate, keys: Sequence[EqualityKey]) -> RowFilte
     return RowFilter(tuple(map(key_column, keys)), where.sql, where.parameters)
 
 
-class _NoRows(Exception):  # noqa: N818 - says what was found; never leaves this module
+class _NoRowsError(Exception):
     """There is no row with one of the keys."""
 
 
@@ -192,7 +201,7 @@ class DeleteAnswer:
 def delete_rows(services: Services, deleted: DeleteRequest) -> DeleteAnswer:
     """Delete all rows with the keys, or that the filter finds; there need not be any.
 
-    Raises NoSuchTable, InvalidRequest, Unsupported, DamagedTable.
+    Raises NoSuchTableError, InvalidRequestError, UnsupportedError, DamagedTableError.
     """
     return services.run_once(lambda: _delete(services, deleted), lambda result: DeleteAnswer(*result))
 
@@ -200,7 +209,7 @@ def delete_rows(services: Services, deleted: DeleteRequest) -> DeleteAnswer:
 def _delete(services: Services, deleted: DeleteRequest) -> DeleteAnswer:
     wanted = parse_deletion(deleted.body)
     if deleted.keys and not isinstance(wanted, list):
-        raise InvalidRequest("A filter names its columns itself: leave ?key= out")
+        raise InvalidRequestError("A filter names its columns itself: leave ?key= out")
 
     def attempt(is_alone: bool) -> DeleteAnswer:
         target = read_fresh_target(services, deleted.namespace, deleted.table)
@@ -225,12 +234,12 @@ def _write(
     def settle(cursor: Transaction, written: Sequence[WrittenCommit]) -> None:
         (change,) = written
         if not any("deleted_from_table" in step.kinds for step in change.change.steps):
-            raise _NoRows
+            raise _NoRowsError
         at = change.snapshots[-1]
         services.settle(cursor, [replace(entry, table_id=change.table_id, snapshot_id=at)], (at, count))
 
     if rows is not None and deleted.metadata.current_snapshot_id is not None:
-        with suppress(_NoRows):
+        with suppress(_NoRowsError):
             outcome = commit_delete(services, deleted, rows, settle, is_alone=is_alone)
             assert outcome.written is not None
             return DeleteAnswer(outcome.written.snapshots[-1], count)
@@ -257,7 +266,7 @@ def commit_delete(
     with discard_on_error(services, paths):
         try:
             (outcome,) = commit_all(services, [request], settle, is_alone=is_alone)
-        except CommitFailed as error:
+        except CommitFailedError as error:
             raise OutdatedPlanError from error
     discard(services, paths)
     return outcome

@@ -13,7 +13,13 @@ from duckicelake.catalog.context.row_targets import RowTarget
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.table.reclaim import discard_on_error
 from duckicelake.catalog.table.row_target import pack_columns, read_row_target
-from duckicelake.errors import CatalogError, CommitStateUnknown, InvalidRequest, NoSuchTable, Unavailable
+from duckicelake.errors import (
+    CatalogError,
+    CommitStateUnknownError,
+    InvalidRequestError,
+    NoSuchTableError,
+    UnavailableError,
+)
 from duckicelake.iceberg.identifiers import Namespace, format_full_name, to_schema_name
 from duckicelake.lake.additions import NewDataFile
 from duckicelake.lake.inlined.batches import PackedRows, RowBatch, WrittenRows
@@ -33,7 +39,10 @@ MAX_GROUPED_BODY_BYTES: Final = 16 * 1024
 
 
 def write_files(services: Services, target: RowTarget, batch: Batch) -> list[NewDataFile]:
-    """Write the batch's files, each of one partition and in the table's order; Unsupported, InvalidRequest."""
+    """Write the batch's files, each of one partition and in the table's order.
+
+    Raises UnsupportedError, InvalidRequestError.
+    """
     metadata = target.metadata
     made = write_row_files(batch, target.lake.definition.partition_keys, metadata.spec(), metadata.sort_order())
     named = [(f"ducklake-{uuid4()}.parquet", file) for file in made]
@@ -67,7 +76,7 @@ class ProducerVersion:
 
     def __post_init__(self) -> None:
         if not self.app_id or len(self.app_id) > MAX_APP_ID_CHARS or "\0" in self.app_id:
-            raise InvalidRequest(f"app-id takes 1 to {MAX_APP_ID_CHARS} letters, none of them NUL")
+            raise InvalidRequestError(f"app-id takes 1 to {MAX_APP_ID_CHARS} letters, none of them NUL")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,18 +107,19 @@ class RowsAnswer:
 def append_rows(services: Services, posted: PostedRows) -> RowsAnswer:
     """Insert the rows, all of them or none.
 
-    Raises NoSuchTable, InvalidRequest naming rows that don't fit, TxnAlreadyAppliedError, Unsupported, DamagedTable.
+    Raises NoSuchTableError, InvalidRequestError naming rows that don't fit, TxnAlreadyAppliedError, UnsupportedError,
+    DamagedTableError.
     """
     services.database.gate.require_open()
     return services.run_once(lambda: _append(services, posted), lambda result: RowsAnswer(*result), is_new=True)
 
 
 def read_last_applied(services: Services, namespace: Namespace, table: str, app_id: str) -> AppliedTxn | None:
-    """The last batch of a producer that the table has; None before the first one. NoSuchTable."""
+    """The last batch of a producer that the table has; None before the first one. NoSuchTableError."""
     with services.database.reading() as cursor:
         is_there, found = idempotency.read_newest_txn(cursor, to_schema_name(namespace), table, app_id)
     if not is_there:
-        raise NoSuchTable(f"Table does not exist: {format_full_name(namespace, table)}")
+        raise NoSuchTableError(f"Table does not exist: {format_full_name(namespace, table)}")
     return found
 
 
@@ -136,7 +146,7 @@ def _read(services: Services, posted: PostedRows, target: RowTarget) -> Batch:
             batch = read_batch(posted.body, posted.content_type, target.layout, on_unknown=posted.on_unknown)
             target.check_rows(batch)
             return batch
-    except InvalidRequest as error:
+    except InvalidRequestError as error:
         if read_row_target(services, posted.namespace, posted.table, target).layout is target.layout:
             raise
         raise OutdatedPlanError from error
@@ -215,7 +225,7 @@ def prepare_to_join(services: Services, posted: PostedRows) -> PreparedPost | No
     try:
         with services.meter.phase("rows_read"):
             batch = read_batch(posted.body, posted.content_type, target.layout, on_unknown=posted.on_unknown)
-    except InvalidRequest:
+    except InvalidRequestError:
         return None
     if not 0 < batch.num_rows <= target.lake.limit or row_batch.find_inlining_obstacle(batch) is not None:
         return None
@@ -243,7 +253,7 @@ def append_together(
 def _build_outcome(commit: QueuedRows) -> RowsAnswer | CatalogError | None:
     try:
         return build_answer(commit.result())
-    except (CommitStateUnknown, Unavailable) as error:
+    except (CommitStateUnknownError, UnavailableError) as error:
         return error
     except Exception:  # noqa: BLE001 - whatever it was, the usual way meets it again
         return None

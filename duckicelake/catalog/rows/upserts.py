@@ -25,7 +25,7 @@ from duckicelake.catalog.rows.inserts import (
 )
 from duckicelake.catalog.table.load import load_current_table
 from duckicelake.catalog.table.reclaim import discard_on_error
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.lake.changes import WrittenCommit
 from duckicelake.lake.conflicts import StaleBaseError
@@ -97,12 +97,12 @@ def _replace(services: Services, posted: PostedRows, prepared: _Prepared, *, is_
 
 
 def _keys(layout: Layout, batch: Batch) -> Batch:
-    """The keys of the rows; InvalidRequest if two rows have the same."""
+    """The keys of the rows; InvalidRequestError if two rows have the same."""
     by_id = {column.field_id: values for column, values in zip(batch.layout.stored, batch.values, strict=True)}
     values = [by_id[column.field_id] for column in layout.stored]
     seen: dict[tuple[object, ...], int] = {}
     for index, key in enumerate(zip(*values, strict=True)):
         first = seen.setdefault(key, index)
         if first != index:
-            raise InvalidRequest(f"Rows {first} and {index} have the same key {key}: only one of them can stay")
+            raise InvalidRequestError(f"Rows {first} and {index} have the same key {key}: only one of them can stay")
     return Batch(layout, batch.num_rows, values=values)

@@ -30,7 +30,7 @@ from duckicelake.catalog.table.native_changes import (
     renew_some,
 )
 from duckicelake.catalog.table.reclaim import release_files
-from duckicelake.errors import DamagedTable, NoSuchTable, Unsupported
+from duckicelake.errors import DamagedTableError, NoSuchTableError, UnsupportedError
 from duckicelake.iceberg.identifiers import parse_schema_name
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.lake.changes import CatchUpProgress, ChangeSet, WrittenCommit
@@ -91,7 +91,7 @@ class CaughtUp:
 
 
 def catch_up(services: Services, table_id: int) -> CaughtUp:
-    """Fold every native change into the table; NoSuchTable if it has gone."""
+    """Fold every native change into the table; NoSuchTableError if it has gone."""
     with gc_disabled():
         return _fold_changes(services, table_id)
 
@@ -154,12 +154,12 @@ def _read_pending(services: Services, table_id: int) -> _Pending:
         upto, epoch, leaving, is_unchecked, is_unexamined, row = reader.read_standing(cursor, table_id)
         if row is not None:
             if row.caught_up_to > upto:
-                raise DamagedTable(f"it has seen snapshot {row.caught_up_to}, but DuckLake's newest is {upto}")
+                raise DamagedTableError(f"it has seen snapshot {row.caught_up_to}, but DuckLake's newest is {upto}")
             touching = native.read_changes(cursor, table_id, row.caught_up_to, upto)
             if touching:
                 services.meter.caught_up(len(touching))
             if any("dropped_table" in change.kinds for change in touching):
-                raise NoSuchTable(f"Table {table_id} does not exist any more")
+                raise NoSuchTableError(f"Table {table_id} does not exist any more")
             if is_unchecked:
                 return _Pending(upto, epoch, row, is_unchecked=True)
             if row.epoch != epoch:
@@ -206,7 +206,7 @@ def _adopt(services: Services, table_id: int) -> None:
         created = native.read_created_at(cursor, table_id) if is_there else None
         definition = None if created is None else native.read_definition(cursor, table_id, created)
         if created is None or definition is None:
-            raise NoSuchTable(f"Table {table_id} does not exist")
+            raise NoSuchTableError(f"Table {table_id} does not exist")
         namespace = parse_schema_name(definition.schema_name)
         location = services.policy.table_location(namespace, definition.table_name, definition.table_uuid)
         target = build_target(None, _first_metadata(cursor, definition, created, location))
@@ -215,13 +215,13 @@ def _adopt(services: Services, table_id: int) -> None:
 
 
 def _first_metadata(cursor: Transaction, created: TableDefinition, at: int, location: str) -> TableMetadata:
-    """Make the metadata of the first definition that Iceberg has words for; Unsupported if it has none for any."""
+    """Make the metadata of the first definition that Iceberg has words for; UnsupportedError if it has none for any."""
     began = [column.column_id for column in created.columns]
-    problem: Unsupported | None = None
+    problem: UnsupportedError | None = None
     for snapshot_id, definition in _definitions(cursor, created, at):
         try:
             return build_first_metadata(definition, location, native.read_snapshot_time(cursor, snapshot_id), began)
-        except Unsupported as error:
+        except UnsupportedError as error:
             problem = error
     assert problem is not None
     raise problem

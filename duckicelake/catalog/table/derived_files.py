@@ -20,7 +20,7 @@ from duckicelake.bridge.values.statistics import LakeMetrics
 from duckicelake.bridge.values.types import build_field_ids, format_column_path, to_duckdb_type
 from duckicelake.catalog.authz.locations import write_all
 from duckicelake.catalog.context.services import Services
-from duckicelake.errors import DamagedTable, InvalidRequest
+from duckicelake.errors import DamagedTableError, InvalidRequestError
 from duckicelake.iceberg.manifest.entry import DataFile, FileContent
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.partition import build_partition_type
@@ -126,8 +126,8 @@ def _write_rows(
             copied = inlined_rows.copy_keyed_rows(cursor, keys, find_children(columns, None), file)
         try:
             return columns, write_rows(CopiedRows(path, copied.longest, parquet_columns(_apart(columns), gone)))
-        except InvalidRequest as error:
-            raise DamagedTable(f"{name}, a table of its inlined rows: {error}") from error
+        except InvalidRequestError as error:
+            raise DamagedTableError(f"{name}, a table of its inlined rows: {error}") from error
 
 
 def _still_there(columns: Sequence[Column], schema: Schema) -> tuple[tuple[Column, ...], frozenset[int]]:
@@ -149,7 +149,7 @@ def _apart(columns: Sequence[Column]) -> list[Column]:
 
 
 def parquet_columns(columns: Sequence[Column], gone: Collection[int] = ()) -> list[ParquetColumn]:
-    """How top-level columns are written to Parquet; Unsupported if Iceberg can't read the type of one.
+    """How top-level columns are written to Parquet; UnsupportedError if Iceberg can't read the type of one.
 
     gone: ids of fields that it needn't read.
     """

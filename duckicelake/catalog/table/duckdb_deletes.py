@@ -13,7 +13,7 @@ from duckicelake.bridge.native.change_set import ServedFiles
 from duckicelake.bridge.snapshots import SnapshotNumbers
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.table.derived_files import BackgroundWriter
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg import puffin
 from duckicelake.iceberg.manifest.entry import FileContent
 from duckicelake.iceberg.metadata import TableMetadata
@@ -44,8 +44,10 @@ def read_lake_deletes(services: Services, file: LakeFile) -> dict[int, int | Non
         return read_ducklake_deletes(data, file.path)
     try:
         return _read_container(data) if data.startswith(puffin.PUFFIN_MAGIC) else dict.fromkeys(read_vector(data))
-    except InvalidRequest as error:
-        raise InvalidRequest(f"DuckLake's delete file {file.path} of format {file.file_format}: {error}") from error
+    except InvalidRequestError as error:
+        raise InvalidRequestError(
+            f"DuckLake's delete file {file.path} of format {file.file_format}: {error}"
+        ) from error
 
 
 def _read_container(data: bytes) -> dict[int, int | None]:
@@ -54,7 +56,9 @@ def _read_container(data: bytes) -> dict[int, int | None]:
     for blob in puffin.read_footer(data).blobs:
         snapshot = blob.properties.get(_SNAPSHOT, "")
         if blob.type != puffin.DELETION_VECTOR or blob.compression_codec is not None or not snapshot.isdigit():
-            raise InvalidRequest(f"its blob at {blob.offset} is no plain {puffin.DELETION_VECTOR} with a {_SNAPSHOT}")
+            raise InvalidRequestError(
+                f"its blob at {blob.offset} is no plain {puffin.DELETION_VECTOR} with a {_SNAPSHOT}"
+            )
         snapshots[int(snapshot)] = blob
     positions: dict[int, int | None] = {}
     for number, blob in sorted(snapshots.items()):

@@ -20,7 +20,13 @@ from duckicelake.bridge.values.types import to_duckdb_type, to_lake_type
 from duckicelake.catalog.authz.locations import check_readable
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.table.derived_files import BackgroundWriter
-from duckicelake.errors import DamagedTable, FileMissing, InvalidRequest, StoreDenied, Unsupported
+from duckicelake.errors import (
+    DamagedTableError,
+    FileMissingError,
+    InvalidRequestError,
+    StoreDeniedError,
+    UnsupportedError,
+)
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.partition import PartitionSpec
 from duckicelake.iceberg.schema import Schema
@@ -68,7 +74,7 @@ _LAYOUTS: Final = _Layouts()
 
 
 def read_layouts(services: Services, files: Sequence[LakeFile]) -> list[Layout]:
-    """The layout of each file; InvalidRequest or duckdb.Error for one that is missing or isn't Parquet."""
+    """The layout of each file; InvalidRequestError or duckdb.Error for one that is missing or isn't Parquet."""
     found = {file.file_id: layout for file in files if (layout := _LAYOUTS.get(file)) is not None}
     unknown = [file for file in files if file.file_id not in found]
     with open_footer_copies(services.store, [file.path for file in unknown]) as paths:
@@ -99,8 +105,8 @@ class ReadableCopies:
         """How the files of a step are served. types: by file, other types that its columns get (`copy_readable`).
 
         Raises:
-            DamagedTable: a file is missing or unreadable.
-            Unsupported: a file that DuckDB added may not be read by the server, or can't be copied.
+            DamagedTableError: a file is missing or unreadable.
+            UnsupportedError: a file that DuckDB added may not be read by the server, or can't be copied.
 
         """
         files = [file for _, file in step.data_files]
@@ -150,7 +156,7 @@ class ReadableCopies:
     def _is_readable(self, file: LakeFile, metadata: TableMetadata) -> bool:
         try:
             check_readable(self._services, file.path, metadata.location, [self._folder])
-        except InvalidRequest:
+        except InvalidRequestError:
             return False
         return True
 
@@ -176,18 +182,18 @@ class ReadableCopies:
     def _layouts(self, files: Sequence[LakeFile], metadata: TableMetadata) -> list[Layout]:
         """Read footers, wherever files lie: of rows nothing is read.
 
-        DamagedTable for a file that is missing or isn't Parquet, Unsupported where the server can't reach it.
+        DamagedTableError for a file that is missing or isn't Parquet, UnsupportedError where the server can't reach it.
         """
         try:
             return read_layouts(self._services, files)
-        except (FileMissing, InvalidRequest, StoreDenied, duckdb.Error) as error:
+        except (FileMissingError, InvalidRequestError, StoreDeniedError, duckdb.Error) as error:
             for file in files:
                 self._check_readable(file, metadata, str(error))
-            raise DamagedTable(f"a data file of its that DuckDB added: {error}") from error
+            raise DamagedTableError(f"a data file of its that DuckDB added: {error}") from error
 
     def _check_readable(self, file: LakeFile, metadata: TableMetadata, reason: str) -> None:
         if not self._is_readable(file, metadata):
-            raise Unsupported(
+            raise UnsupportedError(
                 "added-files",
                 f"DuckDB added {file.path}, which lies where this server may not read, though {reason}: add its folder "
                 "to DUCKICELAKE_ALLOWED_LOCATIONS, or delete its rows in DuckDB and insert them from the file",
@@ -211,8 +217,8 @@ class ReadableCopies:
 def _is_copied(copied: Copy, file: Path, copy: Path, location: str) -> bool:
     try:
         return copied(file, copy)
-    except InvalidRequest as error:
-        raise DamagedTable(f"{location}, a data file of its: {error}") from error
+    except InvalidRequestError as error:
+        raise DamagedTableError(f"{location}, a data file of its: {error}") from error
 
 
 def _copy_of(file: LakeFile, added: DuckDBAddedFile, window: NativeWindow) -> Copy:
@@ -268,7 +274,7 @@ class WrittenTypes:
     def find(self, step: NativeStep, metadata: TableMetadata) -> dict[int, dict[int, str]]:
         """DuckDB's types of the columns that have other ones in a new file, by DuckLake's file id and field id.
 
-        Unsupported if that is so of a field in a column, or of timestamps with a zone.
+        UnsupportedError if that is so of a field in a column, or of timestamps with a zone.
         """
         changed = dict(self._find_changed(metadata.schema())) if step.data_files else {}
         if not changed:
@@ -345,4 +351,4 @@ def _is_in_structs(schema: Schema, field_id: int) -> bool:
 
 
 def _refuse(schema: Schema, field: NestedField, stored: str, where: str) -> NoReturn:
-    raise Unsupported("ducklake-types", describe_retyped(schema, field, stored, where))
+    raise UnsupportedError("ducklake-types", describe_retyped(schema, field, stored, where))

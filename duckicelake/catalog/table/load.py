@@ -14,14 +14,14 @@ from duckicelake.catalog.table.catch_up import CaughtUp, catch_up
 from duckicelake.catalog.table.materialize import materialize, materialize_next, record
 from duckicelake.catalog.table.reclaim import delete_old_metadata
 from duckicelake.errors import (
-    AlreadyExists,
+    AlreadyExistsError,
     CatalogError,
-    CommitStateUnknown,
-    DamagedTable,
-    FileMissing,
-    InvalidRequest,
-    NoSuchTable,
-    Unavailable,
+    CommitStateUnknownError,
+    DamagedTableError,
+    FileMissingError,
+    InvalidRequestError,
+    NoSuchTableError,
+    UnavailableError,
 )
 from duckicelake.iceberg.identifiers import Namespace, format_full_name, to_schema_name
 from duckicelake.lake.changes import WrittenCommit
@@ -31,13 +31,13 @@ from duckicelake.lake.side_tables.freshness import read_freshness as lake_freshn
 from duckicelake.lake.state import Freshness, FreshnessQuery, TableRow
 
 T = TypeVar("T")
-_SIGNS = (DamagedTable, InvalidRequest, FileMissing, AlreadyExists)
-"""What else than DamagedTable reading raises has no request to blame: it is damage, too."""
+_SIGNS = (DamagedTableError, InvalidRequestError, FileMissingError, AlreadyExistsError)
+"""What else than DamagedTableError reading raises has no request to blame: it is damage, too."""
 _LATELY_SECONDS: Final = 1.0
 
 
 def read_or_report_damage(services: Services, table_id: int, read: Callable[[], T]) -> T:
-    """What `read` gives, or DamagedTable naming the table.
+    """What `read` gives, or DamagedTableError naming the table.
 
     It reads again before that, and on while flushes come in between: what a flush or a cleanup took away isn't damage.
     """
@@ -49,7 +49,7 @@ def read_or_report_damage(services: Services, table_id: int, read: Callable[[], 
         try:
             with damage_context(services, table_id):
                 return read()
-        except DamagedTable:
+        except DamagedTableError:
             before, since = since, _newest_snapshot(services)
             if not _was_flushed(services, table_id, before, since):
                 raise
@@ -69,7 +69,7 @@ def _was_flushed(services: Services, table_id: int, after: int, upto: int) -> bo
 
 @contextmanager
 def damage_context(services: Services, table_id: int) -> Iterator[None]:
-    """Turn signs of damage into a DamagedTable that names the table; nothing of a request may be judged inside."""
+    """Turn signs of damage into a DamagedTableError that names the table; nothing of a request may be judged inside."""
     try:
         yield
     except _SIGNS as error:
@@ -78,8 +78,8 @@ def damage_context(services: Services, table_id: int) -> Iterator[None]:
         raise build_damage_error(name, error) from error
 
 
-def build_damage_error(name: str, error: Exception) -> DamagedTable:
-    return DamagedTable(f"Table {name} is damaged: {error}. `duckicelake doctor` says what to do")
+def build_damage_error(name: str, error: Exception) -> DamagedTableError:
+    return DamagedTableError(f"Table {name} is damaged: {error}. `duckicelake doctor` says what to do")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ def load_current_table(
     `check` is what Postgres answered about this table during this request; None asks Postgres.
 
     Raises:
-        NoSuchTable, DamagedTable.
+        NoSuchTableError, DamagedTableError.
 
     """
     full_name = (to_schema_name(namespace), name)
@@ -142,12 +142,12 @@ def _check_table(services: Services, namespace: Namespace, name: str) -> TableCh
 
 
 def read_freshness(services: Services, namespace: Namespace, name: str, known: CachedTable | None = None) -> Freshness:
-    """Read whether the cached version of the table is still fresh; NoSuchTable."""
+    """Read whether the cached version of the table is still fresh; NoSuchTableError."""
     asked = build_freshness_query(to_schema_name(namespace), name, known)
     with services.meter.phase("freshness"), services.database.statement() as cursor:
         (fresh,) = lake_freshness(cursor, [asked])
     if fresh is None:
-        raise NoSuchTable(f"Table does not exist: {format_full_name(namespace, name)}")
+        raise NoSuchTableError(f"Table does not exist: {format_full_name(namespace, name)}")
     return fresh
 
 
@@ -173,11 +173,13 @@ def check_freshness(services: Services, known: CachedTable, fresh: Freshness) ->
 
 
 def refresh(services: Services, table_id: int) -> CachedTable:
-    """Catch up with DuckDB and materialize what is new; NoSuchTable if the table has gone, DamagedTable."""
+    """Catch up with DuckDB and materialize what is new; NoSuchTableError if the table has gone, DamagedTableError."""
     try:
         return read_or_report_damage(services, table_id, lambda: _refresh(services, table_id))
-    except CommitStateUnknown as error:  # of what was caught up or recorded, which comes out the same the next time
-        raise Unavailable(f"The table could not be brought up to date; try again: {error}") from error
+    except (
+        CommitStateUnknownError
+    ) as error:  # of what was caught up or recorded, which comes out the same the next time
+        raise UnavailableError(f"The table could not be brought up to date; try again: {error}") from error
 
 
 def _refresh(services: Services, table_id: int) -> CachedTable:
@@ -246,8 +248,8 @@ def follow(
 def load_committed_before(services: Services, table_ids: Sequence[int]) -> Materialized:
     """The one table of a commit whose answer got lost: as it is now or, if it was dropped, as it was last.
 
-    Raises CommitStateUnknown if it was purged, or has moved to where the caller may not see it: a refusal would tell
-    the client to delete the files of its commit.
+    Raises CommitStateUnknownError if it was purged, or has moved to where the caller may not see it: a refusal would
+    tell the client to delete the files of its commit.
     """
     (table_id,) = table_ids
     _check_still_shown(services, table_id)
@@ -256,11 +258,11 @@ def load_committed_before(services: Services, table_ids: Sequence[int]) -> Mater
             is_live = native.read_definition(cursor, table_id, native.read_newest_snapshot(cursor)) is not None
         return refresh(services, table_id).materialized if is_live else materialize(services, table_id)
     except CatalogError as error:
-        raise CommitStateUnknown(f"The commit was written, but its table can't be shown: {error}") from error
+        raise CommitStateUnknownError(f"The commit was written, but its table can't be shown: {error}") from error
 
 
 def _check_still_shown(services: Services, table_id: int) -> None:
-    """CommitStateUnknown unless the caller may load or commit to tables where this one is by now."""
+    """CommitStateUnknownError unless the caller may load or commit to tables where this one is by now."""
     principal = services.caller.principal
     if principal.may(Capability.READ, ()):
         return
@@ -268,7 +270,7 @@ def _check_still_shown(services: Services, table_id: int) -> None:
         found = locations.read_last_name(cursor, table_id)
     schema = None if found is None else found[0]
     if not any(is_granted(principal, capability, schema) for capability in (Capability.READ, Capability.WRITE)):
-        raise CommitStateUnknown("The commit was written, but its table has moved since and can't be shown")
+        raise CommitStateUnknownError("The commit was written, but its table has moved since and can't be shown")
 
 
 def _versions(row: TableRow) -> tuple[str, int]:

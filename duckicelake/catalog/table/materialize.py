@@ -22,7 +22,7 @@ from duckicelake.catalog.authz.locations import write_derived
 from duckicelake.catalog.context.cache import ManifestCache, Materialized
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.table.reclaim import delete_old_metadata
-from duckicelake.errors import NoSuchTable
+from duckicelake.errors import NoSuchTableError
 from duckicelake.iceberg.manifest.entry import EntryStatus
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.lake.additions import AnyFile, NewFile, NewManifest
@@ -52,11 +52,11 @@ class PendingVersion:
 
 
 def read_pending(services: Services, table_id: int, before: TableState | None) -> PendingVersion:
-    """Of the newest version, as it is in the catalog; NoSuchTable. before: an older state, all of it written."""
+    """Of the newest version, as it is in the catalog; NoSuchTableError. before: an older state, all of it written."""
     with services.database.reading() as cursor:
         row = reader.read_table_row(cursor, table_id)
         if row is None:
-            raise NoSuchTable(f"Table {table_id} does not exist any more")
+            raise NoSuchTableError(f"Table {table_id} does not exist any more")
         state = reader.read_table_state(cursor, row, before)
         manifests = reader.read_manifests(cursor, sorted(_list_manifests(state)))
         bare = sorted(manifest.manifest_id for manifest in manifests.values() if manifest.path is None)
@@ -225,7 +225,7 @@ def _find_lost(services: Services, lengths: Mapping[str, int]) -> list[str]:
 
 
 def materialize(services: Services, table_id: int) -> Materialized:
-    """The newest version of the table, every file of it written; NoSuchTable if it has gone.
+    """The newest version of the table, every file of it written; NoSuchTableError if it has gone.
 
     Lost files are looked for if none of its versions is known: a process outlives no power loss.
     """

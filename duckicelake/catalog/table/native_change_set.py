@@ -25,7 +25,7 @@ from duckicelake.catalog.table.derived_files import BackgroundWriter, write_inli
 from duckicelake.catalog.table.duckdb_deletes import NewlyDeleted, read_lake_deletes, write_deletes
 from duckicelake.catalog.table.duckdb_files import ReadableCopies, WrittenTypes
 from duckicelake.catalog.table.native_changes import Examination, NativeChanges, examine, read_listed_manifests
-from duckicelake.errors import Unsupported
+from duckicelake.errors import UnsupportedError
 from duckicelake.iceberg.manifest.entry import FileContent, ManifestContent
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.puffin import DELETION_VECTOR_VERSION
@@ -144,23 +144,23 @@ class _NativeChangeBuilder:
     def add_all(self, steps: Sequence[NativeStep]) -> None:
         """Add the steps; those that change no file change the metadata only.
 
-        A step that Iceberg has no word for is folded into the next. Raises Unsupported if the last step is one.
+        A step that Iceberg has no word for is folded into the next. Raises UnsupportedError if the last step is one.
         """
         last = max((index for index, step in enumerate(steps) if step.changes_files), default=0)
         pending: NativeStep | None = None
-        problem: Unsupported | None = None
+        problem: UnsupportedError | None = None
         for index, following in enumerate(steps):
             step = following if pending is None else pending.merge_later(following)
             try:
                 self._add(step, is_last=index >= last)
                 pending, problem = None, None
-            except Unsupported as error:
+            except UnsupportedError as error:
                 pending, problem = step, error
         if problem is not None:
             raise problem
 
     def _add(self, step: NativeStep, *, is_last: bool) -> None:
-        """Add a step, or nothing of it: Unsupported if Iceberg has no word for it."""
+        """Add a step, or nothing of it: UnsupportedError if Iceberg has no word for it."""
         metadata = self._metadata
         if step.definition is not None:
             manifests = (manifest for manifest in self._manifests if manifest.content == ManifestContent.DATA)

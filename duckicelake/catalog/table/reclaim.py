@@ -5,7 +5,7 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 from duckicelake.catalog.context.services import Services
-from duckicelake.errors import CommitStateUnknown
+from duckicelake.errors import CommitStateUnknownError
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.updates import RemoveSnapshots, TableUpdate
 from duckicelake.lake.changes import ChangeSet
@@ -23,7 +23,7 @@ def discard_on_error(services: Services, locations: Iterable[str]) -> Iterator[N
     """Discard the files, of which the block may write more, if it comes to nothing for certain."""
     try:
         yield
-    except CommitStateUnknown:
+    except CommitStateUnknownError:
         raise
     except Exception:
         discard(services, locations)

@@ -8,7 +8,7 @@ from duckicelake.catalog.context.hooks import check_features
 from duckicelake.catalog.context.row_targets import RowTarget
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.table.load import load_current_table
-from duckicelake.errors import FeatureUnavailableError, ReadOnlyTable
+from duckicelake.errors import FeatureUnavailableError, ReadOnlyTableError
 from duckicelake.features.registry import is_installed
 from duckicelake.iceberg.identifiers import Namespace, format_full_name, to_schema_name
 from duckicelake.iceberg.metadata import TableMetadata
@@ -29,7 +29,10 @@ from duckicelake.rows.row_batch import Batch
 def read_row_target(
     services: Services, namespace: Namespace, name: str, outdated: RowTarget | None = None
 ) -> RowTarget:
-    """The table, read unless another than the outdated one is known; NoSuchTable, ReadOnlyTable, and so on."""
+    """The table, read unless another than the outdated one is known.
+
+    Raises NoSuchTableError, ReadOnlyTableError, and so on.
+    """
     known = services.rows.find(namespace, name)
     if known is not None and known is not outdated:
         return known
@@ -103,10 +106,10 @@ def check_followed(services: Services, name: str, table_id: int) -> None:
 
 
 def check_not_followed(cursor: Transaction, name: str, table_id: int) -> None:
-    """ReadOnlyTable for a followed table, FeatureUnavailableError where Delta isn't installed."""
+    """ReadOnlyTableError for a followed table, FeatureUnavailableError where Delta isn't installed."""
     try:
         check_writable(cursor, table_id)
-    except ReadOnlyTable as error:
+    except ReadOnlyTableError as error:
         if is_installed("delta"):
             raise
         raise FeatureUnavailableError(

@@ -8,7 +8,7 @@ from typing import Final
 from duckicelake.bridge.commit.renumber import find_aliases
 from duckicelake.catalog.context.cache import Materialized
 from duckicelake.catalog.context.services import Services
-from duckicelake.errors import Forgotten, InvalidRequest, NotFound
+from duckicelake.errors import ExpiredError, InvalidRequestError, NotFoundError
 from duckicelake.iceberg.snapshot import Snapshot
 from duckicelake.lake.ducklake import native
 
@@ -23,7 +23,7 @@ def resolve_snapshot(services: Services, table: Materialized, wanted: str) -> Sn
     """The snapshot: the head of a branch or tag, of Delta's version as `v7`, of a number, or main's at a time.
 
     A number is a snapshot's id or, if there is none of it, DuckLake's: main as DuckDB reads it `AT (VERSION => n)`.
-    Raises NotFound, Forgotten for what has expired, InvalidRequest for what is none of these.
+    Raises NotFoundError, ExpiredError for what has expired, InvalidRequestError for what is none of these.
     """
     text, metadata = wanted.strip(), table.metadata
     if text in metadata.refs:
@@ -39,14 +39,14 @@ def resolve_snapshot(services: Services, table: Materialized, wanted: str) -> Sn
 def _find_known(table: Materialized, snapshot_id: int) -> Snapshot:
     snapshot = table.metadata.snapshot(snapshot_id)
     if snapshot is None:
-        raise Forgotten(f"Snapshot {snapshot_id} of the table has expired")
+        raise ExpiredError(f"Snapshot {snapshot_id} of the table has expired")
     return snapshot
 
 
 def _of_delta(table: Materialized, version: int) -> Snapshot:
     made = [snapshot for snapshot in table.metadata.snapshots if snapshot.summary.get(DELTA_VERSION) == str(version)]
     if not made:
-        raise NotFound(f"The table lists no snapshot of a Delta version {version}")
+        raise NotFoundError(f"The table lists no snapshot of a Delta version {version}")
     return made[-1]
 
 
@@ -55,12 +55,14 @@ def _of_ducklake(services: Services, table: Materialized, number: int) -> Snapsh
     with services.database.reading() as cursor:
         created, newest = native.read_created_at(cursor, table.row.table_id), native.read_newest_snapshot(cursor)
         if created is None or not created <= number <= newest:
-            raise NotFound(f"The table has no snapshot {number}, and DuckLake none of this number that has the table")
+            raise NotFoundError(
+                f"The table has no snapshot {number}, and DuckLake none of this number that has the table"
+            )
         changes = native.read_changes(cursor, table.row.table_id, created - 1, number)
         times = [native.read_snapshot_time(cursor, change.snapshot_id) for change in changes[-1:]]
     moved = [change.snapshot_id for change in changes if not change.kinds <= _DEFINITION]
     if not moved:
-        raise NotFound(f"The table had no rows yet at DuckLake's snapshot {number}")
+        raise NotFoundError(f"The table had no rows yet at DuckLake's snapshot {number}")
     main = [entry.snapshot_id for entry in table.metadata.snapshot_log]
     made = [row.snapshot_id for row in table.state.snapshots if row.ducklake_id == moved[-1]]
     found = [snapshot_id for snapshot_id in main if snapshot_id in made]
@@ -68,7 +70,7 @@ def _of_ducklake(services: Services, table: Materialized, number: int) -> Snapsh
         return _find_known(table, found[-1])
     rolled_back = _find_rollback_target(table, moved[-1], times[-1])
     if rolled_back is None:
-        raise Forgotten(
+        raise ExpiredError(
             f"Iceberg lists no snapshot of what the table was at DuckLake's snapshot {number}, only {_nearest(table)}"
         )
     return rolled_back
@@ -91,14 +93,14 @@ def _at_time(table: Materialized, time_ms: int, text: str) -> Snapshot:
     if then:
         return _find_known(table, then[-1])
     since = f"its history begins at {_render(log[0].timestamp_ms)}" if log else "it never had any rows"
-    raise NotFound(f"The table wasn't there at {text}, as far as is known: {since}")
+    raise NotFoundError(f"The table wasn't there at {text}, as far as is known: {since}")
 
 
 def _milliseconds(text: str) -> int:
     try:
         parsed = datetime.fromisoformat(text)
     except ValueError:
-        raise InvalidRequest(
+        raise InvalidRequestError(
             f"{text!r} is no branch or tag of the table, and neither a snapshot's number, a time as "
             "2026-05-01T12:00, nor a version of a Delta table as v7"
         ) from None

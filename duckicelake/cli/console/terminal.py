@@ -7,7 +7,7 @@ import sys
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -28,7 +28,7 @@ def format_count(number: int, noun: str) -> str:
 def parse_time(text: str) -> datetime:
     """Parse an age (`2h`, `90d`) or a time in ISO form, which is in UTC unless it has an offset.
 
-    Raises InvalidRequest.
+    Raises InvalidRequestError.
     """
     age = _AGE_PATTERN.fullmatch(text.strip())
     try:
@@ -36,7 +36,9 @@ def parse_time(text: str) -> datetime:
             return datetime.now(UTC) - timedelta(**{_UNIT_NAMES[age[2]]: int(age[1])})
         parsed = datetime.fromisoformat(text)
     except (ValueError, OverflowError):
-        raise InvalidRequest(f"{text!r} is neither an age, as 2h or 90d, nor a time, as 2026-05-01T12:00") from None
+        raise InvalidRequestError(
+            f"{text!r} is neither an age, as 2h or 90d, nor a time, as 2026-05-01T12:00"
+        ) from None
     return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
 
 

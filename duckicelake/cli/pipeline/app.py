@@ -28,7 +28,7 @@ _PANEL_TITLE: Final = "Catalog, Spark and output"
 
 
 def parse_properties(source: Sequence[str] | None) -> dict[str, str]:
-    """Parse the properties of the other catalog; BadInput."""
+    """Parse the properties of the other catalog; BadInputError."""
     from duckicelake.pipeline.sources import parse_pairs
 
     return parse_pairs("--source", source, "type=rest --source uri=http://…")

@@ -42,14 +42,14 @@ def sensors(
     """
     from rich.console import Console
 
-    from duckicelake.errors import BadInput
+    from duckicelake.errors import BadInputError
     from duckicelake.pipeline.sensor_bench import ENGINES, SensorBench, bench_sensors
     from duckicelake.rest.names import parse_name
 
     engines = engine or [name for name in ENGINES if name != "duckdb" or attach is not None]
     unknown = sorted(set(engines) - set(ENGINES))
     if unknown:
-        raise BadInput(f"Unknown engine {unknown[0]!r}: choose from {', '.join(ENGINES)}")
+        raise BadInputError(f"Unknown engine {unknown[0]!r}: choose from {', '.join(ENGINES)}")
     wanted = SensorBench(rows, batch, engines, parse_name(namespace), attach, keep)
     with run.spark() as spark:
         times = bench_sensors(spark, run.client, wanted, run.reporter)

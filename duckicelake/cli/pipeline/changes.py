@@ -49,14 +49,14 @@ def changes(
     Lines of JSON go to standard output, those of each snapshot at least once; --json only counts them. A table of
     changes gets each change exactly once, and stores the last snapshot itself: a repeated command continues from there.
     """
-    from duckicelake.errors import BadInput
+    from duckicelake.errors import BadInputError
     from duckicelake.pipeline.changes import Bookmark, ChangesRequest, follow_changes, send_changes
     from duckicelake.rest.names import parse_table
 
     if follow and to is not None:
-        raise BadInput("--follow and --to exclude each other: --follow has no end")
+        raise BadInputError("--follow and --to exclude each other: --follow has no end")
     if state is not None and (into is not None or run.as_json):
-        raise BadInput(
+        raise BadInputError(
             "--state works with lines of JSON only: leave out --into, whose table stores its position, and --json"
         )
     request = ChangesRequest(*parse_table(table), from_, to, key or ())

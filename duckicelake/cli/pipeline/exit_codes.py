@@ -15,13 +15,13 @@ INTERRUPTED_EXIT_CODE: Final = 130
 
 EXIT_CODES: Final[Mapping[type[errors.PipelineError], int]] = {
     errors.PipelineError: 1,
-    errors.BadInput: 2,
-    errors.MissingRequirement: 3,
-    errors.CatalogUnreachable: 4,
-    errors.BadCredentials: 5,
-    errors.NotAllowed: 5,
-    errors.JobConflict: 6,
-    errors.OutOfMemory: 7,
+    errors.BadInputError: 2,
+    errors.MissingRequirementError: 3,
+    errors.CatalogUnreachableError: 4,
+    errors.BadCredentialsError: 5,
+    errors.NotAllowedError: 5,
+    errors.JobConflictError: 6,
+    errors.OutOfMemoryError: 7,
 }
 """Exit codes by class, for its subclasses, too. docs/pipeline.md has the table for users."""
 

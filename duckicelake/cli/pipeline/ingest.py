@@ -71,7 +71,7 @@ def ingest(
     every: Annotated[float, typer.Option(min=0, help="Seconds between checks for new files.")] = 10.0,
 ) -> Summary:
     """Ingest files or a database's table, exactly once; bad records go to quarantine with the reason."""
-    from duckicelake.errors import BadInput
+    from duckicelake.errors import BadInputError
     from duckicelake.pipeline.destination import Target, build_load_request
     from duckicelake.pipeline.ingest import IngestRequest
     from duckicelake.pipeline.ingest import ingest as ingest_source
@@ -89,18 +89,18 @@ def ingest(
         with run.spark(source.packages()) as spark:
             return asdict(ingest_source(spark, run.client, request, run.reporter))
     if run_id is not None:
-        raise BadInput("--follow has its checkpoint instead of a --run-id")
+        raise BadInputError("--follow has its checkpoint instead of a --run-id")
     wanted = FollowRequest(source, load, _require_checkpoint(checkpoint), every, until_idle)
     with run.spark(source.packages()) as spark:
         return asdict(follow_files(spark, run.client, wanted, run.reporter))
 
 
 def _check_files_here(source: PipelineSource, run: PipelineRun) -> None:
-    """Raise BadSource for a missing file before Spark starts, which is slow; only if Spark reads files of this machine.
+    """Raise BadSourceError for a missing file before Spark starts, if Spark reads files of this machine.
 
     Patterns and URIs are left to Spark, which checks all sources again.
     """
-    from duckicelake.errors import BadSource
+    from duckicelake.errors import BadSourceError
     from duckicelake.pipeline.launcher import is_submitted
 
     master = run.conf.get("spark.master", run.master or "local")
@@ -110,12 +110,12 @@ def _check_files_here(source: PipelineSource, run: PipelineRun) -> None:
     for location in source.locations:
         path = location.removeprefix("file://")
         if not set(":*?[{\\") & set(path) and not Path(path).exists():
-            raise BadSource(f"{location} isn't there: check the path")
+            raise BadSourceError(f"{location} isn't there: check the path")
 
 
 def _require_checkpoint(checkpoint: str | None) -> str:
-    from duckicelake.errors import BadInput
+    from duckicelake.errors import BadInputError
 
     if checkpoint is None:
-        raise BadInput("--follow needs a --checkpoint: a folder that stays, as ./events.checkpoint")
+        raise BadInputError("--follow needs a --checkpoint: a folder that stays, as ./events.checkpoint")
     return checkpoint

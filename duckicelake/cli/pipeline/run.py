@@ -87,7 +87,7 @@ def _disable_logging() -> Iterator[None]:
 def open_run(
     *, master: str | None, conf: Sequence[str] | None, lineage: ListenerMode, as_json: bool, **where: Any
 ) -> Iterator[PipelineRun]:
-    """Open the run of these options. Raises BadInput for a wrong option."""
+    """Open the run of these options. Raises BadInputError for a wrong option."""
     from duckicelake.cli.pipeline.display import open_display
     from duckicelake.pipeline.sources import parse_pairs
     from duckicelake.rest.connection import Connection

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from duckicelake.cli.rows.files import RowsFormat, SourceLines
     from duckicelake.client.stream import Progress
     from duckicelake.client.writer import Writer
-    from duckicelake.errors import RowsNotWritten
+    from duckicelake.errors import RowsNotWrittenError
     from duckicelake.rest.connection import Connection
 
 _BAD_ROW_PATTERN: Final = re.compile(r"(?<=[:;] )(?:row|line) (\d+)(?=[,:]| isn't)")
@@ -73,7 +73,7 @@ def ingest_rows(
     from duckicelake.cli.rows.files import STANDARD_INPUT, RowSource, SourceLines
     from duckicelake.client.batch import Batching
     from duckicelake.client.writer import Writer
-    from duckicelake.errors import RowsNotWritten
+    from duckicelake.errors import RowsNotWrittenError
     from duckicelake.rest.connection import Connection
 
     source = RowSource(files or [STANDARD_INPUT], _parse_format(format_))
@@ -88,7 +88,7 @@ def ingest_rows(
             on_unknown="ignore" if ignore_unknown else "reject",
         ) as writer:
             is_whole = copy_rows(source.read(places, lambda: load_column_types(connection, table)), writer, source.size)
-    except RowsNotWritten as stopped:
+    except RowsNotWrittenError as stopped:
         raise type(stopped.reason)(locate_error(stopped, places)) from stopped
     if writer.progress.appended == 0:
         load_column_types(
@@ -118,7 +118,7 @@ def copy_rows(rows: Iterator[tuple[Any, int]], writer: Writer, size: int | None)
     return is_whole
 
 
-def locate_error(stopped: RowsNotWritten, places: SourceLines) -> str:
+def locate_error(stopped: RowsNotWrittenError, places: SourceLines) -> str:
     """Describe the error with files and lines in place of row numbers."""
     text = _BAD_ROW_PATTERN.sub(lambda match: places.of(stopped.first + int(match[1])), str(stopped))
     return f"{text}; {stopped.first:,} rows before that are in the table"
@@ -149,8 +149,8 @@ def print_summary(progress: Progress, seconds: float, *, as_json: bool) -> None:
 
 def _parse_format(text: str) -> RowsFormat | None:
     from duckicelake.cli.rows.files import RowsFormat
-    from duckicelake.errors import BadInput
+    from duckicelake.errors import BadInputError
 
     if text and text not in get_args(RowsFormat):
-        raise BadInput(f"Invalid --format {text!r}: expected ndjson or csv")
+        raise BadInputError(f"Invalid --format {text!r}: expected ndjson or csv")
     return cast("RowsFormat", text) if text else None

@@ -12,7 +12,7 @@ from io import BufferedReader, TextIOWrapper
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, cast
 
-from duckicelake.errors import BadSource
+from duckicelake.errors import BadSourceError
 
 RowsFormat: TypeAlias = Literal["ndjson", "csv"]
 NumberedRows: TypeAlias = tuple[Any, Sequence[int]]
@@ -37,16 +37,16 @@ class RowSource:
 
     @property
     def size(self) -> int | None:
-        """Sum the bytes of all files; None if standard input is one of them. BadSource."""
+        """Sum the bytes of all files; None if standard input is one of them. BadSourceError."""
         if STANDARD_INPUT in self.files:
             return None
         try:
             return sum(Path(file).stat().st_size for file in self.files)
         except OSError as error:
-            raise BadSource(f"{error.filename} can't be read: {error.strerror}") from error
+            raise BadSourceError(f"{error.filename} can't be read: {error.strerror}") from error
 
     def read(self, places: "SourceLines", types: ColumnTypes) -> Iterator[tuple[Any, int]]:
-        """Yield rows as a writer takes them, and the bytes read so far; BadSource."""
+        """Yield rows as a writer takes them, and the bytes read so far; BadSourceError."""
         before = 0
         for name in self.files:
             shown = "standard input" if name == STANDARD_INPUT else name
@@ -56,10 +56,10 @@ class RowSource:
                         places.add(shown, lines)
                         yield rows, before + _read_position(file, name)
                     before += _read_position(file, name)
-            except BadSource as error:
-                raise BadSource(f"{shown}: {error}") from error
+            except BadSourceError as error:
+                raise BadSourceError(f"{shown}: {error}") from error
             except OSError as error:
-                raise BadSource(f"{shown} can't be read: {error.strerror}") from error
+                raise BadSourceError(f"{shown} can't be read: {error.strerror}") from error
 
     def _rows(self, file: BufferedReader, name: str, types: ColumnTypes) -> Iterator[NumberedRows]:
         kind = self.format or ("csv" if name.lower().endswith(".csv") else "ndjson")
@@ -134,7 +134,8 @@ def _number_lines(text: bytes, number: int) -> Iterator[NumberedRows]:
 def read_csv_rows(file: BufferedReader, types: Mapping[str, Any]) -> Iterator[NumberedRows]:
     """Read the records of CSV with a header, as the types of the table's columns; an empty field is null.
 
-    types: Iceberg's, by column. Raises BadSource for what is no CSV; values that don't fit are the catalog's to refuse.
+    types: Iceberg's, by column. Raises BadSourceError for what is no CSV; values that don't fit are the catalog's to
+        refuse.
     """
     csv.field_size_limit(_MAX_FIELD_CHARS)
     text = TextIOWrapper(file, encoding="utf-8-sig", newline="")
@@ -142,7 +143,7 @@ def read_csv_rows(file: BufferedReader, types: Mapping[str, Any]) -> Iterator[Nu
     try:
         header = next(reader, [])
         if len(set(header)) < len(header):
-            raise BadSource("two columns of the header have one name")
+            raise BadSourceError("two columns of the header have one name")
         read = [_build_reader(types.get(name)) for name in header]
         end = reader.line_num
         for record in reader:
@@ -150,11 +151,11 @@ def read_csv_rows(file: BufferedReader, types: Mapping[str, Any]) -> Iterator[Nu
             if not record:
                 continue
             if len(record) != len(header):
-                raise BadSource(f"line {begin} has {len(record)} fields, the header {len(header)}")
+                raise BadSourceError(f"line {begin} has {len(record)} fields, the header {len(header)}")
             values = [value(text) if text else None for value, text in zip(read, record, strict=True)]
             yield dict(zip(header, values, strict=True)), [begin]
     except (csv.Error, UnicodeDecodeError) as error:
-        raise BadSource(f"after line {reader.line_num} it isn't CSV in UTF-8: {error}") from error
+        raise BadSourceError(f"after line {reader.line_num} it isn't CSV in UTF-8: {error}") from error
     finally:
         text.detach()
 

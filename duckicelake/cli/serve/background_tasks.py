@@ -105,7 +105,7 @@ def build_failure_handler(settings: Settings, services: Services, task: Task, te
 def watch_warehouse(settings: Settings, services: Services) -> Iterator[None]:
     """Close the gate while the warehouse belongs to another lake, and warn of it, for as long as the context lasts.
 
-    Raises InvalidSettings as `RunningServer.check`, Unavailable.
+    Raises InvalidSettingsError as `RunningServer.check`, UnavailableError.
     """
     watch = _WarehouseWatch(settings, services, describe_server(services))
     watch.check()

@@ -10,7 +10,7 @@ from cryptography import x509
 from uvicorn import Config
 
 from duckicelake.cli.wiring.authentication import has_logins
-from duckicelake.errors import InvalidSettings
+from duckicelake.errors import InvalidSettingsError
 from duckicelake.server.app import Edge
 from duckicelake.server.feed.hub import ReaderLimits
 from duckicelake.server.middleware.cross_site import AllowedHosts
@@ -27,18 +27,18 @@ _HEALTHCHECK_SECONDS = 15
 
 
 def check_certificate(certificate: Path, key: Path) -> None:
-    """Raise InvalidSettings, naming file and reason, unless TLS can be served with certificate and key now."""
+    """Raise InvalidSettingsError, naming file and reason, unless TLS can be served with certificate and key now."""
     for path in (certificate, key):
         try:
             path.read_bytes()
         except OSError as error:
-            raise InvalidSettings(f"{path} can't be read: {error.strerror}") from error
+            raise InvalidSettingsError(f"{path} can't be read: {error.strerror}") from error
     try:
         _load_chain(certificate, key)
     except _EncryptedKeyError:
-        raise InvalidSettings(f"the key in {key} is encrypted; give one without a passphrase") from None
+        raise InvalidSettingsError(f"the key in {key} is encrypted; give one without a passphrase") from None
     except ssl.SSLError as error:
-        raise InvalidSettings(_explain(error, certificate, key)) from error
+        raise InvalidSettingsError(_explain(error, certificate, key)) from error
     _check_dates(certificate)
 
 
@@ -73,11 +73,11 @@ def _check_dates(certificate: Path) -> None:
     (server, *_) = x509.load_pem_x509_certificates(certificate.read_bytes())
     now = datetime.now(UTC)
     if now > server.not_valid_after_utc:
-        raise InvalidSettings(
+        raise InvalidSettingsError(
             f"the certificate in {certificate} has expired on {server.not_valid_after_utc:%F}; renew it"
         )
     if now < server.not_valid_before_utc:
-        raise InvalidSettings(
+        raise InvalidSettingsError(
             f"the certificate in {certificate} isn't valid before {server.not_valid_before_utc:%F %T} UTC"
         )
 

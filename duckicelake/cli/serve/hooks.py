@@ -30,7 +30,7 @@ class FeatureService:
     """What a feature does in a server process. Each method does nothing unless the feature overrides it."""
 
     def check(self, settings: Settings) -> None:
-        """Check the settings before anything is started; InvalidSettings."""
+        """Check the settings before anything is started; InvalidSettingsError."""
 
     def prepare(self, settings: Settings, services: Services) -> None:
         """Prepare the lake, once, before any worker serves it."""

@@ -12,7 +12,7 @@ from typing import Any, Final, NoReturn
 
 from uvicorn import Config, Server
 
-from duckicelake.errors import CatalogError, Unavailable
+from duckicelake.errors import CatalogError, UnavailableError
 
 ENDING_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _STANDARD_STREAMS: Final = (1, 2)
@@ -151,7 +151,7 @@ def _call_both(start: Callable[[], None], handler: Any) -> Callable[[int, FrameT
 
 def is_transient(error: CatalogError) -> bool:
     """Whether the next start may succeed: database and store worked before, so they are unreachable for a while."""
-    return isinstance(error, Unavailable) or isinstance(error.__cause__, Unavailable)
+    return isinstance(error, UnavailableError) or isinstance(error.__cause__, UnavailableError)
 
 
 class ServerRenewal:

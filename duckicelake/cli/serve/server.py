@@ -49,7 +49,7 @@ def serve_lake(settings: Settings, announce: Callable[[Settings, str], None], *,
 
     creates: whether to make a lake where the database has none.
 
-    Raises StartupError, LakeInUse and Unavailable before anything is announced.
+    Raises StartupError, LakeInUseError and UnavailableError before anything is announced.
     """
     end_on_signals()
     raise_descriptor_limit()

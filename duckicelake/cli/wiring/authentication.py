@@ -4,7 +4,7 @@ import time
 
 from pydantic import SecretStr
 
-from duckicelake.errors import InvalidSettings
+from duckicelake.errors import InvalidSettingsError
 from duckicelake.server.auth.authentication import Authentication
 from duckicelake.server.auth.oauth_clients import OAuthClients, check_secrets, parse_clients
 from duckicelake.server.auth.oidc import OidcProvider, OidcVerifier, parse_scope_mapping
@@ -34,9 +34,9 @@ def has_logins(settings: Settings) -> bool:
 
 
 def check_openness(settings: Settings) -> None:
-    """Raise InvalidSettings if every web page could change the lake through its readers' browsers."""
+    """Raise InvalidSettingsError if every web page could change the lake through its readers' browsers."""
     if "*" in settings.cors_origins and not has_logins(settings):
-        raise InvalidSettings(
+        raise InvalidSettingsError(
             "DUCKICELAKE_CORS_ORIGINS is *, and clients need no login: any web page could change everything. "
             "Name the origins, or set DUCKICELAKE_OAUTH_CLIENTS or DUCKICELAKE_OIDC_ISSUER"
         )
@@ -58,7 +58,7 @@ def add_keys(settings: Settings) -> Settings:
 
 
 def build_authentication(settings: Settings) -> Authentication | None:
-    """Build the authentication, None without logins. Raises InvalidSettings, which shows no secret."""
+    """Build the authentication, None without logins. Raises InvalidSettingsError, which shows no secret."""
     if not has_logins(settings):
         return None
     assert settings.oauth_keys is not None, "add_keys comes first"

@@ -9,7 +9,7 @@ from typing import Final
 import typer
 
 from duckicelake.cli.console.command import NO_LAKE
-from duckicelake.errors import LakeInUse, StartupError, Unavailable
+from duckicelake.errors import LakeInUseError, StartupError, UnavailableError
 from duckicelake.postgres.embedded import EmbeddedPostgres, WarnFunction, build_embedded_url, check_url
 from duckicelake.postgres.server import STOP_SECONDS
 from duckicelake.settings.model import Settings
@@ -70,12 +70,12 @@ def reach_postgres(settings: Settings) -> Iterator[str]:
     with ExitStack() as stack:
         try:
             url = stack.enter_context(run_postgres(settings)).database_url
-        except LakeInUse:
+        except LakeInUseError:
             url = build_embedded_url(settings.lake)
         yield url or ""
 
 
-def advise_on_postgres(error: Unavailable) -> str:
+def advise_on_postgres(error: UnavailableError) -> str:
     """Advise what to do after a failed connection."""
     first = "start Postgres" if "does not answer" in str(error) else "create what is missing"
     return f"{first}, or correct DUCKICELAKE_DATABASE_URL"

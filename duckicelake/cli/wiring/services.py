@@ -21,7 +21,14 @@ from duckicelake.catalog.context.services import Services, read_clock_ms
 from duckicelake.cli.console.command import read_own_version
 from duckicelake.cli.wiring.location import advise_on_postgres, build_policy, find_warehouse, reach_postgres
 from duckicelake.cli.wiring.storage_access import build_storage_access, check_signing, find_s3_store
-from duckicelake.errors import BadInput, CatalogError, InvalidRequest, InvalidSettings, StartupError, Unavailable
+from duckicelake.errors import (
+    BadInputError,
+    CatalogError,
+    InvalidRequestError,
+    InvalidSettingsError,
+    StartupError,
+    UnavailableError,
+)
 from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.lake.setup.format import (
     build_session_settings,
@@ -66,7 +73,7 @@ def build_s3_options(settings: Settings) -> S3Options:
 
 
 def open_lake_store(settings: Settings) -> ObjectStore:
-    """Open the store of the warehouse and the allowed locations; close it after use. Raises InvalidSettings."""
+    """Open the store of the warehouse and the allowed locations; close it after use. Raises InvalidSettingsError."""
     return open_store(find_warehouse(settings), *settings.allowed_locations, s3=build_s3_options(settings))
 
 
@@ -74,10 +81,10 @@ def open_lake_store(settings: Settings) -> ObjectStore:
 def open_services(
     settings: Settings, traced: TraceBlock | None = None, left: Callable[[], None] = lambda: None
 ) -> Iterator[Services]:
-    """Open database and store, and close them after the block. Raises Unavailable if either doesn't answer.
+    """Open database and store, and close them after the block. Raises UnavailableError if either doesn't answer.
 
     traced: makes a context for each SQL statement. left: called after a failover, as in `Database`; by default the next
-    use raises FailedOver.
+    use raises FailoverError.
     """
     assert settings.database_url is not None
     store = open_lake_store(settings)
@@ -112,12 +119,12 @@ def open_services(
 
 
 def _parse_maintenance(settings: Settings) -> dict[str, str]:
-    """Parse the policy of tables without one of their own. Raises InvalidSettings now, not in a job."""
+    """Parse the policy of tables without one of their own. Raises InvalidSettingsError now, not in a job."""
     properties = dict(text.split("=", 1) for text in settings.maintenance)
     try:
         maintained_by(properties)
-    except BadInput as error:
-        raise InvalidSettings(f"DUCKICELAKE_MAINTENANCE can't be used: {error}") from error
+    except BadInputError as error:
+        raise InvalidSettingsError(f"DUCKICELAKE_MAINTENANCE can't be used: {error}") from error
     return properties
 
 
@@ -125,8 +132,8 @@ def _check_database(database: Database) -> None:
     try:
         database.check()
         database.check_sessions()
-    except Unavailable as error:
-        raise Unavailable(f"{error}; {advise_on_postgres(error)}") from error
+    except UnavailableError as error:
+        raise UnavailableError(f"{error}; {advise_on_postgres(error)}") from error
 
 
 def _check_warehouse(store: ObjectStore, root: str) -> None:
@@ -134,7 +141,7 @@ def _check_warehouse(store: ObjectStore, root: str) -> None:
         store.check()
     except CatalogError as error:
         place = "a bucket that the server's key" if root.startswith("s3") else "a folder that this user"
-        raise InvalidSettings(
+        raise InvalidSettingsError(
             f"the warehouse {root} can't be used ({error}): "
             f"make it {place} can write, or set DUCKICELAKE_WAREHOUSE to another"
         ) from error
@@ -144,8 +151,8 @@ def prepare_lake(services: Services, *, creates: bool = False) -> str:
     """Adopt the DuckLake catalog, or create one if there is none and `creates` is true; return its DATA_PATH.
 
     It also checks which lake the warehouse belongs to. Raises StartupError without a lake to adopt,
-    InvalidSettings if DuckDB's cleanup of that folder could find the Iceberg tables' files in it, and if other servers
-    of the lake have other settings.
+    InvalidSettingsError if DuckDB's cleanup of that folder could find the Iceberg tables' files in it, and if other
+    servers of the lake have other settings.
     """
     policy = services.policy
     data_path = prepare_catalog(services.database, policy.data_path, creates=creates)
@@ -153,7 +160,7 @@ def prepare_lake(services: Services, *, creates: bool = False) -> str:
     is_ours = canonicalize(data_path) == canonicalize(policy.data_path)
     for zone in (policy.data_zone, *policy.allowed):
         if is_within(zone, data_path) or (is_within(data_path, zone) and not is_ours):
-            raise InvalidSettings(
+            raise InvalidSettingsError(
                 f"{zone}, where Iceberg tables may live, overlaps the lake's DATA_PATH {data_path}, "
                 "where DuckDB deletes what it doesn't know: choose a warehouse outside of it, and allowed_locations too"
             )
@@ -182,8 +189,8 @@ def describe_server(services: Services) -> RunningServer:
 def _check_reached(store: ObjectStore, data_path: str) -> None:
     try:
         store.exists(f"{data_path}x")
-    except InvalidRequest as error:
-        raise InvalidSettings(
+    except InvalidRequestError as error:
+        raise InvalidSettingsError(
             f"DuckDB's files are in {data_path}, where this server doesn't read ({error}): "
             "choose a warehouse there, too, or an allowed location"
         ) from error
@@ -201,9 +208,9 @@ def build_operator(operation: str) -> Caller:
 
 @contextmanager
 def open_lake(settings: Settings, operation: str = "") -> Iterator[Services]:
-    """Open the services of a lake that a server of this version has prepared. Raises StartupError, Unavailable.
+    """Open the services of a lake that a server of this version has prepared. Raises StartupError, UnavailableError.
 
-    If the warehouse belongs to another lake, writes raise Unavailable.
+    If the warehouse belongs to another lake, writes raise UnavailableError.
 
     operation: name of the command in the audit trail: that of the route that does the same.
     """

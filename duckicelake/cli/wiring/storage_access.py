@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from duckicelake.catalog.context.storage_access import NO_ACCESS, StorageAccess
-from duckicelake.errors import InvalidSettings
+from duckicelake.errors import InvalidSettingsError
 from duckicelake.settings.model import Settings
 from duckicelake.storage.policy import canonicalize
 from duckicelake.storage.protocol import ObjectStore
@@ -17,7 +17,7 @@ from duckicelake.storage.vendor import S3Keys, Session, StaticVendor, StsRole, S
 def build_storage_access(
     settings: Settings, locations: tuple[str, ...], options: S3Options, clock: Callable[[], int]
 ) -> StorageAccess:
-    """Build the access of clients. locations: the warehouse and the allowed ones. Raises InvalidSettings."""
+    """Build the access of clients. locations: the warehouse and the allowed ones. Raises InvalidSettingsError."""
     if not any(canonicalize(location).startswith("s3://") for location in locations):
         return NO_ACCESS
     session = options.session()
@@ -40,11 +40,11 @@ def find_s3_store(store: ObjectStore, locations: tuple[str, ...]) -> S3Store | N
 
 
 def check_signing(access: StorageAccess, store: S3Store | None) -> None:
-    """Raise InvalidSettings if signatures of the server's own key would allow clients more than the signed request."""
+    """Raise InvalidSettingsError if signatures by the server's key would allow more than the signed request."""
     if store is None or access.signer is None or not isinstance(access.signer.vendor, ServerKeys):
         return
     if obeys_unsigned_headers(store, access.signer.vendor):
-        raise InvalidSettings(
+        raise InvalidSettingsError(
             "this S3 server obeys unsigned headers, so clients could copy other tables by signatures of the server's "
             "own key. If it has STS, set DUCKICELAKE_S3_STS_ENDPOINT, and signatures will use keys for one "
             "table; else set DUCKICELAKE_S3_VENDING to none"
@@ -81,5 +81,5 @@ def _build_static_vendor(settings: Settings, session: Session) -> StaticVendor:
     assert secret is not None
     own = session.get_credentials()
     if own is not None and own.get_frozen_credentials().access_key == key:
-        raise InvalidSettings("s3_static_access_key_id is the server's own key: make another key for clients")
+        raise InvalidSettingsError("s3_static_access_key_id is the server's own key: make another key for clients")
     return StaticVendor(S3Keys(key, secret.get_secret_value()))

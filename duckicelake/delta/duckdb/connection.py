@@ -27,7 +27,7 @@ from duckicelake.delta.duckdb.filters import (
 )
 from duckicelake.delta.duckdb.log import DeltaTable, build_history_query, escape_pattern, open_table, read_live_files
 from duckicelake.delta.duckdb.scan import build_probe, build_scan, split_parts
-from duckicelake.errors import CatalogError, InvalidRequest
+from duckicelake.errors import CatalogError, InvalidRequestError
 
 _QUARTER: Final = 15 * 60
 _READ_DELTA: Final = """
@@ -156,7 +156,7 @@ class DeltaMacros:
         bound: BoundCalls = getattr(self._here, "bound", None) or BoundCalls(probing=False)
         try:
             if path is None:
-                raise InvalidRequest(f"{name} needs a path, and got NULL")
+                raise InvalidRequestError(f"{name} needs a path, and got NULL")
             yield bound
         except CatalogError as error:
             bound.error = error

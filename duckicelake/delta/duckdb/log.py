@@ -27,7 +27,7 @@ from duckicelake.delta.log.segments import (
     find_segments,
     parse_listing,
 )
-from duckicelake.errors import DamagedLog, FileMissing, InvalidRequest, NotDelta, Unavailable
+from duckicelake.errors import DamagedLogError, FileMissingError, InvalidRequestError, NoDeltaLogError, UnavailableError
 
 _GLOB: Final = re.compile(r"[\[*?]")
 _SCHEME_SPELLINGS: Final = (("s3a://", "s3://"), ("s3n://", "s3://"))
@@ -77,9 +77,9 @@ class DuckStore:
             with self._connection.cursor() as own:
                 found = own.execute("SELECT content FROM read_blob(?)", [escape_pattern(location)]).fetchone()
         except duckdb.IOException as error:
-            raise FileMissing(f"{location} can't be read: {error}") from error
+            raise FileMissingError(f"{location} can't be read: {error}") from error
         if found is None:
-            raise FileMissing(f"{location} doesn't exist")
+            raise FileMissingError(f"{location} doesn't exist")
         content: bytes = found[0]
         return content
 
@@ -89,7 +89,7 @@ class DuckStore:
         try:
             return iter(self._listed(pattern))
         except duckdb.Error as error:
-            raise Unavailable(f"{folder} can't be listed: {error}") from error
+            raise UnavailableError(f"{folder} can't be listed: {error}") from error
 
     def size(self, location: str) -> int:
         return len(self.read(location))
@@ -156,10 +156,10 @@ _HISTORY: Final = read_query("history")
 def open_table(connection: RawConnection, path: str, version: int | None, timestamp_ms: int | None) -> DeltaTable:
     """The table in a folder at a version or time, else the newest; `connection` is used up for it.
 
-    Raises NotDelta, InvalidRequest, Forgotten, DamagedLog and Unsupported, as DeltaLog does.
+    Raises NoDeltaLogError, InvalidRequestError, ExpiredError, DamagedLogError and UnsupportedError, as DeltaLog does.
     """
     if version is not None and timestamp_ms is not None:
-        raise InvalidRequest("read_delta takes a version or a timestamp, not both")
+        raise InvalidRequestError("read_delta takes a version or a timestamp, not both")
     root = _normalize_root(path)
     connection.execute("SET TimeZone = 'UTC'")
     if timestamp_ms is not None:
@@ -210,21 +210,23 @@ def _normalize_root(path: str) -> str:
 def _read_listing(connection: RawConnection, root: str, *, timed: bool = False) -> LogListing:
     listing = parse_listing(root, DuckStore(connection, timed=timed).files_below(f"{root}/{FOLDER}"))
     if listing.newest is None and not listing.torn:
-        raise NotDelta(f"{root} isn't a Delta table: there is no {root}/{FOLDER}, or no log in it")
+        raise NoDeltaLogError(f"{root} isn't a Delta table: there is no {root}/{FOLDER}, or no log in it")
     return listing
 
 
 def _load_live(connection: RawConnection, listing: LogListing, version: int) -> tuple[Metadata, Protocol]:
     """Fill `delta_live` by the newest checkpoint, or an earlier one where that is torn, as Delta itself does."""
-    first: DamagedLog | None = None
+    first: DamagedLogError | None = None
     for segment in find_segments(listing, version):
         try:
             _load_segment(connection, listing.root, segment)
             return _read_definition(connection, listing.root, version)
-        except (duckdb.Error, DamagedLog) as error:
-            damage = error if isinstance(error, DamagedLog) else DamagedLog(f"the log of {listing.root}: {error}")
+        except (duckdb.Error, DamagedLogError) as error:
+            damage = (
+                error if isinstance(error, DamagedLogError) else DamagedLogError(f"the log of {listing.root}: {error}")
+            )
             first = first or damage
-    raise first or DamagedLog(f"the log of {listing.root} has no way to version {version}")
+    raise first or DamagedLogError(f"the log of {listing.root} has no way to version {version}")
 
 
 def _load_segment(connection: RawConnection, root: str, segment: LogSegment) -> None:
@@ -264,13 +266,15 @@ def _read_definition(connection: RawConnection, root: str, version: int) -> tupl
     metadata, protocol, nameless = found or (None, None, 0)
     if metadata is None or protocol is None:
         lacking = "metaData" if metadata is None else "protocol"
-        raise DamagedLog(f"the log of {root} has no {lacking} up to version {version}: every table's first has one")
+        raise DamagedLogError(
+            f"the log of {root} has no {lacking} up to version {version}: every table's first has one"
+        )
     if nameless:
-        raise DamagedLog(f"the log of {root} has an add without a path")
+        raise DamagedLogError(f"the log of {root} has an add without a path")
     try:
         return parse_metadata(orjson.loads(metadata)), parse_protocol(orjson.loads(protocol))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise DamagedLog(f"the log of {root}: its metaData or protocol isn't Delta's: {error}") from error
+        raise DamagedLogError(f"the log of {root}: its metaData or protocol isn't Delta's: {error}") from error
 
 
 def _build_live_file(root: str, path: str, values: Sequence[str | None], vector: str | None) -> DeltaLiveFile:

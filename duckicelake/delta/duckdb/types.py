@@ -4,7 +4,7 @@ from typing import Final
 
 from duckicelake.delta.log.schema import DeltaArray, DeltaDecimal, DeltaField, DeltaMap, DeltaPrimitive, DeltaStruct
 from duckicelake.delta.log.schema import DeltaType as Type
-from duckicelake.errors import Unsupported
+from duckicelake.errors import UnsupportedError
 
 _PRIMITIVES: Final = {
     "string": "VARCHAR",
@@ -68,7 +68,7 @@ def _format_primitive(name: str, *, naive: bool) -> str:
     if naive and name == _INSTANT:
         return "TIMESTAMP"
     if name not in _PRIMITIVES:
-        raise Unsupported("delta-features", f"DuckDB has no type for Delta's {name}")
+        raise UnsupportedError("delta-features", f"DuckDB has no type for Delta's {name}")
     return _PRIMITIVES[name]
 
 

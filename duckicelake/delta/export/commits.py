@@ -14,7 +14,7 @@ import orjson
 
 from duckicelake.delta.log.actions import AddFile, DeletionVector, DeltaCommit, Metadata, Protocol, RemoveFile, Txn
 from duckicelake.delta.log.vectors import VectorFile, build_vector_file
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import NestedField, PrimitiveType, StructType
 from duckicelake.iceberg.values import from_bytes
@@ -79,7 +79,7 @@ def _encode_bound(file: FileRow, field: NestedField, which: str) -> Any:
         return None
     try:
         return _encode_value(field.type, from_bytes(field.type, bytes.fromhex(text)))
-    except (InvalidRequest, OverflowError, ValueError):
+    except (InvalidRequestError, OverflowError, ValueError):
         return None
 
 

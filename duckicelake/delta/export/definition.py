@@ -20,7 +20,7 @@ from duckicelake.delta.log.schema import (
     format_schema,
     parse_schema,
 )
-from duckicelake.errors import InvalidRequest, Unsupported
+from duckicelake.errors import InvalidRequestError, UnsupportedError
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import IcebergType, ListType, MapType, NestedField, PrimitiveType, StructType
@@ -46,7 +46,7 @@ _READER_FEATURES, _WRITER_FEATURES = 3, 7
 
 
 def build_delta_schema(schema: Schema, physical: Mapping[int, str]) -> DeltaStruct:
-    """The schema as Delta's; physical: names of fields in the files, by id. Unsupported names what can't be."""
+    """The schema as Delta's; physical: names of fields in the files, by id. UnsupportedError names what can't be."""
     names = schema.full_names()
     for field in schema.map_fields_by_id().values():
         _check_default(field, names[field.id])
@@ -55,7 +55,7 @@ def build_delta_schema(schema: Schema, physical: Mapping[int, str]) -> DeltaStru
 
 def _check_default(field: NestedField, name: str) -> None:
     if field.initial_default is not None:
-        raise Unsupported(
+        raise UnsupportedError(
             "delta-out",
             f"Column {name} reads as {field.initial_default!r} in rows of before it was added, "
             "and as null for Delta's readers, which know no such default",
@@ -85,26 +85,26 @@ def _build_primitive(kind: PrimitiveType, name: str) -> DeltaType:
     if kind.name == "decimal":
         return DeltaDecimal(kind.precision or 0, kind.scale or 0)
     if kind.name not in _TYPES:
-        raise Unsupported("delta-out", f"Column {name} is of type {kind}, and Delta has none like it")
+        raise UnsupportedError("delta-out", f"Column {name} is of type {kind}, and Delta has none like it")
     return DeltaPrimitive(_TYPES[kind.name])
 
 
 def is_enabled(properties: Mapping[str, str]) -> bool:
-    """Whether the table wants a Delta log beside it; InvalidRequest unless it says true or false."""
+    """Whether the table wants a Delta log beside it; InvalidRequestError unless it says true or false."""
     text = properties.get(DELTA_ENABLED, "false")
     if text not in {"true", "false"}:
-        raise InvalidRequest(f"The table property {DELTA_ENABLED} is {text!r}: write true or false")
+        raise InvalidRequestError(f"The table property {DELTA_ENABLED} is {text!r}: write true or false")
     return text == "true"
 
 
 def check_delta_writable(metadata: TableMetadata, base: TableMetadata | None = None) -> None:
-    """Unsupported if the table wants a Delta log and Delta, or one of its readers, would not read it right.
+    """UnsupportedError if the table wants a Delta log and Delta, or one of its readers, would not read it right.
 
     base: what it was before a commit, which is to blame for what it changes only.
     """
     if is_enabled(metadata.properties) and (base is None or _read_wish(metadata) != _read_wish(base)):
         if NAME_MAPPING in metadata.properties:
-            raise Unsupported(
+            raise UnsupportedError(
                 "delta-out",
                 f"The table has a name mapping ({NAME_MAPPING}) for files without field ids, by which Delta's readers "
                 "are told where columns are; a Delta table that was imported has its own log already",

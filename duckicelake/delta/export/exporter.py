@@ -36,7 +36,7 @@ from duckicelake.delta.log.actions import Metadata, Protocol
 from duckicelake.delta.log.decoder import parse_metadata, parse_protocol
 from duckicelake.delta.log.encoder import encode_commit, encode_metadata, encode_protocol, encode_vector
 from duckicelake.delta.log.schema import parse_schema
-from duckicelake.errors import InvalidRequest, Unsupported
+from duckicelake.errors import InvalidRequestError, UnsupportedError
 from duckicelake.iceberg.identifiers import parse_schema_name
 from duckicelake.iceberg.schema import Schema
 from duckicelake.lake.ducklake.snapshots import retry_transaction
@@ -77,8 +77,8 @@ def update_delta_log(services: Services, table: Materialized) -> LogRow:
 
     It begins anew in another location, and where its files tell of commits that a restored Postgres doesn't know.
 
-    Raises Unsupported, and notes it with the log, where Delta can't say what the table has become: the log stays as it
-    is until a state of the table can be said again.
+    Raises UnsupportedError, and notes it with the log, where Delta can't say what the table has become: the log stays
+    as it is until a state of the table can be said again.
     """
     services.database.gate.require_open()
     table_id = table.row.table_id
@@ -89,7 +89,7 @@ def update_delta_log(services: Services, table: Materialized) -> LogRow:
             remove_log(services, table_id)
         _append_missing(services, table)
     elif log.problem is not None:
-        raise Unsupported("delta-out", log.problem)
+        raise UnsupportedError("delta-out", log.problem)
     try:
         return publish_log(services, table_id)
     except OtherLogError:
@@ -108,7 +108,7 @@ def _append_missing(services: Services, table: Materialized) -> None:
         check_delta_writable(table.metadata)
         while (addition := _build_addition(services, table)) is not None:
             retry_transaction(lambda new=addition: _record(services, table.row.table_id, new))  # type: ignore[misc]
-    except Unsupported as error:
+    except UnsupportedError as error:
         _note_looked_at(services, table, str(error.args[1]))
         publish_log(services, table.row.table_id)
         raise
@@ -142,18 +142,18 @@ def _build_addition(services: Services, table: Materialized) -> LogAddition | No
     """The next version that the log lacks; None if it lacks none.
 
     States that Delta can't say are passed over, but for the last if it can with the schema that the table has by now;
-    Unsupported if there is none after them.
+    UnsupportedError if there is none after them.
     """
     newest = _read_newest(services, table.row.table_id)
     if newest is None:
         return _build_version(services, table, None, _build_first(table))
     if newest.log.table_version > table.row.version:
         return None
-    refusal: Unsupported | None = None
+    refusal: UnsupportedError | None = None
     for following in _list_pending(table, newest):
         try:
             return _build_version(services, table, newest, replace(following, is_next=refusal is None))
-        except Unsupported as error:
+        except UnsupportedError as error:
             refusal, last = error, following
     if refusal is not None:
         if last.schema == table.metadata.schema():
@@ -270,7 +270,7 @@ def _find_physical(
         {} if newest is None else read_logged_names(parse_schema(newest.metadata.schema_string), table.metadata.schemas)
     )
     if collect_named_ids(following.schema) <= set(known.values()):
-        with suppress(Unsupported):
+        with suppress(UnsupportedError):
             new = read_names_in_files(services, table, (held.file.path for held in files.after.values()))
             return find_physical_names(following.schema, [("the Delta log", known), *new])
     return find_physical_names(following.schema, read_names_in_files(services, table, list_paths(services, snapshot)))
@@ -279,12 +279,13 @@ def _find_physical(
 def export_delta_log(services: Services, name: str) -> LogRow:
     """The log of a table, given as `namespace.table`, up to date and with all its files.
 
-    Raises NoSuchTable, InvalidRequest where the table wants no log, and Unsupported where Delta can't say the table.
+    Raises NoSuchTableError, InvalidRequestError where the table wants no log, and UnsupportedError where Delta can't
+    say the table.
     """
     schema, _, table_name = name.rpartition(".")
     table = load_current_table(services, parse_schema_name(schema), table_name).materialized
     if not is_enabled(table.metadata.properties):
-        raise InvalidRequest(f"{name} has no Delta log: set its table property {DELTA_ENABLED} to true")
+        raise InvalidRequestError(f"{name} has no Delta log: set its table property {DELTA_ENABLED} to true")
     log = update_delta_log(services, table)
     repair_log(services, table.row.table_id)
     return log

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from duckicelake.delta.log.schema import DeltaArray, DeltaField, DeltaMap, DeltaStruct, DeltaType
-from duckicelake.errors import DamagedTable, Unsupported
+from duckicelake.errors import DamagedTableError, UnsupportedError
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import NestedField, StructType
 
@@ -23,11 +23,11 @@ _PLAIN: Final = re.compile("[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
 def read_field_names(location: str, file: Path | bytes) -> NamesInFile:
-    """The names in a file, given as its path or all of it; DamagedTable if it isn't Parquet."""
+    """The names in a file, given as its path or all of it; DamagedTableError if it isn't Parquet."""
     try:
         schema = pq.read_schema(io.BytesIO(file) if isinstance(file, bytes) else file)
     except (pa.ArrowException, OSError) as error:
-        raise DamagedTable(f"{location}, a data file of its, can't be read as Parquet: {error}") from error
+        raise DamagedTableError(f"{location}, a data file of its, can't be read as Parquet: {error}") from error
     return {(parent, name): field_id for parent, name, field_id in _iterate_file_fields(None, list(schema))}
 
 
@@ -87,7 +87,7 @@ def _has_names(fields: Mapping[int, NestedField], parent: int | None) -> bool:
 
 
 def find_physical_names(schema: Schema, files: Iterable[tuple[str, NamesInFile]]) -> dict[int, str]:
-    """What the files, given with their paths, all call the fields; Unsupported where they don't agree.
+    """What the files, given with their paths, all call the fields; UnsupportedError where they don't agree.
 
     Delta has one name for all files, by which delta-rs and DuckDB go even where columns are mapped by id.
     """
@@ -96,11 +96,11 @@ def find_physical_names(schema: Schema, files: Iterable[tuple[str, NamesInFile]]
     for path, names in files:
         for (parent, name), field_id in names.items():
             if field_id is None:
-                raise Unsupported(
+                raise UnsupportedError(
                     "delta-out", f"{path} has a column {name} without a field id, by which Delta maps columns"
                 )
             if found.setdefault(field_id, name) != name or taken.setdefault((parent, name), field_id) != field_id:
-                raise Unsupported("delta-out", _describe_disagreement(path, name, found[field_id]))
+                raise UnsupportedError("delta-out", _describe_disagreement(path, name, found[field_id]))
     names_of = schema.full_names()
     for field_id, parent, name in _iterate_named(schema):
         if field_id not in found and taken.get((parent, name), field_id) != field_id:

@@ -20,7 +20,7 @@ from duckicelake.delta.log.encoder import (
 from duckicelake.delta.log.reader import DeltaLog
 from duckicelake.delta.log.segments import FOLDER
 from duckicelake.delta.log.vectors import VECTOR_FOLDER as VECTORS
-from duckicelake.errors import AlreadyExists, NoSuchTable
+from duckicelake.errors import AlreadyExistsError, NoSuchTableError
 from duckicelake.storage.policy import canonicalize
 
 CHECKPOINT_VERSIONS: Final = 100
@@ -70,13 +70,16 @@ def remove_log(services: Services, table_id: int) -> None:
 
 
 def clear_log(services: Services, root: str) -> None:
-    """Take away what an earlier log of ours left in a folder; AlreadyExists if there is a log of somebody else's."""
+    """Take away what an earlier log of ours left in a folder.
+
+    Raises AlreadyExistsError if there is a log of somebody else's.
+    """
     found = _iterate_files(services, root)
     ours = any(
         READ_ONLY_PROPERTY.encode() in services.store.read(location) for location in found if location.endswith(".json")
     )
     if found and not ours:
-        raise AlreadyExists(f"{root} has a Delta log already, which isn't ours: {found[0]}")
+        raise AlreadyExistsError(f"{root} has a Delta log already, which isn't ours: {found[0]}")
     _delete(services, found)
 
 
@@ -90,7 +93,7 @@ def _read_row(services: Services, table_id: int) -> LogRow:
     with services.database.reading() as cursor:
         log = logs.read_log(cursor, table_id)
     if log is None:
-        raise NoSuchTable(f"Table {table_id} has no Delta log")
+        raise NoSuchTableError(f"Table {table_id} has no Delta log")
     return log
 
 
@@ -122,7 +125,7 @@ def _write(services: Services, log: LogRow, version: LoggedVersion) -> None:
 
 
 def _write_once(services: Services, location: str, data: bytes) -> None:
-    with suppress(AlreadyExists):
+    with suppress(AlreadyExistsError):
         write(services, location, data)
         if services.store.read(location) == data:
             return
@@ -132,7 +135,7 @@ def _write_once(services: Services, location: str, data: bytes) -> None:
 def _write_checkpoint(services: Services, log: LogRow, version: int) -> None:
     """Write the checkpoint of a version, if there is none; a client's says the same."""
     snapshot = DeltaLog(services.store, log.root).snapshot(version)
-    with suppress(AlreadyExists):
+    with suppress(AlreadyExistsError):
         write(services, f"{log.root}/{FOLDER}/{format_checkpoint_name(version)}", encode_checkpoint(snapshot))
     _point_at(services, log, snapshot)
 
@@ -141,7 +144,7 @@ def _point_at(services: Services, log: LogRow, snapshot: DeltaSnapshot) -> None:
     """Name the checkpoint as the last; where it isn't named, readers list the log."""
     location = f"{log.root}/{FOLDER}/{LAST_CHECKPOINT}"
     services.store.delete(location)
-    with suppress(AlreadyExists):
+    with suppress(AlreadyExistsError):
         write(services, location, encode_last_checkpoint(snapshot))
 
 

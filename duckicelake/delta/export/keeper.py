@@ -15,7 +15,7 @@ from duckicelake.changelog.entries import SNAPSHOTS
 from duckicelake.delta.export import logs
 from duckicelake.delta.export.exporter import update_delta_log
 from duckicelake.delta.export.files import remove_log, repair_log
-from duckicelake.errors import CatalogError, NoSuchTable
+from duckicelake.errors import CatalogError, NoSuchTableError
 from duckicelake.iceberg.identifiers import parse_schema_name
 from duckicelake.lake.side_tables import locations
 from duckicelake.postgres.notify import NotificationListener
@@ -96,7 +96,7 @@ class DeltaLogKeeper:
                 repair_log(self._services, table_id)
                 self._mended.add(table_id)
             self._failures.pop(table_id, None)
-        except NoSuchTable:  # it was dropped, or renamed, which the next look finds
+        except NoSuchTableError:  # it was dropped, or renamed, which the next look finds
             return
         except CatalogError as error:
             if self._failures.get(table_id) != str(error):

@@ -15,7 +15,7 @@ from duckicelake.delta.log.actions import AddFile
 from duckicelake.delta.log.decoder import parse_vector
 from duckicelake.delta.log.paths import relativize
 from duckicelake.delta.log.reader import DeltaLog
-from duckicelake.errors import Unavailable
+from duckicelake.errors import UnavailableError
 from duckicelake.iceberg.manifest.entry import FileContent
 from duckicelake.lake.ducklake import native
 from duckicelake.lake.side_tables import reader
@@ -54,7 +54,7 @@ def read_differences(
     before = None if base is None else _read_snapshot(state, base.snapshot_id)
     with services.database.reading() as cursor:
         if not _has_manifests(cursor, after.manifest_ids):
-            raise Unavailable(f"Snapshot {after.snapshot_id} has just left the table's history; try again")
+            raise UnavailableError(f"Snapshot {after.snapshot_id} has just left the table's history; try again")
         if base is not None and base.snapshot_id is None:
             base = None
         if base is None or (before is not None and _has_manifests(cursor, before.manifest_ids)):

@@ -19,7 +19,7 @@ from duckicelake.catalog.table.duckdb_deletes import NewlyDeleted, write_deletes
 from duckicelake.delta.import_.files import PartitionColumn, TranslatedFile, format_linked_folder
 from duckicelake.delta.log.actions import DeletionVector
 from duckicelake.delta.log.reader import DeltaLog
-from duckicelake.errors import FileMissing, InvalidRequest, Unavailable, Unsupported
+from duckicelake.errors import FileMissingError, InvalidRequestError, UnavailableError, UnsupportedError
 from duckicelake.iceberg.manifest.entry import ManifestContent
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
 from duckicelake.iceberg.puffin import MAX_POSITIONS, read_bitmap
@@ -94,11 +94,16 @@ class DeltaDeletes:
 
 
 def read_positions(log: DeltaLog, vector: DeletionVector, path: str) -> frozenset[int]:
-    """What a vector deletes of the data file at the log's path; DamagedLog, and InvalidRequest for too many rows."""
+    """What a vector deletes of the data file at the log's path.
+
+    Raises DamagedLogError, and InvalidRequestError for too many rows.
+    """
     try:
         return read_bitmap(log.positions(vector, path), MAX_POSITIONS)
-    except InvalidRequest as error:
-        raise InvalidRequest(f"the deletion vector of {path} in {log.root} can't be taken over: {error}") from error
+    except InvalidRequestError as error:
+        raise InvalidRequestError(
+            f"the deletion vector of {path} in {log.root} can't be taken over: {error}"
+        ) from error
 
 
 def _load_live_deletes(space: Workspace, listed: Listed) -> LiveFiles:
@@ -128,11 +133,11 @@ class HiveLinker:
         self._copies = copies
 
     def of(self, columns: tuple[PartitionColumn, ...], files: Iterable[TranslatedFile]) -> tuple[LakeCopy, ...]:
-        """A place for each file; Unsupported where there can't be one."""
+        """A place for each file; UnsupportedError where there can't be one."""
         wanted = list(files)
         folder = self._space.folder() if wanted else ""
         if wanted and self._services.store.local_path(wanted[0].file.path) is None and not self._copies:
-            raise Unsupported(
+            raise UnsupportedError(
                 "partition-columns",
                 f"{wanted[0].file.path} has no column {columns[0].names[-1]}, nor do its folders say the value: "
                 "DuckLake needs a copy in folders that do; --copy-for-duckdb makes one of each such file, in the store",
@@ -155,6 +160,6 @@ def _make_link(source: Path, place: Path) -> None:
         place.parent.mkdir(parents=True, exist_ok=True)
         place.symlink_to(source)
     except FileNotFoundError as error:
-        raise FileMissing(f"{place} can't be made: {error.strerror}") from error
+        raise FileMissingError(f"{place} can't be made: {error.strerror}") from error
     except OSError as error:
-        raise Unavailable(f"{place} can't be made a link to {source}: {error.strerror}") from error
+        raise UnavailableError(f"{place} can't be made a link to {source}: {error.strerror}") from error

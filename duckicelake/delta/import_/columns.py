@@ -21,7 +21,7 @@ from duckicelake.delta.log.schema import (
     DeltaType,
     parse_schema,
 )
-from duckicelake.errors import DamagedLog, Unsupported
+from duckicelake.errors import DamagedLogError, UnsupportedError
 from duckicelake.iceberg.name_mapping import NamePath
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import IcebergType, ListType, MapType, NestedField, PrimitiveType, StructType
@@ -53,7 +53,7 @@ class ColumnIds:
         self.is_mapped = True
         for path, field_id in _read_given_ids(parse_schema(metadata.schema_string).fields, ()):
             if self.by_path.setdefault(path, field_id) != field_id:
-                raise Unsupported(
+                raise UnsupportedError(
                     "delta-column-ids",
                     f"Column {'.'.join(path)} has the id {field_id} in Delta's column mapping, but the id "
                     f"{self.by_path[path]} here since before the table had one: import the table anew",
@@ -77,7 +77,10 @@ class TableColumns:
 
 
 def read_columns(metadata: Metadata, ids: ColumnIds, schema_id: int) -> TableColumns:
-    """The columns of a version; Unsupported for a type that Iceberg lacks, DamagedLog for what is no schema."""
+    """The columns of a version.
+
+    Raises UnsupportedError for a type that Iceberg lacks, DamagedLogError for what is no schema.
+    """
     _check_texts(metadata)
     ids.learn(metadata)
     reader = _ColumnReader(metadata.column_mapping != "none", ids)
@@ -85,7 +88,7 @@ def read_columns(metadata: Metadata, ids: ColumnIds, schema_id: int) -> TableCol
     by_name = {column.name: column.id for column in fields}
     missing = [name for name in metadata.partition_columns if name not in by_name]
     if missing:
-        raise DamagedLog(f"the table is partitioned by {missing[0]}, which isn't in its schema")
+        raise DamagedLogError(f"the table is partitioned by {missing[0]}, which isn't in its schema")
     schema = Schema(schema_id=schema_id, fields=fields)
     _check_order(schema)
     partitions = tuple(by_name[name] for name in metadata.partition_columns)
@@ -93,11 +96,11 @@ def read_columns(metadata: Metadata, ids: ColumnIds, schema_id: int) -> TableCol
 
 
 def _check_texts(metadata: Metadata) -> None:
-    """DamagedLog for what no catalog can keep."""
+    """DamagedLogError for what no catalog can keep."""
     said = (metadata.id, metadata.name, metadata.description, *chain(*metadata.configuration.items()))
     for text in said:
         if text is not None and "\0" in text:
-            raise DamagedLog(f"a metaData action says {text!r}, and texts with NUL can't be kept")
+            raise DamagedLogError(f"a metaData action says {text!r}, and texts with NUL can't be kept")
 
 
 class _ColumnReader:
@@ -166,7 +169,7 @@ def _read_given_ids(fields: Iterable[DeltaField], inside: NamePath) -> Iterator[
     """The ids that column mapping gives, at any depth."""
     for column in fields:
         if column.id is None:
-            raise DamagedLog(f"column {column.name} has no {FIELD_ID}, which the table's column mapping demands")
+            raise DamagedLogError(f"column {column.name} has no {FIELD_ID}, which the table's column mapping demands")
         path = (*inside, column.physical_name)
         yield path, column.id
         yield from _walk_given_ids(column.type, path)
@@ -189,7 +192,7 @@ def _check_order(schema: Schema) -> None:
     for field_id, column in schema.map_fields_by_id().items():
         parent = parents[field_id]
         if parent is not None and field_id < parent and isinstance(column.type, _CONTAINERS):
-            raise Unsupported(
+            raise UnsupportedError(
                 "delta-column-ids",
                 f"Column {names[field_id]} is a container inside of a list or map, and Delta's column mapping numbers "
                 f"it {field_id}, below what it is in, which has no number of Delta's: DuckDB can't load such a table",

@@ -11,7 +11,7 @@ from duckicelake.catalog.context.hooks import build_row_check, check_features
 from duckicelake.delta.import_.columns import ColumnIds, TableColumns, read_columns
 from duckicelake.delta.log.actions import Metadata
 from duckicelake.delta.log.schema import DeltaArray, DeltaMap, DeltaStruct, DeltaType, parse_schema
-from duckicelake.errors import InvalidRequest, Unsupported
+from duckicelake.errors import InvalidRequestError, UnsupportedError
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
 from duckicelake.iceberg.name_mapping import NamePath, build_name_mapping
 from duckicelake.iceberg.partition import (
@@ -84,7 +84,7 @@ def _keep_constraints(metadata: Metadata, schema: Schema) -> dict[str, str]:
             check_features(metadata.name or metadata.id, kept)
             try:
                 build_row_check(kept, schema)
-            except InvalidRequest:
+            except InvalidRequestError:
                 continue
             found |= kept
     return found
@@ -158,7 +158,10 @@ class DeltaState:
 def build_first_metadata(
     delta: Metadata, ids: ColumnIds, table_uuid: str, location: str, format_version: int, now_ms: int
 ) -> tuple[TableMetadata, TableColumns]:
-    """The metadata of a table without snapshots, and its columns; Unsupported, InvalidRequest, DamagedLog."""
+    """The metadata of a table without snapshots, and its columns.
+
+    Raises UnsupportedError, InvalidRequestError, DamagedLogError.
+    """
     columns = read_columns(delta, ids, 0)
     check_schema(columns.schema, format_version)
     spec = _find_spec(columns, (), 0)
@@ -203,13 +206,16 @@ def redefine(metadata: TableMetadata, delta: Metadata, ids: ColumnIds) -> tuple[
 
 
 def find_replaced_columns(before: TableMetadata, after: TableMetadata) -> frozenset[int]:
-    """Columns whose files of before can't be read as what they are now; Unsupported if one partitioned the table."""
+    """Columns whose files of before can't be read as what they are now.
+
+    Raises UnsupportedError if one partitioned the table.
+    """
     old, new = before.schema().map_fields_by_id(), after.schema().map_fields_by_id()
     version = after.format_version
     changed = {i for i in old.keys() & new.keys() if not _can_read(old[i].type, new[i].type, version)}
     partitioned = {field.source_id for spec in before.partition_specs for field in spec.fields}
     for field_id in changed & partitioned:
-        raise Unsupported(
+        raise UnsupportedError(
             "delta-type-changes",
             f"Column {new[field_id].name}, by which the table is or was partitioned, changed from {old[field_id].type} "
             f"to {new[field_id].type}, and Iceberg has one type for it in all history: leave the versions before out",
@@ -218,10 +224,10 @@ def find_replaced_columns(before: TableMetadata, after: TableMetadata) -> frozen
 
 
 def check_no_files_left(replaced: Iterable[int], metadata: TableMetadata, path: str) -> None:
-    """Unsupported: a file of before stays in the table though columns have types that it can't be read as."""
+    """UnsupportedError: a file of before stays in the table though columns have types that it can't be read as."""
     fields = metadata.schema().map_fields_by_id()
     names = ", ".join(sorted(fields[field_id].name for field_id in replaced))
-    raise Unsupported(
+    raise UnsupportedError(
         "delta-type-changes",
         f"{path} was written before {names} got another type, one that Iceberg doesn't promote the old one to: rewrite "
         "the table in Delta first (in Spark: REORG TABLE ... APPLY (UPGRADE UNIFORM), or an overwrite)",

@@ -13,7 +13,7 @@ from duckicelake.delta.import_.columns import TableColumns
 from duckicelake.delta.import_.stats import PartitionConstant, StatsReader, StatsWidening
 from duckicelake.delta.import_.values import parse_partition_value
 from duckicelake.delta.log.actions import AddFile
-from duckicelake.errors import Unsupported
+from duckicelake.errors import UnsupportedError
 from duckicelake.iceberg.manifest.entry import FileContent
 from duckicelake.iceberg.types import ListType, MapType, NestedField, PrimitiveType, StructType, list_children
 from duckicelake.iceberg.values import to_json
@@ -56,7 +56,10 @@ def find_folder_keys(folder: str, columns: Sequence[PartitionColumn], values: Se
 
 
 def format_linked_folder(columns: Sequence[PartitionColumn], values: Sequence[Any]) -> str:
-    """Folders that say the values, as Hive has them, with a final slash; Unsupported if DuckDB has no word for one."""
+    """Folders that say the values, as Hive has them, with a final slash.
+
+    Raises UnsupportedError if DuckDB has no word for one.
+    """
     return "".join(
         f"{quote(column.names[0], safe='')}={_format_folder_value(column, value)}/"
         for column, value in zip(columns, values, strict=True)
@@ -78,7 +81,7 @@ def _format_folder_value(column: PartitionColumn, value: Any) -> str:
         return _NULL
     text = format_cast_text(column.type, value)
     if text is None or text in {"", _NULL}:
-        raise Unsupported(
+        raise UnsupportedError(
             "partition-columns",
             f"DuckLake can't be told that {column.names[0]} is {value!r} in a partition: rewrite its rows with another",
         )
@@ -131,7 +134,10 @@ class FileTranslator:
         self._names = tuple(column.names[0] for column in self.partition)
 
     def of(self, add: AddFile, file_id: int, numbers: SnapshotNumbers, wide: StatsWidening) -> TranslatedFile:
-        """The file's rows; its first row id isn't given yet. Raises DamagedLog for what the log should have said."""
+        """The file's rows; its first row id isn't given yet.
+
+        Raises DamagedLogError for what the log should have said.
+        """
         texts = tuple([add.partition_values.get(name) for name in self._names])
         partition = self._partitions(texts)
         facts = self._stats.of(add.stats, partition.constants, self._counted(add.path), add.path, wide)

@@ -14,7 +14,7 @@ from duckicelake.delta.import_ import sources
 from duckicelake.delta.import_.sources import DeltaSource
 from duckicelake.delta.import_.sync import SYNCER, sync
 from duckicelake.delta.log.reader import DeltaLog
-from duckicelake.errors import NoSuchTable
+from duckicelake.errors import NoSuchTableError
 from duckicelake.iceberg.identifiers import parse_schema_name
 from duckicelake.postgres.notify import NotificationListener
 from duckicelake.postgres.queries import Transaction
@@ -100,7 +100,7 @@ class DeltaFollower:
                 known.log = DeltaLog(self._services.store, source.root)
                 self._load(source)
             after = sync(self._services, source, known.log)
-        except NoSuchTable:  # renamed or dropped since it was listed
+        except NoSuchTableError:  # renamed or dropped since it was listed
             return False
         except Exception as error:  # noqa: BLE001 - whatever it was, other tables are followed
             known.rests_until = monotonic() + _RETRY_SECONDS

@@ -19,7 +19,7 @@ from duckicelake.delta.log.paths import resolve_location
 from duckicelake.delta.log.reader import DeltaLog
 from duckicelake.delta.log.segments import FOLDER
 from duckicelake.delta.log.vectors import locate_vector_file
-from duckicelake.errors import DamagedLog, FileMissing, InvalidRequest
+from duckicelake.errors import DamagedLogError, FileMissingError, InvalidRequestError
 from duckicelake.lake.side_tables import locations
 from duckicelake.parquet.footer import read_row_count
 from duckicelake.parquet.local_copies import open_local_copies
@@ -33,21 +33,21 @@ _GREGORIAN_YEAR: Final = "SELECT count(*) FROM parquet_schema($file) WHERE type 
 
 
 def check_root(services: Services, root: str) -> None:
-    """InvalidRequest unless a Delta table's folder may be imported."""
+    """InvalidRequestError unless a Delta table's folder may be imported."""
     services.policy.check_readable(root, services.policy.warehouse)
     zones, place = _find_zones(services), real_place(services, root)
     for zone in zones:
         if is_within(place, zone) or is_within(zone, place):
-            raise InvalidRequest(
+            raise InvalidRequestError(
                 f"{root} overlaps {zone}, where the lake keeps tables of its own: to have one of those twice, "
                 "`duckicelake clone` it; any other Delta table must lie elsewhere"
             )
     if not _is_below(place, _find_allowed_places(services)):
-        raise InvalidRequest(f"{root} leads elsewhere by a symbolic link: name the Delta table's own folder")
+        raise InvalidRequestError(f"{root} leads elsewhere by a symbolic link: name the Delta table's own folder")
 
 
 def check_files(services: Services, root: str, files: Iterable[str]) -> None:
-    """InvalidRequest unless each file that the log of the table in `root` names is where one may be.
+    """InvalidRequestError unless each file that the log of the table in `root` names is where one may be.
 
     What isn't there may be named. The log's own folder is checked with them.
     """
@@ -60,12 +60,12 @@ def check_files(services: Services, root: str, files: Iterable[str]) -> None:
         if is_within(place, folder):
             continue
         if _is_below(place, zones):
-            raise InvalidRequest(
+            raise InvalidRequestError(
                 f"{file} is where the lake keeps tables of its own: the Delta table {root} may have no files there"
             )
         if not _is_below(place, places):
             services.policy.check_readable(file, services.policy.warehouse)
-            raise InvalidRequest(f"{file} leads elsewhere by a symbolic link: put the file itself there")
+            raise InvalidRequestError(f"{file} leads elsewhere by a symbolic link: put the file itself there")
 
 
 def _find_zones(services: Services) -> Sequence[str]:
@@ -130,12 +130,15 @@ def format_root(location: str) -> str:
 
 
 def open_log(services: Services, root: str) -> DeltaLog:
-    """The log of the Delta table in a folder; NotDelta, InvalidRequest or Forbidden for one that may not be read."""
+    """The log of the Delta table in a folder.
+
+    Raises NoDeltaLogError, InvalidRequestError or ForbiddenError for one that may not be read.
+    """
     place = format_root(root)
     with services.database.reading() as cursor:
         data_path = locations.read_data_path(cursor)
     if is_within(place, data_path) or is_within(data_path, place):
-        raise InvalidRequest(
+        raise InvalidRequestError(
             f"{place} overlaps {data_path}, where DuckDB deletes what it doesn't know: move the Delta table elsewhere"
         )
     check_root(services, place)
@@ -144,7 +147,10 @@ def open_log(services: Services, root: str) -> DeltaLog:
 
 
 def read_history(services: Services, log: DeltaLog, from_version: int | None) -> DeltaHistory:
-    """The whole history that can be told, or from a version on. InvalidRequest, Forgotten, DamagedLog, FileMissing."""
+    """The whole history that can be told, or from a version on.
+
+    Raises InvalidRequestError, ExpiredError, DamagedLogError, FileMissingError.
+    """
     start = max(log.oldest(), from_version or 0)
     snapshot = log.snapshot(start)
     commits = list(log.commits(start, log.newest()))
@@ -182,7 +188,7 @@ def hash_commit(services: Services, log: DeltaLog, version: int) -> str | None:
     """The SHA-256 of a version's file in the log, in hex; None if it has none any more."""
     try:
         return hashlib.sha256(services.store.read(f"{log.root}/_delta_log/{version:020}.json")).hexdigest()
-    except FileMissing:
+    except FileMissingError:
         return None
 
 
@@ -190,7 +196,7 @@ def _read_info(log: DeltaLog, version: int) -> Mapping[str, Any]:
     """What the version's commit says of itself; nothing, where only a checkpoint is left of it."""
     try:
         return next(iter(log.commits(version - 1, version))).info
-    except DamagedLog:
+    except DamagedLogError:
         return {}
 
 

@@ -21,7 +21,7 @@ from duckicelake.delta.import_.sources import DeltaPosition
 from duckicelake.delta.import_.translation import DeltaTarget, Translation, has_shared_numbers, write_changes
 from duckicelake.delta.import_.versions import DeltaVersion, ReadableVersions
 from duckicelake.delta.log.actions import Metadata
-from duckicelake.errors import AlreadyExists, FileMissing, InvalidRequest, NoSuchNamespace
+from duckicelake.errors import AlreadyExistsError, FileMissingError, InvalidRequestError, NoSuchNamespaceError
 from duckicelake.iceberg.identifiers import Namespace, check_name, check_namespace, parse_schema_name, to_schema_name
 from duckicelake.lake.changes import Creation
 from duckicelake.lake.conflicts import StaleBaseError
@@ -117,10 +117,10 @@ class DeltaImport:
     def of(
         root: str, table: str, from_version: int | None = None, *, copies: bool = False, following: bool = False
     ) -> "DeltaImport":
-        """The same with the table's full name, as `sales.orders`; InvalidRequest for one that is none."""
+        """The same with the table's full name, as `sales.orders`; InvalidRequestError for one that is none."""
         schema, _, name = table.rpartition(".")
         if not schema or not name:
-            raise InvalidRequest(f"{table!r} isn't the full name of a table: write it as sales.orders")
+            raise InvalidRequestError(f"{table!r} isn't the full name of a table: write it as sales.orders")
         check_name(name, "table name")
         return DeltaImport(root, check_namespace(parse_schema_name(schema)), name, from_version, copies, following)
 
@@ -143,7 +143,8 @@ def import_table(
 ) -> DeltaImportResult:
     """Make a table of a Delta table, or nothing at all.
 
-    Raises AlreadyExists, NoSuchNamespace, NotDelta, InvalidRequest, Unsupported, DamagedLog, FileMissing, Forgotten.
+    Raises AlreadyExistsError, NoSuchNamespaceError, NoDeltaLogError, InvalidRequestError, UnsupportedError,
+    DamagedLogError, FileMissingError, ExpiredError.
     """
     _check_name(services, wanted)
     history = read_history(services, open_log(services, wanted.root), wanted.from_version)
@@ -157,22 +158,22 @@ def import_table(
 
 
 def _check_name(services: Services, wanted: DeltaImport) -> None:
-    """AlreadyExists or NoSuchNamespace, saying what to do where an import is what is wanted."""
+    """AlreadyExistsError or NoSuchNamespaceError, saying what to do where an import is what is wanted."""
     schema = to_schema_name(wanted.namespace)
     try:
         with services.database.reading() as cursor:
             check_name_free(cursor, schema, wanted.name)
-    except NoSuchNamespace as error:
-        raise NoSuchNamespace(
+    except NoSuchNamespaceError as error:
+        raise NoSuchNamespaceError(
             f"{error}. Create it first, in DuckDB with CREATE SCHEMA or through the catalog"
         ) from error
-    except AlreadyExists as error:
+    except AlreadyExistsError as error:
         with services.database.reading() as cursor:
             found = sources.read_sources(cursor, f"{schema}.{wanted.name}")
         if not found or canonicalize(found[0].root) != canonicalize(wanted.root):
             raise
         name, version = found[0].name, found[0].position.version
-        raise AlreadyExists(
+        raise AlreadyExistsError(
             f"{error}, with version {version} of this very Delta table. `duckicelake delta sync {name}` brings what "
             "came since, unless it was written here; to have it followed (again), drop it, which deletes no file of "
             "Delta's, and import it with --follow"
@@ -285,9 +286,9 @@ def _must_write_files(history: DeltaHistory) -> bool:
 
 
 def _check_newest(readable: ReadableVersions, history: DeltaHistory) -> None:
-    """FileMissing if the newest version can't be read: then the table can't be, either."""
+    """FileMissingError if the newest version can't be read: then the table can't be, either."""
     for path in sorted(readable.absent):
-        raise FileMissing(
+        raise FileMissingError(
             f"{history.files.located(path)}, or its deletion vector, isn't there, but is part of version "
             f"{history.newest}, the newest of the Delta table {history.files.log.root}: nobody can read that. "
             "Bring the file back, or have Delta let go of it (FSCK REPAIR TABLE, or RESTORE to a version without it)"

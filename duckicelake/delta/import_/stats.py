@@ -14,7 +14,7 @@ import orjson
 from duckicelake.bridge.values.lake_values import format_stats_text
 from duckicelake.delta.import_.columns import TableColumns, find_leaf_paths
 from duckicelake.delta.import_.values import BoundReader, BoundValue, find_bound_readers, is_exact
-from duckicelake.errors import DamagedLog
+from duckicelake.errors import DamagedLogError
 from duckicelake.iceberg.types import PrimitiveType
 from duckicelake.lake.model import ColumnStats
 from duckicelake.lake.packed import Packed, PackedStats
@@ -121,7 +121,7 @@ class StatsReader:
         records = stats.get("numRecords")
         if type(records) is not int or records < 0:
             if counted is None:
-                raise DamagedLog(f"the log doesn't say how many rows {path} has")
+                raise DamagedLogError(f"the log doesn't say how many rows {path} has")
             records = counted
         reading = _StatsReading(stats, records, wide)
         for leaf in self._leaves:
@@ -211,7 +211,7 @@ def _parse_stats(text: str | None, path: str) -> Mapping[str, Any]:
     try:
         stats = orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        raise DamagedLog(f"the statistics of {path} in the log aren't JSON: {error}") from error
+        raise DamagedLogError(f"the statistics of {path} in the log aren't JSON: {error}") from error
     return stats if isinstance(stats, dict) else {}
 
 

@@ -23,12 +23,12 @@ from duckicelake.delta.import_.versions import DeltaVersion, ReadableVersions
 from duckicelake.delta.log.reader import DeltaLog
 from duckicelake.errors import (
     CatalogError,
-    CommitStateUnknown,
-    FileMissing,
-    Forgotten,
-    InvalidRequest,
-    NoSuchTable,
-    Unavailable,
+    CommitStateUnknownError,
+    ExpiredError,
+    FileMissingError,
+    InvalidRequestError,
+    NoSuchTableError,
+    UnavailableError,
 )
 from duckicelake.iceberg.identifiers import parse_schema_name
 from duckicelake.lake.changes import ChangeSet, WrittenCommit
@@ -44,20 +44,23 @@ SYNCER: Final = Caller(Principal("duckicelake", ()), operation="sync_delta_table
 
 
 def find_source(services: Services, name: str) -> DeltaSource:
-    """The Delta table of the table `namespace.table`; NoSuchTable if there is none."""
+    """The Delta table of the table `namespace.table`; NoSuchTableError if there is none."""
     with services.database.reading() as cursor:
         found = sources.read_sources(cursor, name)
     if not found:
-        raise NoSuchTable(f"{name} is no table that was imported from Delta")
+        raise NoSuchTableError(f"{name} is no table that was imported from Delta")
     return found[0]
 
 
 def adopt_table(services: Services, name: str) -> DeltaSource:
-    """Let a table be written by everybody, and have no further versions; what it was. InvalidRequest, NoSuchTable."""
+    """Let a table be written by everybody, and have no further versions; what it was.
+
+    Raises InvalidRequestError, NoSuchTableError.
+    """
     source = find_source(services, name)
     with services.database.transaction() as cursor:
         if not sources.end_following(cursor, source.table_id):
-            raise InvalidRequest(f"{name} doesn't follow its Delta table: it can be written already")
+            raise InvalidRequestError(f"{name} doesn't follow its Delta table: it can be written already")
         detail = {"delta": source.root, "version": source.position.version}
         services.settle(cursor, [build_touched(parse_schema_name(source.schema_name), source.table_name, detail)])
     return source
@@ -80,7 +83,7 @@ def translate_next_versions(
 ) -> NextVersions:
     """The versions after the one that the table has. StaleBaseError comes when they're written.
 
-    Raises Unsupported, InvalidRequest, DamagedLog, FileMissing where the last one can't be read.
+    Raises UnsupportedError, InvalidRequestError, DamagedLogError, FileMissingError where the last one can't be read.
     """
     commits = list(log.commits(source.position.version, upto))
     target = _build_target(services, cached, source)
@@ -95,7 +98,7 @@ def translate_next_versions(
     first = DeltaVersion(source.position.version, 0)
     changes = list(translation.changes(readable.after(first, commits)))
     for path in sorted(readable.absent):
-        raise FileMissing(f"{files.located(path)} isn't there, but is part of version {upto} of {log.root}")
+        raise FileMissingError(f"{files.located(path)} isn't there, but is part of version {upto} of {log.root}")
     return NextVersions(changes, translation.state.to_json(), translation.state.metadata.id)
 
 
@@ -121,8 +124,9 @@ def _build_target(services: Services, cached: CachedTable, source: DeltaSource) 
 def sync(services: Services, source: DeltaSource, log: DeltaLog) -> DeltaSource:
     """Bring the next versions, at most so many as one transaction takes; the source as it is then.
 
-    Versions before one that can't be had are brought first, and then by the next call it is raised why: Unsupported,
-    DamagedLog, InvalidRequest for a table that was replaced or written here, Forgotten for versions that are gone.
+    Versions before one that can't be had are brought first, and then by the next call it is raised why:
+    UnsupportedError, DamagedLogError, InvalidRequestError for a table that was replaced or written here, ExpiredError
+    for versions that are gone.
     """
     newest = log.newest()
     _check_same(services, source, log, newest)
@@ -130,11 +134,11 @@ def sync(services: Services, source: DeltaSource, log: DeltaLog) -> DeltaSource:
     for upto in _iterate_ends(source.position.version, newest):
         try:
             return retry_on_conflict(services, source.name, partial(_sync_versions, services, source, log, upto))
-        except (Unavailable, CommitStateUnknown):
+        except (UnavailableError, CommitStateUnknownError):
             raise
         except CatalogError as error:
             failure = error
-    if isinstance(failure, FileMissing):  # files of that version were vacuumed: a later one may not need them
+    if isinstance(failure, FileMissingError):  # files of that version were vacuumed: a later one may not need them
         return retry_on_conflict(services, source.name, partial(_sync_versions, services, source, log, newest))
     if failure is not None:
         raise failure
@@ -180,12 +184,12 @@ def _check_same(services: Services, source: DeltaSource, log: DeltaLog, newest: 
     """That the log goes on from the version that is here."""
     version, root = source.position.version, source.root
     if newest < version or (newest > version and not _is_same(services, source, log)):
-        raise InvalidRequest(
+        raise InvalidRequestError(
             f"{root} is not the Delta table any more whose version {version} {source.name} has: it was replaced. Drop "
             f"{source.name} and import it again, or keep what is here with `duckicelake delta adopt {source.name}`"
         )
     if newest > version and not log.has_next(version):
-        raise Forgotten(
+        raise ExpiredError(
             f"The log of {root} no longer has version {version + 1}, the next one for {source.name}: it was cleaned up "
             f"before it was read. Drop {source.name} and import the Delta table again, from what its log still has"
         )
@@ -205,7 +209,7 @@ def _check_unwritten(services: Services, source: DeltaSource, cached: CachedTabl
     with services.database.statement() as cursor:
         is_redefined = sources.is_redefined(cursor, source)
     if is_redefined or newest != str(source.position.version):
-        raise InvalidRequest(
+        raise InvalidRequestError(
             f"{source.name} was written here after version {source.position.version} of {source.root}: "
             "what came to the Delta table since then can't be brought"
         )
@@ -226,7 +230,7 @@ class SyncStatus:
 
 
 def read_statuses(services: Services, name: str | None = None) -> list[SyncStatus]:
-    """Those of all tables, or of one; their logs are listed now. NoSuchTable."""
+    """Those of all tables, or of one; their logs are listed now. NoSuchTableError."""
     if name is not None:
         return [_read_status(services, find_source(services, name))]
     with services.database.reading() as cursor:

@@ -92,7 +92,10 @@ class _VersionVectors:
 
 
 class Translation:
-    """Makes changes of versions; `state` is that after the last one. Raises Unsupported, DamagedLog, FileMissing."""
+    """Makes changes of versions; `state` is that after the last one.
+
+    Raises UnsupportedError, DamagedLogError, FileMissingError.
+    """
 
     def __init__(self, services: Services, files: DeltaFiles, target: DeltaTarget) -> None:
         self.told = TranslatedCount()

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 
 from duckicelake.bridge.values.lake_values import format_stats_text
 from duckicelake.delta.log.schema import DeltaDecimal, DeltaPrimitive, DeltaType, encode_type
-from duckicelake.errors import DamagedLog, InvalidRequest, Unsupported
+from duckicelake.errors import DamagedLogError, InvalidRequestError, UnsupportedError
 from duckicelake.iceberg.calendar import DAY_SECONDS, parse_date, parse_time
 from duckicelake.iceberg.types import MAX_PRECISION, PrimitiveType
 from duckicelake.iceberg.values import to_bytes
@@ -49,12 +49,14 @@ _INFINITIES: Final = {"Infinity": math.inf, "-Infinity": -math.inf}
 
 
 def convert_primitive(type_: DeltaType, column: str) -> PrimitiveType:
-    """The Iceberg type that reads a Delta type exactly; Unsupported, naming the column, where none does."""
+    """The Iceberg type that reads a Delta type exactly; UnsupportedError, naming the column, where none does."""
     if isinstance(type_, DeltaDecimal) and 0 <= type_.scale <= type_.precision <= MAX_PRECISION:
         return PrimitiveType.parse(f"decimal({type_.precision}, {type_.scale})")
     if isinstance(type_, DeltaPrimitive) and type_.name in _ICEBERG_TYPES:
         return PrimitiveType.parse(_ICEBERG_TYPES[type_.name])
-    raise Unsupported("delta-types", f"Column {column} has the Delta type {encode_type(type_)}, which Iceberg lacks")
+    raise UnsupportedError(
+        "delta-types", f"Column {column} has the Delta type {encode_type(type_)}, which Iceberg lacks"
+    )
 
 
 def parse_partition_value(type_: PrimitiveType, text: str | None, column: str) -> Any:
@@ -63,12 +65,15 @@ def parse_partition_value(type_: PrimitiveType, text: str | None, column: str) -
         return None
     try:
         return _TEXT_PARSERS[type_.name](type_, text)
-    except (KeyError, ValueError, InvalidOperation, InvalidRequest) as error:
-        raise DamagedLog(f"the log has the partition value {text!r} of column {column}, no {type_}") from error
+    except (KeyError, ValueError, InvalidOperation, InvalidRequestError) as error:
+        raise DamagedLogError(f"the log has the partition value {text!r} of column {column}, no {type_}") from error
 
 
 def read_timestamp(text: str) -> int:
-    """Microseconds since the epoch of a text of Delta's; in UTC, where it names no zone. ValueError, InvalidRequest."""
+    """Microseconds since the epoch of a text of Delta's; in UTC, where it names no zone.
+
+    Raises ValueError, InvalidRequestError.
+    """
     match = _TIMESTAMP.fullmatch(text.strip())
     if match is None:
         raise ValueError(text)
@@ -182,7 +187,7 @@ def _build_time_reader(type_: PrimitiveType, raised: int) -> BoundReader:
     def read(value: Any) -> BoundValue | None:
         try:
             return _read_bound(type_, read_timestamp(value) + raised)
-        except (ValueError, TypeError, AttributeError, InvalidRequest):
+        except (ValueError, TypeError, AttributeError, InvalidRequestError):
             return None
 
     return read
@@ -200,7 +205,7 @@ def _build_other_reader(type_: PrimitiveType) -> BoundReader:
     def read(value: Any) -> BoundValue | None:
         try:
             return _read_bound(type_, convert(value))
-        except (ValueError, TypeError, InvalidOperation, InvalidRequest):
+        except (ValueError, TypeError, InvalidOperation, InvalidRequestError):
             return None
 
     return read
@@ -224,5 +229,5 @@ def _read_boolean_bound(value: Any) -> bool:
 def _read_bound(type_: PrimitiveType, value: Any) -> BoundValue | None:
     try:
         return value, to_bytes(type_, value).hex(), format_stats_text(type_, value)
-    except InvalidRequest:
+    except InvalidRequestError:
         return None

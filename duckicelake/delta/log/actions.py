@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, Literal, NamedTuple
 
-from duckicelake.errors import Unsupported
+from duckicelake.errors import UnsupportedError
 
 NOTHING: Final[Mapping[str, str | None]] = {}
 """What most files have of partition values and of tags: one for all of them."""
@@ -175,17 +175,17 @@ class DeltaSnapshot:
 
 
 def check_readable(protocol: Protocol, root: str, version: int) -> None:
-    """Raise Unsupported naming the reader version, or the features, that the table has and this package hasn't."""
+    """Raise UnsupportedError naming the reader version, or the features, that the table has and this package hasn't."""
     table = f"the Delta table {root} asks of its readers, from version {version} or before,"
     if protocol.min_reader_version > MAX_READER_VERSION:
-        raise Unsupported(
+        raise UnsupportedError(
             "delta-features",
             f"{table} protocol version {protocol.min_reader_version}, "
             f"and {MAX_READER_VERSION} is the newest that is read",
         )
     unknown = sorted((protocol.reader_features or frozenset()) - READABLE_FEATURES)
     if unknown:
-        raise Unsupported(
+        raise UnsupportedError(
             "delta-features",
             f"{table} {' and '.join(unknown)}, which isn't read; what is: {', '.join(sorted(READABLE_FEATURES))}",
         )

@@ -9,7 +9,7 @@ from typing import Any, Final
 from duckicelake.delta.log.actions import Metadata
 from duckicelake.delta.log.files import LogFiles
 from duckicelake.delta.log.segments import LogFile, LogListing, find_newest_version, find_oldest_version
-from duckicelake.errors import DamagedLog, Forgotten, InvalidRequest
+from duckicelake.errors import DamagedLogError, ExpiredError, InvalidRequestError
 
 _YEAR_10000: Final = 253_402_300_800_000
 """In milliseconds; from then on, and before 1970, no commit is made."""
@@ -36,20 +36,20 @@ def read_in_commit_times(metadata: Metadata, root: str) -> InCommitTimes:
         since = int(configuration.get("delta.inCommitTimestampEnablementVersion", "0"))
         since_ms = int(configuration.get("delta.inCommitTimestampEnablementTimestamp", "0"))
     except ValueError as error:
-        raise DamagedLog(f"{root} says of its in-commit timestamps what isn't a number: {error}") from error
+        raise DamagedLogError(f"{root} says of its in-commit timestamps what isn't a number: {error}") from error
     return InCommitTimes(since, since_ms)
 
 
 def read_commit_time(info: Mapping[str, Any], location: str) -> int:
-    """What a commit says that its time is; DamagedLog if it doesn't."""
+    """What a commit says that its time is; DamagedLogError if it doesn't."""
     stated = info.get("inCommitTimestamp")
     if type(stated) is not int:
-        raise DamagedLog(
+        raise DamagedLogError(
             f"{location} has no commitInfo with an inCommitTimestamp, "
             "which the table's property delta.enableInCommitTimestamps promises"
         )
     if not 0 <= stated < _YEAR_10000:
-        raise DamagedLog(f"{location} says of its inCommitTimestamp that it is {stated}: no commit is of then")
+        raise DamagedLogError(f"{location} says of its inCommitTimestamp that it is {stated}: no commit is of then")
     return stated
 
 
@@ -112,7 +112,7 @@ class VersionClock:
         return self._file_times[version] if commit is None or version >= self.first else commit.modified_ms
 
     def version_at(self, timestamp_ms: int) -> int:
-        """The newest version that isn't later; Forgotten or InvalidRequest if there is none, or none yet."""
+        """The newest version that isn't later; ExpiredError or InvalidRequestError if there is none, or none yet."""
         self._check(timestamp_ms)
         since = self.in_commit.since_version
         if since is None or since > self.last:
@@ -124,13 +124,13 @@ class VersionClock:
     def _check(self, timestamp_ms: int) -> None:
         first, last = self.time(self.first), self.time(self.last)
         if timestamp_ms < first:
-            kind = InvalidRequest if self.first == 0 else Forgotten
+            kind = InvalidRequestError if self.first == 0 else ExpiredError
             raise kind(
                 f"{self._files.root} wasn't there at {format_time(timestamp_ms)}, as far as its log tells: "
                 f"version {self.first}, the oldest, is of {format_time(first)}"
             )
         if timestamp_ms > last:
-            raise InvalidRequest(
+            raise InvalidRequestError(
                 f"{format_time(timestamp_ms)} is after the newest version of {self._files.root}, "
                 f"which is {self.last} of {format_time(last)}: leave the time out to read that"
             )
@@ -167,6 +167,6 @@ class VersionClock:
     def _of_checkpoint(self, version: int) -> Metadata | None:
         found = None
         for checkpoint in self._listing.checkpoints.get(version, ()):
-            with suppress(DamagedLog):
+            with suppress(DamagedLogError):
                 found = found or self._files.checkpoint_metadata(checkpoint)
         return found

@@ -18,7 +18,7 @@ from duckicelake.delta.log.actions import (
     Txn,
 )
 from duckicelake.delta.log.paths import decode_path
-from duckicelake.errors import DamagedLog
+from duckicelake.errors import DamagedLogError
 
 ActionRow = Mapping[str, Any]
 _STORAGES: Final = {"u", "p", "i"}
@@ -189,7 +189,7 @@ ACTION_SETTERS: Final[dict[str, Callable[[LogActions, dict[str, Any]], None]]] =
 
 
 def read_actions(data: bytes, location: str) -> LogActions:
-    """What the lines say; DamagedLog names the file and the line that can't be understood."""
+    """What the lines say; DamagedLogError names the file and the line that can't be understood."""
     actions = LogActions()
     number = 0
     try:
@@ -197,11 +197,13 @@ def read_actions(data: bytes, location: str) -> LogActions:
             if not line.isspace():
                 _take(actions, orjson.loads(line))
     except orjson.JSONDecodeError as error:
-        raise DamagedLog(f"{location}, line {number}: isn't JSON ({error}); each line must be one action") from error
+        raise DamagedLogError(
+            f"{location}, line {number}: isn't JSON ({error}); each line must be one action"
+        ) from error
     except KeyError as error:
-        raise DamagedLog(f"{location}, line {number}: the action lacks {error}") from error
+        raise DamagedLogError(f"{location}, line {number}: the action lacks {error}") from error
     except (TypeError, AttributeError, ValueError) as error:
-        raise DamagedLog(f"{location}, line {number}: the action isn't one of Delta's: {error}") from error
+        raise DamagedLogError(f"{location}, line {number}: the action isn't one of Delta's: {error}") from error
     return actions
 
 

@@ -1,4 +1,4 @@
-"""Read the commits and checkpoints of one table's log; DamagedLog names a torn or missing file."""
+"""Read the commits and checkpoints of one table's log; DamagedLogError names a torn or missing file."""
 
 import math
 from collections import deque
@@ -18,7 +18,7 @@ from duckicelake.delta.log.actions import NOTHING, AddFile, DeletionVector, Meta
 from duckicelake.delta.log.decoder import ACTION_SETTERS, LogActions, parse_partition_values, parse_vector, read_actions
 from duckicelake.delta.log.paths import decode_path, locate_sidecar
 from duckicelake.delta.log.segments import FOLDER, CheckpointFiles, LogListing, LogStore, has_hole, parse_listing
-from duckicelake.errors import DamagedLog, FileMissing
+from duckicelake.errors import DamagedLogError, FileMissingError
 
 PARSED_STATS_FIELD: Final = "stats_parsed"
 ADD_FIELDS: Final = (
@@ -136,7 +136,7 @@ def _read_maps(column: pa.Array | None, count: int) -> list[Mapping[str, str | N
 def read_checkpoint(store: LogStore, root: str, checkpoint: CheckpointFiles) -> Iterator[LogActions]:
     """The state that a checkpoint holds, some of it at a time: it may tell of millions of files.
 
-    DamagedLog names the file of it that is torn or isn't there.
+    DamagedLogError names the file of it that is torn or isn't there.
     """
     sidecars: list[str] = []
     for file in checkpoint.files:
@@ -156,8 +156,8 @@ def read_metadata(store: LogStore, checkpoint: CheckpointFiles) -> Metadata | No
 def _read_part(store: LogStore, location: str, kinds: Sequence[str]) -> Iterator[LogActions]:
     try:
         data = store.read(location)
-    except FileMissing as error:
-        raise DamagedLog(f"a checkpoint can't be read: its file {location} doesn't exist") from error
+    except FileMissingError as error:
+        raise DamagedLogError(f"a checkpoint can't be read: its file {location} doesn't exist") from error
     if location.endswith(".json"):
         actions = read_actions(data, location)
         actions.removes.clear()
@@ -166,11 +166,11 @@ def _read_part(store: LogStore, location: str, kinds: Sequence[str]) -> Iterator
     try:
         yield from _read_parquet(data, kinds)
     except (pa.ArrowException, OSError) as error:
-        raise DamagedLog(f"the checkpoint's file {location} can't be read as Parquet: {error}") from error
+        raise DamagedLogError(f"the checkpoint's file {location} can't be read as Parquet: {error}") from error
     except KeyError as error:
-        raise DamagedLog(f"the checkpoint's file {location}: an action lacks {error}") from error
+        raise DamagedLogError(f"the checkpoint's file {location}: an action lacks {error}") from error
     except (TypeError, ValueError, AttributeError) as error:
-        raise DamagedLog(f"the checkpoint's file {location}: an action isn't one of Delta's: {error}") from error
+        raise DamagedLogError(f"the checkpoint's file {location}: an action isn't one of Delta's: {error}") from error
 
 
 def _read_parquet(data: bytes, kinds: Sequence[str]) -> Iterator[LogActions]:
@@ -230,15 +230,15 @@ class LogFiles:
         for location, data in zip(locations, self._read_all(locations), strict=True):
             found = None
             if b'"metaData"' in data:
-                with suppress(DamagedLog):
+                with suppress(DamagedLogError):
                     found = read_actions(data, location).metadata
             yield found
 
     def _read(self, location: str) -> bytes:
         try:
             return self.store.read(location, _MAX_TEXT_BYTES)
-        except FileMissing as error:
-            raise DamagedLog(f"{location} was there when the log was listed, and is no longer") from error
+        except FileMissingError as error:
+            raise DamagedLogError(f"{location} was there when the log was listed, and is no longer") from error
 
     def _read_all(self, locations: Sequence[str]) -> Iterator[bytes]:
         if not locations or self.store.local_path(locations[0]) is not None:

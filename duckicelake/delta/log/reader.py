@@ -29,7 +29,7 @@ from duckicelake.delta.log.segments import (
     find_segments,
 )
 from duckicelake.delta.log.vectors import build_damage_error, decode_positions, locate_vector_file
-from duckicelake.errors import DamagedLog, FileMissing, NotDelta
+from duckicelake.errors import DamagedLogError, FileMissingError, NoDeltaLogError
 
 
 @dataclass(slots=True)
@@ -57,18 +57,20 @@ class LogReplay:
         self.protocol = actions.protocol or self.protocol
 
     def snapshot(self, root: str, version: int, timestamp_ms: int) -> DeltaSnapshot:
-        """The state as a value; DamagedLog if the log has never said how the table is to be read."""
+        """The state as a value; DamagedLogError if the log has never said how the table is to be read."""
         if self.metadata is None or self.protocol is None:
             lacking = "metaData" if self.metadata is None else "protocol"
-            raise DamagedLog(f"the log of {root} has no {lacking} up to version {version}: every table's first has one")
+            raise DamagedLogError(
+                f"the log of {root} has no {lacking} up to version {version}: every table's first has one"
+            )
         return DeltaSnapshot(version, timestamp_ms, self.protocol, self.metadata, self.files, self.txns, self.domains)
 
 
 class DeltaLog:
     """The log of the table whose folder is `root`; it is listed at the start, and again when news is asked for.
 
-    Raises NotDelta if there is none. Every method raises DamagedLog naming the file that is torn or missing, and
-    Unsupported for a table that uses what isn't read here. One thread at a time.
+    Raises NoDeltaLogError if there is none. Every method raises DamagedLogError naming the file that is torn or
+    missing, and UnsupportedError for a table that uses what isn't read here. One thread at a time.
     """
 
     def __init__(self, store: LogStore, root: str) -> None:
@@ -87,7 +89,7 @@ class DeltaLog:
         """Whether the version after one is there: one look at its file by name, so that waiting lists nothing."""
         try:
             self._files.store.size(self._listing.commit_name(version + 1))
-        except FileMissing:
+        except FileMissingError:
             return False
         return True
 
@@ -96,7 +98,10 @@ class DeltaLog:
         return find_oldest_version(self._listing)
 
     def snapshot(self, version: int | None = None) -> DeltaSnapshot:
-        """The table as it is at a version, the newest if none is named; Forgotten or InvalidRequest if it can't be."""
+        """The table as it is at a version, the newest if none is named.
+
+        Raises ExpiredError or InvalidRequestError if it can't be.
+        """
         wanted = self.newest() if version is None else version
         self._have(wanted)
         check_version(self._listing, wanted)
@@ -105,7 +110,10 @@ class DeltaLog:
         return snapshot
 
     def commits(self, after: int, upto: int) -> Iterator[DeltaCommit]:
-        """The versions `after` + 1 … `upto` in order, each when it is asked for; DamagedLog names a missing one."""
+        """The versions `after` + 1 … `upto` in order, each when it is asked for.
+
+        Raises DamagedLogError names a missing one.
+        """
         self._have(upto)
         if after < upto:
             check_version(self._listing, upto)
@@ -117,12 +125,13 @@ class DeltaLog:
         if len(there) < len(versions):
             missing = versions[len(there)]
             name = self._listing.commit_name(missing)
-            raise DamagedLog(f"{name} is missing: what version {missing} did can't be told")
+            raise DamagedLogError(f"{name} is missing: what version {missing} did can't be told")
 
     def version_at(self, timestamp_ms: int) -> int:
         """The newest version that was there at a time, as Delta's TIMESTAMP AS OF answers.
 
-        Before the oldest version that can be told, and after the newest, there is no answer: Forgotten, InvalidRequest.
+        Before the oldest version that can be told, and after the newest, there is no answer: ExpiredError,
+        InvalidRequestError.
         """
         return self._times().version_at(timestamp_ms)
 
@@ -130,7 +139,7 @@ class DeltaLog:
         """The positions that a vector deletes from a data file, as a portable 64-bit roaring bitmap."""
         try:
             return decode_positions(vector, self._vector_file(vector))
-        except (ValueError, IndexError, FileMissing) as error:
+        except (ValueError, IndexError, FileMissingError) as error:
             raise build_damage_error(self.root, vector, data_path, error) from error
 
     def _vector_file(self, vector: DeletionVector) -> bytes | None:
@@ -145,10 +154,12 @@ class DeltaLog:
     def _list(self) -> None:
         try:
             self._listing = self._files.listing()
-        except FileMissing as error:
-            raise NotDelta(f"{self.root} isn't a Delta table: it is a file, and a Delta table is a folder") from error
+        except FileMissingError as error:
+            raise NoDeltaLogError(
+                f"{self.root} isn't a Delta table: it is a file, and a Delta table is a folder"
+            ) from error
         if self._listing.newest is None and not self._listing.torn:
-            raise NotDelta(f"{self.root} isn't a Delta table: there is no {self.root}/{FOLDER}, or no log in it")
+            raise NoDeltaLogError(f"{self.root} isn't a Delta table: there is no {self.root}/{FOLDER}, or no log in it")
 
     def _have(self, version: int) -> None:
         """List anew if the version wasn't there yet."""
@@ -162,13 +173,13 @@ class DeltaLog:
 
     def _replay(self, version: int) -> LogReplay:
         """By the newest checkpoint, or an earlier one where that is torn, as Delta itself does."""
-        first: DamagedLog | None = None
+        first: DamagedLogError | None = None
         for segment in find_segments(self._listing, version):
             try:
                 return self._replayed(segment)
-            except DamagedLog as error:
+            except DamagedLogError as error:
                 first = first or error
-        raise first or DamagedLog(f"the log of {self.root} has no way to version {version}")
+        raise first or DamagedLogError(f"the log of {self.root} has no way to version {version}")
 
     def _replayed(self, segment: LogSegment) -> LogReplay:
         replay = LogReplay()

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias, cast
 
 import orjson
 
-from duckicelake.errors import DamagedLog
+from duckicelake.errors import DamagedLogError
 
 PHYSICAL_NAME: Final = "delta.columnMapping.physicalName"
 FIELD_ID: Final = "delta.columnMapping.id"
@@ -100,15 +100,15 @@ class DeltaField:
 
 
 def parse_schema(text: str) -> DeltaStruct:
-    """A table's columns; DamagedLog saying what isn't as it should be."""
+    """A table's columns; DamagedLogError saying what isn't as it should be."""
     try:
         parsed = _parse_type(orjson.loads(text))
     except KeyError as error:
-        raise DamagedLog(f"a metaData action's schemaString lacks {error}: {text[:200]}") from error
+        raise DamagedLogError(f"a metaData action's schemaString lacks {error}: {text[:200]}") from error
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise DamagedLog(f"a metaData action's schemaString can't be read: {error}: {text[:200]}") from error
+        raise DamagedLogError(f"a metaData action's schemaString can't be read: {error}: {text[:200]}") from error
     if not isinstance(parsed, DeltaStruct):
-        raise DamagedLog(f"a metaData action's schemaString isn't a struct: {text[:200]}")
+        raise DamagedLogError(f"a metaData action's schemaString isn't a struct: {text[:200]}")
     return parsed
 
 

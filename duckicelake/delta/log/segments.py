@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
-from duckicelake.errors import DamagedLog, Forgotten, InvalidRequest
+from duckicelake.errors import DamagedLogError, ExpiredError, InvalidRequestError
 
 FOLDER: Final = "_delta_log"
 _VERSION: Final = r"(00[0-9]{18})"
@@ -33,13 +33,15 @@ class LogFile(Protocol):
 
 
 class LogStore(Protocol):
-    """Files by location, any spelling of it; FileMissing if there is none, Unavailable if the store is silent.
+    """Files by location, any spelling of it.
+
+    Raises FileMissingError if there is none, UnavailableError if the store doesn't answer.
 
     Where it is no file system, several threads read from it at once.
     """
 
     def read(self, location: str, at_most: int | None = None) -> bytes:
-        """The whole file; InvalidRequest if it has more bytes than `at_most`."""
+        """The whole file; InvalidRequestError if it has more bytes than `at_most`."""
 
     def files_below(self, folder: str) -> Iterator[LogFile]:
         """All files below a folder, in no order; none if it isn't there."""
@@ -142,15 +144,18 @@ class LogSegment:
 
 
 def find_newest_version(listing: LogListing) -> int:
-    """The newest version of a log that holds something; DamagedLog if that is only checkpoints with missing parts."""
+    """The newest version of a log that holds something.
+
+    Raises DamagedLogError if that is only checkpoints with missing parts.
+    """
     if listing.newest is None:
         name = next(iter(listing.torn.values()), f"{0:020}.json")
-        raise DamagedLog(f"the log of {listing.root} can't be read from: {name} is missing")
+        raise DamagedLogError(f"the log of {listing.root} can't be read from: {name} is missing")
     return listing.newest
 
 
 def find_oldest_version(listing: LogListing) -> int:
-    """The oldest version from which on every one can be told; DamagedLog naming the gap if the newest can't be."""
+    """The oldest version from which on every one can be told; DamagedLogError naming the gap if the newest can't be."""
     first = find_newest_version(listing)
     while first - 1 in listing.commits and first in listing.commits:
         first -= 1
@@ -164,19 +169,22 @@ def find_oldest_version(listing: LogListing) -> int:
 
 
 def check_version(listing: LogListing, version: int) -> None:
-    """Raise InvalidRequest for a version that never was, Forgotten for one that the log no longer tells."""
+    """Raise InvalidRequestError for a version that never was, ExpiredError for one that the log no longer tells."""
     last = find_newest_version(listing)
     if not 0 <= version <= last:
-        raise InvalidRequest(f"{listing.root} has no version {version}: its newest is {last}")
+        raise InvalidRequestError(f"{listing.root} has no version {version}: its newest is {last}")
     if version < find_oldest_version(listing):
-        raise Forgotten(
+        raise ExpiredError(
             f"{listing.root} can't be read at version {version} any more: its log was cleaned up, "
             f"and the oldest version that it still tells is {find_oldest_version(listing)}"
         )
 
 
 def find_segments(listing: LogListing, version: int) -> Iterator[LogSegment]:
-    """The ways to a version, at least one, the newest checkpoint's first; DamagedLog names what all of them lack."""
+    """The ways to a version, at least one, the newest checkpoint's first.
+
+    Raises DamagedLogError names what all of them lack.
+    """
     bases = sorted((checkpoint for checkpoint in listing.checkpoints if checkpoint <= version), reverse=True)
     found = False
     for base in bases:
@@ -223,10 +231,10 @@ def _find_first_missing(listing: LogListing, after: int, upto: int) -> int:
     return next((version for version in range(after + 1, upto + 1) if version not in listing.commits), upto)
 
 
-def _build_gap_error(listing: LogListing, version: int) -> DamagedLog:
+def _build_gap_error(listing: LogListing, version: int) -> DamagedLogError:
     torn = listing.torn.get(version)
     more = f", and its checkpoint lacks {torn}" if torn else ""
-    return DamagedLog(
+    return DamagedLogError(
         f"version {version} is missing from the log of {listing.root}: "
         f"there is no {listing.commit_name(version)}{more}; "
         "no later checkpoint stands in for it, so restore the file, or the table can't be read"

@@ -13,7 +13,7 @@ from pyroaring import BitMap64
 
 from duckicelake.delta.log.actions import DeletionVector
 from duckicelake.delta.log.paths import decode_path, resolve_location
-from duckicelake.errors import DamagedLog
+from duckicelake.errors import DamagedLogError
 
 _Z85: Final = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _BASE85: Final = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
@@ -71,10 +71,10 @@ def decode_positions(vector: DeletionVector, stored: bytes | None) -> bytes:
     return bytes(bitmap.serialize())
 
 
-def build_damage_error(root: str, vector: DeletionVector, data_path: str, why: object) -> DamagedLog:
+def build_damage_error(root: str, vector: DeletionVector, data_path: str, why: object) -> DamagedLogError:
     """What to raise for a vector that can't be read."""
     place = "is inline" if vector.storage == "i" else f"is at {vector.offset or 1} in {_describe_file(root, vector)}"
-    return DamagedLog(f"the deletion vector of {data_path} in {root}, which {place}, can't be read: {why}")
+    return DamagedLogError(f"the deletion vector of {data_path} in {root}, which {place}, can't be read: {why}")
 
 
 def _describe_file(root: str, vector: DeletionVector) -> str:

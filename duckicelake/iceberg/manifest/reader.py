@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 
 import orjson
 
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.avro_decoder import (
     AvroReader,
     Container,
@@ -55,22 +55,22 @@ Keep: TypeAlias = Callable[[Iterator[ManifestEntry]], Iterable[ManifestEntry]]
 
 
 def read_manifest(data: bytes, keep: Keep = tuple) -> Manifest:
-    """A manifest of format version 1, 2 or 3; inheritance is left to `inherit_all_numbers`. Raises InvalidRequest.
+    """A manifest of format version 1, 2 or 3; inheritance is left to `inherit_all_numbers`. Raises InvalidRequestError.
 
     keep: what is kept of the entries, which are made one after the other.
     """
     try:
         return _read_manifest(data, keep)
-    except InvalidRequest as error:
-        raise InvalidRequest(f"the manifest can't be read: {error}") from error
+    except InvalidRequestError as error:
+        raise InvalidRequestError(f"the manifest can't be read: {error}") from error
 
 
 def read_manifest_list(data: bytes) -> tuple[ManifestFile, ...]:
-    """A manifest list of format version 1, 2 or 3. Raises InvalidRequest."""
+    """A manifest list of format version 1, 2 or 3. Raises InvalidRequestError."""
     try:
         return _read_manifest_list(data)
-    except InvalidRequest as error:
-        raise InvalidRequest(f"the manifest list can't be read: {error}") from error
+    except InvalidRequestError as error:
+        raise InvalidRequestError(f"the manifest list can't be read: {error}") from error
 
 
 def _read_manifest(data: bytes, keep: Keep) -> Manifest:
@@ -144,7 +144,7 @@ def _compile_cached(schema_text: bytes) -> AvroReader:
 def _read_rows(container: Container, rows: AvroReader) -> Iterator[Any]:
     declared = sum(count for count, _ in container.packed)
     if declared > MAX_RECORDS:
-        raise InvalidRequest(f"it has {declared} records; this server reads up to {MAX_RECORDS} in a file")
+        raise InvalidRequestError(f"it has {declared} records; this server reads up to {MAX_RECORDS} in a file")
     return chain.from_iterable(decode_records(rows, count, block) for count, block in container.blocks())
 
 
@@ -156,7 +156,7 @@ def _limit_items(rows: Iterator[AvroRow]) -> Iterator[AvroRow]:
         if isinstance(file, dict):
             items += sum(len(value) for value in file.values() if isinstance(value, dict | tuple))
         if items > MAX_ITEMS:
-            raise InvalidRequest(f"its entries have more than {MAX_ITEMS} metrics, offsets and ids in all")
+            raise InvalidRequestError(f"its entries have more than {MAX_ITEMS} metrics, offsets and ids in all")
         yield row
 
 
@@ -164,24 +164,24 @@ def _check_fields(found: AvroReader, known: AvroReader, needed: Mapping[int, str
     """Check that needed fields are there and that all known ones have their type; others are read and dropped."""
     for field_id, name in needed.items():
         if field_id not in found.fields:
-            raise InvalidRequest(f"its records have no field {field_id} ({name})")
+            raise InvalidRequestError(f"its records have no field {field_id} ({name})")
     for key, expected in known.fields.items():
         actual = found.fields.get(key, expected)
         if actual.shape != expected.shape:
-            raise InvalidRequest(f"its field {key} is a {actual.shape}, not a {expected.shape}")
+            raise InvalidRequestError(f"its field {key} is a {actual.shape}, not a {expected.shape}")
 
 
 def _read_partition_fields(partition: AvroReader) -> tuple[int, ...]:
     for key, value in partition.fields.items():
         if not isinstance(key, int) or value.shape not in _PRIMITIVE_SHAPES:
-            raise InvalidRequest(f"its partition field {key!r} has no field-id or isn't a primitive")
+            raise InvalidRequestError(f"its partition field {key!r} has no field-id or isn't a primitive")
     return tuple(key for key in partition.fields if isinstance(key, int))
 
 
 def _read_format_version(container: Container) -> int:
     version = _read_number(container, "format-version", 1)
     if version not in {1, 2, 3}:
-        raise InvalidRequest(f"its format version is {version}; this server reads 1, 2 and 3")
+        raise InvalidRequestError(f"its format version is {version}; this server reads 1, 2 and 3")
     return version
 
 
@@ -191,7 +191,7 @@ def _read_schema_id(container: Container) -> int:
     try:
         schema = orjson.loads(container.metadata["schema"])
     except orjson.JSONDecodeError as error:
-        raise InvalidRequest("its header's schema isn't JSON") from error
+        raise InvalidRequestError("its header's schema isn't JSON") from error
     schema_id = schema.get("schema-id", 0) if isinstance(schema, dict) else 0
     return schema_id if isinstance(schema_id, int) else 0
 
@@ -199,7 +199,7 @@ def _read_schema_id(container: Container) -> int:
 def _read_number(container: Container, key: str, default: int) -> int:
     text = container.metadata.get(key, str(default))
     if not (text.isascii() and text.isdigit() and len(text) < 11):
-        raise InvalidRequest(f"its header's {key} is {text[:40]!r}, not a number")
+        raise InvalidRequestError(f"its header's {key} is {text[:40]!r}, not a number")
     return int(text)
 
 
@@ -212,13 +212,13 @@ def _read_content(container: Container, format_version: int) -> ManifestContent 
         case "deletes":
             return ManifestContent.DELETES
         case other:
-            raise InvalidRequest(f"its content is {other[:40]!r}, not data or deletes")
+            raise InvalidRequestError(f"its content is {other[:40]!r}, not data or deletes")
 
 
 def _require_fields(row: AvroRow, needed: Mapping[int, str]) -> tuple[Any, ...]:
     values = tuple(row[field_id] for field_id in needed)
     if None in values:
-        raise InvalidRequest(f"{list(needed.values())[values.index(None)]} of a record is null")
+        raise InvalidRequestError(f"{list(needed.values())[values.index(None)]} of a record is null")
     return values
 
 
@@ -226,7 +226,7 @@ def _parse_member(kind: Any, value: int | None) -> Any:
     try:
         return kind(value or 0)
     except ValueError as error:
-        raise InvalidRequest(f"{value} isn't a {kind.__name__}") from error
+        raise InvalidRequestError(f"{value} isn't a {kind.__name__}") from error
 
 
 def _build_entry(row: AvroRow) -> ManifestEntry:
@@ -238,9 +238,9 @@ def _build_data_file(row: AvroRow) -> DataFile:
     path, file_format, partition, record_count, size = _require_fields(row, _FILE_NEEDS)
     for name in (path, row.get(143) or path):
         if not name or "\0" in name:
-            raise InvalidRequest(f"{name!r} isn't the name of a file")
+            raise InvalidRequestError(f"{name!r} isn't the name of a file")
     if record_count < 0 or size < 0:
-        raise InvalidRequest(f"a file {path!r} has {record_count} records in {size} bytes")
+        raise InvalidRequestError(f"a file {path!r} has {record_count} records in {size} bytes")
     get = row.get
     return DataFile(
         content=_parse_member(FileContent, get(134)),
@@ -269,7 +269,7 @@ def _build_data_file(row: AvroRow) -> DataFile:
 def _build_line(row: AvroRow) -> ManifestFile:
     path, length, spec_id, snapshot_id = _require_fields(row, _LINE_NEEDS)
     if not path or "\0" in path or length < 0:
-        raise InvalidRequest(f"a manifest {path!r} has {length} bytes")
+        raise InvalidRequestError(f"a manifest {path!r} has {length} bytes")
     get = row.get
     summaries = get(507)
     return ManifestFile(

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import orjson
 
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.avro import Encode, compile_encoder, write_container
 from duckicelake.iceberg.manifest.entry import (
     UNASSIGNED,
@@ -33,7 +33,7 @@ from duckicelake.iceberg.types import PrimitiveType, StructType
 from duckicelake.iceberg.values import to_bytes
 
 _LRU_ENTRIES: Final = 4096
-_MISFIT: Final = (TypeError, AttributeError, ValueError, OverflowError, struct.error, InvalidRequest)
+_MISFIT: Final = (TypeError, AttributeError, ValueError, OverflowError, struct.error, InvalidRequestError)
 
 
 def summarize_partitions(
@@ -42,13 +42,14 @@ def summarize_partitions(
     """One summary per field of the partition type; NaN is neither lower nor upper bound, -0.0 is below 0.0.
 
     None, which makes engines read the manifest, where they don't agree on the bounds: Java orders uuids as two signed
-    longs, PyIceberg and the spec as unsigned bytes. Raises InvalidRequest for a value that isn't of its field's type.
+    longs, PyIceberg and the spec as unsigned bytes. Raises InvalidRequestError for a value that isn't of its field's
+    type.
     """
     rows = tuple(partitions)
     kinds = [field.type for field in partition_type.fields if isinstance(field.type, PrimitiveType)]
     for row in rows:
         if len(row) != len(kinds):
-            raise InvalidRequest(f"partition {row} has {len(row)} values, its spec has {len(kinds)} fields")
+            raise InvalidRequestError(f"partition {row} has {len(row)} values, its spec has {len(kinds)} fields")
     columns = [[row[position] for row in rows] for position in range(len(kinds))]
     if not all(_have_same_order(column) for column in columns):
         return None
@@ -70,7 +71,7 @@ def _summarize(kind: PrimitiveType, values: list[PartitionValue]) -> FieldSummar
     try:
         lower, upper = (min(ordered, key=_get_sort_key), max(ordered, key=_get_sort_key)) if ordered else (None, None)
     except TypeError as error:
-        raise InvalidRequest(f"partition values of type {kind} are of several types") from error
+        raise InvalidRequestError(f"partition values of type {kind} are of several types") from error
     return FieldSummary(
         contains_null=len(known) < len(values),
         contains_nan=len(ordered) < len(known),
@@ -97,7 +98,7 @@ def write_manifest(
 ) -> bytes:
     """A manifest file. None sequence numbers are written as such and only for added files, which inherit them.
 
-    Raises InvalidRequest for an entry that doesn't belong in such a manifest or doesn't fit its schema.
+    Raises InvalidRequestError for an entry that doesn't belong in such a manifest or doesn't fit its schema.
     """
     avro, encode = _get_entry_encoder(format_version, build_partition_type(spec, schema))
     metadata = {
@@ -132,7 +133,7 @@ def write_manifest_list(
     """A snapshot's manifest list. Manifests of this snapshot with UNASSIGNED numbers get its sequence number.
 
     In version 3, data manifests without a first_row_id get theirs, counted from first_row_id, see `assign_row_ids`.
-    Raises InvalidRequest for a manifest that the version can't hold.
+    Raises InvalidRequestError for a manifest that the version can't hold.
     """
     metadata = {
         "snapshot-id": str(snapshot_id),
@@ -177,7 +178,7 @@ def make_file_encoder(
         try:
             return encode(file)
         except _MISFIT as error:
-            raise InvalidRequest(f"{file.file_path} doesn't fit the manifest's schema: {error}") from error
+            raise InvalidRequestError(f"{file.file_path} doesn't fit the manifest's schema: {error}") from error
 
     return encode_file
 
@@ -199,11 +200,11 @@ def _encode_entry(
     _check_content(format_version, content, file)
     unnumbered = entry.sequence_number is None or entry.file_sequence_number is None
     if format_version > 1 and unnumbered and entry.status is not EntryStatus.ADDED:
-        raise InvalidRequest(f"{file.file_path} is {entry.status.name} and must have both its sequence numbers")
+        raise InvalidRequestError(f"{file.file_path} is {entry.status.name} and must have both its sequence numbers")
     try:
         return encode(entry)
     except _MISFIT as error:
-        raise InvalidRequest(f"{file.file_path} doesn't fit the manifest's schema: {error}") from error
+        raise InvalidRequestError(f"{file.file_path} doesn't fit the manifest's schema: {error}") from error
 
 
 @lru_cache(_LRU_ENTRIES)
@@ -216,29 +217,29 @@ def _encode_opening(
 
 def _check_content(format_version: int, content: ManifestContent, file: DataFile | PlainFile) -> None:
     if (content is ManifestContent.DATA) != (file.content == FileContent.DATA):
-        raise InvalidRequest(
+        raise InvalidRequestError(
             f"{file.file_path} is a file of {FileContent(file.content).name} in a manifest of {content.name}"
         )
     if format_version == 1 and content is ManifestContent.DELETES:
-        raise InvalidRequest(f"{file.file_path}: format version 1 has no delete files")
+        raise InvalidRequestError(f"{file.file_path}: format version 1 has no delete files")
 
 
 @lru_cache(_LRU_ENTRIES)
 def _encode_line(format_version: int, line: ManifestFile) -> bytes:
     """Remembered, since a snapshot's list repeats most of its parent's."""
     if format_version == 1 and line.content is not ManifestContent.DATA:
-        raise InvalidRequest(f"{line.manifest_path}: format version 1 has no delete manifests")
+        raise InvalidRequestError(f"{line.manifest_path}: format version 1 has no delete manifests")
     try:
         return _get_list_encoder(format_version)(line)
     except _MISFIT as error:
-        raise InvalidRequest(f"{line.manifest_path} doesn't fit the manifest list's schema: {error}") from error
+        raise InvalidRequestError(f"{line.manifest_path} doesn't fit the manifest list's schema: {error}") from error
 
 
 def _assign_sequence_number(manifest: ManifestFile, snapshot_id: int, sequence_number: int) -> ManifestFile:
     if UNASSIGNED not in (manifest.sequence_number, manifest.min_sequence_number):
         return manifest
     if manifest.added_snapshot_id != snapshot_id:
-        raise InvalidRequest(
+        raise InvalidRequestError(
             f"{manifest.manifest_path} of snapshot {manifest.added_snapshot_id} has no sequence number"
         )
     low = manifest.min_sequence_number

@@ -51,7 +51,7 @@ _DUCKDB_SETTINGS = {
 
 
 def diagnose(database: Database, more: Sequence[Callable[[Transaction], Iterator[Finding]]]) -> list[Finding]:
-    """Run all checks; those that need a catalog are left out where there is none. Unavailable if Postgres is down.
+    """Run all checks; those that need a catalog are left out where there is none. UnavailableError if Postgres is down.
 
     more: checks of a prepared lake, which run last.
     """

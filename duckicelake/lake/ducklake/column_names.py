@@ -6,7 +6,7 @@ from collections.abc import Set as AbstractSet
 
 from psycopg import Cursor
 
-from duckicelake.errors import DamagedTable
+from duckicelake.errors import DamagedTableError
 from duckicelake.lake.model import MappedName, NameMap
 from duckicelake.postgres.queries import Row, load_queries
 
@@ -14,13 +14,15 @@ _SQL = load_queries("lake", "native")
 
 
 def read_name_maps(cursor: Cursor[Row], mapping_ids: AbstractSet[int]) -> dict[int, NameMap]:
-    """Read the names of columns in files without field ids, by mapping id. Raises DamagedTable."""
+    """Read the names of columns in files without field ids, by mapping id. Raises DamagedTableError."""
     if not mapping_ids:
         return {}
     found = _parse_name_maps(cursor.execute(_SQL.name_maps, {"mapping_ids": list(mapping_ids)}).fetchall())
     missing = sorted(set(mapping_ids) - found.keys())
     if missing:
-        raise DamagedTable(f"no row of ducklake_name_mapping says what files of mapping {missing[0]} call the columns")
+        raise DamagedTableError(
+            f"no row of ducklake_name_mapping says what files of mapping {missing[0]} call the columns"
+        )
     return found
 
 

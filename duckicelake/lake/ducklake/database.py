@@ -5,7 +5,7 @@ from typing import Final
 
 import psycopg
 
-from duckicelake.errors import CatalogError, ReadOnlyTable, UnknownFormatError
+from duckicelake.errors import CatalogError, ReadOnlyTableError, UnknownFormatError
 from duckicelake.lake.conflicts import RepeatedRequestError, StaleSnapshotError
 from duckicelake.postgres.database import Database
 from duckicelake.postgres.rules import DatabaseRules
@@ -21,7 +21,7 @@ _UNKNOWN_FORMAT_STATE: Final = "DIUF1"
 def translate_refusal(error: psycopg.Error) -> CatalogError | None:
     """Return the error of the request for an SQLSTATE of the lake's own triggers and functions; None for others."""
     if error.sqlstate == _READ_ONLY_TABLE_STATE:
-        return ReadOnlyTable(error.diag.message_primary or "The table can't be written")
+        return ReadOnlyTableError(error.diag.message_primary or "The table can't be written")
     if error.sqlstate == _UNKNOWN_FORMAT_STATE:
         return UnknownFormatError(f"{error.diag.message_primary}; nothing was written")
     return None

@@ -7,7 +7,7 @@ from typing import IO, Final, NamedTuple
 from psycopg import Cursor, sql
 from psycopg.errors import UndefinedColumn, UndefinedTable
 
-from duckicelake.errors import DamagedTable
+from duckicelake.errors import DamagedTableError
 from duckicelake.lake.model import Column, InlinedDelete, InlinedKey, InlinedRow, fold_case
 from duckicelake.postgres.pipeline import BatchedQuery
 from duckicelake.postgres.queries import Row, load_queries
@@ -46,10 +46,10 @@ def read_inlined_tables(cursor: Cursor[Row], table_id: int) -> dict[str, int | N
 
 
 def find_columns_snapshot(cursor: Cursor[Row], table_id: int, name: str) -> int:
-    """Return the snapshot whose columns a table of inlined rows has. Raises DamagedTable if it can't be found."""
+    """Return the snapshot whose columns a table of inlined rows has. Raises DamagedTableError if it can't be found."""
     at = read_inlined_tables(cursor, table_id).get(name)
     if at is None:
-        raise DamagedTable(f"ducklake_schema_versions has no row for the columns of {name}")
+        raise DamagedTableError(f"ducklake_schema_versions has no row for the columns of {name}")
     return at
 
 
@@ -76,7 +76,7 @@ def parse_inlined_rows(
 
 
 def copy_table(cursor: Cursor[Row], name: str, columns: Sequence[Column], upto: int, to: IO[bytes]) -> CopySize:
-    """Write row id, begin, end and values of a table's rows that begin up to a snapshot, as CSV; DamagedTable.
+    """Write row id, begin, end and values of a table's rows that begin up to a snapshot, as CSV; DamagedTableError.
 
     columns: top-level ones. Values are DuckDB's texts; of texts and blobs, which Postgres holds as bytes, in hex.
     """
@@ -87,7 +87,7 @@ def copy_table(cursor: Cursor[Row], name: str, columns: Sequence[Column], upto: 
 def copy_keyed_rows(
     cursor: Cursor[Row], keys: Sequence[InlinedKey], columns: Sequence[Column], to: IO[bytes]
 ) -> CopySize:
-    """Write rows of one table in the order of their keys, as `copy` does; DamagedTable if one isn't there."""
+    """Write rows of one table in the order of their keys, as `copy` does; DamagedTableError if one isn't there."""
     (name,) = {key.inlined_table for key in keys}
     begins = [key.begin_snapshot for key in keys]
     rows = sql.SQL(
@@ -103,7 +103,7 @@ def copy_keyed_rows(
     )
     copied = _copy_query(cursor, name, columns, rows, to)
     if copied.rows != len(keys):
-        raise DamagedTable(f"{name} has {copied.rows} of the {len(keys)} inlined rows that it had, or some twice")
+        raise DamagedTableError(f"{name} has {copied.rows} of the {len(keys)} inlined rows that it had, or some twice")
     return copied
 
 
@@ -124,7 +124,7 @@ def _copy_query(
 def read_inlined_deletes(
     cursor: Cursor[Row], table_id: int, upto: int, after: int = -1, new_files: tuple[int, int] = (0, -1)
 ) -> tuple[InlinedDelete, ...]:
-    """Read the inlined deletes of data files, of the snapshots in (after, upto]. Raises DamagedTable.
+    """Read the inlined deletes of data files, of the snapshots in (after, upto]. Raises DamagedTableError.
 
     new_files: the first and the last id of files whose older deletes are read too. A flush takes along the rows that
     ended while it wrote its files.
@@ -150,18 +150,18 @@ def _build_value_list(cursor: Cursor[Row], name: str, columns: Sequence[Column])
     own = {fold_case(column): (column, type_) for column, type_ in types}
     for column in columns:
         if fold_case(column.column_name) not in own:
-            raise DamagedTable(f"{name}, a table of its inlined rows, has no column {column.column_name}")
+            raise DamagedTableError(f"{name}, a table of its inlined rows, has no column {column.column_name}")
     found = [(own[fold_case(column.column_name)], column.column_type in _HEX_TYPES) for column in columns]
     return [sql.SQL(_VALUE_FORMS[in_hex, type_ == "bytea"]).format(sql.Identifier(of)) for (of, type_), in_hex in found]
 
 
 @contextmanager
 def translate_damage(*names: str) -> Iterator[None]:
-    """Raise DamagedTable with the names of the tables that Postgres complains about."""
+    """Raise DamagedTableError with the names of the tables that Postgres complains about."""
     name = " or ".join(names)
     try:
         yield
     except UndefinedTable as error:
-        raise DamagedTable(f"{name}, a table of its inlined rows, isn't in Postgres") from error
+        raise DamagedTableError(f"{name}, a table of its inlined rows, isn't in Postgres") from error
     except UndefinedColumn as error:
-        raise DamagedTable(f"{name}, a table of its inlined rows: {error.diag.message_primary}") from error
+        raise DamagedTableError(f"{name}, a table of its inlined rows: {error.diag.message_primary}") from error

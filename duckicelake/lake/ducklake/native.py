@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from psycopg import Cursor
 
-from duckicelake.errors import DamagedTable, NoSuchNamespace
+from duckicelake.errors import DamagedTableError, NoSuchNamespaceError
 from duckicelake.lake.changes import Creation
 from duckicelake.lake.ducklake import schemas as lake_names
 from duckicelake.lake.ducklake.definition import build_folder_name
@@ -92,7 +92,10 @@ def parse_kinds(changes_made: str | None, table_id: int, *, begins: bool) -> fro
 
 
 def read_definition(cursor: Cursor[Row], table_id: int, at: int) -> TableDefinition | None:
-    """Read the table's definition at a snapshot; None if it isn't there. Raises DamagedTable for contradicting rows."""
+    """Read the table's definition at a snapshot; None if it isn't there.
+
+    Raises DamagedTableError for contradicting rows.
+    """
     parameters = {"table_id": table_id, "at": at}
     wanted = (_SQL.table_names, _SQL.columns, _SQL.partition_keys, _SQL.table_comment, _SQL.sort_keys)
     names, found, keys, comment, sort_keys = fetch_all_batched(
@@ -102,7 +105,7 @@ def read_definition(cursor: Cursor[Row], table_id: int, at: int) -> TableDefinit
         return None
     table_uuid, schema_name, table_name = names[0]
     if not table_uuid:
-        raise DamagedTable("it has no uuid")
+        raise DamagedTableError("it has no uuid")
     return TableDefinition(
         table_id=table_id,
         table_uuid=table_uuid,
@@ -117,7 +120,10 @@ def read_definition(cursor: Cursor[Row], table_id: int, at: int) -> TableDefinit
 
 
 def read_columns(cursor: Cursor[Row], table_id: int, at: int) -> tuple[Column, ...]:
-    """Read the table's columns at a snapshot. Raises DamagedTable if they contradict each other or there are none."""
+    """Read the table's columns at a snapshot.
+
+    Raises DamagedTableError if they contradict each other or there are none.
+    """
     return _parse_columns(cursor.execute(_SQL.columns, {"table_id": table_id, "at": at}).fetchall())
 
 
@@ -125,7 +131,7 @@ def _parse_columns(rows: Sequence[Row]) -> tuple[Column, ...]:
     found = tuple(Column(*row) for row in rows)
     flaw = find_flaw(found)
     if flaw is not None:
-        raise DamagedTable(flaw)
+        raise DamagedTableError(flaw)
     return found
 
 
@@ -143,10 +149,10 @@ def read_path_prefix(cursor: Cursor[Row], table_id: int) -> str:
 
 
 def predict_path_prefix(cursor: Cursor[Row], creation: Creation) -> str:
-    """Return the later `read_path_prefix` of a table that is to be created. Raises NoSuchNamespace."""
+    """Return the later `read_path_prefix` of a table that is to be created. Raises NoSuchNamespaceError."""
     row = cursor.execute(_SQL.schema_prefix, {"schema_name": creation.schema_name}).fetchone()
     if row is None:
-        raise NoSuchNamespace(f"Namespace does not exist: {creation.schema_name}")
+        raise NoSuchNamespaceError(f"Namespace does not exist: {creation.schema_name}")
     return f"{row[0]}{build_folder_name(creation)}"
 
 
@@ -175,19 +181,19 @@ def read_partition_values(
 def read_table_stats(cursor: Cursor[Row], table_id: int) -> tuple[int, int, int] | None:
     """Read (record_count, next_row_id, file_size_bytes); None before the first insert.
 
-    Raises DamagedTable if the row is missing later: to begin at no row id would give ids twice.
+    Raises DamagedTableError if the row is missing later: to begin at no row id would give ids twice.
     """
     return check_table_stats(cursor, table_id, cursor.execute(_SQL.table_stats, {"table_id": table_id}).fetchall())
 
 
 def check_table_stats(cursor: Cursor[Row], table_id: int, rows: Sequence[Row]) -> tuple[int, int, int] | None:
-    """Return the one row of `ducklake_table_stats`; None before the first insert. Raises DamagedTable."""
+    """Return the one row of `ducklake_table_stats`; None before the first insert. Raises DamagedTableError."""
     if len(rows) == 1 and None not in rows[0]:
         records, next_row_id, size = rows[0]
         return records, next_row_id, size
     had_rows = cursor.execute(_SQL.had_rows, {"table_id": table_id}).fetchone()
     if rows or had_rows == (True,):
-        raise DamagedTable(f"ducklake_table_stats has {len(rows)} rows of it instead of a whole one")
+        raise DamagedTableError(f"ducklake_table_stats has {len(rows)} rows of it instead of a whole one")
     return None
 
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from psycopg import Cursor
 
-from duckicelake.errors import DamagedTable
+from duckicelake.errors import DamagedTableError
 from duckicelake.lake.ducklake import inlined_rows
 from duckicelake.lake.ducklake.column_names import read_name_maps
 from duckicelake.lake.ducklake.native import (
@@ -81,7 +81,7 @@ def read_window(
     ground: WindowBasis,
     reach: Reach,
 ) -> NativeWindow:
-    """Read everything that catching up with these changes needs. Raises DamagedTable."""
+    """Read everything that catching up with these changes needs. Raises DamagedTableError."""
     parameters = {
         "table_id": table_id,
         "after": after,
@@ -130,14 +130,14 @@ def _read_inlined_deletes(cursor: Cursor[Row], table_id: int, upto: int, reach: 
 
 
 def _check_delete_files(cursor: Cursor[Row], found: Sequence[LakeFile], upto: int) -> None:
-    """Raise DamagedTable if a file has several live delete files: DuckDB reads its rows once for each."""
+    """Raise DamagedTableError if a file has several live delete files: DuckDB reads its rows once for each."""
     if not found:
         return
     targets = [file.target_id for file in found]
     doubled = cursor.execute(_SQL.doubled_deletes, {"targets": targets, "upto": upto}).fetchone()
     if doubled is not None:
         data_file_id, delete_file_ids = doubled
-        raise DamagedTable(f"data file {data_file_id} has more than one live delete file: {delete_file_ids}")
+        raise DamagedTableError(f"data file {data_file_id} has more than one live delete file: {delete_file_ids}")
 
 
 def _parse_lake_files(rows: Sequence[Row], prefix: str) -> tuple[LakeFile, ...]:
@@ -148,7 +148,9 @@ def _parse_lake_files(rows: Sequence[Row], prefix: str) -> tuple[LakeFile, ...]:
             row[_PATH_INDEX] = prefix + row[_PATH_INDEX]
         file = LakeFile._make(row)
         if None in (file.path, file.file_format, file.record_count, file.file_size_bytes) or file.record_count < 0:
-            raise DamagedTable(f"the row of file {file.file_id} ({file.path}) lacks a value or counts less than 0 rows")
+            raise DamagedTableError(
+                f"the row of file {file.file_id} ({file.path}) lacks a value or counts less than 0 rows"
+            )
         found.append(file)
     return tuple(found)
 
@@ -156,10 +158,10 @@ def _parse_lake_files(rows: Sequence[Row], prefix: str) -> tuple[LakeFile, ...]:
 def _check_next_row_id(
     stats: tuple[int, int, int] | None, data_files: Sequence[LakeFile], rows: Sequence[InlinedRow]
 ) -> int:
-    """Return DuckLake's next row id. Raises DamagedTable if a row has that id already."""
+    """Return DuckLake's next row id. Raises DamagedTableError if a row has that id already."""
     next_row_id = stats[1] if stats else 0
     in_files = (file.row_id_start for file in data_files if file.row_id_start is not None and file.record_count)
     highest = max(max(in_files, default=-1), max((row.key.row_id for row in rows), default=-1))
     if highest >= next_row_id:
-        raise DamagedTable(f"the next row id in ducklake_table_stats is {next_row_id}, but {highest} is in use")
+        raise DamagedTableError(f"the next row id in ducklake_table_stats is {next_row_id}, but {highest} is in use")
     return next_row_id

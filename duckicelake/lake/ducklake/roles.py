@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import psycopg
 from psycopg import Cursor, sql
 
-from duckicelake.errors import StartupError, Unavailable
+from duckicelake.errors import StartupError, UnavailableError
 from duckicelake.lake.ducklake.database import open_lake_session
 from duckicelake.postgres.queries import Row, load_queries
 
@@ -79,7 +79,7 @@ def apply_grants(url: str, statements: Sequence[str]) -> None:
             for statement in statements:
                 connection.execute(statement)
     except psycopg.OperationalError as error:
-        raise Unavailable(f"Postgres does not answer: {error}") from error
+        raise UnavailableError(f"Postgres does not answer: {error}") from error
     except psycopg.Error as error:
         raise StartupError(f"nothing was granted: {error.diag.message_primary}") from error
 

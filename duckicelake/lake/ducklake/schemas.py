@@ -7,7 +7,7 @@ from uuid import uuid4
 
 from psycopg import Cursor
 
-from duckicelake.errors import AlreadyExists, InvalidRequest, NoSuchNamespace
+from duckicelake.errors import AlreadyExistsError, InvalidRequestError, NoSuchNamespaceError
 from duckicelake.lake.ducklake.snapshots import SnapshotAllocation, quote_name, record_changes
 from duckicelake.postgres.queries import Row, Transaction, load_queries
 
@@ -35,13 +35,14 @@ def has_namespace(cursor: Cursor[Row], schema_name: str) -> bool:
 def check_name_free(cursor: Cursor[Row], schema_name: str, name: str, kind: ObjectKind = "Table") -> int:
     """Return the id of the live schema in which a new table or view may have the name.
 
-    Raises NoSuchNamespace, AlreadyExists in the words of Iceberg's own catalogs, InvalidRequest if only case differs.
+    Raises NoSuchNamespaceError, AlreadyExistsError in the words of Iceberg's own catalogs, InvalidRequestError if only
+    case differs.
     """
     schema_id = _read_schema_id(cursor, schema_name)
     taken = _find_taken(cursor, schema_id, schema_name, name)
     if taken is not None:
         problem = f"{kind} already exists" if taken == kind else f"{taken} with same name already exists"
-        raise AlreadyExists(f"{problem}: {format_full_name(schema_name, name)}")
+        raise AlreadyExistsError(f"{problem}: {format_full_name(schema_name, name)}")
     return schema_id
 
 
@@ -49,7 +50,7 @@ def check_name_new(name: tuple[str, str], others: Iterable[tuple[str, str]]) -> 
     """Raise as `check_name_free` if one of these tables of the same commit has the (schema name, name)."""
     for other in others:
         if other == name:
-            raise AlreadyExists(f"Table already exists: {format_full_name(*name)}")
+            raise AlreadyExistsError(f"Table already exists: {format_full_name(*name)}")
         if _fold_name(other) == _fold_name(name):
             raise _is_other_case(name, other[1])
 
@@ -62,7 +63,7 @@ def check_target_free(cursor: Cursor[Row], source: tuple[str, str], target: tupl
     schema_id = _read_schema_id(cursor, target[0])
     taken = _find_taken(cursor, schema_id, *target, own_id)
     if taken is not None:
-        raise AlreadyExists(
+        raise AlreadyExistsError(
             f"Cannot rename {format_full_name(*source)} to {format_full_name(*target)}. {taken} already exists"
         )
     return schema_id
@@ -71,14 +72,14 @@ def check_target_free(cursor: Cursor[Row], source: tuple[str, str], target: tupl
 def _read_schema_id(cursor: Cursor[Row], schema_name: str) -> int:
     row = cursor.execute(_NAMES_SQL.schema_id, {"schema_name": schema_name}).fetchone()
     if row is None:
-        raise NoSuchNamespace(f"Namespace does not exist: {schema_name}")
+        raise NoSuchNamespaceError(f"Namespace does not exist: {schema_name}")
     return int(row[0])
 
 
 def _find_taken(
     cursor: Cursor[Row], schema_id: int, schema_name: str, name: str, own_id: int | None = None
 ) -> str | None:
-    """Find the object with the name. Raises InvalidRequest if an existing name differs only by case."""
+    """Find the object with the name. Raises InvalidRequestError if an existing name differs only by case."""
     found = cursor.execute(_NAMES_SQL.taken, {"schema_id": schema_id, "name": name, "own_id": own_id}).fetchall()
     for kind, other in found:
         if other == name:
@@ -92,8 +93,8 @@ def _fold_name(name: tuple[str, str]) -> tuple[str, str]:
     return name[0], name[1].lower()
 
 
-def _is_other_case(name: tuple[str, str], other: str) -> InvalidRequest:
-    return InvalidRequest(
+def _is_other_case(name: tuple[str, str], other: str) -> InvalidRequestError:
+    return InvalidRequestError(
         f"{format_full_name(*name)} differs only by case from {format_full_name(name[0], other)}, "
         "which DuckDB would take for the same table: choose another name"
     )

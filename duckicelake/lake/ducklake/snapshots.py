@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 import psycopg
 from psycopg import Cursor
 
-from duckicelake.errors import Unavailable
+from duckicelake.errors import UnavailableError
 from duckicelake.lake.formats import LakeFormat, get_format
 from duckicelake.postgres.database import is_retryable
 from duckicelake.postgres.pipeline import check_gate_open, execute_no_result
@@ -55,7 +55,7 @@ class SnapshotAllocation:
 def lock_writers(cursor: Cursor[Row]) -> None:
     """Wait until no other duckicelake transaction writes; released by COMMIT or ROLLBACK. May be taken repeatedly.
 
-    Raises Unavailable while the process may not write the lake: see `pipeline.WriteGate`.
+    Raises UnavailableError while the process may not write the lake: see `pipeline.WriteGate`.
     """
     check_gate_open(cursor)
     cursor.execute(_SQL.lock, {"key": LOCK_KEY})
@@ -172,7 +172,7 @@ def claim_snapshot(
         row = tried.fetchone()
         if row is not None:
             return SnapshotCounters(*row[:5]), row[5], asked
-    raise Unavailable("DuckDB clients took the next snapshot ids again and again; nothing was written, try again")
+    raise UnavailableError("DuckDB clients took the next snapshot ids again and again; nothing was written, try again")
 
 
 def insert_snapshots(cursor: Cursor[Row], claimed: SnapshotCounters, rows: Sequence[SnapshotCounters]) -> None:
@@ -216,7 +216,7 @@ def read_last_snapshot(cursor: Cursor[Row]) -> tuple[int, float]:
 def read_lake_format(cursor: Cursor[Row]) -> LakeFormat:
     """Read the format that the lake has in the caller's transaction: a migration changes it under a running server.
 
-    A writer reads it after it has claimed its snapshot. Raises UnsupportedCatalog for an unknown format.
+    A writer reads it after it has claimed its snapshot. Raises UnsupportedCatalogError for an unknown format.
     """
     row = cursor.execute(_SQL.version).fetchone()
     return get_format("" if row is None else row[0])
@@ -252,7 +252,7 @@ def quote_name(*names: str) -> str:
 
 
 def retry_transaction(function: Callable[[], T], again: Callable[[BaseException], bool] = is_retryable) -> T:
-    """Call a function that runs one whole transaction again while it loses to other writers; then raise Unavailable.
+    """Call a function that runs one whole transaction again while it loses to other writers; then raise UnavailableError.
 
     again: for which errors of Postgres. No attempt begins later than RETRY_SECONDS after the first.
     """
@@ -265,7 +265,7 @@ def retry_transaction(function: Callable[[], T], again: Callable[[BaseException]
             last = error
         pause = min(0.25, 0.005 * 2**attempt)
         time.sleep(random.uniform(pause / 2, pause))  # noqa: S311 - spreads retries, guards nothing
-    raise Unavailable(f"other writers won {attempt + 1} times in a row; nothing was written, try again") from last
+    raise UnavailableError(f"other writers won {attempt + 1} times in a row; nothing was written, try again") from last
 
 
 def _iterate_attempts() -> Iterator[int]:

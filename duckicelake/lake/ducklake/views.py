@@ -55,7 +55,7 @@ def read_view_row(cursor: Cursor[Row], view_id: int) -> ViewRow | None:
 
 
 def create_view(cursor: Cursor[Row], schema_name: str, view_name: str, view_uuid: str, target: ViewTarget) -> None:
-    """Create a view; NoSuchNamespace, AlreadyExists, InvalidRequest for its name."""
+    """Create a view; NoSuchNamespaceError, AlreadyExistsError, InvalidRequestError for its name."""
     snapshot = begin_snapshot(cursor, schema_change=True, catalog_ids=1)
     view_id = snapshot.first_catalog_id
     parameters = {
@@ -106,7 +106,7 @@ def adopt_view(cursor: Cursor[Row], base: ViewRow | None, view: LakeView, target
 def rename_view(cursor: Cursor[Row], source: tuple[str, str], destination: tuple[str, str]) -> bool:
     """Rename the view, if there is one of the source's (schema name, view name).
 
-    Raises NoSuchNamespace, AlreadyExists, InvalidRequest for the destination.
+    Raises NoSuchNamespaceError, AlreadyExistsError, InvalidRequestError for the destination.
     """
     snapshot = begin_snapshot(cursor, schema_change=True)
     view = find_view(cursor, *source)

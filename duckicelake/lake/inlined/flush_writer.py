@@ -9,7 +9,7 @@ from typing import Final
 
 from psycopg import Cursor, sql
 
-from duckicelake.errors import DamagedTable, NoSuchTable
+from duckicelake.errors import DamagedTableError, NoSuchTableError
 from duckicelake.lake.conflicts import StaleBaseError
 from duckicelake.lake.ducklake import inlined_rows, native
 from duckicelake.lake.ducklake.data_files import insert_data_file_rows
@@ -123,14 +123,14 @@ def hold_flush_lease(cursor: Cursor[Row], table_id: int) -> Iterator[bool]:
 
 
 def read_flush_source(cursor: Cursor[Row], table_id: int, folder: Path) -> FlushSource:
-    """Read what is inlined now, and copy the rows to files in the folder. Raises NoSuchTable, DamagedTable.
+    """Read what is inlined now, and copy the rows to files in the folder. Raises NoSuchTableError, DamagedTableError.
 
     The transaction must see one state.
     """
     at = native.read_newest_snapshot(cursor)
     definition = native.read_definition(cursor, table_id, at)
     if definition is None:
-        raise NoSuchTable(f"Table {table_id} does not exist any more")
+        raise NoSuchTableError(f"Table {table_id} does not exist any more")
     prefix = native.read_path_prefix(cursor, table_id)
     copied = (
         _copy_table(cursor, table_id, name, since, at, folder)
@@ -151,7 +151,7 @@ def read_flush_source(cursor: Cursor[Row], table_id: int, folder: Path) -> Flush
 def _copy_table(cursor: Cursor[Row], table_id: int, name: str, since: int | None, at: int, folder: Path) -> CopiedTable:
     definition = None if since is None else native.read_definition(cursor, table_id, since)
     if definition is None:
-        raise DamagedTable(f"the columns of {name}, a table of its inlined rows, are unknown")
+        raise DamagedTableError(f"the columns of {name}, a table of its inlined rows, are unknown")
     top = find_children(definition.columns, None)
     copy = folder / f"{name}.csv"
     with copy.open("wb") as file:
@@ -185,7 +185,7 @@ def _build_delete_file(
 def write_flush(cursor: Cursor[Row], flush: FlushPlan) -> int:
     """Write the snapshot that flushes. Raises StaleBaseError if its base was changed or flushed meanwhile.
 
-    Raises NoSuchTable if the table was dropped.
+    Raises NoSuchTableError if the table was dropped.
     """
     source, table_id = flush.source, flush.source.table_id
     snapshot = begin_snapshot(cursor, schema_change=False, file_ids=flush.file_ids)
@@ -206,7 +206,7 @@ def _check_source(cursor: Cursor[Row], source: FlushSource, upto: int) -> None:
         *(change.kinds for change in native.read_changes(cursor, source.table_id, source.at, upto))
     )
     if "dropped_table" in kinds:
-        raise NoSuchTable(f"Table {source.table_id} does not exist any more")
+        raise NoSuchTableError(f"Table {source.table_id} does not exist any more")
     in_the_way = kinds & (native.ROW_MOVING_KINDS | (_REPLACEMENT_KINDS if source.deletes else frozenset()))
     if in_the_way:
         raise StaleBaseError(f"table {source.table_id} has had {', '.join(sorted(in_the_way))}")

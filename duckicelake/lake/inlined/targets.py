@@ -8,7 +8,7 @@ from uuid import UUID
 
 from psycopg import Cursor
 
-from duckicelake.errors import NoSuchTable
+from duckicelake.errors import NoSuchTableError
 from duckicelake.lake.changes import TableStats
 from duckicelake.lake.ducklake import data_files, native
 from duckicelake.lake.ducklake.definition import build_inlined_columns, build_inlined_table_name
@@ -26,15 +26,15 @@ TableSizes = tuple[int, int, int]
 
 
 def read_insert_target(cursor: Cursor[Row], schema_name: str, table_name: str) -> InsertTarget:
-    """Read the live table of a name in the caller's transaction. Raises NoSuchTable, DamagedTable."""
+    """Read the live table of a name in the caller's transaction. Raises NoSuchTableError, DamagedTableError."""
     row = cursor.execute(_SQL.live_table, {"schema_name": schema_name, "table_name": table_name}).fetchone()
     if row is None:
-        raise NoSuchTable(f"Table does not exist: {format_full_name(schema_name, table_name)}")
+        raise NoSuchTableError(f"Table does not exist: {format_full_name(schema_name, table_name)}")
     table_id, schema_id = row
     lake_version, newest, options = cursor.execute(_SQL.lake_version).fetchall()[0]
     definition = native.read_definition(cursor, table_id, newest)
     if definition is None:
-        raise NoSuchTable(f"Table does not exist: {format_full_name(schema_name, table_name)}")
+        raise NoSuchTableError(f"Table does not exist: {format_full_name(schema_name, table_name)}")
     native.read_table_stats(cursor, table_id)
     return InsertTarget(definition, schema_id, lake_version, options, _read_inlined_table(cursor, definition))
 
@@ -132,7 +132,7 @@ def _parse_locked_table(
     registered: str | None,
     options: InliningOptions,
 ) -> LockedTable:
-    """Parse a row of `states`. Raises DamagedTable if the table has no whole row of sizes."""
+    """Parse a row of `states`. Raises DamagedTableError if the table has no whole row of sizes."""
     is_whole = sizes is not None and len(sizes) == 1 and None not in sizes[0]
     found = sizes[0] if sizes is not None and is_whole else native.read_table_stats(cursor, table_id)
     if found is None:

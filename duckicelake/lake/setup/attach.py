@@ -14,7 +14,7 @@ def build_attach_source(url: str, parameters: Mapping[str, str] = MappingProxyTy
     """Return the source in DuckDB's ATTACH for the lake at a Postgres URL: `ducklake:postgres:<libpq keywords>`.
 
     Args:
-        url: a Postgres URL; InvalidSettings if libpq can't read it.
+        url: a Postgres URL; InvalidSettingsError if libpq can't read it.
         parameters: further keywords, as of `find_duckdb_parameters`. Their `options` follow those of the URL.
 
     """

@@ -9,7 +9,7 @@ import psycopg
 from psycopg import Cursor, sql
 from psycopg.errors import InsufficientPrivilege
 
-from duckicelake.errors import StartupError, Unavailable, UnsupportedCatalog
+from duckicelake.errors import StartupError, UnavailableError, UnsupportedCatalogError
 from duckicelake.lake.ducklake.database import open_lake_session
 from duckicelake.lake.ducklake.snapshots import lock_writers, retry_transaction
 from duckicelake.lake.formats import (
@@ -66,23 +66,23 @@ def read_contents(cursor: Cursor[Row]) -> DatabaseContents:
 
 
 def check_complete(cursor: Cursor[Row], contents: DatabaseContents) -> None:
-    """Raise UnsupportedCatalog if the catalog lacks tables of DuckLake's."""
+    """Raise UnsupportedCatalogError if the catalog lacks tables of DuckLake's."""
     missing = find_missing_tables(cursor, contents)
     if missing:
-        raise UnsupportedCatalog(
+        raise UnsupportedCatalogError(
             f"the DuckLake catalog in schema {contents.lake} lacks {_format_names(missing, 'table')}: "
             "restore them from a backup"
         )
 
 
 def check_migrated(cursor: Cursor[Row], contents: DatabaseContents, options: dict[str, str]) -> None:
-    """Raise UnsupportedCatalog if the catalog lacks columns of its format: a migration was left halfway."""
+    """Raise UnsupportedCatalogError if the catalog lacks columns of its format: a migration was left halfway."""
     lake = get_format(options.get("version", ""))
     tables = sorted({table for table, _ in lake.own_columns})
     found = cursor.execute(_SQL.format_columns, {"schema": contents.lake, "tables": tables}).fetchall()
     missing = sorted(lake.own_columns - set(found))
     if missing:
-        raise UnsupportedCatalog(
+        raise UnsupportedCatalogError(
             f"the DuckLake catalog in schema {contents.lake} has format {lake.version}, but lacks "
             f"{'.'.join(missing[0])}: a migration was left halfway; restore the catalog from a backup"
         )
@@ -120,7 +120,7 @@ def check_vacant(contents: DatabaseContents) -> None:
 
 def _check_readable(contents: DatabaseContents) -> None:
     if contents.fragments:
-        raise UnsupportedCatalog(
+        raise UnsupportedCatalogError(
             f"schema {contents.schema} has {_format_names(contents.fragments, 'object')} of a DuckLake catalog, "
             "but no whole catalog: restore it from a backup, drop what is left of it, or name another database"
         )
@@ -131,11 +131,11 @@ def _check_elsewhere(contents: DatabaseContents) -> None:
         return
     name = contents.elsewhere[0]
     if contents.is_closed:
-        raise UnsupportedCatalog(
+        raise UnsupportedCatalogError(
             f"the DuckLake catalog in schema {name} is closed to the database's login: "
             "let a superuser run what `duckicelake grants` prints for it"
         )
-    raise UnsupportedCatalog(
+    raise UnsupportedCatalogError(
         f"the database has no DuckLake catalog{_format_schema(contents)}, "
         f"but one in schema {', '.join(contents.elsewhere)}: to serve that, "
         f"add options={build_schema_option(name)} to the query of DUCKICELAKE_DATABASE_URL; "
@@ -177,16 +177,16 @@ def prepare_catalog(database: Database, data_path: str, *, creates: bool = True)
     """Adopt the catalog and migrate it, or create it; return its DATA_PATH, which ends in "/".
 
     `data_path` is where DuckDB will keep the files of a new lake; an adopted one keeps its own. Any number of workers
-    may call this at once. Raises UnsupportedCatalog for a catalog that this server can't serve, StartupError if there
-    is none and `creates` is False. From now on each transaction of `database` begins as `require_known` says.
+    may call this at once. Raises UnsupportedCatalogError for a catalog that this server can't serve, StartupError if
+    there is none and `creates` is False. From now on each transaction of `database` begins as `require_known` says.
     """
     try:
         path = retry_transaction(lambda: _prepare_locked(database, data_path, creates=creates))
-    except Unavailable as error:
+    except UnavailableError as error:
         denial = error.__cause__
         if not isinstance(denial, InsufficientPrivilege):
             raise
-        raise UnsupportedCatalog(
+        raise UnsupportedCatalogError(
             f"the server's login lacks rights in Postgres ({denial.diag.message_primary}): "
             "let a superuser run what `duckicelake grants` prints for it"
         ) from error
@@ -221,7 +221,7 @@ def read_options(cursor: Cursor[Row]) -> dict[str, str] | None:
 def read_stored_lake(url: str) -> tuple[str, dict[str, str]]:
     """Read the schema of the lake at a Postgres URL, and its options, as `read_options`.
 
-    Raises StartupError if the database has no lake, Unavailable if Postgres doesn't answer.
+    Raises StartupError if the database has no lake, UnavailableError if Postgres doesn't answer.
     """
     try:
         with psycopg.connect(url, connect_timeout=5) as connection, connection.cursor() as cursor:
@@ -230,21 +230,23 @@ def read_stored_lake(url: str) -> tuple[str, dict[str, str]]:
             check_reachable(contents)
             return contents.lake or DEFAULT_SCHEMA_NAME, read_options(cursor) or {}
     except psycopg.OperationalError as error:
-        raise Unavailable(f"Postgres does not answer: {error}") from error
+        raise UnavailableError(f"Postgres does not answer: {error}") from error
 
 
 def check_supported(options: dict[str, str]) -> None:
-    """Raise UnsupportedCatalog unless the catalog is an unencrypted one of a served format."""
+    """Raise UnsupportedCatalogError unless the catalog is an unencrypted one of a served format."""
     version = options.get("version", "")
     if version not in SERVED_FORMAT_VERSIONS:
-        raise UnsupportedCatalog(
+        raise UnsupportedCatalogError(
             f"the catalog has DuckLake format {version!r}, this server serves {', '.join(SERVED_FORMAT_VERSIONS)}: "
             + _advise_upgrade(version)
         )
     if not options.get("data_path"):
-        raise UnsupportedCatalog("ducklake_metadata has no row data_path: restore it from a backup")
+        raise UnsupportedCatalogError("ducklake_metadata has no row data_path: restore it from a backup")
     if options.get("encrypted") == "true":
-        raise UnsupportedCatalog("the lake is encrypted: Iceberg readers can't read its files; use one that is not")
+        raise UnsupportedCatalogError(
+            "the lake is encrypted: Iceberg readers can't read its files; use one that is not"
+        )
 
 
 def _advise_upgrade(version: str) -> str:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Final
 from uuid import UUID
 
-from duckicelake.errors import InvalidRequest, InvalidSettings
+from duckicelake.errors import InvalidRequestError, InvalidSettingsError
 from duckicelake.lake.ducklake.snapshots import LOCK_KEY
 from duckicelake.postgres.database import Database
 from duckicelake.postgres.queries import Transaction, load_queries
@@ -56,12 +56,12 @@ class LakeRecord:
 
 
 def parse_identity(data: bytes) -> LakeIdentity:
-    """Read `Identity.to_json`; raise InvalidRequest for anything else."""
+    """Read `Identity.to_json`; raise InvalidRequestError for anything else."""
     try:
         parsed = json.loads(data)
         return LakeIdentity(**{field.name: str(parsed[field.name]) for field in fields(LakeIdentity)})
     except (ValueError, KeyError, TypeError) as error:
-        raise InvalidRequest(f"a lake's marker can't be read: {data[:200]!r}") from error
+        raise InvalidRequestError(f"a lake's marker can't be read: {data[:200]!r}") from error
 
 
 def read_lake(database: Database) -> LakeRecord:
@@ -92,7 +92,7 @@ class RunningServer:
         self._place = {"host": socket.gethostname(), "process": os.getpid()}
 
     def check(self, cursor: Transaction) -> None:
-        """Raise InvalidSettings if another server runs with other settings; a registration waits for this one."""
+        """Raise InvalidSettingsError if another server runs with other settings; a registration waits for this one."""
         cursor.execute(_SQL.lock_servers, {"key": SERVERS_KEY})
         for server_id, host, process, settings, age in cursor.execute(
             _SQL.servers, {"seconds": SEEN_SECONDS}
@@ -101,7 +101,7 @@ class RunningServer:
                 continue
             for name, value in self._settings.items():
                 if settings.get(name, value) != value:
-                    raise InvalidSettings(
+                    raise InvalidSettingsError(
                         f"another server of this lake (process {process} on {host}, seen {age:.0f} s ago) has {name} "
                         f"{settings[name]!r}, and this one has {value!r}: give both the same, or stop the other first"
                     )

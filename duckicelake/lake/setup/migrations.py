@@ -9,7 +9,7 @@ from typing import Final
 
 from psycopg import Cursor
 
-from duckicelake.errors import UnsupportedCatalog
+from duckicelake.errors import UnsupportedCatalogError
 from duckicelake.postgres.queries import Row, load_queries
 
 _SQL = load_queries("lake", "migrate")
@@ -84,13 +84,13 @@ def find_edited_migrations(cursor: Cursor[Row]) -> list[str]:
 def apply_migrations(cursor: Cursor[Row]) -> None:
     """Apply what is missing, and repair a lake that has no digests; the caller holds our advisory lock.
 
-    Raises UnsupportedCatalog if a newer version was here.
+    Raises UnsupportedCatalogError if a newer version was here.
     """
     cursor.execute(_SQL.create_table)
     applied = read_applied_migrations(cursor)
     unknown = applied - {migration.number for migration in load_migrations()}
     if unknown:
-        raise UnsupportedCatalog(
+        raise UnsupportedCatalogError(
             f"a newer duckicelake has migrated the catalog (migration {max(unknown)}); run that version or a later one"
         )
     repairs = {} if _has_digests(cursor) else load_repairs()

@@ -11,7 +11,7 @@ from psycopg import AsyncConnection, Cursor
 from psycopg.pq import ConnStatus, ExecStatus
 from psycopg.pq.abc import PGresult
 
-from duckicelake.errors import Unavailable
+from duckicelake.errors import UnavailableError
 from duckicelake.lake.state import Freshness, FreshnessQuery
 from duckicelake.postgres.database import Database
 from duckicelake.postgres.queries import Row, load_queries
@@ -55,15 +55,15 @@ class FreshnessLine:
         self._is_closed = False
 
     async def freshness(self, asked: Sequence[FreshnessQuery]) -> list[Freshness | None]:
-        """Ask as `read_freshness`. Raises Unavailable while there is no connection, which is made meanwhile."""
+        """Ask as `read_freshness`. Raises UnavailableError while there is no connection, which is made meanwhile."""
         line = self._line
         if line is None or line.is_closed:
             self._start_connecting()
-            raise Unavailable("There is no line to Postgres yet")
+            raise UnavailableError("There is no line to Postgres yet")
         try:
             result = await line.ask(_encode_queries(asked))
         except psycopg.Error as error:
-            raise Unavailable(f"Postgres does not answer: {error}") from error
+            raise UnavailableError(f"Postgres does not answer: {error}") from error
         return _sort_by_query(map(partial(_parse_row, result), range(result.ntuples)), len(asked))
 
     def close(self) -> None:
@@ -80,7 +80,7 @@ class FreshnessLine:
         try:
             async with asyncio.timeout(_CONNECT_SECONDS):
                 line = await self._new_line()
-        except (psycopg.Error, Unavailable, TimeoutError):
+        except (psycopg.Error, UnavailableError, TimeoutError):
             await asyncio.sleep(_PAUSE_SECONDS)
         else:
             self._line = line
@@ -112,9 +112,9 @@ async def _check_connection(timeline: TimelineGuard, connection: AsyncConnection
 
 
 def _check_primary(connection: AsyncConnection[Any]) -> None:
-    """Raise Unavailable on a standby: a line lasts, and does not notice that its host becomes the primary."""
+    """Raise UnavailableError on a standby: a line lasts, and does not notice that its host becomes the primary."""
     if is_standby(connection):
-        raise Unavailable("This Postgres is a standby")
+        raise UnavailableError("This Postgres is a standby")
 
 
 class _PreparedLine:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from psycopg import Cursor
 
-from duckicelake.errors import ReadOnlyTable
+from duckicelake.errors import ReadOnlyTableError
 from duckicelake.lake.changes import ChangeSet
 from duckicelake.lake.ducklake.native import parse_kinds
 from duckicelake.lake.ducklake.snapshots import SnapshotClaim, SnapshotCounters
@@ -30,11 +30,11 @@ class CommitBases:
     refusals: Mapping[int, str | None]
 
     def find_problem(self, change: ChangeSet) -> str | None:
-        """Return why the table isn't what the change was computed from, if so. Raises ReadOnlyTable."""
+        """Return why the table isn't what the change was computed from, if so. Raises ReadOnlyTableError."""
         table_id, base = change.table_id, (change.base_version, change.caught_up_to)
         assert table_id is not None
         if (refusal := self.refusals.get(table_id)) is not None:
-            raise ReadOnlyTable(refusal)
+            raise ReadOnlyTableError(refusal)
         if self.versions.get(table_id) != base:
             return f"table {table_id} is at version and progress {self.versions.get(table_id)}"
         for at in range(_get_known_upto(change) + 1, self.newest + 1):

@@ -2,7 +2,7 @@
 
 from psycopg import Cursor
 
-from duckicelake.errors import ReadOnlyTable
+from duckicelake.errors import ReadOnlyTableError
 from duckicelake.lake.conflicts import StaleBaseError
 from duckicelake.lake.ducklake import native
 from duckicelake.lake.ducklake.schemas import check_target_free, has_namespace
@@ -60,7 +60,7 @@ def drop_table(
 def rename_table(cursor: Cursor[Row], source: tuple[str, str], destination: tuple[str, str]) -> bool:
     """Rename the table, if there is one of the source's (schema name, table name).
 
-    Raises NoSuchNamespace, AlreadyExists, InvalidRequest for the destination.
+    Raises NoSuchNamespaceError, AlreadyExistsError, InvalidRequestError for the destination.
     """
     snapshot = begin_snapshot(cursor, schema_change=True)
     table_id = reader.find_table_id(cursor, *source)
@@ -89,7 +89,7 @@ def allow_write(cursor: Transaction, table_id: int) -> None:
 
 
 def check_writable(cursor: Transaction, table_id: int) -> None:
-    """Raise ReadOnlyTable for a followed table, before work that the commit would refuse."""
+    """Raise ReadOnlyTableError for a followed table, before work that the commit would refuse."""
     row = cursor.execute(_FOLLOWED_SQL.refusal, {"table_id": table_id}).fetchone()
     if row is not None and row[0] is not None:
-        raise ReadOnlyTable(row[0])
+        raise ReadOnlyTableError(row[0])

@@ -9,7 +9,7 @@ from time import monotonic
 from typing import Final
 
 from duckicelake.catalog.context.services import Services
-from duckicelake.errors import InvalidSettings
+from duckicelake.errors import InvalidSettingsError
 from duckicelake.lineage.delivery import outbox
 from duckicelake.lineage.delivery.deliverer import Deliverer, DeliveryDeadline, DeliveryObserver, PositionMovedError
 from duckicelake.lineage.delivery.receivers import ENDPOINT, LineageOutlet, Receiver, parse_receivers
@@ -106,7 +106,7 @@ class _Courier:
 
 
 def check_receivers(settings: Settings) -> None:
-    """Raises InvalidSettings, before anything is started, for receivers that can't be used."""
+    """Raises InvalidSettingsError, before anything is started, for receivers that can't be used."""
     for outlet in _open_outlets(settings):
         outlet.close()
 
@@ -132,7 +132,7 @@ def _open_outlets(settings: Settings) -> list[LineageOutlet]:
 
 
 def read_receivers(settings: Settings) -> list[Receiver]:
-    """Those of the settings, or the one that OpenLineage's own variables name; InvalidSettings."""
+    """Those of the settings, or the one that OpenLineage's own variables name; InvalidSettingsError."""
     keys, kafka = settings.lineage_api_keys, settings.lineage_kafka
     if settings.lineage_transports:
         return parse_receivers(
@@ -141,12 +141,12 @@ def read_receivers(settings: Settings) -> list[Receiver]:
             kafka.get_secret_value() if kafka else None,
         )
     if keys or kafka:
-        raise InvalidSettings("lineage_api_keys and lineage_kafka are for lineage_transports, which aren't set")
+        raise InvalidSettingsError("lineage_api_keys and lineage_kafka are for lineage_transports, which aren't set")
     url = os.environ.get("OPENLINEAGE_URL")
     if not url or os.environ.get("OPENLINEAGE_DISABLED", "").strip().lower() == "true":
         return []
     endpoint = os.environ.get("OPENLINEAGE_ENDPOINT", ENDPOINT)
     try:
         return parse_receivers([f"{url.rstrip('/')}/{endpoint.lstrip('/')}"], os.environ.get("OPENLINEAGE_API_KEY"))
-    except InvalidSettings as error:
-        raise InvalidSettings(f"OPENLINEAGE_URL is taken for lineage_transports: {error}") from error
+    except InvalidSettingsError as error:
+        raise InvalidSettingsError(f"OPENLINEAGE_URL is taken for lineage_transports: {error}") from error

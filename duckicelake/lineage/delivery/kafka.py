@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from openlineage.client.serde import Serde
 from openlineage.client.transport.kafka import KafkaConfig, KafkaTransport
 
-from duckicelake.errors import InvalidSettings
+from duckicelake.errors import InvalidSettingsError
 from duckicelake.lineage.delivery.receivers import DeliveryFailure, Event, KafkaReceiver
 
 _IS_INSTALLED: Final = find_spec("confluent_kafka") is not None
@@ -34,12 +34,12 @@ _REFUSED: Final = frozenset({"MSG_SIZE_TOO_LARGE", "INVALID_MSG", "INVALID_MSG_S
 
 
 class KafkaOutlet:
-    """Raises InvalidSettings if the client isn't installed, or doesn't know a setting."""
+    """Raises InvalidSettingsError if the client isn't installed, or doesn't know a setting."""
 
     def __init__(self, receiver: KafkaReceiver) -> None:
         self.name = receiver.name
         if not _IS_INSTALLED:
-            raise InvalidSettings(
+            raise InvalidSettingsError(
                 f"lineage_transports has {receiver.name}, and Kafka's client isn't installed: "
                 "pip install 'duckicelake[kafka]'"
             )
@@ -47,7 +47,7 @@ class KafkaOutlet:
             self._transport = _Transport(receiver)
             self._transport.close()  # until it is needed: of several workers only one sends
         except KafkaException as error:
-            raise InvalidSettings(f"{receiver.name} can't be used: {_read_text(error.args[0])}") from error
+            raise InvalidSettingsError(f"{receiver.name} can't be used: {_read_text(error.args[0])}") from error
 
     def send(self, event: Event) -> DeliveryFailure | None:
         return self._transport.sent(event)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, Protocol
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
-from duckicelake.errors import InvalidSettings
+from duckicelake.errors import InvalidSettingsError
 
 Event = Mapping[str, Any]
 ENDPOINT: Final = "/api/v1/lineage"
@@ -84,20 +84,20 @@ Receiver = HttpReceiver | FileReceiver | ConsoleReceiver | KafkaReceiver
 
 
 def parse_receivers(written: Sequence[str], api_keys: str | None = None, kafka: str | None = None) -> list[Receiver]:
-    """Raises InvalidSettings, which says what would be right.
+    """Raises InvalidSettingsError, which says what would be right.
 
     api_keys: the key of the one receiver that is reached by http, or `host=key,host2=key2`.
     kafka: librdkafka's settings for all brokers, `name=value,name2=value2`.
     """
     config = dict(_parse_pair(pair) for pair in (kafka or "").split(",") if pair.strip())
     if not all(config.values()):
-        raise InvalidSettings("lineage_kafka must be <name>=<value>,<name2>=<value2> with librdkafka's settings")
+        raise InvalidSettingsError("lineage_kafka must be <name>=<value>,<name2>=<value2> with librdkafka's settings")
     found = [_parse_receiver(text, config) for text in written]
     for number, receiver in enumerate(found):
         if receiver.name in {earlier.name for earlier in found[:number]}:
-            raise InvalidSettings(f"lineage_transports has {receiver.name} twice")
+            raise InvalidSettingsError(f"lineage_transports has {receiver.name} twice")
     if config and not any(isinstance(receiver, KafkaReceiver) for receiver in found):
-        raise InvalidSettings("lineage_kafka is set, but lineage_transports names no kafka://…")
+        raise InvalidSettingsError("lineage_kafka is set, but lineage_transports names no kafka://…")
     return _add_api_keys(found, api_keys)
 
 
@@ -106,11 +106,11 @@ def _parse_receiver(written: str, config: Mapping[str, str]) -> Receiver:
         url = urlsplit(written)
         has_host = url.scheme in {"http", "https"} and bool(url.hostname) and url.port != 0
     except ValueError as error:
-        raise InvalidSettings(f"lineage_transports: {error}; {_EXAMPLES}") from error
+        raise InvalidSettingsError(f"lineage_transports: {error}; {_EXAMPLES}") from error
     if written == "console":
         return ConsoleReceiver()
     if url.username is not None or url.password is not None:
-        raise InvalidSettings("lineage_transports: what is secret belongs into lineage_api_keys or lineage_kafka")
+        raise InvalidSettingsError("lineage_transports: what is secret belongs into lineage_api_keys or lineage_kafka")
     if has_host:
         return _parse_http(url)
     if url.scheme == "file" and url.netloc in {"", "localhost"} and url.path.strip("/") and not url.query:
@@ -118,7 +118,7 @@ def _parse_receiver(written: str, config: Mapping[str, str]) -> Receiver:
     if url.scheme == "kafka" and url.netloc and _TOPIC.fullmatch(url.path) and not url.query:
         brokers = url.netloc.replace(";", ",")
         return KafkaReceiver(f"kafka://{url.netloc}{url.path}", url.path[1:], {"bootstrap.servers": brokers, **config})
-    raise InvalidSettings(f"lineage_transports: {written!r} is no receiver of events; {_EXAMPLES}")
+    raise InvalidSettingsError(f"lineage_transports: {written!r} is no receiver of events; {_EXAMPLES}")
 
 
 def _parse_http(url: SplitResult) -> HttpReceiver:
@@ -128,15 +128,17 @@ def _parse_http(url: SplitResult) -> HttpReceiver:
     path = url.path if url.path.strip("/") else ENDPOINT
     name = place if path == ENDPOINT else place + path
     if unknown or url.fragment:
-        raise InvalidSettings(f"lineage_transports: {name} has options besides timeout=<seconds> and compression=gzip")
+        raise InvalidSettingsError(
+            f"lineage_transports: {name} has options besides timeout=<seconds> and compression=gzip"
+        )
     if options.get("compression", "gzip") != "gzip":
-        raise InvalidSettings(f"lineage_transports: the compression of {name} can only be gzip")
+        raise InvalidSettingsError(f"lineage_transports: the compression of {name} can only be gzip")
     try:
         timeout = float(options.get("timeout", TIMEOUT_SECONDS))
     except ValueError:
         timeout = 0
     if not 0 < timeout <= 600:
-        raise InvalidSettings(f"lineage_transports: the timeout of {name} must be seconds, as 5, and 600 at most")
+        raise InvalidSettingsError(f"lineage_transports: the timeout of {name} must be seconds, as 5, and 600 at most")
     return HttpReceiver(name, url.netloc.lower(), place + path, timeout, "compression" in options)
 
 
@@ -151,12 +153,12 @@ def _add_api_keys(found: list[Receiver], api_keys: str | None) -> list[Receiver]
     keys = dict(pairs)
     strangers = sorted(set(keys) - hosts)
     if strangers:
-        raise InvalidSettings(
+        raise InvalidSettingsError(
             "lineage_api_keys must be the key of the one receiver that lineage_transports reaches by http, "
             f"or <host>=<key>,… with {', '.join(sorted(hosts)) or 'no'} as hosts"
         )
     if not all(_KEY.fullmatch(key) for key in keys.values()):
-        raise InvalidSettings("lineage_api_keys has a key with characters that no header can have")
+        raise InvalidSettingsError("lineage_api_keys has a key with characters that no header can have")
     return [
         replace(receiver, api_key=keys.get(receiver.host)) if isinstance(receiver, HttpReceiver) else receiver
         for receiver in found

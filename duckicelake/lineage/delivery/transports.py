@@ -17,7 +17,7 @@ from openlineage.client.transport.console import ConsoleConfig, ConsoleTransport
 from openlineage.client.transport.file import FileConfig, FileTransport
 from openlineage.client.transport.http import ApiKeyTokenProvider, HttpCompression, HttpConfig, HttpTransport
 
-from duckicelake.errors import InvalidSettings
+from duckicelake.errors import InvalidSettingsError
 from duckicelake.lineage.delivery.kafka import KafkaOutlet
 from duckicelake.lineage.delivery.receivers import (
     ConsoleReceiver,
@@ -38,7 +38,7 @@ _EXCERPT: Final = 300
 
 
 def open_outlet(receiver: Receiver) -> LineageOutlet:
-    """Raises InvalidSettings if it can't be used at all."""
+    """Raises InvalidSettingsError if it can't be used at all."""
     match receiver:
         case HttpReceiver():
             return _HttpOutlet(receiver)
@@ -166,7 +166,7 @@ class _FileOutlet:
         try:
             _end_line(self._path)
         except OSError as error:
-            raise InvalidSettings(f"lineage_transports: {self.name} can't be written: {error}") from error
+            raise InvalidSettingsError(f"lineage_transports: {self.name} can't be written: {error}") from error
 
     def send(self, event: Event) -> DeliveryFailure | None:
         try:

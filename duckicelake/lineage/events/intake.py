@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from duckicelake.catalog.context.caller import Capability, Principal
 from duckicelake.catalog.context.services import Services
-from duckicelake.errors import Forbidden, InvalidRequest, TooManyRequests, Unavailable
+from duckicelake.errors import ForbiddenError, InvalidRequestError, TooManyRequestsError, UnavailableError
 from duckicelake.iceberg.identifiers import Namespace, parse_schema_name, to_schema_name
 from duckicelake.lineage.graph import store as lineage_owners
 from duckicelake.lineage.graph import store as lineage_store
@@ -32,24 +32,28 @@ _WRITE: Final = (Capability.WRITE,)
 
 
 def receive_events(services: Services, events: Sequence[Mapping[str, Any]], host: str = "") -> int:
-    """Keep events that were checked, all or none; how many are new. Forbidden, InvalidRequest, TooManyRequests.
+    """Keep events that were checked, all or none; return how many are new.
+
+    Raises ForbiddenError, InvalidRequestError, TooManyRequestsError.
 
     host: where the sender believes this catalog to be; names of tables of a catalog that is there mean ours.
     """
     if len(events) > MAX_EVENTS:
-        raise InvalidRequest(f"A batch has {len(events)} events; it may have {MAX_EVENTS} at most")
+        raise InvalidRequestError(f"A batch has {len(events)} events; it may have {MAX_EVENTS} at most")
     told = [parse_event(event) for event in events]
     latest = datetime.fromtimestamp(services.clock() / 1000, UTC) + _AHEAD
     if any(event.at > latest for event in told):
-        raise InvalidRequest(
+        raise InvalidRequestError(
             f"An event's time is after {latest:%Y-%m-%dT%H:%M:%SZ}, which is far ahead of this server's clock"
         )
     who = services.caller.principal
     if not who.grants:
-        raise Forbidden("Events of lineage are kept for those who were granted something in the catalog")
+        raise ForbiddenError("Events of lineage are kept for those who were granted something in the catalog")
     with _take_turn(), services.database.transaction() as cursor:
         if lineage_store.is_over(cursor, who.name, MAX_EVENTS_PER_HOUR):
-            raise TooManyRequests(f"You have sent {MAX_EVENTS_PER_HOUR} events of lineage within an hour; send fewer")
+            raise TooManyRequestsError(
+                f"You have sent {MAX_EVENTS_PER_HOUR} events of lineage within an hour; send fewer"
+            )
         owners = _TableOwners(cursor, services.policy, told)
         for event in told:
             _check(owners, who, event)
@@ -60,9 +64,12 @@ def receive_events(services: Services, events: Sequence[Mapping[str, Any]], host
 
 @contextmanager
 def _take_turn() -> Iterator[None]:
-    """One after the other, as in Postgres: who waits here takes no connection from commits. Unavailable: many do."""
+    """One after the other, as in Postgres: who waits here takes no connection from commits.
+
+    Raises UnavailableError: many do.
+    """
     if not _ROOM.acquire(blocking=False):
-        raise Unavailable("Too many send events of lineage at once; try again")
+        raise UnavailableError("Too many send events of lineage at once; try again")
     try:
         with _TURN:
             yield
@@ -118,11 +125,14 @@ def _find_host(namespace: str) -> str | None:
 
 
 def _find_place(name: EventName) -> str | None:
-    """Where the dataset lies; None for what is no place, as of the namespace `bigquery`. InvalidRequest for no text."""
+    """Where the dataset lies; None for what is no place, as of the namespace `bigquery`.
+
+    Raises InvalidRequestError for no text.
+    """
     text = name.name if name.namespace == "file" else f"{name.namespace}/{name.name.lstrip('/')}"
     try:
         return canonicalize(text)
-    except InvalidRequest:
+    except InvalidRequestError:
         if _CONTROL.search(text):
             raise
         return None
@@ -146,7 +156,7 @@ def _check_one(owners: _TableOwners, who: Principal, names: Sequence[EventName],
     )
     places = (any(owners.is_below(place, namespace) for namespace in mine) for place in owners.unknown(names))
     if not all(tables) or not all(places):
-        raise Forbidden(f"The caller's scopes don't allow to tell of {names[0].name}, if there is such a table")
+        raise ForbiddenError(f"The caller's scopes don't allow to tell of {names[0].name}, if there is such a table")
 
 
 def _collect_names(dataset: EventDataset) -> list[EventName]:

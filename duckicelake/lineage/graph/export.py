@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 import orjson
 
 from duckicelake.catalog.context.caller import Principal
-from duckicelake.errors import NotFound
+from duckicelake.errors import NotFoundError
 from duckicelake.lineage.graph import traversal as lineage
 from duckicelake.lineage.graph.model import WHOLE, GraphEdge, GraphNode, LineageGraphView
 from duckicelake.lineage.graph.traversal import GraphQuery
@@ -106,8 +106,8 @@ def export_graph(database: Database, reader: Principal, question: GraphQuery, fo
 
 
 def read_schema(facet: str) -> bytes:
-    """The JSON schema of a facet that is ours; NotFound."""
+    """The JSON schema of a facet that is ours; NotFoundError."""
     found = read_facet_schema(facet)
     if found is None:
-        raise NotFound(f"This catalog has no facet {facet!r}")
+        raise NotFoundError(f"This catalog has no facet {facet!r}")
     return found

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from duckicelake.catalog.context.caller import Principal
 from duckicelake.catalog.context.text import summarize
-from duckicelake.errors import InvalidRequest, NotFound
+from duckicelake.errors import InvalidRequestError, NotFoundError
 from duckicelake.lineage.graph.model import (
     ColumnEdge,
     Direction,
@@ -58,7 +58,7 @@ class KnownRun:
 
 
 def read_graph(database: Database, reader: Principal, question: GraphQuery) -> LineageGraphView:
-    """What is seen from there; NotFound if there is nothing that the reader may know, nor such a column."""
+    """What is seen from there; NotFoundError if there is nothing that the reader may know, nor such a column."""
     with database.reading() as cursor:
         view = GraphView(cursor, reader.readable_schemas(), question.at)
         start, column = _find_start(view, question.node)
@@ -74,13 +74,16 @@ def search_datasets(database: Database, reader: Principal, text: str, limit: int
 
 
 def read_run(database: Database, reader: Principal, run_id: UUID) -> KnownRun:
-    """NotFound for one of which the reader may know no dataset; without what it said where they may not know all."""
+    """NotFoundError for one of which the reader may know no dataset.
+
+    Without what it said where they may not know all.
+    """
     with database.reading() as cursor:
         view = GraphView(cursor, reader.readable_schemas())
         found, io = view.run(run_id), view.io(run_id)
         known = tuple(side for side in io if side.may_be_known)
         if found is None or (view.granted is not None and not known):
-            raise NotFound(f"There is no run {run_id} in the lineage of what you may read")
+            raise NotFoundError(f"There is no run {run_id} in the lineage of what you may read")
         if not found.may_be_told:
             return KnownRun(found, known, {}, (), is_complete=False)
         told = tuple(view.events_of_run(run_id, _MAX_EVENTS))
@@ -99,7 +102,7 @@ def read_events(
 def _find_start(view: GraphView, node: str) -> tuple[int, str | None]:
     name, hash_sign, column = node.partition("#")
     if not name or (hash_sign and not column):
-        raise InvalidRequest(f"node {node!r} is neither ns.table, ns.table#column nor the id of a dataset")
+        raise InvalidRequestError(f"node {node!r} is neither ns.table, ns.table#column nor the id of a dataset")
     if name.isdecimal():
         found = next((row.id for row in view.datasets([int(name)])), None) if len(name) < 19 else None
     elif name.startswith("dataset:"):
@@ -107,7 +110,7 @@ def _find_start(view: GraphView, node: str) -> tuple[int, str | None]:
     else:
         found = view.find(name)
     if found is None:
-        raise NotFound(f"There is no lineage of {name}, or it is nothing that you may read")
+        raise NotFoundError(f"There is no lineage of {name}, or it is nothing that you may read")
     return found, column or None
 
 
@@ -162,13 +165,16 @@ def _touches_field(row: ColumnRow, place: Field) -> bool:
 
 
 def _check_column(view: GraphView, place: Field) -> None:
-    """Raise NotFound for a column that its table doesn't have; what others tell of theirs may not be all of them."""
+    """Raise NotFoundError for a column that its table doesn't have.
+
+    What others tell of theirs may not be all of them.
+    """
     for row in view.datasets([place[0]]):
         names = list(read_field_names(row.fields))
         if names and row.table_name is not None and place[1] not in names:
             columns = [name for name in names if "." not in name] or names
             told = summarize(columns, _MAX_NAMES)
-            raise NotFound(f"{row.schema_name}.{row.table_name} has no column {place[1]!r}: there are {told}")
+            raise NotFoundError(f"{row.schema_name}.{row.table_name} has no column {place[1]!r}: there are {told}")
 
 
 def _is_between(row: ColumnRow, fields: Mapping[int, Collection[str]]) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 from duckicelake.catalog.context.services import Services
-from duckicelake.errors import InvalidRequest, NotFound
+from duckicelake.errors import InvalidRequestError, NotFoundError
 from duckicelake.lineage.graph import traversal as lineage
 from duckicelake.lineage.graph.lists import ColumnListed, DatasetListed, LineageLists
 from duckicelake.lineage.graph.model import MAX_DEPTH, MAX_NODES, GraphWalk
@@ -25,7 +25,7 @@ class _Place(NamedTuple):
 
 
 def read_graph(services: Services, node: str, depth: int) -> MarquezGraph:
-    """Datasets and jobs around a node, `dataset:…` or `job:…`; NotFound."""
+    """Datasets and jobs around a node, `dataset:…` or `job:…`; NotFoundError."""
     kind, rest = _parse(node, _KINDS[:2])
     with open_lists(services) as known:
         start = _find(known, kind, rest)
@@ -50,7 +50,7 @@ def read_graph(services: Services, node: str, depth: int) -> MarquezGraph:
 
 
 def read_column_graph(services: Services, node: str, depth: int, *, with_downstream: bool) -> MarquezGraph:
-    """Fields around those of a dataset, or around one of its fields (`datasetField:…`); NotFound."""
+    """Fields around those of a dataset, or around one of its fields (`datasetField:…`); NotFoundError."""
     kind, rest = _parse(node, ("dataset", "datasetField"))
     with open_lists(services) as known:
         start, column = _find_column(known, rest) if kind == "datasetField" else (_find(known, kind, rest).id, None)
@@ -139,7 +139,7 @@ def _parse(node: str, kinds: Collection[str]) -> tuple[str, str]:
     kind, _, rest = node.partition(":")
     if kind not in kinds or ":" not in rest:
         wanted = " or ".join(f"{kind}:<namespace>:<name>" for kind in kinds)
-        raise InvalidRequest(f"nodeId {node!r} is not one: write {wanted}")
+        raise InvalidRequestError(f"nodeId {node!r} is not one: write {wanted}")
     return kind, rest
 
 
@@ -148,7 +148,7 @@ def _find(known: LineageLists, kind: str, rest: str) -> _Place:
     found = known.find_job(split_name(rest)) if is_job else known.find_dataset(split_name(rest))
     if found is not None:
         return _Place(is_job, found)
-    raise NotFound(f"There is no {kind} {rest}, or none that you may know of")
+    raise NotFoundError(f"There is no {kind} {rest}, or none that you may know of")
 
 
 def _find_column(known: LineageLists, rest: str) -> tuple[int, str]:

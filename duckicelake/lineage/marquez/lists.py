@@ -8,7 +8,7 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from duckicelake.catalog.context.services import Services
-from duckicelake.errors import InvalidRequest, NotFound
+from duckicelake.errors import InvalidRequestError, NotFoundError
 from duckicelake.lineage.graph.lists import Counted, JobListed, LineageLists, ListPart, RunListed, TimeRange
 from duckicelake.lineage.graph.parsed_event import EventName
 from duckicelake.lineage.graph.view import GraphView
@@ -61,14 +61,14 @@ def list_datasets(services: Services, part: ListPart, namespace: str) -> Marquez
 
 
 def read_dataset(services: Services, name: EventName) -> MarquezDataset:
-    """One, with what its fields are made of; NotFound."""
+    """One, with what its fields are made of; NotFoundError."""
     with open_lists(services) as known:
         number = _find_dataset(known, name)
         return build_dataset(known.read_datasets_by_id([number])[number], known.columns_to([number]))
 
 
 def list_versions(services: Services, part: ListPart, name: EventName) -> MarquezDatasetVersions:
-    """What runs made of a dataset; NotFound."""
+    """What runs made of a dataset; NotFoundError."""
     with open_lists(services) as known:
         number = _find_dataset(known, name)
         rows = known.versions(part, number)
@@ -90,11 +90,11 @@ def list_jobs(
 
 
 def read_job(services: Services, name: EventName) -> MarquezJob:
-    """One; NotFound."""
+    """One; NotFoundError."""
     with open_lists(services) as known:
         row = known.job(name)
         if row is None:
-            raise NotFound(f"There is no job {name.name} in {name.namespace}, or none that you may know of")
+            raise NotFoundError(f"There is no job {name.name} in {name.namespace}, or none that you may know of")
         return build_jobs(known, [row])[row.id]
 
 
@@ -106,12 +106,12 @@ def list_runs(services: Services, part: ListPart, name: EventName) -> MarquezRun
 
 
 def read_run(services: Services, run_id: UUID) -> MarquezRun:
-    """One; NotFound."""
+    """One; NotFoundError."""
     return build_run(_find_run(services, run_id))
 
 
 def read_facets(services: Services, run_id: UUID, of: Literal["run", "job"]) -> MarquezFacets:
-    """What a run said of itself, or of its job; NotFound."""
+    """What a run said of itself, or of its job; NotFoundError."""
     row = _find_run(services, run_id)
     return MarquezFacets(run_id=str(run_id), facets=row.facets if of == "run" else row.job_facets)
 
@@ -175,7 +175,7 @@ def build_jobs(known: LineageLists, rows: Sequence[JobListed]) -> dict[int, Marq
 def _find_dataset(known: LineageLists, name: EventName) -> int:
     found = known.find_dataset([name])
     if found is None:
-        raise NotFound(f"There is no dataset {name.name} in {name.namespace}, or none that you may know of")
+        raise NotFoundError(f"There is no dataset {name.name} in {name.namespace}, or none that you may know of")
     return found
 
 
@@ -183,7 +183,7 @@ def _find_run(services: Services, run_id: UUID) -> RunListed:
     with open_lists(services) as known:
         found = known.runs_of([run_id]).get(run_id)
     if found is None:
-        raise NotFound(f"There is no run {run_id}, or none that you may know of")
+        raise NotFoundError(f"There is no run {run_id}, or none that you may know of")
     return found
 
 
@@ -199,4 +199,4 @@ def _parse_zone(name: str) -> Any:
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError):
-        raise InvalidRequest(f"timezone {name!r} is not one, as Europe/Berlin is") from None
+        raise InvalidRequestError(f"timezone {name!r} is not one, as Europe/Berlin is") from None

@@ -10,7 +10,7 @@ from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
 
 from duckicelake.catalog.context.caller import ANY_PRINCIPAL, Principal, build_grants, parse_scope
-from duckicelake.errors import InvalidToken, NotAuthenticated
+from duckicelake.errors import InvalidTokenError, NotAuthenticatedError
 from duckicelake.server.auth.oauth_clients import OAuthClients
 from duckicelake.server.auth.oidc import OidcVerifier
 from duckicelake.server.auth.tokens import ISSUER, Clock, Token, Tokens, read_issuer
@@ -51,14 +51,17 @@ class Authentication:
     _fetch_limiter: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(_FETCH_THREADS))
 
     async def principal(self, authorization: str | None) -> Principal:
-        """Find the principal of a request. Raises NotAuthenticated, InvalidToken; Unavailable if its issuer is."""
+        """Find the principal of a request. Raises NotAuthenticatedError, InvalidTokenError.
+
+        Raises UnavailableError if its issuer is.
+        """
         now, digest = self.clock(), hash_authorization((authorization or "").encode("latin-1"))
         known = self._seen.find(digest, now)
         if known is not None:
             return known
         text = parse_bearer(authorization)
         if text is None:
-            raise NotAuthenticated("No token: send Authorization: Bearer with a token from POST /v1/oauth/tokens")
+            raise NotAuthenticatedError("No token: send Authorization: Bearer with a token from POST /v1/oauth/tokens")
         limiter = self.limiter_for(text)
         token = self.read(text) if limiter is None else await run_sync(self.read, text, limiter=limiter)
         principal = Principal(token.subject, build_grants(token.scopes))
@@ -78,7 +81,7 @@ class Authentication:
         return None if ours else self._fetch_limiter
 
     def read(self, text: str, *, even_expired: bool = False) -> Token:
-        """Read a token of this server or the provider, with scopes still valid; InvalidToken, Unavailable."""
+        """Read a token of this server or the provider, with scopes still valid; InvalidTokenError, UnavailableError."""
         if self.provider is not None and read_issuer(text) == self.provider.provider.issuer:
             return self._foreign(self.provider.read(text))
         token = self.tokens.read(text, even_expired=even_expired)
@@ -88,14 +91,14 @@ class Authentication:
         """Limit a token to its client's scopes: the client may have been removed or have lost some since."""
         client = self.clients.find(token.subject)
         if client is None:
-            raise InvalidToken("The token's client is not one of this server any more")
+            raise InvalidTokenError("The token's client is not one of this server any more")
         return Token(token.subject, filter_scopes(client.principal, token.scopes), token.expires, token.logged_in)
 
     def _foreign(self, token: Token) -> Token:
         if self.provider is None or token.origin != self.provider.provider.issuer:
-            raise InvalidToken("The token was got for one of an issuer whom this server doesn't trust any more")
+            raise InvalidTokenError("The token was got for one of an issuer whom this server doesn't trust any more")
         if self.clients.find(token.subject) is not None:
-            raise InvalidToken(
+            raise InvalidTokenError(
                 "The token's subject has the name of a client of this server, so it would get that client's rights"
             )
         return token

@@ -8,7 +8,7 @@ from typing import Final
 from urllib.parse import unquote_plus
 
 from duckicelake.catalog.context.caller import Principal, build_grants, parse_scope
-from duckicelake.errors import InvalidRequest, InvalidToken, TooManyRequests, Unavailable
+from duckicelake.errors import InvalidRequestError, InvalidTokenError, TooManyRequestsError, UnavailableError
 from duckicelake.server.auth.authentication import Authentication, filter_scopes, parse_bearer
 from duckicelake.server.auth.oauth_clients import OAuthClient
 from duckicelake.server.auth.throttle import LoginThrottle
@@ -121,7 +121,7 @@ def _narrow_scopes(scopes: tuple[str, ...], form: Form) -> tuple[str, ...]:
     principal = Principal("", build_grants(scopes))
     try:
         wanted = [parse_scope(scope) for scope in named]
-    except InvalidRequest as error:
+    except InvalidRequestError as error:
         raise OAuthError("invalid_scope", _clean_description(str(error))) from error
     if len(filter_scopes(principal, named)) < len(wanted):
         raise OAuthError(
@@ -175,7 +175,7 @@ def _recognize(
 def _authenticate(authentication: Authentication, client_id: str, secret: str) -> OAuthClient | None:
     try:
         return authentication.clients.authenticate(client_id, secret)
-    except TooManyRequests as error:
+    except TooManyRequestsError as error:
         raise OAuthError("temporarily_unavailable", str(error), 429, {"Retry-After": "1"}) from error
 
 
@@ -226,7 +226,7 @@ def _read_caller(authentication: Authentication, asked: TokenRequest) -> Token:
         )
     try:
         return _read_token(authentication, text)
-    except InvalidToken as error:
+    except InvalidTokenError as error:
         raise _build_invalid_client(_clean_description(str(error)), "Bearer") from error
 
 
@@ -238,14 +238,14 @@ def _read_shown(authentication: Authentication, form: Form, name: str, *, even_e
         raise OAuthError("invalid_request", f"{name}_type must be one of {', '.join(sorted(TOKEN_TYPES))}")
     try:
         return _read_token(authentication, text, even_expired=even_expired)
-    except InvalidToken as error:
+    except InvalidTokenError as error:
         raise OAuthError("invalid_request", _clean_description(f"{name}: {error}")) from error
 
 
 def _read_token(authentication: Authentication, text: str, *, even_expired: bool = False) -> Token:
     try:
         return authentication.read(text, even_expired=even_expired)
-    except Unavailable as error:
+    except UnavailableError as error:
         raise OAuthError(
             "temporarily_unavailable", _clean_description(str(error)), 503, {"Retry-After": "1"}
         ) from error

@@ -16,7 +16,7 @@ from argon2 import PasswordHasher, Type, extract_parameters
 from argon2.exceptions import InvalidHashError, VerificationError
 
 from duckicelake.catalog.context.caller import Principal, build_grants
-from duckicelake.errors import InvalidRequest, InvalidSettings, TooManyRequests
+from duckicelake.errors import InvalidRequestError, InvalidSettingsError, TooManyRequestsError
 
 _HASH_MARK: Final = "$argon2"
 _CLIENT_ID: Final = re.compile(r"[\x21-\x2b\x2d-\x39\x3b-\x7b\x7d\x7e]{1,128}")
@@ -60,7 +60,7 @@ class OAuthClients:
         return self._clients.get(client_id)
 
     def authenticate(self, client_id: str, secret: str) -> OAuthClient | None:
-        """Find the client by id and secret; TooManyRequests if too many secrets are being checked."""
+        """Find the client by id and secret; TooManyRequestsError if too many secrets are being checked."""
         client = self._clients.get(client_id)
         if self.recognizes(client_id, secret):
             return client
@@ -76,7 +76,7 @@ class OAuthClients:
 
     def _verify(self, hashed: str, secret: str) -> bool:
         if not self._waiting.acquire(blocking=False):
-            raise TooManyRequests("Too many logins at a time; try again in a moment")
+            raise TooManyRequestsError("Too many logins at a time; try again in a moment")
         try:
             with self._at_work:
                 return PasswordHasher().verify(hashed, secret)
@@ -95,16 +95,16 @@ def hash_secret(secret: str) -> str:
 
 
 def check_secret(secret: str, what: str) -> None:
-    """Raise InvalidSettings for a secret that is guessed too soon, although failed logins have to wait."""
+    """Raise InvalidSettingsError for a secret that is guessed too soon, although failed logins have to wait."""
     if len(secret.encode()) < _MIN_SECRET_BYTES:
-        raise InvalidSettings(
+        raise InvalidSettingsError(
             f"{what} has {len(secret.encode())} bytes, and who guesses it gets the client's scopes: take at least "
             f"{_MIN_SECRET_BYTES}, for example what openssl rand -hex 32 prints"
         )
 
 
 def check_secrets(clients: Iterable[OAuthClient]) -> None:
-    """Raise InvalidSettings if a client's secret is short; of a hash that can't be seen."""
+    """Raise InvalidSettingsError if a client's secret is short; of a hash that can't be seen."""
     for number, client in enumerate(clients, 1):
         if not client.is_hashed:
             check_secret(client.secret, f"the secret of client {number} of DUCKICELAKE_OAUTH_CLIENTS")
@@ -113,16 +113,16 @@ def check_secrets(clients: Iterable[OAuthClient]) -> None:
 def parse_clients(text: str) -> tuple[OAuthClient, ...]:
     """Read `id:secret|scope scope,id2:…`; a secret may be an argon2 hash, commas and all.
 
-    Raises InvalidSettings, which names the number of the wrong entry and nothing that may be part of a secret.
+    Raises InvalidSettingsError, which names the number of the wrong entry and nothing that may be part of a secret.
     """
     clients: dict[str, OAuthClient] = {}
     for number, entry in enumerate(_split_entries(text), 1):
         client = _parse_client(entry, f"client {number} of DUCKICELAKE_OAUTH_CLIENTS")
         if client.client_id in clients:
-            raise InvalidSettings(f"client {number} of DUCKICELAKE_OAUTH_CLIENTS has the id of an earlier one")
+            raise InvalidSettingsError(f"client {number} of DUCKICELAKE_OAUTH_CLIENTS has the id of an earlier one")
         clients[client.client_id] = client
     if not clients:
-        raise InvalidSettings("DUCKICELAKE_OAUTH_CLIENTS names no client: write id:secret|scope")
+        raise InvalidSettingsError("DUCKICELAKE_OAUTH_CLIENTS names no client: write id:secret|scope")
     return tuple(clients.values())
 
 
@@ -144,17 +144,19 @@ def _parse_client(entry: str, what: str) -> OAuthClient:
     credential, bar, scopes = entry.rpartition("|")
     client_id, colon, secret = credential.partition(":")
     if not bar or not colon or not secret or not scopes.split():
-        raise InvalidSettings(f"{what} is not id:secret|scope, or id:secret|scope scope for several scopes")
+        raise InvalidSettingsError(f"{what} is not id:secret|scope, or id:secret|scope scope for several scopes")
     if not _CLIENT_ID.fullmatch(client_id):
-        raise InvalidSettings(f"{what} has an id that isn't 1 to 128 letters of ASCII without spaces, ',', ':' and '|'")
+        raise InvalidSettingsError(
+            f"{what} has an id that isn't 1 to 128 letters of ASCII without spaces, ',', ':' and '|'"
+        )
     client = OAuthClient(client_id, secret, tuple(scopes.split()))
     if client.is_hashed and not _is_argon2id(secret):
-        raise InvalidSettings(f"{what} has a damaged argon2id hash: make one with duckicelake hash-secret")
+        raise InvalidSettingsError(f"{what} has a damaged argon2id hash: make one with duckicelake hash-secret")
     try:
         assert client.principal.grants
-    except InvalidRequest as error:
+    except InvalidRequestError as error:
         message = f"{what} has a scope that isn't one: write * or ns:<namespace>:<cap> with a cap of r, w, rw or *"
-        raise InvalidSettings(message) from error.with_traceback(None)
+        raise InvalidSettingsError(message) from error.with_traceback(None)
     return client
 
 

@@ -16,7 +16,7 @@ from typing import Any, Final, cast
 import jwt
 
 from duckicelake.catalog.context.caller import Principal, build_grants, parse_scope
-from duckicelake.errors import InvalidRequest, InvalidSettings, InvalidToken, Unavailable
+from duckicelake.errors import InvalidRequestError, InvalidSettingsError, InvalidTokenError, UnavailableError
 from duckicelake.server.auth.tokens import ISSUER, UNREADABLE_ERRORS, Clock, Token
 
 _ALGORITHMS: Final = {"RSA": "RS256", "EC": "ES256"}
@@ -52,7 +52,7 @@ class OidcProvider:
 
     def __post_init__(self) -> None:
         if self.issuer == ISSUER:
-            raise InvalidSettings(
+            raise InvalidSettingsError(
                 f"DUCKICELAKE_OIDC_ISSUER can't be {ISSUER}, which is this server's own name in tokens"
             )
 
@@ -65,7 +65,7 @@ class OidcVerifier:
         self._keys = _ProviderKeys(provider)
 
     def read(self, text: str) -> Token:
-        """Read a token; InvalidToken unless it is valid here, Unavailable if its key can't be fetched."""
+        """Read a token; InvalidTokenError unless it is valid here, UnavailableError if its key can't be fetched."""
         provider, now = self.provider, self.provider.clock()
         try:
             key = self._keys.find(jwt.get_unverified_header(text).get("kid"))
@@ -78,14 +78,14 @@ class OidcVerifier:
                 issuer=provider.issuer,
             )
         except UNREADABLE_ERRORS as error:
-            raise InvalidToken(f"The token is not one of {provider.issuer} for this server: {error}") from error
+            raise InvalidTokenError(f"The token is not one of {provider.issuer} for this server: {error}") from error
         if _read_seconds(claims, "exp", 0) + provider.leeway <= now:
-            raise InvalidToken("The token has expired; get a new one from its issuer")
+            raise InvalidTokenError("The token has expired; get a new one from its issuer")
         if max(_read_seconds(claims, "nbf", 0), _read_seconds(claims, "iat", 0)) - provider.leeway > now:
-            raise InvalidToken("The token is of the future: the clocks of its issuer and this server differ")
+            raise InvalidTokenError("The token is of the future: the clocks of its issuer and this server differ")
         name = _read_claim(claims, provider.name_claim)
         if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= _MAX_NAME_CHARS:
-            raise InvalidToken(f"The token doesn't say who it is for: its claim {provider.name_claim} is no name")
+            raise InvalidTokenError(f"The token doesn't say who it is for: its claim {provider.name_claim} is no name")
         return Token(name, tuple(self._scopes(claims)), int(claims["exp"]), int(now), provider.issuer)
 
     def _scopes(self, claims: Mapping[str, Any]) -> Iterator[str]:
@@ -106,7 +106,7 @@ class _ProviderKeys:
         self._lock = Lock()
 
     def find(self, kid: object) -> jwt.PyJWK:
-        """Find the key of that name, or the only key if none is named; InvalidToken, Unavailable."""
+        """Find the key of that name, or the only key if none is named; InvalidTokenError, UnavailableError."""
         key = self._known(kid)
         if key is not None and self._age() <= _FRESH_SECONDS:
             return key
@@ -115,9 +115,11 @@ class _ProviderKeys:
         if key is not None and self._age() <= _STALE_SECONDS:
             return key
         if self._fetched == self._tried:
-            raise InvalidToken("The token was signed with a key that its issuer doesn't publish")
+            raise InvalidTokenError("The token was signed with a key that its issuer doesn't publish")
         issuer = self._provider.issuer
-        raise Unavailable(f"The keys of {issuer} can't be had now, try again: {problem or 'it did not answer lately'}")
+        raise UnavailableError(
+            f"The keys of {issuer} can't be had now, try again: {problem or 'it did not answer lately'}"
+        )
 
     def _age(self) -> float:
         return self._provider.clock() - self._fetched
@@ -153,16 +155,18 @@ class _ProviderKeys:
 
 
 def parse_scope_mapping(text: str) -> dict[str, tuple[str, ...]]:
-    """Read `claimvalue=scope scope,…`; InvalidSettings."""
+    """Read `claimvalue=scope scope,…`; InvalidSettingsError."""
     mapping: dict[str, tuple[str, ...]] = {}
     for entry in filter(None, map(str.strip, text.split(","))):
         value, _, scopes = entry.rpartition("=")
         if not value or not scopes.split():
-            raise InvalidSettings(f"DUCKICELAKE_OIDC_SCOPES: {entry} is not claimvalue=scope or claimvalue=scope scope")
+            raise InvalidSettingsError(
+                f"DUCKICELAKE_OIDC_SCOPES: {entry} is not claimvalue=scope or claimvalue=scope scope"
+            )
         try:
             build_grants(scopes.split())
-        except InvalidRequest as error:
-            raise InvalidSettings(f"DUCKICELAKE_OIDC_SCOPES: {entry}: {error}") from error
+        except InvalidRequestError as error:
+            raise InvalidSettingsError(f"DUCKICELAKE_OIDC_SCOPES: {entry}: {error}") from error
         mapping[value] = tuple(scopes.split())
     return mapping
 
@@ -174,7 +178,7 @@ def build_principal(token: Token) -> Principal:
 def _is_scope(text: str) -> bool:
     try:
         parse_scope(text)
-    except InvalidRequest:
+    except InvalidRequestError:
         return False
     return True
 
@@ -192,7 +196,7 @@ def _read_claim(claims: Mapping[str, Any], name: str) -> Any:
 def _read_seconds(claims: Mapping[str, Any], name: str, default: float) -> float:
     value = claims.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InvalidToken(f"The token's claim {name} is no time")
+        raise InvalidTokenError(f"The token's claim {name} is no time")
     return value
 
 

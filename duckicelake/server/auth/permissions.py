@@ -10,7 +10,7 @@ from typing import Final
 from pydantic import BaseModel
 
 from duckicelake.catalog.context.caller import EVERYTHING, Capability, Principal, build_refusal
-from duckicelake.errors import Forbidden, InvalidRequest
+from duckicelake.errors import ForbiddenError, InvalidRequestError
 from duckicelake.iceberg.identifiers import Namespace, format_full_name, to_schema_name
 from duckicelake.iceberg.rest import CommitTransactionRequest, CreateNamespaceRequest, RenameTableRequest
 
@@ -70,7 +70,7 @@ def _list_changed(request: BaseModel) -> Iterator[tuple[Namespace, str]]:
     assert isinstance(request, CommitTransactionRequest)
     for number, change in enumerate(request.table_changes):
         if change.identifier is None:
-            raise InvalidRequest(f"table-changes[{number}] has no identifier: say which table it changes")
+            raise InvalidRequestError(f"table-changes[{number}] has no identifier: say which table it changes")
         yield change.identifier.namespace, change.identifier.name
 
 
@@ -159,7 +159,7 @@ NEEDS: Final[Mapping[tuple[str, str], Need]] = {
 
 
 def check_path(need: InPath, principal: Principal, namespace: Namespace) -> None:
-    """Forbidden unless the principal may."""
+    """ForbiddenError unless the principal may."""
     if not grants_path(need, principal, namespace):
         raise build_refusal(namespace)
 
@@ -179,13 +179,13 @@ def check_query(principal: Principal, parent: Namespace | None) -> None:
 
 def check_whole_catalog(principal: Principal) -> None:
     if not principal.may(EVERYTHING, ()):
-        raise Forbidden("The caller's scopes don't allow this: it takes *")
+        raise ForbiddenError("The caller's scopes don't allow this: it takes *")
 
 
 def check_body(need: InBody, principal: Principal, request: BaseModel) -> str:
-    """Check the namespaces of a body, and return what the request is about for the audit log; Forbidden."""
+    """Check the namespaces of a body, and return what the request is about for the audit log; ForbiddenError."""
     if not isinstance(request, need.model):
-        raise Forbidden("The caller's scopes can't be compared with this request")
+        raise ForbiddenError("The caller's scopes can't be compared with this request")
     names = list(need.names(request))
     for namespace, _ in names:
         if not principal.may(need.capability, namespace):

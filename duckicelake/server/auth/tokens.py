@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import jwt
 
-from duckicelake.errors import InvalidSettings, InvalidToken
+from duckicelake.errors import InvalidSettingsError, InvalidTokenError
 
 ISSUER: Final = "duckicelake"
 _ALGORITHM: Final = "HS256"
@@ -68,7 +68,7 @@ class Tokens:
         return jwt.encode(claims, key.secret, _ALGORITHM, {"kid": key.kid})
 
     def read(self, text: str, *, even_expired: bool = False) -> Token:
-        """Read a token; InvalidToken unless one of the keys signed it and it is valid."""
+        """Read a token; InvalidTokenError unless one of the keys signed it and it is valid."""
         try:
             secret = self._secret(jwt.get_unverified_header(text).get("kid"))
             claims = jwt.decode(text, secret, [_ALGORITHM], _DECODE_OPTIONS, issuer=ISSUER)  # type: ignore[arg-type]
@@ -76,34 +76,34 @@ class Tokens:
                 claims["sub"], tuple(claims["scope"].split()), claims["exp"], claims["auth_time"], claims.get("idp")
             )
         except (*UNREADABLE_ERRORS, KeyError, AttributeError) as error:
-            raise InvalidToken("The token is not one that this server issued; get a new one") from error
+            raise InvalidTokenError("The token is not one that this server issued; get a new one") from error
         if not even_expired and token.expires <= self.clock():
-            raise InvalidToken("The token has expired; get a new one")
+            raise InvalidTokenError("The token has expired; get a new one")
         return token
 
     def _secret(self, kid: object) -> str:
         for key in self.keys:
             if key.kid == kid:
                 return key.secret
-        raise InvalidToken("The token was signed with a key that this server doesn't have; get a new one")
+        raise InvalidTokenError("The token was signed with a key that this server doesn't have; get a new one")
 
 
 def read_issuer(text: str) -> str | None:
-    """Read the issuer of a token, unchecked; InvalidToken if it isn't a JWT."""
+    """Read the issuer of a token, unchecked; InvalidTokenError if it isn't a JWT."""
     try:
         issuer = jwt.decode(text, options={"verify_signature": False}).get("iss")
     except UNREADABLE_ERRORS as error:
-        raise InvalidToken("The token can't be read: it is no JWT") from error
+        raise InvalidTokenError("The token can't be read: it is no JWT") from error
     return issuer if isinstance(issuer, str) else None
 
 
 def parse_keys(text: str) -> tuple[TokenKey, ...]:
-    """Read `kid:secret,kid2:secret2`; InvalidSettings, which shows no secret."""
+    """Read `kid:secret,kid2:secret2`; InvalidSettingsError, which shows no secret."""
     keys = tuple(_parse_key(number, entry.strip()) for number, entry in enumerate(text.split(","), 1) if entry.strip())
     if not keys:
-        raise InvalidSettings("DUCKICELAKE_OAUTH_KEYS holds no key: write kid:secret, or kid:secret,kid2:secret2")
+        raise InvalidSettingsError("DUCKICELAKE_OAUTH_KEYS holds no key: write kid:secret, or kid:secret,kid2:secret2")
     if len({key.kid for key in keys}) < len(keys):
-        raise InvalidSettings(
+        raise InvalidSettingsError(
             "DUCKICELAKE_OAUTH_KEYS has two keys of one name: tokens say by name which one signed them"
         )
     return keys
@@ -113,9 +113,9 @@ def _parse_key(number: int, entry: str) -> TokenKey:
     kid, _, secret = entry.partition(":")
     what = f"key {number} of DUCKICELAKE_OAUTH_KEYS"
     if not secret or not _KEY_ID_PATTERN.fullmatch(kid):
-        raise InvalidSettings(f"{what} is not kid:secret with a kid of up to 64 letters, digits and . _ -")
+        raise InvalidSettingsError(f"{what} is not kid:secret with a kid of up to 64 letters, digits and . _ -")
     if len(secret.encode()) < _MIN_SECRET_BYTES:
-        raise InvalidSettings(
+        raise InvalidSettingsError(
             f"{what} has a secret of {len(secret.encode())} bytes; who guesses it can make tokens, so take at least "
             f"{_MIN_SECRET_BYTES}, for example what openssl rand -hex 32 prints"
         )

@@ -25,7 +25,7 @@ from duckicelake.changelog.feed import (
     read_older_changes,
     resolve_position,
 )
-from duckicelake.errors import Unavailable
+from duckicelake.errors import UnavailableError
 from duckicelake.server.telemetry.metrics import Metrics
 
 TICK_SECONDS: Final = 5.0
@@ -120,7 +120,7 @@ class FeedHub:
     async def begin(self, text: str | None) -> LogPosition:
         """Parse the position after which a client reads; None is the beginning.
 
-        InvalidRequest, Forgotten, and Unavailable if it takes too long.
+        InvalidRequestError, ExpiredError, and UnavailableError if it takes too long.
         """
         recent = await self._changes()
         if not text or text == str(START_POSITION):
@@ -133,7 +133,7 @@ class FeedHub:
         until = time.monotonic() + _TIMEOUT_SECONDS
         while (found := await run_in_threadpool(resolve_position, self._services.database, position)) is None:
             if time.monotonic() > until:
-                raise Unavailable(f"Changes up to {position} haven't been followed yet; try again")
+                raise UnavailableError(f"Changes up to {position} haven't been followed yet; try again")
             await asyncio.sleep(_PAUSE_SECONDS)
         return found
 
@@ -165,7 +165,7 @@ class FeedHub:
         try:
             await asyncio.wait_for(self._is_ready.wait(), _TIMEOUT_SECONDS)
         except TimeoutError:
-            raise Unavailable("Postgres does not answer; try again") from None
+            raise UnavailableError("Postgres does not answer; try again") from None
         assert self._recent is not None
         return self._recent
 

@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 from duckicelake.catalog.context.caller import Principal
 from duckicelake.changelog.entries import LogPosition
 from duckicelake.changelog.feed import EventSelection, EventView, find_view
-from duckicelake.errors import CatalogError, InvalidToken, NotAuthenticated
+from duckicelake.errors import CatalogError, InvalidTokenError, NotAuthenticatedError
 from duckicelake.server.auth.authentication import Authentication, hash_authorization
 from duckicelake.server.feed.hub import FeedHub, FeedPage, FeedReader
 from duckicelake.server.http.scope import end_on_shutdown, leave_slot
@@ -59,7 +59,7 @@ class FeedSubscriber:
         self._view = find_view(principal.grants, selection)
 
     async def view(self) -> EventView:
-        """Return the view that the token allows now; InvalidToken, NotAuthenticated, Unavailable."""
+        """Return the view that the token allows now; InvalidTokenError, NotAuthenticatedError, UnavailableError."""
         if self._authentication is not None:
             known = self._authentication.known(self._digest)
             principal = known or await self._authentication.principal(self._authorization)
@@ -117,7 +117,7 @@ class EventStream(Response):
         if reader.over is None:
             try:
                 return await self._hub.page(await self._asker.view(), self._after)
-            except (InvalidToken, NotAuthenticated):
+            except (InvalidTokenError, NotAuthenticatedError):
                 reader.end("token")
             except CatalogError:
                 reader.end("unavailable")

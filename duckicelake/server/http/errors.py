@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match, Route
 
 from duckicelake import errors
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.metadata_file import has_nul
 
 _MAX_FINDINGS = 5
@@ -31,15 +31,15 @@ _HTTP_TYPES = {400: "BadRequestException", 404: "NotFoundException", 405: "Metho
 def parse_body(model: type[Model], body: bytes) -> Model:
     """Parse the JSON body as the model.
 
-    Raises InvalidRequest naming line and column where it isn't JSON, and each wrong field otherwise. No text may hold
-    a NUL character: Postgres has none.
+    Raises InvalidRequestError naming line and column where it isn't JSON, and each wrong field otherwise. No text may
+    hold a NUL character: Postgres has none.
     """
     if has_nul(body):
-        raise InvalidRequest("Invalid request: the body holds a NUL character (\\u0000), which can't be stored")
+        raise InvalidRequestError("Invalid request: the body holds a NUL character (\\u0000), which can't be stored")
     try:
         return model.model_validate_json(body)
     except ValidationError as invalid:
-        raise InvalidRequest(explain_findings(invalid.errors(include_url=False))) from invalid
+        raise InvalidRequestError(explain_findings(invalid.errors(include_url=False))) from invalid
 
 
 def explain_findings(findings: Sequence[Any]) -> str:
@@ -116,44 +116,50 @@ _INTERNAL_ERROR = HttpError(500, "InternalServerError", hidden=True)
 
 HTTP_ERRORS: dict[type[errors.CatalogError], HttpError] = {
     errors.CatalogError: _INTERNAL_ERROR,
-    errors.InvalidRequest: HttpError(400, "BadRequestException"),
-    errors.InvalidView: HttpError(400, "IllegalArgumentException"),  # which Java clients raise as their own check's
-    errors.Unprocessable: HttpError(422, "UnprocessableEntityException"),
+    errors.InvalidRequestError: HttpError(400, "BadRequestException"),
+    errors.InvalidViewError: HttpError(
+        400, "IllegalArgumentException"
+    ),  # which Java clients raise as their own check's
+    errors.UnprocessableError: HttpError(422, "UnprocessableEntityException"),
     errors.TxnAlreadyCommittedError: HttpError(422, "AlreadyAppliedException"),
-    errors.Unsupported: HttpError(406, "UnsupportedOperationException"),
-    errors.Forgotten: HttpError(410, "GoneException"),
-    errors.NotFound: HttpError(404, "NotFoundException"),
-    errors.NoSuchWarehouse: HttpError(404, "NoSuchWarehouseException"),
-    errors.NoSuchNamespace: HttpError(404, "NoSuchNamespaceException"),
-    errors.NoSuchTable: HttpError(404, "NoSuchTableException"),
-    errors.NoSuchView: HttpError(404, "NoSuchViewException"),
-    errors.NoSuchJob: HttpError(404, "NoSuchJobException"),
-    errors.FileMissing: HttpError(404, "NotFoundException"),
-    errors.NotDelta: HttpError(404, "NotFoundException"),
-    errors.Conflict: HttpError(409, "ConflictException"),
-    errors.AlreadyExists: HttpError(409, "AlreadyExistsException"),
-    errors.NamespaceNotEmpty: HttpError(409, "NamespaceNotEmptyException"),
-    errors.JobHeld: HttpError(409, "JobHeldException"),
-    errors.JobOver: HttpError(409, "JobOverException"),
+    errors.UnsupportedError: HttpError(406, "UnsupportedOperationException"),
+    errors.ExpiredError: HttpError(410, "GoneException"),
+    errors.NotFoundError: HttpError(404, "NotFoundException"),
+    errors.NoSuchWarehouseError: HttpError(404, "NoSuchWarehouseException"),
+    errors.NoSuchNamespaceError: HttpError(404, "NoSuchNamespaceException"),
+    errors.NoSuchTableError: HttpError(404, "NoSuchTableException"),
+    errors.NoSuchViewError: HttpError(404, "NoSuchViewException"),
+    errors.NoSuchJobError: HttpError(404, "NoSuchJobException"),
+    errors.FileMissingError: HttpError(404, "NotFoundException"),
+    errors.NoDeltaLogError: HttpError(404, "NotFoundException"),
+    errors.ConflictError: HttpError(409, "ConflictException"),
+    errors.AlreadyExistsError: HttpError(409, "AlreadyExistsException"),
+    errors.NamespaceNotEmptyError: HttpError(409, "NamespaceNotEmptyException"),
+    errors.JobHeldError: HttpError(409, "JobHeldException"),
+    errors.JobEndedError: HttpError(409, "JobOverException"),
     errors.TxnAlreadyAppliedError: HttpError(409, "AlreadyAppliedException"),
-    errors.CommitFailed: HttpError(409, "CommitFailedException"),
-    errors.NotAuthenticated: HttpError(401, "NotAuthorizedException", {"WWW-Authenticate": "Bearer"}),
-    errors.InvalidToken: HttpError(401, "NotAuthorizedException", {"WWW-Authenticate": 'Bearer error="invalid_token"'}),
-    errors.Forbidden: HttpError(403, "ForbiddenException"),
-    errors.TooManyRequests: HttpError(429, "TooManyRequestsException", {"Retry-After": "1"}),
-    errors.ReadOnlyTable: HttpError(403, "ReadOnlyTableException"),
-    errors.DamagedTable: HttpError(422, "DamagedTableException"),
-    errors.DamagedLog: HttpError(422, "DamagedLogException"),
-    errors.CommitStateUnknown: HttpError(500, "CommitStateUnknownException"),
-    errors.Unavailable: HttpError(503, "ServiceUnavailableException", {"Retry-After": "1"}),
-    errors.FailedOver: HttpError(503, "ServiceUnavailableException", {"Retry-After": "1"}),
+    errors.CommitFailedError: HttpError(409, "CommitFailedException"),
+    errors.NotAuthenticatedError: HttpError(401, "NotAuthorizedException", {"WWW-Authenticate": "Bearer"}),
+    errors.InvalidTokenError: HttpError(
+        401, "NotAuthorizedException", {"WWW-Authenticate": 'Bearer error="invalid_token"'}
+    ),
+    errors.ForbiddenError: HttpError(403, "ForbiddenException"),
+    errors.TooManyRequestsError: HttpError(429, "TooManyRequestsException", {"Retry-After": "1"}),
+    errors.ReadOnlyTableError: HttpError(403, "ReadOnlyTableException"),
+    errors.DamagedTableError: HttpError(422, "DamagedTableException"),
+    errors.DamagedLogError: HttpError(422, "DamagedLogException"),
+    errors.CommitStateUnknownError: HttpError(500, "CommitStateUnknownException"),
+    errors.UnavailableError: HttpError(503, "ServiceUnavailableException", {"Retry-After": "1"}),
+    errors.FailoverError: HttpError(503, "ServiceUnavailableException", {"Retry-After": "1"}),
     errors.UnknownFormatError: HttpError(503, "ServiceUnavailableException", {"Retry-After": "10"}),
     errors.FeatureUnavailableError: HttpError(503, "ServiceUnavailableException", {"Retry-After": "10"}),
-    errors.StoreDenied: HttpError(500, "ServiceFailureException"),  # which clients don't send again, as they would 503
+    errors.StoreDeniedError: HttpError(
+        500, "ServiceFailureException"
+    ),  # which clients don't send again, as they would 503
     errors.StartupError: _INTERNAL_ERROR,
-    errors.InvalidSettings: _INTERNAL_ERROR,
-    errors.LakeInUse: _INTERNAL_ERROR,
-    errors.UnsupportedCatalog: _INTERNAL_ERROR,
+    errors.InvalidSettingsError: _INTERNAL_ERROR,
+    errors.LakeInUseError: _INTERNAL_ERROR,
+    errors.UnsupportedCatalogError: _INTERNAL_ERROR,
 }
 
 
@@ -182,9 +188,9 @@ async def _handle_catalog_error(request: Request, error: Exception) -> Response:
     answer = HTTP_ERRORS[type(error)]
     if answer.hidden:
         raise error
-    if isinstance(error, errors.Conflict):
+    if isinstance(error, errors.ConflictError):
         request.scope[CONFLICT_KEY] = error.kind
-    if answer.status >= 500 or isinstance(error, errors.DamagedTable):
+    if answer.status >= 500 or isinstance(error, errors.DamagedTableError):
         request.scope[ERROR_KEY] = error
     return build_error_response(answer.status, answer.type, str(error), answer.headers)
 

@@ -58,7 +58,7 @@ def find_path_names(scope: Scope) -> PathNames | None:
     """Decode the names of the path, once per request; None if the path has no namespace.
 
     Raises:
-        InvalidRequest: The path has a namespace that can't be decoded.
+        InvalidRequestError: The path has a namespace that can't be decoded.
 
     """
     names: PathNames | None = scope.get(PATH_NAMES_KEY)

@@ -15,7 +15,7 @@ from starlette.datastructures import QueryParams
 from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.model import SpecModel
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -150,7 +150,7 @@ def _check_query(given: Iterable[str], known: set[str]) -> None:
     for name in given:
         if name not in known:
             takes = f"this route takes {', '.join(sorted(known))}" if known else "this route takes none"
-            raise InvalidRequest(f"Invalid request: query.{name}: there is no such parameter; {takes}")
+            raise InvalidRequestError(f"Invalid request: query.{name}: there is no such parameter; {takes}")
 
 
 class FastRouter:

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from duckicelake.catalog import namespaces
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.tables import commit_transaction
-from duckicelake.errors import NoSuchWarehouse
+from duckicelake.errors import NoSuchWarehouseError
 from duckicelake.iceberg.identifiers import Namespace
 from duckicelake.iceberg.rest import CommitTransactionRequest, CreateNamespaceRequest, UpdateNamespacePropertiesRequest
 from duckicelake.lake.side_tables.idempotency import OUTCOME_LIFETIME
@@ -54,7 +54,7 @@ async def get_config(
 ) -> CatalogConfig:
     """Read the catalog's configuration."""
     if warehouse and warehouse.rstrip("/") not in context.warehouses:
-        raise NoSuchWarehouse(f"No such warehouse: {warehouse}; this server has {_join_names(context.warehouses)}")
+        raise NoSuchWarehouseError(f"No such warehouse: {warehouse}; this server has {_join_names(context.warehouses)}")
     access = context.services.access.client
     return CatalogConfig(defaults={**access, **_JAVA_FILES} if access else {})
 

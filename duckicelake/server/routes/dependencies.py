@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 from duckicelake.catalog.context.idempotency import Once
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.rows.inserts import PreparedPost, RowsAnswer, append_together
-from duckicelake.errors import Forbidden, InvalidRequest, Unavailable, UnknownFormatError
+from duckicelake.errors import ForbiddenError, InvalidRequestError, UnavailableError, UnknownFormatError
 from duckicelake.server.auth.authentication import Authentication
 from duckicelake.server.auth.permissions import InBody, check_body
 from duckicelake.server.auth.throttle import LoginThrottle
@@ -45,7 +45,7 @@ class Readiness:
     _kept_until: float = field(default=0.0)
 
     async def require(self, checks: ReadinessChecks) -> None:
-        """Check that all parts answer. Raises Unavailable, which names the part alone, and UnknownFormatError."""
+        """Check that all parts answer. Raises UnavailableError, which names the part alone, and UnknownFormatError."""
         if self._running is None or (self._running.done() and time.monotonic() >= self._kept_until):
             self._running = asyncio.create_task(self._find_out(checks))
         try:
@@ -53,7 +53,7 @@ class Readiness:
                 await asyncio.shield(self._running)
         except TimeoutError as error:
             message = f"It couldn't be found out within {TIMEOUT_SECONDS:g} seconds what answers and what doesn't"
-            raise Unavailable(message) from error
+            raise UnavailableError(message) from error
 
     async def _find_out(self, checks: ReadinessChecks) -> None:
         try:
@@ -68,8 +68,8 @@ def _run_checks(checks: ReadinessChecks) -> None:
             check()
         except UnknownFormatError:
             raise
-        except Unavailable as error:
-            raise Unavailable(f"{part} does not answer; the server's log says why") from error
+        except UnavailableError as error:
+            raise UnavailableError(f"{part} does not answer; the server's log says why") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +97,9 @@ async def _get_context(request: Request) -> ServerContext:
 
 
 async def _get_services(request: Request) -> Services:
-    """Return the services for the caller; Forbidden on routes whose body decides what is needed."""
+    """Return the services for the caller; ForbiddenError on routes whose body decides what is needed."""
     if isinstance(request.scope[NEED_KEY], InBody):
-        raise Forbidden("What the body asks for hasn't been checked: the endpoint must take an admission")
+        raise ForbiddenError("What the body asks for hasn't been checked: the endpoint must take an admission")
     services: Services = request.app.state.context.services
     return replace(services, caller=find_caller(request.scope))
 
@@ -121,7 +121,7 @@ AppContext = Annotated[ServerContext, Depends(_get_context)]
 AppServices = Annotated[Services, Depends(_get_services)]
 
 AppAdmission = Annotated[Admit, Depends(_get_admission)]
-"""For endpoints whose body decides what is needed: gives the services for the parsed body, or raises Forbidden."""
+"""For endpoints whose body decides what is needed: gives the services for the parsed body, or raises ForbiddenError."""
 
 
 async def spend_quota(request: Request) -> None:
@@ -153,13 +153,15 @@ def describe_body(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def parse_idempotency_key(text: str) -> UUID:
-    """Parse the key, a UUID of version 7 in its usual spelling (RFC 9562); InvalidRequest."""
+    """Parse the key, a UUID of version 7 in its usual spelling (RFC 9562); InvalidRequestError."""
     if not _UUID_PATTERN.fullmatch(text):
-        raise InvalidRequest(f"Idempotency-Key must be a UUID of version 7, 36 characters long (got {text[:60]!r})")
+        raise InvalidRequestError(
+            f"Idempotency-Key must be a UUID of version 7, 36 characters long (got {text[:60]!r})"
+        )
     key = UUID(text)
     if key.version != 7:
         found = "of no version" if key.version is None else f"of version {key.version}"
-        raise InvalidRequest(f"Idempotency-Key must be a UUID of version 7, not {found} (got {text})")
+        raise InvalidRequestError(f"Idempotency-Key must be a UUID of version 7, not {found} (got {text})")
     return key
 
 

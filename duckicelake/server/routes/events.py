@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from duckicelake.changelog.entries import LogPosition
 from duckicelake.changelog.events import KINDS, Name
 from duckicelake.changelog.feed import EventSelection
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.identifiers import Namespace, check_name, check_namespace
 from duckicelake.server.feed.hub import FeedHub, FeedPage, FeedReader
 from duckicelake.server.feed.streams import MEDIA_TYPE, SHUTDOWN_REASON, EventStream, FeedSubscriber
@@ -52,7 +52,7 @@ class EventsQuery(BaseModel):
     def selection(self) -> EventSelection:
         namespace = parse_parent(self.namespace)
         if self.table is not None and namespace is None:
-            raise InvalidRequest("The parameter table needs the parameter namespace, too")
+            raise InvalidRequestError("The parameter table needs the parameter namespace, too")
         name = None if self.table is None else check_name(self.table, "table name")
         names = frozenset[Name]() if namespace is None else frozenset({(namespace, name)})
         return EventSelection(names, _check_kinds(self.kind.split(",") if self.kind else []))
@@ -83,7 +83,7 @@ class QueryEventsRequest(BaseModel):
 
     def selection(self) -> EventSelection:
         if self.custom_filters:
-            raise InvalidRequest(f"custom-filters: there are none, so not {', '.join(self.custom_filters)} either")
+            raise InvalidRequestError(f"custom-filters: there are none, so not {', '.join(self.custom_filters)} either")
         return EventSelection(
             names=frozenset(name for levels in self.catalog_objects_by_name or () for name in _list_names(levels)),
             kinds=_check_kinds(self.operation_types or ()),
@@ -206,5 +206,5 @@ def _list_names(levels: Namespace) -> list[Name]:
 def _check_kinds(kinds: list[str] | tuple[str, ...]) -> frozenset[str]:
     for kind in kinds:
         if kind not in KINDS and not kind.startswith("x-"):  # as which catalogs may have types of their own
-            raise InvalidRequest(f"Invalid kind of event {kind!r}: expected {', '.join(sorted(KINDS))}")
+            raise InvalidRequestError(f"Invalid kind of event {kind!r}: expected {', '.join(sorted(KINDS))}")
     return frozenset(kinds)

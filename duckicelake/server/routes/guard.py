@@ -9,7 +9,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from duckicelake.catalog.context.caller import SESSION, Caller, Principal
-from duckicelake.errors import Forbidden, InvalidRequest
+from duckicelake.errors import ForbiddenError, InvalidRequestError
 from duckicelake.server.auth.authentication import authenticate
 from duckicelake.server.auth.permissions import (
     AnyToken,
@@ -54,7 +54,7 @@ class RouteGuard:
         context = cast("ServerContext", scope["app"].state.context)
         need = self._needs.get((scope["method"], self._path))
         if need is None:
-            raise Forbidden("No permission rule for this route")
+            raise ForbiddenError("No permission rule for this route")
         scope[NEED_KEY] = need
         _check_text(scope)
         if not _is_public(need, context):
@@ -88,7 +88,7 @@ def _guard_route(route: BaseRoute, needs: Mapping[tuple[str, str], Need]) -> Bas
 def _check_text(scope: Scope) -> None:
     """Refuse NUL characters, which Postgres can't store; `parse_body` does so for bodies."""
     if "%00" in scope["path"] or b"%00" in scope["query_string"]:
-        raise InvalidRequest("The path or the query holds a NUL character (%00), which nothing has in its name")
+        raise InvalidRequestError("The path or the query holds a NUL character (%00), which nothing has in its name")
 
 
 def _is_public(need: Need, context: ServerContext) -> bool:

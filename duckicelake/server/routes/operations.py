@@ -12,7 +12,7 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Header, Response
 from pydantic import BaseModel, ConfigDict
 
-from duckicelake.errors import NotFound
+from duckicelake.errors import NotFoundError
 from duckicelake.server.http.errors import RESPONSES
 from duckicelake.server.http.headers import is_unchanged, quote_entity_tag
 from duckicelake.server.routes.dependencies import AppContext
@@ -115,5 +115,5 @@ async def get_asset(asset: str, if_none_match: IfNoneMatch = None) -> Response:
     """Answer with what a page consists of."""
     found = load_assets().get(asset)
     if found is None:
-        raise NotFound(f"No page of this server has a file '{asset}'")
+        raise NotFoundError(f"No page of this server has a file '{asset}'")
     return found.answer(if_none_match)

@@ -16,7 +16,7 @@ from duckicelake.catalog.rows.deletes import DeleteRequest
 from duckicelake.catalog.rows.inserts import PostedRows, ProducerVersion, RowsAnswer, prepare_to_join
 from duckicelake.catalog.rows.inserts import append_rows as append
 from duckicelake.catalog.rows.upserts import upsert_rows
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.identifiers import decode_name
 from duckicelake.server.http.errors import RESPONSES
 from duckicelake.server.http.paths import PREFIX, NamespacePath, TablePath
@@ -95,7 +95,7 @@ class RowsQuery(KeysQuery):
         if self.app_id is None and self.sequence is None:
             return None
         if self.app_id is None or self.sequence is None:
-            raise InvalidRequest("app-id and sequence are given together, or neither is")
+            raise InvalidRequestError("app-id and sequence are given together, or neither is")
         return ProducerVersion(self.app_id, self.sequence)
 
 

@@ -17,7 +17,7 @@ from prometheus_client import (
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from duckicelake.catalog.context.meter import Outcome, Phase, Retry, Task
-from duckicelake.errors import Unavailable
+from duckicelake.errors import UnavailableError
 from duckicelake.server.protocol.connections import TALLY
 from duckicelake.server.telemetry.shared_files import delete_dead_gauges, find_shared_folder, reserve_metric_files
 from duckicelake.server.telemetry.states import (
@@ -230,5 +230,5 @@ class _StoreCall:
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        outcome = "failed" if isinstance(error, Unavailable) else "answered"
+        outcome = "failed" if isinstance(error, UnavailableError) else "answered"
         self._histogram.labels(self._call, outcome).observe(time.perf_counter() - self._started)

@@ -11,7 +11,7 @@ from struct import Struct
 from threading import Lock
 from typing import Final
 
-from duckicelake.errors import Unavailable
+from duckicelake.errors import UnavailableError
 
 SHARED_FOLDER_VARIABLE: Final = "PROMETHEUS_MULTIPROC_DIR"
 """Set before import in each of several workers, it makes any worker answer for all of them."""
@@ -29,13 +29,15 @@ def find_shared_folder() -> Path | None:
 
 
 def reserve_metric_files(folder: Path) -> None:
-    """Take the room that this process's metrics will need. Raises Unavailable if the disk hasn't got it."""
+    """Take the room that this process's metrics will need. Raises UnavailableError if the disk hasn't got it."""
     try:
         for kind, size in _FILE_BYTES.items():
             with (folder / f"{kind}_{os.getpid()}.db").open("ab") as file:
                 allocate_bytes(file.fileno(), size)
     except OSError as error:
-        raise Unavailable(f"No room for metrics in {folder}: {error.strerror}; free some, or set TMPDIR") from error
+        raise UnavailableError(
+            f"No room for metrics in {folder}: {error.strerror}; free some, or set TMPDIR"
+        ) from error
 
 
 def delete_dead_gauges(folder: Path) -> None:
@@ -59,7 +61,10 @@ class QuotaAccounts:
     """Moments by principal, in seconds of a clock that all workers have; 0.0 of those that aren't known."""
 
     def __init__(self, path: Path | None = None) -> None:
-        """path: of the file by which workers share it; None: this process has it for itself. Raises Unavailable."""
+        """path: of the file by which workers share it; None: this process has it for itself.
+
+        Raises UnavailableError.
+        """
         size = _SLOT.size * _MAX_SLOTS
         self._mutex = Lock()
         self._file = None if path is None else _open_reserved(path, size)
@@ -107,7 +112,9 @@ def _open_reserved(path: Path, size: int) -> int:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         allocate_bytes(descriptor, size)
     except OSError as error:
-        raise Unavailable(f"No room for quotas in {path.parent}: {error.strerror}; free some, or set TMPDIR") from error
+        raise UnavailableError(
+            f"No room for quotas in {path.parent}: {error.strerror}; free some, or set TMPDIR"
+        ) from error
     return descriptor
 
 

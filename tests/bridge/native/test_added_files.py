@@ -3,7 +3,7 @@
 import pytest
 
 from duckicelake.bridge.native.added_files import DuckDBAddedFile, StoredField, drop_bounds
-from duckicelake.errors import Unsupported
+from duckicelake.errors import UnsupportedError
 from duckicelake.lake.model import Column, ColumnStats, MappedName, NameMap, PartitionKey
 
 COLUMNS = (
@@ -68,7 +68,7 @@ def test_what_cannot_be_copied_is_refused(
     if reason is None:
         assert file.copied("/f.parquet", {})
         return
-    with pytest.raises(Unsupported, match=f"/f.parquet .*{reason}"):
+    with pytest.raises(UnsupportedError, match=f"/f.parquet .*{reason}"):
         file.copied("/f.parquet", {4: ColumnStats(4, min_value="00", max_value="00", value_count=1)})
 
 

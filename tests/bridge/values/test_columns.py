@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from duckicelake.bridge.values.columns import to_columns, to_schema
-from duckicelake.errors import InvalidRequest, Unsupported
+from duckicelake.errors import InvalidRequestError, UnsupportedError
 from duckicelake.iceberg.schema import Schema, assign_fresh_ids
 from duckicelake.iceberg.types import ListType, MapType, NestedField, PrimitiveType, StructType
 from duckicelake.lake.model import Column
@@ -154,7 +154,7 @@ def test_columns_of_duckdbs_own_types_are_read_as_what_holds_them(lake):
 def test_types_that_iceberg_lacks_are_refused_with_the_columns_name(type_):
     parent = Column(1, None, "s", "struct", nulls_allowed=True)
 
-    with pytest.raises(Unsupported, match=r"s\.odd"):
+    with pytest.raises(UnsupportedError, match=r"s\.odd"):
         to_schema([parent, Column(2, 1, "odd", type_, nulls_allowed=True)], 0)
 
 
@@ -162,7 +162,7 @@ def test_schemas_that_would_keep_duckdb_from_loading_the_lake_are_refused():
     inner = StructType(fields=(NestedField(id=3, name="q", required=False, type=PrimitiveType.parse("int")),))
     outer = StructType(fields=(NestedField(id=2, name="inner", required=False, type=inner),))
 
-    with pytest.raises(InvalidRequest, match=r"'inner' has the id 2, lower than its parent's \(5\)"):
+    with pytest.raises(InvalidRequestError, match=r"'inner' has the id 2, lower than its parent's \(5\)"):
         to_columns(Schema(schema_id=0, fields=(NestedField(id=5, name="outer", required=False, type=outer),)))
-    with pytest.raises(InvalidRequest, match="no column"):
+    with pytest.raises(InvalidRequestError, match="no column"):
         to_columns(Schema(schema_id=0, fields=()))

@@ -6,7 +6,7 @@ import pytest
 
 from duckicelake.bridge.data_files import serialize_metrics
 from duckicelake.bridge.values.statistics import LakeMetrics, LakeStats, widen_table_stats
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.manifest.entry import DataFile, FileContent
 from duckicelake.iceberg.types import PrimitiveType
 from duckicelake.iceberg.values import to_bytes
@@ -67,7 +67,7 @@ def test_bounds_are_as_long_as_their_type_was_when_they_were_written(kind, low, 
 
 @pytest.mark.parametrize(("kind", "length"), [("int", 8), ("int", 3), ("long", 5), ("long", 0), ("date", 8)])
 def test_bounds_of_another_length_are_refused(kind, length):
-    with pytest.raises(InvalidRequest, match=rf"\({length} bytes\) isn't a stored value of type {kind}"):
+    with pytest.raises(InvalidRequestError, match=rf"\({length} bytes\) isn't a stored value of type {kind}"):
         file_stats(file(b"\1" * length, b"\1" * length), leaves(kind))
 
 

@@ -20,7 +20,7 @@ from duckicelake.catalog.context.caller import Caller, Principal, build_grants
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.namespaces import create_namespace
 from duckicelake.cli.wiring.services import prepare_lake
-from duckicelake.errors import CatalogError, FileMissing, Forbidden, InvalidRequest
+from duckicelake.errors import CatalogError, FileMissingError, ForbiddenError, InvalidRequestError
 from duckicelake.iceberg.rest import (
     CommitTableRequest,
     CommitViewRequest,
@@ -100,7 +100,7 @@ def crafted(client: Client, source: Json, **changes: Any) -> str:
 
 
 def test_anothers_table_cannot_be_registered(world: World) -> None:
-    with pytest.raises(Forbidden, match=HIDDEN):
+    with pytest.raises(ForbiddenError, match=HIDDEN):
         register(world.mallory, world.secret()["metadata-location"])
 
 
@@ -112,12 +112,12 @@ def test_crafted_metadata_opens_neither_the_place_nor_the_files_of_another(world
                                            "snapshot-log": []}, location=secret["location"])  # fmt: skip
     else:
         location = crafted(world.mallory, secret)
-    with pytest.raises(Forbidden, match=HIDDEN):
+    with pytest.raises(ForbiddenError, match=HIDDEN):
         register(world.mallory, location)
     if leaves == "files":
         assert register(world.bob, location)["metadata"]["snapshots"]
     else:
-        with pytest.raises(Forbidden, match=HIDDEN):  # who may only read the place must not get to write there
+        with pytest.raises(ForbiddenError, match=HIDDEN):  # who may only read the place must not get to write there
             register(world.bob, location)
     assert register(world.root, location, "for_root")
 
@@ -125,7 +125,7 @@ def test_crafted_metadata_opens_neither_the_place_nor_the_files_of_another(world
 def test_what_a_dropped_table_left_is_still_its_namespaces(world: World) -> None:
     location = world.secret()["metadata-location"]
     tables.drop_table(world.root.services, SECRET, "t", purge=False)
-    with pytest.raises(Forbidden, match=HIDDEN):
+    with pytest.raises(ForbiddenError, match=HIDDEN):
         register(world.mallory, location)
     assert register(world.root, location, "back")["metadata"]["snapshots"]
 
@@ -136,9 +136,9 @@ def test_what_a_moved_table_left_is_still_its_own(world: World) -> None:
         {"requirements": [], "updates": [{"action": "set-location", "location": f"{world.allowed}/moved"}]}
     )
     tables.commit_table(world.root.services, SECRET, "t", moved)
-    with pytest.raises(Forbidden, match=HIDDEN):
+    with pytest.raises(ForbiddenError, match=HIDDEN):
         register(world.mallory, old)
-    with pytest.raises(Forbidden, match=HIDDEN):
+    with pytest.raises(ForbiddenError, match=HIDDEN):
         register(world.mallory, world.secret()["metadata-location"])
 
 
@@ -149,7 +149,7 @@ def test_foreign_tables_are_registered_from_own_folders_and_allowed_ones_that_ar
         foreign.commit(append(foreign.metadata(), (1, "a")))
         assert pyiceberg_rows(register(world.mallory, foreign.location, f"r{number}")) == [(1, "a")]
     elsewhere = new_foreign(f"{policy.namespace_folder(SECRET)}/incoming")
-    with pytest.raises(Forbidden, match=HIDDEN):
+    with pytest.raises(ForbiddenError, match=HIDDEN):
         register(world.mallory, elsewhere.location, "r2")
 
 
@@ -157,12 +157,12 @@ def test_foreign_tables_are_registered_from_own_folders_and_allowed_ones_that_ar
 def test_refusal_says_nothing_of_what_is_there(world: World, there: bool) -> None:
     location = world.secret()["metadata-location"] if there else f"{world.secret()['metadata']['location']}/no.json"
     missing = f"{world.root.services.policy.data_zone}/secret/no-such-table/metadata/x.metadata.json"
-    with pytest.raises(Forbidden) as found:
+    with pytest.raises(ForbiddenError) as found:
         register(world.mallory, location)
-    with pytest.raises(Forbidden) as absent:
+    with pytest.raises(ForbiddenError) as absent:
         register(world.mallory, missing)
     assert str(found.value).replace(location, "") == str(absent.value).replace(missing, "")
-    with pytest.raises(FileMissing):
+    with pytest.raises(FileMissingError):
         register(world.root, missing)
 
 
@@ -170,11 +170,11 @@ def test_view_is_not_registered_from_anothers_place(world: World) -> None:
     request = CreateViewRequest.model_validate(creation("v", {"spark": "SELECT 1 AS i"}, *schema_fields()))
     location = json.loads(views.create_view(world.root.services, SECRET, request))["metadata-location"]
     again = RegisterViewRequest(name="v", metadata_location=location)
-    with pytest.raises(Forbidden, match=HIDDEN):
+    with pytest.raises(ForbiddenError, match=HIDDEN):
         views.register_view(world.mallory.services, NS, again)
     document = json.loads(local(location).read_bytes())
     copy = crafted(world.mallory, document, location=document["location"])
-    with pytest.raises(Forbidden, match=HIDDEN):
+    with pytest.raises(ForbiddenError, match=HIDDEN):
         views.register_view(world.bob.services, NS, RegisterViewRequest(name="v", metadata_location=copy))
 
 
@@ -210,7 +210,7 @@ def test_nobody_settles_where_another_lives(world: World, place: Callable[[str],
     ]
     views.create_view(world.mallory.services, NS, a_view(name="w"))
     for attempt in attempts:
-        with pytest.raises(Forbidden, match=HIDDEN):
+        with pytest.raises(ForbiddenError, match=HIDDEN):
             attempt()
     assert world.root.create("t", location=location)["metadata"]["location"] == location
 
@@ -223,9 +223,9 @@ def test_nobody_settles_where_another_has_left_files(world: World) -> None:
     )
     world.mallory.create("mine")
     for location in (former, f"{former}/data", world.allowed, former.replace("file:", "file://")):
-        with pytest.raises(Forbidden, match=HIDDEN):
+        with pytest.raises(ForbiddenError, match=HIDDEN):
             world.mallory.create("t", location=location)
-        with pytest.raises(Forbidden, match=HIDDEN):
+        with pytest.raises(ForbiddenError, match=HIDDEN):
             world.mallory.commit(set_properties(**{"write.data.path": location}), "mine")
     assert world.mallory.create("t", location=f"{former}2")
     assert world.root.create("u", location=former)
@@ -235,7 +235,7 @@ def test_nobody_settles_where_another_has_left_files(world: World) -> None:
 def test_statistics_are_not_anothers_files(world: World, action: str) -> None:
     world.mallory.create("mine")
     mine = world.mallory.append((1, "a"), name="mine")["metadata"]
-    for scheme, expected in (("secret", Forbidden), ("s3", InvalidRequest), ("mine", None)):
+    for scheme, expected in (("secret", ForbiddenError), ("s3", InvalidRequestError), ("mine", None)):
         folder = {"secret": world.secret()["metadata"]["location"], "s3": "s3://bucket//x", "mine": mine["location"]}
         file = {
             "snapshot-id": mine["current-snapshot-id"],
@@ -257,7 +257,7 @@ def test_allowed_prefix_that_another_has_is_taken_for_properties_too(world: Worl
     world.create_secret("shared", location=f"{world.allowed}/secret")
     world.mallory.create("mine")
     for name in ("write.data.path", "write.metadata.path", "write.object-storage.path"):
-        with pytest.raises(Forbidden, match=HIDDEN):
+        with pytest.raises(ForbiddenError, match=HIDDEN):
             world.mallory.commit(set_properties(**{name: f"{world.allowed}/secret/data"}), "mine")
         world.mallory.commit(set_properties(**{name: f"{world.allowed}/free/data"}), "mine")
 
@@ -266,9 +266,9 @@ def test_allowed_prefix_that_another_has_is_taken_for_properties_too(world: Worl
 def test_properties_lead_writers_nowhere_but_to_the_tables_places(client: Client, name: str) -> None:
     location = client.create()["metadata"]["location"]
     for elsewhere in ("s3://other/data", f"{location}2/data", location.rpartition("/")[0], "relative", ""):
-        with pytest.raises(InvalidRequest, match=r"location|files must lie in"):
+        with pytest.raises(InvalidRequestError, match=r"location|files must lie in"):
             client.commit(set_properties(**{name: elsewhere}))
-        with pytest.raises(InvalidRequest, match=r"location|files must lie in"):
+        with pytest.raises(InvalidRequestError, match=r"location|files must lie in"):
             client.create("other", properties={name: elsewhere})
     assert client.commit(set_properties(**{name: f"{location}/elsewhere"}))["metadata"]["properties"][name]
 
@@ -325,7 +325,7 @@ def test_commit_cannot_bring_anothers_files(world: World, named: str) -> None:
         else:
             body = draft.body(secret["snapshots"][-1]["manifest-list"])
         before = world.mallory.metadata("mine")
-        with pytest.raises(Forbidden, match=HIDDEN):
+        with pytest.raises(ForbiddenError, match=HIDDEN):
             world.mallory.commit(body, "mine")
         assert world.mallory.metadata("mine") == before
 
@@ -345,7 +345,7 @@ def test_commit_cannot_bring_files_that_duckdb_keeps_for_another(
         if schema_name == "ns":
             assert world.mallory.commit(body, "mine")
         else:
-            with pytest.raises(Forbidden, match=HIDDEN):
+            with pytest.raises(ForbiddenError, match=HIDDEN):
                 world.mallory.commit(body, "mine")
 
 
@@ -383,7 +383,7 @@ def test_uploaded_file_behind_a_link_is_not_read(client: Client, outside: Path, 
             (listed.parent / "hop").symlink_to(outside)
             target = listed.parent / "hop"
         named.parent.symlink_to(target)
-    with pytest.raises(InvalidRequest, match="symbolic link") as refused:
+    with pytest.raises(InvalidRequestError, match="symbolic link") as refused:
         client.commit(draft.body(f"file://{named}"))
     assert str(outside) not in str(refused.value)
 
@@ -423,7 +423,7 @@ def test_pipe_is_no_file_and_nobody_waits_for_it(client: Client) -> None:
     pipe = draft.new_file("pipe.avro", b"")
     local(pipe).unlink()
     os.mkfifo(local(pipe))
-    with pytest.raises(InvalidRequest, match="does not exist"):
+    with pytest.raises(InvalidRequestError, match="does not exist"):
         client.commit(draft.body(pipe))
 
 
@@ -438,14 +438,14 @@ TRICKS = ["s3://bucket/x.parquet?s3_endpoint=evil.example", "s3://bucket/../x.pa
 def test_data_file_that_readers_would_not_find_in_the_same_place_is_refused(client: Client, path: str) -> None:
     draft = Draft(client.create()["metadata"])
     file = replace(draft.data_file([(1, "a")]), file_path=path)
-    with pytest.raises(InvalidRequest):
+    with pytest.raises(InvalidRequestError):
         client.commit(draft.body([draft.manifest([file])]))
 
 
 def test_manifest_whose_name_postgres_could_not_keep_is_refused(client: Client) -> None:
     draft = Draft(client.create()["metadata"])
     line = draft.manifest([draft.data_file([(1, "a")])])
-    with pytest.raises(InvalidRequest, match="a manifest"):
+    with pytest.raises(InvalidRequestError, match="a manifest"):
         client.commit(draft.body([replace(line, manifest_path=f"{line.manifest_path}\0")]))
 
 
@@ -462,12 +462,12 @@ NOT_OURS = ["s3://bucket/list.avro", "s3a://bucket/list.avro", "http://169.254.1
 def test_manifest_lists_and_metadata_are_read_from_nowhere_else(client: Client, named: str) -> None:
     metadata = client.create()["metadata"]
     path = named.replace("{location}", metadata["location"])
-    with pytest.raises(InvalidRequest) as refused:
+    with pytest.raises(InvalidRequestError) as refused:
         client.commit(Draft(metadata).body(path))
     assert "root:" not in str(refused.value)
-    with pytest.raises((InvalidRequest, FileMissing)):
+    with pytest.raises((InvalidRequestError, FileMissingError)):
         register(client, path)
-    with pytest.raises((InvalidRequest, FileMissing)):
+    with pytest.raises((InvalidRequestError, FileMissingError)):
         views.register_view(client.services, NS, RegisterViewRequest(name="v", metadata_location=path))
 
 

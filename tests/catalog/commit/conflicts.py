@@ -13,7 +13,7 @@ import duckdb
 from pyiceberg.table import StaticTable
 
 from duckicelake.catalog.context.services import Services
-from duckicelake.errors import NoSuchTable
+from duckicelake.errors import NoSuchTableError
 from duckicelake.iceberg.manifest.entry import DataFile, EntryStatus, FileContent
 from duckicelake.iceberg.manifest.reader import read_manifest, read_manifest_list
 from tests.support.client import NS, Client, Json, Row, local
@@ -96,7 +96,7 @@ def seen_by_iceberg(services: Services, subject: Subject, names: Iterable[str]) 
     Every snapshot of before that is still listed shows what it showed.
     """
     for name in names:
-        with suppress(NoSuchTable):
+        with suppress(NoSuchTableError):
             answer = Client(fresh(services)).load(name)
             metadata = answer["metadata"]
             _assert_history(metadata, subject)

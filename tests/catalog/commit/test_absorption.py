@@ -15,7 +15,7 @@ from duckicelake.catalog import doctor
 from duckicelake.catalog.context.idempotency import Once
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.tables import commit_transaction
-from duckicelake.errors import CommitFailed, InvalidRequest
+from duckicelake.errors import CommitFailedError, InvalidRequestError
 from duckicelake.iceberg.manifest.entry import DataFile, FileContent
 from duckicelake.iceberg.partition import PartitionSpec
 from duckicelake.iceberg.rest import CommitTransactionRequest
@@ -87,7 +87,7 @@ def test_small_append_is_inlined_and_the_client_finds_its_snapshot(lake: Lake) -
     assert client.metadata() == answer
     assert (inlined(lake), lake_files(lake)) == (3, 0)
     assert_rows(lake, *rows_of(0, 3))
-    with pytest.raises((CommitFailed, InvalidRequest)):
+    with pytest.raises((CommitFailedError, InvalidRequestError)):
         client.commit(request)
     append(lake, *rows_of(10, 5))
     append(lake, *rows_of(20, 6))
@@ -223,7 +223,7 @@ def test_commits_that_do_more_or_elsewhere_are_not_absorbed(lake: Lake) -> None:
     client.commit(set_properties(**{"ducklake.absorb-rows": "0"}))
     append(lake, (7, "off"))
     assert (inlined(lake), lake_files(lake)) == (1, 3)
-    with pytest.raises(CommitFailed):
+    with pytest.raises(CommitFailedError):
         client.commit(lost)
 
 
@@ -243,9 +243,9 @@ def test_file_that_the_server_can_not_read_is_registered_as_ever(lake: Lake, dam
 def test_property_that_is_no_number_is_refused(lake: Lake) -> None:
     client = Client(lake.services)
     for text in ("", "-1", "many", "1e3", "1000000", "٣"):
-        with pytest.raises(InvalidRequest, match=r"ducklake\.absorb-rows is .*: write a number of rows"):
+        with pytest.raises(InvalidRequestError, match=r"ducklake\.absorb-rows is .*: write a number of rows"):
             client.commit(set_properties(**{"ducklake.absorb-rows": text}))
-    with pytest.raises(InvalidRequest, match=r"ducklake\.absorb-rows"):
+    with pytest.raises(InvalidRequestError, match=r"ducklake\.absorb-rows"):
         client.create("u", properties={"ducklake.absorb-rows": "x"})
 
 
@@ -276,7 +276,7 @@ def test_insert_of_duckdbs_meanwhile_is_a_conflict_as_ever_and_nothing_is_there_
         return write(*arguments)
 
     lake.services.commits.write = overtaken  # type: ignore[method-assign,assignment]
-    with pytest.raises(CommitFailed):
+    with pytest.raises(CommitFailedError):
         client.commit(late)
     append(lake, (2, "again"))
     assert_rows(lake, (1, "one"), (3, "duck"), (2, "again"))

@@ -20,7 +20,7 @@ from duckicelake.catalog.context.idempotency import Once
 from duckicelake.catalog.context.meter import NO_METER, Meter, Retry
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.tables import commit_transaction
-from duckicelake.errors import CommitFailed, CommitStateUnknown, InvalidRequest
+from duckicelake.errors import CommitFailedError, CommitStateUnknownError, InvalidRequestError
 from duckicelake.iceberg.manifest.reader import read_manifest_list
 from duckicelake.iceberg.rest import CommitTableRequest, CommitTransactionRequest
 from tests.catalog.commit.test_group_commits import until
@@ -109,7 +109,7 @@ def test_append_on_a_base_that_has_moved_is_what_the_clients_own_retry_makes(
 def test_append_to_a_table_that_does_not_say_so_is_a_conflict(client: Client) -> None:
     old = client.create()["metadata"]
     client.append((1, "one"))
-    with pytest.raises(CommitFailed, match="was created concurrently"):
+    with pytest.raises(CommitFailedError, match="was created concurrently"):
         client.commit(append(old, (2, "two")))
     assert pyiceberg_rows(client.load()) == [(1, "one")]
 
@@ -122,7 +122,7 @@ def test_what_does_more_than_append_is_a_conflict(client: Client, kind: str) -> 
     body = delete(old, (data_files(old)[0], 0)) if kind == "delete" else remove(old, *data_files(old))
     if kind == "false append":
         body["updates"][0]["snapshot"]["summary"]["operation"] = "append"
-    with pytest.raises(CommitFailed, match=FAR):
+    with pytest.raises(CommitFailedError, match=FAR):
         client.commit(body)
     assert pyiceberg_rows(client.load()) == [(1, "one"), (2, "two")]
 
@@ -132,7 +132,7 @@ def test_append_with_another_change_in_its_request_is_a_conflict(client: Client)
     client.append((1, "one"))
     body = append(old, (2, "two"))
     body["updates"].append({"action": "set-properties", "updates": {"a": "b"}})
-    with pytest.raises(CommitFailed, match="was created concurrently"):
+    with pytest.raises(CommitFailedError, match="was created concurrently"):
         client.commit(body)
 
 
@@ -142,7 +142,7 @@ def test_append_on_a_snapshot_that_has_left_history_is_a_conflict(client: Client
     client.append((2, "two"))
     expired = {"action": "remove-snapshots", "snapshot-ids": [old["current-snapshot-id"]]}
     client.commit({"requirements": [], "updates": [expired]})
-    with pytest.raises(CommitFailed, match=FAR):
+    with pytest.raises(CommitFailedError, match=FAR):
         client.commit(append(old, (3, "three")))
 
 
@@ -155,7 +155,7 @@ def test_append_to_a_branch_that_has_moved_is_a_conflict(client: Client) -> None
         if name == "first":
             client.commit(body)
         else:
-            with pytest.raises(CommitFailed, match="branch b was created concurrently"):
+            with pytest.raises(CommitFailedError, match="branch b was created concurrently"):
                 client.commit(body)
 
 
@@ -170,7 +170,7 @@ def test_append_of_an_older_schema_needs_all_columns_that_rows_must_have(client:
     client.commit(draft.body([]))
     late = append(old, (1, "one"))
     if required:
-        with pytest.raises(CommitFailed, match="was created concurrently"):
+        with pytest.raises(CommitFailedError, match="was created concurrently"):
             client.commit(late)
     else:
         assert client.commit(late)["metadata"]["snapshots"][-1]["schema-id"] == 0
@@ -202,7 +202,7 @@ def test_append_that_says_the_limits_that_main_has_is_put_on_top(
 def test_append_that_says_other_limits_than_main_has_is_a_conflict(client: Client) -> None:
     old = client.create(properties=REBASE)["metadata"]
     client.commit(limited(drafted(old, (1, "one")), **LIMITS))
-    with pytest.raises(CommitFailed, match="was created concurrently"):
+    with pytest.raises(CommitFailedError, match="was created concurrently"):
         client.commit(limited(drafted(old, (2, "two")), min_snapshots_to_keep=4))
     assert pyiceberg_rows(client.load()) == [(1, "one")]
 
@@ -222,10 +222,10 @@ def test_append_in_a_transaction_over_several_tables_is_put_on_top(
 
 
 def test_property_that_is_neither_true_nor_false_is_refused(client: Client) -> None:
-    with pytest.raises(InvalidRequest, match="write true or false"):
+    with pytest.raises(InvalidRequestError, match="write true or false"):
         client.create(properties={"ducklake.append-rebase": "yes"})
     client.create()
-    with pytest.raises(InvalidRequest, match="write true or false"):
+    with pytest.raises(InvalidRequestError, match="write true or false"):
         client.commit(set_properties(**{"ducklake.append-rebase": "1"}))
 
 
@@ -357,7 +357,7 @@ def test_one_of_many_that_is_wrong_fails_alone_and_each_has_its_own_entry_and_ke
     answers = at_once(bodies, clients)
     failed = [number for number, answer in enumerate(answers) if isinstance(answer, Exception)]
     assert failed == [3]
-    assert isinstance(answers[3], InvalidRequest)
+    assert isinstance(answers[3], InvalidRequestError)
     with client.services.database.reading() as cursor:
         entries = cursor.execute(
             "SELECT snapshot_id FROM duckicelake_audit WHERE resource = 'ns.t' AND snapshot_id IS NOT NULL "
@@ -379,11 +379,13 @@ def test_append_that_arrives_twice_is_a_conflict_and_there_once(client: Client, 
     body = drafted(client.create(properties=properties)["metadata"], (1, "one"))
     client.commit(body)
     client.commit(drafted(client.metadata(), (2, "two")))
-    with pytest.raises(CommitFailed, match="was created concurrently" if version == 2 else "Snapshot already exists"):
+    with pytest.raises(
+        CommitFailedError, match="was created concurrently" if version == 2 else "Snapshot already exists"
+    ):
         client.commit(body)
     twice = drafted(client.metadata(), (3, "three"))
     answers = at_once([twice, twice, twice], [client])
-    assert sorted(type(answer).__name__ for answer in answers) == ["CommitFailed", "CommitFailed", "dict"]
+    assert sorted(type(answer).__name__ for answer in answers) == ["CommitFailedError", "CommitFailedError", "dict"]
     assert pyiceberg_rows(client.load()) == [(1, "one"), (2, "two"), (3, "three")]
 
 
@@ -408,7 +410,7 @@ def test_append_that_arrives_again_after_its_snapshot_has_left_history_is_there_
         assert client.load()
     sent = [late, drafted(client.metadata(), (6, None))] if way == "with another" else [late]
     refused = [answer for answer in at_once(sent, [client]) if isinstance(answer, Exception)]
-    assert [type(each) for each in refused] == [CommitFailed]
+    assert [type(each) for each in refused] == [CommitFailedError]
     rows += [(6, None)] if way == "with another" else []
     assert pyiceberg_rows(client.load()) == duckdb_rows(ducklake) == rows
 
@@ -437,7 +439,7 @@ def test_appends_that_are_committed_but_cannot_be_shown_are_not_committed_again(
     with monkeypatch.context() as patched:
         patched.setattr("duckicelake.catalog.commit.run.follow", fail)
         answers = at_once(bodies, [client])
-    assert {type(answer) for answer in answers} == {CommitStateUnknown}
+    assert {type(answer) for answer in answers} == {CommitStateUnknownError}
     assert pyiceberg_rows(client.load()) == [(number, None) for number in range(3)]
 
 
@@ -462,6 +464,6 @@ def test_commit_whose_base_is_let_go_of_while_it_is_computed_is_computed_again(
         return before
 
     monkeypatch.setattr(run, "_load", load)
-    with pytest.raises(CommitFailed, match=FAR):
+    with pytest.raises(CommitFailedError, match=FAR):
         late_client.commit(late)
     assert [row[0] for row in pyiceberg_rows(client.load())] == [1, 10, 11, 12, 13]

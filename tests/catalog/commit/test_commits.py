@@ -10,7 +10,7 @@ from duckicelake.catalog import tables
 from duckicelake.catalog.context.cache import TableCache
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.namespaces import create_namespace
-from duckicelake.errors import AlreadyExists, CommitFailed, NoSuchTable
+from duckicelake.errors import AlreadyExistsError, CommitFailedError, NoSuchTableError
 from duckicelake.iceberg.rest import CreateTableRequest
 from duckicelake.postgres.queries import BATCH_ROWS
 from tests.support.client import (
@@ -54,7 +54,7 @@ def test_requirement_that_does_not_hold_is_a_conflict_and_changes_nothing(client
     client.create()
     before = client.append(ONE)
     for requirement in FAILING:
-        with pytest.raises(CommitFailed, match=r"^Requirement failed: "):
+        with pytest.raises(CommitFailedError, match=r"^Requirement failed: "):
             client.commit({**set_properties(a="b"), "requirements": [requirement]})
     assert client.load()["metadata"] == before["metadata"]
 
@@ -90,7 +90,7 @@ def test_append_computed_before_others_set_properties_is_committed_by_the_server
 def test_append_on_a_main_that_has_moved_is_a_conflict(client: Client, ducklake: duckdb.DuckDBPyConnection) -> None:
     stale = client.create()["metadata"]
     client.commit(append(stale, ONE))
-    with pytest.raises(CommitFailed, match="Requirement failed"):
+    with pytest.raises(CommitFailedError, match="Requirement failed"):
         client.commit(append(stale, TWO))
     assert duckdb_rows(ducklake) == [ONE]
 
@@ -99,7 +99,7 @@ def test_append_on_a_main_that_duckdb_moved_is_a_conflict(client: Client, duckla
     client.create()
     stale = client.append(ONE)["metadata"]
     ducklake.execute("INSERT INTO lake.ns.t VALUES (2, 'two')")
-    with pytest.raises(CommitFailed, match="Requirement failed"):
+    with pytest.raises(CommitFailedError, match="Requirement failed"):
         client.commit(append(stale, THREE))
     answer = client.append(THREE)
     assert pyiceberg_rows(answer) == duckdb_rows(ducklake) == [ONE, TWO, THREE]
@@ -169,7 +169,7 @@ def test_commits_to_other_tables_change_neither_metadata_nor_etag(client: Client
 def test_staged_creation_is_invisible_until_its_commit(client: Client, ducklake: duckdb.DuckDBPyConnection) -> None:
     staged = client.create(stage_create=True)
     assert "metadata-location" not in staged
-    with pytest.raises(NoSuchTable):
+    with pytest.raises(NoSuchTableError):
         client.load()
     answer = client.commit(creation(staged["metadata"], ONE))
     assert answer["metadata"]["table-uuid"] == staged["metadata"]["table-uuid"]
@@ -197,10 +197,10 @@ def creation(staged: Json, *rows: tuple[int, str]) -> Json:
 def test_second_of_two_stagers_has_a_conflict(client: Client) -> None:
     first, second = client.create(stage_create=True)["metadata"], client.create(stage_create=True)["metadata"]
     client.commit(creation(second, TWO))
-    with pytest.raises(CommitFailed, match=r"^Requirement failed: table already exists"):
+    with pytest.raises(CommitFailedError, match=r"^Requirement failed: table already exists"):
         client.commit(creation(first, ONE))
     assert pyiceberg_rows(client.load()) == [TWO]
-    with pytest.raises(AlreadyExists):
+    with pytest.raises(AlreadyExistsError):
         client.create(stage_create=True)
 
 
@@ -355,12 +355,12 @@ def test_dropped_and_recreated_table_is_another_one_for_every_server(services: S
     old = client.append(ONE)["metadata"]
     assert other.load()["metadata"] == old
     tables.drop_table(services, NS, "t", purge=False)
-    with pytest.raises(NoSuchTable):
+    with pytest.raises(NoSuchTableError):
         other.load()
     client.create()
     assert other.metadata()["table-uuid"] != old["table-uuid"]
     assert pyiceberg_rows(other.load()) == []
-    with pytest.raises(CommitFailed, match="Requirement failed"):
+    with pytest.raises(CommitFailedError, match="Requirement failed"):
         other.commit(append(old, TWO))
 
 
@@ -379,7 +379,7 @@ def test_table_in_a_namespace_that_duckdb_made_is_created_and_read(
     request = CreateTableRequest.model_validate({"name": "t", "schema": SCHEMA})
     tables.create_table(services, ("a", "b"), request)
     assert ducklake.sql('SELECT count(*) FROM lake."a.b".t').fetchall() == [(0,)]
-    with pytest.raises(AlreadyExists):
+    with pytest.raises(AlreadyExistsError):
         create_namespace(services, ("a", "b"), {})
 
 
@@ -416,7 +416,7 @@ def test_append_overtaken_by_duckdb_rechecks_its_requirements(
 ) -> None:
     metadata = client.create()["metadata"]
     slow = overtaken(client, lambda: ducklake.execute("INSERT INTO lake.ns.t VALUES (2, 'two')"))
-    with pytest.raises(CommitFailed, match="Requirement failed"):
+    with pytest.raises(CommitFailedError, match="Requirement failed"):
         slow.commit(append(metadata, ONE))
     assert pyiceberg_rows(client.load()) == duckdb_rows(ducklake) == [TWO]
 

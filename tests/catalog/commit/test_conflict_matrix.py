@@ -19,7 +19,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from duckicelake.catalog.context.services import Services
-from duckicelake.errors import CatalogError, CommitFailed, Unavailable
+from duckicelake.errors import CatalogError, CommitFailedError, UnavailableError
 from duckicelake.lake.ducklake import snapshots
 from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.lake.setup.attach import build_duckdb_attach
@@ -294,10 +294,10 @@ def test_client_gives_way_to_a_flush(
     meeting.begin()
     with monkeypatch.context() as patch:
         patch.setattr(snapshots, "MAX_ATTEMPTS", 2)
-        with pytest.raises(Unavailable, match="try again"):
+        with pytest.raises(UnavailableError, match="try again"):
             delete()
     assert meeting.end() is None
-    with pytest.raises(CommitFailed):
+    with pytest.raises(CommitFailedError):
         delete()
     meeting.prepared()()
     assert Client(services).metadata(subject.name)["refs"]["main"]["snapshot-id"] not in subject.shown
@@ -314,7 +314,7 @@ def test_flush_and_client_at_the_same_time_never_wait_for_each_other(
     with ThreadPoolExecutor() as pool:
         deleting = pool.submit(delete)
         assert meeting.end() is None
-        with pytest.raises(CommitFailed):
+        with pytest.raises(CommitFailedError):
             deleting.result()
     assert seen_by_iceberg(services, subject, [subject.name]) == state
     assert_seen_by_duckdb(ducklake, state)

@@ -15,7 +15,7 @@ from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.doctor import examine_files, examine_tables
 from duckicelake.catalog.gc import delete_orphans, find_orphans
 from duckicelake.changelog.doctor import diagnose
-from duckicelake.errors import CommitStateUnknown, NoSuchTable, Unavailable
+from duckicelake.errors import CommitStateUnknownError, NoSuchTableError, UnavailableError
 from tests.support.client import (
     NS,
     Client,
@@ -252,13 +252,13 @@ def test_purge_killed_at_any_step_happens_or_not(services: Services, client: Cli
 def client_has(services: Services, name: str) -> bool:
     try:
         tables.load_table(fresh(services), NS, name)
-    except NoSuchTable:
+    except NoSuchTableError:
         return False
     return True
 
 
 def silent() -> None:
-    raise Unavailable("the store does not answer")
+    raise UnavailableError("the store does not answer")
 
 
 @pytest.mark.parametrize("work", [appended, deleted])
@@ -273,9 +273,9 @@ def test_failing_store_is_unknown_after_the_commit_and_harmless_before(
         fuse = Fuse(step, silent)
         try:
             Client(replace(fresh(services), store=FusedStore(services.store, fuse))).commit(attempt.body)
-        except (Unavailable, CommitStateUnknown) as error:
+        except (UnavailableError, CommitStateUnknownError) as error:
             seen.add(type(error))
-            expected = rows if isinstance(error, Unavailable) else attempt.rows
+            expected = rows if isinstance(error, UnavailableError) else attempt.rows
         else:
             expected = attempt.rows
         answer = Client(fresh(services)).load()
@@ -284,4 +284,4 @@ def test_failing_store_is_unknown_after_the_commit_and_harmless_before(
         rows = expected
         if not fuse.burnt:
             break
-    assert seen == {Unavailable, CommitStateUnknown}
+    assert seen == {UnavailableError, CommitStateUnknownError}

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.manifest.entry import DataFile, EntryStatus, FileContent, ManifestContent, ManifestEntry
 from duckicelake.iceberg.puffin import write_deletion_vectors
 from tests.support.client import (
@@ -129,10 +129,10 @@ def test_vectors_of_clients_delete_and_come_once(client: Client, ducklake: duckd
     client.commit(body(made, vector(made, path, [0, 2])))
     metadata = check(client, ducklake, 0, 2)
     made = draft(metadata)
-    with pytest.raises(InvalidRequest, match="remove the old one"):
+    with pytest.raises(InvalidRequestError, match="remove the old one"):
         client.commit(body(made, vector(made, path, [0, 2, 4])))
     broken = replace(vector(made, path, [1]), record_count=7)
-    with pytest.raises(InvalidRequest, match="has 1 positions, not 7"):
+    with pytest.raises(InvalidRequestError, match="has 1 positions, not 7"):
         client.commit(body(made, broken))
     ducklake.execute("DELETE FROM lake.ns.t WHERE id = 6")
     metadata = check(client, ducklake, 0, 2, 6)

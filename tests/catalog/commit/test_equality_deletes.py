@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 
 from duckicelake.catalog.commit.equality_deletes import find_equality_deletes
 from duckicelake.catalog.context.services import Services
-from duckicelake.errors import InvalidRequest, Unsupported
+from duckicelake.errors import InvalidRequestError, UnsupportedError
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.lake.additions import NewFile
 from duckicelake.parquet.inlined_rows import CopiedRows, ParquetColumn, write_rows
@@ -98,7 +98,7 @@ def test_nothing_to_delete_from_still_reads_the_delete_file(
 ) -> None:
     assert resolve(services, table, deletes(folder, 1)) == {}
     garbage = overwritten(deletes(folder, 1), b"no Parquet")
-    with pytest.raises(InvalidRequest, match="can't be read as Parquet"):
+    with pytest.raises(InvalidRequestError, match="can't be read as Parquet"):
         resolve(services, table, garbage)
 
 
@@ -153,7 +153,7 @@ def test_file_without_ids_is_read_by_the_name_mapping(services: Services, folder
 def test_bad_name_mapping_is_the_clients_error(services: Services, folder: Path) -> None:
     for text in ("no JSON", "[" * 100_000, '{"field-id": 1}', '[{"field-id": "x", "names": []}]'):
         table = table_metadata(f"file://{folder}", COLUMNS, properties={"schema.name-mapping.default": text})
-        with pytest.raises(InvalidRequest, match=r"schema.name-mapping.default isn't a name mapping"):
+        with pytest.raises(InvalidRequestError, match=r"schema.name-mapping.default isn't a name mapping"):
             resolve(services, table, deletes(folder, 1), data(folder))
 
 
@@ -224,9 +224,9 @@ def test_file_elsewhere_is_refused_unless_it_need_not_be_read(
     services: Services, table: TableMetadata, folder: Path, tmp_path: Path
 ) -> None:
     foreign = data(tmp_path / "elsewhere")
-    with pytest.raises(InvalidRequest, match=foreign.path):
+    with pytest.raises(InvalidRequestError, match=foreign.path):
         resolve(services, table, deletes(folder, 1), foreign)
-    with pytest.raises(InvalidRequest, match="can't be read by the server"):
+    with pytest.raises(InvalidRequestError, match="can't be read by the server"):
         resolve(services, table, deletes(tmp_path / "elsewhere", 1))
     assert resolve(services, table, deletes(folder, 1), foreign._replace(sequence_number=2)) == {}
     in_lake = f"{tmp_path}/elsewhere/"
@@ -237,7 +237,7 @@ def test_file_elsewhere_is_refused_unless_it_need_not_be_read(
 def test_lost_file_is_named(services: Services, table: TableMetadata, folder: Path, what: str) -> None:
     files = {"data": data(folder), "deletes": deletes(folder, 1)}
     path_of(files[what]).unlink()
-    with pytest.raises(InvalidRequest, match=f"{files[what].path} does not exist"):
+    with pytest.raises(InvalidRequestError, match=f"{files[what].path} does not exist"):
         resolve(services, table, files["deletes"], files["data"])
 
 
@@ -251,10 +251,10 @@ def test_no_more_is_read_than_the_property_allows(services: Services, folder: Pa
         return resolve(services, table, delete._replace(file_size_in_bytes=1), file, newer)
 
     assert limited(str(size)) == {1: {0}}
-    with pytest.raises(InvalidRequest, match=r"may concern 1 data files, .* raise the property"):
+    with pytest.raises(InvalidRequestError, match=r"may concern 1 data files, .* raise the property"):
         limited(str(size - 1))
     for text in ("1 GB", "", "-1", "1" * 5000):
-        with pytest.raises(InvalidRequest, match="write a number of bytes"):
+        with pytest.raises(InvalidRequestError, match="write a number of bytes"):
             limited(text)
 
 
@@ -262,7 +262,7 @@ def test_no_more_is_read_than_the_property_allows(services: Services, folder: Pa
 def test_other_formats_are_unsupported(
     services: Services, table: TableMetadata, folder: Path, file_format: str
 ) -> None:
-    with pytest.raises(Unsupported, match="file-formats"):
+    with pytest.raises(UnsupportedError, match="file-formats"):
         resolve(services, table, deletes(folder, 1)._replace(file_format=file_format), data(folder))
 
 
@@ -272,7 +272,7 @@ def test_delete_file_without_its_delete_column_is_refused(
     by_name = write(File((ID,), ({1: 1},), 2, has_ids=False, equality_ids=(1,)), folder, 101)
     other = deletes(folder, 1)._replace(metrics={"equality_ids": [1, 2]})
     for delete, field_id in [(by_name, 1), (other, 2)]:
-        with pytest.raises(InvalidRequest, match=f"{delete.path}: it has no column of field id {field_id}"):
+        with pytest.raises(InvalidRequestError, match=f"{delete.path}: it has no column of field id {field_id}"):
             resolve(services, table, delete, data(folder))
 
 
@@ -296,7 +296,7 @@ def test_column_of_another_type_is_never_converted(
         delete, file = deletes(folder, 1), data(folder)
         wrong = (delete, file)[number]
         pq.write_table(pa.Table.from_arrays([pa.array(values, arrow)], schema=schema), path_of(wrong))
-        with pytest.raises(InvalidRequest, match=f"{wrong.path}: column id is a .*, not a BIGINT"):
+        with pytest.raises(InvalidRequestError, match=f"{wrong.path}: column id is a .*, not a BIGINT"):
             resolve(services, table, delete, file)
 
 
@@ -338,7 +338,7 @@ def test_int96_timestamps_are_read(services: Services, folder: Path) -> None:
 
 def test_two_columns_of_one_field_id_are_refused(services: Services, table: TableMetadata, folder: Path) -> None:
     twice = write(File((ID, replace(ID, name="again")), ({1: 1},), 1), folder, 1)
-    with pytest.raises(InvalidRequest, match=f"{twice.path}: id and again both are field 1"):
+    with pytest.raises(InvalidRequestError, match=f"{twice.path}: id and again both are field 1"):
         resolve(services, table, deletes(folder, 1), twice)
 
 
@@ -354,7 +354,7 @@ def test_damaged_files_are_the_clients_error(services: Services, table: TableMet
         overwritten(victim, bytes(content[: choose.choice([len(content), len(content), 9, 0])]))
         try:
             resolve(services, table, *files)
-        except InvalidRequest as error:
+        except InvalidRequestError as error:
             refusals.append((victim.path, str(error)))
     assert len(refusals) > 20
     for path, message in refusals:

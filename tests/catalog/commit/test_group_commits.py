@@ -18,7 +18,7 @@ from duckicelake.catalog.context.combiner import CombinedBatch, CombiningQueue
 from duckicelake.catalog.context.commit_queue import CommitQueue, QueuedCommit
 from duckicelake.catalog.context.meter import NO_METER
 from duckicelake.catalog.context.services import Services
-from duckicelake.errors import AlreadyExists, CommitFailed, InvalidRequest
+from duckicelake.errors import AlreadyExistsError, CommitFailedError, InvalidRequestError
 from duckicelake.lake.ducklake.snapshots import QUEUE_KEY, begin_snapshot, observe_duckdb, record_changes
 from duckicelake.postgres.queries import Transaction
 from tests.support.client import Client, append, duckdb_rows, pyiceberg_rows, set_properties
@@ -124,14 +124,14 @@ def test_two_that_append_to_the_same_snapshot_in_one_transaction_conflict(servic
     metadata = client.create()["metadata"]
     work = [lambda n=n: client.commit(append(metadata, (n, None))) for n in range(2)]
     outcomes = sent_together(services, work)
-    assert sorted(type(each).__name__ for each in outcomes) == ["CommitFailed", "dict"]
-    (refused,) = [each for each in outcomes if isinstance(each, CommitFailed)]
+    assert sorted(type(each).__name__ for each in outcomes) == ["CommitFailedError", "dict"]
+    (refused,) = [each for each in outcomes if isinstance(each, CommitFailedError)]
     assert "was created concurrently" in str(refused)
 
 
 def test_two_that_create_the_same_table_in_one_transaction_conflict(services: Services, client: Client) -> None:
     outcomes = sent_together(services, [lambda name=name: client.create(name) for name in ("t", "t", "u")])
-    assert [type(each) for each in outcomes if isinstance(each, Exception)] == [AlreadyExists]
+    assert [type(each) for each in outcomes if isinstance(each, Exception)] == [AlreadyExistsError]
     assert client.metadata("u")["location"] != client.metadata("t")["location"]
 
 
@@ -149,7 +149,7 @@ def test_one_that_postgres_refuses_fails_alone(services: Services, client: Clien
     outcomes = sent_together(
         services, [lambda: client.commit(set_properties(a="poison"), "bad"), lambda: client.commit(good, "good")]
     )
-    assert isinstance(outcomes[0], InvalidRequest)
+    assert isinstance(outcomes[0], InvalidRequestError)
     assert pyiceberg_rows(outcomes[1]) == [(1, "one")]
     assert "a" not in client.metadata("bad")["properties"]
 

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from duckicelake.catalog import namespaces, tables
-from duckicelake.errors import NoSuchTable
+from duckicelake.errors import NoSuchTableError
 from duckicelake.iceberg.rest import RenameTableRequest
 from duckicelake.lake.writer import tables as lake_tables
 from duckicelake.storage.policy import LocationPolicy
@@ -82,7 +82,7 @@ def test_table_that_was_dropped_meanwhile_is_not_said_to_be_renamed(client: Clie
     names = {"source": {"namespace": NS, "name": "t"}, "destination": {"namespace": NS, "name": "u"}}
     request = RenameTableRequest.model_validate(names)
     with (
-        pytest.raises(NoSuchTable),
+        pytest.raises(NoSuchTableError),
         while_it_waits(database_url, BEGIN, lambda: tables.rename_table(client.services, request)) as session,
     ):
         session.execute(DROP)
@@ -134,7 +134,7 @@ def test_table_that_is_purged_while_it_is_loaded_for_the_first_time_leaves_nothi
             _await_waiter(database_url, unless=purging[0].done)
 
         policy: Any = Asked(services.policy, begin_to_purge)
-        with suppress(NoSuchTable):
+        with suppress(NoSuchTableError):
             tables.load_table(replace(services, policy=policy), NS, "t")
         purging[0].result()
     with services.database.reading() as cursor:

@@ -6,7 +6,7 @@ import duckdb
 import pytest
 
 from duckicelake.catalog.context.services import Services
-from duckicelake.errors import CommitFailed
+from duckicelake.errors import CommitFailedError
 from duckicelake.iceberg.manifest.entry import FileContent, ManifestContent
 from tests.support.client import (
     Client,
@@ -158,7 +158,7 @@ def test_delete_of_an_inlined_row_that_duckdb_has_flushed_is_a_conflict(
     metadata = client.metadata()
     (virtual,) = data_files(metadata)
     ducklake.execute("CALL ducklake_flush_inlined_data('lake')")
-    with pytest.raises(CommitFailed):
+    with pytest.raises(CommitFailedError):
         client.commit(delete(metadata, (virtual, 1)))
     check([(1, "a"), (2, "b")])
 
@@ -275,7 +275,7 @@ def test_stale_delete_in_a_file_that_duckdb_rewrote_is_a_conflict(
     body = delete(metadata, (data_files(metadata)[0], 1))
     try:
         client.commit(body)
-    except CommitFailed:
+    except CommitFailedError:
         check(ROWS)
     else:
         check(without(ROWS, 1))

@@ -14,7 +14,7 @@ from duckicelake.catalog.commit import retry
 from duckicelake.catalog.commit.retry import retry_on_conflict
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.registration import unregister_table
-from duckicelake.errors import Unavailable
+from duckicelake.errors import UnavailableError
 from duckicelake.lake.conflicts import StaleBaseError
 from duckicelake.lake.ducklake import snapshots
 from duckicelake.lake.ducklake.snapshots import retry_transaction
@@ -56,7 +56,7 @@ def test_last_attempt_is_made_while_others_wait(services: Services) -> None:
         alone.append(is_alone)
         raise StaleBaseError
 
-    with pytest.raises(Unavailable, match="2 times in a row"):
+    with pytest.raises(UnavailableError, match="2 times in a row"):
         retry_on_conflict(services, "ns.t", lose)
     assert alone == [False, True]
 
@@ -68,7 +68,7 @@ def test_attempts_within_attempts_are_given_up_together(services: Services) -> N
         tried.append(1)
         raise psycopg.errors.SerializationFailure if len(tried) % 2 else StaleBaseError
 
-    with pytest.raises(Unavailable):
+    with pytest.raises(UnavailableError):
         retry_on_conflict(services, "ns.t", lambda _: retry_transaction(lose))
     assert len(tried) == 1
 
@@ -81,7 +81,7 @@ def test_view_that_others_change_all_along_is_left_to_them(services: Services) -
         commit(services, "v", set_on_view(others=str(next(numbers))))
         return services.clock()
 
-    with pytest.raises(Unavailable):
+    with pytest.raises(UnavailableError):
         commit(replace(services, clock=overtaking), "v", set_on_view(mine="1"))
     assert load(services, "v")["metadata"]["properties"] == {"others": "1"}
 
@@ -96,6 +96,6 @@ def test_table_that_others_change_all_along_is_not_given_up(
         ducklake.execute("INSERT INTO lake.ns.t VALUES (?, '')", [next(inserted)])
 
     database: Any = Overtaken(client.services.database, insert)
-    with pytest.raises(Unavailable):
+    with pytest.raises(UnavailableError):
         unregister_table(replace(fresh(client.services), database=database), NS, "t")
     assert ducklake.execute("SELECT count(*) FROM lake.ns.t").fetchall() == [(next(inserted) - 1,)]

@@ -10,7 +10,7 @@ import pytest
 from pyiceberg.table import StaticTable
 
 from duckicelake.catalog import tables
-from duckicelake.errors import CommitFailed, InvalidRequest, Unavailable
+from duckicelake.errors import CommitFailedError, InvalidRequestError, UnavailableError
 from duckicelake.iceberg.manifest.entry import ManifestContent
 from duckicelake.iceberg.partition import PartitionSpec
 from duckicelake.postgres.database import Database
@@ -113,7 +113,7 @@ def test_snapshots_that_are_each_others_parents_end_nobodys_request(
 def test_last_added_is_what_this_request_added(client: Client, action: Json) -> None:
     client.create()
     client.commit(request({"action": "add-spec", "spec": {"fields": []}}))
-    with pytest.raises(InvalidRequest, match="has been added"):
+    with pytest.raises(InvalidRequestError, match="has been added"):
         client.commit(request(action))
 
 
@@ -317,7 +317,7 @@ def test_manifests_whose_headers_say_little_are_what_their_list_says(
     draft = Draft(metadata, operation="overwrite")
     added = replace(draft.data_file([(2, "b")]), partition=("b",))
     deleted = replace(draft.delete_file([(path, 0)]), partition=("a",))
-    with pytest.raises(InvalidRequest, match="holds deletes, but its manifest list says data"):
+    with pytest.raises(InvalidRequestError, match="holds deletes, but its manifest list says data"):
         client.commit(draft.body([draft.manifest([deleted], spec, content=ManifestContent.DATA)]))
     lines = [draft.manifest([file], spec) for file in (added, deleted)]
     for line in lines:
@@ -334,7 +334,7 @@ def test_spec_that_files_of_the_history_have_is_kept(client: Client, ducklake: d
     assert {spec["spec-id"] for spec in partitioned["partition-specs"]} == {0, 1}
     client.commit(engine.point("main", partitioned["snapshots"][0]["snapshot-id"])(client.metadata()))
     client.commit(request({"action": "set-default-spec", "spec-id": 0}))
-    with pytest.raises(CommitFailed, match="Cannot remove partition spec 1"):
+    with pytest.raises(CommitFailedError, match="Cannot remove partition spec 1"):
         client.commit(request({"action": "remove-partition-specs", "spec-ids": [1]}))
     gone = {"action": "remove-snapshots", "snapshot-ids": [partitioned["current-snapshot-id"]]}
     answer = client.commit(request(gone, {"action": "remove-partition-specs", "spec-ids": [1]}))
@@ -350,7 +350,7 @@ def test_schema_that_a_snapshot_has_is_kept(client: Client) -> None:
     client.commit(
         request({"action": "add-schema", "schema": schema}, {"action": "set-current-schema", "schema-id": -1})
     )
-    with pytest.raises(CommitFailed, match="Cannot remove schema 0"):
+    with pytest.raises(CommitFailedError, match="Cannot remove schema 0"):
         client.commit(request({"action": "remove-schemas", "schema-ids": [0]}))
 
 
@@ -404,7 +404,7 @@ class Vanishing:
 
     def reading(self) -> AbstractContextManager[Transaction]:
         if self.has_gone:
-            raise Unavailable("Postgres does not answer")
+            raise UnavailableError("Postgres does not answer")
         return self.database.reading()
 
     def __getattr__(self, name: str) -> Any:
@@ -467,5 +467,5 @@ def test_snapshot_that_lists_its_manifests_itself_names_each_once(client: Client
         client.commit(body)
         assert pyiceberg_rows(client.load()) == ROWS
     else:
-        with pytest.raises(InvalidRequest, match="lists 2 manifests: name each once"):
+        with pytest.raises(InvalidRequestError, match="lists 2 manifests: name each once"):
             client.commit(body)

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.manifest.entry import DataFile
 from tests.support.client import SCHEMA, Client, Draft, Json, append, local, set_properties
 
@@ -51,14 +51,14 @@ ID, NAME = field("id", pa.int64(), 1), field("name", pa.string(), 2)
 
 def test_metrics_of_columns_that_the_table_never_had_are_refused(client: Client) -> None:
     client.create()
-    with pytest.raises(InvalidRequest, match=r"has metrics of field 7, but the table's columns end at field 2"):
+    with pytest.raises(InvalidRequestError, match=r"has metrics of field 7, but the table's columns end at field 2"):
         commit(client, ID, NAME, value_counts={1: 1, 7: 1})
     commit(client, ID, NAME, value_counts={1: 1, 2_147_483_540: 1})
 
 
 def test_nulls_in_a_required_column_are_refused(client: Client) -> None:
     client.create(schema=REQUIRED)
-    with pytest.raises(InvalidRequest, match="has 1 rows without a value of id, which is required"):
+    with pytest.raises(InvalidRequestError, match="has 1 rows without a value of id, which is required"):
         commit(client, ID, NAME, null_value_counts={1: 1, 2: 0})
     client.commit(append(client.metadata(), (1, None)))
 
@@ -78,7 +78,7 @@ def test_footer_of_other_columns_is_refused_where_the_table_is_strict(
     client: Client, fields: list[pa.Field], said: str
 ) -> None:
     client.create(schema=REQUIRED, properties=STRICT)
-    with pytest.raises(InvalidRequest, match=said):
+    with pytest.raises(InvalidRequestError, match=said):
         commit(client, *fields, value_counts=None, null_value_counts=None)
     client.commit(set_properties(**{"schema.enforcement": "metrics"}))
     commit(client, *fields, value_counts=None, null_value_counts=None)
@@ -97,26 +97,26 @@ def test_parts_of_structs_and_decimals_are_looked_at(client: Client) -> None:
     empty: dict[str, Any] = dict.fromkeys(("value_counts", "null_value_counts", "lower_bounds", "upper_bounds"))
     commit(client, field("id", pa.decimal128(5, 2), 1), inside, **empty)
     for kind in (pa.decimal128(9, 3), pa.decimal128(12, 2)):
-        with pytest.raises(InvalidRequest, match="is stored as DECIMAL"):
+        with pytest.raises(InvalidRequestError, match="is stored as DECIMAL"):
             commit(client, field("id", kind, 1), inside, **empty)
-    with pytest.raises(InvalidRequest, match=r"s\.day is stored as INTEGER, but s\.day is date"):
+    with pytest.raises(InvalidRequestError, match=r"s\.day is stored as INTEGER, but s\.day is date"):
         commit(client, field("s", pa.struct([field("day", pa.int32(), 3)]), 2), **empty)
 
 
 def test_files_that_a_strict_table_cannot_look_into_are_refused(client: Client) -> None:
     client.create(properties=STRICT)
-    with pytest.raises(InvalidRequest, match="does not exist: upload it before"):
+    with pytest.raises(InvalidRequestError, match="does not exist: upload it before"):
         commit(client, ID, file_path=f"{client.metadata()['location']}/data/none.parquet")
     other = Path(local(client.metadata()["location"]), "data", "text.parquet")
     other.parent.mkdir(parents=True, exist_ok=True)
     other.write_text("no Parquet at all")
-    with pytest.raises(InvalidRequest, match="can't be read as Parquet"):
+    with pytest.raises(InvalidRequestError, match="can't be read as Parquet"):
         commit(client, ID, file_path=f"file://{other}")
 
 
 def test_other_words_for_strictness_are_refused(client: Client) -> None:
     client.create()
-    with pytest.raises(InvalidRequest, match="write strict or metrics"):
+    with pytest.raises(InvalidRequestError, match="write strict or metrics"):
         client.commit(set_properties(**{"schema.enforcement": "yes"}))
-    with pytest.raises(InvalidRequest, match="write strict or metrics"):
+    with pytest.raises(InvalidRequestError, match="write strict or metrics"):
         client.create("u", properties={"schema.enforcement": "on"})

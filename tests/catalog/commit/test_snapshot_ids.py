@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from duckicelake.catalog.context.services import Services
-from duckicelake.errors import CommitFailed
+from duckicelake.errors import CommitFailedError
 from tests.support.client import (
     Client,
     Draft,
@@ -159,7 +159,7 @@ def test_repeated_proposed_id_is_refused(numbered: Client) -> None:
     numbered.commit(body)
     draft = Draft(numbered.metadata(), snapshot_id=body["updates"][0]["snapshot"]["snapshot-id"])
     again = draft.body([draft.manifest([draft.data_file([TWO])]), *draft.parent_manifests])
-    with pytest.raises(CommitFailed, match="already exists"):
+    with pytest.raises(CommitFailedError, match="already exists"):
         numbered.commit(again)
     assert pyiceberg_rows(numbered.load()) == [ONE]
 

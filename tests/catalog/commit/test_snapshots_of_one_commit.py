@@ -6,7 +6,7 @@ import duckdb
 import pytest
 
 from duckicelake.catalog.context.services import Services
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.manifest.entry import EntryStatus, ManifestEntry, ManifestFile
 from tests.support.client import (
     Client,
@@ -107,7 +107,7 @@ def test_a_delete_file_older_than_the_data_file(client: Client, ducklake: duckdb
     path = data_files(metadata)[-1]
     draft = Draft(metadata, operation="delete")
     entry = ManifestEntry(EntryStatus.ADDED, draft.snapshot_id, 1, None, draft.delete_file([(path, 0)]))
-    with pytest.raises(InvalidRequest, match="newer"):
+    with pytest.raises(InvalidRequestError, match="newer"):
         client.commit(draft.body([draft.manifest([entry]), *draft.parent_manifests]))
     assert duckdb_rows(ducklake) == [(1, "a"), (2, "b"), (3, "c")]
 

@@ -13,7 +13,7 @@ from duckicelake.catalog.commit import run
 from duckicelake.catalog.context.meter import NO_METER, Meter, Phase, Retry
 from duckicelake.catalog.table import load
 from duckicelake.catalog.tables import drop_table, rename_table
-from duckicelake.errors import CommitFailed, NoSuchTable
+from duckicelake.errors import CommitFailedError, NoSuchTableError
 from duckicelake.iceberg.rest import RenameTableRequest
 from tests.support.client import NS, Client, Json, append, assert_whole, duckdb_rows, pyiceberg_rows, set_properties
 from tests.support.seams import fresh
@@ -106,7 +106,7 @@ def test_an_append_to_what_others_have_changed_since_is_refused_like_any(
     else:
         other.append((3, "other"))
     asked = listener.asked
-    with pytest.raises(CommitFailed):
+    with pytest.raises(CommitFailedError):
         writer.commit(append(known.materialized.metadata.to_json(), (4, "x")))
     assert listener.asked > asked
     writer.append((4, "x"))
@@ -133,7 +133,7 @@ def _dropped(other: Client) -> None:
 @pytest.mark.parametrize("lose", [_renamed, _dropped])
 def test_a_name_that_was_lost_meanwhile_is_seen(writer: Client, other: Client, lose: Callable[[Client], None]) -> None:
     lose(other)
-    with pytest.raises(NoSuchTable):
+    with pytest.raises(NoSuchTableError):
         follow_up(writer, (3, "x"))
 
 
@@ -144,7 +144,7 @@ def test_a_table_that_got_the_others_name_is_not_taken_for_it(
     ducklake.execute("ALTER TABLE lake.ns.t RENAME TO u")
     ducklake.execute("CREATE TABLE lake.ns.t (id BIGINT, name VARCHAR)")
     writer.load("u")
-    with pytest.raises(CommitFailed, match="UUID"):
+    with pytest.raises(CommitFailedError, match="UUID"):
         follow_up(writer, (3, "x"))
     assert [row[0] for row in duckdb_rows(ducklake, "u")] == [1, 2]
     assert duckdb_rows(ducklake) == []

@@ -9,7 +9,7 @@ import pytest
 from duckicelake.catalog.context.commit_queue import STABLE_AFTER_COMMITS, CommitQueue
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.table.reclaim import SELDOM
-from duckicelake.errors import CommitFailed
+from duckicelake.errors import CommitFailedError
 from duckicelake.lake.writer import change_sets
 from duckicelake.properties import MAX_LISTED
 from tests.catalog.commit.test_crashes import assert_whole_catalog
@@ -96,7 +96,7 @@ def test_commit_finds_what_others_did_since(
     metadata, others = worker.metadata(), Others(ducklake, Client(fresh(services)))
     act(others)
     if others.rows:
-        with pytest.raises(CommitFailed):
+        with pytest.raises(CommitFailedError):
             worker.commit(append(metadata, (50, "own")))
         metadata = worker.metadata()
     worker.commit(append(metadata, (50, "own")))

@@ -11,7 +11,13 @@ from pyiceberg.table import StaticTable
 
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.tables import commit_transaction, drop_table
-from duckicelake.errors import CatalogError, CommitFailed, InvalidRequest, NoSuchNamespace, NoSuchTable
+from duckicelake.errors import (
+    CatalogError,
+    CommitFailedError,
+    InvalidRequestError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+)
 from duckicelake.iceberg.rest import CommitTransactionRequest
 from tests.support import engine
 from tests.support.client import (
@@ -107,10 +113,10 @@ def test_three_tables_change_together_and_one_of_them_is_new(
 
 
 BROKEN: list[tuple[Json, type[CatalogError]]] = [
-    ({"requirements": [{"type": "assert-table-uuid", "uuid": UUID}], "updates": []}, CommitFailed),
-    ({"requirements": [{"type": "assert-create"}], "updates": []}, CommitFailed),
-    ({"requirements": [], "updates": [{"action": "set-current-schema", "schema-id": 7}]}, InvalidRequest),
-    ({"requirements": [], "updates": [{"action": "set-location", "location": "file:///etc"}]}, InvalidRequest),
+    ({"requirements": [{"type": "assert-table-uuid", "uuid": UUID}], "updates": []}, CommitFailedError),
+    ({"requirements": [{"type": "assert-create"}], "updates": []}, CommitFailedError),
+    ({"requirements": [], "updates": [{"action": "set-current-schema", "schema-id": 7}]}, InvalidRequestError),
+    ({"requirements": [], "updates": [{"action": "set-location", "location": "file:///etc"}]}, InvalidRequestError),
 ]
 
 
@@ -129,7 +135,7 @@ def test_one_change_that_fails_leaves_everything_as_it_was(
         commit(client.services, *good[:place], change("b", broken), *good[place:])
     assert [client.load(name) for name in ("a", "b")] == before
     assert ducklake.sql("SELECT max(snapshot_id) FROM ducklake_snapshots('lake')").fetchall() == newest
-    with pytest.raises(NoSuchTable):
+    with pytest.raises(NoSuchTableError):
         client.load("new")
 
 
@@ -138,7 +144,7 @@ def test_table_created_meanwhile_fails_the_whole_transaction(client: Client) -> 
     made = change("a", engine.append((1, "a"))(client.metadata("a")))
     new = creation(client.services, "new", (2, "new"))
     client.create("new")
-    with pytest.raises(CommitFailed, match="already exists"):
+    with pytest.raises(CommitFailedError, match="already exists"):
         commit(client.services, made, new)
     assert pyiceberg_rows(client.load("a")) == []
 
@@ -146,10 +152,10 @@ def test_table_created_meanwhile_fails_the_whole_transaction(client: Client) -> 
 def test_missing_tables_and_namespaces_fail_the_whole_transaction(client: Client) -> None:
     client.create("a")
     made = change("a", engine.append((1, "a"))(client.metadata("a")))
-    with pytest.raises(NoSuchTable):
+    with pytest.raises(NoSuchTableError):
         commit(client.services, made, change("gone", set_properties(a="b")))
     nowhere = {**creation(client.services, "new", (2, "new")), "identifier": {"namespace": ["x"], "name": "new"}}
-    with pytest.raises(NoSuchNamespace):
+    with pytest.raises(NoSuchNamespaceError):
         commit(client.services, made, nowhere)
     assert pyiceberg_rows(client.load("a")) == []
 
@@ -157,9 +163,9 @@ def test_missing_tables_and_namespaces_fail_the_whole_transaction(client: Client
 def test_changes_without_a_name_or_twice_of_one_table_are_refused(client: Client) -> None:
     client.create("a")
     update = set_properties(a="b")
-    with pytest.raises(InvalidRequest, match=r"table-changes\[1\] has no identifier"):
+    with pytest.raises(InvalidRequestError, match=r"table-changes\[1\] has no identifier"):
         commit(client.services, change("a", update), update)
-    with pytest.raises(InvalidRequest, match=r"ns\.a is changed 2 times"):
+    with pytest.raises(InvalidRequestError, match=r"ns\.a is changed 2 times"):
         commit(client.services, change("a", update), change("a", set_properties(c="d")))
     assert not client.metadata("a")["properties"].keys() & {"a", "c"}
 
@@ -222,7 +228,7 @@ def test_appends_that_duckdb_overtakes_all_fail_if_it_changed_one_of_their_table
     if table == "other":
         commit(services, *changes)
     else:
-        with pytest.raises(CommitFailed):
+        with pytest.raises(CommitFailedError):
             commit(services, *changes)
     mine = {name: [(1, name)] if table == "other" else [] for name in ("a", "b")} | {"other": []}
     assert contents(numbered, ducklake, mine) == mine | {table: [*mine[table], (2, "DuckDB")]}
@@ -273,7 +279,7 @@ def test_transactions_over_the_same_tables_in_different_order_do_not_wait_for_ea
                 changes = [change(name, engine.append(row)(mine.metadata(name))) for name in order]
                 try:
                     commit(mine.services, *changes)
-                except CommitFailed:
+                except CommitFailedError:
                     continue
                 break
 
@@ -285,7 +291,7 @@ def test_transactions_over_the_same_tables_in_different_order_do_not_wait_for_ea
 
 
 @pytest.mark.parametrize(
-    ("second", "error"), [("T", InvalidRequest), ("t", CatalogError)], ids=["another case", "the same"]
+    ("second", "error"), [("T", InvalidRequestError), ("t", CatalogError)], ids=["another case", "the same"]
 )
 def test_two_creations_of_one_name_in_a_transaction_are_refused(
     client: Client, ducklake: duckdb.DuckDBPyConnection, second: str, error: type[CatalogError]

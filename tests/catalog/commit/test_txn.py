@@ -6,7 +6,7 @@ from threading import Barrier
 import pytest
 
 from duckicelake.catalog.commit.rules import find_run
-from duckicelake.errors import CommitFailed, InvalidRequest, Unprocessable
+from duckicelake.errors import CommitFailedError, InvalidRequestError, UnprocessableError
 from tests.catalog.commit.test_append_rebase import REBASE, drafted
 from tests.support.client import NS, Client, Json, append, pyiceberg_rows
 
@@ -21,7 +21,9 @@ def test_epoch_is_committed_once_and_none_before_it_but_other_runs_are(client: C
     for epoch in (0, 3):
         client.commit(stamped(client.metadata(), epoch, (epoch, "new")))
     for epoch in (3, 2, 0):
-        with pytest.raises(Unprocessable, match=f"Epoch {epoch} of run r was committed before: epoch 3 is snapshot"):
+        with pytest.raises(
+            UnprocessableError, match=f"Epoch {epoch} of run r was committed before: epoch 3 is snapshot"
+        ):
             client.commit(stamped(client.metadata(), epoch, (9, "again")))
     answer = client.commit(stamped(client.metadata(), 0, (7, "other"), run="other"))
     assert pyiceberg_rows(answer) == [(0, "new"), (3, "new"), (7, "other")]
@@ -37,7 +39,7 @@ def test_run_is_known_after_its_snapshot_has_expired_and_is_of_one_table(client:
     client.commit(drafted(client.metadata(), (2, "two")))
     expired = [{"action": "remove-snapshots", "snapshot-ids": [first]}]
     assert len(client.commit({"requirements": [], "updates": expired})["metadata"]["snapshots"]) == 1
-    with pytest.raises(Unprocessable, match="was committed before"):
+    with pytest.raises(UnprocessableError, match="was committed before"):
         client.commit(stamped(client.metadata(), 0, (1, "again")))
     assert find_run(client.services, NS, "other", "r") is None
 
@@ -53,9 +55,9 @@ def test_of_many_that_commit_one_run_at_the_same_time_one_does(client: Client, p
         while True:
             try:
                 client.commit(body)
-            except CommitFailed:
+            except CommitFailedError:
                 body = stamped(client.metadata(), 0, (number, "x"))
-            except Unprocessable:
+            except UnprocessableError:
                 return False
             else:
                 return True
@@ -68,9 +70,9 @@ def test_of_many_that_commit_one_run_at_the_same_time_one_does(client: Client, p
 @pytest.mark.parametrize("epoch", ["", "-1", "one", "9" * 30])
 def test_epoch_that_is_no_number_is_refused(client: Client, epoch: str) -> None:
     client.create()
-    with pytest.raises(InvalidRequest, match="whole number"):
+    with pytest.raises(InvalidRequestError, match="whole number"):
         client.commit(stamped(client.metadata(), epoch, (1, "one")))
     body = append(client.metadata(), (1, "one"))
     body["updates"][0]["snapshot"]["summary"]["duckicelake.run-epoch"] = "1"
-    with pytest.raises(InvalidRequest, match="beside"):
+    with pytest.raises(InvalidRequestError, match="beside"):
         client.commit(body)

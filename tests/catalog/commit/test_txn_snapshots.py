@@ -12,7 +12,7 @@ from duckicelake.catalog.context.cache import TableCache
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.rows.inserts import PostedRows, ProducerVersion, append_rows, read_last_applied
 from duckicelake.catalog.tables import commit_transaction
-from duckicelake.errors import CommitFailed, InvalidRequest, TxnAlreadyAppliedError, TxnAlreadyCommittedError
+from duckicelake.errors import CommitFailedError, InvalidRequestError, TxnAlreadyAppliedError, TxnAlreadyCommittedError
 from duckicelake.iceberg.rest import CommitTransactionRequest
 from duckicelake.server.http.errors import HTTP_ERRORS
 from tests.catalog.commit.test_append_rebase import REBASE, drafted
@@ -70,7 +70,7 @@ def test_posted_rows_and_snapshots_count_together(client: Client) -> None:
         post(2)
     stale = batch(client.metadata(), 3, (3, "late"))
     post(3)
-    with pytest.raises(CommitFailed):
+    with pytest.raises(CommitFailedError):
         client.commit(stale)
     with pytest.raises(TxnAlreadyCommittedError):
         client.commit(batch(client.metadata(), 3, (3, "late")))
@@ -101,7 +101,7 @@ def test_of_many_that_commit_one_batch_at_the_same_time_one_does(client: Client,
         while True:
             try:
                 client.commit(body)
-            except CommitFailed:
+            except CommitFailedError:
                 body = batch(client.metadata(), 1, (number, "x"))
             except TxnAlreadyCommittedError:
                 return False
@@ -144,7 +144,7 @@ def test_streams_into_a_delta_log_go_on_where_its_snapshots_say(client: Client) 
 @pytest.mark.parametrize("version", ["", "-1", "one", "9" * 30])
 def test_version_that_is_no_number_is_refused_as_is_one_of_nobody(client: Client, version: str) -> None:
     client.create()
-    with pytest.raises(InvalidRequest, match="whole number"):
+    with pytest.raises(InvalidRequestError, match="whole number"):
         client.commit(batch(client.metadata(), version, (1, "one")))
-    with pytest.raises(InvalidRequest, match="letters"):
+    with pytest.raises(InvalidRequestError, match="letters"):
         client.commit(batch(client.metadata(), 1, (1, "one"), app=""))

@@ -8,7 +8,7 @@ import pytest
 from duckicelake.catalog import gc, tables
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.gc import collect_uploads
-from duckicelake.errors import CatalogError, CommitFailed
+from duckicelake.errors import CatalogError, CommitFailedError
 from tests.support.client import NS, Client, Draft, append, assert_whole, local, pyiceberg_rows, set_properties, set_ref
 from tests.support.engine import append as append_request
 from tests.support.engine import then
@@ -83,7 +83,7 @@ def test_refused_commits_leave_their_files_to_whoever_may_try_again(services: Se
     client.create()
     late = append(client.metadata(), (2, "b"))
     client.append((1, "a"))
-    with pytest.raises(CommitFailed):
+    with pytest.raises(CommitFailedError):
         client.commit(late)
     assert grow_due(services) == 1
     collect_uploads(services)

@@ -23,15 +23,15 @@ from duckicelake.catalog.namespaces import create_namespace
 from duckicelake.catalog.tables import commit_transaction
 from duckicelake.catalog.views import rename_view
 from duckicelake.errors import (
-    AlreadyExists,
+    AlreadyExistsError,
     CatalogError,
-    CommitFailed,
-    CommitStateUnknown,
-    NamespaceNotEmpty,
-    NoSuchNamespace,
-    NoSuchTable,
-    Unavailable,
-    Unprocessable,
+    CommitFailedError,
+    CommitStateUnknownError,
+    NamespaceNotEmptyError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    UnavailableError,
+    UnprocessableError,
 )
 from duckicelake.iceberg.rest import CommitTransactionRequest, RegisterTableRequest, RenameTableRequest
 from duckicelake.lake.side_tables.idempotency import RequestOutcome, find_outcome, record_outcomes
@@ -63,7 +63,7 @@ def transaction(**properties: str) -> CommitTransactionRequest:
 def has_table(services: Services, name: str) -> bool:
     try:
         tables.table_exists(services, NS, name)
-    except NoSuchTable:
+    except NoSuchTableError:
         return False
     return True
 
@@ -88,7 +88,7 @@ def test_repeated_commit_adds_nothing_and_gets_the_same_answer(client: Client, d
 def test_same_commit_without_a_key_conflicts(client: Client) -> None:
     body = append(client.create()["metadata"], (1, "one"))
     client.commit(body)
-    with pytest.raises(CommitFailed):
+    with pytest.raises(CommitFailedError):
         client.commit(body)
 
 
@@ -126,7 +126,7 @@ def test_repeated_request_shows_no_table_that_has_moved_out_of_sight(client: Cli
     }
     tables.rename_table(client.services, RenameTableRequest.model_validate(moved))
     for services in (mine, pen):
-        with pytest.raises(CommitStateUnknown, match="was written, but its table has moved"):
+        with pytest.raises(CommitStateUnknownError, match="was written, but its table has moved"):
             Client(services).commit(set_properties(a="1"))
     there = replace(mine, caller=elsewhere.caller)
     assert Client(there).commit(set_properties(a="1"))["metadata"]["properties"]["a"] == "1"
@@ -146,7 +146,7 @@ def test_repeated_commit_to_a_table_that_was_purged_is_no_refusal(client: Client
     once = Client(keyed(client.services))
     once.commit(body)
     tables.drop_table(client.services, NS, "t", purge=True)
-    with pytest.raises(CommitStateUnknown, match="was written"):
+    with pytest.raises(CommitStateUnknownError, match="was written"):
         once.commit(body)
 
 
@@ -183,7 +183,7 @@ def test_repeated_creation_by_commit_is_one_table(client: Client) -> None:
     once = Client(keyed(client.services))
     first = once.commit(body)
     assert once.commit(body) == first
-    with pytest.raises(CommitFailed, match="already exists"):
+    with pytest.raises(CommitFailedError, match="already exists"):
         client.commit(body)
 
 
@@ -225,7 +225,7 @@ class Change:
 def namespace_is_gone(services: Services) -> bool:
     try:
         namespaces.load_namespace(services, ("a",))
-    except NoSuchNamespace:
+    except NoSuchNamespaceError:
         return True
     return False
 
@@ -285,10 +285,10 @@ def test_repeated_change_is_not_made_again_and_gets_the_same_answer(client: Clie
 
 
 REFUSALS = {
-    "taken name": (lambda services: Client(services).create("t"), AlreadyExists),
-    "missing table": (lambda services: tables.drop_table(services, NS, "nope", purge=False), NoSuchTable),
-    "missing namespace": (lambda services: namespaces.drop_namespace(services, ("nope",)), NoSuchNamespace),
-    "full namespace": (lambda services: namespaces.drop_namespace(services, NS), NamespaceNotEmpty),
+    "taken name": (lambda services: Client(services).create("t"), AlreadyExistsError),
+    "missing table": (lambda services: tables.drop_table(services, NS, "nope", purge=False), NoSuchTableError),
+    "missing namespace": (lambda services: namespaces.drop_namespace(services, ("nope",)), NoSuchNamespaceError),
+    "full namespace": (lambda services: namespaces.drop_namespace(services, NS), NamespaceNotEmptyError),
 }
 
 
@@ -316,13 +316,13 @@ def test_conflict_stays_one_though_the_requirement_holds_again(client: Client) -
         "updates": [{"action": "set-properties", "updates": {"k": "v"}}],
     }
     once = Client(keyed(client.services))
-    with pytest.raises(CommitFailed):
+    with pytest.raises(CommitFailedError):
         once.commit(body)
     holding = append(client.metadata(), (1, "one"))
     holding["updates"][0]["snapshot"]["snapshot-id"] = holding["updates"][1]["snapshot-id"] = 7
     with suppress(CatalogError):
         client.commit(holding)
-    with pytest.raises(CommitFailed):
+    with pytest.raises(CommitFailedError):
         once.commit(body)
     assert "k" not in client.metadata()["properties"]
 
@@ -332,7 +332,7 @@ KINDS = [kind for kind in vars(errors).values() if inspect.isclass(kind) and iss
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_error_is_made_again_of_its_arguments(kind: type[CatalogError]) -> None:
-    error = kind("feature", "message") if kind is errors.Unsupported else kind("message")
+    error = kind("feature", "message") if kind is errors.UnsupportedError else kind("message")
     again = kind(*error.args)
     assert (str(again), vars(again)) == (str(error), vars(error))
     assert "message" in str(error)
@@ -343,7 +343,12 @@ def test_error_is_made_again_of_its_arguments(kind: type[CatalogError]) -> None:
     [
         ("AlreadyApplied", errors.TxnAlreadyAppliedError),
         ("CommittedBefore", errors.TxnAlreadyCommittedError),
-        ("CommitFailed", CommitFailed),
+        ("NotDelta", errors.NoDeltaLogError),
+        ("JobOver", errors.JobEndedError),
+        ("InvalidRequest", errors.InvalidRequestError),
+        ("NoSuchTable", errors.NoSuchTableError),
+        ("AlreadyExists", errors.AlreadyExistsError),
+        ("CommitFailed", CommitFailedError),
     ],
 )
 def test_refusal_is_stored_under_the_name_that_servers_before_gave_it(
@@ -362,11 +367,11 @@ def test_refusal_is_stored_under_the_name_that_servers_before_gave_it(
 
 def test_failure_that_may_pass_is_not_kept(client: Client) -> None:
     def silent() -> None:
-        raise Unavailable("the store does not answer")
+        raise UnavailableError("the store does not answer")
 
     body = append(client.create()["metadata"], (1, "one"))
     once = keyed(client.services)
-    with pytest.raises(Unavailable):
+    with pytest.raises(UnavailableError):
         Client(replace(fresh(once), store=FusedStore(once.store, Fuse(0, silent)))).commit(body)
     assert pyiceberg_rows(Client(once).commit(body)) == [(1, "one")]
 
@@ -376,7 +381,7 @@ def test_key_of_another_request_is_refused_and_nothing_runs(client: Client) -> N
     key = uuid4()
     Client(keyed(client.services, key)).commit(body)
     other = replace(client.services, once=Once(key, b"another request"))
-    with pytest.raises(Unprocessable, match=str(key)):
+    with pytest.raises(UnprocessableError, match=str(key)):
         tables.drop_table(other, NS, "t", purge=False)
     assert has_table(client.services, "t")
     assert Client(keyed(client.services, key)).commit(body)["metadata"] == client.metadata()
@@ -391,7 +396,7 @@ def test_view_renamed_to_its_own_name_again_is_no_error_and_its_key_stays_taken(
     for _ in range(2):
         rename_view(services, request)
     assert services.once is not None
-    with pytest.raises(Unprocessable):
+    with pytest.raises(UnprocessableError):
         rename_view(replace(services, once=Once(services.once.key, b"another request")), request)
 
 

@@ -3,7 +3,7 @@ import base64
 import pytest
 
 from duckicelake.catalog.context.page import DEFAULT_SIZE, ListPage, PageRequest, cut_page
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 
 
 def page_of(names, request):
@@ -45,7 +45,7 @@ def test_an_empty_token_without_a_size_gives_the_default_size():
 
 @pytest.mark.parametrize("size", [0, -1])
 def test_a_size_below_one_is_refused(size):
-    with pytest.raises(InvalidRequest, match="at least 1"):
+    with pytest.raises(InvalidRequestError, match="at least 1"):
         PageRequest("", size)
 
 
@@ -62,7 +62,7 @@ def test_a_size_below_one_is_refused(size):
     ],
 )
 def test_a_token_that_is_not_ours_is_refused(token):
-    with pytest.raises(InvalidRequest, match="pageToken"):
+    with pytest.raises(InvalidRequestError, match="pageToken"):
         PageRequest(token)
 
 
@@ -70,7 +70,7 @@ def test_a_token_that_is_not_ours_is_refused(token):
 def test_a_token_of_another_list_is_refused_where_keys_are_numbers(key):
     token = base64.urlsafe_b64encode(f"after:{key}".encode()).decode()
 
-    with pytest.raises(InvalidRequest, match="pageToken"):
+    with pytest.raises(InvalidRequestError, match="pageToken"):
         _ = PageRequest(token).after_number
 
 

@@ -16,7 +16,7 @@ from duckicelake.catalog.context.idempotency import Once
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.rows.deletes import DeleteAnswer, DeleteRequest, delete_rows
 from duckicelake.catalog.rows.inserts import PostedRows, append_rows
-from duckicelake.errors import CatalogError, InvalidRequest, Unsupported
+from duckicelake.errors import CatalogError, InvalidRequestError, UnsupportedError
 from duckicelake.iceberg.types import PrimitiveType
 from duckicelake.iceberg.values import to_json
 from duckicelake.rows.bodies import JSON
@@ -274,34 +274,34 @@ def test_identifiers_that_a_filter_leaves_are_those_of_duckdbs_own_delete(
 
 
 REFUSED: list[tuple[Json, type[CatalogError], str]] = [
-    (lit("eq", "nope", 1), InvalidRequest, "'nope' is no column that rows are found by: there are id, x, name"),
-    (lit("eq", "l", [1]), InvalidRequest, "'l' is no column"),
-    (lit("eq", "id", "one"), InvalidRequest, "id is compared with 'one': write a whole number"),
-    (lit("eq", "id", 1.5), InvalidRequest, "id is compared with"),
-    (lit("eq", "id", None), InvalidRequest, "is-null"),
-    (lit("eq", "x", "NaN"), InvalidRequest, "is-nan"),
-    ({"type": "is-nan", "term": "id"}, InvalidRequest, "is-nan tests a .*double.*id is a long"),
-    (lit("starts-with", "id", 1), InvalidRequest, "starts-with tests a string"),
-    ({"type": "eq", "term": "id"}, InvalidRequest, "A eq has left, right or term, value, not term"),
-    ({"type": "between", "term": "id"}, InvalidRequest, "is no predicate"),
-    ({"type": "in", "term": "id", "values": 1}, InvalidRequest, "no list of values"),
-    ({"type": "in", "term": "id", "values": [0] * 100_001}, InvalidRequest, "up to 100000 values"),
-    (None, InvalidRequest, "None is no predicate"),
-    ({"type": "not"}, InvalidRequest, "A not has child, not nothing"),
-    ({"type": "eq", "left": {"type": "reference", "id": 9}, "right": 1}, InvalidRequest, "9 is no column"),
+    (lit("eq", "nope", 1), InvalidRequestError, "'nope' is no column that rows are found by: there are id, x, name"),
+    (lit("eq", "l", [1]), InvalidRequestError, "'l' is no column"),
+    (lit("eq", "id", "one"), InvalidRequestError, "id is compared with 'one': write a whole number"),
+    (lit("eq", "id", 1.5), InvalidRequestError, "id is compared with"),
+    (lit("eq", "id", None), InvalidRequestError, "is-null"),
+    (lit("eq", "x", "NaN"), InvalidRequestError, "is-nan"),
+    ({"type": "is-nan", "term": "id"}, InvalidRequestError, "is-nan tests a .*double.*id is a long"),
+    (lit("starts-with", "id", 1), InvalidRequestError, "starts-with tests a string"),
+    ({"type": "eq", "term": "id"}, InvalidRequestError, "A eq has left, right or term, value, not term"),
+    ({"type": "between", "term": "id"}, InvalidRequestError, "is no predicate"),
+    ({"type": "in", "term": "id", "values": 1}, InvalidRequestError, "no list of values"),
+    ({"type": "in", "term": "id", "values": [0] * 100_001}, InvalidRequestError, "up to 100000 values"),
+    (None, InvalidRequestError, "None is no predicate"),
+    ({"type": "not"}, InvalidRequestError, "A not has child, not nothing"),
+    ({"type": "eq", "left": {"type": "reference", "id": 9}, "right": 1}, InvalidRequestError, "9 is no column"),
     (
         {"type": "eq", "term": "name", "value": {"type": "literal", "value": "2026-01-01", "data-type": "date"}},
-        InvalidRequest,
+        InvalidRequestError,
         "name is a string, which isn't compared with a date",
     ),
     (
         {"type": "eq", "left": {"type": "reference", "name": "id"}, "right": {"type": "reference", "name": "id"}},
-        Unsupported,
+        UnsupportedError,
         "filter-terms",
     ),
     (
         {"type": "eq", "term": {"type": "transform", "transform": "bucket[4]", "term": "id"}, "value": 1},
-        Unsupported,
+        UnsupportedError,
         "filter-terms",
     ),
 ]
@@ -328,15 +328,15 @@ def test_filter_that_says_nothing_of_the_table_deletes_nothing(lake: Lake) -> No
         wide = {"type": "or", "left": {"type": "and", "left": wide, "right": True}, "right": wide}
     for predicate, error, message in [
         *REFUSED,
-        (deep, InvalidRequest, "inside each other"),
-        (wide, InvalidRequest, "up to 1000 predicates"),
+        (deep, InvalidRequestError, "inside each other"),
+        (wide, InvalidRequestError, "up to 1000 predicates"),
     ]:
         with pytest.raises(error, match=message):
             delete_where(lake.services, predicate)
-    with pytest.raises(InvalidRequest, match=r"leave \?key= out"):
+    with pytest.raises(InvalidRequestError, match=r"leave \?key= out"):
         delete_where(lake.services, True, keys=("id",))
     for body in (b'{"filter": true, "keys": []}', b"{}", b"true"):
-        with pytest.raises(InvalidRequest, match="The body is"):
+        with pytest.raises(InvalidRequestError, match="The body is"):
             delete_rows(lake.services, DeleteRequest(("ns",), "t", body))
     assert lake.newest() == before
 
@@ -432,7 +432,7 @@ def test_only_files_that_may_have_such_rows_are_read(lake: Lake) -> None:
         namespace="ns",
     )
     for refused in (True, lit("not-eq", "id", 5), lit("eq", "name", "n")):
-        with pytest.raises(InvalidRequest, match="raise the property"):
+        with pytest.raises(InvalidRequestError, match="raise the property"):
             delete_where(lake.services, refused)
     assert delete_where(lake.services, lit("gt", "id", 1005)).keys == 14
     assert delete_where(lake.services, {"type": "in", "term": "id", "values": [1001, 5000]}).keys == 1

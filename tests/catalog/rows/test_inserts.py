@@ -15,7 +15,7 @@ from duckicelake.catalog.context.idempotency import Once
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.rows.inserts import PostedRows, ProducerVersion, RowsAnswer, append_rows, read_last_applied
 from duckicelake.changelog.doctor import diagnose
-from duckicelake.errors import InvalidRequest, NoSuchTable, TxnAlreadyAppliedError
+from duckicelake.errors import InvalidRequestError, NoSuchTableError, TxnAlreadyAppliedError
 from tests.catalog.commit.test_group_commits import Ears, sent_together
 from tests.support.client import Client
 from tests.support.killed_process import Work, mortal
@@ -173,9 +173,9 @@ def test_schema_that_changes_between_planning_and_writing_has_the_batch_planned_
         return write(*arguments)
 
     commits.write = overtaken  # type: ignore[method-assign,assignment]
-    with pytest.raises(InvalidRequest, match="kind"):
+    with pytest.raises(InvalidRequestError, match="kind"):
         post(lake, rows_of(1, 1))
-    with pytest.raises(NoSuchTable):
+    with pytest.raises(NoSuchTableError):
         post(lake, [{"id": 2}])
     assert post(lake, [{"id": 3}], "v").rows == 1
     assert_same(lake, 2, "v")
@@ -183,9 +183,9 @@ def test_schema_that_changes_between_planning_and_writing_has_the_batch_planned_
 
 def test_bad_rows_are_named_and_nothing_is_written(lake: Lake) -> None:
     before = lake.newest()
-    with pytest.raises(InvalidRequest, match="row 1, column id"):
+    with pytest.raises(InvalidRequestError, match="row 1, column id"):
         post(lake, [{"id": 1}, {"id": None}])
-    with pytest.raises(InvalidRequest, match="nope"):
+    with pytest.raises(InvalidRequestError, match="nope"):
         post(lake, [{"id": 1, "nope": 2}])
     assert post(lake, []) == RowsAnswer(None, 0, None)
     assert lake.newest() == before
@@ -201,7 +201,7 @@ def test_producer_is_told_how_far_it_has_come(lake: Lake) -> None:
     found = read_last_applied(lake.services, ("main",), "t", "a")
     assert found is not None
     assert (found.sequence, found.snapshot_id) == (5, written.snapshot_id)
-    with pytest.raises(NoSuchTable):
+    with pytest.raises(NoSuchTableError):
         read_last_applied(lake.services, ("main",), "u", "a")
     assert_same(lake, 3)
 

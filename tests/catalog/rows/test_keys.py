@@ -12,7 +12,7 @@ from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.rows.deletes import DeleteAnswer, DeleteRequest, delete_rows
 from duckicelake.catalog.rows.inserts import PostedRows, ProducerVersion, RowsAnswer, append_rows
 from duckicelake.catalog.rows.upserts import upsert_rows
-from duckicelake.errors import InvalidRequest, TxnAlreadyAppliedError
+from duckicelake.errors import InvalidRequestError, TxnAlreadyAppliedError
 from duckicelake.rows.bodies import ARROW, JSON, JSON_LINES
 from tests.support.client import NS, new_client, set_ref
 from tests.support.lakes import Lake, iceberg_rows
@@ -135,11 +135,11 @@ def test_upsert_that_is_refused_deletes_nothing(lake: Lake) -> None:
     append_rows(lake.services, posted((1, "a"), counted=ProducerVersion("p", 4)))
     with pytest.raises(TxnAlreadyAppliedError):
         upsert_rows(lake.services, posted((1, "b"), counted=ProducerVersion("p", 4)), ("id",))
-    with pytest.raises(InvalidRequest, match="Rows 0 and 1 have the same key"):
+    with pytest.raises(InvalidRequestError, match="Rows 0 and 1 have the same key"):
         upsert_rows(lake.services, posted((1, "b"), (1, "c")), ("id",))
-    with pytest.raises(InvalidRequest, match="identifier fields"):
+    with pytest.raises(InvalidRequestError, match="identifier fields"):
         upsert_rows(lake.services, posted((1, "b")))
-    with pytest.raises(InvalidRequest, match="'nope'"):
+    with pytest.raises(InvalidRequestError, match="'nope'"):
         delete(lake, {"nope": 1}, by=("nope",))
     assert_rows(lake, (1, "a"))
 
@@ -166,7 +166,7 @@ def test_keys_that_do_not_tell_rows_apart_delete_nothing(nulls: Lake) -> None:
     before, rows = nulls.newest(), nulls.duck_rows()
     for keys, by, message in NO_KEYS:
         body = b'{"keys": %s}' % keys.encode()
-        with pytest.raises(InvalidRequest, match=message):
+        with pytest.raises(InvalidRequestError, match=message):
             delete_rows(nulls.services, DeleteRequest(("main",), "t", body, tuple(by.split(","))))
     assert (nulls.newest(), nulls.duck_rows()) == (before, rows)
 
@@ -193,7 +193,7 @@ def test_row_without_a_value_in_a_key_column_replaces_nothing(nulls: Lake) -> No
     before, rows = nulls.newest(), nulls.duck_rows()
     for body, kind, by, message in WITHOUT_KEYS:
         request = PostedRows(("main",), "t", body, kind, on_unknown="ignore")
-        with pytest.raises(InvalidRequest, match=message):
+        with pytest.raises(InvalidRequestError, match=message):
             upsert_rows(nulls.services, request, tuple(by.split(",")))
     assert (nulls.newest(), nulls.duck_rows()) == (before, rows)
 
@@ -233,5 +233,5 @@ def test_keys_are_of_all_identifier_fields_and_none_of_them_in_a_struct(
     upsert_rows(services, PostedRows(("ns",), "u", b'[{"id": 2, "s": {"x": 3}}]', JSON))
     assert iceberg_rows(lake.static("u", "ns")) == lake.duck_rows("ns.u") == [(2, (("x", 3),))]
     client.create("t", schema={**schema, "identifier-field-ids": [1, 3]})
-    with pytest.raises(InvalidRequest, match=r"'s\.x' is no column"):
+    with pytest.raises(InvalidRequestError, match=r"'s\.x' is no column"):
         delete_rows(services, DeleteRequest(("ns",), "t", b'{"keys": [{"id": 1}]}'))

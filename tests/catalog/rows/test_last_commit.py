@@ -13,7 +13,7 @@ import pytest
 from duckicelake.catalog.context.idempotency import Once
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.rows.inserts import PostedRows, ProducerVersion, RowsAnswer, append_rows
-from duckicelake.errors import NoSuchTable, TxnAlreadyAppliedError
+from duckicelake.errors import NoSuchTableError, TxnAlreadyAppliedError
 from duckicelake.lake.inlined.last_commit import STABLE_AFTER_COMMITS
 from tests.catalog.commit.test_group_commits import sent_together
 from tests.support.lakes import Lake, iceberg_rows
@@ -78,7 +78,7 @@ def test_options_hold_from_the_next_batch_on(lake: Lake) -> None:
 
 def test_tables_that_are_gone_are_missed(lake: Lake) -> None:
     lake.run("DROP TABLE lake.t")
-    with pytest.raises(NoSuchTable):
+    with pytest.raises(NoSuchTableError):
         post(lake, 200)
 
 

@@ -13,7 +13,7 @@ import pytest
 from pyiceberg.table import StaticTable
 
 from duckicelake.catalog.context.services import Services
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.manifest.entry import DataFile, FileContent
 from duckicelake.storage.policy import LocationPolicy
 from tests.support.client import Client, Draft, Json, new_client, set_ref
@@ -185,7 +185,7 @@ def test_only_files_that_the_server_may_read_are_taken(
     client: Client, services: Services, check: Check, tmp_path: Path
 ) -> None:
     outside = foreign(tmp_path / "outside" / "f.parquet", ROWS)
-    with pytest.raises(InvalidRequest, match=r"must lie in .*/data/ns/t-"):
+    with pytest.raises(InvalidRequestError, match=r"must lie in .*/data/ns/t-"):
         add(client, outside)
     allowing = LocationPolicy(services.policy.warehouse, allowed=(str(tmp_path / "outside"),))
     add(Client(replace(fresh(services), policy=allowing)), outside)
@@ -196,7 +196,7 @@ def test_file_that_is_no_parquet_is_refused_and_a_missing_one_taken(client: Clie
     path = within(client)
     file = foreign(path, ROWS)
     path.write_bytes(b"PAR1 but no more")
-    with pytest.raises(InvalidRequest, match="can't be read as Parquet"):
+    with pytest.raises(InvalidRequestError, match="can't be read as Parquet"):
         add(client, file)
     path.unlink()
     add(client, file)

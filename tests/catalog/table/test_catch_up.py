@@ -12,7 +12,7 @@ from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.table import catch_up as catching_up
 from duckicelake.catalog.table.catch_up import catch_up
 from duckicelake.catalog.table.load import load_current_table
-from duckicelake.errors import NoSuchTable
+from duckicelake.errors import NoSuchTableError
 from duckicelake.lake.writer import tables as lake_tables
 from tests.support.client import NS, Client
 from tests.support.lakes import Lake, iceberg_rows
@@ -72,5 +72,5 @@ def test_a_purged_table_is_not_adopted_again(services: Services, client: Client)
     with services.database.transaction() as cursor:
         ((table_id,),) = cursor.execute("SELECT table_id FROM duckicelake_table").fetchall()
         lake_tables.drop_table(cursor, NS[0], "t", purge=True)
-    with pytest.raises(NoSuchTable):
+    with pytest.raises(NoSuchTableError):
         catch_up(services, table_id)

@@ -13,7 +13,7 @@ import pytest
 from pyiceberg.catalog.rest import RestCatalog
 
 from duckicelake.catalog.context.services import Services
-from duckicelake.errors import InvalidRequest, StoreDenied, Unavailable
+from duckicelake.errors import InvalidRequestError, StoreDeniedError, UnavailableError
 from duckicelake.server.app import create_app
 from tests.catalog.table.test_materialize import Recorded
 from tests.support.client import Client, Draft, Json, assert_whole, duckdb_rows, local, set_properties
@@ -167,7 +167,7 @@ def test_list_that_names_a_manifest_twice_frees_one_slot_while_all_threads_are_b
         monkeypatch.setattr("duckicelake.storage.threads._open_pool", lambda: busy)
         busy.submit(is_done.wait, PATIENCE)
         try:
-            with pytest.raises(InvalidRequest, match="is listed 2 times: list it once"):
+            with pytest.raises(InvalidRequestError, match="is listed 2 times: list it once"):
                 distant.commit(body)
         finally:
             is_done.set()
@@ -206,7 +206,7 @@ def test_upload_that_is_missing_is_named(distant: Client, which: Callable[[Json]
     body = Usual(distant.metadata()).append(1)
     path = which(body)
     local(path).unlink()
-    with pytest.raises(InvalidRequest, match=f"{Path(path).name} does not exist: upload it"):
+    with pytest.raises(InvalidRequestError, match=f"{Path(path).name} does not exist: upload it"):
         distant.commit(body)
 
 
@@ -216,7 +216,7 @@ def test_manifest_of_another_length_than_its_list_says_is_refused(distant: Clien
     line = draft.manifest([draft.data_file([(1, None)])])
     said = line.manifest_length + change
     body = draft.body([replace(line, manifest_length=said), *draft.parent_manifests])
-    with pytest.raises(InvalidRequest, match=f"-m0.avro has {line.manifest_length} bytes, .* {said}"):
+    with pytest.raises(InvalidRequestError, match=f"-m0.avro has {line.manifest_length} bytes, .* {said}"):
         distant.commit(body)
 
 
@@ -231,7 +231,7 @@ def test_manifest_that_is_longer_than_expected_is_read_when_its_length_is_known(
 
 
 @pytest.mark.parametrize("which", [list_of, manifest_of])
-@pytest.mark.parametrize("error", [Unavailable, StoreDenied])
+@pytest.mark.parametrize("error", [UnavailableError, StoreDeniedError])
 def test_store_that_gives_nothing_is_told_of(
     distant: Client, far: Far, which: Callable[[Json], str], error: type[Exception]
 ) -> None:

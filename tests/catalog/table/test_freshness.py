@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import pytest
 
 from duckicelake.catalog.load_response import FreshnessChecks
-from duckicelake.errors import Unavailable
+from duckicelake.errors import UnavailableError
 from duckicelake.lake.ducklake.database import open_lake_session
 from duckicelake.lake.side_tables.freshness import FreshnessLine, open_freshness_line
 from duckicelake.lake.state import Freshness, FreshnessQuery
@@ -46,7 +46,7 @@ async def reached(line: FreshnessLine) -> None:
 async def told(line: FreshnessLine) -> list[Freshness | None] | None:
     try:
         return await FreshnessLine.freshness(line, [T])
-    except Unavailable:
+    except UnavailableError:
         return None
 
 

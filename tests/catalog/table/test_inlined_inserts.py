@@ -7,7 +7,7 @@ import pytest
 
 from duckicelake.catalog.flush import flush_rows
 from duckicelake.catalog.table.load import read_or_report_damage
-from duckicelake.errors import DamagedTable
+from duckicelake.errors import DamagedTableError
 from duckicelake.lake.ducklake import inlined_rows
 from tests.support.lakes import Lake, assert_same_rows
 
@@ -113,9 +113,9 @@ def test_damage_is_named_once_no_flush_explains_it(lake: Lake) -> None:
         if len(looks) <= 2:
             lake.run(FLUSH)
         insert(lake, len(looks), 1)  # which takes nothing away
-        raise DamagedTable("it has lost rows")
+        raise DamagedTableError("it has lost rows")
 
-    with pytest.raises(DamagedTable, match=r"Table main\.t is damaged: it has lost rows"):
+    with pytest.raises(DamagedTableError, match=r"Table main\.t is damaged: it has lost rows"):
         read_or_report_damage(lake.services, table_id, look)
     assert len(looks) == 3
 

@@ -17,7 +17,7 @@ from duckicelake.catalog import tables
 from duckicelake.catalog.context.commit_queue import CommitQueue
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.table.load import load_current_table
-from duckicelake.errors import Unavailable
+from duckicelake.errors import UnavailableError
 from duckicelake.lake.changes import WrittenFile
 from duckicelake.lake.side_tables import written_files as lake_artifacts
 from duckicelake.lake.side_tables.written_files import WrittenVersion, record_versions
@@ -220,10 +220,10 @@ def test_commit_whose_files_cannot_be_written_is_refused_and_not_there(services:
     before = client.create()
 
     def fail() -> None:
-        raise Unavailable("the disk is full")
+        raise UnavailableError("the disk is full")
 
     store = Overtaken(services.store, others=fail)
-    with pytest.raises(Unavailable, match="disk is full"):
+    with pytest.raises(UnavailableError, match="disk is full"):
         Client(replace(fresh(services), store=store, commits=CommitQueue())).append((1, "one"))
     assert client.load()["metadata"] == before["metadata"]
     assert_whole(client.append((1, "one")))

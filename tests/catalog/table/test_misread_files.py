@@ -12,7 +12,7 @@ from pyiceberg.table import StaticTable
 from pyiceberg.types import TimestampNanoType, TimestampType
 
 from duckicelake.catalog.context.services import Services
-from duckicelake.errors import Unsupported
+from duckicelake.errors import UnsupportedError
 from duckicelake.storage.policy import LocationPolicy
 from tests.support.client import Client, data_files, delete
 from tests.support.lakes import Lake, iceberg_rows
@@ -205,7 +205,7 @@ def test_added_files_elsewhere_are_served_as_they_are_or_refused(lake: Lake, tmp
     other = path.with_name("g.parquet")
     lake.run(f"COPY (SELECT 'x' AS v, 1::BIGINT AS id, 'y' AS more) TO '{other}'")
     add(lake, other)
-    with pytest.raises(Unsupported, match=f"{other}.*DUCKICELAKE_ALLOWED_LOCATIONS.*added-files"):
+    with pytest.raises(UnsupportedError, match=f"{other}.*DUCKICELAKE_ALLOWED_LOCATIONS.*added-files"):
         lake.metadata()
     policy = LocationPolicy(lake.services.policy.warehouse, allowed=(str(path.parent),))
     check(Lake(replace(fresh(lake.services), policy=policy), lake.duck))
@@ -217,5 +217,5 @@ def test_added_files_that_the_server_does_not_find_are_refused(lake: Lake, tmp_p
     lake.run(f"COPY (SELECT 1::BIGINT AS id) TO '{path}'")
     add(lake, path)
     path.unlink()
-    with pytest.raises(Unsupported, match=r"gone\.parquet.*isn't a file.*added-files"):
+    with pytest.raises(UnsupportedError, match=r"gone\.parquet.*isn't a file.*added-files"):
         lake.metadata()

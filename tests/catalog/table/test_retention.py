@@ -12,7 +12,7 @@ from duckicelake.catalog.commit import run
 from duckicelake.catalog.context.commit_queue import STABLE_AFTER_COMMITS, CommitQueue
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.table.reclaim import SELDOM, release_all
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.properties import MAX_LISTED
 from tests.support import engine
 from tests.support.client import (
@@ -172,9 +172,9 @@ def test_what_duckdb_writes_counts_too(client: Client, ducklake: duckdb.DuckDBPy
 @pytest.mark.parametrize("text", ["0", "-1", "many", "", "1e3", "10000000000"])
 def test_a_limit_that_is_no_number_is_refused(client: Client, text: str) -> None:
     client.create()
-    with pytest.raises(InvalidRequest, match=f"{MAX_LISTED} is {text!r}: write a number from 1 on"):
+    with pytest.raises(InvalidRequestError, match=f"{MAX_LISTED} is {text!r}: write a number from 1 on"):
         client.commit(set_properties(**{MAX_LISTED: text}))
-    with pytest.raises(InvalidRequest, match=MAX_LISTED):
+    with pytest.raises(InvalidRequestError, match=MAX_LISTED):
         client.create("other", properties={MAX_LISTED: text})
 
 

@@ -31,7 +31,7 @@ from duckicelake.cli.pipeline.exit_codes import (
     find_exit_code,
     one_line_errors,
 )
-from duckicelake.errors import BadInput, PipelineError
+from duckicelake.errors import BadInputError, PipelineError
 from duckicelake.pipeline.job import run_job
 from duckicelake.pipeline.progress import TaskProgress
 from duckicelake.rest.client import CatalogClient
@@ -59,8 +59,8 @@ def uri(services: Services, serve: Serve) -> str:
     client = CatalogClient(Connection(uri))
     with run_job(client, "ingest", ("a.b", "c"), "t") as job:
         job.ends("done", snapshot_ids=[2**60], rows=1_000)
-    with pytest.raises(BadInput), run_job(client, "sort", ("ns",), "u"):
-        raise BadInput("no \x1b[31msuch column")
+    with pytest.raises(BadInputError), run_job(client, "sort", ("ns",), "u"):
+        raise BadInputError("no \x1b[31msuch column")
     return uri
 
 

@@ -17,7 +17,7 @@ import psycopg
 import pytest
 
 from duckicelake.cli.console.terminal import parse_time
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.lake.ducklake.snapshots import LOCK_KEY
 from duckicelake.postgres.embedded import build_embedded_url
 from tests.cli.test_commands import SECONDS, lake, run, serving
@@ -149,7 +149,7 @@ def test_moments_are_ages_or_times() -> None:
     assert parse_time("2026-05-01T12:00+02:00") == datetime(2026, 5, 1, 10, tzinfo=UTC)
     assert abs(parse_time("90d") - (datetime.now(UTC) - timedelta(days=90))) < timedelta(minutes=1)
     for wrong in ("yesterday", "2y", "", "999999999999d"):
-        with pytest.raises(InvalidRequest, match="neither an age, as 2h or 90d, nor a time"):
+        with pytest.raises(InvalidRequestError, match="neither an age, as 2h or 90d, nor a time"):
             parse_time(wrong)
 
 

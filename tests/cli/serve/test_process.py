@@ -6,12 +6,12 @@ import pytest
 
 from duckicelake.cli.serve import server
 from duckicelake.cli.serve.process import ShutdownDeadline
-from duckicelake.errors import InvalidSettings, Unavailable
+from duckicelake.errors import InvalidSettingsError, UnavailableError
 from duckicelake.settings.model import Settings
 
 
-def caused_by(cause: Exception | None) -> InvalidSettings:
-    error = InvalidSettings("the warehouse can't be used")
+def caused_by(cause: Exception | None) -> InvalidSettingsError:
+    error = InvalidSettingsError("the warehouse can't be used")
     error.__cause__ = cause
     return error
 
@@ -40,12 +40,12 @@ def serve() -> None:
 
 
 def test_postgres_and_store_that_are_away_are_waited_for(starts: list[bool | Exception]) -> None:
-    starts += [True, Unavailable("Postgres"), caused_by(Unavailable("the store")), True, False]
+    starts += [True, UnavailableError("Postgres"), caused_by(UnavailableError("the store")), True, False]
     serve()
     assert starts == []
 
 
 def test_what_lasts_ends_the_server(starts: list[bool | Exception]) -> None:
     starts += [True, caused_by(None), False]
-    with pytest.raises(InvalidSettings):
+    with pytest.raises(InvalidSettingsError):
         serve()

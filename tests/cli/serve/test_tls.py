@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from duckicelake.cli.serve.edge import check_certificate
-from duckicelake.errors import InvalidSettings
+from duckicelake.errors import InvalidSettingsError
 from tests.support.certificates import make_certificate
 
 
 def refused(certificate: Path, key: Path) -> str:
-    with pytest.raises(InvalidSettings) as caught:
+    with pytest.raises(InvalidSettingsError) as caught:
         check_certificate(certificate, key)
     return str(caught.value)
 

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from duckicelake.catalog.context.storage_access import NO_ACCESS, StorageAccess
 from duckicelake.cli.wiring.services import build_s3_options
 from duckicelake.cli.wiring.storage_access import build_storage_access, check_signing, find_s3_store
-from duckicelake.errors import InvalidSettings
+from duckicelake.errors import InvalidSettingsError
 from duckicelake.settings.model import Settings
 from duckicelake.storage.registry import open_store
 from duckicelake.storage.s3 import S3Store
@@ -90,7 +90,7 @@ def test_static_key_that_is_the_environments_own_is_refused(monkeypatch: pytest.
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "theirs")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "known")
     settings = Settings(**STATIC)
-    with pytest.raises(InvalidSettings, match="the server's own key"):
+    with pytest.raises(InvalidSettingsError, match="the server's own key"):
         build_storage_access(settings, (WAREHOUSE,), build_s3_options(settings), lambda: 0)
 
 
@@ -107,7 +107,7 @@ def of_minio(bucket: Bucket, **changes: Any) -> StorageAccess:
 
 
 def test_own_signatures_are_refused_where_the_store_obeys_what_nobody_signed(bucket: Bucket, store: S3Store) -> None:
-    with pytest.raises(InvalidSettings, match="set DUCKICELAKE_S3_STS_ENDPOINT"):
+    with pytest.raises(InvalidSettingsError, match="set DUCKICELAKE_S3_STS_ENDPOINT"):
         check_signing(of_minio(bucket, s3_vending="remote-signing"), store)
     check_signing(of_minio(bucket, s3_vending="remote-signing", s3_sts_endpoint=bucket.minio.endpoint), store)
     check_signing(of_minio(bucket), store)

@@ -22,7 +22,14 @@ from duckicelake import delta
 from duckicelake.delta.duckdb.connection import DeltaConnection
 from duckicelake.delta.duckdb.log import DuckStore
 from duckicelake.delta.log import vectors as z85
-from duckicelake.errors import CatalogError, DamagedLog, Forgotten, InvalidRequest, NotDelta, Unsupported
+from duckicelake.errors import (
+    CatalogError,
+    DamagedLogError,
+    ExpiredError,
+    InvalidRequestError,
+    NoDeltaLogError,
+    UnsupportedError,
+)
 from tests.delta.duckdb.in_place import field, plain, read, rows, some, struct
 from tests.delta.log.test_vectors import in_file, native, portable
 from tests.delta.logs import HandMade, add, metadata, protocol, remove, write_parquet
@@ -310,7 +317,7 @@ def test_checkpoints_tell_what_commits_no_longer_do(kind: str, duck: DeltaConnec
     checkpointed(table, kind)
     assert read(duck, table.folder)[0] == [(2,), (3,), (4,), (5,)]
     assert read(duck, table.folder, 1)[0] == [(0,), (1,), (2,), (3,)]
-    with pytest.raises(Forgotten, match="the oldest version that it still tells is 1"):
+    with pytest.raises(ExpiredError, match="the oldest version that it still tells is 1"):
         read(duck, table.folder, 0)
 
 
@@ -334,16 +341,24 @@ def test_bad_calls_say_why(duck: DeltaConnection, tmp_path: Path) -> None:
     torn.begin()
     torn.path("00000000000000000001.json").write_text('{"add":{"path":"x"\n')
     cases: list[tuple[str, type[CatalogError], str]] = [
-        (f"read_delta('{tmp_path}/none')", NotDelta, "none isn't a Delta table"),
-        (f"delta_history('{tmp_path}/none')", NotDelta, "none isn't a Delta table"),
-        (f"read_delta('{table.folder}', version => 1)", InvalidRequest, "no version 1: its newest is 0"),
-        (f"read_delta('{table.folder}', version => -1)", InvalidRequest, "no version -1"),
-        (f"read_delta('{table.folder}', \"timestamp\" => '2001-01-01')", InvalidRequest, "wasn't there at 2001-01-01"),
-        (f"read_delta('{table.folder}', \"timestamp\" => '2901-01-01')", InvalidRequest, "after the newest version"),
-        (f"read_delta('{table.folder}', 0, '2001-01-01')", InvalidRequest, "a version or a timestamp, not both"),
-        ("read_delta(NULL)", InvalidRequest, "read_delta needs a path"),
-        (f"read_delta('{strange.folder}')", Unsupported, "futureFeature"),
-        (f"read_delta('{torn.folder}')", DamagedLog, "00000000000000000001.json"),
+        (f"read_delta('{tmp_path}/none')", NoDeltaLogError, "none isn't a Delta table"),
+        (f"delta_history('{tmp_path}/none')", NoDeltaLogError, "none isn't a Delta table"),
+        (f"read_delta('{table.folder}', version => 1)", InvalidRequestError, "no version 1: its newest is 0"),
+        (f"read_delta('{table.folder}', version => -1)", InvalidRequestError, "no version -1"),
+        (
+            f"read_delta('{table.folder}', \"timestamp\" => '2001-01-01')",
+            InvalidRequestError,
+            "wasn't there at 2001-01-01",
+        ),
+        (
+            f"read_delta('{table.folder}', \"timestamp\" => '2901-01-01')",
+            InvalidRequestError,
+            "after the newest version",
+        ),
+        (f"read_delta('{table.folder}', 0, '2001-01-01')", InvalidRequestError, "a version or a timestamp, not both"),
+        ("read_delta(NULL)", InvalidRequestError, "read_delta needs a path"),
+        (f"read_delta('{strange.folder}')", UnsupportedError, "futureFeature"),
+        (f"read_delta('{torn.folder}')", DamagedLogError, "00000000000000000001.json"),
     ]
     for call, kind, message in cases:
         with pytest.raises(kind, match=message):
@@ -361,7 +376,7 @@ def test_column_ids_are_no_sql(duck: DeltaConnection, tmp_path: Path) -> None:
     field = {"name": "id", "type": "long", "nullable": True, "metadata": mapped}
     schema = json.dumps({"type": "struct", "fields": [field]})
     table.commit(0, protocol(2, 5), metadata({"delta.columnMapping.mode": "id"}, schema), table.rows("f.parquet", 0, 1))
-    with pytest.raises(DamagedLog, match=r"column id has the id .1: .name"):
+    with pytest.raises(DamagedLogError, match=r"column id has the id .1: .name"):
         read(duck, table.folder)
 
 

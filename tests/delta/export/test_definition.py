@@ -13,7 +13,7 @@ from duckicelake.delta.export.field_names import (
 )
 from duckicelake.delta.log.paths import relativize
 from duckicelake.delta.log.schema import format_schema
-from duckicelake.errors import Unsupported
+from duckicelake.errors import UnsupportedError
 from duckicelake.iceberg.schema import Schema
 
 Json = dict[str, Any]
@@ -82,12 +82,12 @@ def test_names_that_a_log_told_of_are_those_of_its_files() -> None:
     ],
 )
 def test_files_that_disagree_are_refused(files: list[dict[tuple[int | None, str], int | None]], reason: str) -> None:
-    with pytest.raises(Unsupported, match=reason):
+    with pytest.raises(UnsupportedError, match=reason):
         find_physical_names(schema(field(1, "a")), zip("fg", files, strict=False))
 
 
 def test_initial_default_is_refused() -> None:
-    with pytest.raises(Unsupported, match="Column a reads as 7 in rows of before"):
+    with pytest.raises(UnsupportedError, match="Column a reads as 7 in rows of before"):
         build_delta_schema(schema(field(1, "a", **{"initial-default": 7})), {})
 
 

@@ -10,7 +10,7 @@ from duckicelake.catalog.context.services import Services
 from duckicelake.delta.export.definition import READ_ONLY_PROPERTY
 from duckicelake.delta.log.reader import DeltaLog
 from duckicelake.delta.log.schema import parse_schema
-from duckicelake.errors import InvalidRequest, Unsupported
+from duckicelake.errors import InvalidRequestError, UnsupportedError
 from tests.delta.export.readers import assert_read_alike, delta_rs, duckdb_delta, keep, rows_of
 from tests.support.lakes import Lake
 
@@ -87,9 +87,9 @@ def test_renamed_column_is_read_until_files_disagree_and_from_when_they_agree_ag
     lake.run("INSERT INTO t VALUES (2, 'y')", "ALTER TABLE t RENAME COLUMN b TO c", "DELETE FROM t WHERE a = 1")
     seen = assert_read_alike(lake, delta)
     lake.run("INSERT INTO t VALUES (3, 'z')")
-    with pytest.raises(Unsupported, match="means what other files call 'b'"):
+    with pytest.raises(UnsupportedError, match="means what other files call 'b'"):
         keep(lake)
-    with pytest.raises(Unsupported, match="means what other files call 'b'"):
+    with pytest.raises(UnsupportedError, match="means what other files call 'b'"):
         keep(lake)
     lake.run("CREATE TEMP TABLE kept AS FROM t", "DELETE FROM t", "INSERT INTO t FROM kept")
     again = assert_read_alike(lake, delta)
@@ -106,7 +106,7 @@ def test_column_that_has_the_name_of_a_dropped_one_reads_none_of_its_values(
         lake.run(statement)
         assert_read_alike(lake, delta)
     lake.run("INSERT INTO t VALUES (3, 'new')")
-    with pytest.raises(Unsupported, match="mean different columns by that name"):
+    with pytest.raises(UnsupportedError, match="mean different columns by that name"):
         keep(lake)
 
 
@@ -203,12 +203,12 @@ def test_table_that_delta_can_not_say_is_refused(lake: Lake, column: str, reason
     lake.run(f"CREATE TABLE t (a INTEGER, {column})")
     if "NS" in column:
         lake.upgrade(3)
-    with pytest.raises(Unsupported, match=reason):
+    with pytest.raises(UnsupportedError, match=reason):
         enable(lake)
     assert "delta.enabled" not in lake.metadata().properties
 
 
 def test_value_that_is_neither_true_nor_false_is_refused(lake: Lake) -> None:
     lake.run("CREATE TABLE t (a INTEGER)")
-    with pytest.raises(InvalidRequest, match="write true or false"):
+    with pytest.raises(InvalidRequestError, match="write true or false"):
         enable(lake, value="yes")

@@ -14,7 +14,7 @@ from duckicelake.catalog.table.load import load_current_table
 from duckicelake.delta.export.exporter import update_delta_log
 from duckicelake.delta.export.files import remove_log, repair_log
 from duckicelake.delta.log.reader import DeltaLog
-from duckicelake.errors import AlreadyExists
+from duckicelake.errors import AlreadyExistsError
 from duckicelake.storage.policy import canonicalize
 from tests.delta.export.readers import assert_read_alike, keep, read_by, rows_of, versions
 from tests.support.client import NS
@@ -184,7 +184,7 @@ def test_log_is_taken_away_and_begun_again(history: History, lake: Lake, delta: 
     with lake.services.database.transaction() as cursor:
         cursor.execute("DELETE FROM duckicelake_delta_log")
         cursor.execute("DELETE FROM duckicelake_delta_version")
-    with pytest.raises(AlreadyExists, match="isn't ours"):
+    with pytest.raises(AlreadyExistsError, match="isn't ours"):
         keep(lake, namespace="ns")
 
 

@@ -12,7 +12,7 @@ from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.gc import find_orphans
 from duckicelake.delta.export.exporter import export_delta_log
 from duckicelake.delta.export.keeper import DeltaLogKeeper, keep_delta_logs_in_background
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from tests.support.lakes import Lake
 
 
@@ -97,5 +97,5 @@ def test_export_writes_again_what_got_lost_and_gc_leaves_the_log(lake: Lake) -> 
     assert file.read_bytes() == body
     file.with_name(f"{0:020}.checkpoint.parquet").write_bytes(b"somebody's")
     assert find_orphans(lake.services, time.time_ns() // 1_000_000 + 86_400_000) == []
-    with pytest.raises(InvalidRequest, match="set its table property"):
+    with pytest.raises(InvalidRequestError, match="set its table property"):
         export_delta_log(lake.services, "main.other")

@@ -16,7 +16,7 @@ from duckicelake.delta.import_.importer import DeltaImport, import_table
 from duckicelake.delta.import_.sync import SYNCER, find_source, sync
 from duckicelake.delta.log import vectors
 from duckicelake.delta.log.vectors import PORTABLE_MAGIC
-from duckicelake.errors import CatalogError, DamagedLog, InvalidRequest, NoSuchTable
+from duckicelake.errors import CatalogError, DamagedLogError, InvalidRequestError, NoSuchTableError
 from tests.delta.import_.tables import VECTORS, again, new_table, vector
 from tests.delta.import_.versions import iceberg_rows
 from tests.delta.logs import Action, HandMade, add, metadata, protocol
@@ -57,9 +57,9 @@ def imported(services: Services, table: HandMade, *, following: bool = False) ->
 
 def test_file_of_the_lakes_own_is_not_the_delta_tables(services: Services, table: HandMade, secret: Path) -> None:
     table.commit(1, named(secret, secret))
-    with pytest.raises(InvalidRequest, match=OWN):
+    with pytest.raises(InvalidRequestError, match=OWN):
         imported(services, table)
-    with pytest.raises(NoSuchTable):
+    with pytest.raises(NoSuchTableError):
         find_source(services, "ns.t")
 
 
@@ -75,7 +75,7 @@ def test_link_counts_as_what_it_leads_to(services: Services, table: HandMade, se
         link = table.folder / (name if target.is_file() else name.removesuffix("/x.parquet"))
         link.symlink_to(target)
         table.commit(1, named(name if name.endswith("parquet") else "a.parquet", outside))
-        with pytest.raises(InvalidRequest, match=why):
+        with pytest.raises(InvalidRequestError, match=why):
             imported(services, table)
         link.unlink()
     (table.folder / "b.parquet").symlink_to("a.parquet")
@@ -88,12 +88,12 @@ def test_delta_table_behind_a_link_is_named_by_its_own_folder(
 ) -> None:
     table.folder.rename(tmp_path / "moved")
     table.folder.symlink_to(tmp_path / "moved")
-    with pytest.raises(InvalidRequest, match=ELSEWHERE):
+    with pytest.raises(InvalidRequestError, match=ELSEWHERE):
         imported(services, table)
     table.folder.unlink()
     (warehouse / "data" / "ns").mkdir(parents=True)
     (tmp_path / "moved").rename(warehouse / "data" / "ns" / "t-12345678")
-    with pytest.raises(InvalidRequest, match=f"{OWN}: to have one of those twice, `duckicelake clone` it"):
+    with pytest.raises(InvalidRequestError, match=f"{OWN}: to have one of those twice, `duckicelake clone` it"):
         imported(services, HandMade(warehouse / "data" / "ns" / "t-12345678"))
 
 
@@ -106,7 +106,7 @@ def test_followed_table_gets_no_further_than_an_imported_one(
     (table.folder / "link.parquet").symlink_to(outside)
     for name, why in ((secret, OWN), ("link.parquet", ELSEWHERE), (outside, "must lie in")):
         table.commit(1, named(name, outside))
-        with pytest.raises(InvalidRequest, match=why):
+        with pytest.raises(InvalidRequestError, match=why):
             sync(syncing, find_source(services, "ns.t"), table.log)
     assert iceberg_rows(services, 1 << 62) == ["[0]", "[1]", "[2]"]
 
@@ -147,7 +147,7 @@ def run(count: int) -> Action:
 def test_vector_deletes_no_more_than_there_is(services: Services, table: HandMade, deleted: Action, why: str) -> None:
     file = table.rows("a.parquet", 0, 3)
     table.commit(0, protocol(3, 7, VECTORS), metadata(), again(file, deleted))
-    with pytest.raises(InvalidRequest, match=why):
+    with pytest.raises(InvalidRequestError, match=why):
         imported(services, table)
 
 
@@ -163,9 +163,13 @@ def not_unicode(table: HandMade) -> None:
 @pytest.mark.parametrize(
     ("make", "error", "why"),
     [
-        (lambda table: table.commit(1, metadata({"a\0": "b"})), DamagedLog, "says 'a.x00', and texts with NUL"),
-        (lambda table: table.commit(1, add("x%0Ay", 1, stats='{"numRecords":1}')), InvalidRequest, "control character"),
-        (not_unicode, InvalidRequest, "isn't valid Unicode"),
+        (lambda table: table.commit(1, metadata({"a\0": "b"})), DamagedLogError, "says 'a.x00', and texts with NUL"),
+        (
+            lambda table: table.commit(1, add("x%0Ay", 1, stats='{"numRecords":1}')),
+            InvalidRequestError,
+            "control character",
+        ),
+        (not_unicode, InvalidRequestError, "isn't valid Unicode"),
     ],
 )
 def test_texts_that_no_catalog_keeps_are_named(

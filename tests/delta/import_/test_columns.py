@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from duckicelake.catalog.context.services import Services
-from duckicelake.errors import Unsupported
+from duckicelake.errors import UnsupportedError
 from tests.delta.import_.tables import column, defined, gone, new_table, with_features, written
 from tests.delta.import_.versions import assert_law, imported, rows, table_metadata
 from tests.delta.logs import HandMade
@@ -104,7 +104,7 @@ def test_container_in_a_list_of_a_mapped_table_is_refused(services: Services, ta
     }
     lists = {"type": "array", "elementType": struct, "containsNull": True}
     table.commit(0, with_features("columnMapping"), defined(column("x", lists, 2), **MAPPED))
-    with pytest.raises(Unsupported, match="below what it is in"):
+    with pytest.raises(UnsupportedError, match="below what it is in"):
         imported(services, table.folder)
 
 
@@ -147,7 +147,7 @@ def test_widening_that_iceberg_lacks_is_refused(services: Services, table: HandM
     old = pa.table({"n": pa.array([1], pa.int32() if types[0] == "integer" else pa.date32())})
     table.commit(0, with_features("typeWidening"), defined(column("n", types[0])), written(table, "0.parquet", old))
     table.commit(1, defined(column("n", types[1])))
-    with pytest.raises(Unsupported, match="got another type"):
+    with pytest.raises(UnsupportedError, match="got another type"):
         imported(services, table.folder)
 
 

@@ -20,7 +20,7 @@ from duckicelake.catalog.tables import commit_transaction
 from duckicelake.delta.import_ import sources
 from duckicelake.delta.import_.sources import DeltaPosition
 from duckicelake.delta.import_.sync import adopt_table
-from duckicelake.errors import NoSuchTable, ReadOnlyTable
+from duckicelake.errors import NoSuchTableError, ReadOnlyTableError
 from duckicelake.iceberg.rest import CommitTransactionRequest, RegisterTableRequest, RenameTableRequest
 from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.postgres.embedded import EmbeddedPostgres
@@ -112,7 +112,9 @@ COMMITS: dict[str, Callable[[Json], Json]] = {
 @pytest.mark.parametrize("kind", COMMITS)
 def test_commit_of_any_kind_is_refused_and_leaves_the_table_as_it_was(client: Client, kind: str) -> None:
     before = client.load()
-    with pytest.raises(ReadOnlyTable, match=r"ns\.t follows the Delta table /delta/t .*duckicelake delta adopt ns\.t"):
+    with pytest.raises(
+        ReadOnlyTableError, match=r"ns\.t follows the Delta table /delta/t .*duckicelake delta adopt ns\.t"
+    ):
         client.commit(COMMITS[kind](before["metadata"]))
     assert client.load() == before
 
@@ -121,7 +123,7 @@ def test_transaction_with_other_tables_is_refused_as_a_whole(client: Client) -> 
     before = client.load("u")
     bodies = {name: append(client.metadata(name), *((number, "new") for number in range(50))) for name in ("u", "t")}
     changes = [{"identifier": {"namespace": NS, "name": name}, **body} for name, body in bodies.items()]
-    with pytest.raises(ReadOnlyTable):
+    with pytest.raises(ReadOnlyTableError):
         commit_transaction(client.services, CommitTransactionRequest.model_validate({"table-changes": changes}))
     assert client.load("u") == before
 
@@ -138,14 +140,14 @@ def test_rows_are_refused(client: Client) -> None:
         lambda: delete_rows(fresh(services), DeleteRequest(NS, "t", json.dumps({"filter": LESS}).encode())),
         lambda: flush_rows(services, NS, "t"),
     ):
-        with pytest.raises(ReadOnlyTable):
+        with pytest.raises(ReadOnlyTableError):
             write()
     assert client.load() == before
 
 
 def test_restoring_is_refused(client: Client) -> None:
     oldest = client.metadata()["snapshots"][0]["snapshot-id"]
-    with pytest.raises(ReadOnlyTable):
+    with pytest.raises(ReadOnlyTableError):
         restore_table(client.services, NS, "t", str(oldest))
 
 
@@ -177,7 +179,7 @@ def test_renamed_table_is_followed_and_dropped_one_is_not(client: Client) -> Non
     follow(services, "old")
     names = [{"namespace": NS, "name": name} for name in ("old", "new")]
     tables.rename_table(services, RenameTableRequest.model_validate({"source": names[0], "destination": names[1]}))
-    with pytest.raises(ReadOnlyTable, match=r"adopt ns\.new"):
+    with pytest.raises(ReadOnlyTableError, match=r"adopt ns\.new"):
         client.append((1, "x"), name="new")
     tables.drop_table(services, NS, "new", purge=True)
     with services.database.reading() as cursor:
@@ -197,7 +199,7 @@ def test_table_that_is_registered_in_its_place_or_given_up_is_not_followed(clien
     client.create("given")
     follow(services, "given")
     tables.unregister_table(services, NS, "given")
-    with pytest.raises(NoSuchTable):
+    with pytest.raises(NoSuchTableError):
         client.load("given")
 
 

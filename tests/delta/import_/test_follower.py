@@ -16,7 +16,7 @@ from duckicelake.delta.import_ import sources
 from duckicelake.delta.import_.follower import DeltaFollower, follow_delta_in_background
 from duckicelake.delta.import_.sync import adopt_table, read_statuses, sync
 from duckicelake.delta.log.reader import DeltaLog
-from duckicelake.errors import CatalogError, Forgotten, InvalidRequest
+from duckicelake.errors import CatalogError, ExpiredError, InvalidRequestError
 from duckicelake.iceberg.rest import RenameTableRequest
 from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.lake.setup.attach import build_duckdb_attach
@@ -203,7 +203,7 @@ def test_versions_that_are_gone_from_the_log_are_an_error_that_says_what_to_do(m
     table.delta().create_checkpoint()
     for version in range(3):
         (table.root / "_delta_log" / f"{version:020}.json").unlink()
-    with pytest.raises(Forgotten, match=r"no longer has version 1, the next one for main\.cleaned.*import"):
+    with pytest.raises(ExpiredError, match=r"no longer has version 1, the next one for main\.cleaned.*import"):
         table.sync()
     assert table.versions() == [0]
 
@@ -213,11 +213,11 @@ def test_other_table_in_the_place_is_noticed(make: Make) -> None:
     table.append()
     table.sync()
     table.replace()
-    with pytest.raises(InvalidRequest, match=r"not the Delta table any more whose version 1 main\.replaced has"):
+    with pytest.raises(InvalidRequestError, match=r"not the Delta table any more whose version 1 main\.replaced has"):
         table.sync()
     for _ in range(3):
         table.append()
-    with pytest.raises(InvalidRequest, match="it was replaced"):
+    with pytest.raises(InvalidRequestError, match="it was replaced"):
         table.sync()
 
 
@@ -228,7 +228,7 @@ def test_table_that_is_not_followed_is_synced_until_it_is_written_here(make: Mak
     table.assert_alike()
     table.duck.execute("INSERT INTO loose VALUES (77, 'ours')")
     table.append()
-    with pytest.raises(InvalidRequest, match=r"main\.loose was written here after version 1"):
+    with pytest.raises(InvalidRequestError, match=r"main\.loose was written here after version 1"):
         table.sync()
 
 
@@ -236,7 +236,7 @@ def test_table_that_is_not_followed_is_not_synced_once_it_was_altered_here(make:
     table = make("altered", follow=False)
     table.duck.execute("ALTER TABLE altered ADD COLUMN ours INTEGER")
     table.append()
-    with pytest.raises(InvalidRequest, match=r"main\.altered was written here after version 0"):
+    with pytest.raises(InvalidRequestError, match=r"main\.altered was written here after version 0"):
         table.sync()
 
 
@@ -251,7 +251,7 @@ def test_adopted_table_is_written_here_and_left_behind(make: Make) -> None:
         assert table.source() not in sources.read_sources(cursor, followed=True)
     (status,) = [each for each in read_statuses(table.services) if each.source.table_name == "adopted"]
     assert (status.source.following, status.behind) == (False, 1)
-    with pytest.raises(InvalidRequest, match="it can be written already"):
+    with pytest.raises(InvalidRequestError, match="it can be written already"):
         adopt_table(table.services, "main.adopted")
 
 

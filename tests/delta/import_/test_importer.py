@@ -12,7 +12,14 @@ from deltalake import DeltaTable, write_deltalake
 from duckicelake.catalog import doctor
 from duckicelake.catalog.context.services import Services
 from duckicelake.delta.import_.importer import DeltaImport, import_table
-from duckicelake.errors import AlreadyExists, DamagedLog, FileMissing, InvalidRequest, NoSuchNamespace, NotDelta
+from duckicelake.errors import (
+    AlreadyExistsError,
+    DamagedLogError,
+    FileMissingError,
+    InvalidRequestError,
+    NoDeltaLogError,
+    NoSuchNamespaceError,
+)
 from tests.delta.import_.tables import (
     VECTORS,
     again,
@@ -117,7 +124,7 @@ def test_imported_twice_is_refused_and_changes_nothing(services: Services, folde
     files = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
     imported(services, folder)
     with pytest.raises(
-        AlreadyExists, match=r"with version 0 of this very Delta table. `duckicelake delta sync ns\.t` brings"
+        AlreadyExistsError, match=r"with version 0 of this very Delta table. `duckicelake delta sync ns\.t` brings"
     ):
         imported(services, folder)
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == files
@@ -242,7 +249,7 @@ def test_killed_at_any_step_it_leaves_no_table_or_the_whole_one(
     assert step > 3
     assert_law(services, ducklake, {0: rows(pa.table({"id": list(range(10))})),
                                     1: rows(pa.table({"id": [i for i in range(10) if i != 3]}))})  # fmt: skip
-    with pytest.raises(AlreadyExists):
+    with pytest.raises(AlreadyExistsError):
         imported(services, folder)
     assert_sound(services)
 
@@ -272,22 +279,22 @@ def test_properties_comments_and_constraints_come_along(services: Services, fold
 def test_what_can_not_be_imported_is_named_and_leaves_nothing(
     services: Services, ducklake: duckdb.DuckDBPyConnection, folder: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(NotDelta, match="isn't a Delta table"):
+    with pytest.raises(NoDeltaLogError, match="isn't a Delta table"):
         imported(services, folder)
     write_deltalake(tmp_path / "outside", pa.table({"id": [1]}))
-    with pytest.raises(InvalidRequest, match="DUCKICELAKE_ALLOWED_LOCATIONS"):
+    with pytest.raises(InvalidRequestError, match="DUCKICELAKE_ALLOWED_LOCATIONS"):
         imported(services, tmp_path / "outside")
     inside = Path(services.policy.data_path) / "t"
-    with pytest.raises(InvalidRequest, match="where DuckDB deletes"):
+    with pytest.raises(InvalidRequestError, match="where DuckDB deletes"):
         imported(services, inside)
     write_deltalake(folder, pa.table({"id": [1]}))
-    with pytest.raises(NoSuchNamespace, match="Create it first"):
+    with pytest.raises(NoSuchNamespaceError, match="Create it first"):
         import_table(services, DeltaImport(str(folder), ("nowhere",), "t"))
     next(folder.glob("*.parquet")).unlink()
-    with pytest.raises(FileMissing, match=r"\.parquet.*version 0"):
+    with pytest.raises(FileMissingError, match=r"\.parquet.*version 0"):
         imported(services, folder)
     (folder / "_delta_log" / f"{1:020}.json").write_text('{"add":')
-    with pytest.raises(DamagedLog, match=f"{1:020}.json"):
+    with pytest.raises(DamagedLogError, match=f"{1:020}.json"):
         imported(services, folder)
     assert ducklake.sql("SELECT count(*) FROM duckdb_tables() WHERE database_name = 'lake'").fetchone() == (0,)
 

@@ -14,7 +14,7 @@ from duckicelake.catalog.table.load import load_current_table
 from duckicelake.delta.import_.importer import DeltaImport, import_table
 from duckicelake.delta.import_.sync import adopt_table, find_source, sync
 from duckicelake.delta.log.reader import DeltaLog
-from duckicelake.errors import Unsupported
+from duckicelake.errors import UnsupportedError
 from duckicelake.lake.setup.attach import build_duckdb_attach
 from duckicelake.postgres.embedded import EmbeddedPostgres
 from tests.conftest import new_duckdb
@@ -80,7 +80,7 @@ def test_table_in_s3_is_read_where_it_is_and_copied_only_if_asked_to(
     deleted["pathOrInlineDv"] = f"{root}/dv.bin"
     table.commit(1, gone(first), again(first, deleted))
     uploaded(services, table)
-    with pytest.raises(Unsupported, match="--copy-for-duckdb"):
+    with pytest.raises(UnsupportedError, match="--copy-for-duckdb"):
         import_table(services, DeltaImport(root, NS, "t"))
     told = import_table(services, DeltaImport(root, NS, "t", copies=True))
     assert (told.versions, told.files, told.rows) == (2, 2, 3)

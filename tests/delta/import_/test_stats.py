@@ -17,7 +17,7 @@ from duckicelake.delta.import_.files import (
 from duckicelake.delta.import_.stats import StatsWidening
 from duckicelake.delta.import_.values import parse_partition_value
 from duckicelake.delta.log.actions import AddFile, Metadata
-from duckicelake.errors import DamagedLog, Unsupported
+from duckicelake.errors import DamagedLogError, UnsupportedError
 from duckicelake.iceberg.types import PrimitiveType
 from duckicelake.lake.model import ColumnStats
 
@@ -133,7 +133,7 @@ def test_partition_values_are_read_as_the_protocol_writes_them(type_: str, text:
     ("type_", "text"), [("int", "1.5"), ("date", "2024"), ("boolean", "yes"), ("decimal(3, 1)", "x")]
 )
 def test_partition_value_of_another_type_names_the_column(type_: str, text: str) -> None:
-    with pytest.raises(DamagedLog, match="column p"):
+    with pytest.raises(DamagedLogError, match="column p"):
         parse_partition_value(PrimitiveType.parse(type_), text, "p")
 
 
@@ -163,5 +163,5 @@ def test_links_say_what_duckdb_reads_as_the_value() -> None:
     column = PartitionColumn(1, ("col-1", "p"), PrimitiveType.parse("string"))
     for value in ("a/b=c%41", "é", None, "..", "null"):
         assert find_folder_keys(f"/r/{format_linked_folder((column,), (value,))}x", (column,), (value,)) == ("col-1",)
-    with pytest.raises(Unsupported):
+    with pytest.raises(UnsupportedError):
         format_linked_folder((column,), ("__HIVE_DEFAULT_PARTITION__",))

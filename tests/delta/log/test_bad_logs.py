@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from duckicelake.errors import DamagedLog, InvalidRequest, Unsupported
+from duckicelake.errors import DamagedLogError, InvalidRequestError, UnsupportedError
 from tests.delta.logs import Action, HandMade, add, metadata, paths, protocol, write_parquet
 
 FINE = b'{"add":{"path":"b","partitionValues":{},"size":1,"modificationTime":1,"dataChange":true}}\n'
@@ -48,7 +48,7 @@ def test_corrupt_line_is_named(table: HandMade, line: bytes, why: str) -> None:
     path = table.path(f"{1:020}.json")
     path.write_bytes(FINE + b"\n" + line + b"\n" + FINE)
     for read in (table.log.snapshot, lambda: list(table.log.commits(0, 1))):
-        with pytest.raises(DamagedLog) as caught:
+        with pytest.raises(DamagedLogError) as caught:
             read()
         assert str(caught.value).startswith(f"file://{path}, line 3: ")
         assert why in str(caught.value)
@@ -59,7 +59,7 @@ def test_commit_that_is_too_long_to_be_read_is_named(table: HandMade) -> None:
     with path.open("wb") as file:
         file.truncate(1 << 30)
     for read in (table.log.snapshot, lambda: list(table.log.commits(0, 1))):
-        with pytest.raises(InvalidRequest, match=f"{path} has 1073741824 bytes"):
+        with pytest.raises(InvalidRequestError, match=f"{path} has 1073741824 bytes"):
             read()
     table.commit(2, add("c"))
     write_parquet(table.path(f"{2:020}.checkpoint.parquet"), [protocol(), metadata(), add("b"), add("c")])
@@ -81,7 +81,7 @@ def test_empty_commit_changes_nothing(table: HandMade) -> None:
 def test_table_that_never_said_how_it_is_read_is_refused(tmp_path: Path, actions: list[Action], lacking: str) -> None:
     table = HandMade(tmp_path / "other")
     table.commit(0, *actions, add("a"))
-    with pytest.raises(DamagedLog, match=f"has no {lacking} up to version 0"):
+    with pytest.raises(DamagedLogError, match=f"has no {lacking} up to version 0"):
         table.log.snapshot()
 
 
@@ -96,7 +96,7 @@ def test_what_a_table_asks_of_readers_and_is_not_read_is_named(table: HandMade, 
     table.commit(1, action)
     assert paths(table.log, 0) == {"a"}
     for read in (table.log.snapshot, lambda: list(table.log.commits(-1, 1))):
-        with pytest.raises(Unsupported, match=named) as caught:
+        with pytest.raises(UnsupportedError, match=named) as caught:
             read()
         assert caught.value.feature == "delta-features"
 
@@ -120,7 +120,7 @@ def test_names_that_no_writer_gives_cost_nothing(table: HandMade) -> None:
 
 def test_checkpoint_far_away_does_not_stand_for_what_is_missing(table: HandMade) -> None:
     write_parquet(table.path(f"{10**18 - 1:020}.checkpoint.parquet"), [protocol(), metadata(), add("z")])
-    with pytest.raises(DamagedLog, match=r"0{19}1\.json is missing: what version 1 did can't be told"):
+    with pytest.raises(DamagedLogError, match=r"0{19}1\.json is missing: what version 1 did can't be told"):
         list(table.log.commits(0, 10**18 - 1))
 
 
@@ -128,12 +128,12 @@ def test_checkpoint_far_away_does_not_stand_for_what_is_missing(table: HandMade)
 def test_time_that_no_commit_has_is_named(table: HandMade, stated: object) -> None:
     table.begin(**{"delta.enableInCommitTimestamps": "true"})
     table.commit(1, {"commitInfo": {"inCommitTimestamp": stated}})
-    with pytest.raises(DamagedLog, match=r"0{19}1\.json .*inCommitTimestamp"):
+    with pytest.raises(DamagedLogError, match=r"0{19}1\.json .*inCommitTimestamp"):
         list(table.log.commits(0, 1))
 
 
 def test_time_that_no_calendar_has_is_told_as_a_number(table: HandMade) -> None:
-    with pytest.raises(InvalidRequest, match=r"wasn't there at -9223372036854775808 ms"):
+    with pytest.raises(InvalidRequestError, match=r"wasn't there at -9223372036854775808 ms"):
         table.log.version_at(-(2**63))
 
 
@@ -141,5 +141,5 @@ def test_time_that_no_calendar_has_is_told_as_a_number(table: HandMade) -> None:
 def test_sidecar_is_read_from_the_logs_own_folder_alone(table: HandMade, path: str) -> None:
     sidecar = {"sidecar": {"path": path, "sizeInBytes": 1, "modificationTime": 1}}
     table.lines(f"{3:020}.checkpoint.{UUID(int=1)}.json", protocol(), metadata(), sidecar)
-    with pytest.raises(DamagedLog, match=rf"{table.folder}/_delta_log/_sidecars/passwd doesn't exist"):
+    with pytest.raises(DamagedLogError, match=rf"{table.folder}/_delta_log/_sidecars/passwd doesn't exist"):
         table.log.snapshot(3)

@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from duckdb_extensions import import_extension
 
 from duckicelake.delta.log.actions import DeletionVector, DomainMetadata, Txn
-from duckicelake.errors import DamagedLog
+from duckicelake.errors import DamagedLogError
 from tests.delta.logs import START_MS, Action, HandMade, add, metadata, paths, protocol, remove, write_parquet
 
 V2 = {"v2Checkpoint"}
@@ -180,7 +180,7 @@ def test_torn_checkpoint_is_gone_around_where_commits_tell_the_same(table: HandM
     path.write_bytes(path.read_bytes()[:-40])
     assert len(paths(table.log)) == 3
     table.path(f"{0:020}.json").unlink()
-    with pytest.raises(DamagedLog, match=r"0{19}2\.checkpoint\.parquet can't be read as Parquet"):
+    with pytest.raises(DamagedLogError, match=r"0{19}2\.checkpoint\.parquet can't be read as Parquet"):
         table.log.snapshot()
 
 
@@ -189,7 +189,7 @@ def test_missing_sidecar_is_named(table: HandMade) -> None:
     table.path(f"_sidecars/{UUID(int=1)}.parquet").unlink()
     assert len(paths(table.log)) == 3
     table.path(f"{0:020}.json").unlink()
-    with pytest.raises(DamagedLog, match=rf"file .*_delta_log/_sidecars/{UUID(int=1)}\.parquet doesn't exist"):
+    with pytest.raises(DamagedLogError, match=rf"file .*_delta_log/_sidecars/{UUID(int=1)}\.parquet doesn't exist"):
         table.log.snapshot()
 
 
@@ -197,5 +197,7 @@ def test_checkpoint_whose_adds_lack_a_size_is_named(table: HandMade) -> None:
     row = add("a")
     row["add"]["size"] = None
     write_parquet(table.path(f"{0:020}.checkpoint.parquet"), [protocol(), metadata(), row])
-    with pytest.raises(DamagedLog, match=r"0\.checkpoint\.parquet: an action isn't one of Delta's: an add has no size"):
+    with pytest.raises(
+        DamagedLogError, match=r"0\.checkpoint\.parquet: an action isn't one of Delta's: an add has no size"
+    ):
         table.log.snapshot()

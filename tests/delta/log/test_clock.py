@@ -8,7 +8,7 @@ from deltalake import DeltaTable
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from duckicelake.errors import DamagedLog, Forgotten, InvalidRequest
+from duckicelake.errors import DamagedLogError, ExpiredError, InvalidRequestError
 from tests.delta.logs import START_MS, Action, HandMade, add, metadata, protocol, write_parquet
 
 
@@ -40,9 +40,13 @@ def test_times_of_files_never_go_back(table: HandMade) -> None:
 def test_time_out_of_the_table_is_refused_by_name(table: HandMade) -> None:
     table.begin()
     table.commit(1, add("f"))
-    with pytest.raises(InvalidRequest, match=r"wasn't there at 2023-11-14 22:13:19\.999.*version 0, the oldest, is of"):
+    with pytest.raises(
+        InvalidRequestError, match=r"wasn't there at 2023-11-14 22:13:19\.999.*version 0, the oldest, is of"
+    ):
         table.log.version_at(START_MS - 1)
-    with pytest.raises(InvalidRequest, match=r"is after the newest version of .*, which is 1 of 2023-11-14 22:13:21"):
+    with pytest.raises(
+        InvalidRequestError, match=r"is after the newest version of .*, which is 1 of 2023-11-14 22:13:21"
+    ):
         table.log.version_at(START_MS + 1001)
 
 
@@ -51,7 +55,7 @@ def test_time_before_what_a_cleaned_log_tells_is_forgotten(table: HandMade) -> N
     table.commit(1, add("f"))
     write_parquet(table.path(f"{1:020}.checkpoint.parquet"), [protocol(), metadata(), add("f")])
     table.path(f"{0:020}.json").unlink()
-    with pytest.raises(Forgotten, match="version 1, the oldest"):
+    with pytest.raises(ExpiredError, match="version 1, the oldest"):
         table.log.version_at(START_MS + 999)
     assert table.log.version_at(START_MS + 1000) == 1
 
@@ -65,7 +69,7 @@ def test_commits_state_their_times_from_the_first_version_on(table: HandMade) ->
     assert times(table) == [1000, 2000]
     assert [table.log.version_at(each) for each in (1000, 1999, 2000)] == [0, 0, 1]
     table.commit(2, add("b"))
-    with pytest.raises(DamagedLog, match=r"0{19}2\.json has no commitInfo with an inCommitTimestamp"):
+    with pytest.raises(DamagedLogError, match=r"0{19}2\.json has no commitInfo with an inCommitTimestamp"):
         times(table)
 
 

@@ -18,7 +18,7 @@ from duckicelake.delta.log.schema import (
     format_schema,
     parse_schema,
 )
-from duckicelake.errors import DamagedLog
+from duckicelake.errors import DamagedLogError
 
 LONG = DeltaPrimitive("long")
 
@@ -100,7 +100,7 @@ def test_what_columns_say_of_themselves() -> None:
     ],
 )
 def test_what_is_no_schema_is_refused(schema: str, why: str) -> None:
-    with pytest.raises(DamagedLog, match=why):
+    with pytest.raises(DamagedLogError, match=why):
         parse_schema(schema)
 
 
@@ -111,5 +111,5 @@ def test_types_are_nested_as_deep_as_json_may_be() -> None:
 
     parsed = parse_schema(nested(64))
     assert parse_schema(format_schema(parsed)) == parsed
-    with pytest.raises(DamagedLog, match="nested more than 64 levels deep"):
+    with pytest.raises(DamagedLogError, match="nested more than 64 levels deep"):
         parse_schema(nested(300))

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from duckicelake.delta.log.reader import DeltaLog
-from duckicelake.errors import DamagedLog, Forgotten, InvalidRequest, NotDelta
+from duckicelake.errors import DamagedLogError, ExpiredError, InvalidRequestError, NoDeltaLogError
 from duckicelake.storage.local import LocalStore
 from duckicelake.storage.memory import MemoryStore
 from tests.delta.logs import HandMade, add, metadata, paths, protocol, remove, write_parquet
@@ -64,7 +64,7 @@ def test_log_cleaned_up_to_a_checkpoint_begins_there(table: HandMade) -> None:
         table.path(f"{version:020}.json").unlink()
     log = table.log
     assert (log.oldest(), paths(log, 3), paths(log)) == (3, set("abcd"), set("abcdef"))
-    with pytest.raises(Forgotten, match=r"version 2 any more.* oldest version that it still tells is 3"):
+    with pytest.raises(ExpiredError, match=r"version 2 any more.* oldest version that it still tells is 3"):
         log.snapshot(2)
 
 
@@ -76,7 +76,7 @@ def test_checkpoint_without_the_commit_of_its_version_tells_it(table: HandMade) 
     log = table.log
     assert (log.oldest(), paths(log, 3), paths(log, 4)) == (3, set("abcd"), set("abcde"))
     assert [commit.version for commit in log.commits(3, 5)] == [4, 5]
-    with pytest.raises(DamagedLog, match=r"00003\.json is missing"):
+    with pytest.raises(DamagedLogError, match=r"00003\.json is missing"):
         list(log.commits(2, 5))
 
 
@@ -84,11 +84,11 @@ def test_missing_commit_is_named(table: HandMade) -> None:
     six_versions(table)
     table.path(f"{3:020}.json").unlink()
     log = table.log
-    with pytest.raises(DamagedLog, match=r"version 3 is missing .*_delta_log/00000000000000000003\.json"):
+    with pytest.raises(DamagedLogError, match=r"version 3 is missing .*_delta_log/00000000000000000003\.json"):
         log.snapshot()
-    with pytest.raises(DamagedLog, match="version 3 is missing"):
+    with pytest.raises(DamagedLogError, match="version 3 is missing"):
         log.oldest()
-    with pytest.raises(DamagedLog, match="version 3 is missing"):
+    with pytest.raises(DamagedLogError, match="version 3 is missing"):
         list(log.commits(-1, 5))
 
 
@@ -99,25 +99,25 @@ def test_missing_part_of_a_checkpoint_is_named_where_nothing_stands_in(table: Ha
     assert paths(table.log) == set("abcdef")
     for version in range(4):
         table.path(f"{version:020}.json").unlink()
-    with pytest.raises(DamagedLog, match=r"checkpoint lacks 0{19}3\.checkpoint\.0{9}2\.0{9}2\.parquet"):
+    with pytest.raises(DamagedLogError, match=r"checkpoint lacks 0{19}3\.checkpoint\.0{9}2\.0{9}2\.parquet"):
         table.log.snapshot()
 
 
 @pytest.mark.parametrize("version", [-1, 6, 10**6])
 def test_version_that_never_was_is_refused(table: HandMade, version: int) -> None:
     six_versions(table)
-    with pytest.raises(InvalidRequest, match=f"has no version {version}: its newest is 5"):
+    with pytest.raises(InvalidRequestError, match=f"has no version {version}: its newest is 5"):
         table.log.snapshot(version)
 
 
 def test_folder_without_a_log_is_no_table(table: HandMade) -> None:
-    with pytest.raises(NotDelta, match="isn't a Delta table"):
+    with pytest.raises(NoDeltaLogError, match="isn't a Delta table"):
         DeltaLog(LocalStore(table.folder), "/nowhere/t")
     file = table.path("_last_checkpoint")
     file.write_bytes(b"{}")
-    with pytest.raises(NotDelta):
+    with pytest.raises(NoDeltaLogError):
         _ = table.log
-    with pytest.raises(NotDelta, match="it is a file, and a Delta table is a folder"):
+    with pytest.raises(NoDeltaLogError, match="it is a file, and a Delta table is a folder"):
         DeltaLog(LocalStore(table.folder), str(file))
 
 

@@ -17,7 +17,7 @@ from pyroaring import BitMap, BitMap64
 from duckicelake.delta.log import vectors as z85
 from duckicelake.delta.log.actions import DeletionVector
 from duckicelake.delta.log.vectors import NATIVE_MAGIC, PORTABLE_MAGIC, decode_positions, locate_vector_file
-from duckicelake.errors import DamagedLog
+from duckicelake.errors import DamagedLogError
 from tests.delta.logs import HandMade, metadata, protocol
 
 NAME = UUID("d2c639aa-8816-431a-aaf6-d3fe2512ff61")
@@ -153,5 +153,7 @@ def test_vectors_of_a_table_delete_what_duckdb_says(tmp_path: Path, duck: duckdb
         kept |= {number * 100 + row for row in range(100) if row not in deleted}
     assert kept == {row[0] for row in duck.execute("SELECT id FROM delta_scan(?)", [str(table.folder)]).fetchall()}
     (table.folder / "ab" / f"deletion_vector_{NAME}.bin").unlink()
-    with pytest.raises(DamagedLog, match=rf"vector of 0\.parquet .* at \d+ in .*{NAME}\.bin, can't be read: .*exist"):
+    with pytest.raises(
+        DamagedLogError, match=rf"vector of 0\.parquet .* at \d+ in .*{NAME}\.bin, can't be read: .*exist"
+    ):
         table.log.positions(vectors[0], "0.parquet")

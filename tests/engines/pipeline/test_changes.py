@@ -11,7 +11,7 @@ import duckdb
 import pytest
 from pyspark.sql import SparkSession
 
-from duckicelake.errors import BadColumn, BadInput
+from duckicelake.errors import BadColumnError, BadInputError
 from duckicelake.pipeline.changes import (
     Bookmark,
     ChangesRequest,
@@ -212,7 +212,7 @@ def test_rows_without_ids_and_keys_are_deleted_and_inserted_and_those_copied_are
     assert kinds(("ID",)) == updates
     spark.sql(f"ALTER TABLE {table} SET IDENTIFIER FIELDS id")
     assert kinds() == updates
-    with pytest.raises(BadColumn, match="--key nope"):
+    with pytest.raises(BadColumnError, match="--key nope"):
         kinds(("nope",))
 
 
@@ -250,9 +250,9 @@ def test_follower_goes_on_where_its_bookmark_is_though_what_was_told_has_expired
     spark.sql(f"DELETE FROM lake.{table} WHERE id = 3")
     expire_all_but_the_newest()
     (oldest,) = main_of(client, namespace)
-    with pytest.raises(BadInput, match=f"the oldest from which changes can be told is {oldest}"):
+    with pytest.raises(BadInputError, match=f"the oldest from which changes can be told is {oldest}"):
         send_changes(spark, client, request, lines(), SILENT)
-    with pytest.raises(BadInput, match="is of another table"):
+    with pytest.raises(BadInputError, match="is of another table"):
         JsonLinesOutlet(io.StringIO(), Bookmark(tmp_path / "state", "another"))
 
 

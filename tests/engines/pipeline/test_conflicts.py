@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from duckicelake.errors import JobConflict
+from duckicelake.errors import JobConflictError
 from duckicelake.pipeline.destination import Target, build_load_request
 from duckicelake.pipeline.ingest import IngestRequest, ingest
 from duckicelake.pipeline.maintenance import MaintainRequest, build_plan, run_plan
@@ -132,7 +132,7 @@ def test_merge_beside_a_writer_who_is_faster_takes_in_what_that_one_wrote_or_is_
     with too_late(connection, acts, times) as (spark, way, meddler):
         try:
             ingest(spark, way, IngestRequest(parse_source([str(news)], None, (), None), load), SILENT)
-        except JobConflict:
+        except JobConflictError:
             assert times == FOR_EVER
     (row,) = client.jobs(namespace=namespace)
     assert row["result"] == result

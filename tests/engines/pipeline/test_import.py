@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from duckicelake.cli.main import app
-from duckicelake.errors import JobConflict, LeaseLost
+from duckicelake.errors import JobConflictError, LeaseLostError
 from duckicelake.pipeline.destination import CATALOG_NAME
 from duckicelake.pipeline.foreign_catalog import ForeignCatalog, attach_source
 from duckicelake.pipeline.importer import (
@@ -152,10 +152,10 @@ def test_import_that_is_overtaken_leaves_the_source_guarded(hadoop: Other) -> No
     hadoop.bring("birds")
     parameters = (hadoop.client, "import", before.namespace, before.name)
     with run_job(*parameters) as job:
-        with pytest.raises(JobConflict, match="already exists"):
+        with pytest.raises(JobConflictError, match="already exists"):
             register_table(hadoop.client, theirs, before, job, leave_source=False)
         hadoop.client.end_job(before.namespace, before.name, job.id, {"result": "failed"})
-        with pytest.raises(LeaseLost):
+        with pytest.raises(LeaseLostError):
             register_table(hadoop.client, theirs, before, job, leave_source=False)
     assert dict(hadoop.sql("SHOW TBLPROPERTIES {n}.birds"))["gc.enabled"] == "false"
 

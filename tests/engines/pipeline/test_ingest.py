@@ -10,7 +10,7 @@ import duckdb
 import pytest
 from pyspark.sql import SparkSession
 
-from duckicelake.errors import BadColumn, BadInput
+from duckicelake.errors import BadColumnError, BadInputError
 from duckicelake.pipeline.destination import LoadRequest, Target, build_load_request
 from duckicelake.pipeline.ingest import IngestRequest, IngestResult, ingest
 from duckicelake.pipeline.progress import SILENT
@@ -98,7 +98,7 @@ def test_same_run_again_does_nothing_and_other_content_under_its_id_is_refused(i
     assert ingests.run(path, schema="id int, v string", run_id="r2").result == "done"
     assert ingests.rows() == [(1, "a"), (1, "a")]
     ingests.file("a.csv", "id,v\n1,a\n2,b\n")
-    with pytest.raises(BadInput, match="put other content"):
+    with pytest.raises(BadInputError, match="put other content"):
         ingests.run(path, schema="id int, v string", run_id="r1")
     assert [job["result"] for job in ingests.client.jobs(namespace=ingests.namespace)] == [
         "failed", "done", "unchanged", "done",
@@ -119,7 +119,7 @@ def test_run_that_lost_a_race_to_other_content_under_its_id_is_refused(ingests: 
     ingests.spark.sql(f"CREATE TABLE lake.{ingests.namespace}.t (id bigint)")
     target = Target((ingests.namespace,), "t")
     write_once(ingests.client, target, ingests.spark.range(3), Epoch("r", 0, {SOURCE_KEY: "mine"}), "append")
-    with pytest.raises(BadInput, match="Run r has put other content into"):
+    with pytest.raises(BadInputError, match="Run r has put other content into"):
         write_once(ingests.client, target, ingests.spark.range(9), Epoch("r", 0, {SOURCE_KEY: "other"}), "append")
     assert ingests.spark.table(target.sql).count() == 3
 
@@ -131,13 +131,13 @@ def test_columns_are_added_and_widened_unless_evolution_is_strict(ingests: Inges
     )
     ingests.run(f"{ingests.folder}/1.parquet")
     refused = r"id would have to become bigint .* s\.y isn't a column .* more isn't a column"
-    with pytest.raises(BadColumn, match=refused):
+    with pytest.raises(BadColumnError, match=refused):
         ingests.run(f"{ingests.folder}/2.parquet", may_change=False)
     assert len(ingests.rows()) == 1
     ingests.run(f"{ingests.folder}/2.parquet")
     assert ingests.rows("t", "id, s.x, s.y, more") == [(1, 1, None, None), (5000000000, 1, "new", True)]
     ingests.spark.sql("SELECT 'seven' AS id").write.parquet(f"{ingests.folder}/3.parquet")
-    with pytest.raises(BadColumn, match="id is bigint, which doesn't hold string"):
+    with pytest.raises(BadColumnError, match="id is bigint, which doesn't hold string"):
         ingests.run(f"{ingests.folder}/3.parquet")
 
 
@@ -178,9 +178,9 @@ def test_merge_of_files_with_different_columns_is_refused_before_any_row_loses_a
     for number, columns in enumerate(("1 AS id, 'A' AS v", "2 AS id, 'Y' AS w")):
         ingests.spark.sql(f"SELECT {columns}").write.parquet(f"{ingests.folder}/parquet/{number}")
     for kind in ("csv", "parquet"):
-        with pytest.raises(BadColumn, match="Only some of the files have v, w, so a merge"):
+        with pytest.raises(BadColumnError, match="Only some of the files have v, w, so a merge"):
             ingests.run(ingests.folder / kind, format=kind, mode="merge", keys=("id",))
-    with pytest.raises(BadColumn, match="--key w: the source has no such column"):
+    with pytest.raises(BadColumnError, match="--key w: the source has no such column"):
         ingests.run(ingests.folder / "csv" / "1.csv", mode="merge", keys=("w",))
     assert ingests.rows() == [(1, "a", "x"), (2, "b", "y")]
 
@@ -193,10 +193,10 @@ def test_overwrites_replace_the_table_or_the_partitions_that_come(ingests: Inges
     assert [f"{day} {id_}" for id_, day in ingests.rows()] == ["2024-01-31 1", "2024-02-01 2"]
     ingests.run(ingests.file("3.csv", "id,day\n9,2024-03-01\n"), mode="overwrite")
     assert [id_ for id_, _ in ingests.rows()] == [9]
-    with pytest.raises(BadInput, match="isn't partitioned by day"):
+    with pytest.raises(BadInputError, match="isn't partitioned by day"):
         ingests.run(ingests.folder / "3.csv", partition_by="day(day)")
     ingests.run(ingests.file("4.csv", "id\n1\n"), table="plain")
-    with pytest.raises(BadInput, match="has no partitions"):
+    with pytest.raises(BadInputError, match="has no partitions"):
         ingests.run(ingests.folder / "4.csv", table="plain", mode="overwrite-partitions")
 
 
@@ -217,7 +217,7 @@ def test_records_without_a_value_that_the_table_demands_go_to_quarantine(ingests
     aside = [(json.loads(record), reason) for record, reason in ingests.rows("t_quarantine", "record, reason")]
     reasons = ["id must have a value", *(f"{name}.a must have a value" for name in ("s", "l.element", "m.value"))]
     assert sorted(aside, key=str) == sorted(zip(bad, reasons, strict=True), key=str)
-    with pytest.raises(BadColumn, match="id must have a value"):
+    with pytest.raises(BadColumnError, match="id must have a value"):
         ingests.run(ingests.file("2.jsonl", '{"v": "c"}\n'))
 
 

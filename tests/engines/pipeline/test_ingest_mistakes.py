@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from duckicelake.errors import BadColumn, BadSource
+from duckicelake.errors import BadColumnError, BadSourceError
 from duckicelake.pipeline.destination import Target
 from duckicelake.pipeline.failures import explain_failure
 from duckicelake.pipeline.ingest import IngestResult
@@ -36,7 +36,7 @@ def test_layout_by_columns_that_there_are_not(ingests: Ingests, layout: dict[str
     path = ingests.file("a.csv", "id,n\n1,x\n")
     with pytest.raises(Exception, match=words) as raised:
         ingests.run(path, **layout)
-    assert isinstance(explain_failure(raised.value), BadColumn)
+    assert isinstance(explain_failure(raised.value), BadColumnError)
     assert list(ingests.client.tables((ingests.namespace,))) == []
 
 
@@ -60,7 +60,7 @@ def test_namespace_that_others_use_by_then_stays(ingests: Ingests, route: str, b
     failing = ensure_namespace(ingests.client, Target((namespace,), "t"))
     failing.__enter__()
     ingests.client.post(f"/v1/namespaces/{namespace}/{route}", body)
-    assert not failing.__exit__(BadSource, BadSource("no file"), None)
+    assert not failing.__exit__(BadSourceError, BadSourceError("no file"), None)
     assert ingests.client.namespace_exists((namespace,))
 
 
@@ -69,13 +69,13 @@ def test_header_that_names_a_column_twice(ingests: Ingests) -> None:
     with pytest.raises(Exception, match="CSV header") as raised:
         ingests.run(path)
     failure = explain_failure(raised.value)
-    assert isinstance(failure, BadSource)
+    assert isinstance(failure, BadSourceError)
     assert str(failure) == "Header: id, v, ID; a CSV file names a column twice, regardless of case"
 
 
 def test_schema_that_leaves_columns_out(ingests: Ingests) -> None:
     path = ingests.file("a.csv", "id,n,m\n1,x,y\n")
-    with pytest.raises(BadColumn, match="--schema leaves out n, m: it names all columns of the source"):
+    with pytest.raises(BadColumnError, match="--schema leaves out n, m: it names all columns of the source"):
         ingests.run(path, schema="id int")
     assert list(ingests.client.tables((ingests.namespace,))) == []
 
@@ -106,7 +106,7 @@ def test_run_that_fails_midway_leaves_no_table_and_is_done_when_it_is_tried_agai
 
     with pytest.raises(Exception, match=damaged.name) as raised:
         run()
-    assert isinstance(explain_failure(raised.value), BadSource)
+    assert isinstance(explain_failure(raised.value), BadSourceError)
     assert list(ingests.client.tables((ingests.namespace,))) == []
     damaged.write_bytes(whole)
     assert (run().rows, run().result) == (6, "unchanged")
@@ -119,5 +119,5 @@ def test_run_that_fails_midway_leaves_no_table_and_is_done_when_it_is_tried_agai
 
 def test_source_without_anything_in_it(ingests: Ingests) -> None:
     path = ingests.file("a.csv", "")
-    with pytest.raises(BadSource, match=r"a\.csv has no files, or only empty ones"):
+    with pytest.raises(BadSourceError, match=r"a\.csv has no files, or only empty ones"):
         ingests.run(path)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from duckicelake.errors import JobConflict
+from duckicelake.errors import JobConflictError
 from duckicelake.pipeline.failures import explain_failure, is_conflict
 from duckicelake.pipeline.java import Jvm, plan_tasks
 
@@ -24,7 +24,7 @@ def test_conflict_with_others_is_told_from_what_iceberg_never_does(spark: SparkS
     with pytest.raises(Exception, match="Missing required files to delete") as raised:
         rewrite.commit()
     assert is_conflict(raised.value)
-    assert type(explain_failure(raised.value)) is JobConflict
+    assert type(explain_failure(raised.value)) is JobConflictError
     with pytest.raises(Exception, match="GC is disabled") as raised:
         jvm.table(name).expireSnapshots()
     assert not is_conflict(raised.value)

@@ -8,7 +8,14 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table.snapshots import Snapshot
 from pyspark.sql import SparkSession
 
-from duckicelake.errors import BadColumn, BadInput, BadSource, CatalogUnreachable, NoTable, PipelineError
+from duckicelake.errors import (
+    BadColumnError,
+    BadInputError,
+    BadSourceError,
+    CatalogUnreachableError,
+    MissingTableError,
+    PipelineError,
+)
 from duckicelake.pipeline.failures import explain_failure
 from duckicelake.pipeline.job import JOB_KEY, RUN_ID_KEY, run_job
 from duckicelake.pipeline.progress import TaskProgress, watch_tasks
@@ -50,14 +57,14 @@ def summary(snapshot: Snapshot) -> dict[str, str]:
 
 
 CASES: dict[str, tuple[str, type[PipelineError], str]] = {
-    "column": ("SELECT nope FROM lake.{ns}.t", BadColumn, "nope"),
-    "value": ("INSERT INTO lake.{ns}.t VALUES ('x', 2)", BadColumn, "t"),
-    "arity": ("INSERT INTO lake.{ns}.t VALUES (1)", BadColumn, "t"),
-    "table": ("SELECT * FROM lake.{ns}.nope", NoTable, "nope"),
-    "namespace": ("CREATE TABLE lake.nope_{ns}.t (a int)", BadInput, "nope_"),
-    "path": ("SELECT * FROM parquet.`/no/such/file.parquet`", BadSource, "/no/such/file.parquet"),
-    "transform of a type": ("CREATE TABLE lake.{ns}.u (a int) PARTITIONED BY (months(a))", BadColumn, "month"),
-    "catalog": ("SELECT * FROM nowhere.ns.t", CatalogUnreachable, "127.0.0.1:1"),
+    "column": ("SELECT nope FROM lake.{ns}.t", BadColumnError, "nope"),
+    "value": ("INSERT INTO lake.{ns}.t VALUES ('x', 2)", BadColumnError, "t"),
+    "arity": ("INSERT INTO lake.{ns}.t VALUES (1)", BadColumnError, "t"),
+    "table": ("SELECT * FROM lake.{ns}.nope", MissingTableError, "nope"),
+    "namespace": ("CREATE TABLE lake.nope_{ns}.t (a int)", BadInputError, "nope_"),
+    "path": ("SELECT * FROM parquet.`/no/such/file.parquet`", BadSourceError, "/no/such/file.parquet"),
+    "transform of a type": ("CREATE TABLE lake.{ns}.u (a int) PARTITIONED BY (months(a))", BadColumnError, "month"),
+    "catalog": ("SELECT * FROM nowhere.ns.t", CatalogUnreachableError, "127.0.0.1:1"),
 }
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from duckicelake.errors import BadColumn
+from duckicelake.errors import BadColumnError
 from duckicelake.pipeline.destination import LoadRequest, Target, build_load_request
 from duckicelake.pipeline.progress import SILENT
 from duckicelake.pipeline.sources import parse_source
@@ -46,7 +46,7 @@ def test_files_that_come_into_a_folder_are_ingested_once_by_their_own_columns(
     ]
     strict = build_load_request(Target((namespace,), "t"), "merge", ("id",), may_change=False)
     (incoming / "3.json").write_text('{"id": 4, "other": 1}\n')
-    with pytest.raises(BadColumn, match="other isn't a column of the table"):
+    with pytest.raises(BadColumnError, match="other isn't a column of the table"):
         follow_once(spark, client, incoming, strict, checkpoint)
     follow_once(spark, client, incoming, load, checkpoint)
     assert spark.table(f"lake.{namespace}.t").count() == 3

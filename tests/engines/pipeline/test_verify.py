@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from duckicelake.cli.main import app
-from duckicelake.errors import BadColumn, BadInput, JobConflict, NoTable
+from duckicelake.errors import BadColumnError, BadInputError, JobConflictError, MissingTableError
 from duckicelake.pipeline.destination import CATALOG_NAME
 from duckicelake.pipeline.progress import SILENT
 from duckicelake.pipeline.sides import RowDifference, SparkSide, parse_reference
@@ -118,7 +118,7 @@ def test_table_that_is_written_to_while_it_is_read_is_said_to_be(spark: SparkSes
     pinned = SparkSide(spark, CATALOG_NAME, parse_reference(f"{namespace}.t@{snapshot}"))
     side.check()
     spark.sql(f"INSERT INTO lake.{namespace}.t VALUES (2)")
-    with pytest.raises(JobConflict, match=f"compare @{snapshot}"):
+    with pytest.raises(JobConflictError, match=f"compare @{snapshot}"):
         side.check()
     pinned.check()
     assert pinned.rows(f"SELECT a FROM {pinned.relation}") == [(1,)]
@@ -141,14 +141,14 @@ def test_verify_command_exits_with_what_it_found(spark: SparkSession, lake: Runn
 def test_what_cannot_be_compared_is_refused(spark: SparkSession, lake: RunningLake, namespace: str) -> None:
     spark.sql(f"CREATE TABLE lake.{namespace}.t (id int, v variant) TBLPROPERTIES ('format-version' = '3')")
     table = f"{namespace}.t"
-    with pytest.raises(BadColumn, match="v can't be compared, being variant: leave it out with --leave-out v"):
+    with pytest.raises(BadColumnError, match="v can't be compared, being variant: leave it out with --leave-out v"):
         compare(spark, table, table)
-    with pytest.raises(BadColumn, match="no column 'w' to leave out"):
+    with pytest.raises(BadColumnError, match="no column 'w' to leave out"):
         compare(spark, table, table, leave_out=["w"])
-    with pytest.raises(BadInput, match="'w' can't be a key"):
+    with pytest.raises(BadInputError, match="'w' can't be a key"):
         compare(spark, table, table, leave_out=["v"], keys=["w"])
-    with pytest.raises(BadInput, match="give --attach"):
+    with pytest.raises(BadInputError, match="give --attach"):
         compare(spark, table, f"duckdb:{table}")
-    with pytest.raises(NoTable, match="DuckDB finds no"):
+    with pytest.raises(MissingTableError, match="DuckDB finds no"):
         compare(spark, table, f"duckdb:{namespace}.u", attach=lake.ducklake_attach)
     assert compare(spark, table, table, leave_out=["v"]).equal

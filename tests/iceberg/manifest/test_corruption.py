@@ -1,4 +1,4 @@
-"""Manifests that are cut, flipped, foreign or made to hurt: an answer is a parse or InvalidRequest, soon and small."""
+"""Manifests that are cut, flipped, foreign or hostile: the answer is a parse or InvalidRequestError, soon and small."""
 
 import contextlib
 import io
@@ -16,7 +16,7 @@ from fastavro.read import BLOCK_READERS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg import avro_decoder
 from duckicelake.iceberg.avro import encode_bytes, encode_long
 from duckicelake.iceberg.manifest import reader
@@ -121,7 +121,7 @@ def test_file_cut_anywhere_is_refused(name: str) -> None:
     for length in range(len(data)):
         if length == header:
             continue  # a container without blocks is whole
-        with pytest.raises(InvalidRequest, match="can't be read"):
+        with pytest.raises(InvalidRequestError, match="can't be read"):
             read(data[:length])
 
 
@@ -135,7 +135,7 @@ def test_flipped_bits_give_a_parse_or_a_refusal(name: str) -> None:
         damaged[position] ^= 1 << source.randrange(8)
         try:
             read(bytes(damaged))
-        except InvalidRequest:
+        except InvalidRequestError:
             refused += 1
     assert refused > len(data) // 20
 
@@ -150,7 +150,7 @@ def test_spliced_bytes_give_a_parse_or_a_refusal(name: str, source: st.DataObjec
         [b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01", b"\xff" * 12, b"\x01", b"\x80\x80\x80\x80\x10"]
     )
     insertion = source.draw(st.binary(max_size=20) | huge)
-    with contextlib.suppress(InvalidRequest):
+    with contextlib.suppress(InvalidRequestError):
         assert read(data[:start] + insertion + data[end:]) is not None
 
 
@@ -215,12 +215,12 @@ RECURSIVE = {"type": "record", "name": "r", "fields": [{"name": "again", "field-
     ],
 )
 def test_what_is_no_manifest_is_refused_saying_why(data: bytes, message: str) -> None:
-    with pytest.raises(InvalidRequest, match=f"the manifest can't be read: .*{message}"):
+    with pytest.raises(InvalidRequestError, match=f"the manifest can't be read: .*{message}"):
         read_manifest(data)
 
 
 def test_manifest_is_no_manifest_list() -> None:
-    with pytest.raises(InvalidRequest, match=r"the manifest list can't be read: .*500 \(manifest_path\)"):
+    with pytest.raises(InvalidRequestError, match=r"the manifest list can't be read: .*500 \(manifest_path\)"):
         read_manifest_list(manifest())
 
 
@@ -229,7 +229,7 @@ def test_field_of_another_type_is_refused(field: int) -> None:
     file = ENTRY["fields"][-1]["type"]
     fields = [{**each, "type": "boolean"} if each["field-id"] == field else each for each in file["fields"]]
     schema = {**ENTRY, "fields": [*ENTRY["fields"][:-1], {**ENTRY["fields"][-1], "type": {**file, "fields": fields}}]}
-    with pytest.raises(InvalidRequest, match=f"field {field} is a boolean"):
+    with pytest.raises(InvalidRequestError, match=f"field {field} is a boolean"):
         read_manifest(container(schema))
 
 
@@ -258,7 +258,7 @@ def test_huge_declared_lengths_cost_nothing(field: str, declared: bytes) -> None
     data = container(ENTRY, (1, records[field] + b"\x02" * 1000))
 
     def read() -> None:
-        with pytest.raises(InvalidRequest):
+        with pytest.raises(InvalidRequestError):
             read_manifest(data)
 
     assert peak_of(read) < 4 << 20
@@ -270,12 +270,12 @@ def test_bomb_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
     data = container(ENTRY, (1, bomb), codec="deflate")
 
     def read() -> None:
-        with pytest.raises(InvalidRequest, match="more than 1048576 bytes"):
+        with pytest.raises(InvalidRequestError, match="more than 1048576 bytes"):
             read_manifest(data)
 
     assert peak_of(read) < 8 << 20
     half = zlib.compress(bytes(600 << 10), wbits=-15)
-    with pytest.raises(InvalidRequest, match="more than 1048576 bytes"):
+    with pytest.raises(InvalidRequestError, match="more than 1048576 bytes"):
         list(avro_decoder.read_container(container(ENTRY, (1, half), (1, half), codec="deflate")).blocks())
 
 
@@ -300,7 +300,7 @@ def test_other_codecs_are_read_if_their_library_is_there_and_named_if_not(codec:
     except ValueError:
         assert codec in BLOCK_READERS
         data = container(opened.schema, (1, b"packed"), codec=codec)
-        with pytest.raises(InvalidRequest, match=f"codec {codec}: .*install"):
+        with pytest.raises(InvalidRequestError, match=f"codec {codec}: .*install"):
             read_manifest(data)
     else:
         assert read_manifest(output.getvalue()) == read_manifest(manifest())
@@ -315,7 +315,7 @@ def test_zstandard_is_read_of_one_frame_or_many() -> None:
         data = container(opened.schema, (count, packed), codec="zstandard", **metadata)
         assert read_manifest(data) == read_manifest(manifest())
     for packed in (b"packed", pack(block)[:-3]):
-        with pytest.raises(InvalidRequest):
+        with pytest.raises(InvalidRequestError):
             read_manifest(container(opened.schema, (count, packed), codec="zstandard", **metadata))
 
 
@@ -331,7 +331,7 @@ def test_small_file_that_unpacks_to_much_is_not_unpacked(codec: str) -> None:
     del zeros
 
     def read() -> None:
-        with pytest.raises(InvalidRequest, match=r"unpacks? to"):
+        with pytest.raises(InvalidRequestError, match=r"unpacks? to"):
             read_manifest(data)
 
     assert peak_of(read) < 24 << 20
@@ -341,7 +341,7 @@ def test_blocks_of_one_item_each_do_not_add_up_to_more_than_is_read() -> None:
     block = b"\x02" * (8 << 20)
 
     def read() -> None:
-        with pytest.raises(InvalidRequest, match="list or map of 200001 items"):
+        with pytest.raises(InvalidRequestError, match="list or map of 200001 items"):
             read_manifest(container(ENTRY, (1, block)))
 
     assert peak_of(read) < 64 << 20
@@ -350,10 +350,10 @@ def test_blocks_of_one_item_each_do_not_add_up_to_more_than_is_read() -> None:
 def test_more_records_than_are_read_are_refused_before_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     opened = avro_decoder.read_container(manifest())
     ((count, block),) = opened.blocks()
-    with pytest.raises(InvalidRequest, match="records; this server reads up to"):
+    with pytest.raises(InvalidRequestError, match="records; this server reads up to"):
         read_manifest(container(opened.schema, *[(count, block)] * (1 + reader.MAX_RECORDS // count)))
     monkeypatch.setattr(reader, "MAX_ITEMS", 1)
-    with pytest.raises(InvalidRequest, match="more than 1 metrics"):
+    with pytest.raises(InvalidRequestError, match="more than 1 metrics"):
         read_manifest(manifest())
 
 

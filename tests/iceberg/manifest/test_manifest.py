@@ -20,7 +20,7 @@ from pyiceberg.schema import Schema as OracleSchema
 from pyiceberg.typedef import Record
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.manifest.entry import (
     UNASSIGNED,
     DataFile,
@@ -370,7 +370,7 @@ def test_list_gives_unassigned_manifests_the_snapshots_sequence_number() -> None
     carried = replace(new, min_sequence_number=4)
     written = read_manifest_list(write_list(2, new, carried))
     assert [(line.sequence_number, line.min_sequence_number) for line in written] == [(9, 9), (9, 4)]
-    with pytest.raises(InvalidRequest, match="of snapshot 8 has no sequence number"):
+    with pytest.raises(InvalidRequestError, match="of snapshot 8 has no sequence number"):
         write_list(2, replace(new, added_snapshot_id=8))
 
 
@@ -631,14 +631,14 @@ ADDED = ManifestEntry(EntryStatus.ADDED, 7, None, None, data_file())
     ],
 )
 def test_what_does_not_belong_is_not_written(write: Callable[[], bytes], message: str) -> None:
-    with pytest.raises(InvalidRequest, match=message):
+    with pytest.raises(InvalidRequestError, match=message):
         write()
 
 
 @pytest.mark.parametrize("case", [case for case in PARTITIONS if case != "boolean"])
 def test_partition_value_of_another_type_is_not_written(case: str) -> None:
     wrong: Any = "text" if not isinstance(PARTITIONS[case][2], str) else 5
-    with pytest.raises(InvalidRequest, match="doesn't fit"):
+    with pytest.raises(InvalidRequestError, match="doesn't fit"):
         write_one(2, ManifestContent.DATA, replace(ADDED, data_file=data_file((wrong,))), PARTITIONS[case])
 
 
@@ -713,7 +713,7 @@ def test_summary_of_values_that_are_not_of_the_type_is_refused() -> None:
     schema, spec = schema_and_spec(PARTITIONS["int"])
     kind = build_partition_type(spec, schema)
     for rows in ([("x",)], [("x",), (1,)], [()], [(1, 2)]):
-        with pytest.raises(InvalidRequest, match=r"partition|value"):
+        with pytest.raises(InvalidRequestError, match=r"partition|value"):
             summarize_partitions(kind, rows)
 
 

@@ -16,7 +16,7 @@ from psycopg.errors import InsufficientPrivilege
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.flush import flush_rows
 from duckicelake.changelog.doctor import diagnose
-from duckicelake.errors import StartupError, UnsupportedCatalog
+from duckicelake.errors import StartupError, UnsupportedCatalogError
 from duckicelake.lake.doctor.findings import Finding
 from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.lake.ducklake.roles import LakeLogins, apply_grants, build_grants
@@ -266,6 +266,6 @@ def test_login_that_is_not_there_is_named(database_url: str) -> None:
 
 
 def test_server_without_its_rights_says_what_it_lacks(database_url: str, logins: LakeLogins, warehouse: Path) -> None:
-    lacking = pytest.raises(UnsupportedCatalog, match=r"permission denied.*duckicelake grants")
+    lacking = pytest.raises(UnsupportedCatalogError, match=r"permission denied.*duckicelake grants")
     with closing(open_lake_database(make_conninfo(database_url, user=logins.server), 1)) as database, lacking:
         prepare_catalog(database, f"{warehouse}/ducklake/")

@@ -8,7 +8,7 @@ from contextlib import closing
 import psycopg
 import pytest
 
-from duckicelake.errors import Unavailable
+from duckicelake.errors import UnavailableError
 from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.lake.ducklake.snapshots import (
     begin_snapshot,
@@ -118,7 +118,7 @@ def test_losing_every_time_or_for_too_long_is_unavailable(database, monkeypatch,
         with database.transaction() as cursor:
             cursor.execute("INSERT INTO ducklake_snapshot (snapshot_id) VALUES (0)")
 
-    with pytest.raises(Unavailable, match=says):
+    with pytest.raises(UnavailableError, match=says):
         retry_transaction(lose)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from duckicelake.errors import InvalidSettings
+from duckicelake.errors import InvalidSettingsError
 from duckicelake.lake.setup.attach import build_attach_source, build_duckdb_attach
 
 
@@ -21,5 +21,5 @@ def test_parameters_follow_the_options_of_the_url() -> None:
 
 
 def test_attach_names_a_url_that_libpq_cannot_read() -> None:
-    with pytest.raises(InvalidSettings, match="not a Postgres URL"):
+    with pytest.raises(InvalidSettingsError, match="not a Postgres URL"):
         build_duckdb_attach("elsewhere")

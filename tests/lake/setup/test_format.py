@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 import pytest
 
-from duckicelake.errors import UnsupportedCatalog
+from duckicelake.errors import UnsupportedCatalogError
 from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.lake.setup.format import prepare_catalog
 from duckicelake.lake.setup.migrations import load_migrations
@@ -99,7 +99,7 @@ def test_prepare_of_a_catalog_we_do_not_understand_is_refused(database, database
 
     another = open_lake_database(database_url, pool_size=1)
     try:
-        with pytest.raises(UnsupportedCatalog, match=complaint):
+        with pytest.raises(UnsupportedCatalogError, match=complaint):
             prepare_catalog(another, "/lake/")
     finally:
         another.close()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from duckicelake.errors import InvalidSettings
+from duckicelake.errors import InvalidSettingsError
 from duckicelake.lineage.delivery.kafka import find_partition_key
 from duckicelake.lineage.delivery.receivers import LineageOutlet, parse_receivers
 from duckicelake.lineage.delivery.transports import open_outlet
@@ -77,7 +77,7 @@ def test_nobody_there_is_away_and_says_why() -> None:
     ],
 )
 def test_settings_that_cannot_be_are_refused_at_once(settings: str, said: str) -> None:
-    with pytest.raises(InvalidSettings, match=said) as caught:
+    with pytest.raises(InvalidSettingsError, match=said) as caught:
         outlet("127.0.0.1:1", settings)
     assert "geheim" not in str(caught.value)
 

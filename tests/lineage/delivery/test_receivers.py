@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from duckicelake.errors import InvalidSettings
+from duckicelake.errors import InvalidSettingsError
 from duckicelake.lineage.delivery.couriers import read_receivers
 from duckicelake.lineage.delivery.receivers import (
     ConsoleReceiver,
@@ -52,18 +52,18 @@ def test_each_kind_is_told_by_its_url() -> None:
     ],
 )
 def test_what_cannot_be_is_refused_with_what_would_be_right(written: str, said: str) -> None:
-    with pytest.raises(InvalidSettings, match=said):
+    with pytest.raises(InvalidSettingsError, match=said):
         parse_receivers([written])
 
 
 def test_secret_in_a_url_is_refused_and_not_told() -> None:
-    with pytest.raises(InvalidSettings, match="belongs into lineage_api_keys") as caught:
+    with pytest.raises(InvalidSettingsError, match="belongs into lineage_api_keys") as caught:
         parse_receivers(["https://me:geheim@host"])
     assert "geheim" not in str(caught.value)
 
 
 def test_receiver_cannot_stand_there_twice() -> None:
-    with pytest.raises(InvalidSettings, match=r"has https://marquez\.example:5000 twice"):
+    with pytest.raises(InvalidSettingsError, match=r"has https://marquez\.example:5000 twice"):
         parse_receivers([URL, f"{URL}/api/v1/lineage"])
 
 
@@ -94,7 +94,7 @@ def test_keys_go_to_the_hosts_that_they_are_for(written: list[str], keys: str, f
     ],
 )
 def test_key_for_nobody_is_refused_and_not_told(written: list[str], keys: str, said: str) -> None:
-    with pytest.raises(InvalidSettings, match=said) as caught:
+    with pytest.raises(InvalidSettingsError, match=said) as caught:
         parse_receivers(written, keys)
     assert "geheim" not in str(caught.value)
 
@@ -104,9 +104,9 @@ def test_settings_of_kafkas_client_need_kafka_and_values() -> None:
     assert isinstance(found, KafkaReceiver)
     assert found.config == {"bootstrap.servers": "b:1", "sasl.username": "me", "sasl.password": "geheim="}
     assert "geheim" not in repr(found)
-    with pytest.raises(InvalidSettings, match="names no kafka"):
+    with pytest.raises(InvalidSettingsError, match="names no kafka"):
         parse_receivers([URL], kafka="a=b")
-    with pytest.raises(InvalidSettings, match="must be <name>=<value>"):
+    with pytest.raises(InvalidSettingsError, match="must be <name>=<value>"):
         parse_receivers(["kafka://b:1/t"], kafka="geheim")
 
 
@@ -130,10 +130,12 @@ def test_openlineages_variables_hold_where_nothing_is_set(monkeypatch: pytest.Mo
     assert read_receivers(Settings()) == []
     monkeypatch.setenv("OPENLINEAGE_DISABLED", "false")
     monkeypatch.setenv("OPENLINEAGE_URL", "marquez")
-    with pytest.raises(InvalidSettings, match=r"OPENLINEAGE_URL is taken for lineage_transports: .* is no receiver"):
+    with pytest.raises(
+        InvalidSettingsError, match=r"OPENLINEAGE_URL is taken for lineage_transports: .* is no receiver"
+    ):
         read_receivers(Settings())
 
 
 def test_secrets_without_receivers_are_refused() -> None:
-    with pytest.raises(InvalidSettings, match="are for lineage_transports, which aren't set"):
+    with pytest.raises(InvalidSettingsError, match="are for lineage_transports, which aren't set"):
         read_receivers(Settings(lineage_api_keys="k"))

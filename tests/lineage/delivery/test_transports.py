@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from duckicelake.errors import InvalidSettings
+from duckicelake.errors import InvalidSettingsError
 from duckicelake.lineage.delivery.receivers import DeliveryFailure, LineageOutlet, parse_receivers
 from duckicelake.lineage.delivery.transports import open_outlet
 from tests.support.certificates import make_certificate
@@ -166,7 +166,7 @@ def test_file_on_a_full_disk_keeps_whole_lines() -> None:
 
 
 def test_file_that_cannot_be_written_is_refused_at_once(tmp_path: Path) -> None:
-    with pytest.raises(InvalidSettings, match=r"events can't be written: .*No such file"):
+    with pytest.raises(InvalidSettingsError, match=r"events can't be written: .*No such file"):
         outlet(f"file://{tmp_path}/none/events")
 
 
@@ -177,10 +177,10 @@ def test_console_is_standard_output_and_nothing_but_events(capsys: pytest.Captur
 
 def test_kafka_without_its_client_says_what_to_install() -> None:
     program = (
-        "import sys; sys.modules['confluent_kafka'] = None; from duckicelake.errors import InvalidSettings;"
+        "import sys; sys.modules['confluent_kafka'] = None; from duckicelake.errors import InvalidSettingsError;"
         "from duckicelake.lineage.delivery.receivers import KafkaReceiver;"
         "from duckicelake.lineage.delivery.transports import open_outlet\n"
-        "try: open_outlet(KafkaReceiver('kafka://b:1/t', 't'))\nexcept InvalidSettings as error: print(error)"
+        "try: open_outlet(KafkaReceiver('kafka://b:1/t', 't'))\nexcept InvalidSettingsError as error: print(error)"
     )
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert "kafka://b:1/t, and Kafka's client isn't installed: pip install 'duckicelake[kafka]'" in said

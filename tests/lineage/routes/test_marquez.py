@@ -12,7 +12,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 from pydantic.alias_generators import to_camel
 
-from duckicelake.errors import NotFound
+from duckicelake.errors import NotFoundError
 from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.lineage.graph.store import record_events
 from duckicelake.lineage.marquez.graph import read_graph
@@ -310,7 +310,7 @@ def test_node_with_many_colons_takes_no_query_for_each(database_url: str, wareho
         statements.append(statement)
         yield
 
-    with closing(open_lake_database(database_url, traced=noted)) as database, pytest.raises(NotFound):
+    with closing(open_lake_database(database_url, traced=noted)) as database, pytest.raises(NotFoundError):
         read_graph(services_of(database, warehouse), f"{kind}:{':' * 1000}", 1)
     assert 0 < len(statements) < 20
 

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from fastapi import FastAPI
 
 from duckicelake.catalog.context.services import Services
-from duckicelake.errors import InvalidSettings
+from duckicelake.errors import InvalidSettingsError
 from duckicelake.server.auth.oauth import TokenRequest
 from duckicelake.server.auth.oauth_clients import OAuthClient, OAuthClients, parse_clients
 from duckicelake.server.auth.throttle import MAX_FAILURE_ENTRIES, MAX_WAIT_SECONDS, LoginThrottle
@@ -522,7 +522,7 @@ def test_clients_are_read_hashes_commas_and_all() -> None:
     ],
 )
 def test_clients_that_are_wrong_are_named_by_number_and_no_secret_is_shown(text: str, says: str) -> None:
-    with pytest.raises(InvalidSettings, match=says) as caught:
+    with pytest.raises(InvalidSettingsError, match=says) as caught:
         parse_clients(text)
     assert "hun" not in str(caught.value)
 
@@ -538,7 +538,7 @@ def test_clients_that_are_wrong_are_named_by_number_and_no_secret_is_shown(text:
     ],
 )
 def test_keys_that_are_wrong_are_named_by_number_and_no_secret_is_shown(text: str, says: str) -> None:
-    with pytest.raises(InvalidSettings, match=says) as caught:
+    with pytest.raises(InvalidSettingsError, match=says) as caught:
         parse_keys(text)
     assert "xxxx" not in str(caught.value)
     assert "hunter2" not in str(caught.value)

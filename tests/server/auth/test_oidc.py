@@ -22,7 +22,7 @@ from fastapi import FastAPI
 from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
 from duckicelake.catalog.context.services import Services
-from duckicelake.errors import InvalidSettings
+from duckicelake.errors import InvalidSettingsError
 from duckicelake.server.auth.oauth_clients import OAuthClient
 from duckicelake.server.auth.oidc import OidcProvider, OidcVerifier, parse_scope_mapping
 from tests.server.auth.test_oauth import ACCESS_TOKEN, claims, exchange, refusal
@@ -330,12 +330,12 @@ def test_mapping_is_read_and_what_is_wrong_in_it_is_said() -> None:
         ("a=", "not claimvalue=scope"),
         ("a=read", "is not a scope"),
     ):
-        with pytest.raises(InvalidSettings, match=says):
+        with pytest.raises(InvalidSettingsError, match=says):
             parse_scope_mapping(text)
 
 
 def test_issuer_can_not_have_the_servers_own_name() -> None:
-    with pytest.raises(InvalidSettings, match="can't be duckicelake"):
+    with pytest.raises(InvalidSettingsError, match="can't be duckicelake"):
         OidcProvider("duckicelake", AUDIENCE, lambda: NOW)
 
 

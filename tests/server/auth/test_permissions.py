@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from duckicelake.catalog.context.caller import Grant, Principal, parse_scope
 from duckicelake.catalog.context.services import Services
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.postgres.database import Database
 from duckicelake.postgres.embedded import EmbeddedPostgres
@@ -528,7 +528,7 @@ def test_scope_names_any_namespace(scope: str, namespace: tuple[str, ...]) -> No
     ],
 )
 def test_what_is_no_scope_is_refused(scope: str) -> None:
-    with pytest.raises(InvalidRequest):
+    with pytest.raises(InvalidRequestError):
         parse_scope(scope)
 
 

@@ -12,7 +12,7 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, Field
 
 from duckicelake.catalog.context.services import Services
-from duckicelake.errors import CommitFailed
+from duckicelake.errors import CommitFailedError
 from duckicelake.server.app import App, Edge, create_app, create_routes
 from duckicelake.server.auth.oauth_clients import OAuthClient
 from duckicelake.server.hooks import list_needs
@@ -148,7 +148,7 @@ def in_a_thread(
 ) -> Response:
     """Tell everything."""
     if upper == "CONFLICT":
-        raise CommitFailed("somebody was quicker")
+        raise CommitFailedError("somebody was quicker")
     if upper == "BUG":
         raise RuntimeError("secret detail")
     told = [request.method, upper, all_of_it, wanted.size, wanted.mode]

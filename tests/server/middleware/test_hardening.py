@@ -23,7 +23,7 @@ from uvicorn import Server
 
 from duckicelake.catalog.context.services import Services
 from duckicelake.cli.serve.edge import build_config
-from duckicelake.errors import Unavailable
+from duckicelake.errors import UnavailableError
 from duckicelake.postgres.database import Database
 from duckicelake.server.app import Edge, create_app
 from duckicelake.server.middleware import body_limit
@@ -340,7 +340,7 @@ class Counting:
     def check(self) -> None:
         self.entered += 1
         time.sleep(0.2)
-        raise Unavailable('Postgres does not answer: connection to "10.1.2.3" as "duck" refused')
+        raise UnavailableError('Postgres does not answer: connection to "10.1.2.3" as "duck" refused')
 
 
 def test_readiness_is_found_out_once_for_all_who_ask_and_tells_nothing_of_the_inside(

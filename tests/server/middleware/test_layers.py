@@ -58,7 +58,7 @@ class Item(BaseModel):
 
 def fail(kind: str) -> Response:
     made = getattr(errors, kind)
-    raise made("heading", f"message of {kind}") if kind == "Unsupported" else made(f"message of {kind}")
+    raise made("heading", f"message of {kind}") if kind == "UnsupportedError" else made(f"message of {kind}")
 
 
 def crash() -> Response:
@@ -148,19 +148,19 @@ def test_error_of_each_class_answers_with_its_status_and_type(
 @pytest.mark.parametrize(
     ("kind", "status", "name"),
     [
-        ("InvalidRequest", 400, "BadRequestException"),
-        ("Unprocessable", 422, "UnprocessableEntityException"),
-        ("Unsupported", 406, "UnsupportedOperationException"),
-        ("NoSuchWarehouse", 404, "NoSuchWarehouseException"),
-        ("NoSuchNamespace", 404, "NoSuchNamespaceException"),
-        ("NoSuchTable", 404, "NoSuchTableException"),
-        ("FileMissing", 404, "NotFoundException"),
-        ("AlreadyExists", 409, "AlreadyExistsException"),
-        ("NamespaceNotEmpty", 409, "NamespaceNotEmptyException"),
-        ("CommitFailed", 409, "CommitFailedException"),
-        ("DamagedTable", 422, "DamagedTableException"),
-        ("CommitStateUnknown", 500, "CommitStateUnknownException"),
-        ("Unavailable", 503, "ServiceUnavailableException"),
+        ("InvalidRequestError", 400, "BadRequestException"),
+        ("UnprocessableError", 422, "UnprocessableEntityException"),
+        ("UnsupportedError", 406, "UnsupportedOperationException"),
+        ("NoSuchWarehouseError", 404, "NoSuchWarehouseException"),
+        ("NoSuchNamespaceError", 404, "NoSuchNamespaceException"),
+        ("NoSuchTableError", 404, "NoSuchTableException"),
+        ("FileMissingError", 404, "NotFoundException"),
+        ("AlreadyExistsError", 409, "AlreadyExistsException"),
+        ("NamespaceNotEmptyError", 409, "NamespaceNotEmptyException"),
+        ("CommitFailedError", 409, "CommitFailedException"),
+        ("DamagedTableError", 422, "DamagedTableException"),
+        ("CommitStateUnknownError", 500, "CommitStateUnknownException"),
+        ("UnavailableError", 503, "ServiceUnavailableException"),
     ],
 )
 def test_statuses_and_types_are_those_that_iceberg_clients_know(kind: str, status: int, name: str) -> None:
@@ -169,11 +169,11 @@ def test_statuses_and_types_are_those_that_iceberg_clients_know(kind: str, statu
 
 
 def test_unavailable_says_when_to_try_again_and_others_do_not(client: httpx.Client) -> None:
-    assert int(client.get("/fail/Unavailable").headers["retry-after"]) >= 1
-    assert "retry-after" not in client.get("/fail/CommitStateUnknown").headers
+    assert int(client.get("/fail/UnavailableError").headers["retry-after"]) >= 1
+    assert "retry-after" not in client.get("/fail/CommitStateUnknownError").headers
 
 
-@pytest.mark.parametrize("path", ["/crash", "/fail/InvalidSettings"])
+@pytest.mark.parametrize("path", ["/crash", "/fail/InvalidSettingsError"])
 def test_bug_tells_the_client_only_the_request_id_and_the_log_everything(
     client: httpx.Client, log_stream: LogStream, path: str
 ) -> None:
@@ -188,7 +188,7 @@ def test_bug_tells_the_client_only_the_request_id_and_the_log_everything(
 
 
 @pytest.mark.parametrize(
-    ("kind", "level"), [("DamagedTable", "error"), ("Unavailable", "error"), ("NoSuchTable", "info")]
+    ("kind", "level"), [("DamagedTableError", "error"), ("UnavailableError", "error"), ("NoSuchTableError", "info")]
 )
 def test_operator_finds_in_the_log_what_the_client_cannot_help(
     client: httpx.Client, log_stream: LogStream, kind: str, level: str
@@ -202,7 +202,7 @@ def test_operator_finds_in_the_log_what_the_client_cannot_help(
 def test_head_of_an_error_has_the_status_and_no_body(client: httpx.Client) -> None:
     address = urlsplit(str(client.base_url))
     with socket.create_connection((address.hostname, address.port)) as raw:
-        raw.sendall(b"HEAD /fail/NoSuchTable HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        raw.sendall(b"HEAD /fail/NoSuchTableError HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         answer = b"".join(iter(lambda: raw.recv(65536), b""))
     head, _, body = answer.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 404 ")
@@ -327,7 +327,7 @@ def test_names_with_encoded_slashes_reach_the_route_undecoded(client: httpx.Clie
 def test_requests_are_counted_by_template_method_and_status_class(client: httpx.Client, metrics: Metrics) -> None:
     client.get("/names/a")
     client.get("/names/b")
-    client.get("/fail/NoSuchTable")
+    client.get("/fail/NoSuchTableError")
     client.get("/nowhere")
     client.request("PROPFIND", "/names/a")
     wait_until(lambda: "duckicelake_requests_running 0.0" in metrics.render().decode())

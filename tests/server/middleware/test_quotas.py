@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from duckicelake.catalog.context.services import Services
-from duckicelake.errors import InvalidRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.schema import MAX_FIELDS, Schema, check_schema
 from duckicelake.server.app import Edge, create_app
 from duckicelake.server.middleware import audit
@@ -88,7 +88,7 @@ def schema_of(count: int, nested: int = 0) -> dict[str, Any]:
 def test_schemas_have_a_largest_size(count: int, nested: int, is_refused: bool) -> None:
     schema = Schema.model_validate({"schema-id": 0, **schema_of(count, nested)})
     if is_refused:
-        with pytest.raises(InvalidRequest, match="more than 10000 fields"):
+        with pytest.raises(InvalidRequestError, match="more than 10000 fields"):
             check_schema(schema, 2)
     else:
         check_schema(schema, 2)

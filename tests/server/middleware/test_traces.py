@@ -12,7 +12,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from duckicelake.catalog.context.meter import NO_METER
 from duckicelake.catalog.context.services import Services
-from duckicelake.errors import InvalidSettings
+from duckicelake.errors import InvalidSettingsError
 from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.server.app import create_app
 from duckicelake.server.middleware.traces import TracedMeter
@@ -133,7 +133,7 @@ def test_missing_libraries_are_named_with_the_extra_that_brings_them(monkeypatch
     wanted = (
         r"DUCKICELAKE_OTLP_ENDPOINT asks for traces, but opentelemetry\S* isn't installed: install duckicelake\[otel\]"
     )
-    with pytest.raises(InvalidSettings, match=wanted), open_tracer("http://localhost:4318"):
+    with pytest.raises(InvalidSettingsError, match=wanted), open_tracer("http://localhost:4318"):
         pass
 
 

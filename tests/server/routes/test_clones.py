@@ -12,7 +12,7 @@ from duckicelake.catalog.authz.table_folders import find_table_folders
 from duckicelake.catalog.clone import CloneRequest, clone_table
 from duckicelake.catalog.context.caller import Caller, Principal, build_grants
 from duckicelake.catalog.context.services import Services
-from duckicelake.errors import Forbidden
+from duckicelake.errors import ForbiddenError
 from duckicelake.server.app import create_app
 from tests.support.client import NS, Client, new_client, pyiceberg_rows
 
@@ -76,5 +76,5 @@ def test_keys_cover_shared_files_and_only_who_may_read_a_table_may_clone_it(clie
     assert any(folder.startswith(location) for folder in folders.elsewhere)
     assert not any(folder.startswith(location) for folder in folders.written)
     restricted = replace(services, caller=Caller(Principal("somebody", build_grants(["ns:other:rw"]))))
-    with pytest.raises(Forbidden, match="in namespace ns"):
+    with pytest.raises(ForbiddenError, match="in namespace ns"):
         clone_table(restricted, ("other",), "c", CloneRequest((NS, "t")))

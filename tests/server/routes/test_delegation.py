@@ -16,7 +16,7 @@ import pytest
 from fastapi import FastAPI
 
 from duckicelake.catalog.context.services import Services
-from duckicelake.errors import Unavailable
+from duckicelake.errors import UnavailableError
 from duckicelake.lake.setup.attach import build_duckdb_attach
 from duckicelake.lake.side_tables.audit import AuditFilter, read_entries
 from duckicelake.postgres.embedded import EmbeddedPostgres
@@ -392,7 +392,7 @@ def test_created_table_is_told_of_even_if_there_are_no_keys_now(
 ) -> None:
     class Silent:
         def vend(self, holder: str, folders: Any) -> Any:  # noqa: ARG002
-            raise Unavailable("STS doesn't answer")
+            raise UnavailableError("STS doesn't answer")
 
     client = serve(create_app(replace(services, access=replace(services.access, vendor=Silent()))))
     client.post("/v1/namespaces", json={"namespace": ["ns"]})

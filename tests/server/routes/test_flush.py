@@ -14,7 +14,7 @@ from fastapi import FastAPI
 from duckicelake.catalog import flush as flusher
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.flush import Thresholds, find_waiting_tables, flush_if_free, flush_in_background
-from duckicelake.errors import NoSuchTable, Unavailable
+from duckicelake.errors import NoSuchTableError, UnavailableError
 from duckicelake.lake.ducklake.maintenance import FlushableRows
 from duckicelake.lake.inlined import flush_writer
 from duckicelake.server.app import create_app
@@ -51,7 +51,7 @@ def test_tables_that_wait_are_found_by_name_and_left_to_who_has_the_lease(servic
     (table,) = find_waiting_tables(services)
     assert (table.schema_name, table.table_name, table.rows, table.deletes) == ("ns", "t", 2, 0)
     assert find_waiting_tables(services, "ns") == find_waiting_tables(services, "ns.t") == [table]
-    with pytest.raises(NoSuchTable, match=r"ns\.absent is neither a table nor a namespace"):
+    with pytest.raises(NoSuchTableError, match=r"ns\.absent is neither a table nor a namespace"):
         find_waiting_tables(services, "ns.absent")
     with services.database.statement() as cursor, flush_writer.hold_flush_lease(cursor, table.table_id) as ours:
         assert ours
@@ -147,7 +147,7 @@ def test_table_that_cannot_be_flushed_does_not_keep_others_waiting_even_if_nobod
 
 
 def silent() -> None:
-    raise Unavailable("the store does not answer")
+    raise UnavailableError("the store does not answer")
 
 
 @pytest.mark.usefixtures("filled")

@@ -11,7 +11,7 @@ import pytest
 from fastapi import FastAPI
 
 from duckicelake.catalog.context.services import Services
-from duckicelake.errors import BadInput, JobConflict, LeaseLost, NoTable, NotAllowed
+from duckicelake.errors import BadInputError, JobConflictError, LeaseLostError, MissingTableError, NotAllowedError
 from duckicelake.pipeline import job as running_jobs
 from duckicelake.pipeline.job import run_job
 from duckicelake.rest.client import CatalogClient
@@ -73,8 +73,8 @@ def test_job_is_told_as_running_and_then_with_what_came_of_it(client: CatalogCli
 
 
 def test_job_that_raises_is_told_as_failed_with_the_reason(client: CatalogClient) -> None:
-    with pytest.raises(BadInput), run_job(client, "sort", SALES, "t"):
-        raise BadInput("no such\ncolumn")
+    with pytest.raises(BadInputError), run_job(client, "sort", SALES, "t"):
+        raise BadInputError("no such\ncolumn")
     (job,) = client.jobs()
     assert (job["result"], job["message"]) == ("failed", "no such column")
 
@@ -82,7 +82,7 @@ def test_job_that_raises_is_told_as_failed_with_the_reason(client: CatalogClient
 def test_lease_is_one_jobs_until_it_ends(client: CatalogClient) -> None:
     with run_job(client, "compact", SALES, "t", lease="maintenance") as first:
         refusal = f"sales.eu.t is held by job {first.id}.*anonymous.* until "
-        with pytest.raises(JobConflict, match=refusal), run_job(client, "sort", SALES, "t", lease="maintenance"):
+        with pytest.raises(JobConflictError, match=refusal), run_job(client, "sort", SALES, "t", lease="maintenance"):
             raise AssertionError("the second job runs, too")
         with run_job(client, "sort", SALES, "other", lease="maintenance"), run_job(client, "ingest", SALES, "t"):
             pass
@@ -99,7 +99,7 @@ def test_lease_that_was_not_renewed_is_taken_over_and_its_job_must_not_commit(
         assert results(client) == ["lost"]
         with run_job(client, "sort", SALES, "t", lease="maintenance") as quick:
             quick.check()
-        with pytest.raises(LeaseLost, match="another job took over"):
+        with pytest.raises(LeaseLostError, match="another job took over"):
             slow.check()
     assert results(client) == ["done", "lost"]
 
@@ -122,7 +122,7 @@ def test_job_that_begins_again_after_its_lease_has_lapsed_holds_it_or_is_over(
     assert results(client) == ["running"]
     let_lapse(database_url)
     client.begin_job(SALES, "t", new_job())
-    with pytest.raises(JobConflict, match="lost"):
+    with pytest.raises(JobConflictError, match="lost"):
         client.begin_job(SALES, "t", job)
 
 
@@ -165,7 +165,7 @@ def test_job_that_is_over_neither_goes_on_nor_ends_otherwise(client: CatalogClie
         lambda: client.renew_job(SALES, "t", job["id"], {}),
         lambda: client.end_job(SALES, "t", job["id"], {"result": "done"}),
     ):
-        with pytest.raises(JobConflict, match="failed"):
+        with pytest.raises(JobConflictError, match="failed"):
             attempt()
     assert results(client) == ["failed"]
 
@@ -183,7 +183,7 @@ def test_job_that_is_over_neither_goes_on_nor_ends_otherwise(client: CatalogClie
     ],
 )
 def test_wrong_job_is_refused(client: CatalogClient, wrong: Json) -> None:
-    with pytest.raises(BadInput):
+    with pytest.raises(BadInputError):
         client.begin_job(SALES, "t", new_job(**wrong))
     assert results(client) == []
 
@@ -218,11 +218,11 @@ def test_jobs_are_shown_to_who_may_read_and_run_by_who_may_write(
     with run_job(logged_in("etl"), "ingest", SALES, "t") as job:
         assert results(logged_in("bi")) == results(logged_in("etl")) == ["running"]
         assert results(logged_in("hr")) == []
-        with pytest.raises(NotAllowed), run_job(logged_in("bi"), "ingest", SALES, "t"):
+        with pytest.raises(NotAllowedError), run_job(logged_in("bi"), "ingest", SALES, "t"):
             raise AssertionError("a reader runs jobs")
-        with pytest.raises(NoTable, match="No such job of yours"):
+        with pytest.raises(MissingTableError, match="No such job of yours"):
             logged_in("root").end_job(SALES, "t", job.id, {"result": "failed"})
-        with pytest.raises(NotAllowed):
+        with pytest.raises(NotAllowedError):
             logged_in("hr").end_job(SALES, "t", job.id, {"result": "failed"})
     (told,) = logged_in("root").jobs()
     assert (told["result"], told["principal"]) == ("done", "etl")
@@ -259,8 +259,8 @@ def test_pages_tell_nothing_of_what_their_reader_may_not_see(
 def test_jobs_are_counted_by_kind_and_result(client: CatalogClient, http: httpx.Client) -> None:
     with run_job(client, "flush", SALES, "t"):
         pass
-    with pytest.raises(BadInput), run_job(client, "flush", SALES, "t"):
-        raise BadInput("so")
+    with pytest.raises(BadInputError), run_job(client, "flush", SALES, "t"):
+        raise BadInputError("so")
     told = http.get("/metrics").text
     assert 'duckicelake_jobs_total{kind="flush",result="done"} 1.0' in told
     assert 'duckicelake_jobs_total{kind="flush",result="failed"} 1.0' in told

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from duckicelake.errors import Unavailable
+from duckicelake.errors import UnavailableError
 from duckicelake.server.telemetry.shared_files import SHARED_FOLDER_VARIABLE, reserve_metric_files
 
 OPENAPI = Path(__file__).parents[3] / "openapi"
@@ -60,5 +60,5 @@ def test_every_route_is_counted_on_a_full_disk(tmp_path: Path) -> None:
 
 
 def test_disk_that_is_full_at_the_start_is_named(tmp_path: Path) -> None:
-    with pytest.raises(Unavailable, match=r"No room for metrics in .*/none: .*; free some, or set TMPDIR"):
+    with pytest.raises(UnavailableError, match=r"No room for metrics in .*/none: .*; free some, or set TMPDIR"):
         reserve_metric_files(tmp_path / "none")
