@@ -74,6 +74,12 @@ def shorten(text: str) -> str:
     )
 
 
+def summarize(names: Sequence[str], most: int = 5) -> str:
+    """Join the first names for a message, and count the others."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+
+
 class CatalogError(Exception):
     """Root of the tree; the message is written for the person who made the request. Its args make an equal one."""
 

@@ -83,7 +83,7 @@ class ManifestDefinitions:
 
 
 def get_definitions(metadata: TableMetadata) -> ManifestDefinitions:
-    """The definitions of a table's metadata."""
+    """Return the definitions of a table's metadata."""
     specs = {spec.spec_id: spec for spec in metadata.partition_specs}
     return ManifestDefinitions(metadata.table_uuid, metadata.location, metadata.schemas, specs)
 
@@ -91,7 +91,7 @@ def get_definitions(metadata: TableMetadata) -> ManifestDefinitions:
 def encode_manifest(
     manifest: ManifestRow, entries: Entries, known: ManifestDefinitions, encoded: Encoded | None = None
 ) -> Artifact:
-    """The manifest's file. encoded: files of other manifests of the table, which learns those of this one."""
+    """Return the manifest's file. encoded: files of other manifests of the table, which learns those of this one."""
     spec = known.specs[manifest.spec_id]
     schema, type_ = known.find_type(manifest.spec_id)
     version, content = manifest.format_version, ManifestContent(manifest.content)
@@ -119,7 +119,7 @@ def encode_manifest(
 
 
 def collect_manifest_facts(manifest: ManifestRow, entries: Entries, known: ManifestDefinitions) -> dict[str, Any]:
-    """What manifest lists repeat of a manifest: partition ranges, files and rows by status, its first row id.
+    """Return what manifest lists repeat of a manifest: partition ranges, files and rows by status, its first row id.
 
     Also the number of the metrics' contract that it keeps.
     """
@@ -139,14 +139,17 @@ def collect_manifest_facts(manifest: ManifestRow, entries: Entries, known: Manif
 
 
 def _find_first_row_id(manifest: ManifestRow, entries: Entries) -> int | None:
-    """What the list must state of a manifest of format version 3: without one, Java ignores its files' row ids."""
+    """Return what the list must state of a manifest of format version 3.
+
+    Without one, Java ignores its files' row ids.
+    """
     if manifest.format_version < ROW_LINEAGE_VERSION or manifest.content != ManifestContent.DATA:
         return None
     return min((file.first_row_id for _, file in entries if file.first_row_id is not None), default=0)
 
 
 def _build_line(manifest: ManifestRow) -> ManifestFile:
-    """The line of a written manifest in manifest lists."""
+    """Return the line of a written manifest in manifest lists."""
     assert manifest.path is not None
     assert manifest.length is not None
     assert manifest.facts is not None
@@ -173,7 +176,9 @@ def _build_line(manifest: ManifestRow) -> ManifestFile:
 def encode_manifest_list(
     snapshot: SnapshotRow, manifests: Sequence[ManifestRow], known: ManifestDefinitions, lines: Lines | None = None
 ) -> Artifact:
-    """The snapshot's manifest list, in the format that its table had: an upgrade leaves what was written as it is.
+    """Return the snapshot's manifest list, in the format that its table had.
+
+    An upgrade leaves what was written as it is.
 
     lines: those of other lists of the table, which learns those of this one.
     """
@@ -191,7 +196,7 @@ def encode_manifest_list(
 
 
 def _find_format_version(snapshot: SnapshotRow, manifests: Iterable[ManifestRow]) -> int:
-    """The format version of the table when the snapshot was made."""
+    """Return the format version of the table when the snapshot was made."""
     if snapshot.first_row_id is not None:
         return ROW_LINEAGE_VERSION
     numbered = snapshot.sequence_number or any(manifest.format_version > 1 for manifest in manifests)
@@ -199,7 +204,7 @@ def _find_format_version(snapshot: SnapshotRow, manifests: Iterable[ManifestRow]
 
 
 def encode_metadata(metadata: TableMetadata, version: int) -> Artifact:
-    """The metadata.json of a version."""
+    """Return the metadata.json of a version."""
     data = metadata.encoded()
     known = get_definitions(metadata)
     name = f"{version:05d}-{{}}.metadata.json"
@@ -216,7 +221,7 @@ def _make_artifact(
 
 
 def _serialize_range(kind: IcebergType, summary: FieldSummary) -> list[Any]:
-    """The summary of a partition field, its bounds as hex.
+    """Return the summary of a partition field, its bounds as hex.
 
     Beside NaN the upper bound is infinity, and so is the lower one where there is nothing else: to Spark and DuckDB
     NaN is greater than all numbers, and Java skips manifests by their bounds alone.
@@ -264,7 +269,7 @@ def sort_manifests(
 
 
 def _has_other_facts(manifest: ManifestRow, entries: Mapping[int, Entries], definitions: ManifestDefinitions) -> bool:
-    """Whether manifest lists would now say something else of the manifest."""
+    """Return whether manifest lists would now say something else of the manifest."""
     said = manifest.facts or {}
     found = collect_manifest_facts(manifest, entries.get(manifest.manifest_id, ()), definitions)
     return any(said.get(name) != found[name] for name in _REPEATED)
@@ -281,7 +286,7 @@ class _Completion:
         self.completed: dict[int, Mapping[str, Any]] = {}
 
     def is_stale(self, entries: Entries) -> bool:
-        """Whether a manifest of these files, written as their metrics were, promises too much or lacks a map."""
+        """Return whether a manifest of these files, written as their metrics were, promises too much or lacks a map."""
         stale = False
         for _, file in entries:
             before = parse_kept_metrics(file)
@@ -308,7 +313,7 @@ def _has_promises(metrics: Mapping[str, Any]) -> tuple[object, ...]:
 
 
 def _find_leaves(definitions: ManifestDefinitions, names: Iterable[str]) -> dict[str, int]:
-    """The ids of columns of the types, by how metrics write them."""
+    """Return the ids of columns of the types, by how metrics write them."""
     leaves: dict[int, PrimitiveType] = {}
     for schema in definitions.schemas:
         leaves |= schema.leaves()

@@ -42,7 +42,7 @@ _UNKNOWN = PrimitiveType.parse("unknown")
 
 
 def complete_counts(content: int, metrics: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The metrics with `column_sizes`, be they empty, and bounds only beside counts of nulls.
+    """Return the metrics with `column_sizes`, be they empty, and bounds only beside counts of nulls.
 
     Position deletes keep their bounds: their columns hold no nulls.
     """
@@ -67,7 +67,7 @@ class MetricsContract:
         self._rules = tuple(rules.items())
 
     def publish_bounds(self, content: int, metrics: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The metrics as a manifest has them: `metrics` itself where nothing has to change."""
+        """Return the metrics as a manifest has them: `metrics` itself where nothing has to change."""
         metrics = complete_counts(content, metrics)
         if content == FileContent.POSITION_DELETES or not self._rules:
             return metrics
@@ -82,7 +82,7 @@ class MetricsContract:
         return {**metrics, **dict(zip(_BOUND_NAMES, kept, strict=True))}
 
     def _changes(self, lows: Mapping[str, str], highs: Mapping[str, str], nans: Mapping[str, int]) -> dict[str, Bounds]:
-        """The bounds of columns that can't stay as they are; most files have none."""
+        """Return the bounds of columns that can't stay as they are; most files have none."""
         changes: dict[str, Bounds] = {}
         for key, rule in self._rules:
             low, high = lows.get(key), highs.get(key)
@@ -95,7 +95,7 @@ class MetricsContract:
 
 
 def _build_rules(field_id: int, kind: IcebergType, *, repeated: bool) -> dict[str, Rule]:
-    """The rules of the leaves of a field, by id as metrics have it. repeated: the field is in a list or map."""
+    """Return the rules of the leaves of a field, by id as metrics have it. repeated: the field is in a list or map."""
     if not isinstance(kind, PrimitiveType):
         inside = repeated or isinstance(kind, ListType | MapType)
         found: dict[str, Rule] = {}
@@ -127,7 +127,7 @@ def _publish_float_bounds(low: str | None, high: str | None, nans: int | None) -
 
 
 def _choose_zero(zeros: Mapping[int, str], bound: str | None) -> str | None:
-    """The bound, one of the zeros if it is either; None if it is NaN or no float."""
+    """Return the bound, one of the zeros if it is either; None if it is NaN or no float."""
     if bound is None or len(bound) not in zeros:
         return None
     if bound in _ZEROS:
@@ -159,7 +159,7 @@ class UploadedFile(DataFile):
 
 
 def pack_entry(entry: ManifestEntry) -> ManifestEntry:
-    """The entry with its file as an UploadedFile, without the values that are packed."""
+    """Return the entry with its file as an UploadedFile, without the values that are packed."""
     file = entry.data_file
     small = UploadedFile(
         content=file.content,
@@ -177,12 +177,12 @@ def pack_entry(entry: ManifestEntry) -> ManifestEntry:
 
 
 def pack_metrics(file: DataFile) -> Mapping[str, Any]:
-    """The same as `metrics_json`, packed where the file is."""
+    """Return the same as `metrics_json`, packed where the file is."""
     return file.metrics if isinstance(file, UploadedFile) else serialize_metrics(file)
 
 
 def serialize_metrics(file: DataFile) -> dict[str, Any]:
-    """Everything of a DataFile that has no column of its own; bytes as hex, what is absent left out."""
+    """Return everything of a DataFile that has no column of its own; bytes as hex, what is absent left out."""
     found: dict[str, Any] = {}
     for name, counts in zip(_COUNTS, _counts_of(file), strict=True):
         if counts:
@@ -201,18 +201,20 @@ def serialize_metrics(file: DataFile) -> dict[str, Any]:
 
 
 def parse_kept_metrics(row: FileRow | NewFile) -> Mapping[str, Any]:
-    """What `metrics_json` made of the row's file, parsed once."""
+    """Return what `metrics_json` made of the row's file, parsed once."""
     return row.metrics.unpack() if isinstance(row.metrics, Packed) else row.metrics
 
 
 def parse_column_metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """What `metrics_json` says of columns, as a DataFile has it."""
+    """Return what `metrics_json` says of columns, as a DataFile has it."""
     counts: dict[str, Any] = {name: _parse_keys(metrics.get(name)) for name in _COUNTS}
     return counts | {name: _parse_hex_values(metrics.get(name)) for name in _BOUNDS}
 
 
 def serialize_partition(values: Sequence[Any], type_: StructType) -> list[Any]:
-    """The partition as JSON single values, by position; numbers that JSON lacks, NaN and the infinities, as texts.
+    """Return the partition as JSON single values, by position.
+
+    Numbers that JSON lacks, NaN and the infinities, as texts.
 
     Nobody may change it: all files without a partition share one.
     """
@@ -225,7 +227,7 @@ def serialize_partition(values: Sequence[Any], type_: StructType) -> list[Any]:
 
 
 def to_data_file(row: FileRow | NewFile, type_: StructType) -> DataFile:
-    """The DataFile of a row, its bounds beside counts of nulls; `type_` is the partition type of its spec."""
+    """Return the DataFile of a row, its bounds beside counts of nulls; `type_` is the partition type of its spec."""
     metrics = complete_counts(row.content, parse_kept_metrics(row))
     return DataFile(
         content=FileContent(row.content),
@@ -247,7 +249,7 @@ def to_data_file(row: FileRow | NewFile, type_: StructType) -> DataFile:
 
 
 def parse_partition(row: FileRow | NewFile, type_: StructType) -> tuple[Any, ...]:
-    """The partition values of a row."""
+    """Return the partition values of a row."""
     if not row.partition and not type_.fields:
         return ()
     pairs = zip(type_.fields, row.partition, strict=True)
@@ -262,7 +264,7 @@ def _parse_partition_value(type_: IcebergType, value: Any) -> Any:
 
 
 def to_plain_entry(status: int, row: FileRow | NewFile, added_snapshot_id: int, encoded: bytes) -> PlainEntry:
-    """The manifest entry of a row; a deleted file's entry names the manifest's snapshot, which deleted it."""
+    """Return the manifest entry of a row; a deleted file's entry names the manifest's snapshot, which deleted it."""
     return PlainEntry(
         status=status,
         snapshot_id=added_snapshot_id if status == EntryStatus.DELETED else row.added_snapshot_id,
@@ -273,7 +275,10 @@ def to_plain_entry(status: int, row: FileRow | NewFile, added_snapshot_id: int, 
 
 
 def to_plain_file(row: FileRow | NewFile, type_: StructType, contract: MetricsContract) -> PlainFile:
-    """The DataFile of a row as manifests have it: with those of its metrics that the contract lets be published."""
+    """Return the DataFile of a row as manifests have it.
+
+    With those of its metrics that the contract lets be published.
+    """
     metrics = contract.publish_bounds(row.content, parse_kept_metrics(row))
     get = metrics.get
     key = get("key_metadata")
@@ -302,7 +307,7 @@ def to_plain_file(row: FileRow | NewFile, type_: StructType, contract: MetricsCo
 
 
 def find_writable_partition_type(spec: PartitionSpec, schemas: Iterable[Schema]) -> tuple[Schema, StructType]:
-    """The newest schema that still has all sources of the spec, with the partition type under it."""
+    """Return the newest schema that still has all sources of the spec, with the partition type under it."""
     newest_first = sorted(schemas, key=lambda schema: schema.schema_id, reverse=True)
     sources = {field.source_id for field in spec.fields}
     schema = next((s for s in newest_first if sources <= s.map_fields_by_id().keys()), newest_first[0])

@@ -24,7 +24,7 @@ _NULL_ORDERS = {"nulls-first": "NULLS_FIRST", "nulls-last": "NULLS_LAST"}
 
 
 def build_creation(target: TableMetadata) -> DefinitionChange:
-    """The rows of a new table."""
+    """Return the rows of a new table."""
     columns = to_columns(target.schema())
     keys = to_partition_keys(target.spec(), target.schema(), with_buckets=True)
     comment = target.properties.get(COMMENT)
@@ -54,7 +54,7 @@ class DeclaredDefinition:
 def build_definition_change(
     base: TableMetadata, target: TableMetadata, declared: DeclaredDefinition, *, holds_files: bool
 ) -> DefinitionChange:
-    """The rows that change from `base` to `target`.
+    """Return the rows that change from `base` to `target`.
 
     A bucket is declared to DuckLake only on an empty table, or if it is already: DuckDB skips files without its value.
     Its column is begun anew, as DuckDB's narrower integers and timestamps would get into other buckets than Iceberg's.
@@ -89,7 +89,7 @@ def build_definition_change(
 
 
 def _is_same(base: TableMetadata, target: TableMetadata) -> bool:
-    """Whether nothing changes that DuckLake could be told of."""
+    """Return whether nothing changes that DuckLake could be told of."""
     if base.properties.get(COMMENT) != target.properties.get(COMMENT) or base.last_column_id != target.last_column_id:
         return False
     shared = ("schemas", "partition_specs", "sort_orders")
@@ -100,14 +100,14 @@ def _is_same(base: TableMetadata, target: TableMetadata) -> bool:
 
 
 def _narrow_columns(columns: Sequence[Column], narrow: Mapping[int, str]) -> tuple[Column, ...]:
-    """The columns of the types that DuckLake has for them."""
+    """Return the columns of the types that DuckLake has for them."""
     return tuple(replace(c, column_type=narrow[c.column_id]) if c.column_id in narrow else c for c in columns)
 
 
 def find_declarable_keys(
     target: TableMetadata, declared: Sequence[PartitionKey], *, holds_files: bool
 ) -> tuple[PartitionKey, ...]:
-    """The partition keys that DuckLake may be told of."""
+    """Return the partition keys that DuckLake may be told of."""
     keys = to_partition_keys(target.spec(), target.schema(), with_buckets=True)
     buckets = {key for key in keys if has_buckets([key])}
     if holds_files and not buckets <= set(declared):
@@ -116,7 +116,7 @@ def find_declarable_keys(
 
 
 def build_sort_keys(order: SortOrder, schema: Schema) -> tuple[SortKey, ...]:
-    """DuckLake's sort keys of a sort order; none at all where a field isn't a plain top-level column."""
+    """Return DuckLake's sort keys of a sort order; none at all where a field isn't a plain top-level column."""
     names = {field.id: field.name for field in schema.fields}
     if any(field.transform.name != "identity" or field.source_id not in names for field in order.fields):
         return ()
@@ -144,7 +144,7 @@ def _have_same_columns(before: Sequence[Column], after: Sequence[Column]) -> boo
 
 
 def _select_only_in(columns: Sequence[Column], others: Sequence[Column]) -> list[Column]:
-    """Columns whose row isn't the same in the others, comments aside."""
+    """Return columns whose row isn't the same in the others, comments aside."""
     known = {replace(column, comment=None) for column in others}
     return [column for column in columns if replace(column, comment=None) not in known]
 
@@ -172,7 +172,7 @@ class FormerDefinition:
     order_id: int
 
     def updates(self, metadata: TableMetadata) -> Iterator[TableUpdate]:
-        """What makes them the table's own; nothing where they are."""
+        """Yield what makes them the table's own; nothing where they are."""
         if self.schema_id != metadata.current_schema_id:
             yield SetCurrentSchema(schema_id=self.schema_id)
         if self.spec_id != metadata.default_spec_id:
@@ -184,7 +184,10 @@ class FormerDefinition:
 def find_former_definition(
     metadata: TableMetadata, snapshot: Snapshot, used: AbstractSet[int], then: TableDefinition | None
 ) -> FormerDefinition:
-    """What the table was. used: the specs of the snapshot's data files; then: what DuckLake had of it, if known."""
+    """Return what the table was. used: the specs of the snapshot's data files.
+
+    Then: what DuckLake had of it, if known.
+    """
     schema = next((s for s in metadata.schemas if s.schema_id == snapshot.schema_id), metadata.schema())
     keys = then.partition_keys if then else None
     sorting = then.sort_keys if then else None

@@ -61,7 +61,7 @@ class EqualityDeletes:
     ranges: Mapping[int, ColumnRange]
 
     def may_delete_from(self, data: AnyFile) -> bool:
-        """Whether the file applies to a data file, as far as sequence numbers, partitions and metrics tell."""
+        """Return whether the file applies to a data file, as far as sequence numbers, partitions and metrics tell."""
         return (
             data.sequence_number < self.file.sequence_number
             and (self.is_global or (data.spec_id, data.partition) == (self.file.spec_id, self.file.partition))
@@ -74,7 +74,10 @@ class EqualityDeletes:
 
 
 def build_equality_deletes(file: AnyFile, table: TableMetadata) -> EqualityDeletes:
-    """The delete file with what it deletes by; InvalidRequestError or UnsupportedError if rows can't be compared so."""
+    """Return the delete file with what it deletes by.
+
+    Raises InvalidRequestError or UnsupportedError if rows can't be compared so.
+    """
     ids = sorted(set(file.metrics.get("equality_ids") or ()))
     if not ids:
         raise InvalidRequestError(f"{file.path} holds equality deletes, but names no equality-ids to delete by")
@@ -96,7 +99,7 @@ class FieldNames:
     by_schema: Mapping[int | None, Mapping[NamePath, int]]
 
     def find_in_file(self, file: AnyFile) -> Mapping[NamePath, int]:
-        """The names for one data file."""
+        """Return the names for one data file."""
         if self.mapped is not None:
             return self.mapped
         snapshot = self.table.snapshot(file.added_snapshot_id)
@@ -104,14 +107,14 @@ class FieldNames:
 
 
 def build_field_names(table: TableMetadata) -> FieldNames:
-    """The names of a table's fields; InvalidRequestError if its name mapping is none."""
+    """Return the names of a table's fields; InvalidRequestError if its name mapping is none."""
     by_schema: dict[int | None, Mapping[NamePath, int]] = {None: collect_schema_names(table.schema())}
     by_schema |= {schema.schema_id: collect_schema_names(schema) for schema in table.schemas}
     return FieldNames(table, parse_name_mapping(table.properties), by_schema)
 
 
 def find_missing_values(file: AnyFile, keys: Iterable[EqualityKey], table: TableMetadata) -> dict[int, str | None]:
-    """What delete columns hold that a data file lacks, as DuckDB's texts (table spec, "Column Projection")."""
+    """Return what delete columns hold that a data file lacks, as DuckDB's texts (table spec, "Column Projection")."""
     fields = table.spec(file.spec_id).fields
     identical = {
         field.source_id: value
@@ -122,7 +125,10 @@ def find_missing_values(file: AnyFile, keys: Iterable[EqualityKey], table: Table
 
 
 def find_equality_key(field_id: int, table: TableMetadata, who: str) -> EqualityKey:
-    """The field of the id as a delete column; InvalidRequestError or UnsupportedError, saying who deletes by it."""
+    """Return the field of the id as a delete column.
+
+    Raises InvalidRequestError or UnsupportedError, saying who deletes by it.
+    """
     schema = _find_newest_schema(field_id, table)
     if schema is None:
         raise InvalidRequestError(f"{who} deletes by field {field_id}, which the table never had")
@@ -166,14 +172,14 @@ def _is_unpartitioned(spec: PartitionSpec) -> bool:
 
 
 def _format_text(key: EqualityKey, value: Any) -> str | None:
-    """A JSON single value as the text that DuckDB casts; it takes long years without a sign."""
+    """Return a JSON single value as the text that DuckDB casts; it takes long years without a sign."""
     if value is None or isinstance(value, str):
         return value.removeprefix("+") if value and key.duckdb_type.startswith(("DATE", "TIMESTAMP")) else value
     return str(value).lower() if isinstance(value, bool) else repr(value)
 
 
 def find_range(file: AnyFile, key: EqualityKey) -> ColumnRange:
-    """What a file's metrics say of a delete column that is in no struct."""
+    """Return what a file's metrics say of a delete column that is in no struct."""
     metrics, name = file.metrics, str(key.field.id)
     counts = (metrics.get(kind, {}).get(name) for kind in ("value_counts", "null_value_counts"))
     bounds = (_parse_bound(key, metrics.get(kind, {}).get(name)) for kind in ("lower_bounds", "upper_bounds"))
@@ -181,7 +187,7 @@ def find_range(file: AnyFile, key: EqualityKey) -> ColumnRange:
 
 
 def _parse_bound(key: EqualityKey, text: str | None) -> Any:
-    """A bound as it orders; None for what is unknown, and for floats, whose bounds leave NaN out."""
+    """Return a bound as it orders; None for what is unknown, and for floats, whose bounds leave NaN out."""
     type_ = key.field.type
     if text is None or not isinstance(type_, PrimitiveType) or type_.name in _FLOATS:
         return None
@@ -193,12 +199,12 @@ def _parse_bound(key: EqualityKey, text: str | None) -> Any:
 
 
 def to_ordered(value: Any) -> Any:
-    """A value as it orders among others of its type."""
+    """Return a value as it orders among others of its type."""
     return value.encode() if isinstance(value, str) else value
 
 
 def _may_share_value(deletes: ColumnRange, data: ColumnRange) -> bool:
-    """Whether two columns may have a value, or null, in common."""
+    """Return whether two columns may have a value, or null, in common."""
     if deletes.nulls != 0 and data.nulls != 0:
         return True
     if is_null(deletes) or is_null(data):
@@ -210,12 +216,12 @@ def _may_share_value(deletes: ColumnRange, data: ColumnRange) -> bool:
 
 
 def is_null(column: ColumnRange) -> bool:
-    """Whether the column is known to hold nothing but null."""
+    """Return whether the column is known to hold nothing but null."""
     return column.nulls is not None and column.nulls == column.values
 
 
 def may_match(predicate: Predicate, ranges: Mapping[int, ColumnRange]) -> bool:
-    """Whether a bound predicate may hold of a row; `ranges` are of its columns, those that are in no struct."""
+    """Return whether a bound predicate may hold of a row; `ranges` are of its columns, those that are in no struct."""
     match predicate:
         case ConstantPredicate():
             return predicate.holds

@@ -55,7 +55,7 @@ class StoredColumn:
 
 
 def check_field_ids(file: UploadedFile, last_column_id: int) -> None:
-    """InvalidRequestError for a file whose metrics are of a column that the table never had."""
+    """Raise InvalidRequestError for a file whose metrics are of a column that the table never had."""
     if last_column_id < file.highest_field <= _RESERVED:
         raise InvalidRequestError(
             f"{file.file_path} has metrics of field {file.highest_field}, but the table's columns end at field "
@@ -64,7 +64,7 @@ def check_field_ids(file: UploadedFile, last_column_id: int) -> None:
 
 
 def check_required_metrics(files: Iterable[AnyFile], schema: Schema) -> None:
-    """InvalidRequestError for a file whose metrics count nulls in a required column.
+    """Raise InvalidRequestError for a file whose metrics count nulls in a required column.
 
     Fields inside of others are left out: writers don't agree whether those of a null struct count.
     """
@@ -79,7 +79,7 @@ def check_required_metrics(files: Iterable[AnyFile], schema: Schema) -> None:
 
 
 def find_schema_problems(schema: Schema, columns: Sequence[StoredColumn]) -> Iterator[str]:
-    """What of a file's columns doesn't fit the schema; those without field ids go by their names."""
+    """Yield what of a file's columns doesn't fit the schema; those without field ids go by their names."""
     by_id = any(column.field_id is not None for column in columns)
     found = {_get_key(column, by_id=by_id): column for column in columns}
     wanted = {_format_path(path, field, by_id=by_id): (path, field) for path, field in _collect_fields(schema)}
@@ -97,7 +97,7 @@ def find_schema_problems(schema: Schema, columns: Sequence[StoredColumn]) -> Ite
 
 
 def can_hold(field: NestedField, stored: str) -> bool:
-    """Whether values of the field may be stored as what DuckDB calls a type."""
+    """Return whether values of the field may be stored as what DuckDB calls a type."""
     if not isinstance(field.type, PrimitiveType):
         return False
     if field.type.name == "decimal":
@@ -108,7 +108,7 @@ def can_hold(field: NestedField, stored: str) -> bool:
 
 
 def _collect_fields(schema: Schema) -> Iterator[tuple[tuple[str, ...], NestedField]]:
-    """The fields outside of lists and maps, with their names."""
+    """Yield the fields outside of lists and maps, with their names."""
     waiting: list[tuple[tuple[str, ...], NestedField]] = [((field.name,), field) for field in schema.fields]
     for path, field in waiting:
         yield path, field
@@ -127,7 +127,9 @@ def _format_path(path: tuple[str, ...], field: NestedField, *, by_id: bool) -> o
 def build_name_map(
     file: AnyFile, names: Iterable[tuple[NamePath, str]], ids: Mapping[NamePath, int], table: TableMetadata
 ) -> NameMap:
-    """The map of a file with these fields, depth first, each with DuckDB's name for it; `ids` are the name mapping's.
+    """Return the map of a file with these fields, depth first, each with DuckDB's name for it.
+
+    `ids` are the name mapping's.
 
     UnsupportedError if DuckLake can't know the value of a partition column.
     """
@@ -137,7 +139,7 @@ def build_name_map(
 
 
 def _map_names(names: Iterable[tuple[NamePath, str]], ids: Mapping[NamePath, int]) -> list[MappedName]:
-    """Fields that the mapping doesn't name don't exist, nor does what is in them."""
+    """Return fields that the mapping doesn't name don't exist, nor does what is in them."""
     rows: list[MappedName] = []
     places: dict[NamePath, int] = {}
     for path, source in names:
@@ -151,7 +153,7 @@ def _map_names(names: Iterable[tuple[NamePath, str]], ids: Mapping[NamePath, int
 def _map_folders(
     file: AnyFile, present: set[int], ids: Mapping[NamePath, int], table: TableMetadata
 ) -> Iterator[MappedName]:
-    """The partition columns that the file lacks."""
+    """Yield the partition columns that the file lacks."""
     folders = dict(_parse_hive_values(file.path))
     for field, value in zip(table.spec(file.spec_id).fields, file.partition, strict=True):
         if field.transform.name != "identity" or field.source_id in present:
@@ -175,7 +177,7 @@ def _parse_hive_values(path: str) -> Iterator[tuple[str, str]]:
 
 
 def _is_same_value(text: str, value: Any) -> bool:
-    """Whether a folder's name says the JSON single value of a partition."""
+    """Return whether a folder's name says the JSON single value of a partition."""
     if value is None or text == _NULL:
         return value is None and text == _NULL
     if isinstance(value, bool):

@@ -15,17 +15,17 @@ DELETION_VECTOR = puffin.FILE_FORMAT
 
 
 def encode_positions(positions: Iterable[int]) -> bytes:
-    """The bitmap of a `duckicelake_deletion` row."""
+    """Return the bitmap of a `duckicelake_deletion` row."""
     return write_bitmap(positions)
 
 
 def decode_positions(data: bytes) -> frozenset[int]:
-    """The positions of a `duckicelake_deletion` row."""
+    """Return the positions of a `duckicelake_deletion` row."""
     return read_bitmap(data)
 
 
 def check_positions(deleted: Mapping[int, frozenset[int]], files: Mapping[int, NewFile | FileRow]) -> None:
-    """InvalidRequestError if a position isn't one of its data file."""
+    """Raise InvalidRequestError if a position isn't one of its data file."""
     for file_id, rows in deleted.items():
         file, last = files[file_id], max(rows, default=0)
         if last >= file.record_count:
@@ -33,7 +33,7 @@ def check_positions(deleted: Mapping[int, frozenset[int]], files: Mapping[int, N
 
 
 def group_positions(deletions: Iterable[DeletionRow]) -> dict[int, frozenset[int]]:
-    """All deleted positions by data file id."""
+    """Return all deleted positions by data file id."""
     found: dict[int, frozenset[int]] = {}
     for row in deletions:
         found[row.data_file_id] = found.get(row.data_file_id, frozenset()) | decode_positions(row.positions)
@@ -69,7 +69,7 @@ class LakeFileChanges:
 
 
 def diff_main(difference: FileSetDifference) -> LakeFileChanges:
-    """How DuckLake gets from the one file set to the other."""
+    """Return how DuckLake gets from the one file set to the other."""
     result = LakeFileChanges()
     for file_id in difference.left:
         _end_file(file_id, difference, result)
@@ -83,7 +83,7 @@ def diff_main(difference: FileSetDifference) -> LakeFileChanges:
 def collect_deleted_positions(
     deletions: Sequence[DeletionRow], delete_files: Mapping[int, AnyFile | LiveFile]
 ) -> dict[int, frozenset[int]]:
-    """The positions deleted from each data file by these live delete files.
+    """Return the positions deleted from each data file by these live delete files.
 
     A deletion vector overrides all other deletes by position (table spec, "Deletion Vectors"), not those by equality.
     """

@@ -30,7 +30,7 @@ class ManifestPacking:
     target_bytes: int | None = None
 
     def is_full(self, files: int, length: int | None) -> bool:
-        """Whether a manifest stays as it is. length: in bytes, if it is known."""
+        """Return whether a manifest stays as it is. length: in bytes, if it is known."""
         if files >= MAX_MANIFEST_FILES:
             return True
         return self.target_bytes is not None and length is not None and length >= _FULL * self.target_bytes
@@ -54,7 +54,7 @@ def split_portions(files: Sequence[T], most: int | None = None) -> Iterator[Sequ
 
 
 def parse_packing(properties: Mapping[str, str]) -> ManifestPacking:
-    """How a table with these properties packs its manifests."""
+    """Return how a table with these properties packs its manifests."""
     enabled = properties.get(MANIFEST_MERGE, "true").strip().lower() != "false"
     count = _parse_number(properties.get(MIN_MANIFESTS_TO_MERGE))
     target = _parse_number(properties.get(TARGET_MANIFEST_BYTES))
@@ -64,7 +64,7 @@ def parse_packing(properties: Mapping[str, str]) -> ManifestPacking:
 
 
 def _parse_number(text: str | None) -> int | None:
-    """A number that Java reads as an int or a long."""
+    """Return a number that Java reads as an int or a long."""
     text = (text or "").strip()
     return int(text) if text.isdecimal() and text.isascii() and len(text) < 19 else None
 
@@ -87,7 +87,7 @@ class ListedManifest:
 
     @classmethod
     def from_row(cls, row: ManifestRow) -> "ListedManifest":
-        """A manifest of the catalog, without its files."""
+        """Return a manifest of the catalog, without its files."""
         return cls(
             row.manifest_id,
             row.content,
@@ -139,7 +139,7 @@ class ManifestGroup:
 def find_manifests_to_load(
     parent: Sequence[ListedManifest], format_version: int, packing: ManifestPacking = DEFAULT_PACKING
 ) -> set[int]:
-    """Ids of the manifests that the next list packs or writes anew, so that their live files are needed."""
+    """Return ids of the manifests that the next list packs or writes anew, so that their live files are needed."""
     packed = {manifest.manifest_id for group in _find_full_groups(parent, packing) for manifest in group}
     return packed | {manifest.manifest_id for manifest in parent if manifest.is_missing_row_ids(format_version)}
 
@@ -151,7 +151,7 @@ def build_next_list(
     owner: ListOwner,
     new_ids: Iterator[int],
 ) -> ManifestList:
-    """The manifest list of a snapshot that adds and removes these files.
+    """Return the manifest list of a snapshot that adds and removes these files.
 
     Every manifest that holds a removed file, and every one of `find_manifests_to_load`, must come with its live files.
     """
@@ -178,7 +178,7 @@ def build_next_list(
 def build_relaid_list(
     kept: Sequence[ListedManifest], groups: Sequence[ManifestGroup], owner: ListOwner, new_ids: Iterator[int]
 ) -> ManifestList:
-    """The list of a snapshot that moves files of its parent to new manifests, and changes nothing else.
+    """Return the list of a snapshot that moves files of its parent to new manifests, and changes nothing else.
 
     kept: the parent's manifests that stay, as `build_next_list` wants its parent.
     """
@@ -261,7 +261,7 @@ def _make_manifest(
 
 
 def _find_full_groups(manifests: Iterable[ListedManifest], packing: ManifestPacking) -> list[list[ListedManifest]]:
-    """Manifests that are to become fewer, together with their like."""
+    """Return manifests that are to become fewer, together with their like."""
     if not packing.is_enabled:
         return []
     groups: dict[tuple[int, int, int], list[ListedManifest]] = defaultdict(list)

@@ -30,7 +30,7 @@ _IN_ROWS = (
 
 
 def project_metadata(state: TableState, before: tuple[TableState, TableMetadata] | None = None) -> TableMetadata:
-    """The table's metadata; every snapshot must have its manifest list written.
+    """Return the table's metadata; every snapshot must have its manifest list written.
 
     before: an older state with its metadata. What the rows of both states make, they share, and what is encoded of it.
     """
@@ -54,7 +54,7 @@ def project_metadata(state: TableState, before: tuple[TableState, TableMetadata]
 
 
 def apply_definitions(row: TableRow, before: tuple[TableState, TableMetadata] | None) -> TableMetadata:
-    """Metadata with the row's schemas, specs, sort orders and statistics: those of before, if they are the same.
+    """Return metadata with the row's schemas, specs, sort orders and statistics: those of before, if they are the same.
 
     All else in it may be of before, too.
     """
@@ -77,7 +77,7 @@ def apply_definitions(row: TableRow, before: tuple[TableState, TableMetadata] | 
 def _reuse_unchanged(
     rows: tuple[Row, ...], before: tuple[tuple[Row, ...], tuple[Made, ...]] | None, make: Callable[[Row], Made]
 ) -> tuple[Made, ...]:
-    """What the rows make; those of before, given with what they made, keep it.
+    """Return what the rows make; those of before, given with what they made, keep it.
 
     Most often the oldest have left and new ones have come, so that nothing is looked at one by one.
     """
@@ -99,7 +99,7 @@ def _to_metadata_log_entry(entry: tuple[str, int]) -> MetadataLogEntry:
 
 
 def to_snapshot(row: SnapshotRow) -> Snapshot:
-    """The Iceberg snapshot of a row; rows are trusted."""
+    """Return the Iceberg snapshot of a row; rows are trusted."""
     return Snapshot.trusted(
         {
             "snapshot_id": row.snapshot_id,
@@ -118,7 +118,7 @@ def to_snapshot(row: SnapshotRow) -> Snapshot:
 
 
 def to_snapshot_row(snapshot: Snapshot, manifest_ids: Iterable[int], proposed_id: int | None = None) -> NewSnapshot:
-    """The row of a new Iceberg snapshot that lists these manifests."""
+    """Return the row of a new Iceberg snapshot that lists these manifests."""
     return NewSnapshot(
         snapshot_id=snapshot.snapshot_id,
         proposed_id=proposed_id,
@@ -139,7 +139,7 @@ def _parse_refs(stored: Mapping[str, Any]) -> dict[str, SnapshotRef]:
 
 
 def build_target(base: TableMetadata | None, target: TableMetadata) -> TableTarget:
-    """The side-table row of `target` and what leaves or joins the history of `base`."""
+    """Return the side-table row of `target` and what leaves or joins the history of `base`."""
     document = {key: value for key, value in target.drop_history().items() if key not in _IN_ROWS}
     document["properties"] = {key: value for key, value in target.properties.items() if key != DUCKLAKE_ID}
     dropped, added = _compare_logs(base, target)
@@ -159,7 +159,10 @@ def build_target(base: TableMetadata | None, target: TableMetadata) -> TableTarg
 
 
 def _compare_logs(base: TableMetadata | None, target: TableMetadata) -> tuple[int, tuple[tuple[int, int], ...]]:
-    """(how many of the oldest entries go, which entries come): the target's log is an end of the base's and more."""
+    """Return (how many of the oldest entries go, which entries come).
+
+    The target's log is an end of the base's and more.
+    """
     old, new = base.snapshot_log if base else (), target.snapshot_log
     start = old.index(new[0]) if new and new[0] in old else len(old)
     kept = old[start:]

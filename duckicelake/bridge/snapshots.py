@@ -34,7 +34,9 @@ class SnapshotNumbers:
 def build_numbering(
     metadata: TableMetadata, ducklake_id: int, mode: Literal["client", "ducklake"], taken: Container[int]
 ) -> SnapshotNumbers:
-    """The numbers of a native snapshot: its id is DuckLake's, and so is its number in mode `ducklake` and in version 3.
+    """Return the numbers of a native snapshot.
+
+    Its id is DuckLake's, and so is its number in mode `ducklake` and in version 3.
 
     Version 1 has no sequence numbers: they are 0. taken: the ids of all snapshots that the table has.
     """
@@ -52,17 +54,17 @@ def find_free_id(ducklake_id: int, taken: Container[int]) -> int:
 
 
 def is_native_snapshot(snapshot_id: int, ducklake_id: int) -> bool:
-    """Whether a snapshot of DuckDB's got this id, and not one of a client's."""
+    """Return whether a snapshot of DuckDB's got this id, and not one of a client's."""
     return snapshot_id % _FOREIGN_ID_OFFSET == ducklake_id
 
 
 def find_data_sequence_number(file: LakeFile, metadata: TableMetadata, numbers: SnapshotNumbers) -> int:
-    """The sequence number of a data file: DuckLake's, where several of its snapshots became one of Iceberg's."""
+    """Return the sequence number of a data file: DuckLake's, where several of its snapshots became one of Iceberg's."""
     return min(max(file.begin_snapshot, metadata.last_sequence_number + 1), numbers.sequence_number)
 
 
 def find_next_row_id(added: Iterable[NewFile], at_most: int) -> int:
-    """The next row id after a snapshot in the midst of DuckLake's history, as far as its added files tell."""
+    """Return the next row id after a snapshot in the midst of DuckLake's history, as far as its added files tell."""
     ends = (file.first_row_id + file.record_count for file in added if file.first_row_id is not None)
     return min(max(ends, default=0), at_most)
 
@@ -70,7 +72,7 @@ def find_next_row_id(added: Iterable[NewFile], at_most: int) -> int:
 def set_snapshot_times(
     updates: Sequence[TableUpdate], base: TableMetadata | None, now_ms: int
 ) -> tuple[TableUpdate, ...]:
-    """The updates with `now_ms` for snapshots of the future, and no snapshot older than its parent.
+    """Return the updates with `now_ms` for snapshots of the future, and no snapshot older than its parent.
 
     Java refuses metadata whose logs go back by more than a minute; one wrong clock would make a table unreadable.
     Negative times are left for `apply` to refuse.
@@ -80,7 +82,7 @@ def set_snapshot_times(
 
 
 def _set_time(update: TableUpdate, known: ChainMap[int, Snapshot], now_ms: int) -> TableUpdate:
-    """The update, its snapshot's time set right and noted in `known`."""
+    """Return the update, its snapshot's time set right and noted in `known`."""
     if not isinstance(update, AddSnapshot) or update.snapshot.timestamp_ms < 0:
         return update
     snapshot = update.snapshot
@@ -95,7 +97,9 @@ def _set_time(update: TableUpdate, known: ChainMap[int, Snapshot], now_ms: int) 
 
 
 def drop_snapshots_over_limit(metadata: TableMetadata) -> TableMetadata:
-    """The metadata without its oldest snapshots if it lists more than it should; what branches and tags name stays.
+    """Return the metadata without its oldest snapshots if it lists more than it should.
+
+    What branches and tags name stays.
 
     A tenth more leave than must, so that most commits take none out.
     """
@@ -123,7 +127,7 @@ class SnapshotTotals:
 
     @staticmethod
     def from_summary(summary: Mapping[str, str]) -> "SnapshotTotals":
-        """The totals that a snapshot's summary states; what it doesn't state is 0."""
+        """Return the totals that a snapshot's summary states; what it doesn't state is 0."""
         names = ("data-files", "delete-files", "records", "files-size", "position-deletes", "equality-deletes")
         texts = (summary.get(f"total-{name}", "0") for name in names)
         return SnapshotTotals(*(int(text) if text.isdecimal() and len(text) < _TOO_LONG else 0 for text in texts))
@@ -132,7 +136,10 @@ class SnapshotTotals:
 def summarize_snapshot(
     operation: str, added: SummaryFiles, removed: SummaryFiles, before: SnapshotTotals
 ) -> dict[str, str]:
-    """The summary of a snapshot that adds and removes these files; counts that are 0 are left out, totals never."""
+    """Return the summary of a snapshot that adds and removes these files.
+
+    Counts that are 0 are left out, totals never.
+    """
     new, old = _Counts.from_files(added), _Counts.from_files(removed)
     counts = {
         "added-data-files": new.data_files,
@@ -206,7 +213,7 @@ def _count_records(files: SummaryFiles) -> int:
 
 
 def _measure_file(file: NewFile | FileRow) -> int:
-    """A vector's own bytes, as Java counts them: its file holds those of other data files, too."""
+    """Return a vector's own bytes, as Java counts them: its file holds those of other data files, too."""
     if file.content == FileContent.DATA:
         return file.file_size_in_bytes
     size = file.metrics.get("content_size_in_bytes")

@@ -36,7 +36,10 @@ DUCKDB_DIALECT, SPARK_DIALECT = "duckdb", "spark"
 
 
 def build_view_definition(metadata: ViewMetadata) -> ViewDefinition:
-    """What DuckDB reads of the current version: SQL in its own dialect, else Spark's carried over or a placeholder."""
+    """Return what DuckDB reads of the current version.
+
+    SQL in its own dialect, else Spark's carried over or a placeholder.
+    """
     version, schema = metadata.current_version(), metadata.current_schema()
     return ViewDefinition(
         dialect=DUCKDB_DIALECT,
@@ -47,7 +50,10 @@ def build_view_definition(metadata: ViewMetadata) -> ViewDefinition:
 
 
 def build_next_view_definition(before: ViewDefinition, base: ViewMetadata, target: ViewMetadata) -> ViewDefinition:
-    """What DuckDB reads after a commit; without a new current version its SQL stays as DuckDB may have written it."""
+    """Return what DuckDB reads after a commit.
+
+    Without a new current version its SQL stays as DuckDB may have written it.
+    """
     if target.current_version() == base.current_version():
         return replace(before, comment=target.properties.get(COMMENT))
     return build_view_definition(target)
@@ -56,7 +62,7 @@ def build_next_view_definition(before: ViewDefinition, base: ViewMetadata, targe
 def build_first_view_metadata(
     view: LakeView, columns: Sequence[Column] | None, unlike: Collection[str], location: str
 ) -> ViewMetadata:
-    """The metadata of a view that DuckDB created; without known columns its schema is empty.
+    """Return the metadata of a view that DuckDB created; without known columns its schema is empty.
 
     `unlike` are names of columns of the lake that have another type in Spark.
     """
@@ -78,7 +84,7 @@ def redefine_view(
     columns: Sequence[Column] | None,
     unlike: Collection[str],
 ) -> ViewMetadata:
-    """The metadata after DuckDB changed the view since its definition was `known`.
+    """Return the metadata after DuckDB changed the view since its definition was `known`.
 
     Another query makes a version that has it, and what Spark is given for it: other dialects' SQL meant the old one.
     """
@@ -95,14 +101,14 @@ def redefine_view(
 
 
 def encode_view_metadata(metadata: ViewMetadata, version: int) -> tuple[str, bytes]:
-    """(the path, the content) of a version's metadata.json; the path holds the hash of the content."""
+    """Return (the path, the content) of a version's metadata.json; the path holds the hash of the content."""
     data = orjson.dumps(metadata.to_json())
     unique = uuid5(UUID(metadata.view_uuid), sha256(data).hexdigest())
     return f"{get_view_metadata_folder(metadata)}/{version:05d}-{unique}.metadata.json", data
 
 
 def get_view_metadata_folder(metadata: ViewMetadata) -> str:
-    """Where the view's metadata files are written."""
+    """Return where the view's metadata files are written."""
     return metadata.properties.get(METADATA_FOLDER, f"{metadata.location.rstrip('/')}/metadata").rstrip("/")
 
 
@@ -131,7 +137,10 @@ def _build_spark_sql(definition: ViewDefinition, schema: Schema, unlike: Collect
 
 
 def _build_version(view: LakeView, schema: Schema, unlike: Collection[str]) -> ViewVersion:
-    """The view's SQL, behind what Spark is given: Java takes the first dialect if there isn't the one it wants."""
+    """Return the view's SQL, behind what Spark is given.
+
+    Java takes the first dialect if there isn't the one it wants.
+    """
     spark = _build_spark_sql(view.definition, schema, unlike)
     sql_by_dialect = {SPARK_DIALECT: spark} | {view.definition.dialect: view.definition.query}
     return ViewVersion(

@@ -137,7 +137,10 @@ def _as_then(services: Services, table: Materialized, metadata: TableMetadata, h
 
 
 def _build_guarded(services: Services, table: Materialized, metadata: TableMetadata) -> tuple[TableMetadata, bool]:
-    """The metadata with a guard, and whether that is the server's: not where the source itself wants one for ever."""
+    """Return the metadata with a guard, and whether that is the server's.
+
+    Not where the source itself wants one for ever.
+    """
     if not metadata.snapshots:
         return metadata, False
     with services.database.reading() as cursor:
@@ -185,7 +188,7 @@ def _move(
     main: Listed,
     lake_ids: Mapping[int, int],
 ) -> MainUpdate:
-    """Main's files as DuckLake gets them: as it has them for the source already, where it has them."""
+    """Return Main's files as DuckLake gets them: as it has them for the source already, where it has them."""
     space = Workspace(services, creation)
     space.learn(made.side.files, made.side.deletions)
     changed = diff_main(build_difference(space, (), main))

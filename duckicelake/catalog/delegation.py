@@ -81,7 +81,7 @@ NO_DELEGATION: Final = Delegated()
 
 
 def grant_delegation(services: Services, wish: AccessRequest, asking: DelegationQuery) -> Delegated:
-    """What of the wish the caller gets; nothing where there is nothing to give. Raises UnavailableError."""
+    """Return what of the wish the caller gets; nothing where there is nothing to give. Raises UnavailableError."""
     access = services.access
     if AccessRequest.KEYS in wish and access.vendor is not None:
         return _keys(services, asking)
@@ -91,7 +91,10 @@ def grant_delegation(services: Services, wish: AccessRequest, asking: Delegation
 
 
 def load_credentials(services: Services, namespace: Namespace, name: str, prefix: str | None = None) -> bytes:
-    """The answer to a client that renews its keys: all of the table's, or those for one prefix; NoSuchTableError."""
+    """Return the answer to a client that renews its keys: all of the table's, or those for one prefix.
+
+    Raises NoSuchTableError.
+    """
     asking = _build_query(services, namespace, name, prefix)
     if services.access.vendor is None:
         return orjson.dumps({"storage-credentials": []})
@@ -103,7 +106,7 @@ def load_credentials(services: Services, namespace: Namespace, name: str, prefix
 
 
 def parse_sign_request(request: RemoteSignRequest) -> SignatureRequest:
-    """The request in the body of another; InvalidRequestError unless it is one to S3."""
+    """Return the request in the body of another; InvalidRequestError unless it is one to S3."""
     if (request.provider or "s3") != "s3":
         raise InvalidRequestError(f"requests to {request.provider!r} aren't signed here, only those to s3")
     return SignatureRequest(request.method, request.uri, request.headers, request.body)
@@ -125,7 +128,7 @@ def sign(services: Services, namespace: Namespace, name: str, asked: SignatureRe
 
 
 def _build_query(services: Services, namespace: Namespace, name: str, place: str | None) -> DelegationQuery:
-    """The table as it is; or as it was staged to be at this place, as long as none of its name is there."""
+    """Return the table as it is; or as it was staged to be at this place, as long as none of its name is there."""
     try:
         table = load_current_table(services, namespace, name).materialized
     except NoSuchTableError:
@@ -185,7 +188,7 @@ def _reach(services: Services, asking: DelegationQuery) -> StorageReach:
 
 
 def _vend(services: Services, asking: DelegationQuery) -> tuple[VendedKeys, tuple[str, ...]]:
-    """(The keys, the folders that they don't reach)."""
+    """Return (the keys, the folders that they don't reach)."""
     reach = _reach(services, asking)
     assert services.access.vendor is not None
     vending = services.access.vendor.vend(services.caller.principal.name, reach.folders)

@@ -37,7 +37,7 @@ PARALLEL_CHECKS = 16
 
 
 def find_disagreements(cursor: Transaction, names: Mapping[int, str]) -> Iterator[Finding]:
-    """Rows that only one side shows, of tables in which nothing has happened since they were caught up."""
+    """Yield rows that only one side shows, of tables in which nothing has happened since they were caught up."""
     for table_id, name in names.items():
         found = None
         with (
@@ -84,13 +84,16 @@ def _problems(found: NativeChanges) -> Iterator[str]:
 
 
 def _rows_left(live: LiveFiles, file_id: int) -> int:
-    """How many rows a file serves that DuckLake has inlined; 0 for DuckLake's own files, which others look after."""
+    """Return how many rows a file serves that DuckLake has inlined.
+
+    0 for DuckLake's own files, which others look after.
+    """
     file = live.virtual.get(file_id)
     return len(file.keys) - len(live.deleted.get(file_id, ())) if file else 0
 
 
 def examine_tables(database: Database) -> tuple[list[Finding], list[NeededFile]]:
-    """(What is damaged in DuckLake's tables and ours, sorted; the files that must be in the store)."""
+    """Return (what is damaged in DuckLake's tables and ours, sorted; the files that must be in the store)."""
     with database.reading() as cursor:
         names = read_table_names(cursor)
         found = [
@@ -112,7 +115,7 @@ def examine_files(store: ObjectStore, files: Sequence[NeededFile]) -> Iterator[F
 
 
 def _each_once(files: Sequence[NeededFile]) -> list[NeededFile]:
-    """The first of each path, however it is spelled."""
+    """Return the first of each path, however it is spelled."""
     by_path: dict[str, NeededFile] = {}
     for file in files:
         with suppress(InvalidRequestError):
@@ -140,7 +143,7 @@ def _stale_statistics(cursor: Transaction, names: Mapping[int, str]) -> Iterator
 
 
 def _unreadable_names(cursor: Transaction) -> Iterator[Finding]:
-    """Schemas, tables and views that DuckDB gave names which no request of Iceberg's clients can hold."""
+    """Yield schemas, tables and views that DuckDB gave names which no request of Iceberg's clients can hold."""
     for kind, schema, name in read_all_names(cursor):
         if name is None and parse_readable_namespace(schema) is None:
             yield _unreadable(

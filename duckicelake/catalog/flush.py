@@ -126,7 +126,7 @@ class _FlushPlan:
         self.written: list[str] = []
 
     def build_plan(self) -> FlushPlan:
-        """What is to be written in the catalog; the files are there."""
+        """Return what is to be written in the catalog; the files are there."""
         files = [file for table in self._source.tables for file in self._rows(table)]
         deletes = [self._deletes_from(delete) for delete in self._source.deletes]
         return FlushPlan(self._source, files, deletes, self._places)
@@ -223,14 +223,14 @@ class Thresholds:
         return (self.rows, self.bytes, self.age) != (None, None, None)
 
     def reached(self, waiting: FlushableRows) -> bool:
-        """Whether the table has waited for long enough. Deletes of rows in files go with the rows, or of age."""
+        """Return whether the table has waited for long enough. Deletes of rows in files go with the rows, or of age."""
         is_old = self.age is not None and (waiting.age_ms is None or waiting.age_ms >= self.age)
         is_long = self.rows is not None and waiting.rows >= self.rows
         return is_long or is_old or (self.bytes is not None and waiting.bytes >= self.bytes)
 
 
 def find_waiting_tables(services: Services, name: str | None = None) -> list[FlushableRows]:
-    """Tables with something to flush: all, or those of a namespace and below it, or the one table of that name.
+    """Return tables with something to flush: all, or those of a namespace and below it, or the one table of that name.
 
     name: as DuckLake has it, `namespace` or `namespace.table`. NoSuchTableError if it is neither.
     """

@@ -30,7 +30,7 @@ MAX_BATCH_FILES: Final = 500
 def find_orphans(
     services: Services, before_ms: int, looked_at: Callable[[int], object] = lambda _: None
 ) -> list[StoredFile]:
-    """The files last written before a moment, in milliseconds since the epoch, that are orphans.
+    """Return the files last written before a moment, in milliseconds since the epoch, that are orphans.
 
     Deletes nothing, but brings tables up to date whose orphans might be files that they have yet to claim: as a load
     does. `looked_at` hears of how many more files the lake was found to have. Raises UnavailableError.
@@ -44,7 +44,7 @@ def find_orphans(
 
 
 def list_unneeded(services: Services, files: Sequence[StoredFile]) -> list[StoredFile]:
-    """Those of some canonical files in the Iceberg zone that are orphans; tables are caught up as above."""
+    """Return those of some canonical files in the Iceberg zone that are orphans; tables are caught up as above."""
     of_tables = [
         file
         for file in files
@@ -55,7 +55,7 @@ def list_unneeded(services: Services, files: Sequence[StoredFile]) -> list[Store
 
 
 def find_unnamed(services: Services, files: Sequence[StoredFile]) -> list[StoredFile]:
-    """Those of some canonical files that no row names, and that lie where only this lake may keep files."""
+    """Return those of some canonical files that no row names, and that lie where only this lake may keep files."""
     return list(_still_unneeded(services, files))
 
 
@@ -78,7 +78,7 @@ def _still_unneeded(services: Services, files: Iterable[StoredFile]) -> Iterator
 
 
 def _find_unclaimed(services: Services, files: Sequence[StoredFile]) -> Iterator[StoredFile]:
-    """The files but for those of live tables that can't be brought up to date.
+    """Yield the files but for those of live tables that can't be brought up to date.
 
     What a killed server has written gets the same name again, and is found there, when the next one writes it.
     """
@@ -127,7 +127,7 @@ def collect_uploads(services: Services) -> int:
 
 
 def _candidates(services: Services, row: UploadRow) -> Sequence[StoredFile] | None:
-    """The files of an upload, canonical; None if one may not be deleted, so that all of them stay."""
+    """Return the files of an upload, canonical; None if one may not be deleted, so that all of them stay."""
     if row.location is None:
         return None
     folder = f"{canonicalize(row.location)}/metadata/"

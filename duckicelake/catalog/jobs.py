@@ -168,7 +168,7 @@ def list_jobs(
     run_id: str | None = None,
     result: str | None = None,
 ) -> ListPage[JobAnswer]:
-    """Jobs on tables that the caller may read, newest first. InvalidRequestError."""
+    """Return jobs on tables that the caller may read, newest first. InvalidRequestError."""
     _check("kind", kind, get_args(Kind))
     _check("result", result, RESULTS)
     if table is not None and namespace is None:

@@ -68,14 +68,14 @@ def find_unneeded(services: Services, kept: KeptFiles, files: Sequence[StoredFil
 
 
 def is_lake_file(file: StoredFile, suffixes: tuple[str, ...]) -> bool:
-    """Whether a lake may have made the file, finished or not. Files of Delta logs are left to `delta`."""
+    """Return whether a lake may have made the file, finished or not. Files of Delta logs are left to `delta`."""
     name = _file_name(file)
     is_finished = name.endswith(suffixes) and f"/{_DELTA_LOG}/" not in file.location
     return name.startswith(_TEMPORARY_PREFIX) or (is_finished and _is_usable(file))
 
 
 def _is_view_metadata(services: Services, file: StoredFile) -> bool:
-    """Whether the file is metadata of a view. A dropped view leaves no row and can be registered again."""
+    """Return whether the file is metadata of a view. A dropped view leaves no row and can be registered again."""
     if not file.location.endswith(_METADATA_SUFFIX):
         return False
     try:
@@ -92,7 +92,7 @@ def _file_name(file: StoredFile) -> str:
 
 
 def _is_usable(file: StoredFile) -> bool:
-    """Whether a file of this name could be a table's at all."""
+    """Return whether a file of this name could be a table's at all."""
     try:
         return canonicalize(file.location) == file.location
     except InvalidRequestError:

@@ -76,12 +76,12 @@ def _deliver_all(deliveries: Iterable[Deliver], fresh: Freshness | None) -> None
 
 
 def commit_response(table: Materialized) -> tuple[bytes, ...]:
-    """The pieces of the answer to a commit."""
+    """Return the pieces of the answer to a commit."""
     return (b'{"metadata-location":', orjson.dumps(table.location), b',"metadata":', table.body, b"}")
 
 
 def load_response(table: Materialized, metadata: bytes, representation: str, given: Delegated) -> LoadedTable:
-    """The answer to a load; metadata: that representation of it."""
+    """Return the answer to a load; metadata: that representation of it."""
     more = orjson.dumps({"config": given.config, **given.members})
     location = orjson.dumps(table.location)
     tag = etag(table, representation)
@@ -90,7 +90,7 @@ def load_response(table: Materialized, metadata: bytes, representation: str, giv
 
 
 def etag(table: Materialized, representation: str) -> str:
-    """Unique for each representation and equal on all workers.
+    """Return unique for each representation and equal on all workers.
 
     A table that is registered again begins at version 0, and a failover may give a version's number to another: the
     name of its file says what is in it.
@@ -100,7 +100,7 @@ def etag(table: Materialized, representation: str) -> str:
 
 
 def metadata_of(services: Services, table: CachedTable, representation: str) -> bytes:
-    """The table's metadata in JSON, in this representation."""
+    """Return the table's metadata in JSON, in this representation."""
     if representation == ALL:
         return table.materialized.body
     kept = table.answers.bodies.get(representation)
@@ -127,7 +127,7 @@ def build_response_key(
 def keep_response(
     services: Services, table: CachedTable, asking: Hashable, answer: LoadedTable, given: Delegated
 ) -> LoadedTable:
-    """The answer, which whoever asks so again may get again."""
+    """Return the answer, which whoever asks so again may get again."""
     response = CachedResponse(answer, given.until_ms, table.seen if given.may_change else None)
     services.cache.keep_response(table, asking, response)
     return answer

@@ -71,7 +71,7 @@ class FindOrphans(SpecModel):
 def table_statistics(
     services: Services, page: PageRequest, namespace: Namespace | None = None, table: str | None = None
 ) -> ListPage[TableStatistics]:
-    """Tables that the caller may read, of a namespace and those below it, or one.
+    """Return tables that the caller may read, of a namespace and those below it, or one.
 
     NoSuchTableError for one that isn't there, or isn't the caller's to read. InvalidRequestError.
     """

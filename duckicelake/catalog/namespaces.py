@@ -11,13 +11,13 @@ from duckicelake.catalog.context.audit_notes import build_touched
 from duckicelake.catalog.context.caller import Principal
 from duckicelake.catalog.context.page import ListPage, PageRequest, cut_page
 from duckicelake.catalog.context.services import Services
-from duckicelake.catalog.context.text import summarize
 from duckicelake.errors import (
     AlreadyExistsError,
     InvalidRequestError,
     NamespaceNotEmptyError,
     NoSuchNamespaceError,
     UnprocessableError,
+    summarize,
 )
 from duckicelake.iceberg.identifiers import Namespace, check_namespace, parse_readable_namespace, to_schema_name
 from duckicelake.lake.ducklake.schemas import (
@@ -175,7 +175,7 @@ def _store_properties(
 
 
 def _find_known(cursor: Transaction) -> dict[Namespace, int]:
-    """Schema ids by namespace; neither virtual ones are in it nor schemas that no request can name."""
+    """Return schema ids by namespace; neither virtual ones are in it nor schemas that no request can name."""
     schemas = read_live_schemas(cursor).items()
     return {known: schema_id for name, schema_id in schemas if (known := parse_readable_namespace(name))}
 

@@ -67,7 +67,7 @@ class ForeignTableContent:
 
 
 def read_metadata(services: Services, location: str) -> TableMetadata:
-    """The metadata of a file, gzipped or not.
+    """Return the metadata of a file, gzipped or not.
 
     Raises FileMissingError, or InvalidRequestError if it isn't any or may not be read.
     """
@@ -83,7 +83,7 @@ def read_metadata(services: Services, location: str) -> TableMetadata:
 
 
 def read_foreign_table(services: Services, metadata: TableMetadata, creation: Creation) -> ForeignTableContent:
-    """Everything that the metadata leads to; InvalidRequestError, UnsupportedError."""
+    """Return everything that the metadata leads to; InvalidRequestError, UnsupportedError."""
     zone, snapshots = services.policy.data_zone, metadata.snapshots
     check_may_read(services, (path for snapshot in snapshots for path in read_snapshot_files(snapshot)))
     check_statistics(services, None, None, metadata)
@@ -134,7 +134,7 @@ def _read_manifests(
 
 
 def _read_deletions(services: Services, registration: Registration, space: Workspace) -> tuple[NewDeletion, ...]:
-    """What all live delete files of the history delete."""
+    """Return what all live delete files of the history delete."""
     zone, live = services.policy.data_zone, registration.live
     targets = Targets(space, tuple(registration.listed.values()), frozenset(), ())
     found = read_all_deletions(services, zone, live, targets)
@@ -205,7 +205,7 @@ def register_table(
 
 
 def _render(services: Services, namespace: Namespace, name: str, written: WrittenCommit) -> Materialized:
-    """The registered table; what has its name by now, if another one was registered over it in the meantime."""
+    """Return the registered table; what has its name by now, if another one was registered over it in the meantime."""
     try:
         return materialize_committed(services, written)
     except CommitStateUnknownError as error:
@@ -229,7 +229,7 @@ def _write(cursor: Transaction, plan: _RegistrationPlan, metadata: TableMetadata
 
 
 def _detail(plan: _RegistrationPlan, location: str, *, overwrite: bool) -> dict[str, object]:
-    """What the audit trail says of it; `guarded` are other tables whose `gc.enabled` it turned off."""
+    """Return what the audit trail says of it; `guarded` are other tables whose `gc.enabled` it turned off."""
     guarded = [f"{schema}.{name}" for schema, name in sorted(plan.sharing)]
     return {"from": location, "overwrite": overwrite} | ({"guarded": guarded} if guarded else {})
 
@@ -251,12 +251,12 @@ def _plan(services: Services, table: ForeignTableContent, creation: Creation) ->
 def _find_sharing_tables(
     cursor: Transaction, table: ForeignTableContent, creation: Creation
 ) -> frozenset[tuple[str, str]]:
-    """Live tables, by schema and name, that have files of this one, but for the one in whose place it comes."""
+    """Return live tables, by schema and name, that have files of this one, but for the one in whose place it comes."""
     return reader.find_sharing_tables(cursor, table.paths) - {(creation.schema_name, creation.table_name)}
 
 
 def _guard(services: Services, schema: str, name: str) -> ChangeSet | None:
-    """The change of a table that keeps its engines from deleting files; None if it is guarded, or gone."""
+    """Return the change of a table that keeps its engines from deleting files; None if it is guarded, or gone."""
     update = SetProperties(updates=dict(GC_DISABLED))
     commit = TableCommit(parse_schema_name(schema), name, CommitTableRequest(requirements=(), updates=(update,)))
     try:

@@ -22,10 +22,9 @@ from duckicelake.catalog.commit.workspace import Workspace
 from duckicelake.catalog.context.audit_notes import build_touched
 from duckicelake.catalog.context.cache import Materialized
 from duckicelake.catalog.context.services import Services
-from duckicelake.catalog.context.text import summarize
 from duckicelake.catalog.table.load import load_current_table
 from duckicelake.catalog.table.time_travel import resolve_snapshot
-from duckicelake.errors import CommitFailedError, FileMissingError, InvalidRequestError
+from duckicelake.errors import CommitFailedError, FileMissingError, InvalidRequestError, summarize
 from duckicelake.iceberg.identifiers import Namespace, format_full_name
 from duckicelake.iceberg.manifest.entry import ManifestContent
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
@@ -123,7 +122,10 @@ def _plan(services: Services, namespace: Namespace, name: str, to: str) -> _Rest
 
 
 def _check_there(services: Services, table: Materialized, space: Workspace, come: Iterable[int]) -> None:
-    """FileMissingError, naming some, if files that come back are gone; not of those that the server may not read."""
+    """Raise FileMissingError, naming some, if files that come back are gone.
+
+    Not of those that the server may not read.
+    """
     paths = sorted({file.path for file in space.files(come).values()})
     folders = space.folders()
 
@@ -140,7 +142,7 @@ def _check_there(services: Services, table: Materialized, space: Workspace, come
 
 
 def _count(changed: FileSetDifference, space: Workspace) -> dict[str, int]:
-    """Files and rows that come and go."""
+    """Return files and rows that come and go."""
     left = space.files(changed.left)
     before, after = changed.deleted_before, changed.deleted_after
     nothing: frozenset[int] = frozenset()

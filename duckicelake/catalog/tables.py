@@ -79,7 +79,7 @@ def commit_transaction(services: Services, request: CommitTransactionRequest) ->
 
 
 def list_tables(services: Services, namespace: Namespace, page: PageRequest) -> ListPage[str]:
-    """The names of a namespace's tables, in code point order; NoSuchNamespaceError."""
+    """Return the names of a namespace's tables, in code point order; NoSuchNamespaceError."""
     with services.database.reading() as cursor:
         names = lake_tables.read_table_names(cursor, to_schema_name(namespace), page.after, page.fetch)
         if names is None:
@@ -178,7 +178,7 @@ def unregister_table(services: Services, namespace: Namespace, name: str) -> byt
 
 
 def table_exists(services: Services, namespace: Namespace, name: str) -> None:
-    """NoSuchTableError unless the table exists."""
+    """Raise NoSuchTableError unless the table exists."""
     read_freshness(services, namespace, name)
 
 
@@ -232,7 +232,7 @@ def _check_absent(services: Services, namespace: Namespace, name: str) -> None:
 
 
 def _first_metadata(services: Services, namespace: Namespace, request: CreateTableRequest) -> TableMetadata:
-    """The metadata of a table that isn't there yet.
+    """Return the metadata of a table that isn't there yet.
 
     Raises AlreadyExistsError, NoSuchNamespaceError, InvalidRequestError, UnsupportedError.
     """

@@ -57,7 +57,7 @@ class CurrentView:
 
 
 def load_current_view(services: Services, namespace: Namespace, name: str) -> CurrentView:
-    """The view as it is now, DuckDB's changes included; NoSuchViewError."""
+    """Return the view as it is now, DuckDB's changes included; NoSuchViewError."""
     while True:
         with services.database.reading() as cursor:
             view = views.find_view(cursor, to_schema_name(namespace), name)
@@ -76,14 +76,14 @@ def load_current_view(services: Services, namespace: Namespace, name: str) -> Cu
 
 
 def build_missing_view_error(namespace: Namespace, name: str) -> NoSuchViewError:
-    """The error, in Iceberg's words."""
+    """Return the error, in Iceberg's words."""
     return NoSuchViewError(f"View does not exist: {format_full_name(namespace, name)}")
 
 
 def write_view(
     services: Services, metadata: ViewMetadata, base: ViewRow | None, definition: ViewDefinition | None = None
 ) -> ViewTarget:
-    """The view's next state, its metadata.json in the store: the file must exist before a client gets its name.
+    """Return the view's next state, its metadata.json in the store: the file must exist before a client gets its name.
 
     InvalidRequestError if the view may not live where the metadata says.
     """
@@ -104,7 +104,7 @@ def _take_over(services: Services, view: LakeView, row: ViewRow | None, known: V
 
 
 def list_views(services: Services, namespace: Namespace, page: PageRequest) -> ListPage[str]:
-    """The names of a namespace's views, in code point order; NoSuchNamespaceError."""
+    """Return the names of a namespace's views, in code point order; NoSuchNamespaceError."""
     with services.database.reading() as cursor:
         names = lake_views.read_view_names(cursor, to_schema_name(namespace), page.after, page.fetch)
         if names is None:
@@ -127,13 +127,13 @@ def register_view(services: Services, namespace: Namespace, request: RegisterVie
 
 
 def load_view(services: Services, namespace: Namespace, name: str) -> bytes:
-    """The answer that holds the view as it is now; NoSuchViewError."""
+    """Return the answer that holds the view as it is now; NoSuchViewError."""
     row = load_current_view(services, namespace, name).row
     return _answer((row.metadata_location, row.metadata))
 
 
 def view_exists(services: Services, namespace: Namespace, name: str) -> None:
-    """NoSuchViewError unless the view exists."""
+    """Raise NoSuchViewError unless the view exists."""
     with services.database.reading() as cursor:
         if lake_views.find_view(cursor, to_schema_name(namespace), name) is None:
             raise build_missing_view_error(namespace, name)
@@ -281,7 +281,7 @@ def _check_absent(services: Services, namespace: Namespace, name: str) -> None:
 
 
 def _parse_settled(result: list[Any]) -> Loaded:
-    """What the request was settled with, as it comes back from JSON."""
+    """Return what the request was settled with, as it comes back from JSON."""
     location, metadata = result
     return location, metadata
 

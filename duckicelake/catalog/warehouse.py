@@ -100,7 +100,7 @@ def adopt(services: Services) -> list[str]:
 
 
 def examine(services: Services, lake: LakeRecord) -> WarehouseStanding:
-    """How the lake stands to its folders, from their markers."""
+    """Return how the lake stands to its folders, from their markers."""
     unmarked: list[str] = []
     for folder in folders(services):
         owner = _owner(services, folder)
@@ -120,7 +120,7 @@ def examine(services: Services, lake: LakeRecord) -> WarehouseStanding:
 
 
 def folders(services: Services) -> tuple[str, ...]:
-    """The canonical folders that have a marker: the warehouse, and DATA_PATH where that isn't within it."""
+    """Return the canonical folders that have a marker: the warehouse, and DATA_PATH where that isn't within it."""
     warehouse = _warehouse(services)
     with services.database.reading() as cursor:
         data_path = locations.read_data_path(cursor)
@@ -128,7 +128,7 @@ def folders(services: Services) -> tuple[str, ...]:
 
 
 def _apply_standing(services: Services, standing: WarehouseStanding) -> WarehouseStanding:
-    """The standing, after the process's gate is as it says."""
+    """Return the standing, after the process's gate is as it says."""
     services.database.gate.reason = standing.refusal
     return standing
 
@@ -151,7 +151,7 @@ def _owner(services: Services, folder: str) -> LakeIdentity | str | None:
 
 
 def _unknown_files(services: Services) -> Iterator[str]:
-    """Files of a kind that lakes are made of, of which no row of this one knows; of the first that are found."""
+    """Yield files of a kind that lakes are made of, of which no row of this one knows; of the first that are found."""
     found = list(islice(list_lake_files(services), _FILES_LOOKED_AT))
     yield from (file.location for file in find_unneeded_of_any_age(services, found))
 

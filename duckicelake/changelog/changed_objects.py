@@ -176,13 +176,13 @@ class ChangedObjectReader:
         return [ChangedObject(kinds, *said, born, place)]
 
     def _named(self, at: int, object_id: int) -> NamedObject | None:
-        """What it is called from the snapshot on, or was called until then; else what it was called last."""
+        """Return what it is called from the snapshot on, or was called until then; else what it was called last."""
         names = self._names.get(object_id, [])
         now = [named for named in names if named.visible(at)] or [named for named in names if named.end == at]
         return now[0] if now else names[-1] if names else None
 
     def _before(self, at: int, object_id: int) -> NamedObject | None:
-        """What it was called until the snapshot, where that gave it another name, or none."""
+        """Return what it was called until the snapshot, where that gave it another name, or none."""
         return next((named for named in self._names.get(object_id, ()) if named.end == at), None)
 
     def _name(self, at: int, object_id: int) -> tuple[str, str | None] | None:
@@ -191,7 +191,7 @@ class ChangedObjectReader:
 
 
 def _group_by_id(words: ChangeWords, kinds: AbstractSet[str]) -> dict[int, set[str]]:
-    """Words about things by their ids; what is no id, no reader of DuckLake's would understand."""
+    """Return words about things by their ids; what is no id, no reader of DuckLake's would understand."""
     found: dict[int, set[str]] = {}
     for kind, value in words:
         if kind in kinds and value.isascii() and value.isdigit() and len(value) <= _MAX_ID_DIGITS:
@@ -200,7 +200,7 @@ def _group_by_id(words: ChangeWords, kinds: AbstractSet[str]) -> dict[int, set[s
 
 
 def _classify_data(words: AbstractSet[str]) -> ChangeKind | None:
-    """What became of the rows. A flush says of rows that were deleted before it that it deletes them."""
+    """Return what became of the rows. A flush says of rows that were deleted before it that it deletes them."""
     if words & ADDS:
         return ChangeKind.OVERWRITE if words & REMOVES else ChangeKind.APPEND
     if words & MOVES:
@@ -209,7 +209,7 @@ def _classify_data(words: AbstractSet[str]) -> ChangeKind | None:
 
 
 def _unquote(value: str) -> tuple[str, str]:
-    """(Schema, name) of a quoted name; an empty name for a schema's own, and for what isn't quoted."""
+    """Return (schema, name) of a quoted name; an empty name for a schema's own, and for what isn't quoted."""
     schema, *name = [part.replace('""', '"') for part in _NAME.findall(value)] or [value]
     return schema, name[0] if name else ""
 

@@ -155,14 +155,14 @@ ANY_CHANGE: Final = WantedChanges()
 def read_changes(
     cursor: Transaction, after: LogPosition, limit: int, wanted: WantedChanges = ANY_CHANGE
 ) -> list[LoggedChange]:
-    """What comes after a position, in order."""
+    """Return what comes after a position, in order."""
     return _read(cursor, _SQL.changes, after, limit, wanted)
 
 
 def read_latest(
     cursor: Transaction, before: LogPosition, limit: int, wanted: WantedChanges = ANY_CHANGE
 ) -> list[LoggedChange]:
-    """What comes before a position, the newest first."""
+    """Return what comes before a position, the newest first."""
     return _read(cursor, _SQL.latest, before, limit, wanted)
 
 
@@ -172,14 +172,14 @@ def await_folding(cursor: Transaction) -> None:
 
 
 def read_newest_position(cursor: Transaction) -> LogPosition:
-    """How far the lake has been followed: no change will come at or before this position any more."""
+    """Return how far the lake has been followed: no change will come at or before this position any more."""
     row = cursor.execute(_SQL.newest).fetchone()
     assert row is not None
     return LogPosition(*row)
 
 
 def read_oldest(cursor: Transaction) -> LogPosition | None:
-    """The first change that is kept; those before it were pruned, or there never were any."""
+    """Return the first change that is kept; those before it were pruned, or there never were any."""
     row = cursor.execute(_SQL.oldest).fetchone()
     return None if row is None else LogPosition(*row)
 
@@ -210,7 +210,10 @@ def _build_place(wanted: WantedChanges) -> str:
 
 
 def _build_conditions(wanted: WantedChanges) -> tuple[list[str], dict[str, object]]:
-    """What is asked for in SQL: only what is said is in it, so that each index serves who asks for its columns."""
+    """Return what is asked for in SQL.
+
+    Only what is said is in it, so that each index serves who asks for its columns.
+    """
     given = {
         _build_place(wanted): wanted.namespace if wanted.object_id is None else wanted.object_id,
         _KINDS: wanted.kinds,
@@ -231,7 +234,7 @@ class SkippedError(Exception):
 
 
 def is_caused_by_change(error: Exception) -> bool:
-    """Whether a failure comes of the changes themselves, and so again with them, rather than of Postgres."""
+    """Return whether a failure comes of the changes themselves, and so again with them, rather than of Postgres."""
     if isinstance(error, psycopg.Error):
         return isinstance(error, psycopg.DataError)
     return not isinstance(error, (UnavailableError, CommitStateUnknownError))
@@ -253,6 +256,6 @@ def forget_skipped(cursor: Transaction) -> list[str]:
 
 
 def read_newest_skipped(cursor: Transaction, follower: SkipperName) -> tuple[str, str, int] | None:
-    """What it has left out last, why, and how often it has left out something; None: never."""
+    """Return what it has left out last, why, and how often it has left out something; None: never."""
     row = cursor.execute(_SKIPPED_SQL.newest, {"follower": follower}).fetchone()
     return None if row is None else (row[0], row[1], row[2])

@@ -65,7 +65,7 @@ class ChangeEvent:
     json: bytes
 
     def is_from_request(self, events: int) -> "ChangeEvent":
-        """The same, with another number of events that its request made."""
+        """Return the same, with another number of events that its request made."""
         return replace(self, json=orjson.dumps({**orjson.loads(self.json), "request-event-count": events}))
 
 
@@ -85,7 +85,7 @@ class RequestChanges:
     together: tuple[frozenset[Namespace], ...] = ()
 
     def seen(self, may_read: MayRead) -> ChangeEvent | None:
-        """The event for who may read these namespaces; None if they may not know of it."""
+        """Return the event for who may read these namespaces; None if they may not know of it."""
         event = self._seen(may_read)
         if event is None or not self.together:
             return event
@@ -107,7 +107,10 @@ class RequestChanges:
 
 
 def group_requests(changes: Sequence[LoggedChange]) -> list[RequestChanges]:
-    """What changed, in the same order. All changes of a request must be among them, for each event tells how many."""
+    """Return what changed, in the same order.
+
+    All changes of a request must be among them, for each event tells how many.
+    """
     found: list[RequestChanges] = []
     for request_id, group in groupby(changes, find_request):
         together = list(group)
@@ -119,7 +122,7 @@ def group_requests(changes: Sequence[LoggedChange]) -> list[RequestChanges]:
 
 
 def find_request(change: LoggedChange) -> str:
-    """What tells which changes were made at once: the id of the request, or of what DuckDB committed."""
+    """Return what tells which changes were made at once: the id of the request, or of what DuckDB committed."""
     return change.request_id or f"snapshot-{change.snapshot_id}"
 
 
@@ -165,7 +168,7 @@ def _find_operation_type(change: LoggedChange) -> str:
 
 
 def _build_operation(operation: str, change: LoggedChange) -> dict[str, Any]:
-    """What the draft says of an operation of this type."""
+    """Return what the draft says of an operation of this type."""
     (namespace, name), *former = _collect_names(change)
     if name is None:
         return _build_namespace_operation(operation, namespace, _build_parameters(change))
@@ -232,5 +235,5 @@ def _find_object_type(kind: ChangeKind) -> ObjectType:
 
 
 def _drop_absent(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Those that there are."""
+    """Return those that there are."""
     return {name: value for name, value in fields.items() if value not in (None, {}, [])}

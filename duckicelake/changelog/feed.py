@@ -91,7 +91,7 @@ class EventView:
         return hash((self.grants, self.selection))
 
     def events(self, changes: Iterable[RequestChanges]) -> list[ChangeEvent]:
-        """What is told of these changes, in their order."""
+        """Return what is told of these changes, in their order."""
         seen = (change.seen(self._may_read) for change in changes)
         return [event for event in seen if event is not None and self.selection.wants(event)]
 
@@ -173,7 +173,7 @@ class NewsReader:
             self._notices.wait(_LOOK_SECONDS)
 
     def _read(self, cursor: Transaction) -> bool:
-        """Tell what is new; whether there may be more."""
+        """Return what is new; whether there may be more."""
         after = self._told or _find_first(cursor)
         found = _read_page(cursor, after, _READ)
         if found or self._told is None:
@@ -189,7 +189,7 @@ def _find_first(cursor: Transaction) -> LogPosition:
 
 
 def read_older_changes(database: Database, after: LogPosition, since_ms: int) -> list[RequestChanges]:
-    """Those that come next and aren't too old, as many as fit on a page."""
+    """Return those that come next and aren't too old, as many as fit on a page."""
     since = datetime.fromtimestamp(since_ms / 1000, UTC) if since_ms else None
     with database.statement() as cursor:
         return _read_page(cursor, after, PAGE_CHANGES, WantedChanges(since=since))
@@ -198,7 +198,7 @@ def read_older_changes(database: Database, after: LogPosition, since_ms: int) ->
 def _read_page(
     cursor: Transaction, after: LogPosition, limit: int, wanted: WantedChanges = chronicle.ANY_CHANGE
 ) -> list[RequestChanges]:
-    """The next `limit` changes or fewer, but all that were made by one request, unless they are too many.
+    """Return the next `limit` changes or fewer, but all that were made by one request, unless they are too many.
 
     Clients may give all that they ever do one id.
     """
@@ -219,7 +219,7 @@ def _drop_open_request(found: Sequence[LoggedChange]) -> Sequence[LoggedChange]:
 
 
 def resolve_position(database: Database, position: LogPosition) -> LogPosition | None:
-    """The same position, where it can be read on from; None if the lake is being followed up to it just now.
+    """Return the same position, where it can be read on from; None if the lake is being followed up to it just now.
 
     InvalidRequestError if the lake hasn't come so far, ExpiredError if what follows it isn't kept.
     """

@@ -78,7 +78,7 @@ class HistoryQuery:
 def read_history(
     services: Services, asked: HistoryQuery, namespace: Namespace | None = None, name: str | None = None
 ) -> HistoryPage:
-    """What the caller may read of it: of the lake, of a namespace and all below it, or of a table or view.
+    """Return what the caller may read of it: of the lake, of a namespace and all below it, or of a table or view.
 
     Raises NoSuchNamespaceError, NoSuchTableError for what there never was as far as anybody remembers, and
     InvalidRequestError.
@@ -96,7 +96,7 @@ def read_history(
 
 
 def parse_wanted(asked: HistoryQuery) -> WantedChanges:
-    """What is asked for of the chronicle; InvalidRequestError."""
+    """Return what is asked for of the chronicle; InvalidRequestError."""
     kinds = None if asked.kinds is None else [_parse_kind(kind.strip()) for kind in asked.kinds.split(",")]
     if asked.source is not None and asked.source not in SOURCES:
         raise InvalidRequestError(f"{asked.source!r} is no source of changes: there are {', '.join(SOURCES)}")
@@ -111,7 +111,7 @@ def parse_wanted(asked: HistoryQuery) -> WantedChanges:
 
 
 def resolve_wanted(cursor: Transaction, wanted: WantedChanges, schema: str, name: str | None) -> WantedChanges:
-    """The same, but of this namespace, table or view; of a live one under all names that it had."""
+    """Return the same, but of this namespace, table or view; of a live one under all names that it had."""
     if name is None:
         of_namespace = replace(wanted, namespace=schema)
         if not has_namespace(cursor, schema) and not _is_known(cursor, WantedChanges(namespace=schema)):
@@ -163,7 +163,7 @@ def build_entry(change: LoggedChange) -> HistoryEntry:
 
 
 def _hide_session(told: Mapping[str, Any]) -> dict[str, Any]:
-    """One of several, without what tells programs apart: that is made of addresses, and so nobody's business."""
+    """Return one of several, without what tells programs apart: that is made of addresses, and so nobody's business."""
     client = {name: value for name, value in told.get("client", {}).items() if name != SESSION}
     return {**told, "client": client} if "client" in told else dict(told)
 
@@ -176,7 +176,7 @@ def _hide_previous(entry: HistoryEntry, principal: Principal) -> HistoryEntry:
 
 
 def name_engine(change: LoggedChange) -> str | None:
-    """What did it, as it calls itself in the snapshot, else in the request; DuckDB does not say."""
+    """Return what did it, as it calls itself in the snapshot, else in the request; DuckDB does not say."""
     summary: Mapping[str, str] = change.facts.get("summary", {})
     client: Mapping[str, str] = change.facts.get("client", {})
     if "engine-name" in summary:

@@ -31,7 +31,7 @@ _SUMMARY_KEYS: Final = (
 
 
 def read_summary_metrics(summary: Mapping[str, str], *, whole: bool) -> dict[str, int]:
-    """What an Iceberg snapshot says of itself: all of it, or only what there was afterwards."""
+    """Return what an Iceberg snapshot says of itself: all of it, or only what there was afterwards."""
     names = _SUMMARY_KEYS if whole else SUMMARY_METRICS
     said = {name: summary.get(name, "") for name in names}
     return {name: int(value) for name, value in said.items() if _NUMBER.fullmatch(value)}
@@ -122,7 +122,10 @@ def _sum_removed(
 def _sum_deleted_in_files(
     delete_files: Sequence[tuple[int, CountedDeletes]], numbered: Mapping[int, int], known: dict[int, int]
 ) -> tuple[Counter[MetricsKey], set[MetricsKey]]:
-    """(Rows that delete files took away, places of which that can't be told). known: deleted rows by file, kept on."""
+    """Return (rows that delete files took away, places of which that can't be told).
+
+    known: deleted rows by file, kept on.
+    """
     gone_rows: Counter[MetricsKey] = Counter()
     uncounted: set[MetricsKey] = set()
     for number, deleted in delete_files:
@@ -137,6 +140,6 @@ def _sum_deleted_in_files(
 
 
 def _count_deleted_records(thing: ChangedObject, rows: int, *, is_counted: bool) -> dict[str, int]:
-    """A compaction takes no rows away, whatever it does to files."""
+    """Count deleted rows; a compaction deletes none, whatever it does to files."""
     is_delete = bool(thing.words & REMOVES) and ChangeKind.REPLACE not in thing.kinds
     return {"deleted-records": rows} if is_delete and is_counted else {}

@@ -33,17 +33,17 @@ Begun = tuple[int, str, str]
 
 
 def find_begun_tables(cursor: Transaction, begun: Sequence[Begun]) -> dict[Begun, int]:
-    """Their ids, of those that there are."""
+    """Return their ids, of those that there are."""
     return _find_begun(cursor, _SQL.begun_tables, begun)
 
 
 def find_begun_views(cursor: Transaction, begun: Sequence[Begun]) -> dict[Begun, int]:
-    """Their ids, of those that there are."""
+    """Return their ids, of those that there are."""
     return _find_begun(cursor, _SQL.begun_views, begun)
 
 
 def find_begun_schemas(cursor: Transaction, begun: Sequence[tuple[int, str]]) -> dict[tuple[int, str], int]:
-    """Ids of schemas by (snapshot, name)."""
+    """Return ids of schemas by (snapshot, name)."""
     if not begun:
         return {}
     parameters = {"at": [at for at, _ in begun], "names": [name for _, name in begun]}
@@ -59,12 +59,12 @@ def _find_begun(cursor: Transaction, query: str, begun: Sequence[Begun]) -> dict
 
 
 def read_table_names(cursor: Transaction, ids: Iterable[int]) -> list[NamedObject]:
-    """All names that tables ever had, of each in order."""
+    """Return all names that tables ever had, of each in order."""
     return _read_named(cursor, _SQL.table_names, ids)
 
 
 def read_view_names(cursor: Transaction, ids: Iterable[int]) -> list[NamedObject]:
-    """All names that views ever had, of each in order."""
+    """Return all names that views ever had, of each in order."""
     return _read_named(cursor, _SQL.view_names, ids)
 
 
@@ -73,7 +73,7 @@ def read_schema_names(cursor: Transaction, ids: Iterable[int]) -> list[NamedObje
 
 
 def read_last_names(cursor: Transaction, ids: Iterable[int]) -> list[NamedObject]:
-    """What the chronicle last called things, as if they had always been called so."""
+    """Return what the chronicle last called things, as if they had always been called so."""
     return _read_named(cursor, _SQL.last_names, ids)
 
 
@@ -87,17 +87,17 @@ ObjectName = tuple[str, str | None]
 
 
 def find_live_tables(cursor: Transaction, names: Sequence[ObjectName]) -> dict[ObjectName, int]:
-    """Their ids, of those that there are."""
+    """Return their ids, of those that there are."""
     return _find_live(cursor, _SQL.live_tables, names)
 
 
 def find_live_views(cursor: Transaction, names: Sequence[ObjectName]) -> dict[ObjectName, int]:
-    """Their ids, of those that there are."""
+    """Return their ids, of those that there are."""
     return _find_live(cursor, _SQL.live_views, names)
 
 
 def find_live_schemas(cursor: Transaction, names: Sequence[ObjectName]) -> dict[ObjectName, int]:
-    """Their ids, of those that there are."""
+    """Return their ids, of those that there are."""
     return _find_live(cursor, _SQL.live_schemas, names)
 
 
@@ -109,7 +109,7 @@ def _find_live(cursor: Transaction, query: str, names: Sequence[ObjectName]) -> 
 
 
 def read_last_places(cursor: Transaction, ids: Iterable[int]) -> dict[int, tuple[str, int | None]]:
-    """(Location, format version) of tables and views that are gone, as the chronicle told them last."""
+    """Return (location, format version) of tables and views that are gone, as the chronicle told them last."""
     wanted = sorted(ids)
     rows = cursor.execute(_SQL.last_places, {"ids": wanted}).fetchall() if wanted else []
     return {object_id: (location, version) for object_id, location, version in rows}

@@ -38,7 +38,7 @@ class SnapshotRequests:
                 self._by_time[snapshot.at, entry.resource].append(entry)
 
     def of(self, snapshot: LakeSnapshot, thing: ChangedObject) -> Sequence[AuditedRequest]:
-        """Those about the thing: of the snapshot, or of its transaction; none of what DuckDB did.
+        """Return those about the thing: of the snapshot, or of its transaction; none of what DuckDB did.
 
         If none names it, which isn't so of what requests of a group do, it came with what all of the snapshot did.
         """
@@ -71,7 +71,7 @@ def find_asker(entries: Sequence[AuditedRequest]) -> dict[str, Any]:
 
 
 def collect_facts(entries: Sequence[AuditedRequest]) -> dict[str, Any]:
-    """What the entries say of their requests, beyond who asked."""
+    """Return what the entries say of their requests, beyond who asked."""
     if not entries:
         return {}
     detail = dict(entries[0].detail or {})
@@ -86,7 +86,7 @@ def collect_facts(entries: Sequence[AuditedRequest]) -> dict[str, Any]:
 
 
 def sum_rows(entries: Sequence[AuditedRequest]) -> int | None:
-    """The rows that the requests added, if all of them say so."""
+    """Return the rows that the requests added, if all of them say so."""
     counts = [(entry.detail or {}).get("rows") for entry in entries if entry.operation == "append_rows"]
     known = [count for count in counts if isinstance(count, int)]
     return sum(known) if known and len(known) == len(counts) else None
@@ -100,7 +100,7 @@ def _build_request(entry: AuditedRequest) -> Mapping[str, Any]:
 def read_unplaced_changes(
     cursor: Transaction, entries: Sequence[tuple[datetime, AuditedRequest]]
 ) -> list[LoggedChange]:
-    """What changed by requests that made no snapshot, in the order in which they were done."""
+    """Return what changed by requests that made no snapshot, in the order in which they were done."""
     known = [
         (at, entry, kind, *_split_resource(entry.resource, kind))
         for at, entry in entries
@@ -150,7 +150,9 @@ def place_changes(
     snapshots: Sequence[LakeSnapshot],
     last: LogPosition,
 ) -> tuple[list[LoggedChange], LogPosition]:
-    """All of them with their positions, and the last one; `others` follow the last snapshot that was made before them.
+    """Return all of them with their positions, and the last one.
+
+    `others` follow the last snapshot that was made before them.
 
     A position is taken by each snapshot, if only so that a change which comes later gets another.
     """

@@ -121,7 +121,7 @@ class InlinedChange(NamedTuple):
 
 
 def is_follower_free(cursor: Transaction) -> bool:
-    """Whether nobody follows the lake at this moment."""
+    """Return whether nobody follows the lake at this moment."""
     return cursor.execute(_SQL.is_free, {"key": FOLLOWER_KEY}).fetchone() == (True,)
 
 
@@ -132,7 +132,7 @@ def take_lead(cursor: Transaction) -> bool:
 
 @contextmanager
 def open_state(cursor: Transaction) -> Iterator[None]:
-    """A transaction to fold in: nobody else does meanwhile, and every statement sees the same state.
+    """Yield a transaction to fold in: nobody else does meanwhile, and every statement sees the same state.
 
     The cursor's connection is in none; it begins, and waits for its turn, in one round trip.
     """
@@ -177,7 +177,7 @@ def pass_snapshot(cursor: Transaction) -> int:
 
 
 def read_new_files(cursor: Transaction, bounds: Sequence[int]) -> NewFiles:
-    """Files by the counter of files, which `bounds` tell from before the first snapshot and after each.
+    """Return files by the counter of files, which `bounds` tell from before the first snapshot and after each.
 
     Only ids tell: DuckDB's flushes and merges make files that earlier snapshots see, too.
     """
@@ -194,7 +194,7 @@ def read_new_files(cursor: Transaction, bounds: Sequence[int]) -> NewFiles:
 
 
 def read_ended_files(cursor: Transaction, ended: Sequence[tuple[int, int]]) -> list[EndedFile]:
-    """Data files that left tables, by (snapshot, table)."""
+    """Return data files that left tables, by (snapshot, table)."""
     if not ended:
         return []
     parameters = {"at": [at for at, _ in ended], "table_ids": [table_id for _, table_id in ended]}
@@ -202,7 +202,10 @@ def read_ended_files(cursor: Transaction, ended: Sequence[tuple[int, int]]) -> l
 
 
 def read_deleted_rows(cursor: Transaction, data_file_ids: Iterable[int]) -> dict[int, int]:
-    """How many rows of data files were deleted by the last snapshot that the chronicle told of; only what is known."""
+    """Return how many rows of data files were deleted by the last snapshot that the chronicle told of.
+
+    Only what is known.
+    """
     wanted = sorted(data_file_ids)
     return dict(cursor.execute(_SQL.deleted_rows, {"ids": wanted}).fetchall()) if wanted else {}
 
@@ -225,7 +228,7 @@ def write_entries(
 
 
 def read_inlined_changes(cursor: Transaction, asked: Iterable[tuple[int, int]]) -> list[InlinedChange]:
-    """What became of rows in Postgres, for each (snapshot, table); also earlier deletes of rows of files.
+    """Return what became of rows in Postgres, for each (snapshot, table); also earlier deletes of rows of files.
 
     Rows that have been flushed since are no longer there.
     """

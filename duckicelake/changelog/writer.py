@@ -191,7 +191,7 @@ class _ChangeBuilder:
         )
 
     def _location(self, thing: ChangedObject) -> str | None:
-        """Where a table will be that no client of Iceberg has seen yet."""
+        """Return where a table will be that no client of Iceberg has seen yet."""
         if thing.born is None or thing.uuid is None or not thing.words:
             return None
         schema, name = thing.born
@@ -208,7 +208,7 @@ class _ChangeBuilder:
 
 
 def _find_kinds(told: _SnapshotChange) -> tuple[ChangeKind, ...]:
-    """What Iceberg says that became of the rows counts, where they are main's."""
+    """Return what Iceberg says that became of the rows counts, where they are main's."""
     kinds = told.thing.kinds
     operation = _OPERATIONS.get(told.iceberg.summary.get("operation", "")) if told.iceberg else None
     if operation is None:
@@ -217,7 +217,7 @@ def _find_kinds(told: _SnapshotChange) -> tuple[ChangeKind, ...]:
 
 
 def _find_rows(told: _SnapshotChange) -> int | None:
-    """How many rows were added, where that needn't be counted."""
+    """Return how many rows were added, where that needn't be counted."""
     if told.iceberg is not None:
         return read_summary_metrics(told.iceberg.summary, whole=True).get("added-records")
     return sum_rows(told.entries)
@@ -283,7 +283,7 @@ class ChangelogWriter:
                 notices.listen_to(SNAPSHOTS)
 
     def fold(self, cursor: Transaction) -> WrittenBatch:
-        """The next fold, past what has failed too often."""
+        """Return the next fold, past what has failed too often."""
         try:
             if self._failures >= MAX_TRIES:
                 left_out = skip_snapshot(self._services, cursor)

@@ -1,4 +1,4 @@
-"""`duckicelake init`, `adopt` and `info`: make a lake, take over a warehouse, print where things are."""
+"""Prepare and examine a lake: `duckicelake init`, `adopt`, `info`, `doctor` and `grants`."""
 
 from __future__ import annotations
 
@@ -21,6 +21,19 @@ INFO_EXAMPLES: Final = (
     "duckicelake info",
     "duckicelake info --json | jq -r '.\"ducklake-attach\"'",
 )
+GRANTS_EXAMPLES: Final = (
+    "duckicelake grants --server lake_server --writer etl --reader bi | psql --dbname lake",
+    (
+        "DUCKICELAKE_DATABASE_URL=postgresql://postgres@db/lake duckicelake grants --server lake_server "
+        "--writer etl --apply"
+    ),
+)
+DOCTOR_EXAMPLES: Final = (
+    "duckicelake doctor --lake /data/lake",
+    "duckicelake doctor --no-files | grep FAIL",
+    "duckicelake doctor --forget-left-out",
+)
+_FORGET_HELP: Final = "Name once more what history and lineage have left out until now, and then never again."
 
 
 @one_line_errors()
@@ -117,3 +130,56 @@ def _read_stored(url: str, *, is_embedded: bool) -> tuple[str, dict[str, str]]:
         if is_embedded:
             return DEFAULT_SCHEMA_NAME, {}
         raise UnavailableError(f"{error}; {advise_on_postgres(error)}") from error
+
+
+@one_line_errors()
+def doctor(
+    lake: LakeOption = None,
+    files: Annotated[bool, typer.Option("--files/--no-files", help="Look for every data file in the store.")] = True,
+    forget_left_out: Annotated[bool, typer.Option("--forget-left-out", help=_FORGET_HELP)] = False,
+) -> None:
+    """Examine database, lake, tables and files; exit with 1 if something must be done, and say what."""
+    from duckicelake.changelog.entries import forget_skipped
+    from duckicelake.cli.examination import examine
+    from duckicelake.cli.wiring.services import open_lake
+    from duckicelake.settings.sources import read_settings
+
+    settings = read_settings({"lake": lake})
+    if forget_left_out:
+        with open_lake(settings) as services, services.database.transaction() as cursor:
+            forgotten = forget_skipped(cursor)
+        for change in forgotten:
+            typer.echo(f"gone  {change}")
+    findings = examine(settings, with_files=files)
+    for finding in findings:
+        typer.echo(f"{'ok  ' if finding.ok else 'FAIL'}  {finding.name}: {finding.detail}")
+        if finding.advice:
+            typer.echo(f"      {finding.advice}")
+    if not all(finding.ok for finding in findings):
+        raise typer.Exit(1)
+
+
+@one_line_errors()
+def grants(
+    server: Annotated[str, typer.Option(help="The server's login.")],
+    writer: Annotated[list[str] | None, typer.Option(help="A login of DuckDB that writes; may be repeated.")] = None,
+    reader: Annotated[list[str] | None, typer.Option(help="A login of DuckDB that reads; may be repeated.")] = None,
+    owner: Annotated[str, typer.Option(help="Role without login that owns DuckLake's tables.")] = "ducklake",
+    schema: Annotated[str, typer.Option(help="Schema of the catalog's tables.")] = "public",
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Run the SQL, as a superuser, instead of printing it.")
+    ] = False,
+    lake: LakeOption = None,
+) -> None:
+    """Print SQL that gives the logins the rights in Postgres that they need. The logins must exist."""
+    from duckicelake.cli.wiring.location import reach_postgres
+    from duckicelake.lake.ducklake.roles import LakeLogins, apply_grants, build_grants
+    from duckicelake.settings.sources import read_settings
+
+    statements = build_grants(LakeLogins(server, writer or [], reader or [], owner), schema)
+    if not apply:
+        typer.echo("BEGIN;\n" + "".join(f"{statement};\n" for statement in statements) + "COMMIT;")
+        return
+    with reach_postgres(read_settings({"lake": lake})) as url:
+        apply_grants(url, statements)
+        typer.echo(f"{server} serves the lake; {owner} owns DuckLake's tables")

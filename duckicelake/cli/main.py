@@ -4,7 +4,7 @@ from typing import Final
 
 import typer
 
-from duckicelake.cli import access, audit, doctor, flush, gc, history, lake, snapshots
+from duckicelake.cli import audit, flush, gc, history, lake, snapshots
 from duckicelake.cli.console.command import add_command, make_group, read_own_version
 from duckicelake.cli.pipeline.main import app as pipeline_app
 from duckicelake.cli.rows import command as ingest_rows
@@ -24,7 +24,7 @@ def version() -> None:
 add_command(app, serve.serve, *serve.EXAMPLES)
 add_command(app, lake.init, *lake.INIT_EXAMPLES)
 add_command(app, lake.info, *lake.INFO_EXAMPLES)
-add_command(app, doctor.doctor, *doctor.EXAMPLES)
+add_command(app, lake.doctor, *lake.DOCTOR_EXAMPLES)
 add_command(app, history.history, *history.EXAMPLES)
 add_command(app, audit.audit, *audit.EXAMPLES)
 add_command(app, lake.adopt, *lake.ADOPT_EXAMPLES)
@@ -34,8 +34,8 @@ add_command(app, snapshots.restore, *snapshots.RESTORE_EXAMPLES)
 add_command(app, snapshots.clone, *snapshots.CLONE_EXAMPLES)
 add_command(app, snapshots.expire, *snapshots.EXPIRE_EXAMPLES)
 add_command(app, ingest_rows.ingest_rows, *ingest_rows.EXAMPLES, name="ingest-rows")
-add_command(app, access.grants, *access.GRANTS_EXAMPLES)
-add_command(app, access.hash_client_secret, *access.HASH_SECRET_EXAMPLES, name="hash-secret")
+add_command(app, lake.grants, *lake.GRANTS_EXAMPLES)
+add_command(app, serve.hash_client_secret, *serve.HASH_SECRET_EXAMPLES, name="hash-secret")
 add_command(app, version, "duckicelake version")
 app.add_typer(pipeline_app)
 for feature_app in load_hooks(typer.Typer, "commands"):

@@ -44,7 +44,7 @@ def clone(
     compacted or dropped. While they share files, both tables have gc.enabled=false, so that engines don't delete them.
     """
     from duckicelake.catalog.clone import CloneRequest, clone_table
-    from duckicelake.catalog.context.text import parse_full_name
+    from duckicelake.catalog.context.page import parse_full_name
     from duckicelake.cli.console.terminal import format_count
     from duckicelake.cli.wiring.services import open_lake
     from duckicelake.settings.sources import read_settings
@@ -70,7 +70,7 @@ def expire(
     DuckDB's next cleanup deletes the files that no table needs any more. Engines delete files by what one table says;
     this command is safe for tables that share files with others, too.
     """
-    from duckicelake.catalog.context.text import parse_full_name
+    from duckicelake.catalog.context.page import parse_full_name
     from duckicelake.catalog.expiry import expire_snapshots
     from duckicelake.cli.console.terminal import format_count, parse_time
     from duckicelake.cli.wiring.services import open_lake
@@ -98,7 +98,7 @@ def restore(
 
     The table's history stays, so another restore can undo this one. Properties, branches and tags stay as they are.
     """
-    from duckicelake.catalog.context.text import parse_full_name
+    from duckicelake.catalog.context.page import parse_full_name
     from duckicelake.catalog.restore import restore_table
     from duckicelake.cli.wiring.services import open_lake
     from duckicelake.settings.sources import read_settings

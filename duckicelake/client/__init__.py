@@ -16,5 +16,5 @@ from duckicelake.rest.connection import Connection
 
 __all__ = ["AsyncWriter", "Batching", "Connection", "Progress", "RowsNotWritten", "RowsNotWrittenError", "Writer"]
 
-RowsNotWrittenError = RowsNotWrittenError
+RowsNotWritten = RowsNotWrittenError
 """The error's former name, for programs that catch it."""

@@ -51,12 +51,12 @@ Spans: TypeAlias = Callable[[ConstraintColumn], Span]
 
 
 def build_point(value: Any) -> Span:
-    """A value that is known."""
+    """Return a value that is known."""
     return Span(value, value, null=False)
 
 
 def find_outcomes(node: Condition, spans: Spans) -> Outcomes:
-    """What the condition may come to for a row whose columns are in these spans."""
+    """Return what the condition may come to for a row whose columns are in these spans."""
     match node:
         case Compare():
             return _compare_spans(node.sign, find_span(node.left, spans), find_span(node.right, spans))
@@ -78,7 +78,7 @@ def find_outcomes(node: Condition, spans: Spans) -> Outcomes:
 
 
 def find_span(node: Term, spans: Spans) -> Span:
-    """What a value may be."""
+    """Return what a value may be."""
     match node:
         case ConstraintColumn():
             return _clamp_to_type(spans(node), node)
@@ -128,7 +128,7 @@ def _compare_spans(sign: str, left: Span, right: Span) -> Outcomes:
 
 
 def _compare_ranges(sign: str, left: Span, right: Span) -> set[bool | None]:
-    """What comparing values of two ranges may come to; the row may hold any from either."""
+    """Return what comparing values of two ranges may come to; the row may hold any from either."""
     if sign == "=":
         can_be = _may_be_equal(left.low, right.high) and _may_be_equal(right.low, left.high)
         is_one = left.low is not None and left.low == left.high == right.low == right.high
@@ -146,7 +146,7 @@ def _combine_outcomes(*, can_be: bool, can_fail: bool) -> set[bool | None]:
 
 
 def _may_be_equal(low: Any, high: Any) -> bool:
-    """Whether a value from `low` on may be as small as one up to `high`."""
+    """Return whether a value from `low` on may be as small as one up to `high`."""
     return low is None or high is None or bool(low <= high)
 
 

@@ -124,7 +124,7 @@ Condition: TypeAlias = Compare | Like | IsNull | Truth | NotCondition | Logic
 
 
 def collect_columns(node: Condition | Term) -> dict[int, ConstraintColumn]:
-    """The columns of an expression by field id."""
+    """Return the columns of an expression by field id."""
     found: dict[int, ConstraintColumn] = {}
     _collect(node, found)
     return found
@@ -156,7 +156,7 @@ class UnlikeError(Exception):
 
 
 def parse_number(text: str, beside: Term) -> ConstraintConstant:
-    """The number as a constant of the kind of what it stands beside."""
+    """Return the number as a constant of the kind of what it stands beside."""
     match beside.kind:
         case Kind.WHOLE:
             return ConstraintConstant(_parse_whole(text), Kind.WHOLE)
@@ -168,7 +168,7 @@ def parse_number(text: str, beside: Term) -> ConstraintConstant:
 
 
 def parse_text(value: str, beside: Term) -> ConstraintConstant:
-    """The text as a constant of the kind of what it stands beside, which may be a date or time."""
+    """Return the text as a constant of the kind of what it stands beside, which may be a date or time."""
     try:
         match beside.kind:
             case Kind.TEXT:

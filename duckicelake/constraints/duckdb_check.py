@@ -41,7 +41,7 @@ _CASTS: Final = {Kind.WHOLE: "CAST({} AS BIGINT)", Kind.DOUBLE: "CAST({} AS DOUB
 
 
 def render_condition(node: Condition) -> str:
-    """The condition over columns of a relation called `r`."""
+    """Return the condition over columns of a relation called `r`."""
     match node:
         case Compare():
             return f"({_render_value(node.left)} {node.sign} {_render_value(node.right)})"
@@ -94,7 +94,7 @@ def _render_time(micros: int) -> str:
 
 
 def check_row_constraints(constraints: Sequence[Constraint], batch: Batch) -> None:
-    """InvalidRequestError naming the first rows that violate a constraint, each with what it has in its columns."""
+    """Raise InvalidRequestError naming the first rows that violate a constraint, with their values."""
     if not constraints or not batch.num_rows:
         return
     names = {column.path[0] for constraint in constraints for column in constraint.columns}
@@ -135,5 +135,5 @@ def _format_value(column: pa.ChunkedArray, row: int) -> Any:
 
 @cache
 def _open_duckdb() -> duckdb.DuckDBPyConnection:
-    """One database of this process, which holds nothing; each use has a cursor of its own."""
+    """Return one database of this process, which holds nothing; each use has a cursor of its own."""
     return duckdb.connect(config={"threads": 1})

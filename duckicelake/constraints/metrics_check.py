@@ -31,7 +31,10 @@ class Verdict:
 def judge_file(
     constraint: Constraint, file: AnyFile, properties: Mapping[str, str], *, may_refute: bool = True
 ) -> Verdict:
-    """What a file's metrics say. may_refute: none of its rows is deleted, so that its bounds are some rows' values."""
+    """Return what a file's metrics say.
+
+    may_refute: none of its rows is deleted, so that its bounds are some rows' values.
+    """
     if not file.record_count:
         return Verdict(holds=True)
     facts = _FileFacts(file, find_truncation(properties))
@@ -57,7 +60,10 @@ def find_unproven(
     properties: Mapping[str, str],
     refutable: Container[int] = (),
 ) -> list[str]:
-    """The constraints that some file's metrics don't prove; InvalidRequestError if a `refutable` one's refute it."""
+    """Return the constraints that some file's metrics don't prove.
+
+    Raises InvalidRequestError if a `refutable` one's refute it.
+    """
     names: set[str] = set()
     for file in files:
         for constraint in constraints:
@@ -72,7 +78,10 @@ def find_unproven(
 
 
 def _find_outcomes(constraint: Constraint, spans: Spans) -> Outcomes:
-    """What the constraint may come to, each column being null, NaN or a value all over: in `x > 0 OR x IS NULL`."""
+    """Return what the constraint may come to, each column being null, NaN or a value all over.
+
+    In `x > 0 OR x IS NULL`.
+    """
     columns = constraint.columns
     parts = [list(_split_spans(spans(column))) for column in columns]
     if math.prod(map(len, parts)) > _MAX_CASES:
@@ -114,7 +123,7 @@ class _FileFacts:
         return Span(low, high, has_values=known < self._rows, nan=nans != 0, null=nulls != 0)
 
     def witnesses(self, column: ConstraintColumn) -> Iterator[Span]:
-        """What is in some row of the file."""
+        """Yield what is in some row of the file."""
         if self._nulls(column):
             yield NULL
         nans = self._nans(column)
@@ -128,13 +137,13 @@ class _FileFacts:
                 yield build_point(value)
 
     def told(self, constraint: Constraint) -> str:
-        """The bounds of the constraint's columns, for people."""
+        """Return the bounds of the constraint's columns, for people."""
         return ", ".join(
             f"{_find_name(column)} is {_format_value(column, self.span(column))}" for column in constraint.columns
         )
 
     def _nulls(self, column: ConstraintColumn) -> int | None:
-        """How many nulls; writers don't agree what they count of fields in structs."""
+        """Return how many nulls; writers don't agree what they count of fields in structs."""
         return self._count("null_value_counts", column) if len(column.path) == 1 else None
 
     def _nans(self, column: ConstraintColumn) -> int | None:

@@ -39,7 +39,7 @@ _TYPED_TEXTS: Final = frozenset({"DATE", "TIMESTAMP", "TIMESTAMPTZ", "TIMESTAMPN
 
 
 def parse_condition(text: str, schema: Schema) -> Condition:
-    """The tree of a constraint over a schema's columns; NotTranslatableError names what can't be said."""
+    """Return the tree of a constraint over a schema's columns; NotTranslatableError names what can't be said."""
     if len(text) > MAX_CONSTRAINT_CHARS:
         refuse_construct(f"an expression of more than {MAX_CONSTRAINT_CHARS} letters")
     if '"' in text:
@@ -73,7 +73,7 @@ class _ConditionReader:
         return Truth(value)
 
     def value(self, node: exp.Expr) -> "Term | exp.Expr":
-        """A value; constants whose kind hangs on what they stand beside come as they are."""
+        """Return a value; constants whose kind hangs on what they stand beside come as they are."""
         match node:
             case exp.Paren():
                 return self.value(node.this)
@@ -92,7 +92,7 @@ class _ConditionReader:
         return refuse_construct(f"{node.key.upper()} ({_format_node(node)})")
 
     def known(self, node: exp.Expr) -> Term:
-        """A value that tells its own kind."""
+        """Return a value that tells its own kind."""
         value = self.value(node)
         return (
             refuse_construct(f"a constant without a column beside it: {_format_node(node)}")
@@ -101,7 +101,7 @@ class _ConditionReader:
         )
 
     def beside(self, node: exp.Expr, other: Term) -> Term:
-        """A value that must be of the same kind as another."""
+        """Return a value that must be of the same kind as another."""
         value = self.value(node)
         if isinstance(value, exp.Expr):
             raw = _read_raw(node)
@@ -116,7 +116,7 @@ class _ConditionReader:
         return value
 
     def pair(self, left: exp.Expr, right: exp.Expr) -> tuple[Term, Term]:
-        """Two values of one kind, at least one of which tells it."""
+        """Return two values of one kind, at least one of which tells it."""
         first = self.value(left)
         if not isinstance(first, exp.Expr):
             return first, self.beside(right, first)
@@ -230,7 +230,7 @@ class _ConditionReader:
 
 
 def _read_raw(node: exp.Expr) -> tuple[str, bool] | None:
-    """The text of a constant, and whether it stands in quotes; None for anything else."""
+    """Return the text of a constant, and whether it stands in quotes; None for anything else."""
     if isinstance(node, exp.Literal):
         return node.this, node.is_string
     if isinstance(node, exp.Neg) and isinstance(node.this, exp.Literal) and not node.this.is_string:

@@ -27,7 +27,7 @@ class Constraint:
 
 
 def parse_constraint(name: str, text: str, schema: Schema) -> Constraint:
-    """The constraint over a table's columns.
+    """Return the constraint over a table's columns.
 
     Raises InvalidRequestError naming what is wrong, or isn't known to all engines.
     """
@@ -47,13 +47,16 @@ def parse_constraint(name: str, text: str, schema: Schema) -> Constraint:
 
 
 def read_constraints(properties: Mapping[str, str], schema: Schema) -> tuple[Constraint, ...]:
-    """A table's constraints; InvalidRequestError if one can't be checked, as where DuckDB has dropped its column."""
+    """Return a table's constraints.
+
+    Raises InvalidRequestError if one can't be checked, as where DuckDB has dropped its column.
+    """
     found = read_constraint_texts(properties)
     return _parse_all(tuple(found.items()), _ById(schema)) if found else ()
 
 
 def split_checkable(properties: Mapping[str, str], schema: Schema) -> tuple[list[Constraint], dict[str, str]]:
-    """A table's constraints, and by name why the others can't be checked."""
+    """Return a table's constraints, and by name why the others can't be checked."""
     found, broken = [], {}
     for name, text in read_constraint_texts(properties).items():
         try:
@@ -64,7 +67,10 @@ def split_checkable(properties: Mapping[str, str], schema: Schema) -> tuple[list
 
 
 def find_unverified(properties: Mapping[str, str]) -> dict[str, str]:
-    """The snapshots since which constraints are unverified, by name; those of constraints that are gone don't count."""
+    """Return the snapshots since which constraints are unverified, by name.
+
+    Those of constraints that are gone don't count.
+    """
     names = read_constraint_texts(properties)
     marks = {
         key.removeprefix(UNVERIFIED_KEY): since for key, since in properties.items() if key.startswith(UNVERIFIED_KEY)
@@ -73,7 +79,7 @@ def find_unverified(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def copy_marks(properties: Mapping[str, str], names: Container[str]) -> dict[str, str]:
-    """The properties without what says of other constraints that they are unverified."""
+    """Return the properties without what says of other constraints that they are unverified."""
     return {
         key: value
         for key, value in properties.items()

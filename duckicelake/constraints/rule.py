@@ -77,7 +77,7 @@ def check_constraints(
 
 
 def find_unverified_natively(metadata: TableMetadata, added: Sequence[NewFile]) -> list[str]:
-    """The constraints that files don't surely keep which DuckDB wrote, unasked."""
+    """Return the constraints that files don't surely keep which DuckDB wrote, unasked."""
     if not read_constraint_texts(metadata.properties):
         return []
     constraints, broken = split_checkable(metadata.properties, metadata.schema())
@@ -103,7 +103,7 @@ def _check_definitions(commit: _ConstrainedCommit) -> None:
 
 
 def _judge_increment(commit: _ConstrainedCommit, increment: Increment) -> tuple[Increment, list[str]]:
-    """The increment with the names of the constraints that it leaves unverified in its snapshots' summaries."""
+    """Return the increment with the names of the constraints that it leaves unverified in its snapshots' summaries."""
     move = increment.move
     snapshots = [snapshot.snapshot for snapshot in increment.snapshots]
     is_rewrite = move.rewrites if move is not None else any(snapshot.operation == "replace" for snapshot in snapshots)
@@ -139,7 +139,7 @@ def _find_snapshot_id(increment: Increment, target: TableMetadata) -> int:
 
 
 def _find_unproven_rows(commit: _ConstrainedCommit, increments: Sequence[Increment]) -> list[str]:
-    """The new constraints that rows don't surely keep which are there already.
+    """Return the new constraints that rows don't surely keep which are there already.
 
     Raises InvalidRequestError if one surely doesn't.
     """

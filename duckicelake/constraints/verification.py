@@ -8,8 +8,8 @@ import duckdb
 
 from duckicelake.catalog.commit.apply import TableCommit
 from duckicelake.catalog.commit.run import commit
+from duckicelake.catalog.context.page import parse_full_name
 from duckicelake.catalog.context.services import Services
-from duckicelake.catalog.context.text import parse_full_name
 from duckicelake.catalog.table.load import load_current_table
 from duckicelake.cli.console.terminal import format_count
 from duckicelake.cli.wiring.services import open_lake

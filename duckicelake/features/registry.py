@@ -40,7 +40,7 @@ class Feature:
 
 @cache
 def find_features() -> tuple[Feature, ...]:
-    """The installed features, in the order of FEATURES."""
+    """Return the installed features, in the order of FEATURES."""
     found = (_find_feature(name) for name in FEATURES)
     return tuple(feature for feature in found if feature is not None)
 
@@ -57,7 +57,7 @@ def _find_feature(name: str) -> Feature | None:
 
 
 def is_installed(name: str) -> bool:
-    """Whether a feature is installed."""
+    """Return whether a feature is installed."""
     return any(feature.name == name for feature in find_features())
 
 

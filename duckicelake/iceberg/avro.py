@@ -159,7 +159,7 @@ def _compile_map(value_type: str) -> Encode:
 
 
 def _sort_by_key(values: Mapping[Any, Any]) -> tuple[_MapKeys, Collection[Any]]:
-    """(the keys of a map; its values): both in the order of the integers that the keys are."""
+    """Return (the keys of a map; its values): both in the order of the integers that the keys are."""
     keys = _build_keys(tuple(values))
     return keys, values.values() if keys.in_order is None else [values[key] for key in keys.in_order]
 
@@ -220,7 +220,10 @@ except ImportError:  # an optional library
 
 
 def write_container(schema: Json, metadata: Mapping[str, str], records: Iterable[bytes]) -> bytes:
-    """A deflated container of encoded records. Its sync marker is a hash of the content: same input, same bytes."""
+    """Return a deflated container of encoded records.
+
+    Its sync marker is a hash of the content: same input, same bytes.
+    """
     header = {"avro.schema": orjson.dumps(schema).decode(), "avro.codec": "deflate", **metadata}
     pairs = [encode_bytes(key.encode()) + encode_bytes(value.encode()) for key, value in header.items()]
     opening = b"".join((MAGIC, encode_long(len(pairs)), *pairs, b"\x00"))
@@ -249,7 +252,7 @@ def _split_records(records: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
 
 
 def unpack_block(packed: bytes, codec: str, budget: int) -> bytes:
-    """The block, or more than the budget of its first bytes if it is larger than that."""
+    """Return the block, or more than the budget of its first bytes if it is larger than that."""
     match codec:
         case "null":
             return packed
@@ -276,7 +279,7 @@ def _inflate(packed: bytes, budget: int) -> bytes:
 
 
 def _unpack_zstd(packed: bytes, budget: int) -> bytes:
-    """All frames of a block, of which there may be several."""
+    """Return all frames of a block, of which there may be several."""
     if zstandard is None:
         raise InvalidRequestError("a block can't be unpacked with codec zstandard: install the package zstandard")
     try:
@@ -287,7 +290,10 @@ def _unpack_zstd(packed: bytes, budget: int) -> bytes:
 
 
 def _read_snappy_length(packed: bytes) -> int:
-    """What the block says that it unpacks to, in seven bits of each of its first bytes; no more is ever unpacked."""
+    """Return what the block says that it unpacks to, in seven bits of each of its first bytes.
+
+    No more is ever unpacked.
+    """
     length = 0
     for place, byte in enumerate(packed[:5]):
         length |= (byte & 0x7F) << 7 * place

@@ -31,7 +31,7 @@ _MAX_ITEMS: Final = 200_000
 
 
 def read_long(data: bytes, at: int) -> tuple[int, int]:
-    """The integer at an offset, and the offset after it. IndexError if the data ends first."""
+    """Return the integer at an offset, and the offset after it. IndexError if the data ends first."""
     byte = data[at]
     at += 1
     if byte < 0x80:
@@ -68,7 +68,7 @@ class Container:
     limit: int = MAX_UNPACKED_BYTES
 
     def blocks(self) -> Iterator[tuple[int, bytes]]:
-        """How many records, and their bytes one after the other; InvalidRequestError if it can't be unpacked."""
+        """Yield how many records, and their bytes one after the other; InvalidRequestError if it can't be unpacked."""
         codec, budget = self.metadata.get("avro.codec") or "null", self.limit
         for count, packed in self.packed:
             block = unpack_block(packed, codec, budget)
@@ -289,7 +289,10 @@ def _compile_array(schema: dict[str, Json], named: dict[str, AvroReader], depth:
 
 
 def _read_item_count(data: bytes, at: int, before: int = 0) -> tuple[int, int]:
-    """How many items follow at the offset returned; each has a byte at least, so that a wrong number ends the data."""
+    """Return how many items follow at the offset returned.
+
+    Each has a byte at least, so that a wrong number ends the data.
+    """
     count, at = read_long(data, at)
     if count < 0:
         _, at = read_long(data, at)

@@ -20,7 +20,7 @@ def format_date(days: int) -> str:
 
 
 def parse_date(text: str) -> int:
-    """Days since the epoch of an ISO date. Raises InvalidRequestError."""
+    """Return days since the epoch of an ISO date. Raises InvalidRequestError."""
     match = _DATE.fullmatch(text)
     if match:
         year, month, day = (int(part) for part in match.groups())
@@ -32,14 +32,14 @@ def parse_date(text: str) -> int:
 
 
 def format_time(ticks: int, digits: int) -> str:
-    """The time of day; ticks since midnight, 10**digits of them a second. A fraction of zero is left out."""
+    """Return the time of day; ticks since midnight, 10**digits of them a second. A fraction of zero is left out."""
     seconds, fraction = divmod(ticks, 10**digits)
     text = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
     return f"{text}.{fraction:0{digits}d}" if fraction else text
 
 
 def parse_time(text: str, digits: int) -> int:
-    """Ticks since midnight, 10**digits of them a second.
+    """Return ticks since midnight, 10**digits of them a second.
 
     Raises InvalidRequestError, also for what is finer than a tick.
     """
@@ -54,13 +54,13 @@ def parse_time(text: str, digits: int) -> int:
 
 
 def format_timestamp(ticks: int, digits: int) -> str:
-    """Date and time without zone; ticks since the epoch, 10**digits of them a second."""
+    """Return date and time without zone; ticks since the epoch, 10**digits of them a second."""
     days, rest = divmod(ticks, DAY_SECONDS * 10**digits)
     return f"{format_date(days)}T{format_time(rest, digits)}"
 
 
 def parse_timestamp(text: str, digits: int) -> int:
-    """Ticks since the epoch of an ISO date and time without zone. Raises InvalidRequestError."""
+    """Return ticks since the epoch of an ISO date and time without zone. Raises InvalidRequestError."""
     date, separator, time = text.partition("T")
     if not separator:
         raise InvalidRequestError(f"{text!r} isn't a timestamp: write it as 2026-08-31T13:45:07.5")

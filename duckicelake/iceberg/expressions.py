@@ -75,7 +75,7 @@ def parse_predicate(json: Any) -> Predicate:
 
 
 def collect_tests(predicate: Predicate) -> list[ColumnTest]:
-    """The tests of columns in it, in order."""
+    """Return the tests of columns in it, in order."""
     match predicate:
         case ConstantPredicate():
             return []
@@ -164,7 +164,7 @@ class _Parser:
 
 
 def _parse_column(json: Any) -> str | int:
-    """What a reference names; the deprecated forms are a name, and one of `term`."""
+    """Return what a reference names; the deprecated forms are a name, and one of `term`."""
     if type(json) is str:
         return json
     if type(json) is dict and json.get("type") == "reference":
@@ -180,14 +180,14 @@ def _is_value(json: Any) -> bool:
 
 
 def _explain_refusal(json: Any) -> CatalogError:
-    """Why this can't be compared."""
+    """Return why this can't be compared."""
     if type(json) is dict and json.get("type") in {"transform", "apply", "reference"}:
         return UnsupportedError("filter-terms", f"Filters compare columns with constants, not {_render(json)}")
     return InvalidRequestError(f"{_render(json)} is no column: write its name")
 
 
 def _match_members(json: dict[str, Any], *choices: set[str]) -> set[str]:
-    """Which of these sets of members the object has besides its type; InvalidRequestError if none."""
+    """Return which of these sets of members the object has besides its type; InvalidRequestError if none."""
     found = json.keys() - {"type"}
     if found not in choices:
         wanted = " or ".join(", ".join(sorted(choice)) for choice in choices)

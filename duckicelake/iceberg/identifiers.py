@@ -32,7 +32,7 @@ def to_schema_name(namespace: Namespace) -> str:
 
 
 def format_full_name(namespace: Namespace, name: str) -> str:
-    """How a table or view is called wherever people read it, its own dots written as those in a level."""
+    """Return how a table or view is called wherever people read it, its own dots written as those in a level."""
     return to_schema_name((*namespace, name))
 
 
@@ -51,7 +51,7 @@ def parse_readable_namespace(schema_name_: str) -> Namespace | None:
 
 
 def has_readable_name(name: str) -> bool:
-    """Tell whether a request can name a table or view that DuckDB calls so."""
+    """Return whether a request can name a table or view that DuckDB calls so."""
     with suppress(InvalidRequestError):
         return bool(check_name(name, "name"))
     return False

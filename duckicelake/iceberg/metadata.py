@@ -144,7 +144,10 @@ class TableMetadata(SpecModel):
         return _join_json(self.snapshot_log)
 
     def _with_schemas(self, schemas: tuple[Schema, ...]) -> dict[str, Json]:
-        """The JSON without history, with these schemas only: as values they take many times what they do as text."""
+        """Return the JSON without history, with these schemas only.
+
+        As values they take many times what they do as text.
+        """
         short = self.replace_fields(schemas=schemas, snapshots=(), snapshot_log=(), metadata_log=())
         return self._serialize_scalars() | self._serialize_versioned() | _serialize_lists(short, _TO_JSON_ONCE)
 
@@ -262,7 +265,7 @@ def _check_snapshot(metadata: TableMetadata, snapshot: Snapshot) -> None:
 
 
 def find_expirable_snapshots(metadata: TableMetadata, before_ms: int, kept: int = 1) -> tuple[int, ...]:
-    """The ids of snapshots from before a moment that nothing keeps, oldest first.
+    """Return the ids of snapshots from before a moment that nothing keeps, oldest first.
 
     kept: so many of each branch stay however old they are. A branch's own retention keeps more.
     """

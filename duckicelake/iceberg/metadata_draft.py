@@ -173,7 +173,7 @@ def _name_partition_fields(draft: MetadataDraft) -> None:
 
 
 def _is_keeping_rows(base: TableMetadata, draft: MetadataDraft) -> bool:
-    """Whether main goes on from the base's snapshot, so that its rows are read with the new schema too."""
+    """Return whether main goes on from the base's snapshot, so that its rows are read with the new schema too."""
     return base.current_snapshot_id in set(walk_ancestry(draft.snapshots, draft.current_snapshot_id))
 
 

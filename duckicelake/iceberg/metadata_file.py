@@ -27,12 +27,12 @@ _NO_SNAPSHOT: Final = -1
 
 
 def has_nul(document: bytes) -> bool:
-    """Whether a text of the JSON document holds one; JSON has it as an escape only."""
+    """Return whether a text of the JSON document holds one; JSON has it as an escape only."""
     return _ESCAPE in document and _NUL.search(document) is not None
 
 
 def read_document(data: bytes, location: str) -> Json:
-    """The document; InvalidRequestError, naming the file, if it isn't JSON or is too large."""
+    """Return the document; InvalidRequestError, naming the file, if it isn't JSON or is too large."""
     try:
         plain = _unpack_gzip(data) if data.startswith(_GZIP_MAGIC) else data
         document = orjson.loads(plain)
@@ -45,7 +45,10 @@ def read_document(data: bytes, location: str) -> Json:
 
 
 def _check_depth(document: Json) -> None:
-    """OverflowError for what could be read, but never be written again: within a few more levels it is too deep."""
+    """Raise OverflowError for what could be read, but never be written again.
+
+    Within a few more levels it is too deep.
+    """
     for _ in range(_WRITABLE_DEPTH - MAX_DEPTH):
         document = [document]
     try:
@@ -55,7 +58,7 @@ def _check_depth(document: Json) -> None:
 
 
 def _unpack_gzip(data: bytes) -> bytes:
-    """What one gzip stream holds."""
+    """Return what one gzip stream holds."""
     stream = zlib.decompressobj(_GZIP_WINDOW)
     plain = stream.decompress(data, MAX_METADATA_BYTES)
     if stream.unconsumed_tail:

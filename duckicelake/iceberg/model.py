@@ -25,7 +25,7 @@ def to_kebab_case(name: str) -> str:
 
 
 def lower_text(value: Any) -> Any:
-    """Lower a text that a client may have written in capitals; anything else is left as it is."""
+    """Return lower a text that a client may have written in capitals; anything else is left as it is."""
     return value.lower() if isinstance(value, str) else value
 
 
@@ -87,7 +87,7 @@ def parse(model: type[Model], data: Json, what: str) -> Model:
 
 
 def compute_digest(value: Json) -> bytes:
-    """The same for equal JSON, and quicker to compare."""
+    """Return the same for equal JSON, and quicker to compare."""
     return blake2b(orjson.dumps(value, option=orjson.OPT_SORT_KEYS), digest_size=16).digest()
 
 

@@ -40,7 +40,7 @@ def parse_name_mapping(properties: Mapping[str, str]) -> dict[NamePath, int] | N
 
 
 def build_name_mapping(ids: Mapping[NamePath, int]) -> str:
-    """The table property that maps these names."""
+    """Return the table property that maps these names."""
     inside: dict[int | None, dict[int, set[str]]] = {}
     for path, field_id in ids.items():
         inside.setdefault(ids.get(path[:-1]), {}).setdefault(field_id, set()).add(path[-1])

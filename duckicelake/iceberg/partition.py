@@ -73,7 +73,7 @@ class Transform(SpecModel):
         return self.name in (_PLAIN if self.width is None else _SIZED)
 
     def accepts(self, source: PrimitiveType) -> bool:
-        """Tell whether values of the type can be transformed: by void always, by an unknown transform never."""
+        """Return whether values of the type can be transformed: by void always, by an unknown transform never."""
         if not self.is_known:
             return False
         if self.name == "identity":
@@ -146,7 +146,7 @@ class UnboundPartitionSpec(SpecModel):
     fields: tuple[UnboundPartitionField, ...] = ()
 
     def same_as(self, other: "UnboundPartitionSpec | PartitionSpec") -> bool:
-        """Tell whether both have the same fields in the same order; spec ids and field ids may differ."""
+        """Return whether both have the same fields in the same order; spec ids and field ids may differ."""
         return self.meaning == other.meaning
 
     @cached_property
@@ -165,7 +165,7 @@ class PartitionSpec(SpecModel):
     fields: tuple[PartitionField, ...] = ()
 
     def same_as(self, other: "PartitionSpec | UnboundPartitionSpec") -> bool:
-        """Tell whether both have the same fields in the same order; spec ids and field ids may differ."""
+        """Return whether both have the same fields in the same order; spec ids and field ids may differ."""
         return self.meaning == other.meaning
 
     @cached_property
@@ -310,7 +310,7 @@ def _get_spec_id(spec: PartitionSpec) -> int:
 
 
 def _find_free_name(field: PartitionField, taken: set[str]) -> str:
-    """The name as Java's library would complete it: by the width, else by the field's id."""
+    """Return the name as Java's library would complete it: by the width, else by the field's id."""
     width = [] if field.transform.width is None else [f"{field.name}_{field.transform.width}"]
     name = next((name for name in (*width, f"{field.name}_{field.field_id}") if name.lower() not in taken), field.name)
     while name.lower() in taken:

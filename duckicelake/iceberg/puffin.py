@@ -35,14 +35,14 @@ _FLAGS, _PLAIN = slice(-8, -4), bytes(4)
 
 
 def write_bitmap(positions: Iterable[int]) -> bytes:
-    """The 64-bit roaring bitmap in its portable format; the same positions always give the same bytes."""
+    """Return the 64-bit roaring bitmap in its portable format; the same positions always give the same bytes."""
     bitmap = BitMap64(positions)
     bitmap.run_optimize()
     return bytes(bitmap.serialize())
 
 
 def read_bitmap(data: bytes, at_most: int | None = None) -> frozenset[int]:
-    """The positions of a portable bitmap; InvalidRequestError if it isn't one, or holds more than `at_most`."""
+    """Return the positions of a portable bitmap; InvalidRequestError if it isn't one, or holds more than `at_most`."""
     try:
         bitmap = BitMap64.deserialize(data)
     except (ValueError, IndexError) as error:
@@ -59,7 +59,7 @@ def read_bitmap(data: bytes, at_most: int | None = None) -> frozenset[int]:
 
 
 def write_vector(positions: Iterable[int]) -> bytes:
-    """The blob: length of magic and bitmap, magic, bitmap, CRC of magic and bitmap."""
+    """Return the blob: length of magic and bitmap, magic, bitmap, CRC of magic and bitmap."""
     body = VECTOR_MAGIC + write_bitmap(positions)
     return len(body).to_bytes(_LENGTH, "big") + body + zlib.crc32(body).to_bytes(_CRC, "big")
 
@@ -112,7 +112,7 @@ class PuffinFile:
 
 
 def write_deletion_vectors(vectors: Iterable[tuple[str, AbstractSet[int]]]) -> PuffinFile:
-    """A file with a deletion vector for each (data file path, deleted positions); same input, same bytes."""
+    """Return a file with a deletion vector for each (data file path, deleted positions); same input, same bytes."""
     parts, blobs = [PUFFIN_MAGIC], []
     offset = len(PUFFIN_MAGIC)
     for path, positions in vectors:
@@ -138,7 +138,10 @@ def _describe_blob(path: str, cardinality: int, offset: int, length: int) -> Puf
 
 
 def read_footer(data: bytes) -> PuffinFooter:
-    """What a file holds; every blob lies within it. Raises InvalidRequestError saying what isn't as it should be."""
+    """Return what a file holds; every blob lies within it.
+
+    Raises InvalidRequestError saying what isn't as it should be.
+    """
     if len(data) < 2 * len(PUFFIN_MAGIC) + _TRAILER or {data[:4], data[-4:]} != {PUFFIN_MAGIC}:
         raise InvalidRequestError("it isn't a Puffin file")
     if data[_FLAGS] != _PLAIN:
@@ -162,7 +165,7 @@ def _serialize_footer(footer: bytes) -> object:
 
 
 def read_deletion_vector(data: bytes, path: str, offset: int, length: int) -> frozenset[int]:
-    """The positions that the vector at `offset` deletes from the data file `path`.
+    """Return the positions that the vector at `offset` deletes from the data file `path`.
 
     Raises InvalidRequestError if it isn't one.
     """

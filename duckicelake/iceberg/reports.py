@@ -24,7 +24,7 @@ def _filter_names(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _collect_columns(json: Any) -> tuple[str, ...]:
-    """The columns that a filter names; ValueError if it is too large."""
+    """Return the columns that a filter names; ValueError if it is too large."""
     names: list[str] = []
     for number, name in enumerate(_walk_references(json, 0)):
         if number > MAX_PREDICATES:
@@ -34,7 +34,7 @@ def _collect_columns(json: Any) -> tuple[str, ...]:
 
 
 def _walk_references(json: Any, depth: int) -> Iterator[str]:
-    """Texts beside others, as in `left`, may be constants: a column is said by `term` or `child`, or is a reference."""
+    """Yield the columns that `term`, `child` or a reference name; other texts, as in `left`, may be constants."""
     if depth > MAX_DEPTH:
         raise ValueError(f"a filter has up to {MAX_DEPTH} predicates inside each other")
     if type(json) is not dict or json.get("type") == "literal":

@@ -101,7 +101,7 @@ class Schema(SpecModel):
         return max((FIRST_VERSION.get(kind.name, 1) for kind in self.leaves().values()), default=1)
 
     def same_as(self, other: "Schema") -> bool:
-        """Tell whether both have the same fields, docs and defaults included, and the same identifier fields."""
+        """Return whether both have the same fields, docs and defaults included, and the same identifier fields."""
         return self.meaning == other.meaning
 
     @cached_property
@@ -121,13 +121,15 @@ class Schema(SpecModel):
 
 
 def _is_silent(field: NestedField, parent: NestedField) -> bool:
-    """Tell whether a field is the struct of a list or the value of a map, which short names leave out."""
+    """Return whether a field is the struct of a list or the value of a map, which short names leave out."""
     is_value = isinstance(parent.type, ListType) or (isinstance(parent.type, MapType) and field.name == "value")
     return is_value and isinstance(field.type, StructType)
 
 
 def assign_fresh_ids(schema: Schema, start: int = 1) -> tuple[Schema, dict[int, int]]:
-    """Number all fields from `start`: a struct's fields first, then what is inside them. Also gives new ids by old.
+    """Number all fields from `start`: a struct's fields first, then what is inside them.
+
+    Also gives new ids by old.
 
     Raises:
         InvalidRequestError: two fields have one id, or an identifier field doesn't exist.

@@ -17,7 +17,7 @@ _BOUND_TO_TYPE = frozenset(("identity", "bucket"))
 
 
 def can_promote(before: IcebergType, after: IcebergType, format_version: int) -> bool:
-    """Whether files written with the type `before` may be read as `after`; every type may be read as itself."""
+    """Return whether files written with the type `before` may be read as `after`; every type may be read as itself."""
     if before == after:
         return True
     if not isinstance(before, PrimitiveType):
@@ -68,7 +68,7 @@ def _check_type(old: NestedField, new: NestedField, format_version: int) -> None
 
 
 def _find_type_bound_sources(specs: Iterable[PartitionSpec]) -> dict[int, str]:
-    """The transforms that give other values for another type of their source, by source id."""
+    """Return the transforms that give other values for another type of their source, by source id."""
     fields = (field for spec in specs for field in spec.fields)
     return {field.source_id: str(field.transform) for field in fields if field.transform.name in _BOUND_TO_TYPE}
 

@@ -29,7 +29,7 @@ class SortOrder(SpecModel):
     fields: tuple[SortField, ...] = ()
 
     def same_as(self, other: "SortOrder") -> bool:
-        """Tell whether both sort by the same fields; the order ids may differ."""
+        """Return whether both sort by the same fields; the order ids may differ."""
         return self.meaning == other.meaning
 
     @cached_property
@@ -66,7 +66,7 @@ class _NamedOrder(SpecModel):
 
 
 def parse_named_order(text: str, schema: Schema) -> SortOrder:
-    """The order by the schema's field ids, columns found regardless of case; InvalidRequestError."""
+    """Return the order by the schema's field ids, columns found regardless of case; InvalidRequestError."""
     ids = {name.lower(): field_id for field_id, name in schema.full_names().items()}
     try:
         named = _NamedOrder.model_validate_json(text)

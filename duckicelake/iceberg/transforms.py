@@ -17,7 +17,7 @@ _TICKS = dict.fromkeys(("timestamp", "timestamptz"), 10**6) | dict.fromkeys(("ti
 
 
 def compute_bucket(value: Any, width: int) -> int:
-    """The bucket, from 0 to `width`, of a whole number of up to 64 bits, a text or bytes.
+    """Return the bucket, from 0 to `width`, of a whole number of up to 64 bits, a text or bytes.
 
     Days, times and timestamps are numbers. Decimals and UUIDs are hashed by other bytes: not here.
     """
@@ -55,7 +55,7 @@ def _mix_final(state: int) -> int:
 
 
 def apply_transform(transform: Transform, source: PrimitiveType, value: Any) -> Any:
-    """The value, which isn't null, transformed; the transform must take the source type and be no bucket."""
+    """Return the value, which isn't null, transformed; the transform must take the source type and be no bucket."""
     match transform.name:
         case "identity":
             return value

@@ -48,7 +48,7 @@ _MEMORY: Final[dict[str, type]] = {
 
 
 def to_unscaled(value: Decimal, precision: int, scale: int) -> int:
-    """The decimal times ten to its scale. Raises InvalidRequestError if it fits neither scale nor precision."""
+    """Return the decimal times ten to its scale. Raises InvalidRequestError if it fits neither scale nor precision."""
     misfit = f"{value} doesn't fit decimal({precision}, {scale})"
     if not value.is_finite() or (value and not -scale <= value.adjusted() < precision - scale):
         raise InvalidRequestError(misfit)
@@ -62,7 +62,7 @@ def to_unscaled(value: Decimal, precision: int, scale: int) -> int:
 
 
 def from_unscaled(number: int, scale: int) -> Decimal:
-    """The decimal whose unscaled value is number."""
+    """Return the decimal whose unscaled value is number."""
     return Decimal(number).scaleb(-scale, _EXACT)
 
 
@@ -73,12 +73,12 @@ def to_minimal_bytes(number: int) -> bytes:
 
 
 def compute_fixed_size(precision: int) -> int:
-    """The bytes that every unscaled value of this precision fits (spec Appendix A: minimum number of bytes)."""
+    """Return the bytes that every unscaled value of this precision fits (spec Appendix A: minimum number of bytes)."""
     return len(to_minimal_bytes(10**precision - 1))
 
 
 def to_bytes(kind: PrimitiveType, value: SingleValue) -> bytes:
-    """The value as a bound is stored. Raises InvalidRequestError if it isn't a value of the type."""
+    """Return the value as a bound is stored. Raises InvalidRequestError if it isn't a value of the type."""
     _check_memory(kind, value)
     match value:
         case bool():
@@ -98,7 +98,7 @@ def to_bytes(kind: PrimitiveType, value: SingleValue) -> bytes:
 
 
 def from_bytes(kind: PrimitiveType, data: bytes) -> SingleValue:
-    """The value of a stored bound, whose length tells the type it was written with before a promotion.
+    """Return the value of a stored bound, whose length tells the type it was written with before a promotion.
 
     Four bytes for a long, float for a double and date for a timestamp. Raises InvalidRequestError for a wrong length.
     """
@@ -114,7 +114,7 @@ def from_bytes(kind: PrimitiveType, data: bytes) -> SingleValue:
 
 
 def to_json(kind: IcebergType, value: Any) -> Json:
-    """The value as JSON; None is null.
+    """Return the value as JSON; None is null.
 
     Raises InvalidRequestError if it isn't a value of the type or JSON can't say it.
     """
@@ -135,7 +135,7 @@ def to_json(kind: IcebergType, value: Any) -> Json:
 
 
 def from_json(kind: IcebergType, value: Json) -> Any:
-    """The value that a JSON default stands for; null is None.
+    """Return the value that a JSON default stands for; null is None.
 
     Raises InvalidRequestError naming the type that was due.
     """
@@ -172,7 +172,7 @@ def _to_unscaled(kind: PrimitiveType, value: Decimal) -> int:
 
 
 def _quantize(kind: PrimitiveType, value: Decimal) -> Decimal:
-    """The same number with exactly the type's decimals."""
+    """Return the same number with exactly the type's decimals."""
     return from_unscaled(_to_unscaled(kind, value), kind.scale or 0)
 
 

@@ -72,11 +72,11 @@ class ViewVersion(SpecModel):
     storage_table: StorageTable | None = None
 
     def dialects(self) -> set[str]:
-        """The dialects that the version has, in lower case."""
+        """Return the dialects that the version has, in lower case."""
         return {representation.dialect_key for representation in self.representations}
 
     def sql_for(self, dialect: str) -> str | None:
-        """The query in a dialect, None where the version hasn't got it."""
+        """Return the query in a dialect, None where the version hasn't got it."""
         return next(
             (
                 representation.sql
@@ -87,7 +87,7 @@ class ViewVersion(SpecModel):
         )
 
     def same_as(self, other: "ViewVersion") -> bool:
-        """Tell whether both mean the same, whatever their ids and times."""
+        """Return whether both mean the same, whatever their ids and times."""
         return (
             self.replace_fields(version_id=other.version_id, timestamp_ms=other.timestamp_ms) == other.replace_fields()
         )

@@ -203,7 +203,7 @@ def _with_schema(draft: ViewDraft, version: ViewVersion) -> ViewVersion:
 
 
 def _select_kept_versions(draft: ViewDraft, current: int) -> set[int]:
-    """The current version, those of this request, and the newest others that history has room for."""
+    """Return the current version, those of this request, and the newest others that history has room for."""
     size = _parse_history_size(draft.properties)
     kept = {current, *draft.added_versions}
     others = sorted(draft.versions.keys() - kept, reverse=True)
@@ -222,7 +222,7 @@ def _parse_history_size(properties: Mapping[str, str]) -> int:
 
 
 def _trim_log(log: Iterable[ViewLogEntry], kept: set[int]) -> tuple[ViewLogEntry, ...]:
-    """The log from after its last entry of a version that is gone: what went before can't be told any more."""
+    """Return the log from after its last entry of a version that is gone: what went before can't be told any more."""
     entries: list[ViewLogEntry] = []
     for entry in log:
         entries = [*entries, entry] if entry.version_id in kept else []

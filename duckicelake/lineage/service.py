@@ -17,7 +17,7 @@ class LineageService(FeatureService):
     """Makes events of what changes unless lineage is off, and delivers events to the receivers of the settings."""
 
     def check(self, settings: Settings) -> None:
-        """InvalidSettingsError for receivers that can't be used."""
+        """Raise InvalidSettingsError for receivers that can't be used."""
         check_receivers(settings)
 
     def prepare(self, settings: Settings, services: Services) -> None:

@@ -48,11 +48,11 @@ class ParquetSource:
         }
 
     def column_ids(self) -> dict[int | None, str]:
-        """The names of the columns by field id."""
+        """Return the names of the columns by field id."""
         return {field_id: name for name, field_id in _list_columns(self._fields)}
 
     def rows(self) -> duckdb.DuckDBPyRelation:
-        """All rows, without what folders say."""
+        """Return all rows, without what folders say."""
         return self._connection.sql(f"FROM read_parquet({_quote_path(self._file)}, hive_partitioning := false)")
 
     def copy(self, to: Path, expressions: Mapping[str, str], names: Mapping[str, str] | None = None) -> None:
@@ -83,7 +83,7 @@ class ParquetSource:
         )
 
     def _field_ids(self, names: Mapping[str, str]) -> str:
-        """The file's own field ids as COPY takes them, of columns with other names."""
+        """Return the file's own field ids as COPY takes them, of columns with other names."""
         described = self._connection.execute("DESCRIBE SELECT * FROM read_parquet($file)", {"file": str(self._file)})
         whole = {name for name, type_, *_ in described.fetchall() if type_ == "VARIANT"}
         ids = ", ".join(_list_child_ids(_rename_elements(self._fields, names), 0, whole))
@@ -111,7 +111,7 @@ def open_parquet_source(file: Path) -> Iterator[ParquetSource]:
 
 
 def quote_identifier(name: str) -> str:
-    """A name as an SQL identifier."""
+    """Return a name as an SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -124,7 +124,7 @@ def _list_columns(fields: Sequence[tuple[Any, ...]]) -> Iterator[tuple[str, int 
 
 
 def _rename_elements(fields: Sequence[tuple[Any, ...]], names: Mapping[str, str]) -> list[tuple[Any, ...]]:
-    """The elements of the schema with other names of columns."""
+    """Return the elements of the schema with other names of columns."""
     found, place = list(fields), 1
     for _ in range(fields[0][1]):
         name, *others = fields[place]
@@ -134,7 +134,10 @@ def _rename_elements(fields: Sequence[tuple[Any, ...]], names: Mapping[str, str]
 
 
 def _list_full_names(fields: Sequence[tuple[Any, ...]], place: int = 0, above: str = "") -> Iterator[str]:
-    """The dotted names of everything inside a group; repeated groups of lists and maps, without ids, have none."""
+    """Yield the dotted names of everything inside a group.
+
+    Repeated groups of lists and maps, without ids, have none.
+    """
     child = place + 1
     for _ in range(fields[place][1]):
         name, children, field_id, repeated, *_ = fields[child]
@@ -147,7 +150,7 @@ def _list_full_names(fields: Sequence[tuple[Any, ...]], place: int = 0, above: s
 
 
 def _find_end(fields: Sequence[tuple[Any, ...]], place: int) -> int:
-    """The place after an element and everything inside it."""
+    """Return the place after an element and everything inside it."""
     open_children = fields[place][1]
     place += 1
     while open_children:
@@ -157,7 +160,7 @@ def _find_end(fields: Sequence[tuple[Any, ...]], place: int) -> int:
 
 
 def _list_child_ids(fields: Sequence[tuple[Any, ...]], place: int, whole: set[str]) -> Iterator[str]:
-    """The ids of a group's children; the repeated groups of lists and maps have none and are looked through."""
+    """Yield the ids of a group's children; the repeated groups of lists and maps have none and are looked through."""
     child = place + 1
     for _ in range(fields[place][1]):
         name, children, field_id, repeated, *_ = fields[child]
@@ -208,7 +211,7 @@ def copy_columns(file: Path, copy: Path, columns: Sequence[tuple[str, str, str]]
 
 
 def _widen_type(type_: DuckDBPyType) -> str:
-    """The SQL of the type with wider ones in the place of unsigned ones, however deep."""
+    """Return the SQL of the type with wider ones in the place of unsigned ones, however deep."""
     if type_.id not in {"list", "struct", "map"}:
         return WIDER_TYPES.get(type_.id, str(type_))
     parts = [(name, _widen_type(child)) for name, child in type_.children if isinstance(child, DuckDBPyType)]

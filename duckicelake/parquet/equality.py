@@ -70,18 +70,21 @@ class KeyColumn:
         return (self.type, "BOOLEAN") if self.type in _FLOAT_TYPES else (self.type,)
 
     def compared(self, value: str) -> tuple[str, ...]:
-        """What is compared of a value, an expression; DuckDB alone would take -0.0 for 0.0."""
+        """Return what is compared of a value, an expression; DuckDB alone would take -0.0 for 0.0."""
         return (value, f"({value} = 0 AND signbit({value}))") if self.type in _FLOAT_TYPES else (value,)
 
     def read(self, field: ParquetField) -> str:
-        """The column's value where a file has it; InvalidRequestError if what it has is of another type."""
+        """Return the column's value where a file has it; InvalidRequestError if what it has is of another type."""
         if field.type is None or not self._reads(field.type):
             raise InvalidRequestError(f"column {'.'.join(field.names)} is a {field.type or 'group'}, not a {self.type}")
         conversion = _CONVERSIONS.get((field.type, self.type), f"CAST({{}} AS {self.type})")
         return conversion.format(field.expression)
 
     def substitute(self, fields: Mapping[int, ParquetField], text: str) -> str:
-        """The column's value where a file lacks it, from an expression of its text; null in a struct that is null."""
+        """Return the column's value where a file lacks it, from an expression of its text.
+
+        Null in a struct that is null.
+        """
         value = f"CAST({_TEXT_DECODERS.get(self.type, '{}').format(text)} AS {self.type})"
         if not self.parents:
             return value
@@ -98,7 +101,7 @@ class KeyColumn:
 def rule_out_keys(
     connection: duckdb.DuckDBPyConnection, file: Path, columns: Mapping[int, str], keys: Sequence[tuple[Any, ...]]
 ) -> bool:
-    """Whether no row of the file has one of the keys, as its filters tell; they never tell of nulls.
+    """Return whether no row of the file has one of the keys, as its filters tell; they never tell of nulls.
 
     columns: top-level columns of `BLOOM_TYPES`, by their place in a key. At most `MAX_BLOOM_KEYS` keys are looked up.
     """
@@ -146,7 +149,7 @@ class DataRows:
 
 
 def find_deleted(deletes: Sequence[DeleteRows], files: Sequence[DataRows]) -> dict[int, dict[int, frozenset[int]]]:
-    """The deleted positions by delete file and data file, where there are any.
+    """Return the deleted positions by delete file and data file, where there are any.
 
     Raises InvalidRequestError, naming the file, for one that isn't Parquet, lacks a delete column or has it of another
     type.
@@ -195,7 +198,7 @@ class _DeleteTable:
         self._connection.execute(query, {"delete_id": delete.file_id, "file": str(delete.path)})
 
     def matches(self, file: DataRows, fields: ParquetFields) -> list[tuple[int, list[int]]]:
-        """(delete file, positions in the data file)."""
+        """Return (delete file, positions in the data file)."""
         deletes = file.deletes & self._deletes
         if not deletes:
             return []
@@ -247,7 +250,10 @@ class _DeleteTable:
 def build_values(
     keys: Sequence[KeyColumn], file: DataRows, fields: ParquetFields
 ) -> tuple[list[str], dict[str, str | None]]:
-    """The values of columns in a data file, expressions over its source, and their parameters; InvalidRequestError."""
+    """Return the values of columns in a data file, expressions over its source, and their parameters.
+
+    Raises InvalidRequestError.
+    """
     known, values, texts = fields.by_id(file.names), list[str](), dict[str, str | None]()
     for number, key in enumerate(keys):
         if key.field_id in known:
@@ -267,7 +273,7 @@ def _group_by_keys(deletes: Sequence[DeleteRows]) -> dict[tuple[KeyColumn, ...],
 
 @contextmanager
 def connect_confined(files: Sequence[Path]) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A database in memory that may read and write these files and nothing else."""
+    """Yield a database in memory that may read and write these files and nothing else."""
     with (
         TemporaryDirectory() as spilled,
         duckdb.connect(config={**_DUCKDB_SETTINGS, "temp_directory": spilled}) as connection,

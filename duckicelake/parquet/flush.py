@@ -94,7 +94,7 @@ class RowFiles:
         self._has_folders = has_folders
 
     def write(self, rows: RowsToWrite) -> list[FlushedRows]:
-        """The rows' files; InvalidRequestError if a value isn't one of its column's type."""
+        """Return the rows' files; InvalidRequestError if a value isn't one of its column's type."""
         create_typed_table(self._connection, rows.name, rows.copied)
         copied = self._copy(rows)
         files = ", ".join(_quote_text(file) for file, *_ in copied)  # with parameters DuckDB would import pandas
@@ -137,13 +137,13 @@ class RowFiles:
         return [(Path(file), pos) for file, pos in found.fetchall()]
 
     def write_deletes(self, target: str, positions: Mapping[int, int]) -> WrittenDeletes:
-        """A delete file of positions in the data file at a location, each with the snapshot that deleted it."""
+        """Return a delete file of positions in the data file at a location, each with the snapshot that deleted it."""
         select = "SELECT unnest($places::BIGINT[]) AS pos, unnest($ends::BIGINT[]) AS ended"
         parameters = {"places": list(positions), "ends": list(positions.values())}
         return self._deletes(target, select, parameters)
 
     def _copy(self, rows: RowsToWrite) -> list[tuple[Any, ...]]:
-        """(file, rows, bytes, bytes of the footer, statistics, values of the keys) of each file."""
+        """Return (file, rows, bytes, bytes of the footer, statistics, values of the keys) of each file."""
         keys = "".join(f", {self._key(key, at, rows)} AS {_KEY_PREFIX}{at}" for at, key in enumerate(rows.keys))
         order = ", ".join([*rows.order, ROW_ID_COLUMN, SNAPSHOT_COLUMN])
         select = f"SELECT * EXCLUDE ({END_COLUMN}){keys} FROM {quote_identifier(rows.name)} ORDER BY {order}"
@@ -161,7 +161,7 @@ class RowFiles:
         return str(number)
 
     def _key(self, key: FlushKey, at: int, rows: RowsToWrite) -> str:
-        """The key's expression; buckets are computed here, of each value once."""
+        """Return the key's expression; buckets are computed here, of each value once."""
         if key.bucket is None:
             return key.expression
         found = self._connection.execute(
@@ -177,7 +177,7 @@ class RowFiles:
         return f"(SELECT bucket FROM {table} WHERE value = {key.expression})"
 
     def _name(self, file: Path, rows: RowsToWrite) -> str:
-        """The file's path below the location; folders are called as DuckDB would call them."""
+        """Return the file's path below the location; folders are called as DuckDB would call them."""
         *folders, name = file.relative_to(self._folder / rows.name).parts
         if not self._has_folders:
             return name
@@ -190,7 +190,7 @@ class RowFiles:
         return str(encoded)
 
     def _create_ended_table(self, name: str) -> set[str]:
-        """Files with rows that have ended, which a table is made of."""
+        """Return files with rows that have ended, which a table is made of."""
         self._connection.execute(
             f"CREATE TABLE {_name_ended_table(name)} AS "
             f"SELECT file, pos, {END_COLUMN} AS ended FROM {_name_places_table(name)} JOIN "

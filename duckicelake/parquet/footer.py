@@ -49,7 +49,7 @@ def limit_time(connection: duckdb.DuckDBPyConnection, seconds: float = MAX_READ_
 
 
 def read_footer(file: Path) -> bytes:
-    """A file's footer; InvalidRequestError or OSError if it has none that can be read."""
+    """Return a file's footer; InvalidRequestError or OSError if it has none that can be read."""
     if not file.is_file():
         raise InvalidRequestError("it isn't a file")
     with file.open("rb") as opened:
@@ -102,7 +102,7 @@ def _check_elements(footer: bytes, at: int) -> None:
 
 
 def _read_children(footer: bytes, at: int) -> tuple[int, int]:
-    """(how many children an element has, the offset after it)."""
+    """Return (how many children an element has, the offset after it)."""
     children = field_id = 0
     while True:
         kind, field_id, at = read_field_head(footer, at, field_id)
@@ -116,7 +116,7 @@ def _read_children(footer: bytes, at: int) -> tuple[int, int]:
 
 
 def read_field_head(data: bytes, at: int, previous: int) -> tuple[int, int, int]:
-    """(type, id, offset after it) of a field's head; the type is _STOP after a struct's last field."""
+    """Return (type, id, offset after it) of a field's head; the type is _STOP after a struct's last field."""
     head = data[at]
     at += 1
     if head == _STOP:
@@ -128,7 +128,7 @@ def read_field_head(data: bytes, at: int, previous: int) -> tuple[int, int, int]
 
 
 def _read_list_head(data: bytes, at: int) -> tuple[int, int, int]:
-    """(count, type, offset of the first) of a list's members."""
+    """Return (count, type, offset of the first) of a list's members."""
     head = data[at]
     at += 1
     if head >> 4 < 15:
@@ -138,7 +138,7 @@ def _read_list_head(data: bytes, at: int) -> tuple[int, int, int]:
 
 
 def skip_value(data: bytes, at: int, kind: int, depth: int = 0) -> int:
-    """The offset after a value."""
+    """Return the offset after a value."""
     if depth > _MAX_SKIP_DEPTH:
         raise InvalidRequestError("its footer is nested too deeply")
     if kind in {_TRUE, _FALSE}:
@@ -192,7 +192,7 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def read_row_count(file: Path, name: str) -> int:
-    """The number of rows; InvalidRequestError, calling the file by its name, if it isn't Parquet."""
+    """Return the number of rows; InvalidRequestError, calling the file by its name, if it isn't Parquet."""
     try:
         return _parse_row_count(read_footer(file))
     except (IndexError, OSError) as error:

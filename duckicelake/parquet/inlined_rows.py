@@ -78,7 +78,7 @@ def create_typed_table(connection: duckdb.DuckDBPyConnection, table: str, rows: 
 
 @contextmanager
 def translate_misfits() -> Iterator[None]:
-    """InvalidRequestError if a value that is read isn't one of its column's type."""
+    """Raise InvalidRequestError if a value that is read isn't one of its column's type."""
     try:
         yield
     except (duckdb.ConversionException, duckdb.InvalidInputException) as error:
@@ -86,7 +86,7 @@ def translate_misfits() -> Iterator[None]:
 
 
 def build_typed_query(rows: CopiedRows) -> str:
-    """A query for the rows in their order: the columns, then ROW_ID, SNAPSHOT and END."""
+    """Return a query for the rows in their order: the columns, then ROW_ID, SNAPSHOT and END."""
     names = {f"c{at}": "VARCHAR" for at in range(len(rows.columns))}
     read = {"row_id": "BIGINT", "snapshot": "BIGINT", "ended": "BIGINT"} | names
     spelled = ", ".join(f"{name}: '{type_}'" for name, type_ in read.items())
@@ -104,7 +104,7 @@ def build_typed_query(rows: CopiedRows) -> str:
 
 
 def _build_value(name: str, column: ParquetColumn) -> str:
-    """The value of a text."""
+    """Return the value of a text."""
     if column.type in _HEX_DECODERS:
         return _HEX_DECODERS[column.type].format(name)
     text = _WITHOUT_CASTS_SQL.format(name) if column.type.endswith((")", "]")) else name
@@ -127,7 +127,7 @@ class ParquetRows:
 
 
 def read_position_deletes(data: bytes, location: str) -> dict[str, list[int]]:
-    """The sorted positions of a delete file by data file path; InvalidRequestError if it isn't one."""
+    """Return the sorted positions of a delete file by data file path; InvalidRequestError if it isn't one."""
     found: defaultdict[str, list[int]] = defaultdict(list)
     with _write_temporary(data) as file, open_thread_connection() as connection:
         check_footer(file, location)
@@ -144,7 +144,7 @@ def read_position_deletes(data: bytes, location: str) -> dict[str, list[int]]:
 
 
 def _check_rows(connection: duckdb.DuckDBPyConnection, file: str, location: str) -> None:
-    """InvalidRequestError for more rows than positions are taken; encoded as runs, they need no bytes."""
+    """Raise InvalidRequestError for more rows than positions are taken; encoded as runs, they need no bytes."""
     ((rows,),) = connection.execute(_ROW_COUNT_SQL, {"file": file}).fetchall()
     if rows > MAX_POSITIONS:
         raise InvalidRequestError(
@@ -170,7 +170,9 @@ def read_ducklake_deletes(data: bytes, location: str) -> dict[int, int | None]:
 
 
 def write_rows(rows: CopiedRows) -> ParquetRows:
-    """A file of the rows in their order, with their lineage; InvalidRequestError if a value isn't of its column's type.
+    """Return a file of the rows in their order, with their lineage.
+
+    Raises InvalidRequestError if a value isn't of its column's type.
 
     It is made beside their copy, and stays there.
     """
@@ -191,7 +193,9 @@ def write_rows(rows: CopiedRows) -> ParquetRows:
 
 @contextmanager
 def open_thread_connection() -> Iterator[duckdb.DuckDBPyConnection]:
-    """The thread's own database, for what leaves nothing in it: to open one takes longer than most files. Never nested.
+    """Yield the thread's own database, for what leaves nothing in it: to open one takes longer than most files.
+
+    Never nested.
 
     One in which something failed is not used again.
     """
@@ -211,7 +215,7 @@ def _connect() -> duckdb.DuckDBPyConnection:
 
 @contextmanager
 def _write_temporary(data: bytes) -> Iterator[Path]:
-    """The data as a file of this machine; UnavailableError if there is no room for it."""
+    """Yield the data as a file of this machine; UnavailableError if there is no room for it."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "file.parquet"
         with translate_disk_errors():

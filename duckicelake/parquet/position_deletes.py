@@ -30,7 +30,7 @@ Struct: TypeAlias = dict[int, Value]
 
 
 def encode_struct(struct: Struct) -> bytes:
-    """The bytes of a struct."""
+    """Return the bytes of a struct."""
     parts: list[bytes] = []
     before = 0
     for field_id, value in struct.items():
@@ -42,7 +42,7 @@ def encode_struct(struct: Struct) -> bytes:
 
 
 def _encode_value(value: Value) -> tuple[int, bytes]:
-    """(the type, the bytes) of a value."""
+    """Return (the type, the bytes) of a value."""
     if isinstance(value, int):
         return _I32 if isinstance(value, I32) else _I64, _encode_varint(2 * value if value >= 0 else -2 * value - 1)
     if isinstance(value, bytes):
@@ -87,7 +87,10 @@ class _Chunk:
 
 
 def write_position_deletes(positions: Sequence[tuple[str, int]]) -> bytes:
-    """A position delete file of (data file path, position), sorted as the specification demands; at least one."""
+    """Return a position delete file of (data file path, position), sorted as the specification demands.
+
+    At least one.
+    """
     ordered = sorted((path.encode(), position) for path, position in positions)
     paths = [path for path, _ in ordered]
     pages = [ordered[start : start + _PAGE_ROWS] for start in range(0, len(ordered), _PAGE_ROWS)]
@@ -108,7 +111,7 @@ def write_position_deletes(positions: Sequence[tuple[str, int]]) -> bytes:
 
 
 def _encode_paths(rows: Sequence[tuple[bytes, int]]) -> bytes:
-    """Sorted rows come in runs of one path."""
+    """Return sorted rows come in runs of one path."""
     return b"".join(
         (len(path).to_bytes(4, "little") + path) * len(list(run)) for path, run in groupby(rows, lambda row: row[0])
     )

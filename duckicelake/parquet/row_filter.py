@@ -31,7 +31,7 @@ class FilteredRows:
 
 
 def find_rows(matching: RowFilter, files: Sequence[DataRows]) -> FilteredRows:
-    """Where the condition holds; each file is read once.
+    """Return where the condition holds; each file is read once.
 
     Raises InvalidRequestError, naming the file, for one that isn't Parquet or has a column of another type.
     """

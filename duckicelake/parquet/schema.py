@@ -54,7 +54,7 @@ class ParquetFields:
     source: str
 
     def by_id(self, names: Mapping[NamePath, int] | None = None) -> dict[int, ParquetField]:
-        """The fields by field id; in a file without any, by what `names` call them, whatever their case.
+        """Return the fields by field id; in a file without any, by what `names` call them, whatever their case.
 
         Raises InvalidRequestError if two fields have one id.
         """
@@ -75,7 +75,7 @@ class _FieldGroup:
 
 
 def read_file_fields(file: Path) -> tuple[ParquetField, ...]:
-    """The fields of a file outside of lists and maps; InvalidRequestError if it isn't Parquet."""
+    """Return the fields of a file outside of lists and maps; InvalidRequestError if it isn't Parquet."""
     check_footer(file, "the data file")
     try:
         with duckdb.connect(config={"threads": 1}) as connection:
@@ -85,7 +85,7 @@ def read_file_fields(file: Path) -> tuple[ParquetField, ...]:
 
 
 def read_fields(connection: duckdb.DuckDBPyConnection, file: Path) -> ParquetFields:
-    """The fields of a file; duckdb.Error if it isn't Parquet."""
+    """Return the fields of a file; duckdb.Error if it isn't Parquet."""
     root, *elements = connection.execute(_FIELDS_SQL, {"file": str(file)}).fetchall()
     columns = [f"c{number}" for number in range(root[1])]
     source = f"read_parquet($file, hive_partitioning := false) AS file({', '.join(columns)})"
@@ -151,7 +151,10 @@ class _NameGroup:
 
 
 def read_names(file: Path, name: str = "the data file") -> tuple[ParquetName, ...]:
-    """The fields of a file, depth first; InvalidRequestError, which names it, or duckdb.Error if it isn't Parquet."""
+    """Return the fields of a file, depth first.
+
+    Raises InvalidRequestError, which names it, or duckdb.Error if it isn't Parquet.
+    """
     check_footer(file, name)
     with duckdb.connect(config={"threads": 1}) as connection:
         root, *elements = connection.execute(_NAMES_SQL, {"file": str(file)}).fetchall()
@@ -224,7 +227,10 @@ class _LayoutGroup:
 
 
 def read_layout(file: Path, name: str) -> tuple[LayoutField, ...]:
-    """The fields of a file, depth first; InvalidRequestError, which names it, or duckdb.Error if it isn't Parquet."""
+    """Return the fields of a file, depth first.
+
+    Raises InvalidRequestError, which names it, or duckdb.Error if it isn't Parquet.
+    """
     check_footer(file, name)
     with open_thread_connection() as connection:
         root, *elements = connection.execute(_LAYOUT_SQL, {"file": str(file)}).fetchall()
@@ -253,7 +259,7 @@ def _walk_layout(columns: int, elements: Sequence[tuple[Any, ...]], name: str) -
 
 
 def _is_layout_level(group: _LayoutGroup, element: tuple[Any, ...]) -> bool:
-    """Whether it is the repeated group of a list or map that has three levels."""
+    """Return whether it is the repeated group of a list or map that has three levels."""
     name, children, _, repeated, *_ = element
     if group.kind == "list":
         return repeated and children == 1 and name not in {"array", f"{group.name}_tuple"}
@@ -289,7 +295,10 @@ def _describe_physical(physical: str, length: str | None) -> str:
 
 
 def _describe_annotation(converted: str, logical: str, scale: int | None, precision: int | None) -> str:
-    """What Parquet says that the physical values mean, in one spelling; times say whether they are adjusted to UTC."""
+    """Return what Parquet says that the physical values mean, in one spelling.
+
+    Times say whether they are adjusted to UTC.
+    """
     if logical.startswith(("TimestampType", "TimeType")):
         unit = _TIME_UNIT.search(logical)
         adjusted = " UTC" if "isAdjustedToUTC=1" in logical else ""

@@ -180,7 +180,7 @@ class ChangeTableOutlet:
 def open_change_table(
     spark: SparkSession, client: CatalogClient, source: str, source_uuid: str, target: Target
 ) -> Iterator[ChangeTableOutlet]:
-    """The target, with a job's row while it takes the source's changes."""
+    """Yield the target, with a job's row while it takes the source's changes."""
     with run_job(client, "changes", target.namespace, target.table, parameters={"source": source}) as job:
         job.ends("unchanged")
         yield ChangeTableOutlet(spark, client, target, source_uuid, job)
@@ -208,7 +208,7 @@ class ChangesRequest:
 def read_changes(
     spark: SparkSession, client: CatalogClient, request: ChangesRequest
 ) -> Iterator[tuple[SnapshotStep, DataFrame]]:
-    """Each snapshot that the request asks for, with its changes, to be read before the next one is asked for.
+    """Yield each snapshot that the request asks for, with its changes, to be read before the next one is asked for.
 
     They have the columns that the table has now; one that only moved rows has none. BadInputError, BadColumnError,
     MissingTableError.

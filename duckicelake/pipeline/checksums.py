@@ -37,11 +37,11 @@ class ComparisonDialect(Protocol):
     def field(self, value: str, name: str) -> str: ...
 
     def number(self, digest: str) -> str:
-        """The first `_DIGEST_DIGITS` digits of an MD5 as a BIGINT."""
+        """Return the first `_DIGEST_DIGITS` digits of an MD5 as a BIGINT."""
 
 
 def build_text(dialect: ComparisonDialect, type_: Type, value: str, depth: int = 0) -> str:
-    """The text of a value."""
+    """Return the text of a value."""
     match type_:
         case Plain() | Decimal():
             return dialect.single(type_, value)
@@ -65,14 +65,14 @@ def _join_parts(dialect: ComparisonDialect, values: Sequence[tuple[str, Type]], 
 
 
 def _digest_part(dialect: ComparisonDialect, type_: Type, value: str, depth: int) -> str:
-    """What stands for a value inside of another: its MD5, or a letter that none has."""
+    """Return what stands for a value inside of another: its MD5, or a letter that none has."""
     return f"coalesce(md5({build_text(dialect, type_, value, depth + 1)}), 'n')"
 
 
 def build_digest_query(
     dialect: ComparisonDialect, relation: str, columns: Sequence[tuple[str, Type]], *more: str
 ) -> str:
-    """A query: for each row the MD5 of each column's text, `m0 m1 …`, and other expressions."""
+    """Return a query: for each row the MD5 of each column's text, `m0 m1 …`, and other expressions."""
     hashed = [
         f"md5({build_text(dialect, type_, dialect.identifier(name))}) AS m{index}"
         for index, (name, type_) in enumerate(columns)
@@ -81,13 +81,15 @@ def build_digest_query(
 
 
 def digest_row(indexes: Sequence[int]) -> str:
-    """The MD5 of several columns together, over `digests`."""
+    """Return the MD5 of several columns together, over `digests`."""
     parts = (f"coalesce(m{index}, 'n')" for index in indexes)
     return f"md5(concat({', '.join(parts)}))"
 
 
 def build_checksum_query(dialect: ComparisonDialect, relation: str, columns: Sequence[tuple[str, Type]]) -> str:
-    """A query for one row: how many rows, their checksum's halves; then of each column how many values, and theirs.
+    """Return a query for one row: how many rows, their checksum's halves.
+
+    Then of each column how many values, and theirs.
 
     A checksum is the sum of all hashes: whatever the order, and with duplicates counted.
     """
@@ -105,7 +107,7 @@ def split_halves(number: str) -> str:
 
 
 def join_halves(high: int | None, low: int | None) -> int:
-    """The number of 64 bits that the two halves are."""
+    """Return the number of 64 bits that the two halves are."""
     return (((high or 0) << 30) + (low or 0)) & 0xFFFF_FFFF_FFFF_FFFF
 
 

@@ -98,7 +98,7 @@ _LETTERS_PATTERN: Final = re.compile(r"(?:var)?char\(\d+\)")
 
 
 def from_spark_type(described: Any) -> Type:
-    """The type that Spark describes in the JSON of a schema (`DataType.jsonValue()`)."""
+    """Return the type that Spark describes in the JSON of a schema (`DataType.jsonValue()`)."""
     if isinstance(described, str):
         decimal = _DECIMAL_PATTERN.fullmatch(described)
         if decimal is not None:
@@ -127,7 +127,7 @@ class DuckDBType(Protocol):
 
 
 def from_duckdb_type(described: DuckDBType) -> Type:
-    """The type that DuckDB describes."""
+    """Return the type that DuckDB describes."""
     match described.id:
         case "decimal":
             size = dict(described.children)
@@ -147,7 +147,7 @@ def from_duckdb_type(described: DuckDBType) -> Type:
 
 
 def is_comparable(type_: Type) -> bool:
-    """Whether all of its parts are."""
+    """Return whether all of its parts are."""
     match type_:
         case List(element):
             return is_comparable(element)

@@ -46,7 +46,7 @@ class ColumnChange:
     is_new: bool
 
     def sql(self, table: str) -> str:
-        """The statement; `table` is quoted."""
+        """Return the statement; `table` is quoted."""
         name, wanted = quote_name(*self.path), format_type(self.type)
         return f"ALTER TABLE {table} " + (
             f"ADD COLUMNS ({name} {wanted})" if self.is_new else f"ALTER COLUMN {name} TYPE {wanted}"
@@ -100,7 +100,10 @@ class ColumnJoin:
 
 
 def join_columns(table: StructType, source: StructType, *, may_change: bool) -> tuple[StructType, list[ColumnChange]]:
-    """The table's columns as they must be for the source's rows, and the changes that make them so; BadColumnError."""
+    """Return the table's columns as they must be for the source's rows, and the changes that make them so.
+
+    Raises BadColumnError.
+    """
     joining = ColumnJoin()
     target = joining.struct((), table, source)
     problems = list(joining.problems)
@@ -114,7 +117,7 @@ def join_columns(table: StructType, source: StructType, *, may_change: bool) -> 
 
 
 def merge_columns(first: StructType, second: StructType) -> StructType:
-    """One schema for the rows of two: the wider type of a column, and string where there is none."""
+    """Return one schema for the rows of two: the wider type of a column, and string where there is none."""
     known, incoming = index_by_name(first), index_by_name(second)
     kept = [
         StructField(old.name, _find_common_type(old.dataType, new.dataType))
@@ -139,7 +142,7 @@ def apply_known_types(source: StructType, known: StructType) -> StructType:
 
 
 def fit_value(column: Column, source: DataType, target: DataType) -> Column:
-    """The value as the target's type, which `joined` has found to hold it; absent fields are null."""
+    """Return the value as the target's type, which `joined` has found to hold it; absent fields are null."""
     if source == target:
         return column
     if isinstance(source, StructType) and isinstance(target, StructType):
@@ -165,7 +168,7 @@ def index_by_name(struct: StructType) -> dict[str, StructField]:
 
 
 def find_storable_type(given: DataType) -> DataType | None:
-    """The type as Iceberg keeps it, and Spark reads it back; None if Iceberg has none."""
+    """Return the type as Iceberg keeps it, and Spark reads it back; None if Iceberg has none."""
     if isinstance(given, StructType):
         inner = [(each, find_storable_type(each.dataType)) for each in given.fields]
         found = [StructField(each.name, kept) for each, kept in inner if kept is not None]
@@ -184,7 +187,7 @@ def find_storable_type(given: DataType) -> DataType | None:
 
 
 def format_type(given: DataType) -> str:
-    """A type in Spark's SQL, names quoted where they must be."""
+    """Return a type in Spark's SQL, names quoted where they must be."""
     return StructType([StructField("x", given)]).toDDL().removeprefix("x ")
 
 
@@ -197,7 +200,7 @@ def _apply_known_type(given: DataType, known: DataType) -> DataType:
 
 
 def _is_exact(new: DataType, old: DataType) -> bool:
-    """Whether every value of `new` is one of `old`."""
+    """Return whether every value of `new` is one of `old`."""
     if (type(new), type(old)) in _EXACT_CASTS:
         return True
     if not isinstance(old, DecimalType):

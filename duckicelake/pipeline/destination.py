@@ -12,7 +12,7 @@ WRITE_MODES: Final = frozenset(get_args(WriteMode))
 
 
 def format_sql_name(namespace: Namespace, table: str) -> str:
-    """A table of the catalog in Spark's SQL."""
+    """Return a table of the catalog in Spark's SQL."""
     return quote_name(CATALOG_NAME, *namespace, table)
 
 

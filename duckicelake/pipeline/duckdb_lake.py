@@ -46,7 +46,7 @@ def _load_extensions() -> None:
 
 
 def _explain_error(error: Exception, attach: str) -> str:
-    """What DuckDB says, which repeats the connection string, without that."""
+    """Return what DuckDB says, which repeats the connection string, without that."""
     text = str(error)
     for known in (attach, attach.partition(":")[2], attach.split(":", 2)[-1]):
         if "=" in known or "@" in known:

@@ -91,7 +91,9 @@ _JAVA_PREFIX: Final = re.compile(r"^(?:An error occurred while calling \S+\.?|: 
 
 
 def explain_failure(error: BaseException) -> PipelineError | None:
-    """The error as one of ours, with what to do about it; None for a bug, whose traceback is all there is to say.
+    """Return the error as one of ours, with what to do about it.
+
+    None for a bug, whose traceback is all there is to say.
 
     To be asked while Spark still runs: it is asked for the message.
     """
@@ -111,7 +113,7 @@ def explain_failure(error: BaseException) -> PipelineError | None:
 
 
 def is_conflict(error: BaseException) -> bool:
-    """Whether trying again may help, as others changed the table meanwhile, or removed files of it."""
+    """Return whether trying again may help, as others changed the table meanwhile, or removed files of it."""
     if isinstance(error, JobConflictError):
         return True
     causes = list(_list_java_causes(error))
@@ -127,7 +129,7 @@ def is_conflict(error: BaseException) -> bool:
 
 
 def _list_java_causes(error: BaseException) -> Iterator[tuple[str, str]]:
-    """Class and message of Java's exception and of what caused it. Pyspark keeps it under two names."""
+    """Yield class and message of Java's exception and of what caused it. Pyspark keeps it under two names."""
     cause: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     with suppress(Exception):  # nobody is there to ask once the JVM has died
         while cause is not None:
@@ -136,7 +138,7 @@ def _list_java_causes(error: BaseException) -> Iterator[tuple[str, str]]:
 
 
 def is_jvm_death(error: BaseException) -> bool:
-    """Whether the error is what is heard of a JVM that has died, or is about to."""
+    """Return whether the error is what is heard of a JVM that has died, or is about to."""
     return isinstance(error, ConnectionError) or any(mark in _collect_message(error) for mark in _JVM_DEATH_MESSAGES)
 
 
@@ -159,7 +161,7 @@ def _collect_message(error: BaseException) -> str:
 
 
 def _find_line(text: str, at: int) -> str:
-    """The line that says it, or the first that says something; without the names of Java's classes before it."""
+    """Return the line that says it, or the first that says something; without the names of Java's classes before it."""
     start = text.rfind("\n", 0, at) + 1
     for line in (*text[start:].splitlines()[:1], *text.splitlines()):
         said = _JAVA_PREFIX.sub("", line.removeprefix("Caused by: ").strip()).strip()

@@ -38,7 +38,7 @@ class ForeignTable:
 
 
 def check_source(properties: Mapping[str, str]) -> None:
-    """BadInputError names what is missing, as far as that is known without asking the catalog."""
+    """Raise BadInputError names what is missing, as far as that is known without asking the catalog."""
     missing = [name for name in _REQUIRED_PROPERTIES.get(properties.get("type", ""), ()) if name not in properties]
     if not {"type", "catalog-impl"} & set(properties):
         missing = ["type (rest, hive, hadoop, glue, jdbc)"]
@@ -71,7 +71,10 @@ class ForeignCatalog:
         self._catalog = self._jvm.catalog(name)
 
     def namespaces(self) -> Iterator[Namespace]:
-        """All namespaces, each after those that it is in; none where the catalog has none, but one that is empty."""
+        """Yield all namespaces, each after those that it is in.
+
+        None where the catalog has none, but one that is empty.
+        """
         yield from self._below(())
 
     def _below(self, parent: Namespace) -> Iterator[Namespace]:
@@ -88,21 +91,21 @@ class ForeignCatalog:
         return dict(self._catalog.loadNamespaceMetadata(self._namespace(namespace)))
 
     def tables(self, namespace: Namespace) -> list[str]:
-        """Names of its Iceberg tables; others of Hive's aren't listed."""
+        """Return names of its Iceberg tables; others of Hive's aren't listed."""
         return sorted(found.name() for found in self._catalog.listTables(self._namespace(namespace)))
 
     def views(self, namespace: Namespace) -> list[str]:
-        """Names of its views, where the catalog knows any."""
+        """Return names of its views, where the catalog knows any."""
         if not self._is_a("catalog.ViewCatalog"):
             return []
         return sorted(found.name() for found in self._catalog.listViews(self._namespace(namespace)))
 
     def load(self, namespace: Namespace, name: str) -> ForeignTable:
-        """The table as it is now."""
+        """Return the table as it is now."""
         return _describe_table(namespace, name, self.java_table(namespace, name))
 
     def guard(self, namespace: Namespace, name: str) -> ForeignTable:
-        """Tell all engines that use the catalog to delete no files of the table; the table then."""
+        """Return all engines that use the catalog to delete no files of the table; the table then."""
         table = self.java_table(namespace, name)
         if not is_guarded(table.properties()):
             table.updateProperties().set(GC_ENABLED, "false").commit()
@@ -137,7 +140,7 @@ class ForeignCatalog:
 
 
 def is_guarded(properties: Mapping[str, str]) -> bool:
-    """Whether engines must delete no files of a table with these properties."""
+    """Return whether engines must delete no files of a table with these properties."""
     return str(properties.get(GC_ENABLED, "true")).lower() == "false"
 
 

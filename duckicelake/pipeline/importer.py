@@ -81,7 +81,7 @@ def guard_table(client: CatalogClient, table: ForeignTable) -> None:
 
 
 def read_origin(properties: Mapping[str, str]) -> str | None:
-    """The uuid of the table that the one with these properties is a copy of."""
+    """Return the uuid of the table that the one with these properties is a copy of."""
     return properties.get(ORIGIN_PROPERTY)
 
 
@@ -173,7 +173,7 @@ def import_tables(
 
 
 def _list_namespaces(source: ForeignCatalog, request: ImportRequest) -> Iterator[Namespace]:
-    """Those of the tables; or those that were asked for, with what is in them; or all."""
+    """Yield those of the tables; or those that were asked for, with what is in them; or all."""
     asked = dict.fromkeys([*(namespace for namespace, _ in request.tables), *request.namespaces])
     for namespace in asked:
         if not source.has_namespace(namespace):
@@ -209,7 +209,10 @@ def _import_table(run: _ImportRun, namespace: Namespace, name: str) -> ImportedT
 
 
 def _find_imported(run: _ImportRun, table: ForeignTable) -> ImportedTable | None:
-    """What there is to say if the lake has a table of the name; None if not, or if it is a copy without its rows."""
+    """Return what there is to say if the lake has a table of the name.
+
+    None if not, or if it is a copy without its rows.
+    """
     if not run.client.table_exists(table.namespace, table.name):
         return None
     label = format_name(table.namespace, table.name)
@@ -243,7 +246,7 @@ def _bring_table(run: _ImportRun, table: ForeignTable) -> ImportedTable:
 
 
 def _format_failure(failure: PipelineError) -> str:
-    """Tables are refused for what a copy doesn't have: files of other formats."""
+    """Format a failure, and advise to copy where a copy wouldn't have it: files of other formats."""
     more = "; or bring its rows with --copy" if "MISSING.md" in str(failure) else ""
     return f"{failure}{more}"
 

@@ -94,7 +94,7 @@ def ingest(spark: SparkSession, client: CatalogClient, request: IngestRequest, r
 
 
 def list_inputs(source: PipelineSource) -> list[str]:
-    """The first places that are read, as the catalog's lineage names them; a database has no name there."""
+    """Return the first places that are read, as the catalog's lineage names them; a database has no name there."""
     if source.format == "jdbc":
         return []
     is_url = re.compile(r"[a-z][a-z0-9+.-]*:/", re.IGNORECASE).match
@@ -109,7 +109,7 @@ def _ingest_once(
     job: PipelineJob,
     say: Callable[[str], None],
 ) -> tuple[LoadResult, bool]:
-    """What the run came to, and whether anything was left to do."""
+    """Return what the run came to, and whether anything was left to do."""
     from duckicelake.pipeline.load import LoadResult, build_quarantine_epoch
     from duckicelake.pipeline.table_writer import SOURCE_KEY, Epoch
 
@@ -151,7 +151,7 @@ def _parse_schema(spark: SparkSession, ddl: str) -> Any:
 
 
 def _is_finished(client: CatalogClient, request: IngestRequest) -> bool:
-    """Whether an attempt has come to its end, so that nothing is left for the quarantine either."""
+    """Return whether an attempt has come to its end, so that nothing is left for the quarantine either."""
     target = request.load.target
     found = client.jobs(
         namespace="\x1f".join(target.namespace), table=target.table, kind="ingest", run_id=request.run_id
@@ -175,7 +175,7 @@ def _build_result(request: IngestRequest, loaded: LoadResult, is_new: bool, file
 
 
 def count_rows(run: Mapping[str, Any]) -> int:
-    """Rows that came with a run's newest snapshot; of a merge those that were inserted or updated."""
+    """Return rows that came with a run's newest snapshot; of a merge those that were inserted or updated."""
     summary = run["summary"]
     merged = [summary.get(f"spark.merge-into.num-target-rows-{kind}") for kind in ("inserted", "matched-updated")]
     if any(count is not None for count in merged):

@@ -32,27 +32,30 @@ class Jvm:
         self._classes.org.apache.spark.sql.SparkSession.setActiveSession(self.session)
 
     def catalog(self, name: str) -> Any:
-        """A catalog of the session's."""
+        """Return a catalog of the session's."""
         return self.iceberg.spark.Spark3Util.loadIcebergCatalog(self.session, name)
 
     def table(self, name: str) -> Any:
-        """A table as it is now, by its name in SQL."""
+        """Return a table as it is now, by its name in SQL."""
         return self.iceberg.spark.Spark3Util.loadIcebergTable(self.session, name)
 
     def condition(self, table: str, text: str) -> Any:
-        """Spark's SQL on a table's columns as Iceberg's expression."""
+        """Return Spark's SQL on a table's columns as Iceberg's expression."""
         converter = self._classes.org.apache.spark.sql.execution.datasources.SparkExpressionConverter
         resolved = converter.collectResolvedSparkExpression(self.session, table, text)
         return converter.convertToIcebergExpression(resolved)
 
     def tried(self, value: Any) -> Any:
-        """A column of Spark's that is null where the value can't be computed: SQL can say so of single functions."""
+        """Return a column of Spark's that is null where the value can't be computed.
+
+        SQL can say so of single functions.
+        """
         columns = self._classes.org.apache.spark.sql.classic.ExpressionUtils
         attempt = self._classes.org.apache.spark.sql.catalyst.expressions.TryEval(columns.expression(value))
         return columns.column(attempt)
 
     def array(self, of: Any, values: Iterable[Any]) -> Any:
-        """An array of a Java class."""
+        """Return an array of a Java class."""
         listed = list(values)
         array = self._gateway.new_array(of, len(listed))
         for index, value in enumerate(listed):
@@ -60,12 +63,12 @@ class Jvm:
         return array
 
     def strings(self, values: Iterable[str]) -> Any:
-        """A String[]."""
+        """Return a String[]."""
         return self.array(self._classes.java.lang.String, values)
 
     @contextmanager
     def staged(self, table: Any, tasks: Iterable[Any]) -> Iterator[str]:
-        """A name by which Iceberg's reader and its rewriter know these scan tasks of the table, within the block.
+        """Yield a name by which Iceberg's reader and its rewriter know these scan tasks of the table, within the block.
 
         `spark.read.format("iceberg").load(name)` reads their rows alone. Iceberg refuses to stage none.
         """
@@ -91,14 +94,14 @@ class Jvm:
 
 
 def iterate_java(iterable: Any) -> Iterator[Any]:
-    """What a Java Iterable gives: py4j knows collections only."""
+    """Yield what a Java Iterable gives: py4j knows collections only."""
     iterator = iterable.iterator()
     while iterator.hasNext():
         yield iterator.next()
 
 
 def plan_tasks(scan: Any) -> Iterator[Any]:
-    """The tasks of an Iceberg scan, a data file and its deletes each."""
+    """Yield the tasks of an Iceberg scan, a data file and its deletes each."""
     tasks = scan.planFiles()
     try:
         yield from iterate_java(tasks)

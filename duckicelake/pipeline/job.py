@@ -96,7 +96,7 @@ def run_job(
     lease: str | None = None,
     parameters: Mapping[str, Any] | None = None,
 ) -> Iterator[PipelineJob]:
-    """The job while it runs. lease: what it alone may do to the table; JobConflictError says who does it already.
+    """Yield the job while it runs. lease: what it alone may do to the table; JobConflictError says who does it already.
 
     kind: one of those in `catalog/jobs.py`.
     """

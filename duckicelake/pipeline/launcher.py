@@ -132,7 +132,7 @@ class Interruption:
 
 @contextmanager
 def catch_interruption() -> Iterator[Interruption]:
-    """What happens to Ctrl-C within the block."""
+    """Yield what happens to Ctrl-C within the block."""
     interruption, before = Interruption(), signal.getsignal(signal.SIGINT)
     try:
         yield interruption
@@ -151,12 +151,15 @@ def _waits_for_java(frame: FrameType | None) -> bool:
 
 
 def is_submitted() -> bool:
-    """Whether spark-submit has started this process, and its JVM."""
+    """Return whether spark-submit has started this process, and its JVM."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def build_launch_conf(master: str | None, packages: Sequence[str], conf: Mapping[str, str]) -> dict[str, str]:
-    """What must be said when Spark starts; `conf` wins. Under spark-submit it has been said where, and with what."""
+    """Return what must be said when Spark starts.
+
+    `conf` wins. Under spark-submit it has been said where, and with what.
+    """
     base_conf = {
         "spark.app.name": "duckicelake",
         "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
@@ -188,13 +191,15 @@ def _build_local_conf(master: str) -> dict[str, str]:
 
 
 def _compute_megabytes() -> int:
-    """A quarter of the machine's memory, as the one JVM does all the work."""
+    """Return a quarter of the machine's memory, as the one JVM does all the work."""
     return max(1024, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4 // 1024**2)
 
 
 @contextmanager
 def launch_spark(conf: Mapping[str, str]) -> Iterator[SparkSession]:
-    """A Spark of its own while the block runs; its log is kept, and named, where nobody can tell why the block failed.
+    """Yield a Spark of its own while the block runs.
+
+    Its log is kept, and named, where nobody can tell why the block failed.
 
     Raises MissingJavaError, MissingPackagesError where Spark doesn't start, OutOfMemoryError where its JVM dies of
     that, what `explained` says of other errors of Spark's, and KeyboardInterrupt after Ctrl-C, whatever that made fail.
@@ -279,7 +284,10 @@ def end_orphaned_jvm() -> Iterator[None]:
 
 
 def _is_interruption(error: BaseException | None) -> bool:
-    """Whether it is Ctrl-C, or what became of that: pyspark stops a context that isn't whole, and fails at it."""
+    """Return whether it is Ctrl-C, or what became of that.
+
+    Pyspark stops a context that isn't whole, and fails at it.
+    """
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__context__
     return error is not None
@@ -294,7 +302,7 @@ def _explain_start_failure(text: str, log: Path) -> PipelineError:
 
 
 def _explain_death(process: Popen[bytes] | None, error: Exception) -> PipelineError | None:
-    """What the JVM died of, if that is what the error means."""
+    """Return what the JVM died of, if that is what the error means."""
     if process is None or not is_jvm_death(error):
         return None
     try:

@@ -69,17 +69,17 @@ class RowOrder:
 
 
 def parse_partitions(text: str) -> tuple[TransformedColumn, ...]:
-    """The parts of a `--partition-by`; BadInputError."""
+    """Return the parts of a `--partition-by`; BadInputError."""
     return tuple(map(_parse_part, _split_at_commas(text, "a partitioning")))
 
 
 def parse_sort_keys(text: str) -> tuple[RowSortKey, ...]:
-    """Columns to sort by. Without a word, nulls come first going up and last going down; BadInputError."""
+    """Return columns to sort by. Without a word, nulls come first going up and last going down; BadInputError."""
     return tuple(map(_parse_sort_key, _split_at_commas(text, "a sort order")))
 
 
 def parse_order(text: str) -> RowOrder:
-    """The order that files are rewritten in, `day DESC, id` or `zorder(x, y)`; BadInputError."""
+    """Return the order that files are rewritten in, `day DESC, id` or `zorder(x, y)`; BadInputError."""
     match = _ZORDER_PATTERN.fullmatch(text)
     keys = parse_sort_keys(match[1] if match else text)
     plain = [RowSortKey(TransformedColumn(key.part.column)) for key in keys]
@@ -89,7 +89,7 @@ def parse_order(text: str) -> RowOrder:
 
 
 def read_partitions(metadata: Mapping[str, Any]) -> tuple[TransformedColumn, ...]:
-    """How a table is partitioned, from its metadata."""
+    """Return how a table is partitioned, from its metadata."""
     names = dict(_list_field_names((), metadata["schemas"], metadata["current-schema-id"]))
     specs = {spec["spec-id"]: spec["fields"] for spec in metadata["partition-specs"]}
     fields = [each for each in specs[metadata["default-spec-id"]] if each["transform"] != "void"]
@@ -97,7 +97,7 @@ def read_partitions(metadata: Mapping[str, Any]) -> tuple[TransformedColumn, ...
 
 
 def read_sort_keys(metadata: Mapping[str, Any]) -> tuple[RowSortKey, ...]:
-    """How a table wants its rows sorted, from its metadata."""
+    """Return how a table wants its rows sorted, from its metadata."""
     names = dict(_list_field_names((), metadata["schemas"], metadata["current-schema-id"]))
     orders = {order["order-id"]: order["fields"] for order in metadata["sort-orders"]}
     return tuple(

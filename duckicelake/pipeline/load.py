@@ -28,7 +28,10 @@ _NO_COLUMNS = StructType([])
 
 
 def read_columns(spark: SparkSession, client: CatalogClient, target: Target) -> StructType | None:
-    """The table's columns, None if it isn't there. BadInputError if it is laid out otherwise than was asked for."""
+    """Return the table's columns, None if it isn't there.
+
+    Raises BadInputError if it is laid out otherwise than was asked for.
+    """
     partitions = None if target.partition_by is None else parse_partitions(target.partition_by)
     keys = None if target.sort_by is None else parse_sort_keys(target.sort_by)
     if not client.table_exists(target.namespace, target.table):
@@ -44,7 +47,7 @@ def read_columns(spark: SparkSession, client: CatalogClient, target: Target) -> 
 
 
 def is_partitioned(client: CatalogClient, target: Target) -> bool:
-    """Whether the table is, or will be once it is there."""
+    """Return whether the table is, or will be once it is there."""
     if target.partition_by is not None or not client.table_exists(target.namespace, target.table):
         return target.partition_by is not None
     return bool(read_partitions(client.load_table(target.namespace, target.table, "refs")["metadata"]))
@@ -109,7 +112,9 @@ def load_rows(
 def _open_both_passes(
     groups: Sequence[SourceGroup], wanted: StructType, keys: Sequence[str], flaws: Sequence[Column]
 ) -> Iterator[tuple[DataFrame, DataFrame]]:
-    """The rows to be written, and the same to be told of: what may change is kept for the block if any may be bad.
+    """Yield the rows to be written, and the same to be told of.
+
+    What may change is kept for the block if any may be bad.
 
     Where files are read twice, the first look leaves out what only bad rows need.
     """
@@ -125,14 +130,17 @@ def _open_both_passes(
 
 
 def build_quarantine_epoch(how: LoadRequest, epoch: Epoch) -> Epoch:
-    """The same in the quarantine, which tables may share: their runs there are told apart even if they have one id."""
+    """Return the same in the quarantine, which tables may share.
+
+    Their runs there are told apart even if they have one id.
+    """
     return replace(epoch, run_id=f"{epoch.run_id} of {how.target}")
 
 
 def _find_wanted_columns(
     how: LoadRequest, groups: Sequence[SourceGroup], columns: StructType | None, given: StructType | None
 ) -> tuple[StructType, list[ColumnChange]]:
-    """The table's columns as they must be, and the changes that make them so."""
+    """Return the table's columns as they must be, and the changes that make them so."""
     changes: list[ColumnChange] = []
     wanted = columns or _NO_COLUMNS
     if given is not None:
@@ -153,7 +161,7 @@ def _check_given(given: StructType, found: StructType) -> None:
 
 
 def _find_merge_keys(how: LoadRequest, groups: Sequence[SourceGroup], wanted: StructType) -> tuple[str, ...]:
-    """The keys of a merge, in the table's spelling.
+    """Return the keys of a merge, in the table's spelling.
 
     Raises BadColumnError unless all files have the same columns, keys among them.
 
@@ -178,6 +186,6 @@ def _find_merge_keys(how: LoadRequest, groups: Sequence[SourceGroup], wanted: St
 
 
 def _list_written_columns(how: LoadRequest, groups: Sequence[SourceGroup], wanted: StructType) -> list[str]:
-    """The columns that are written: a merge leaves those alone that no group has."""
+    """Return the columns that are written: a merge leaves those alone that no group has."""
     come = {name for group in groups for name in index_by_name(group.schema)}
     return [name for name in wanted.names if how.mode != "merge" or name.lower() in come]

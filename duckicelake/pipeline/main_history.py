@@ -61,7 +61,10 @@ class _MainHistory:
         return found
 
     def place(self, wanted: int) -> int:
-        """How many of main's snapshots there are up to this one; it needn't be listed itself if the next one is."""
+        """Return how many of main's snapshots there are up to this one.
+
+        It needn't be listed itself if the next one is.
+        """
         names = [{snapshot_id, self._ducklake_id(snapshot_id)} for snapshot_id in self.line]
         for place, known in enumerate(names, start=1):
             if wanted in known:
@@ -75,7 +78,7 @@ class _MainHistory:
         raise self.gone(f"snapshot {wanted}")
 
     def begins_with(self, after: int | None) -> bool:
-        """Whether the first listed step can be told, from the beginning or from the one before."""
+        """Return whether the first listed step can be told, from the beginning or from the one before."""
         step = self.step(self.line[0])
         return step.parent_id is None if after is None else step.only_adds or step.only_moves
 

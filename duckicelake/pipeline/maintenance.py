@@ -66,7 +66,7 @@ class FinishedJob:
 def build_request(
     client: CatalogClient, what: str | None, kinds: Sequence[str], overrides: Mapping[str, str]
 ) -> MaintainRequest:
-    """The request for a table, or if there is none for a namespace; None: for all tables.
+    """Return the request for a table, or if there is none for a namespace; None: for all tables.
 
     Raises MissingTableError, BadInputError.
     """
@@ -82,7 +82,7 @@ def build_request(
 
 
 def build_plan(client: CatalogClient, request: MaintainRequest, now_ms: int) -> Plan:
-    """What the tables need now, of what the catalog tells; nothing is read but its statistics.
+    """Return what the tables need now, of what the catalog tells; nothing is read but its statistics.
 
     Raises MissingTableError, BadInputError.
     """
@@ -90,7 +90,7 @@ def build_plan(client: CatalogClient, request: MaintainRequest, now_ms: int) -> 
 
 
 def read_states(client: CatalogClient, request: MaintainRequest) -> Iterator[MaintenanceState]:
-    """What the catalog tells of the request's tables."""
+    """Yield what the catalog tells of the request's tables."""
     query = {"pageSize": _PAGE_TABLES}
     if request.namespace is not None:
         query["namespace"] = "\x1f".join(request.namespace)

@@ -48,7 +48,7 @@ _STATE_FIELDS: Final = {each.name.replace("_", "-"): each.name for each in field
 
 
 def parse_state(told: Mapping[str, Any]) -> MaintenanceState:
-    """The table as the catalog's JSON tells it."""
+    """Return the table as the catalog's JSON tells it."""
     values = {_STATE_FIELDS[key]: value for key, value in told.items() if key in _STATE_FIELDS}
     values["namespace"] = tuple(values["namespace"])
     values["by_deleted_tenths"] = tuple(values["by_deleted_tenths"])
@@ -91,7 +91,7 @@ class Plan:
 
 
 def plan_jobs(tables: Iterable[MaintenanceState], now_ms: int, kinds: Collection[str] = ()) -> Plan:
-    """What the tables need now. kinds: only these; none given: all. BadInputError for one that there isn't."""
+    """Return what the tables need now. kinds: only these; none given: all. BadInputError for one that there isn't."""
     for unknown in set(kinds) - set(JOB_KINDS):
         raise BadInputError(f"there is no job {unknown!r}: choose of {', '.join(JOB_KINDS)}")
     jobs: list[PlannedJob] = []
@@ -153,7 +153,7 @@ def _explain_compaction(table: MaintenanceState, policy: MaintenancePolicy, now_
 
 
 def count_files_with_deletes(table: MaintenanceState, ratio: float) -> int:
-    """How many files have lost at least this share of their rows, as far as tenths tell; 0.25 counts as 0.3."""
+    """Return how many files have lost at least this share of their rows, as far as tenths tell; 0.25 counts as 0.3."""
     tenth = -int(-ratio * 10 // 1)
     return table.by_deleted_tenths[max(1, min(tenth, 9)) - 1]
 
@@ -238,7 +238,7 @@ def _format_age(milliseconds: int) -> str:
 
 
 def parse_order_options(sort_by: str | None, zorder_by: str | None) -> RowOrder | None:
-    """The order that rows are to be in within files; None: as they lie. BadInputError."""
+    """Return the order that rows are to be in within files; None: as they lie. BadInputError."""
     if sort_by is not None and zorder_by is not None:
         raise BadInputError("--sort-by and --zorder-by are two ways to lay out the same rows: give one of them")
     if zorder_by is None:
@@ -252,7 +252,7 @@ def parse_order_options(sort_by: str | None, zorder_by: str | None) -> RowOrder 
 def plan_optimization(
     tables: Iterator[MaintenanceState], name: str, order: RowOrder | None, where: str | None, target_size: int | None
 ) -> Plan:
-    """The one job: with an order all files are rewritten, without one those that are small or have deletes.
+    """Return the one job: with an order all files are rewritten, without one those that are small or have deletes.
 
     `where` limits it to files that may hold such rows. MissingTableError if the catalog tells nothing of the table.
     """

@@ -72,7 +72,7 @@ class MaintenancePolicy:
 
 
 def parse_policy(properties: Mapping[str, str]) -> MaintenancePolicy:
-    """The policy that a table's properties say; BadInputError names the property that isn't as it should be."""
+    """Return the policy that a table's properties say; BadInputError names the property that isn't as it should be."""
     return _parse_policy(frozenset(properties.items()))
 
 
@@ -144,7 +144,7 @@ def _find_nearest(name: str, known: Collection[str]) -> str:
 
 
 def check_overrides(overrides: Mapping[str, str]) -> None:
-    """BadInputError for what can't be said for one run: the target size decides what the catalog counts."""
+    """Raise BadInputError for what can't be said for one run: the target size decides what the catalog counts."""
     for name in overrides:
         if not name.startswith(("maintenance.", "history.expire.")):
             raise BadInputError(f"{name} can't be given for one run: set the table's property")
@@ -157,7 +157,7 @@ def _parse_order(text: str) -> RowOrder | None:
 
 
 def _parse_codec(text: str) -> str:
-    """DuckLake's, or zstd."""
+    """Return DuckLake's, or zstd."""
     return text.lower() if text.lower() in _PARQUET_CODECS else "zstd"
 
 
@@ -183,7 +183,7 @@ def _parse_long_age(text: str) -> int:
 
 
 def _parse_interval(text: str) -> int:
-    """An interval of DuckDB's, as far as it is whole numbers of units; none is 0."""
+    """Return an interval of DuckDB's, as far as it is whole numbers of units; none is 0."""
     units = [(int(match[1]), (match[2] or match[3]).lower()) for match in _INTERVAL_PATTERN.finditer(text)]
     if _INTERVAL_PATTERN.sub("", text).strip():
         raise ValueError(text)

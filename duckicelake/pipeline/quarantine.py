@@ -24,7 +24,10 @@ _KEY_COLUMN = "__in_key"
 
 
 def list_demands(columns: StructType, keys: Collection[str] = ()) -> Iterator[tuple[str, Column]]:
-    """The name of each value that must be there, and whether a row lacks it, which is never null; keys must be, too."""
+    """Yield the name of each value that must be there, and whether a row lacks it, which is never null.
+
+    Keys must be, too.
+    """
     for each in columns.fields:
         column = F.col(quote_name(each.name))
         if not each.nullable or each.name in keys:
@@ -34,7 +37,7 @@ def list_demands(columns: StructType, keys: Collection[str] = ()) -> Iterator[tu
 
 
 def _list_inner_demands(name: str, given: DataType) -> Iterator[tuple[str, ValueTest]]:
-    """What values of the type, which aren't null themselves, may lack."""
+    """Yield what values of the type, which aren't null themselves, may lack."""
     if isinstance(given, StructType):
         for each in given.fields:
             yield from _list_part_demands(f"{name}.{each.name}", each.dataType, each.nullable, _get_field(each.name))
@@ -72,7 +75,10 @@ def _get_itself(value: Column) -> Column:
 def read_table_constraints(
     spark: SparkSession, client: CatalogClient, target: Target, columns: StructType, written: Sequence[str]
 ) -> dict[str, str]:
-    """The texts of the table's constraints over columns that are written, by name; the catalog judges the others."""
+    """Return the texts of the table's constraints over columns that are written, by name.
+
+    The catalog judges the others.
+    """
     metadata = client.load_table(target.namespace, target.table, "refs")["metadata"]
     properties: Mapping[str, str] = metadata.get("properties", {})
     found = {
@@ -95,7 +101,10 @@ def read_table_constraints(
 
 
 def build_violation_test(text: str) -> Column:
-    """Whether a row violates a constraint, which is never null: NULL is a violation, too, and so is an overflow."""
+    """Return whether a row violates a constraint, which is never null.
+
+    NULL is a violation, too, and so is an overflow.
+    """
     condition: Any = F.expr(text)
     tried = Jvm(SparkSession.active()).tried(condition._jc)  # noqa: SLF001
     return ~F.coalesce(Column(tried), F.lit(False))
@@ -127,7 +136,7 @@ def _fit_group(group: SourceGroup, wanted: StructType, *, has_problems: bool) ->
 def list_flaws(
     groups: Sequence[SourceGroup], wanted: StructType, keys: Sequence[str], checks: Mapping[str, str]
 ) -> list[Column]:
-    """What makes a row a bad one, each never null; none if there can't be any."""
+    """Return what makes a row a bad one, each never null; none if there can't be any."""
     unread = [F.col(RECORD_COLUMN).isNotNull()] if any(group.may_be_unreadable for group in groups) else []
     several = [F.col(_KEY_COLUMN) > 1] if keys else []
     return [
@@ -158,7 +167,10 @@ def select_good_rows(
 
 
 def _read_observation(observation: Observation) -> int | None:
-    """How many bad ones; None where Spark has left the counting out, as it does where it finds that no row is good."""
+    """Return how many bad ones.
+
+    None where Spark has left the counting out, as it does where it finds that no row is good.
+    """
     try:
         return observation.get.get("bad")
     except Py4JJavaError:
@@ -189,7 +201,7 @@ def _build_reason(wanted: StructType, keys: Sequence[str], checks: Mapping[str, 
 def build_quarantine_records(
     bad: DataFrame, epoch: Epoch, wanted: StructType, keys: Sequence[str], checks: Mapping[str, str]
 ) -> DataFrame:
-    """Bad rows as the quarantine keeps them."""
+    """Return bad rows as the quarantine keeps them."""
     as_json = F.to_json(F.struct(*map(quote_name, wanted.names)))
     return bad.select(
         F.lit(epoch.run_id).alias("run_id"),

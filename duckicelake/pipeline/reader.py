@@ -52,7 +52,7 @@ class SourceGroup:
 
 
 def list_files(spark: SparkSession, source: PipelineSource) -> list[SourceFile]:
-    """All files of a source, by path; none for a database. BadSourceError if a location has none."""
+    """Return all files of a source, by path; none for a database. BadSourceError if a location has none."""
     if source.format == "jdbc":
         return []
     found = [each for location in source.locations for each in _list_location(spark, location)]
@@ -68,7 +68,7 @@ def read_groups(
     *,
     apart: bool,
 ) -> list[SourceGroup]:
-    """The source by shape. given: the columns that the source was said to have; known: those of the table.
+    """Return the source by shape. given: the columns that the source was said to have; known: those of the table.
 
     apart: don't let Spark join the columns of Parquet's and ORC's files, which is quicker.
     """
@@ -86,7 +86,7 @@ def read_groups(
 
 
 def build_frame_group(rows: DataFrame, name: str | None = None) -> SourceGroup:
-    """Rows that Spark has already."""
+    """Return rows that Spark has already."""
     file = F.lit(name).cast("string")
     return SourceGroup(
         rows.schema, lambda: rows.withColumn(RECORD_COLUMN, _build_null()), file, _build_null(), may_change=True
@@ -108,7 +108,7 @@ class _SourceShape:
         return _build_options(self.source, self.base)
 
     def inferred(self) -> StructType:
-        """The columns with types that hold all values; reads everything."""
+        """Return the columns with types that hold all values; reads everything."""
         reader = self.spark.read.format(self.source.format).options(**self.options, inferSchema="true")
         found = reader.load([escape_pattern(path) for path in self.paths]).schema
         return StructType([each for each in found.fields if each.name != "_corrupt_record"])
@@ -128,7 +128,7 @@ class _SourceShape:
 
 
 def _build_text_groups(shapes: Sequence[_SourceShape], known: StructType) -> list[SourceGroup]:
-    """Columns that are known have the known types; those of the others must be found out, which reads everything."""
+    """Infer the types of unknown columns, which reads all files; known columns have the known types."""
     names = index_by_name(known)
     found = [_find_text_columns(shape, known) for shape in shapes]
     unknown = _NO_COLUMNS
@@ -141,7 +141,7 @@ def _build_text_groups(shapes: Sequence[_SourceShape], known: StructType) -> lis
 
 
 def _find_text_columns(shape: _SourceShape, known: StructType) -> StructType:
-    """The columns of text files; what isn't known has the type that holds all its values."""
+    """Return the columns of text files; what isn't known has the type that holds all its values."""
     if shape.source.format == "json":
         found = shape.inferred()
         if not found.fields and not known.fields:
@@ -161,7 +161,10 @@ def _build_text_group(shape: _SourceShape, schema: StructType) -> SourceGroup:
 def _group_by_schema(
     spark: SparkSession, source: PipelineSource, base: str | None, files: Sequence[SourceFile], *, apart: bool
 ) -> list[tuple[StructType, list[SourceFile]]]:
-    """Files with equal columns; all of JSON, whose records differ anyway, and all that Spark joins the columns of."""
+    """Return files with equal columns.
+
+    All of JSON, whose records differ anyway, and all that Spark joins the columns of.
+    """
 
     def schema(paths: Sequence[str], **more: str) -> StructType:
         reader = spark.read.format(source.format).options(**_build_options(source, base), **more)
@@ -183,7 +186,7 @@ def _group_by_schema(
 
 
 def _list_location(spark: SparkSession, location: str) -> list[SourceFile]:
-    """Files whose names begin with `.` or `_` aren't meant to be read, as everywhere in Spark."""
+    """Return files whose names begin with `.` or `_` aren't meant to be read, as everywhere in Spark."""
     try:
         listing = spark.read.format("binaryFile").option("recursiveFileLookup", "true").load(location)
         found = listing.select("path", "length", F.unix_millis("modificationTime")).collect()
@@ -224,7 +227,7 @@ def _build_null() -> Column:
 
 
 def _explain_csv(schema: StructType, options: Mapping[str, str]) -> Column:
-    """What is wrong with the record in RECORD: it is split again, with every value as text."""
+    """Return what is wrong with the record in RECORD: it is split again, with every value as text."""
     texts = StructType([StructField(f"c{number}", StringType()) for number in range(len(schema.fields) + 1)])
     plain = {name: value for name, value in options.items() if name.lower() not in {"header", "multiline"}}
     split = F.from_csv(F.col(RECORD_COLUMN), texts.toDDL(), {**plain, "mode": "PERMISSIVE"})
@@ -253,7 +256,7 @@ def _join_explanations(wrong: Sequence[Column], otherwise: Column) -> Column:
 
 
 def format_found_columns(schemas: Iterable[StructType], known: StructType | None) -> Iterator[str]:
-    """Lines that show the columns which the table doesn't have yet, with their types; none if it has them all.
+    """Yield lines that show the columns which the table doesn't have yet, with their types; none if it has them all.
 
     A column is text as soon as one of its values is no number: `NA` for example.
     """

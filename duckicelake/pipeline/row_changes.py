@@ -70,7 +70,7 @@ class RowChanges:
             yield self._describe(_pair_rows(changed, "key"), step, ordinal)
 
     def _tasks(self, step: SnapshotStep) -> tuple[Sequence[Any], Sequence[Any]]:
-        """What must be read of the state before, and of the one after."""
+        """Return what must be read of the state before, and of the one after."""
         if step.only_moves:
             return (), ()
         if step.only_adds:
@@ -102,7 +102,7 @@ class RowChanges:
             yield self._shaped(step, side, self._spark.read.format("iceberg").load(name))
 
     def _shaped(self, step: SnapshotStep, side: int, rows: DataFrame) -> DataFrame:
-        """Rows with what tells them apart (`key`), and whether they are as they were (`same`)."""
+        """Return rows with what tells them apart (`key`), and whether they are as they were (`same`)."""
         key, same = self._identity(step)
         return rows.select(
             F.lit(side).alias("side"),

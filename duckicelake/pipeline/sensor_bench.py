@@ -117,7 +117,7 @@ class SensorEngine(Protocol):
         """One commit with these rows."""
 
     def query(self, aggregation: str) -> Sequence[tuple[object, ...]]:
-        """The answer to one of `AGGREGATIONS`."""
+        """Return the answer to one of `AGGREGATIONS`."""
 
     def maintain(self) -> None:
         """Make few files of many, and let go of the old ones."""

@@ -41,7 +41,7 @@ def open_spark_session(
     conf: Mapping[str, str] | None = None,
     packages: Sequence[str] = (),
 ) -> Iterator[SparkSession]:
-    """A session for a job.
+    """Yield a session for a job.
 
     master: None is `local[*]`, or under spark-submit what that says. conf: more of Spark's settings, which win.
     packages: Maven coordinates besides Iceberg's.
@@ -65,7 +65,7 @@ def open_spark_session(
 
 
 def _connect_session(session: SparkSession, connection: Connection, conf: Mapping[str, str]) -> SparkSession:
-    """The session with the catalog in it: said here and not at the start, where others would see passwords."""
+    """Return the session with the catalog in it: said here and not at the start, where others would see passwords."""
     of_sql = {name: value for name, value in conf.items() if name.startswith("spark.sql.")}
     for secret in ("credential", "token"):  # of a connection before
         session.conf.unset(f"spark.sql.catalog.{CATALOG_NAME}.{secret}")
@@ -74,7 +74,7 @@ def _connect_session(session: SparkSession, connection: Connection, conf: Mappin
 
 
 def build_session_conf(connection: Connection) -> dict[str, str]:
-    """What any session can be given."""
+    """Return what any session can be given."""
     catalog = f"spark.sql.catalog.{CATALOG_NAME}"
     return {
         catalog: "org.apache.iceberg.spark.SparkCatalog",
@@ -90,7 +90,7 @@ def build_session_conf(connection: Connection) -> dict[str, str]:
 
 @contextmanager
 def stamp_snapshots(spark: SparkSession, job: PipelineJob) -> Iterator[None]:
-    """Every snapshot that SQL and DataFrames of the session make in the block has the job's keys in its summary.
+    """Yield every snapshot that SQL and DataFrames of the session make in the block has the job's keys in its summary.
 
     Only one thread at a time is in such a block of a session's, for it is the session that has the keys.
     """
@@ -100,7 +100,7 @@ def stamp_snapshots(spark: SparkSession, job: PipelineJob) -> Iterator[None]:
 
 @contextmanager
 def stamp_with(spark: SparkSession, summary: Mapping[str, str]) -> Iterator[None]:
-    """The same with any keys."""
+    """Yield the same with any keys."""
     settings = {f"{SNAPSHOT_PROPERTY}{key}": value for key, value in summary.items()}
     with _STAMP_LOCKS[Jvm(spark).session.sessionUUID()], override_settings(spark, settings):
         yield
@@ -108,7 +108,7 @@ def stamp_with(spark: SparkSession, summary: Mapping[str, str]) -> Iterator[None
 
 @contextmanager
 def override_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """The session with other settings while the block runs."""
+    """Yield the session with other settings while the block runs."""
     before = {name: spark.conf.get(name, None) for name in settings}
     for name, value in settings.items():
         spark.conf.set(name, value)

@@ -64,7 +64,7 @@ class Side(Protocol):
     def columns(self) -> Mapping[str, Type]: ...
 
     def rows(self, query: str) -> Sequence[Sequence[Any]]:
-        """All rows of an answer, which must fit into memory."""
+        """Return all rows of an answer, which must fit into memory."""
 
     def check(self) -> None:
         """To be called when all is read: JobConflictError if not all was of one state of the table."""
@@ -94,7 +94,7 @@ class SparkSide:
             raise JobConflictError(f"{self._name} was written to while it was read: {advice}")
 
     def _head(self) -> list[int]:
-        """The newest snapshot, if there is any."""
+        """Return the newest snapshot, if there is any."""
         refs = self._spark.sql(f"SELECT snapshot_id FROM {self._name}.refs WHERE name = 'main'")
         return [row[0] for row in refs.collect()]
 
@@ -145,7 +145,7 @@ class _BucketRow:
 def find_row_differences(
     left: Side, right: Side, columns: TypedColumns, keys: Sequence[str], most: int
 ) -> list[RowDifference]:
-    """Some of the rows that differ, at most so many."""
+    """Return some of the rows that differ, at most so many."""
     return list(islice(_iterate_differences(left, right, columns, keys), most))
 
 
@@ -202,7 +202,7 @@ def _read_buckets(side: Side, columns: TypedColumns, at: Sequence[int], buckets:
 def _read_rows(
     side: Side, columns: TypedColumns, at: Sequence[int], buckets: int, bucket: int
 ) -> dict[str, list[_BucketRow]]:
-    """The rows of a bucket by the MD5 of their key."""
+    """Return the rows of a bucket by the MD5 of their key."""
     dialect = side.dialect
     shown = [
         f"{dialect.show_value(type_, dialect.identifier(name))} AS v{at}" for at, (name, type_) in enumerate(columns)

@@ -38,7 +38,7 @@ _AVRO_PACKAGE: Final = "org.apache.spark:spark-avro_2.13:4.1.1"
 
 
 def parse_pairs(option: str, given: Iterable[str] | None, example: str) -> dict[str, str]:
-    """The values by name, the last of a name. BadInputError says what would be right, by the example."""
+    """Return the values by name, the last of a name. BadInputError says what would be right, by the example."""
     found = {}
     for text in given or ():
         name, equals, value = text.partition("=")
@@ -58,7 +58,7 @@ class PipelineSource:
     schema: str | None = None
 
     def packages(self) -> tuple[str, ...]:
-        """Maven coordinates that Spark needs besides, to read it."""
+        """Return maven coordinates that Spark needs besides, to read it."""
         if self.format == "avro":
             return (_AVRO_PACKAGE,)
         return (_POSTGRES_PACKAGE,) if self.locations[0].startswith(_POSTGRES_PREFIX) else ()
@@ -88,7 +88,7 @@ class SourceFile:
 def parse_source(
     locations: Sequence[str], format_: str | None = None, options: Sequence[str] = (), schema: str | None = None
 ) -> PipelineSource:
-    """A source from what somebody typed; the format is told by a suffix unless it is given. BadInputError."""
+    """Return a source from what somebody typed; the format is told by a suffix unless it is given. BadInputError."""
     if not locations:
         raise BadInputError("Say what to read: files, folders, patterns, or a JDBC URL")
     wanted = format_ or _guess_format(locations)
@@ -110,7 +110,7 @@ def parse_source(
 
 
 def mask_secrets(location: str) -> str:
-    """The location without what may be secret in it."""
+    """Return the location without what may be secret in it."""
     if not location.startswith("jdbc:"):
         return re.sub(r"^([\w+.-]+://)[^/]*@", r"\1", location)
     match = _JDBC_PATTERN.fullmatch(location)
@@ -120,7 +120,7 @@ def mask_secrets(location: str) -> str:
 
 
 def drop_empty_files(source: PipelineSource, files: Iterable[SourceFile]) -> list[SourceFile]:
-    """The files that aren't empty.
+    """Return the files that aren't empty.
 
     Raises BadSourceError for an empty one of a format that has none: a copy that was cut off.
     """
@@ -132,7 +132,10 @@ def drop_empty_files(source: PipelineSource, files: Iterable[SourceFile]) -> lis
 
 
 def compute_fingerprint(source: PipelineSource, files: Iterable[SourceFile]) -> str:
-    """What tells this content from another: paths, sizes and times of files; of a database only what is asked."""
+    """Return what tells this content from another: paths, sizes and times of files.
+
+    Of a database only what is asked.
+    """
     what = [repr((each.path, each.size, each.modified_ms)) for each in sorted(files)]
     if source.format == "jdbc":
         asked = {name: value for name, value in source.options.items() if name.lower() in {"dbtable", "query"}}
@@ -141,7 +144,7 @@ def compute_fingerprint(source: PipelineSource, files: Iterable[SourceFile]) -> 
 
 
 def escape_pattern(path: str) -> str:
-    """A path that is meant as it is, where Spark would see a pattern."""
+    """Return a path that is meant as it is, where Spark would see a pattern."""
     return re.sub(r"([\\*?\[\]{},])", r"\\\1", path)
 
 

@@ -107,7 +107,7 @@ class Outage:
     since: float | None = None
 
     def is_too_long(self, now: float) -> bool:
-        """Whether there is no more waiting; it begins when this is asked first."""
+        """Return whether there is no more waiting; it begins when this is asked first."""
         self.since = now if self.since is None else self.since
         return now - self.since > MAX_OUTAGE_SECONDS
 

@@ -90,7 +90,7 @@ def _format_sort_properties(keys: Sequence[RowSortKey]) -> str:
 
 
 def _check_columns(option: str, text: str | None, parts: Iterable[TransformedColumn], columns: StructType) -> None:
-    """BadColumnError unless there are the columns that the parts are of."""
+    """Raise BadColumnError unless there are the columns that the parts are of."""
     missing = [part.name for part in parts if part.column[0].lower() not in index_by_name(columns)]
     if missing:
         names = ", ".join(columns.names)
@@ -106,7 +106,7 @@ class Epoch:
     summary: Mapping[str, str]
 
     def done(self, client: CatalogClient, target: Target) -> CommittedRun | None:
-        """What of the run is in the table, if it is this epoch or a later one.
+        """Return what of the run is in the table, if it is this epoch or a later one.
 
         BadInputError if this epoch is there with other content: an id used again by mistake must leave no rows out.
         """

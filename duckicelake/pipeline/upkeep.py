@@ -60,7 +60,7 @@ class IcebergTable:
         return found
 
     def is_behind(self) -> bool:
-        """Whether main has moved since then, as far as `made` saw."""
+        """Return whether main has moved since then, as far as `made` saw."""
         return self._head() != self.head
 
     def _since(self) -> Iterator[Any]:
@@ -130,7 +130,7 @@ class IcebergTable:
         }
 
     def files_below(self, before_ms: int) -> Iterator[dict[str, Any]]:
-        """The files below the table's location that were last written before a moment."""
+        """Yield the files below the table's location that were last written before a moment."""
         location = self.java.location().rstrip("/")
         for file in iterate_java(self.java.io().listPrefix(f"{location}/")):
             if file.createdAtMillis() < before_ms:
@@ -200,7 +200,7 @@ def attempt_job(
 
 
 def _flush(client: CatalogClient, planned: PlannedJob) -> AttemptOutcome:
-    """The catalog does it, from which the rows would have to be fetched otherwise, to be written and put back.
+    """Return the catalog does it, from which the rows would have to be fetched otherwise, to be written and put back.
 
     It is asked for the table before, so that what DuckDB did until now is listed, one snapshot for each, while its
     files are as they were.
@@ -218,7 +218,7 @@ def _flush(client: CatalogClient, planned: PlannedJob) -> AttemptOutcome:
 
 
 def _expire_shared(client: CatalogClient, planned: PlannedJob) -> AttemptOutcome:
-    """The catalog does it, as engines don't know which files another table needs."""
+    """Return the catalog does it, as engines don't know which files another table needs."""
     before_ms = time.time_ns() // 1_000_000 - planned.policy.snapshot_age
     path = f"/v1/namespaces/{encode_namespace(planned.namespace)}/tables/{encode_segment(planned.table)}/expire"
     found = client.post(path, {"older-than-ms": before_ms, "retain-last": planned.policy.snapshots_kept})

@@ -127,7 +127,10 @@ def _open_side(spark: SparkSession, reference: TableReference, wanted: Compariso
 def _compare_columns(
     left: Side, right: Side, leave_out: Sequence[str]
 ) -> tuple[list[tuple[str, Type]], list[ColumnDifference]]:
-    """What both have with one type, and what they don't; BadColumnError for what can't be compared, or left out."""
+    """Return what both have with one type, and what they don't.
+
+    Raises BadColumnError for what can't be compared, or left out.
+    """
     ours, theirs = left.columns, right.columns
     unknown = [name for name in leave_out if name not in ours and name not in theirs]
     if unknown:
@@ -160,7 +163,7 @@ def _check_keys(keys: Sequence[str], names: Sequence[str]) -> None:
 
 
 def _compute_sums(side: Side, columns: Sequence[tuple[str, Type]]) -> tuple[int, list[ColumnSum]]:
-    """How many rows; the sums of whole rows, then of each column."""
+    """Return how many rows; the sums of whole rows, then of each column."""
     row = side.rows(checksums.build_checksum_query(side.dialect, side.relation, columns))[0]
     sums = [
         ColumnSum(row[at], f"{checksums.join_halves(row[at + 1], row[at + 2]):016x}") for at in range(0, len(row), 3)

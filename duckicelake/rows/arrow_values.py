@@ -29,7 +29,7 @@ _BUFFER_SIZE = 16
 
 
 def read_stream_table(body: bytes) -> pa.Table:
-    """The table of a whole stream, its contents checked.
+    """Return the table of a whole stream, its contents checked.
 
     Raises:
         InvalidRequestError: it is none, was cut off, or holds too much.
@@ -46,7 +46,7 @@ def read_stream_table(body: bytes) -> pa.Table:
 
 
 def check_uncompressed_size(size: int) -> None:
-    """InvalidRequestError for more bytes than a batch may have uncompressed."""
+    """Raise InvalidRequestError for more bytes than a batch may have uncompressed."""
     if size > MAX_UNCOMPRESSED_BYTES:
         raise InvalidRequestError(
             f"A batch takes up to {MAX_UNCOMPRESSED_BYTES} bytes uncompressed, not {size}: send several"
@@ -54,7 +54,10 @@ def check_uncompressed_size(size: int) -> None:
 
 
 def _walk_messages(body: bytes) -> Iterator[tuple[int, int]]:
-    """Where each message's metadata and body begin; InvalidRequestError if the stream doesn't end as it should."""
+    """Yield where each message's metadata and body begin.
+
+    Raises InvalidRequestError if the stream doesn't end as it should.
+    """
     at = 0
     while True:
         if at + 8 > len(body):
@@ -72,7 +75,7 @@ def _walk_messages(body: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _count_uncompressed(body: bytes, message: tuple[int, int]) -> int:
-    """The bytes that a message's compressed buffers become."""
+    """Return the bytes that a message's compressed buffers become."""
     metadata, data = message
     table = _find_root(body, metadata)
     kind, header = _find_field(body, table, _HEADER_TYPE), _follow_table(body, _find_field(body, table, _HEADER))
@@ -93,7 +96,7 @@ def _find_root(body: bytes, at: int) -> int:
 
 
 def _find_field(body: bytes, table: int, number: int) -> int:
-    """Where a field of a flatbuffer's table is; 0 if it has none."""
+    """Return where a field of a flatbuffer's table is; 0 if it has none."""
     vtable = table - struct.unpack_from("<i", body, table)[0]
     (size,) = struct.unpack_from("<H", body, vtable)
     place = 4 + 2 * number
@@ -102,7 +105,7 @@ def _find_field(body: bytes, table: int, number: int) -> int:
 
 
 def _follow_table(body: bytes, field: int) -> int:
-    """What a field refers to."""
+    """Return what a field refers to."""
     return _find_root(body, field) if field else 0
 
 
@@ -111,7 +114,7 @@ def _read_long(body: bytes, field: int) -> int:
 
 
 def cast_array(array: pa.Array, column: RowColumn, on_unknown: OnUnknown) -> pa.Array:
-    """The same values with the column's Arrow type.
+    """Return the same values with the column's Arrow type.
 
     Raises:
         MisfitError: the type of the array, or of one inside it, doesn't go into that of the column.
@@ -136,14 +139,14 @@ def cast_array(array: pa.Array, column: RowColumn, on_unknown: OnUnknown) -> pa.
 
 
 def build_missing_column(column: RowColumn, length: int) -> pa.Array:
-    """The column where it isn't there: its default or nulls; MisfitError if it must be."""
+    """Return the column where it isn't there: its default or nulls; MisfitError if it must be."""
     value = JsonColumn(column, "reject").read(MISSING)
     one = pa.array([value], to_arrow_type(column))
     return one.take(pa.repeat(0, length))
 
 
 def check_unstorable(array: pa.Array | None, column: RowColumn) -> None:
-    """MisfitError unless a column that nothing can be stored of isn't there, or null in every row."""
+    """Raise MisfitError unless a column that nothing can be stored of isn't there, or null in every row."""
     if array is not None and array.null_count < len(array):
         raise MisfitError(MISSING, f"no values of type {column.declared} can be stored so: leave the column out")
 
@@ -207,7 +210,7 @@ def _cast_struct(array: pa.Array, column: RowColumn, target: pa.DataType, on_unk
 
 
 def list_names(fields: pa.Schema | pa.StructType) -> list[str]:
-    """The names of columns or fields; MisfitError if one comes twice."""
+    """Return the names of columns or fields; MisfitError if one comes twice."""
     names = [field.name for field in fields]
     for name, times in Counter(names).items():
         if times > 1:
@@ -218,7 +221,10 @@ def list_names(fields: pa.Schema | pa.StructType) -> list[str]:
 def cast_columns(
     parts: Mapping[str, pa.Array], columns: tuple[RowColumn, ...], length: int, on_unknown: OnUnknown
 ) -> list[pa.Array]:
-    """The storable ones of the columns, each cast or as it is where it is missing; MisfitError and ArrowInvalid."""
+    """Return the storable ones of the columns, each cast or as it is where it is missing.
+
+    Raises MisfitError and ArrowInvalid.
+    """
     check_names(parts, {column.name: column for column in columns}, on_unknown)
     arrays = []
     for column in columns:

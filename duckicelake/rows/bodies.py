@@ -38,7 +38,7 @@ CONTENT_TYPES: Final = (ARROW, JSON, *JSON_LINES)
 
 
 def parse_array(body: bytes, layout: Layout) -> list[Any]:
-    """The elements of a JSON array, numbers as exact as the layout wants them. InvalidRequestError."""
+    """Return the elements of a JSON array, numbers as exact as the layout wants them. InvalidRequestError."""
     check_text_size(body)
     rows = _parse_json(body, "the body", layout.exact_numbers)
     if type(rows) is not list:
@@ -47,7 +47,7 @@ def parse_array(body: bytes, layout: Layout) -> list[Any]:
 
 
 def parse_object(body: bytes) -> dict[str, Any]:
-    """A JSON object; numbers with a point are Decimals. InvalidRequestError."""
+    """Return a JSON object; numbers with a point are Decimals. InvalidRequestError."""
     check_text_size(body)
     value = _parse_json(body, "the body", exact=True)
     if type(value) is not dict:
@@ -56,7 +56,10 @@ def parse_object(body: bytes) -> dict[str, Any]:
 
 
 def parse_lines(body: bytes, layout: Layout) -> list[Any]:
-    """The values of newline-delimited JSON; empty lines are left out, but count for the limit. InvalidRequestError."""
+    """Return the values of newline-delimited JSON; empty lines are left out, but count for the limit.
+
+    Raises InvalidRequestError.
+    """
     check_text_size(body)
     check_row_count(body.count(b"\n"), layout)
     lines, exact = body.split(b"\n"), layout.exact_numbers
@@ -75,7 +78,7 @@ def _parse_json(text: bytes, where: str, exact: bool) -> Any:
 
 
 def _has_no_name_twice(text: bytes, value: Any) -> bool:
-    """Whether that is certain: as many colons are in the text as there are in the values, and between them."""
+    """Return whether that is certain: as many colons are in the text as there are in the values, and between them."""
     if type(value) is list and all(type(row) is dict for row in value) and _count_names(text) == sum(map(len, value)):
         return True
     try:
@@ -85,12 +88,15 @@ def _has_no_name_twice(text: bytes, value: Any) -> bool:
 
 
 def _count_names(text: bytes) -> int | None:
-    """How many names there are at most in its objects; None where they can't be told by the colon at their end."""
+    """Return how many names there are at most in its objects.
+
+    None where they can't be told by the colon at their end.
+    """
     return None if any(colon in text for colon in _SPACED_COLONS) else text.count(b'":')
 
 
 def _count_colons(value: Any) -> int:
-    """The colons of an object's or array's text, if no name came twice and none is escaped."""
+    """Return the colons of an object's or array's text, if no name came twice and none is escaped."""
     if type(value) not in _CONTAINERS:
         return value.count(":") if type(value) is str else 0
     is_object = type(value) is dict
@@ -130,7 +136,7 @@ _EXACT = json.JSONDecoder(object_pairs_hook=_build_object, parse_float=Decimal, 
 
 
 def read_objects(rows: Sequence[Any], layout: Layout, on_unknown: OnUnknown) -> Batch:
-    """The objects as rows of the layout; InvalidRequestError names what doesn't fit."""
+    """Return the objects as rows of the layout; InvalidRequestError names what doesn't fit."""
     check_row_count(len(rows), layout)
     columns = layout.json_columns(on_unknown)
     problems: list[RowProblem] = []
@@ -167,7 +173,7 @@ def _check_object(row: Any, columns: Mapping[str, JsonColumn], on_unknown: OnUnk
 
 
 def _gather_columns(rows: Sequence[dict[str, Any]], columns: Mapping[str, JsonColumn]) -> list[Sequence[Any]]:
-    """The values of each column."""
+    """Return the values of each column."""
     if not rows:
         return [()] * len(columns)
     names = list(columns)
@@ -180,7 +186,7 @@ def _gather_columns(rows: Sequence[dict[str, Any]], columns: Mapping[str, JsonCo
 
 
 def read_batch(body: bytes, content_type: str, layout: Layout, *, on_unknown: OnUnknown = "reject") -> Batch:
-    """The rows of a body, complete with defaults; all or nothing.
+    """Return the rows of a body, complete with defaults; all or nothing.
 
     Raises:
         InvalidRequestError: another content type, a body that isn't of it, or rows that don't fit; the first few are

@@ -58,7 +58,7 @@ class RowColumn:
 
 
 def build_row_columns(schema: Schema, columns: Sequence[Column]) -> tuple[RowColumn, ...]:
-    """The columns of a table in DuckLake's order, then those of type unknown, which DuckLake doesn't have."""
+    """Return the columns of a table in DuckLake's order, then those of type unknown, which DuckLake doesn't have."""
     return _build_children(schema.struct, None, columns)
 
 
@@ -84,7 +84,7 @@ def _build_row_column(field: NestedField, column: Column, columns: Sequence[Colu
 
 
 def is_storable(column: RowColumn) -> bool:
-    """Whether the column can hold anything: a list of variants can't, a struct can if one of its fields can."""
+    """Return whether the column can hold anything: a list of variants can't, a struct can if one of its fields can."""
     if isinstance(column.type, PrimitiveType):
         return column.type.name not in UNSTORABLE
     check = any if isinstance(column.type, StructType) else all
@@ -92,12 +92,12 @@ def is_storable(column: RowColumn) -> bool:
 
 
 def select_stored(columns: Sequence[RowColumn]) -> tuple[RowColumn, ...]:
-    """Those of the columns that can hold anything."""
+    """Return those of the columns that can hold anything."""
     return tuple(filter(is_storable, columns))
 
 
 def to_arrow_type(column: RowColumn) -> pa.DataType:
-    """The Arrow type of a storable column's values, nullable throughout."""
+    """Return the Arrow type of a storable column's values, nullable throughout."""
     kind = column.type
     if isinstance(kind, PrimitiveType):
         return _map_primitive(kind)
@@ -116,12 +116,12 @@ def _map_primitive(kind: PrimitiveType) -> pa.DataType:
 
 
 def to_single_value(kind: PrimitiveType, value: Any) -> Any:
-    """A value in memory as those of `iceberg.values` are."""
+    """Return a value in memory as those of `iceberg.values` are."""
     return UUID(bytes=value) if kind.name == "uuid" else value
 
 
 def to_python_values(array: pa.Array, column: RowColumn) -> list[Any]:
-    """The values in memory of an array that has the column's Arrow type."""
+    """Return the values in memory of an array that has the column's Arrow type."""
     kind = column.type
     if isinstance(kind, PrimitiveType):
         ticks = TICKS.get(kind.name)

@@ -35,7 +35,7 @@ _FIELD_ID = b"PARQUET:field_id"
 
 
 def sort_rows(batch: Batch, order: SortOrder) -> pa.Array:
-    """The rows' places in the table's order, as far as that is one of top-level columns and no buckets."""
+    """Return the rows' places in the table's order, as far as that is one of top-level columns and no buckets."""
     keys = []
     columns = {}
     for name, (field, column) in enumerate(_build_sort_columns(batch, order)):
@@ -70,7 +70,7 @@ def _build_sort_columns(batch: Batch, order: SortOrder) -> Iterator[tuple[SortFi
 def split_partitions(
     batch: Batch, keys: Sequence[PartitionKey], spec: PartitionSpec
 ) -> list[tuple[PartitionValues, list[int]]]:
-    """DuckLake's partition values of each file, and the rows in it, as they come.
+    """Return DuckLake's partition values of each file, and the rows in it, as they come.
 
     Raises:
         UnsupportedError: a key is a bucket of a type that DuckLake hashes in a way of its own.
@@ -90,7 +90,10 @@ def split_partitions(
 
 
 def _read_column(batch: Batch, column_id: int, text_of: Callable[[PrimitiveType], _Text | None]) -> list[str | None]:
-    """What the column's values are told apart by; all alike where that isn't known, or the column is inside another."""
+    """Return what the column's values are told apart by.
+
+    All alike where that isn't known, or the column is inside another.
+    """
     for index, column in enumerate(batch.layout.stored):
         if column.field_id == column_id and isinstance(column.type, PrimitiveType):
             text = text_of(column.type)
@@ -99,7 +102,7 @@ def _read_column(batch: Batch, column_id: int, text_of: Callable[[PrimitiveType]
 
 
 def _map_texts(values: Sequence[Any], text: _Text) -> list[str | None]:
-    """The text of each value, made once for equal ones; zeros are equal and have two."""
+    """Return the text of each value, made once for equal ones; zeros are equal and have two."""
     if any(isinstance(value, float) for value in values[:1]):
         return [None if value is None else text(value) for value in values]
     texts = {value: None if value is None else text(value) for value in set(values)}
@@ -107,7 +110,7 @@ def _map_texts(values: Sequence[Any], text: _Text) -> list[str | None]:
 
 
 def _make_key(key: PartitionKey, kind: PrimitiveType) -> _Text:
-    """DuckLake's value of a key."""
+    """Return DuckLake's value of a key."""
     match = _BUCKET.fullmatch(key.transform)
     if key.transform == "identity":
         return partial(_format_identity, kind)
@@ -136,7 +139,7 @@ def _format_identity(kind: PrimitiveType, value: Any) -> str:
 
 
 def _make_value(transform: Transform, kind: PrimitiveType) -> _Text | None:
-    """Iceberg's value, where a file's bounds can tell it."""
+    """Return Iceberg's value, where a file's bounds can tell it."""
     if transform.name in {"bucket", "void"} or not transform.accepts(kind):
         return None
     return lambda value: repr(apply_transform(transform, kind, value))
@@ -177,7 +180,7 @@ def _write_file(batch: Batch, values: tuple[str | None, ...], rows: Sequence[int
 
 
 def _encode_table(table: pa.Table) -> tuple[bytes, list[int]]:
-    """The table as Parquet, and the compressed size of each leaf column."""
+    """Return the table as Parquet, and the compressed size of each leaf column."""
     sink = pa.BufferOutputStream()
     found: list[pq.FileMetaData] = []
     pq.write_table(
@@ -195,7 +198,7 @@ def _encode_table(table: pa.Table) -> tuple[bytes, list[int]]:
 
 
 def _list_leaf_ids(columns: Sequence[RowColumn]) -> Iterator[int]:
-    """The ids of the leaves, in the order of the file's columns."""
+    """Yield the ids of the leaves, in the order of the file's columns."""
     for column in columns:
         if column.children:
             yield from _list_leaf_ids(select_stored(column.children))
@@ -204,7 +207,7 @@ def _list_leaf_ids(columns: Sequence[RowColumn]) -> Iterator[int]:
 
 
 def _make_field(column: RowColumn) -> pa.Field:
-    """The column with its field ids; nothing is required but the keys of maps, as in DuckLake's files."""
+    """Return the column with its field ids; nothing is required but the keys of maps, as in DuckLake's files."""
     return pa.field(column.name, _make_file_type(column), metadata={_FIELD_ID: str(column.field_id).encode()})
 
 

@@ -57,7 +57,7 @@ class SqlCondition:
 
 
 def bind_filter(predicate: Predicate, columns: Iterable[RowColumn]) -> Predicate:
-    """The predicate with field ids for columns, and values as those of `iceberg.values` for constants.
+    """Return the predicate with field ids for columns, and values as those of `iceberg.values` for constants.
 
     InvalidRequestError for columns that there aren't and those that aren't primitive, and for what doesn't fit their
     types.
@@ -69,7 +69,7 @@ def bind_filter(predicate: Predicate, columns: Iterable[RowColumn]) -> Predicate
 
 
 def build_condition(predicate: Predicate, columns: Mapping[int, FilterColumn]) -> SqlCondition:
-    """A bound predicate over columns by field id."""
+    """Return a bound predicate over columns by field id."""
     writer = _ConditionWriter(columns)
     return SqlCondition(writer.write(predicate), writer.parameters)
 
@@ -99,7 +99,7 @@ def _bind_predicate(predicate: Predicate, columns: Mapping[str | int, RowColumn]
 
 
 def _read_constant(column: RowColumn, kind: PrimitiveType, value: JsonConstant) -> Any:
-    """The constant as a value of the column's Iceberg type, whatever DuckLake calls it."""
+    """Return the constant as a value of the column's Iceberg type, whatever DuckLake calls it."""
     own = value.data_type
     if own is not None and own != kind and not any({own.name, kind.name} <= alike for alike in _ALIKE):
         raise InvalidRequestError(f"{column.name} is a {kind}, which isn't compared with a {own}")
@@ -160,7 +160,7 @@ class _ConditionWriter:
 
 
 def _format_constant(kind: PrimitiveType, value: Any) -> str:
-    """What DuckDB makes the constant of (see `_constant`); it has all that `make_primitive_reader` reads."""
+    """Return what DuckDB makes the constant of (see `_constant`); it has all that `make_primitive_reader` reads."""
     if kind.name == "string":
         return str(value)
     return value.hex() if isinstance(value, bytes) else format_cast_text(kind, value) or ""

@@ -21,7 +21,7 @@ _NUMBERS = _JSON_NUMBERS | {"decimal", "boolean"}
 
 
 def make_encoder(column: RowColumn) -> Encoder:
-    """What encodes the values of a top-level column."""
+    """Return what encodes the values of a top-level column."""
     kind = column.type
     encoded = _make_flat_encoder(kind) if isinstance(kind, PrimitiveType) else _make_nested_encoder(column)
 
@@ -32,7 +32,7 @@ def make_encoder(column: RowColumn) -> Encoder:
 
 
 def encode_elements(column: RowColumn, values: Sequence[Any]) -> str | None:
-    """A column's values as elements of a Postgres array, if they are numbers that JSON has: a third of the time.
+    """Return a column's values as elements of a Postgres array, if they are numbers that JSON has: a third of the time.
 
     JSON has null for NaN and the infinities, too: for those it is None.
     """
@@ -53,7 +53,7 @@ def _make_flat_encoder(kind: PrimitiveType) -> Callable[[Any], Encoded]:
 
 
 def _make_text_encoder(kind: PrimitiveType) -> Callable[[Any], str]:
-    """What DuckDB casts the value to."""
+    """Return what DuckDB casts the value to."""
     match kind.name:
         case "string" | "int" | "long":
             return str
@@ -68,7 +68,7 @@ def _make_text_encoder(kind: PrimitiveType) -> Callable[[Any], str]:
 
 
 def _make_time_encoder(kind: PrimitiveType) -> Callable[[int], str]:
-    """The same as `format_cast_text`, in a third of the time in the years that Python has."""
+    """Return the same as `format_cast_text`, in a third of the time in the years that Python has."""
     zone = "+00" if kind.name == "timestamptz" else ""
 
     def text(micros: int) -> str:
@@ -82,7 +82,7 @@ def _make_time_encoder(kind: PrimitiveType) -> Callable[[int], str]:
 
 
 def _make_nested_encoder(column: RowColumn) -> Callable[[Any], str]:
-    """The text of a list, struct or map."""
+    """Return the text of a list, struct or map."""
     parts = [_make_part_encoder(child) for child in select_stored(column.children)]
     if isinstance(column.type, StructType):
         return _make_struct_encoder([_quote_text(child.name) for child in select_stored(column.children)], parts)
@@ -94,7 +94,7 @@ def _make_nested_encoder(column: RowColumn) -> Callable[[Any], str]:
 
 
 def _make_part_encoder(column: RowColumn) -> Callable[[Any], str]:
-    """The text of a value inside another."""
+    """Return the text of a value inside another."""
     kind = column.type
     text = _make_text_encoder(kind) if isinstance(kind, PrimitiveType) else _make_nested_encoder(column)
     if isinstance(kind, PrimitiveType) and kind.name in _NUMBERS:

@@ -38,7 +38,7 @@ class JsonColumn:
         self._is_narrow = str(column.type) == "float"
 
     def read(self, value: Any) -> Any:
-        """One value; MisfitError."""
+        """Return one value; MisfitError."""
         if value is None:
             if self._required:
                 raise MisfitError(None, "the column is required")
@@ -46,7 +46,7 @@ class JsonColumn:
         return self._default() if value is MISSING else self._read(value)
 
     def read_all(self, values: Sequence[Any], problems: list[RowProblem]) -> list[Any]:
-        """The column's values of all rows; what is wrong with them is added to the problems."""
+        """Return the column's values of all rows; what is wrong with them is added to the problems."""
         if self.takes(values):
             return list(values)
         if self._is_narrow and set(map(type, values)) <= _NUMBERS:
@@ -64,7 +64,7 @@ class JsonColumn:
         return read
 
     def takes(self, values: Sequence[Any]) -> bool:
-        """Whether all values are known to be right as they are; most are, and this is a fraction of the work."""
+        """Return whether all values are known to be right as they are; most are, and this is a fraction of the work."""
         kinds = set(map(type, values))
         if not kinds <= self._plain:
             return False
@@ -75,14 +75,14 @@ class JsonColumn:
 
 
 def describe_unknown_name(name: str, columns: Mapping[str, object]) -> str:
-    """What to say of a name that isn't among the columns'."""
+    """Return what to say of a name that isn't among the columns'."""
     lowered = {column.lower(): column for column in columns}
     near = get_close_matches(name.lower(), lowered, n=1)
     return f"did you mean {lowered[near[0]]!r}?" if near else f"there are {', '.join(list(columns)[:20])}"
 
 
 def _get_default(column: RowColumn) -> Callable[[], Any]:
-    """What stands in for a missing value."""
+    """Return what stands in for a missing value."""
     if column.computed_default is not None:
         expression = column.computed_default
         return _make_missing_error(
@@ -141,7 +141,10 @@ def _make_struct_reader(column: RowColumn, parts: Sequence[JsonColumn], on_unkno
 
 
 def check_names(value: Mapping[str, Any], names: Mapping[str, object], on_unknown: OnUnknown) -> None:
-    """MisfitError for a name that isn't among them and isn't to be ignored; one that differs only in case never is."""
+    """Raise MisfitError for a name that isn't among them and isn't to be ignored.
+
+    One that differs only in case never is.
+    """
     lowered = {name.lower() for name in names}
     for name in (element for element in value if element not in names):
         if on_unknown == "reject" or name.lower() in lowered:

@@ -45,7 +45,7 @@ _MAX_FLOAT_ERROR: Final = "write a number that 32 bits hold, or 'NaN', 'Infinity
 
 
 def make_primitive_reader(column: RowColumn) -> Read:
-    """What reads JSON values of a primitive column."""
+    """Return what reads JSON values of a primitive column."""
     kind = column.type
     assert isinstance(kind, PrimitiveType)
     match kind.name:
@@ -96,7 +96,7 @@ def _read_float(value: Any) -> float:
 
 
 def to_float32(numbers: Sequence[float]) -> list[float]:
-    """The numbers as 32 bits hold them; OverflowError if they don't hold one."""
+    """Return the numbers as 32 bits hold them; OverflowError if they don't hold one."""
     layout = f"<{len(numbers)}f"
     return list(struct.unpack(layout, struct.pack(layout, *numbers)))
 
@@ -158,7 +158,7 @@ def _compute_ticks(match: re.Match[str], kind: PrimitiveType, digits: int) -> in
 
 
 def check_time_range(kind: PrimitiveType, ticks: int, value: Any) -> None:
-    """MisfitError if DuckDB has no such day or time."""
+    """Raise MisfitError if DuckDB has no such day or time."""
     if format_cast_text(kind, ticks) is None or not _MIN_LONG <= ticks <= -_MIN_LONG - 1:
         raise MisfitError(value, f"DuckDB's values of type {kind} don't reach there")
 
@@ -175,7 +175,7 @@ def _make_date_reader(kind: PrimitiveType) -> Read:
 
 
 def _make_single_reader(right: str) -> Callable[[PrimitiveType], Read]:
-    """What reads a value as Iceberg's JSON."""
+    """Return what reads a value as Iceberg's JSON."""
 
     def reader(kind: PrimitiveType) -> Read:
         return _wrap_errors(lambda value: from_json(kind, value), right.format(kind=kind, length=kind.length))
@@ -207,7 +207,7 @@ def _read_json_text(value: Any) -> str:
 
 
 def check_json_text(value: str) -> None:
-    """MisfitError if the text isn't JSON."""
+    """Raise MisfitError if the text isn't JSON."""
     try:
         orjson.loads(value)
     except orjson.JSONDecodeError as error:

@@ -25,7 +25,7 @@ _MAX_NAME_BYTES: Final = 63
 
 
 def make_check(column: RowColumn) -> Check | None:
-    """What checks a column's values, those inside them too; None if all are right."""
+    """Return what checks a column's values, those inside them too; None if all are right."""
     if isinstance(column.type, PrimitiveType):
         return _make_primitive_check(column, column.type)
     parts = [_make_nullable_check(child) for child in select_stored(column.children)]
@@ -38,7 +38,7 @@ def make_check(column: RowColumn) -> Check | None:
 
 
 def _make_nullable_check(column: RowColumn) -> Check | None:
-    """The same for values that may be null, if the column is not required."""
+    """Return the same for values that may be null, if the column is not required."""
     check, required = make_check(column), column.required
     if check is None and not required:
         return None
@@ -148,7 +148,7 @@ class Layout:
         return any(map(_has_decimal, self.stored))
 
     def json_columns(self, on_unknown: OnUnknown) -> dict[str, JsonColumn]:
-        """What reads JSON values of all columns, by name."""
+        """Return what reads JSON values of all columns, by name."""
         if on_unknown not in self._json:
             self._json[on_unknown] = {column.name: JsonColumn(column, on_unknown) for column in self.columns}
         return self._json[on_unknown]

@@ -18,7 +18,7 @@ MAX_OBJECTS: Final = 1 << 21
 
 
 def check_text_size(body: bytes) -> None:
-    """InvalidRequestError for a JSON body of too many values, told without reading it."""
+    """Raise InvalidRequestError for a JSON body of too many values, told without reading it."""
     if len(body) <= MAX_OBJECTS:
         return
     objects = body.count(b"{") + body.count(b"[")
@@ -34,7 +34,7 @@ def check_text_size(body: bytes) -> None:
 
 
 def check_nested_count(counts: Iterable[int]) -> None:
-    """InvalidRequestError once there are more values inside lists and maps than a batch may have.
+    """Raise InvalidRequestError once there are more values inside lists and maps than a batch may have.
 
     No more are counted.
     """
@@ -47,19 +47,25 @@ def check_nested_count(counts: Iterable[int]) -> None:
 
 
 def count_column_values(column: RowColumn) -> int:
-    """The values that one of the column is made of, null or not: a struct's fields are, what is in a list isn't."""
+    """Return the values that one of the column is made of, null or not.
+
+    A struct's fields are, what is in a list isn't.
+    """
     return 1 + (sum(map(count_column_values, column.children)) if isinstance(column.type, StructType) else 0)
 
 
 def can_widen(column: RowColumn) -> bool:
-    """Whether its lists or maps may have more values than the JSON that they are read from."""
+    """Return whether its lists or maps may have more values than the JSON that they are read from."""
     if not isinstance(column.type, StructType) and any(count_column_values(child) > 1 for child in column.children):
         return True
     return any(map(can_widen, column.children))
 
 
 def count_nested_json(value: Any, column: RowColumn) -> Iterator[int]:
-    """The values that the lists and maps in a JSON value become, missing ones included; an outer one's come first."""
+    """Yield the values that the lists and maps in a JSON value become, missing ones included.
+
+    An outer one's come first.
+    """
     if isinstance(column.type, StructType):
         parts = value if type(value) is dict else {}
         for child in column.children:
@@ -73,14 +79,14 @@ def count_nested_json(value: Any, column: RowColumn) -> Iterator[int]:
 
 
 def _has_nested(column: RowColumn) -> bool:
-    """Whether lists or maps may be in its values."""
+    """Return whether lists or maps may be in its values."""
     return column.children != () and (
         not isinstance(column.type, StructType) or any(child.children for child in column.children)
     )
 
 
 def _split_json(value: Any, column: RowColumn) -> list[list[Any]]:
-    """What a JSON value has for each child of a list or map."""
+    """Return what a JSON value has for each child of a list or map."""
     if isinstance(column.type, ListType):
         return [value if type(value) is list else []]
     if not isinstance(column.type, MapType) or type(value) is not dict:
@@ -92,7 +98,7 @@ def _split_json(value: Any, column: RowColumn) -> list[list[Any]]:
 
 
 def count_nested_array(array: pa.Array, column: RowColumn | None) -> Iterator[int]:
-    """The same of an array that is to become the column, or is to be ignored."""
+    """Yield the same of an array that is to become the column, or is to be ignored."""
     children = () if column is None else column.children
     if isinstance(array, pa.ExtensionArray):
         yield from count_nested_array(array.storage, column)
@@ -108,7 +114,7 @@ def count_nested_array(array: pa.Array, column: RowColumn | None) -> Iterator[in
 
 
 def _split_array(array: pa.Array) -> list[pa.Array]:
-    """What is in a list or map."""
+    """Return what is in a list or map."""
     kind = array.type
     if is_.is_map(kind):
         return [array.keys, array.items]

@@ -23,7 +23,7 @@ class MisfitError(Exception):
         self.path = ""
 
     def prepend_path(self, part: str) -> "MisfitError":
-        """The same as seen from outside: the value is in this part."""
+        """Return the same as seen from outside: the value is in this part."""
         self.path = part + self.path
         return self
 
@@ -37,14 +37,14 @@ class RowProblem:
 
 
 def make_problem(row: int | None, column: str | None, misfit: MisfitError) -> RowProblem:
-    """What to say of a misfit in a column of a row, or in the whole of either."""
+    """Return what to say of a misfit in a column of a row, or in the whole of either."""
     where = ", ".join(([] if row is None else [f"row {row}"]) + ([] if column is None else [f"column {column}"]))
     value = "" if misfit.value is MISSING else f" {render_value(misfit.value)}:"
     return RowProblem(-1 if row is None else row, f"{where}{misfit.path}:{value} {misfit.right}")
 
 
 def refuse_problems(problems: Sequence[RowProblem]) -> None:
-    """InvalidRequestError if there are problems, naming those of the first rows."""
+    """Raise InvalidRequestError if there are problems, naming those of the first rows."""
     if problems:
         named = [problem.text for problem in sorted(problems)]
         more = ["…"] if named[MAX_NAMED_ROWS:] else []
@@ -54,7 +54,7 @@ def refuse_problems(problems: Sequence[RowProblem]) -> None:
 
 
 def render_value(value: Any) -> str:
-    """A value as it may stand in a message."""
+    """Return a value as it may stand in a message."""
     try:
         text = "null" if value is None else repr(value)
     except RecursionError:

@@ -25,7 +25,7 @@ _NO_BOUNDS = (None, None)
 
 
 def check_row_count(rows: int, layout: Layout) -> None:
-    """InvalidRequestError for more rows than a batch takes."""
+    """Raise InvalidRequestError for more rows than a batch takes."""
     most = min(MAX_BATCH_ROWS, MAX_BATCH_VALUES // layout.width)
     if rows > most:
         raise InvalidRequestError(f"A batch takes up to {most} rows of this table, not {rows}: send several")
@@ -44,7 +44,7 @@ class Batch:
         self._encoded: dict[int, list[Encoded]] = {}
 
     def column(self, index: int) -> list[Any]:
-        """The values in memory (see `kinds`) of one of the stored columns."""
+        """Return the values in memory (see `kinds`) of one of the stored columns."""
         values = self._values[index]
         if values is None:
             assert self._table is not None
@@ -68,14 +68,14 @@ class Batch:
         return pa.Table.from_arrays(arrays, schema=schema)
 
     def encoded(self, index: int) -> list[Encoded]:
-        """The values of one of the stored columns as Postgres holds them inlined (see `encoding`)."""
+        """Return the values of one of the stored columns as Postgres holds them inlined (see `encoding`)."""
         if index not in self._encoded:
             self._encoded[index] = self.layout.encoders[index](self.column(index))
         return self._encoded[index]
 
 
 def join_batches(batches: Sequence[Batch]) -> Batch:
-    """The rows of batches of one layout, in their order."""
+    """Return the rows of batches of one layout, in their order."""
     first = batches[0]
     if len(batches) == 1:
         return first
@@ -84,7 +84,7 @@ def join_batches(batches: Sequence[Batch]) -> Batch:
 
 
 def find_inlining_obstacle(batch: Batch) -> str | None:
-    """Why the batch can't be inlined, so that it becomes a file; None if it can."""
+    """Return why the batch can't be inlined, so that it becomes a file; None if it can."""
     return batch.layout.obstacle or _find_nul(batch)
 
 
@@ -99,7 +99,7 @@ def _find_nul(batch: Batch) -> str | None:
 
 
 def build_extents(batch: Batch) -> tuple[Extent, ...]:
-    """What the values of each leaf column span."""
+    """Return what the values of each leaf column span."""
     found: list[Extent] = []
     for column, values in zip(batch.layout.stored, batch.values, strict=True):
         kind = column.type
@@ -111,7 +111,7 @@ def build_extents(batch: Batch) -> tuple[Extent, ...]:
 
 
 def build_column_stats(batch: Batch) -> tuple[ColumnStats, ...]:
-    """A row for each leaf column, with the counts that a file of these rows would have.
+    """Return a row for each leaf column, with the counts that a file of these rows would have.
 
     A column whose bounds have no text in DuckLake has none: its row of the table must go, as its truth isn't known.
     """
@@ -120,7 +120,7 @@ def build_column_stats(batch: Batch) -> tuple[ColumnStats, ...]:
 
 
 def build_table_stats(layout: Layout, table: pa.Table) -> tuple[ColumnStats, ...]:
-    """The same of a table, in less time if it is a long one."""
+    """Return the same of a table, in less time if it is a long one."""
     pairs = zip(layout.stored, table.columns, strict=True)
     return _select_known(extent for column, array in pairs for extent in _build_array_extents(column, array))
 
@@ -153,7 +153,10 @@ def _build_column_extents(column: RowColumn, values: Sequence[Any]) -> Iterator[
 
 
 def _list_inside(kind: StructType | ListType | MapType, values: Sequence[Any], part: int) -> list[Any]:
-    """The values of a part of a struct, list or map; where there are none, one that is null, as Parquet counts them."""
+    """Return the values of a part of a struct, list or map.
+
+    Where there are none, one that is null, as Parquet counts them.
+    """
     if isinstance(kind, StructType):
         return [None if value is None else value[part] for value in values]
     if isinstance(kind, ListType):

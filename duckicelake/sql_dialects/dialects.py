@@ -91,19 +91,19 @@ class DialectSide:
     types: Mapping[str, str]
 
     def quoted(self, name: str) -> str:
-        """An identifier."""
+        """Return an identifier."""
         return self.quote + name.replace(self.quote, self.quote * 2) + self.quote
 
     def text(self, value: str) -> str:
-        """A string literal; there is no backslash in it."""
+        """Return a string literal; there is no backslash in it."""
         return "'" + value.replace("'", "''" if self is DUCKDB else "\\'") + "'"
 
     def found(self, text: str, pattern: str) -> str:
-        """A condition: the text has a part that matches the regular expression."""
+        """Return a condition: the text has a part that matches the regular expression."""
         return self.finding.format(text, self.text(pattern))
 
     def error(self, message: str) -> str:
-        """An expression that fails with the message."""
+        """Return an expression that fails with the message."""
         return f"{self.raising}({self.text(message)})"
 
 
@@ -174,14 +174,17 @@ class TypedSql:
 
 
 def make_plain(text: str, *kinds: Kind) -> TypedSql:
-    """An expression without guards."""
+    """Return an expression without guards."""
     return TypedSql(text, text, frozenset(kinds) or None)
 
 
 def guard_operands(
     side: DialectSide, operands: Sequence[TypedSql], families: Collection[Kinds], result: TypedSql, what: str
 ) -> TypedSql:
-    """The result where all operands are of one of the families, else a failure; nothing is asked that is known."""
+    """Return the result where all operands are of one of the families, else a failure.
+
+    Nothing is asked that is known.
+    """
     possible = [
         family for family in families if all(not operand.kinds or operand.kinds & family for operand in operands)
     ]

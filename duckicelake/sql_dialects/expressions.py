@@ -109,7 +109,7 @@ class ExpressionWriter(CallWriter):
         return _join_parts("(NOT {})", [self.expression(node.this)], Kind.BOOLEAN)
 
     def _write_operands(self, nodes: Sequence[exp.Expr]) -> list[TypedSql]:
-        """The operands of a condition; of which one a condition without parentheses would be part differs."""
+        """Return the operands of a condition; of which one a condition without parentheses would be part differs."""
         for node in nodes:
             if isinstance(node, exp.Predicate | exp.Not | exp.Is | exp.In | exp.Between) and not isinstance(
                 node, exp.Exists | exp.SubqueryPredicate
@@ -219,7 +219,7 @@ class ExpressionWriter(CallWriter):
         return self.guarded([operand], [allowed], result, f"CAST AS {name}")
 
     def _write_typed_literal(self, node: exp.Cast, name: str) -> TypedSql:
-        """A date or timestamp, or what DuckDB makes of `true`; other texts are read in different ways."""
+        """Return a date or timestamp, or what DuckDB makes of `true`; other texts are read in different ways."""
         text, target = node.this.this, self.target.types
         if name == "BOOLEAN" and text in {"t", "f"} and self.source is DUCKDB:
             return make_plain("TRUE" if text == "t" else "FALSE", Kind.BOOLEAN)
@@ -331,21 +331,21 @@ def _shape_part(shape: str, part: TypedSql) -> TypedSql:
 
 
 def _find_common_kind(values: Sequence[TypedSql]) -> list[Kind]:
-    """The kind that all values are known to be, if there is one."""
+    """Return the kind that all values are known to be, if there is one."""
     kinds = {literal.kinds for literal in values if literal.kinds is None or literal.kinds}
     (only_one, *others) = kinds or {None}
     return [] if others or only_one is None or len(only_one) > 1 else list(only_one)
 
 
 def _allow_date(node: exp.Expr, written: TypedSql) -> TypedSql:
-    """A text that stands for a date where it's compared with one, in both engines."""
+    """Return a text that stands for a date where it's compared with one, in both engines."""
     if node.is_string and _DATE.fullmatch(node.this):
         return TypedSql(written.text, written.bare, TIMES | TEXT)
     return written
 
 
 def _allow_decimal(node: exp.Expr, written: TypedSql) -> TypedSql:
-    """A number of few digits as a decimal too; of another BIGINT Spark makes one of 20 digits."""
+    """Return a number of few digits as a decimal too; of another BIGINT Spark makes one of 20 digits."""
     number = node.unnest()
     if number.is_int and abs(int(number.to_py())) < _FEW:
         return TypedSql(written.text, written.bare, INTEGERS | {Kind.SHORT})
@@ -353,7 +353,7 @@ def _allow_decimal(node: exp.Expr, written: TypedSql) -> TypedSql:
 
 
 def _unwrap_query(query: exp.Expr) -> exp.Expr:
-    """A query without the parentheses around it, which have no clauses of their own."""
+    """Return a query without the parentheses around it, which have no clauses of their own."""
     while isinstance(query, exp.Subquery):
         check_no_other_parts(query, "this")
         query = query.this

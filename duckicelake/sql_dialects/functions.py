@@ -262,7 +262,7 @@ class CallWriter(ABC):
     def _write_call_over(
         self, node: exp.Expr, over: str, *, aggregate: bool = False, ordered: bool = False, windowed: bool = False
     ) -> TypedSql:
-        """A call, with the clauses that follow it."""
+        """Return a call, with the clauses that follow it."""
         if isinstance(node, exp.Dot) and node.this.name == "main" and self.source is DUCKDB:
             node = node.expression
         if not isinstance(node, exp.Anonymous):
@@ -276,7 +276,7 @@ class CallWriter(ABC):
         return self._write_call(key, arguments, over)
 
     def _look_up_function(self, node: exp.Anonymous) -> tuple[str, list[exp.Expr]]:
-        """(the name that the function is listed by, its arguments)."""
+        """Return (the name that the function is listed by, its arguments)."""
         key, arguments = node.name.lower(), list(node.expressions)
         at = UNIT_AT[self.source.name].get(key)
         if at is not None and at < len(arguments):
@@ -319,7 +319,7 @@ class CallWriter(ABC):
         return self.expression(node)
 
     def _inside(self, key: str, node: exp.Expr, argument: TypedSql, wanted: Argument) -> TypedSql:
-        """An aggregate's argument with its guard around it: outside, it may be of no group."""
+        """Return an aggregate's argument with its guard around it: outside, it may be of no group."""
         if isinstance(wanted, frozenset):
             argument = self.guarded([argument], [wanted], argument, key)
         if isinstance(node, exp.Distinct):
@@ -327,7 +327,7 @@ class CallWriter(ABC):
         return argument
 
     def _fill_template(self, key: str, function: Function, arguments: Sequence[TypedSql], over: str) -> TypedSql:
-        """The function's SQL with its arguments, without and with guards."""
+        """Return the function's SQL with its arguments, without and with guards."""
         first = arguments[0] if arguments else make_plain("")
         fixed, more = arguments[: len(function.arguments)], arguments[len(function.arguments) :]
         each = REST.get(key, {}).get(self.target.name, ", {}")

@@ -77,7 +77,7 @@ SPARK = SqlEngine(
 
 
 def build_placeholder(engine: SqlEngine, schema: Schema, dialects: Sequence[str], obstacle: str = "") -> str:
-    """The engine's stand-in for a view that has these columns and is written in these dialects.
+    """Return the engine's stand-in for a view that has these columns and is written in these dialects.
 
     The obstacle, if there is one, is what keeps its query from being said in the engine's own.
     Without the condition count(*) would be 1; with constants as columns a filter on them might be pruned to no rows.
@@ -95,7 +95,10 @@ def build_placeholder(engine: SqlEngine, schema: Schema, dialects: Sequence[str]
 
 
 def cast_query(engine: SqlEngine, query: str, schema: Schema) -> str:
-    """The query with the schema's columns: those of its own, in their order, under the names and of the types."""
+    """Return the query with the schema's columns.
+
+    Those of its own, in their order, under the names and of the types.
+    """
     names = [_quote_field(engine, field) for field in schema.fields]
     kinds = [format_type_name(engine, field.type) for field in schema.fields]
     columns = ", ".join(f"CAST({name} AS {kind}) AS {name}" for name, kind in zip(names, kinds, strict=True))

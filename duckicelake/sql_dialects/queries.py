@@ -41,7 +41,7 @@ class OrderingWriter(ExpressionWriter):
     """Writes what has an order."""
 
     def ended(self, node: exp.Expr, text: str) -> str:
-        """The query with its ORDER BY, LIMIT and OFFSET."""
+        """Return the query with its ORDER BY, LIMIT and OFFSET."""
         order = node.args.get("order")
         if order:
             text += f" {self._write_order(order)}"
@@ -128,7 +128,7 @@ def check_stars(node: exp.Select) -> None:
 
 
 def _list_joins(node: exp.Expr) -> Iterator[exp.Join]:
-    """The joins that a SELECT or a relation is made of, through parentheses."""
+    """Yield the joins that a SELECT or a relation is made of, through parentheses."""
     for join in node.args.get("joins") or ():
         yield join
         yield from _list_joins(join.this)
@@ -192,7 +192,7 @@ class QueryWriter(OrderingWriter):
 
     @contextmanager
     def _write_with(self, node: exp.With | None) -> Iterator[str]:
-        """The common table expressions, whose names are known until the end."""
+        """Yield the common table expressions, whose names are known until the end."""
         before, written = self._defined, []
         try:
             for expression in node.expressions if node else ():
@@ -220,7 +220,9 @@ class QueryWriter(OrderingWriter):
         return text if isinstance(node, exp.Subquery) else f"({text})"
 
     def _write_guarded_side(self, node: exp.Select, text: str) -> str:
-        """A side of a set operation: it fails where a column isn't of what both engines turn into the result's type.
+        """Return a side of a set operation.
+
+        It fails where a column isn't of what both engines turn into the result's type.
 
         The columns are found by place, those of the first side's `*` in Spark by the names that they had.
         """
@@ -312,7 +314,7 @@ class QueryWriter(OrderingWriter):
         return self._write_joined(f"{text} AS {self._write_alias(alias)}" if alias else text, node)
 
     def _write_joined(self, text: str, node: exp.Expr) -> str:
-        """A relation with what the node joins to it, which DuckDB does before it reads a comma, Spark after."""
+        """Return a relation with what the node joins to it, which DuckDB does before it reads a comma, Spark after."""
         comma, bare = False, text
         for item in node.args.get("joins") or ():
             conditional = bool(item.args.get("on") or item.args.get("using"))
@@ -331,7 +333,7 @@ class QueryWriter(OrderingWriter):
         return self.name(node.this) + (f"({columns})" if columns else "")
 
     def _join(self, node: exp.Join, left: str) -> TypedSql:
-        """What is joined to `left`."""
+        """Return what is joined to `left`."""
         check_no_other_parts(node, "this", "side", "kind", "on", "using")
         key, relation = (node.side, node.kind), self._write_relation(node.this)
         if node.this.args.get("joins"):
@@ -355,26 +357,26 @@ class QueryWriter(OrderingWriter):
         return TypedSql(f" {word} {failing}{condition}", f" {word} {relation}{condition}")
 
     def _alike(self, name: str, *relations: str) -> str:
-        """A condition that fails where the relations' columns of the name aren't compared in the same way."""
+        """Return a condition that fails where the relations' columns of the name aren't compared in the same way."""
         operands = [make_plain(f"(SELECT {name} FROM {relation} LIMIT 0)") for relation in relations]
         return self.guarded(operands, FAMILIES, make_plain("TRUE", Kind.BOOLEAN), "USING").text
 
     def _write_failing(self, node: exp.Expr, relation: str, guards: Sequence[str]) -> str:
-        """A relation that fails if it has rows, even if none of them is joined to one of the other's."""
+        """Return a relation that fails if it has rows, even if none of them is joined to one of the other's."""
         if node.args.get("joins") or not node.alias_or_name:
             refuse_construct("USING with a relation without a name")
         return f"(SELECT * FROM {relation} WHERE {' AND '.join(guards)}) AS {self.target.quoted(node.alias_or_name)}"
 
 
 def is_column_source(node: exp.Expr) -> bool:
-    """Tell whether a query's columns are the whole query's: it is that, or a side of its set operation."""
+    """Return whether a query's columns are the whole query's: it is that, or a side of its set operation."""
     while isinstance(node.parent, exp.SetOperation | exp.Subquery):
         node = node.parent
     return node.parent is None
 
 
 def _is_first_side(node: exp.Expr) -> bool:
-    """Tell whether it's the first side, which gives a set operation's columns their names."""
+    """Return whether it's the first side, which gives a set operation's columns their names."""
     while node.parent is not None and node.arg_key == "this":
         node = node.parent
     return node.parent is None

@@ -27,7 +27,7 @@ _PREFIXES: Final = frozenset({TokenType.NOT, TokenType.DASH, TokenType.PLUS, Tok
 
 
 def translate_to_spark(sql: str, schema: Schema, unlike: Collection[str] = (), *, renamed: bool = False) -> str:
-    """DuckDB's query in Spark's SQL; its columns are the schema's, under other names if they are renamed.
+    """Return DuckDB's query in Spark's SQL; its columns are the schema's, under other names if they are renamed.
 
     `unlike` are names, in lower case, of columns that have another type in Spark than in DuckDB.
 
@@ -49,7 +49,9 @@ def translate_to_spark(sql: str, schema: Schema, unlike: Collection[str] = (), *
 
 
 def translate_to_duckdb(sql: str, schema: Schema, default_namespace: Namespace, default_catalog: str | None) -> str:
-    """Spark's query in DuckDB's SQL, with the schema's types; a name without namespace or catalog is in the defaults.
+    """Return Spark's query in DuckDB's SQL, with the schema's types.
+
+    A name without namespace or catalog is in the defaults.
 
     Raises:
         NotTranslatableError: naming what isn't known to mean the same.
@@ -61,7 +63,7 @@ def translate_to_duckdb(sql: str, schema: Schema, default_namespace: Namespace, 
 
 
 def parse_query(sql: str, side: DialectSide) -> exp.Expr:
-    """The query's syntax tree; what could keep the parser busy, or end it, is refused first."""
+    """Return the query's syntax tree; what could keep the parser busy, or end it, is refused first."""
     if len(sql) > MAX_QUERY_CHARS:
         refuse_construct("a query of this length")
     odd = _ODD.search(sql)
@@ -139,7 +141,7 @@ def _unquote_name(node: exp.Expr) -> bool:
 
 
 def _select_by_name(text: str, schema: Schema) -> str:
-    """The columns as they were when the view was written: `*` has others once the table has."""
+    """Return the columns as they were when the view was written: `*` has others once the table has."""
     names = [field.name for field in schema.fields]
     return f"SELECT {', '.join(map(SPARK.quoted, names))} FROM ({text})"
 

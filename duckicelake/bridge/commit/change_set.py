@@ -34,7 +34,7 @@ class DataFiles:
         self._types: dict[int, StructType] = {}
 
     def get(self, file: AnyFile) -> DataFile:
-        """The file with its partition and metrics."""
+        """Return the file with its partition and metrics."""
         type_ = self._types.get(file.spec_id)
         if type_ is None:
             type_ = find_writable_partition_type(self._target.spec(file.spec_id), self._target.schemas)[1]
@@ -68,7 +68,7 @@ def _find_partition_values(
 def build_data_file_rows(
     base: Base, target: TableMetadata, move: MainUpdate, declared: tuple[PartitionKey, ...]
 ) -> tuple[tuple[NewDataFile, ...], TableStats | None]:
-    """DuckLake's rows of the registered data files, and the table-wide statistics with them."""
+    """Return DuckLake's rows of the registered data files, and the table-wide statistics with them."""
     before = records, next_row_id, size = base.stats or (0, 0, 0)
     rows: list[NewDataFile] = []
     facts = _LakeFacts(target, move.known, declared)
@@ -103,7 +103,7 @@ def build_data_file_rows(
 
 
 def _skip_branch_row_ids(target: TableMetadata, next_row_id: int) -> int:
-    """The next row id of a table whose branches use up row ids, too."""
+    """Return the next row id of a table whose branches use up row ids, too."""
     is_numbered = target.format_version >= ROW_LINEAGE_VERSION
     return max(next_row_id, target.next_row_id or 0) if is_numbered else next_row_id
 
@@ -111,7 +111,7 @@ def _skip_branch_row_ids(target: TableMetadata, next_row_id: int) -> int:
 def _widen_columns(
     base: Base, target: TableMetadata, move: MainUpdate, rows: Sequence[NewDataFile]
 ) -> dict[int, ColumnStats | None]:
-    """The table-wide statistics of columns with these files."""
+    """Return the table-wide statistics of columns with these files."""
     leaves = target.schema().leaves()
     held: Iterable[Iterable[ColumnStats]] = (row.stats for row in rows)
     if move.known is not None:
@@ -151,7 +151,7 @@ def _get_lake_stats(schema: Schema) -> LakeStats:
 
 
 def build_inlined_rows(base: Base, target: TableMetadata, absorbed: Absorbed) -> tuple[InlinedRows, TableStats]:
-    """The rows with the ids that they get, and the table-wide statistics with them."""
+    """Return the rows with the ids that they get, and the table-wide statistics with them."""
     records, next_row_id, size = base.stats or (0, 0, 0)
     files: list[InlinedFile] = []
     for file in absorbed.files:
@@ -170,7 +170,7 @@ def build_inlined_rows(base: Base, target: TableMetadata, absorbed: Absorbed) ->
 
 
 def replace_with_copies(files: Sequence[NewDataFile], copies: Sequence[LakeCopy]) -> tuple[NewDataFile, ...]:
-    """The rows, with DuckLake's copies in the place of files that have one."""
+    """Return the rows, with DuckLake's copies in the place of files that have one."""
     by_file = {copy.file_id: copy for copy in copies}
     if not by_file:
         return tuple(files)
@@ -185,7 +185,7 @@ def replace_with_copies(files: Sequence[NewDataFile], copies: Sequence[LakeCopy]
 def build_change_set(
     base: Base, target: TableMetadata, increments: Sequence[Increment], creation: Creation | None = None
 ) -> ChangeSet:
-    """The commit of `target` over `base` in these increments; the first one changes the definition, too."""
+    """Return the commit of `target` over `base` in these increments; the first one changes the definition, too."""
     return build_change_and_next_base(base, target, increments, creation)[0]
 
 
@@ -217,7 +217,7 @@ def build_change_and_next_base(
 
 
 def _has_row_ids_left(base: Base, target: TableMetadata) -> bool:
-    """Whether Iceberg has given row ids that DuckLake would give again."""
+    """Return whether Iceberg has given row ids that DuckLake would give again."""
     return target.format_version >= ROW_LINEAGE_VERSION and (target.next_row_id or 0) > (base.stats or (0, 0, 0))[1]
 
 
@@ -236,7 +236,7 @@ def _build_definition(base: Base, target: TableMetadata, increments: Sequence[In
 def _build_step(
     base: Base, target: TableMetadata, increment: Increment, definition: DefinitionChange
 ) -> tuple[LakeStep, Base]:
-    """The step of one increment, and the base of the next."""
+    """Return the step of one increment, and the base of the next."""
     move = increment.move or MainUpdate()
     declared = base.declared if definition.partition_keys is None else definition.partition_keys
     definition, declared = undeclare_buckets(target, move.registered, definition, declared)
@@ -273,13 +273,16 @@ def _build_step(
 
 
 def _has_older_numbers(move: MainUpdate, target: TableMetadata) -> bool:
-    """Whether rows of its files may name older snapshots: in files that come back, or rewrite rows in version 3."""
+    """Return whether rows of its files may name older snapshots.
+
+    In files that come back, or rewrite rows in version 3.
+    """
     rewrites = target.format_version >= ROW_LINEAGE_VERSION and bool(move.ended_files or move.ended_rows)
     return bool(move.registered) and (rewrites or any(not isinstance(file, NewFile) for file in move.registered))
 
 
 def _collect_kinds(move: MainUpdate, definition: DefinitionChange, *, is_new: bool) -> tuple[str, ...]:
-    """The words of `changes_made` (design §6.7), by which DuckDB detects conflicts.
+    """Return the words of `changes_made` (design §6.7), by which DuckDB detects conflicts.
 
     A rewrite lets DuckDB's inserts pass. But for `inline_flush` it would also let those deletes pass that DuckDB notes
     in Postgres, of rows in files that are gone: they would be lost, and its updates doubled.

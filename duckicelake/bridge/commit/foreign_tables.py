@@ -32,7 +32,7 @@ class CloneRows:
     listed: Mapping[int, ListedManifest]
 
     def manifests_of(self, manifest_ids: Iterable[int]) -> tuple[ListedManifest, ...]:
-        """The clone's manifests for those of a snapshot of the source."""
+        """Return the clone's manifests for those of a snapshot of the source."""
         return tuple(self.listed[manifest_id] for manifest_id in manifest_ids if manifest_id in self.listed)
 
 
@@ -43,7 +43,7 @@ def build_clone(
     file_ids: Iterator[int],
     manifest_ids: Iterator[int],
 ) -> CloneRows:
-    """The rows of a clone with these manifests."""
+    """Return the rows of a clone with these manifests."""
     rows = {row.file_id: row for found in entries.values() for status, row in found if status != EntryStatus.DELETED}
     ids = {file_id: next(file_ids) for file_id in rows}
     told = {id_: [(status, row) for status, row in found if row.file_id in ids] for id_, found in entries.items()}
@@ -66,7 +66,9 @@ def build_clone(
 def build_clone_metadata(
     source: TableMetadata, snapshots: Collection[Snapshot], head: Snapshot | None, origin: str, places: Collection[str]
 ) -> TableMetadata:
-    """The metadata of a clone with these snapshots, `head` its main; identity and location are the caller's to give.
+    """Return the metadata of a clone with these snapshots, `head` its main.
+
+    Identity and location are the caller's to give.
 
     origin: the name of its source. places: properties that say where the source's writers write.
     """
@@ -217,7 +219,7 @@ class Registration:
         return self.metadata.replace_fields(next_row_id=following)
 
     def lists(self, lines: Mapping[int, Sequence[ManifestFile]]) -> dict[int, tuple[ListedManifest, ...]]:
-        """The manifests of each snapshot by its id, given the lines of their lists."""
+        """Return the manifests of each snapshot by its id, given the lines of their lists."""
         return {id_: tuple(self.listed[line.manifest_path] for line in found) for id_, found in lines.items()}
 
     def _file(self, entry: ManifestEntry, line: ManifestFile) -> NewFile:

@@ -11,7 +11,10 @@ from duckicelake.lake.state import ManifestRow, SnapshotRow, TableRow, TableStat
 
 
 def build_next_state(before: TableState, change: ChangeSet, written: WrittenCommit) -> TableState:
-    """The table's rows after the commit, its new files not written yet; of the metadata log no old entry has left."""
+    """Return the table's rows after the commit, its new files not written yet.
+
+    Of the metadata log no old entry has left.
+    """
     gone, target = set(change.target.removed_snapshots), change.target
     snapshots = [row for row in before.snapshots if row.snapshot_id not in gone] if gone else list(before.snapshots)
     for step, ducklake_id in zip(change.steps, written.snapshots, strict=True):
@@ -30,7 +33,7 @@ def build_next_state(before: TableState, change: ChangeSet, written: WrittenComm
 
 
 def build_next_lake(base: Base, change: ChangeSet, metadata: TableMetadata, row: TableRow) -> Base | None:
-    """What DuckLake has of the table after the commit; None if its definition changed and must be read."""
+    """Return what DuckLake has of the table after the commit; None if its definition changed and must be read."""
     if any(step.definition for step in change.steps):
         return None
     stats, columns = base.stats, dict(base.column_stats)
@@ -48,7 +51,7 @@ def build_next_lake(base: Base, change: ChangeSet, metadata: TableMetadata, row:
 
 
 def to_pending_manifest_row(manifest: NewManifest) -> ManifestRow:
-    """The row of a manifest that isn't written yet."""
+    """Return the row of a manifest that isn't written yet."""
     return ManifestRow(
         manifest_id=manifest.manifest_id,
         content=manifest.content,

@@ -40,7 +40,7 @@ class Rebased:
 
 
 def find_appends(request: CommitTableRequest) -> list[Snapshot]:
-    """The snapshots of a request that does nothing but append to main one after the other; else none."""
+    """Return the snapshots of a request that does nothing but append to main one after the other; else none."""
     pairs = list(zip(request.updates[::2], request.updates[1::2], strict=False))
     appends = [
         added.snapshot for added, moved in pairs if isinstance(added, AddSnapshot) and _is_main_move(moved, added)
@@ -55,7 +55,7 @@ def find_appends(request: CommitTableRequest) -> list[Snapshot]:
 
 
 def join_requests(requests: Sequence[CommitTableRequest]) -> CommitTableRequest:
-    """One request of several that append, in this order."""
+    """Return one request of several that append, in this order."""
     return CommitTableRequest(
         requirements=tuple(requirement for request in requests for requirement in request.requirements),
         updates=tuple(update for request in requests for update in request.updates),
@@ -63,7 +63,7 @@ def join_requests(requests: Sequence[CommitTableRequest]) -> CommitTableRequest:
 
 
 def rebase_appends(request: CommitTableRequest, base: TableMetadata, aliases: Mapping[int, int]) -> Rebased | None:
-    """The appends on top of main as it is; None if there is nothing to do, or nothing that may be done.
+    """Return the appends on top of main as it is; None if there is nothing to do, or nothing that may be done.
 
     `aliases` are the ids of the table's snapshots by what their clients called them.
     """
@@ -107,7 +107,7 @@ class _Head:
         return self._next_row_id - (snapshot.first_row_id or 0) if is_numbered else 0
 
     def put(self, snapshot: Snapshot) -> Snapshot:
-        """The snapshot on top, which is the next one's head."""
+        """Return the snapshot on top, which is the next one's head."""
         changes: dict[str, object] = {
             "parent_snapshot_id": self.snapshot_id,
             "summary": self._with_totals(snapshot.summary),
@@ -123,7 +123,7 @@ class _Head:
         return put
 
     def _with_totals(self, summary: Mapping[str, str]) -> dict[str, str]:
-        """Totals go on from the head's; one that it doesn't state isn't known."""
+        """Return totals go on from the head's; one that it doesn't state isn't known."""
         stated = {key: text for key, text in summary.items() if not key.startswith("total-")}
         for name in _TOTALS:
             before, added = self._summary.get(f"total-{name}", ""), summary.get(_ADDED.get(name, ""), "0")
@@ -133,14 +133,14 @@ class _Head:
 
 
 def _is_of_main(requirement: object, parents: AbstractSet[int | None]) -> bool:
-    """Whether the requirement is that main is what one of the appends builds on."""
+    """Return whether the requirement is that main is what one of the appends builds on."""
     if not isinstance(requirement, AssertRefSnapshotId):
         return False
     return requirement.ref == MAIN and requirement.snapshot_id in parents
 
 
 def _is_main_move(update: object, added: AddSnapshot) -> bool:
-    """Whether the update points main to the snapshot; with it come main's limits, as engines know them."""
+    """Return whether the update points main to the snapshot; with it come main's limits, as engines know them."""
     return (
         isinstance(update, SetSnapshotRef)
         and (update.ref_name, update.type) == (MAIN, "branch")
@@ -153,7 +153,10 @@ def _get_retention(ref: SetSnapshotRef | SnapshotRef | None) -> Retention:
 
 
 def _has_all_since(base: TableMetadata, parent_id: int | None) -> bool:
-    """Whether that snapshot is listed with all that main was since: an append that isn't among those isn't on main."""
+    """Return whether that snapshot is listed with all that main was since.
+
+    An append that isn't among those isn't on main.
+    """
     listed, main = base.snapshots_by_id, base.refs.get(MAIN)
     since = takewhile(lambda id_: id_ != parent_id, walk_ancestry(listed, None if main is None else main.snapshot_id))
     parents = (listed[snapshot_id].parent_snapshot_id for snapshot_id in since)
@@ -161,7 +164,7 @@ def _has_all_since(base: TableMetadata, parent_id: int | None) -> bool:
 
 
 def _is_compatible(snapshot: Snapshot, base: TableMetadata) -> bool:
-    """Whether files of the snapshot's schema have every column that the table's rows must have by now."""
+    """Return whether files of the snapshot's schema have every column that the table's rows must have by now."""
     if snapshot.schema_id in {None, base.current_schema_id}:
         return True
     written = next((schema for schema in base.schemas if schema.schema_id == snapshot.schema_id), None)

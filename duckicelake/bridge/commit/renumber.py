@@ -57,12 +57,12 @@ class Renumbered:
     built_on: Mapping[int, BuiltOn] = field(default_factory=dict)
 
     def ends(self) -> frozenset[int]:
-        """The last append of each client's request, where those of several are in this one."""
+        """Return the last append of each client's request, where those of several are in this one."""
         return frozenset(self.built_on) - {on.parent_id for on in self.built_on.values()}
 
 
 def find_aliases(snapshots: Iterable[SnapshotRow]) -> dict[int, int]:
-    """The ids that clients proposed for snapshots which got another."""
+    """Return the ids that clients proposed for snapshots which got another."""
     return {row.proposed_id: row.snapshot_id for row in snapshots if row.proposed_id is not None}
 
 
@@ -73,7 +73,7 @@ def renumber_request(
     aliases: Mapping[int, int],
     numbers: NextNumbers,
 ) -> Renumbered:
-    """The request with every new snapshot in the catalog's numbers.
+    """Return the request with every new snapshot in the catalog's numbers.
 
     CommitFailedError if one is proposed under an id that the table has, or had once proposed, as of a commit that comes
     twice; and if its sequence number is behind the table's.
@@ -100,7 +100,7 @@ def renumber_request(
 
 
 def set_built_on(renumbered: Renumbered, built_on: Mapping[int, BuiltOn]) -> Renumbered:
-    """The request with what its appends were written for, given by what the client called them."""
+    """Return the request with what its appends were written for, given by what the client called them."""
     ids = {proposed: snapshot_id for snapshot_id, proposed in renumbered.proposed.items()}
     known = {
         ids.get(proposed, proposed): BuiltOn(ids.get(on.parent_id or 0, on.parent_id), on.row_shift)

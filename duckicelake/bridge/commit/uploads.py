@@ -46,7 +46,7 @@ def find_changed_files(
     snapshot: Snapshot,
     proposed_id: int,
 ) -> Upload:
-    """What a proposed snapshot adds to and removes from its parent.
+    """Return what a proposed snapshot adds to and removes from its parent.
 
     `read` are the manifests of its list that the catalog doesn't know, by path; `missing` the live files of those that
     the parent lists and it doesn't. InvalidRequestError if it keeps a file that the parent doesn't have.
@@ -66,7 +66,7 @@ def find_changed_files(
 
 
 def get_place(file: AnyFile | DataFile) -> Place:
-    """What names a file in manifests: its path and, as deletion vectors share files, the place in that."""
+    """Return what names a file in manifests: its path and, as deletion vectors share files, the place in that."""
     if isinstance(file, DataFile):
         return file.file_path, file.content_offset
     return file.path, file.metrics.get("content_offset")
@@ -85,7 +85,7 @@ def _check_kept_place(entry: ManifestEntry, known: AbstractSet[Place], line: Man
 def build_new_files(
     upload: Upload, target: TableMetadata, ids: Iterator[int], row_shift: int = 0
 ) -> tuple[NewFile, ...]:
-    """The side-table rows of the files that an upload adds; the client's row ids are `row_shift` too low."""
+    """Return the side-table rows of the files that an upload adds; the client's row ids are `row_shift` too low."""
     types = {spec.spec_id: find_writable_partition_type(spec, target.schemas)[1] for spec in target.partition_specs}
     snapshot = upload.snapshot
     row_ids = _RowIds(target, snapshot, row_shift)
@@ -113,7 +113,7 @@ def build_new_files(
 
 
 def check_rebased(upload: Upload) -> None:
-    """CommitFailedError unless the upload only adds data files, as one must that is put on top of others."""
+    """Raise CommitFailedError unless the upload only adds data files, as one must that is put on top of others."""
     if upload.removed or any(file.content is not FileContent.DATA for file, _, _ in upload.added):
         raise CommitFailedError(
             f"Requirement failed: branch main has changed, and snapshot {upload.snapshot.snapshot_id} "
@@ -149,7 +149,7 @@ def _serialize_partition(file: DataFile, type_: StructType) -> list[Any]:
 def check_manifests(
     listed: Sequence[ManifestFile], read: Mapping[str, Manifest], specs: Mapping[int, PartitionSpec]
 ) -> None:
-    """InvalidRequestError unless each manifest is listed once and is what the list says.
+    """Raise InvalidRequestError unless each manifest is listed once and is what the list says.
 
     `read` are the new ones by path.
     """
@@ -160,12 +160,12 @@ def check_manifests(
 
 
 def check_added(files: Iterable[DataFile]) -> None:
-    """InvalidRequestError if a snapshot adds a file twice."""
+    """Raise InvalidRequestError if a snapshot adds a file twice."""
     check_once(map(get_place, files), "file")
 
 
 def check_once(places: Iterable[Place], what: str) -> None:
-    """InvalidRequestError naming the first place that occurs more than once."""
+    """Raise InvalidRequestError naming the first place that occurs more than once."""
     for (path, _), times in Counter(places).items():
         if times > 1:
             raise InvalidRequestError(f"The {what} {path} is listed {times} times: list it once")
@@ -208,7 +208,9 @@ def find_manifest_layout(
     kept: Mapping[str, int | tuple[AnyFile, ...]],
     missing: Sequence[AnyFile],
 ) -> ManifestLayout | None:
-    """What an upload lays out that adds and removes no file; None if it can't be told, or isn't one of each file.
+    """Return what an upload lays out that adds and removes no file.
+
+    None if it can't be told, or isn't one of each file.
 
     read: its new manifests by path. kept: those of the parent that it lists. missing: the files of the others.
     """
@@ -231,7 +233,7 @@ def find_manifest_layout(
 def set_manifest_counts(
     snapshot: Snapshot, parent: AbstractSet[int], manifests: ManifestList, *, is_laid_out: bool
 ) -> Snapshot:
-    """The snapshot with true counts of manifests, where its client counted them; parent: ids of its parent's.
+    """Return the snapshot with true counts of manifests, where its client counted them; parent: ids of its parent's.
 
     Clients count what they wrote themselves, but what is listed are the server's manifests.
     """

@@ -105,7 +105,7 @@ class DuckDBAddedFile:
         )
 
     def _find_unmapped(self) -> Iterator[int]:
-        """Fields that the map doesn't name, but for the parts of variants."""
+        """Yield fields that the map doesn't name, but for the parts of variants."""
         whole: set[int] = set()
         for index, field in enumerate(self._fields):
             column = self._column(index)
@@ -116,7 +116,7 @@ class DuckDBAddedFile:
                 yield index
 
     def _column(self, index: int) -> Column | None:
-        """The column that a field is; None where it is none of the table's any more."""
+        """Return the column that a field is; None where it is none of the table's any more."""
         column_id = self._places.get(index)
         return None if column_id is None else self._columns.get(column_id)
 
@@ -133,7 +133,7 @@ class DuckDBAddedFile:
         return column is None or (self._is_plain(index) and (column.column_type, stored) not in _INEXACT)
 
     def copied(self, path: str, stats: Mapping[int, ColumnStats]) -> tuple[CopiedColumn, ...]:
-        """The columns of a copy; what the file lacks, the copy lacks too, so that defaults are read as always.
+        """Return the columns of a copy; what the file lacks, the copy lacks too, so that defaults are read as always.
 
         stats: DuckLake's of the file, which have the value of a folder. UnsupportedError, naming the path, where
         DuckDB's values can't be said.
@@ -154,11 +154,14 @@ class DuckDBAddedFile:
         return tuple(made)
 
     def trusted(self, values: Mapping[PartitionKey, str | None]) -> dict[PartitionKey, str | None]:
-        """The partition values that DuckDB reads: of a column that it reads in the file, the folder says nothing."""
+        """Return the partition values that DuckDB reads.
+
+        Of a column that it reads in the file, the folder says nothing.
+        """
         return {key: value for key, value in values.items() if key.column_id in self.in_folder}
 
     def without_nan(self, stats: Iterable[ColumnStats]) -> Iterator[ColumnStats]:
-        """The statistics of columns that can't hold NaN beside their bounds, which no footer says."""
+        """Yield the statistics of columns that can't hold NaN beside their bounds, which no footer says."""
         for row in stats:
             column = self._columns.get(row.column_id)
             if column is None or column.column_type not in _FLOATS or row.contains_nan is False:
@@ -168,11 +171,11 @@ class DuckDBAddedFile:
         return ((id_, self._columns[id_]) for id_ in sorted(self.in_folder) if id_ in self._columns)
 
     def _iterate_present(self) -> Iterator[Column]:
-        """The table's columns that the file has."""
+        """Return the table's columns that the file has."""
         return (column for index in self._places if (column := self._column(index)) is not None)
 
     def _build_expression(self, source: str, index: int, column: Column, path: str) -> str:
-        """The SQL of a field's values, of the parts that the table has, in their types."""
+        """Return the SQL of a field's values, of the parts that the table has, in their types."""
         if column.column_type in _WHOLE:
             return source
         if column.column_type not in _CONTAINERS:
@@ -202,7 +205,7 @@ class DuckDBAddedFile:
 def drop_bounds(
     metrics: Mapping[str, Mapping[str, object]], columns: AbstractSet[int]
 ) -> dict[str, Mapping[str, object]]:
-    """The metrics of a file without the bounds of these columns."""
+    """Return the metrics of a file without the bounds of these columns."""
     gone = {str(column) for column in columns}
     return {
         name: {key: value for key, value in of.items() if key not in gone} if name.endswith("_bounds") else of
@@ -211,7 +214,7 @@ def drop_bounds(
 
 
 def _find_places(fields: Sequence[StoredField], names: NameMap) -> tuple[dict[int, int], bool]:
-    """(column ids by the index of a field, whether all that the map names is there)."""
+    """Return (column ids by the index of a field, whether all that the map names is there)."""
     by_name: dict[tuple[int | None, str], int] = {}
     for index, field in enumerate(fields):
         by_name.setdefault((field.parent, field.name), index)
@@ -236,7 +239,7 @@ def _find_place(
 
 
 def _has_doubled_names(fields: Sequence[StoredField]) -> bool:
-    """Whether two fields beside one another differ by case at most: engines don't agree on which is meant."""
+    """Return whether two fields beside one another differ by case at most: engines don't agree on which is meant."""
     counts = Counter((field.parent, field.name.lower()) for field in fields)
     return any(count > 1 for count in counts.values())
 
@@ -252,14 +255,14 @@ def _is_stored_as(type_: str, stored: str) -> bool:
 
 
 def _build_cast(source: str, column: Column) -> str:
-    """The values as DuckDB reads them for the column, in the type in which they are written for Iceberg."""
+    """Return the values as DuckDB reads them for the column, in the type in which they are written for Iceberg."""
     rounded = _ROUNDED.get(column.column_type)
     value = source if rounded is None else f"CAST({source} AS {rounded})"
     return f"CAST({value} AS {to_duckdb_type(column, ())})"
 
 
 def _build_constant(column: Column, stats: ColumnStats | None, path: str) -> CopiedColumn:
-    """A column that has the value of the file's folder in each row."""
+    """Return a column that has the value of the file's folder in each row."""
     type_ = to_duckdb_type(column, ())
     if stats is not None and stats.value_count == 0:
         value = "NULL"

@@ -120,7 +120,7 @@ def build_new_file(
     numbers: SnapshotNumbers,
     ducklake_id: int | None,
 ) -> NewFile:
-    """The row of a data file that joins the table with this snapshot; `partition_type` is that of the spec."""
+    """Return the row of a data file that joins the table with this snapshot; `partition_type` is that of the spec."""
     return NewFile(
         file_id=file_id,
         content=int(file.content),
@@ -157,7 +157,7 @@ class SnapshotLine:
         self._added.append(snapshot)
 
     def listed(self, metadata: TableMetadata) -> TableMetadata:
-        """The metadata with all that was added."""
+        """Return the metadata with all that was added."""
         if not self._added:
             return metadata
         entries = [SnapshotLogEntry(snapshot_id=s.snapshot_id, timestamp_ms=s.timestamp_ms) for s in self._added]
@@ -214,14 +214,17 @@ def build_native_step(
 def build_native_change_set(
     base: TableMetadata, target: TableMetadata, table_id: int, version: int, after: int, steps: Sequence[LakeStep]
 ) -> ChangeSet:
-    """All that catching up writes; snapshots of the steps that have left the target already aren't listed at all."""
+    """Return all that catching up writes.
+
+    Snapshots of the steps that have left the target already aren't listed at all.
+    """
     listed = target.snapshots_by_id
     kept = tuple(replace(step, snapshots=tuple(s for s in step.snapshots if s.snapshot_id in listed)) for step in steps)
     return ChangeSet(table_id, version, after, kept, build_target(base, target), len(kept) - 1 if kept else None)
 
 
 def redefine(metadata: TableMetadata, step: NativeStep, *, holds_rows: bool) -> TableMetadata:
-    """The metadata after the step's change of the definition, if it has one.
+    """Return the metadata after the step's change of the definition, if it has one.
 
     holds_rows: whether files of before stay. UnsupportedError if Iceberg has no word for what the table is now.
     """
@@ -234,7 +237,7 @@ def redefine(metadata: TableMetadata, step: NativeStep, *, holds_rows: bool) -> 
 
 
 def upgrade_for_steps(metadata: TableMetadata, steps: Sequence[NativeStep], next_row_id: int) -> TableMetadata:
-    """The metadata to begin with, of the format version that all the steps need; `next_row_id` is DuckLake's.
+    """Return the metadata to begin with, of the format version that all the steps need; `next_row_id` is DuckLake's.
 
     Version 1 has no word for deleted rows, version 2 lacks some types of columns.
     """
@@ -246,7 +249,7 @@ def upgrade_for_steps(metadata: TableMetadata, steps: Sequence[NativeStep], next
 
 
 def _find_version(metadata: TableMetadata, steps: Sequence[NativeStep]) -> int:
-    """The format version that all steps need which Iceberg can say."""
+    """Return the format version that all steps need which Iceberg can say."""
     for step in steps:
         with suppress(UnsupportedError):
             metadata = redefine(metadata, step, holds_rows=False)
@@ -261,7 +264,7 @@ def skip_given_row_ids(metadata: TableMetadata, next_row_id: int) -> TableMetada
 
 
 def drop_snapshots(metadata: TableMetadata, leaving: AbstractSet[int]) -> TableMetadata:
-    """The metadata without the snapshots that leave its history, but for those that a branch or tag names."""
+    """Return the metadata without the snapshots that leave its history, but for those that a branch or tag names."""
     unnamed = leaving - {ref.snapshot_id for ref in metadata.refs.values()}
     gone = [snapshot.snapshot_id for snapshot in metadata.snapshots if snapshot.snapshot_id in unnamed]
     if not gone:
@@ -272,7 +275,9 @@ def drop_snapshots(metadata: TableMetadata, leaving: AbstractSet[int]) -> TableM
 def find_partition(
     metadata: TableMetadata, schema: Schema, file: LakeFile, window: NativeWindow, added: DuckDBAddedFile | None
 ) -> tuple[TableMetadata, PartitionSpec, tuple[Any, ...]]:
-    """The spec and partition of a file: the default spec's if they can be told, else another's, else unpartitioned.
+    """Return the spec and partition of a file.
+
+    The default spec's if they can be told, else another's, else unpartitioned.
 
     What a folder's name says of an added file counts where DuckDB reads it there, too.
     """
@@ -323,7 +328,7 @@ def _find_operation(step: NativeStep, added: Sequence[NewFile], removed: Sequenc
 
 
 def move_main(metadata: TableMetadata, snapshot: Snapshot) -> TableMetadata:
-    """The metadata with main at a snapshot that isn't listed yet."""
+    """Return the metadata with main at a snapshot that isn't listed yet."""
     main = metadata.refs.get(MAIN) or SnapshotRef(snapshot_id=snapshot.snapshot_id, type="branch")
     return metadata.replace_fields(
         current_snapshot_id=snapshot.snapshot_id,

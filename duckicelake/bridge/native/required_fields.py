@@ -22,13 +22,13 @@ _UNCHECKED = frozenset({"variant", "unknown"})
 
 
 def find_newly_required(before: Schema, after: Schema) -> frozenset[int]:
-    """The fields that the later schema requires and the earlier one doesn't."""
+    """Return the fields that the later schema requires and the earlier one doesn't."""
     known = {field.id for field in _find_required(before.fields)}
     return frozenset(field.id for field in _find_required(after.fields) if field.id not in known)
 
 
 def require_proved(metadata: TableMetadata, files: Sequence[NewFile], added: Container[int | None]) -> TableMetadata:
-    """The metadata with a current schema that requires no more than what these files of DuckDB's prove.
+    """Return the metadata with a current schema that requires no more than what these files of DuckDB's prove.
 
     `added` are DuckLake's ids of those that it only added. In the others it checked its columns, so that their metrics
     are looked into only for fields that it doesn't check.
@@ -46,7 +46,7 @@ def require_proved(metadata: TableMetadata, files: Sequence[NewFile], added: Con
 
 
 def find_unproved(schema: Schema, file: NewFile | FileRow, *, is_checked: bool) -> frozenset[int]:
-    """The required fields of which the file's metrics don't say that each row has a value.
+    """Return the required fields of which the file's metrics don't say that each row has a value.
 
     is_checked: whether DuckDB wrote the rows, so that it checked the columns in which it does.
     """
@@ -64,7 +64,10 @@ def find_unproved(schema: Schema, file: NewFile | FileRow, *, is_checked: bool) 
 def make_optional(
     metadata: TableMetadata, fields: AbstractSet[int], before: TableMetadata | None = None
 ) -> TableMetadata:
-    """The metadata with a current schema in which these fields are optional; it takes the place of one new since."""
+    """Return the metadata with a current schema in which these fields are optional.
+
+    It takes the place of one new since.
+    """
     schema, schemas = metadata.schema(), metadata.schemas
     relaxed = schema.replace_fields(
         fields=tuple(_make_field_optional(field, fields) for field in schema.fields),
@@ -82,7 +85,7 @@ def make_optional(
 
 
 def _find_required(fields: Iterable[NestedField]) -> Iterator[NestedField]:
-    """The required fields at any depth; a map's keys can't be anything else."""
+    """Yield the required fields at any depth; a map's keys can't be anything else."""
     for field in fields:
         if field.required:
             yield field
@@ -95,13 +98,13 @@ def _has_required(schema: Schema) -> bool:
 
 
 def has_unchecked(schema: Schema) -> bool:
-    """Whether a required field is none of the columns in which DuckDB takes no NULL."""
+    """Return whether a required field is none of the columns in which DuckDB takes no NULL."""
     checked = {f.id for f in schema.fields if isinstance(f.type, PrimitiveType) and f.type.name not in _UNCHECKED}
     return any(field.id not in checked for field in _find_required(schema.fields))
 
 
 def _has_values(field: NestedField, counts: Mapping[str, int], *, is_checked: bool) -> bool:
-    """Whether each row has a value of it: nulls around a leaf count as nulls of the leaf."""
+    """Return whether each row has a value of it: nulls around a leaf count as nulls of the leaf."""
     if not isinstance(field.type, PrimitiveType):
         return any(counts.get(str(leaf)) == 0 for leaf in _collect_leaves(field.type))
     nulls = counts.get(str(field.id))
@@ -117,7 +120,7 @@ def _collect_leaves(type_: IcebergType) -> Iterator[int]:
 
 
 def _keep_identifiers(schema: Schema, fields: AbstractSet[int]) -> Iterator[int]:
-    """The identifier fields that stay so: neither they nor what they are in is optional."""
+    """Yield the identifier fields that stay so: neither they nor what they are in is optional."""
     parents = schema.parents()
     for field_id in schema.identifier_field_ids or ():
         at: int | None = field_id

@@ -34,7 +34,7 @@ _NULL_ORDERS = {"NULLS_FIRST": "nulls-first", "NULLS_LAST": "nulls-last"}
 def build_first_metadata(
     definition: TableDefinition, location: str, now_ms: int, began: Collection[int] | None = None
 ) -> TableMetadata:
-    """The metadata of a table that DuckDB created, without snapshots: of the first version that has its types.
+    """Return the metadata of a table that DuckDB created, without snapshots: of the first version that has its types.
 
     `began` are the ids of the columns that the table began with, where the definition is a later one.
     """
@@ -66,7 +66,7 @@ def build_first_metadata(
 
 
 def evolve_metadata(metadata: TableMetadata, definition: TableDefinition, *, holds_rows: bool = True) -> TableMetadata:
-    """The metadata after DuckDB changed the definition; `metadata` itself if it says the same already.
+    """Return the metadata after DuckDB changed the definition; `metadata` itself if it says the same already.
 
     A table that got a type of version 3 becomes one of version 3: its `next_row_id` is 0 then, whatever DuckLake's is.
     UnsupportedError if a column changed in a way that Iceberg has no word for and the table ever held rows.
@@ -78,7 +78,7 @@ def evolve_metadata(metadata: TableMetadata, definition: TableDefinition, *, hol
 
 
 def add_unpartitioned_spec(metadata: TableMetadata) -> tuple[TableMetadata, PartitionSpec]:
-    """The metadata with a spec for files whose partition can't be told: one without fields."""
+    """Return the metadata with a spec for files whose partition can't be told: one without fields."""
     for spec in metadata.partition_specs:
         if not spec.fields:
             return metadata, spec
@@ -113,7 +113,10 @@ def _with_schema(metadata: TableMetadata, definition: TableDefinition, holds_row
 
 
 def _build_reading_properties(schema: Schema, before: Schema | None = None) -> dict[str, str]:
-    """The properties with which Spark reads a new variant: DuckDB shreds them, and its vectorized reader takes none."""
+    """Return the properties with which Spark reads a new variant.
+
+    DuckDB shreds them, and its vectorized reader takes none.
+    """
     known = before.leaves() if before else {}
     new = (type_ for field_id, type_ in schema.leaves().items() if field_id not in known)
     return {VECTORIZED_READS: "false"} if any(type_.name == "variant" for type_ in new) else {}
@@ -124,7 +127,7 @@ def _find_last_column_id(definition: TableDefinition, before: int) -> int:
 
 
 def _with_names(metadata: TableMetadata) -> TableMetadata:
-    """The metadata with names by which clients can load all of its specs and schemas.
+    """Return the metadata with names by which clients can load all of its specs and schemas.
 
     Schemas that clash are from before the server folded them.
     """
@@ -184,13 +187,13 @@ def _with_spec(metadata: TableMetadata, definition: TableDefinition) -> TableMet
 
 
 def _have_same_fields(one: PartitionSpec, other: PartitionSpec) -> bool:
-    """Whether both have the same fields under the same ids, whatever these are called."""
+    """Return whether both have the same fields under the same ids, whatever these are called."""
     first, second = ([(f.field_id, f.source_id, f.transform) for f in spec.fields] for spec in (one, other))
     return first == second
 
 
 def _with_void_fields(spec: PartitionSpec, metadata: TableMetadata) -> PartitionSpec:
-    """The spec with all fields that the table ever had before its own, void where it doesn't have them.
+    """Return the spec with all fields that the table ever had before its own, void where it doesn't have them.
 
     Ids of a version 1 table's fields follow each other in every spec, and one id means one field in all of them.
     """
@@ -208,7 +211,7 @@ def _with_void_fields(spec: PartitionSpec, metadata: TableMetadata) -> Partition
 
 
 def _reuse_ids(spec: PartitionSpec, metadata: TableMetadata) -> PartitionSpec:
-    """A field that another spec has already keeps its id there."""
+    """Return a field that another spec has already keeps its id there."""
     known = {(f.source_id, str(f.transform)): f for s in metadata.partition_specs for f in s.fields}
     fields = [known.get((field.source_id, str(field.transform)), field) for field in spec.fields]
     return PartitionSpec(spec_id=spec.spec_id, fields=tuple(PartitionField.model_validate(f.to_json()) for f in fields))
@@ -228,7 +231,10 @@ def _with_order(metadata: TableMetadata, keys: Sequence[SortKey]) -> TableMetada
 
 
 def _build_order(keys: Sequence[SortKey], schema: Schema, order_id: int) -> SortOrder:
-    """The sort order of DuckLake's keys; unsorted where one isn't a column, of values with an order, as it is."""
+    """Return the sort order of DuckLake's keys.
+
+    Unsorted where one isn't a column, of values with an order, as it is.
+    """
     ids = {fold_case(field.name): field.id for field in schema.fields if _has_order(field.type)}
     columns = [_parse_column_name(key.expression) or "" for key in keys]
     known = all(key.direction in _DIRECTIONS and key.null_order in _NULL_ORDERS for key in keys)
@@ -253,7 +259,7 @@ def _has_order(kind: IcebergType) -> bool:
 
 
 def _parse_column_name(expression: str) -> str | None:
-    """What an SQL expression names, folded as DuckDB compares names; None if it isn't just a column's name."""
+    """Return what an SQL expression names, folded as DuckDB compares names; None if it isn't just a column's name."""
     quoted = _QUOTED.fullmatch(expression)
     if quoted is None and not _PLAIN.fullmatch(expression):
         return None

@@ -36,7 +36,7 @@ class DueItems(Generic[T]):
         self._next = 0
 
     def due(self, at: int) -> list[T]:
-        """What came due up to a snapshot and wasn't handed out yet."""
+        """Return what came due up to a snapshot and wasn't handed out yet."""
         start = self._next
         while self._next < len(self._things) and self._things[self._next][0] <= at:
             self._next += 1
@@ -64,7 +64,9 @@ class NativeStep:
         return bool(self.data_files or self.rows or self.positions or self.removed)
 
     def merge_later(self, later: "NativeStep") -> "NativeStep":
-        """One step that does what this and a later one do; files that come with this and leave with that aren't in it.
+        """Return one step that does what this and a later one do.
+
+        Files that come with this and leave with that aren't in it.
 
         So a change is said that Iceberg has no word for at this step, but has at the later one.
         """
@@ -88,7 +90,7 @@ class NativeStep:
 def replay_window(
     window: NativeWindow, live: LiveFiles, deleted: DeletedPositions, new_ids: Iterator[int]
 ) -> tuple[NativeStep, ...]:
-    """The steps from the live files to DuckLake's state at `window.upto`, oldest first.
+    """Return the steps from the live files to DuckLake's state at `window.upto`, oldest first.
 
     `deleted` is what the window's delete files hold.
     """
@@ -98,7 +100,7 @@ def replay_window(
 
 
 def _split_steps(window: NativeWindow) -> list[LakeChange]:
-    """The changes that become steps, each with the kinds of those that fold into it."""
+    """Return the changes that become steps, each with the kinds of those that fold into it."""
     rewritten = max((c.snapshot_id for c in window.changes if c.kinds & REWRITES_HISTORY), default=window.after)
     mixed = [file for file in window.data_files if file.partial_max is not None]
     steps: list[LakeChange] = []
@@ -165,7 +167,7 @@ class _Tracker:
         return pairs
 
     def _find_newly_deleted(self, at: int, added: Sequence[tuple[int, LakeFile]]) -> dict[int, set[int]]:
-        """Deletes may be older than what shows their data file first: a flush, or a step that others folded into."""
+        """Find deletes of the step, and older ones of data files that a flush or a merged step shows first."""
         found: defaultdict[int, set[int]] = defaultdict(set)
         early = [delete for _, file in added for delete in self._early.pop(file.file_id, ())]
         for delete in (*early, *self._deletes.due(at)):
@@ -219,7 +221,7 @@ class _InlinedRows:
         self._ending = DueItems((row.end_snapshot, row.key) for row in window.rows if row.end_snapshot is not None)
 
     def end(self, at: int) -> tuple[set[int], defaultdict[int, set[int]]]:
-        """Virtual files with no row left, and positions of single rows that ended."""
+        """Return virtual files with no row left, and positions of single rows that ended."""
         gone, self._vanished = [*self._vanished, *self._ending.due(at)], []
         flushed, self._flushed = self._flushed, set()
         ended: defaultdict[int, set[int]] = defaultdict(set)
@@ -232,7 +234,7 @@ class _InlinedRows:
         return emptied | flushed, ended
 
     def add(self, at: int, new_ids: Iterator[int]) -> tuple[tuple[int, tuple[InlinedKey, ...]], ...]:
-        """One virtual file for each inlined table, as these have different columns."""
+        """Return one virtual file for each inlined table, as these have different columns."""
         appeared = (row.key for row in self._appearing.due(at) if row.visible(at))
         by_table = groupby(sorted(key for key in appeared if key not in self._places), attrgetter("inlined_table"))
         files = tuple((next(new_ids), tuple(keys)) for _, keys in by_table)
@@ -245,7 +247,9 @@ class _InlinedRows:
 def find_held_files(
     step: NativeStep, window: NativeWindow, known: Mapping[int, FileRow | NewFile], properties: Mapping[str, str]
 ) -> Hold | None:
-    """The files that the step gives up, by id, and until when the snapshots that list them stay; None without any.
+    """Return the files that the step gives up, by id, and until when the snapshots that list them stay.
+
+    None without any.
 
     `known` has the files that leave. Those that DuckLake still has for its own history aren't given up.
     """
@@ -273,7 +277,7 @@ class LiveDeletes:
             self._add(file_id, targets)
 
     def find_idle(self, data_files: AbstractSet[int]) -> frozenset[int]:
-        """The delete files that delete from no other data file than these."""
+        """Return the delete files that delete from no other data file than these."""
         reached = {file_id for data_file in data_files for file_id in self._by_data_file.get(data_file, ())}
         return frozenset(self._idle | {file_id for file_id in reached if self._targets[file_id] <= data_files})
 
@@ -303,7 +307,7 @@ class LiveDeletes:
 
 
 def _find_targets(live: LiveFiles) -> dict[int, AbstractSet[int]]:
-    """The live data files that each delete file does delete from."""
+    """Return the live data files that each delete file does delete from."""
     data = {file.file_id for file in live.files if file.content == FileContent.DATA}
     vectors = {file.file_id for file in live.files if file.file_format == FILE_FORMAT}
     bare = data.difference(*(live.delete_targets.get(file_id, ()) for file_id in vectors))

@@ -33,7 +33,7 @@ _READ_BY_ALL = 2
 
 
 def format_initial_default(field: NestedField) -> str | None:
-    """DuckLake's text of the value that rows have which were written before the field was added."""
+    """Return DuckLake's text of the value that rows have which were written before the field was added."""
     text = _format_text(field.type, field.initial_default)
     if text is None and field.initial_default is not None and isinstance(field.type, PrimitiveType):
         raise UnsupportedError(
@@ -43,7 +43,10 @@ def format_initial_default(field: NestedField) -> str | None:
 
 
 def format_write_default(field: NestedField) -> tuple[str, str]:
-    """DuckLake's text of the value that writers use for the field by default, and its type: literal or expression."""
+    """Return DuckLake's text of the value that writers use for the field by default, and its type.
+
+    Literal or expression.
+    """
     text = _format_text(field.type, field.write_default)
     if text == NO_DEFAULT:
         return f"'{text}'", "expression"
@@ -51,7 +54,7 @@ def format_write_default(field: NestedField) -> tuple[str, str]:
 
 
 def parse_initial_default(column: Column, type_: IcebergType, name: str) -> Json:
-    """The initial default of a column as Iceberg's JSON.
+    """Return the initial default of a column as Iceberg's JSON.
 
     UnsupportedError, naming the column, if there is one that Iceberg can't say: its readers would take null for it.
     """
@@ -67,7 +70,10 @@ def parse_initial_default(column: Column, type_: IcebergType, name: str) -> Json
 
 
 def parse_write_default(column: Column, type_: IcebergType) -> Json:
-    """The write default of a column as Iceberg's JSON; None where it is an expression other than a cast of a value."""
+    """Return the write default of a column as Iceberg's JSON.
+
+    None where it is an expression other than a cast of a value.
+    """
     if not isinstance(type_, PrimitiveType) or type_.name in NULL_DEFAULT_ONLY:
         return None
     text = _unwrap_default(column)
@@ -75,7 +81,7 @@ def parse_write_default(column: Column, type_: IcebergType) -> Json:
 
 
 def has_same_default(column: Column, field: NestedField) -> bool:
-    """Whether DuckLake says of the column what it would of the field's write default."""
+    """Return whether DuckLake says of the column what it would of the field's write default."""
     text, kind = format_write_default(field)
     same_kind = (column.default_value_type == "expression") == (kind == "expression")
     return same_kind and (column.default_value or NO_DEFAULT) == text
@@ -97,7 +103,7 @@ def _parse_json(type_: PrimitiveType, text: str) -> Json:
 
 
 def _unwrap_default(column: Column) -> str | None:
-    """The text of the value, where the default is one."""
+    """Return the text of the value, where the default is one."""
     text = column.default_value
     if text is None or column.default_value_type != "expression":
         return None if text == NO_DEFAULT else text
@@ -111,12 +117,12 @@ def _unwrap_default(column: Column) -> str | None:
 
 
 def _canonicalize_type_name(name: str) -> str:
-    """A type's name as DuckDB prints it in casts and as we write it, spelled alike."""
+    """Return a type's name as DuckDB prints it in casts and as we write it, spelled alike."""
     return name.replace('"', "").replace(" ", "").replace("TIMESTAMPWITHTIMEZONE", "TIMESTAMPTZ")
 
 
 def to_columns(schema: Schema) -> tuple[Column, ...]:
-    """The DuckLake columns of a schema, parents before children.
+    """Return the DuckLake columns of a schema, parents before children.
 
     Raises UnsupportedError for types DuckLake lacks, InvalidRequestError for what keeps DuckDB from loading the whole
     lake.
@@ -151,7 +157,7 @@ def to_schema(
     holds_rows: bool = True,
     began: Collection[int] | None = None,
 ) -> Schema:
-    """The Iceberg schema of DuckLake columns.
+    """Return the Iceberg schema of DuckLake columns.
 
     What DuckLake can't say is taken from the field of the same id in `previous`, as long as DuckLake still says the
     same: the exact type, nested requiredness, defaults, identifier fields, columns of type unknown, and the order of
@@ -179,7 +185,7 @@ def to_schema(
 
 
 def can_read_as(text: str, type_: PrimitiveType, format_version: int = _READ_BY_ALL) -> bool:
-    """Whether Iceberg's readers read what was written as a DuckLake type, such as int32, as the Iceberg one."""
+    """Return whether Iceberg's readers read what was written as a DuckLake type, such as int32, as the Iceberg one."""
     if to_lake_type(type_) == text:
         return True
     try:
@@ -238,14 +244,14 @@ def _find_column_type(field: NestedField) -> str:
 
 
 def _is_kept(before: IcebergType, after: IcebergType) -> bool:
-    """Whether a field is still what it was, so that its defaults are; fields inside it may have changed."""
+    """Return whether a field is still what it was, so that its defaults are; fields inside it may have changed."""
     if isinstance(before, PrimitiveType) or isinstance(after, PrimitiveType):
         return before == after
     return before.type == after.type
 
 
 def _is_required(column: Column, before: NestedField | None) -> bool:
-    """Whether a field has a value in each row, as far as DuckLake's rows and what it was before tell.
+    """Return whether a field has a value in each row, as far as DuckLake's rows and what it was before tell.
 
     DuckLake says it of top-level columns only. DuckDB checks it neither in structs, lists and maps nor in variants, so
     these are required only where an Iceberg client has declared them so.
@@ -280,7 +286,7 @@ class _SchemaReader:
         return tuple(sorted(fields, key=lambda field: self._order.get(field.id, len(self._order))))
 
     def _unseen(self, parent: int | None, taken: set[str]) -> list[NestedField]:
-        """The fields that have no column, but for those whose name DuckDB gave to another since."""
+        """Return the fields that have no column, but for those whose name DuckDB gave to another since."""
         inside = (field for field_id, field in self._known.items() if self._parents[field_id] == parent)
         return [field for field in inside if _is_unknown(field.type) and field.name.lower() not in taken]
 
@@ -338,7 +344,7 @@ class _SchemaReader:
 
 
 def find_returning_columns(base: TableMetadata | None, target: TableMetadata, column_ids: Iterable[int]) -> set[int]:
-    """Those of the columns whose values of before aren't told as values of the type that they have now."""
+    """Return those of the columns whose values of before aren't told as values of the type that they have now."""
     if base is None or base.current_schema_id == target.current_schema_id:
         return set()
     before, after = base.schema().leaves(), target.schema().leaves()

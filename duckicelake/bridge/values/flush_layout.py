@@ -20,7 +20,10 @@ _NULLS: Final = {"NULLS_FIRST": "NULLS FIRST", "NULLS_LAST": "NULLS LAST"}
 
 
 def list_folder_names(definition: TableDefinition) -> list[str]:
-    """What DuckDB calls the folders of each partition key: the column, or the transform and, if that is taken, both."""
+    """Return what DuckDB calls the folders of each partition key.
+
+    The column, or the transform and, if that is taken, both.
+    """
     names = {column.column_id: column.column_name for column in definition.columns}
     found: list[str] = []
     for key in definition.partition_keys:
@@ -31,7 +34,7 @@ def list_folder_names(definition: TableDefinition) -> list[str]:
 
 
 def build_key_expression(key: PartitionKey, definition: TableDefinition, columns: Sequence[Column]) -> str:
-    """A key's value over rows of these older columns; of a bucket what is put into one.
+    """Return a key's value over rows of these older columns; of a bucket what is put into one.
 
     UnsupportedError for a bucket of a type that DuckLake hashes in a way of its own.
     """
@@ -52,7 +55,7 @@ def get_bucket_function(key: PartitionKey, definition: TableDefinition) -> Calla
 
 
 def build_order_terms(definition: TableDefinition, columns: Sequence[Column]) -> list[str]:
-    """The table's order over rows of these older columns, as far as it is one of plain columns."""
+    """Return the table's order over rows of these older columns, as far as it is one of plain columns."""
     ids = {fold_case(column.column_name): column.column_id for column in find_children(definition.columns, None)}
     older = {column.column_id: column.column_name for column in find_children(columns, None)}
     terms: list[str] = []
@@ -66,7 +69,7 @@ def build_order_terms(definition: TableDefinition, columns: Sequence[Column]) ->
 
 
 def map_leaf_paths(columns: Sequence[Column]) -> dict[str, int]:
-    """Column ids by what DuckDB calls the leaves of a Parquet file in its statistics."""
+    """Return column ids by what DuckDB calls the leaves of a Parquet file in its statistics."""
     return dict(_walk_leaves(columns, None, ""))
 
 
@@ -118,6 +121,6 @@ def _compute_text_bucket(type_: PrimitiveType, width: int, text: str) -> int | N
 
 
 def _parse_column_name(key: SortKey) -> str:
-    """What an SQL expression names, folded as DuckDB compares names, if it is nothing but a column's name."""
+    """Return what an SQL expression names, folded as DuckDB compares names, if it is nothing but a column's name."""
     match = _QUOTED.fullmatch(key.expression)
     return fold_case(match[1].replace('""', '"') if match else key.expression)

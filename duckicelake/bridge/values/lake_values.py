@@ -24,7 +24,7 @@ _BYTES_ESCAPE = re.compile(r"\\x([0-9A-Fa-f]{2})")
 
 
 def format_stats_text(type_: PrimitiveType, value: Any) -> str | None:
-    """The text of a value in statistics; None where DuckLake has none (NaN, a NUL, a day that DuckDB lacks)."""
+    """Return the text of a value in statistics; None where DuckLake has none (NaN, a NUL, a day that DuckDB lacks)."""
     match type_.name:
         case "boolean":
             return "1" if value else "0"
@@ -37,7 +37,10 @@ def format_stats_text(type_: PrimitiveType, value: Any) -> str | None:
 
 
 def parse_stats_text(type_: PrimitiveType, text: str) -> Any:
-    """The value of a text in statistics; None where Iceberg has no such value (infinity) or the text is not one."""
+    """Return the value of a text in statistics.
+
+    None where Iceberg has no such value (infinity) or the text is not one.
+    """
     if type_.name in {"binary", "fixed"} and "\\" not in text:
         return _parse_value(bytes.fromhex, text)
     value = parse_cast_text(type_, text)
@@ -45,7 +48,7 @@ def parse_stats_text(type_: PrimitiveType, text: str) -> Any:
 
 
 def format_cast_text(type_: PrimitiveType, value: Any) -> str | None:
-    """The text that DuckDB casts the value to, as in partition values and defaults; None as for `to_text`."""
+    """Return the text that DuckDB casts the value to, as in partition values and defaults; None as for `to_text`."""
     match type_.name:
         case "boolean":
             return "true" if value else "false"
@@ -68,7 +71,7 @@ def format_cast_text(type_: PrimitiveType, value: Any) -> str | None:
 
 
 def parse_cast_text(type_: PrimitiveType, text: str) -> Any:
-    """The value of a text that DuckDB casts to the type; None as for `from_text`, but NaN is NaN."""
+    """Return the value of a text that DuckDB casts to the type; None as for `from_text`, but NaN is NaN."""
     return _parse_value(_READ.get(type_.name, str), text)
 
 
@@ -115,7 +118,10 @@ def _format_timestamp(type_: PrimitiveType, value: int) -> str | None:
 
 
 def _truncate_nanos(nanos: int) -> int:
-    """The microseconds of a Parquet value in nanoseconds with a zone: towards the epoch, unlike everywhere else."""
+    """Return the microseconds of a Parquet value in nanoseconds with a zone.
+
+    Towards the epoch, unlike everywhere else.
+    """
     return nanos // _NANOSECONDS if nanos >= 0 else -(-nanos // _NANOSECONDS)
 
 

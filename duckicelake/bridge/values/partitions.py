@@ -26,7 +26,7 @@ _UNKNOWN = (False, None)
 
 
 def to_partition_keys(spec: PartitionSpec, schema: Schema, *, with_buckets: bool) -> tuple[PartitionKey, ...]:
-    """The DuckLake keys that say what `spec` says, as far as DuckLake can.
+    """Return the DuckLake keys that say what `spec` says, as far as DuckLake can.
 
     Bucket keys are left out unless `with_buckets`: DuckDB skips every file without a value for them, so they may only
     be declared while all live files have one.
@@ -41,12 +41,12 @@ def to_partition_keys(spec: PartitionSpec, schema: Schema, *, with_buckets: bool
 
 
 def has_buckets(keys: Sequence[PartitionKey]) -> bool:
-    """Whether a bucket is among the keys."""
+    """Return whether a bucket is among the keys."""
     return any(key.transform.startswith("bucket(") for key in keys)
 
 
 def to_partition_spec(keys: Sequence[PartitionKey], schema: Schema, spec_id: int, first_field_id: int) -> PartitionSpec:
-    """The Iceberg spec of DuckLake keys; keys that Iceberg can't say are left out."""
+    """Return the Iceberg spec of DuckLake keys; keys that Iceberg can't say are left out."""
     columns = {field.id: field for field in schema.fields}
     names = {field.name for field in schema.fields}
     fields: list[PartitionField] = []
@@ -67,7 +67,10 @@ def to_partition_spec(keys: Sequence[PartitionKey], schema: Schema, spec_id: int
 def to_partition_values(
     spec: PartitionSpec, schema: Schema, keys: Sequence[PartitionKey], partition: Sequence[Any]
 ) -> tuple[str | None, ...] | None:
-    """DuckLake's values for a file with Iceberg's `partition`; None if the file has no value for one of the keys."""
+    """Return DuckLake's values for a file with Iceberg's `partition`.
+
+    None if the file has no value for one of the keys.
+    """
     types = {field.id: field.type for field in schema.fields}
     known: dict[PartitionKey, str | None] = {}
     for field, value in zip(spec.fields, partition, strict=True):
@@ -83,7 +86,10 @@ def to_partition(
     values: Mapping[PartitionKey, str | None],
     stats: Mapping[int, ColumnStats],
 ) -> tuple[Any, ...] | None:
-    """Iceberg's partition of a file that DuckDB wrote; None if it can't be told exactly for every field of `spec`."""
+    """Return Iceberg's partition of a file that DuckDB wrote.
+
+    None if it can't be told exactly for every field of `spec`.
+    """
     if not spec.fields:
         return ()
     types = schema.leaves()
@@ -133,7 +139,7 @@ def _choose_field_name(column: str, transform: Transform, taken: set[str]) -> st
 
 
 def _format_texts(transform: Transform, type_: PrimitiveType, value: Any) -> tuple[str | None, ...]:
-    """DuckLake's values of the field's keys; none at all where DuckLake has no text for the value."""
+    """Return DuckLake's values of the field's keys; none at all where DuckLake has no text for the value."""
     keys = 1 if transform.name in {"identity", "bucket"} else len(_PARTS.get(transform.name, ()))
     if value is None:
         return (None,) * keys
@@ -146,7 +152,7 @@ def _format_texts(transform: Transform, type_: PrimitiveType, value: Any) -> tup
 
 
 def _split_calendar(transform: str, value: int) -> tuple[int, ...]:
-    """An epoch offset as (year, month, day, hour), as far as the transform goes."""
+    """Return an epoch offset as (year, month, day, hour), as far as the transform goes."""
     if transform == "year":
         return (1970 + value,)
     if transform == "month":
@@ -160,7 +166,7 @@ def _find_value(
     values: Mapping[PartitionKey, str | None],
     stats: ColumnStats | None,
 ) -> tuple[bool, Any]:
-    """(whether it is known, the value)."""
+    """Return (whether it is known, the value)."""
     if field.transform.name == "void":
         return True, None
     if type_ is None:
@@ -191,7 +197,7 @@ def _find_value_of_keys(
 
 
 def _find_bucket_value(text: str | None, stats: ColumnStats | None) -> tuple[bool, int | None]:
-    """Nulls in bucket 0, where Iceberg keeps them apart: such a file is exact only if it holds one kind."""
+    """Return nulls in bucket 0, where Iceberg keeps them apart: such a file is exact only if it holds one kind."""
     if text is None:
         return True, None
     if not text.isdecimal():
@@ -206,7 +212,7 @@ def _find_bucket_value(text: str | None, stats: ColumnStats | None) -> tuple[boo
 
 
 def _find_value_of_bounds(transform: Transform, type_: PrimitiveType, stats: ColumnStats | None) -> tuple[bool, Any]:
-    """The one value of a file whose bounds are both transformed to it, or null if it holds nothing else."""
+    """Return the one value of a file whose bounds are both transformed to it, or null if it holds nothing else."""
     if stats is None or stats.null_count is None or stats.value_count is None:
         return _UNKNOWN
     if stats.value_count == 0:

@@ -34,7 +34,7 @@ _AMBIGUOUS = {"binary", "fixed"}  # `ab` may be hex or the text itself
 
 
 def find_truncation(properties: Mapping[str, str]) -> int:
-    """The length from which on a bound of this table may be truncated."""
+    """Return the length from which on a bound of this table may be truncated."""
     modes = (value for key, value in properties.items() if key.startswith(METRICS_MODE_PREFIX))
     lengths = (int(match[1]) for match in map(_TRUNCATE.fullmatch, modes) if match)
     return min([DEFAULT_TRUNCATION, *lengths])
@@ -51,7 +51,7 @@ class LakeStats:
         self._uuids = {column for column, type_ in leaves.items() if type_.name == "uuid"}
 
     def build_rows(self, metrics: Mapping[str, Any]) -> tuple[ColumnStats, ...]:
-        """The `ducklake_file_column_stats` rows of a file of these metrics (`metrics_json`).
+        """Return the `ducklake_file_column_stats` rows of a file of these metrics (`metrics_json`).
 
         A column that isn't fully known has none.
         """
@@ -83,7 +83,7 @@ class LakeMetrics:
         }
 
     def build_metrics(self, stats: Iterable[Sequence[Any]]) -> dict[str, dict[str, Any]]:
-        """The metrics of one file as `metrics_json` says them, of what ColumnStats consists of."""
+        """Return the metrics of one file as `metrics_json` says them, of what ColumnStats consists of."""
         found: tuple[dict[str, Any], ...] = ({}, {}, {}, {}, {}, {})
         sizes, counts, nulls, lows, highs, nans = found
         columns = self._columns
@@ -113,7 +113,7 @@ class LakeMetrics:
 
 
 def build_extent_stats(extent: Extent, type_: PrimitiveType) -> ColumnStats | None:
-    """The row of values of this type in memory; None where their bounds have no text in DuckLake."""
+    """Return the row of values of this type in memory; None where their bounds have no text in DuckLake."""
     has_bounds = extent.present > extent.nans
     low, high = (
         (format_stats_text(type_, extent.least), format_stats_text(type_, extent.most)) if has_bounds else (None, None)
@@ -137,7 +137,9 @@ def widen_table_stats(
     leaves: Mapping[int, PrimitiveType],
     exact_below: int,
 ) -> dict[int, ColumnStats | None]:
-    """New table-wide rows after adding files with these statistics; None: the row must go, its truth isn't known.
+    """Return new table-wide rows after adding files with these statistics.
+
+    None: the row must go, its truth isn't known.
 
     `existing` is None for a table that never had rows; later a column without a row stays without one. Extents are
     for small batches: a row that covers one already stays as it is, and nothing becomes a text for that.
@@ -200,7 +202,7 @@ def _make_bound_converter(type_: PrimitiveType) -> Callable[[str], str | None]:
 
 
 def _has_extent(row: ColumnStats, extent: Extent, type_: PrimitiveType) -> bool:
-    """Whether the row says all that it would say with these values, too."""
+    """Return whether the row says all that it would say with these values, too."""
     if row.contains_null is None or row.min_value is None or row.max_value is None:
         return False
     if (extent.nulls and not row.contains_null) or (extent.nans and not row.contains_nan):
@@ -277,7 +279,7 @@ def _choose_extreme(old: str | None, new: str | None, type_: PrimitiveType, *, l
 
 
 def _parse_comparable(type_: PrimitiveType, text: str) -> Any:
-    """A value that orders as DuckDB orders them; None if the text is none, or NaN."""
+    """Return a value that orders as DuckDB orders them; None if the text is none, or NaN."""
     number = _NUMBERS.get(type_.name)
     if number is None:
         value = (
@@ -302,7 +304,7 @@ class FileRange:
 
 
 def find_gaps(row: ColumnStats, files: FileRange, type_: PrimitiveType, *, is_repeated: bool = False) -> Iterator[str]:
-    """What the files hold and the table-wide row denies, or can't say.
+    """Yield what the files hold and the table-wide row denies, or can't say.
 
     is_repeated: the column is in a list or map. Lakes that DuckLake 0.3 made have no contains_null for those, and need
     none: tried with DuckDB 1.5.5, IS NULL and count find the right rows, before and after inserts.
@@ -329,7 +331,7 @@ def _describe_value(value: bool | None) -> str:
 
 
 def _is_less(text: str, than: str, type_: PrimitiveType) -> bool:
-    """Whether one text's value is less than another's, as DuckDB sorts them; no, where one can't be told."""
+    """Return whether one text's value is less than another's, as DuckDB sorts them; no, where one can't be told."""
     if type_.name in _AMBIGUOUS:
         return False
     if type_.name == "string":

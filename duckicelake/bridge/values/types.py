@@ -105,14 +105,14 @@ _UNREAD = {
 
 
 def to_lake_type(primitive: PrimitiveType) -> str:
-    """The DuckLake type that DuckDB reads an Iceberg primitive with."""
+    """Return the DuckLake type that DuckDB reads an Iceberg primitive with."""
     if primitive.name == "decimal":
         return f"decimal({primitive.precision},{primitive.scale})"
     return _TO_LAKE[primitive.name]
 
 
 def to_iceberg_type(text: str, column_name: str) -> PrimitiveType:
-    """The Iceberg primitive that reads a DuckLake type exactly.
+    """Return the Iceberg primitive that reads a DuckLake type exactly.
 
     Raises UnsupportedError, naming the column, where none does.
     """
@@ -127,7 +127,7 @@ def to_iceberg_type(text: str, column_name: str) -> PrimitiveType:
 
 
 def find_narrow_columns(columns: Sequence[Column], schema: Schema) -> dict[int, str]:
-    """DuckLake's type of each column that is narrower than the schema's, by column id."""
+    """Return DuckLake's type of each column that is narrower than the schema's, by column id."""
     wide = {field_id: to_lake_type(type_) for field_id, type_ in schema.leaves().items() if type_.name != "unknown"}
     return {
         column.column_id: column.column_type
@@ -140,7 +140,7 @@ def find_narrow_columns(columns: Sequence[Column], schema: Schema) -> dict[int, 
 def find_outgrown_columns(
     narrow: Mapping[int, str], files: Iterable[DataFile], leaves: Mapping[int, PrimitiveType]
 ) -> frozenset[int]:
-    """The narrow columns into which not all values fit that the files may hold."""
+    """Return the narrow columns into which not all values fit that the files may hold."""
     known = {column_id: kind for column_id, kind in narrow.items() if column_id in leaves}
     return frozenset(
         column_id
@@ -165,7 +165,9 @@ def _has_fitting_values(file: DataFile, column_id: int, kind: str, type_: Primit
 
 
 def to_duckdb_type(column: Column, columns: Sequence[Column], gone: Collection[int] = ()) -> str:
-    """The SQL type of a column, nested ones with all their parts; UnsupportedError names a column Iceberg can't read.
+    """Return the SQL type of a column, nested ones with all their parts.
+
+    Raises UnsupportedError names a column Iceberg can't read.
 
     gone: ids of fields that Iceberg needn't read.
     """
@@ -192,7 +194,7 @@ def to_duckdb_type(column: Column, columns: Sequence[Column], gone: Collection[i
 
 
 def build_field_ids(column: Column, columns: Sequence[Column]) -> str:
-    """The column's field ids as COPY takes them: a number, or a struct of the parts' with the column's own."""
+    """Return the column's field ids as COPY takes them: a number, or a struct of the parts' with the column's own."""
     parts = find_children(columns, column.column_id)
     if not parts:
         return str(column.column_id)
@@ -201,12 +203,12 @@ def build_field_ids(column: Column, columns: Sequence[Column]) -> str:
 
 
 def format_column_path(column: Column, columns: Sequence[Column]) -> str:
-    """The names of a column and what it is in, quoted and joined by dots, as DuckDB says of what it wrote."""
+    """Return the names of a column and what it is in, quoted and joined by dots, as DuckDB says of what it wrote."""
     parent = next((item for item in columns if item.column_id == column.parent_column), None)
     own = quote_identifier(column.column_name)
     return own if parent is None else f"{format_column_path(parent, columns)}.{own}"
 
 
 def quote_identifier(name: str) -> str:
-    """A name as an SQL identifier."""
+    """Return a name as an SQL identifier."""
     return '"' + name.replace('"', '""') + '"'

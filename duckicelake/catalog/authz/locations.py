@@ -26,7 +26,7 @@ _ONLY_THE_PATH: Final[int] = getattr(os, "O_PATH", os.O_RDONLY)
 
 
 def check_readable(services: Services, location: str, table_location: str, folders: Iterable[str] = ()) -> None:
-    """InvalidRequestError unless the file lies in the table's location, its folders or an allowed prefix.
+    """Raise InvalidRequestError unless the file lies in the table's location, its folders or an allowed prefix.
 
     A symbolic link below them counts as what it leads to. The lake's zones themselves may be, or lie behind, links.
     """
@@ -93,7 +93,7 @@ def _local_path(services: Services, location: str) -> Path | None:
 
 
 def real_place(services: Services, location: str) -> str:
-    """The canonical location with symbolic links followed, where the store has them."""
+    """Return the canonical location with symbolic links followed, where the store has them."""
     path = _local_path(services, location)
     try:
         return canonicalize(location if path is None else _real_path(path))
@@ -204,7 +204,7 @@ def _check(services: Services, capability: Capability, paths: Sequence[str], tab
 
 
 def _place(path: str) -> str | None:
-    """The canonical path; None for one that has none, which no store reads."""
+    """Return the canonical path; None for one that has none, which no store reads."""
     try:
         return canonicalize(path)
     except InvalidRequestError:
@@ -212,14 +212,17 @@ def _place(path: str) -> str | None:
 
 
 def _is_surely_within(path: str, folder: str) -> bool:
-    """Whether a file is in a folder; most are by their spelling, which is quicker to see."""
+    """Return whether a file is in a folder; most are by their spelling, which is quicker to see."""
     if path.startswith(folder.rstrip("/") + "/") and "/." not in path:
         return True
     return _place(path) is not None and is_within(path, folder)
 
 
 def is_granted(principal: Principal, capability: Capability, schema: str | None) -> bool:
-    """Whether the principal may what the capability says in the namespace of a schema; never where there is none."""
+    """Return whether the principal may what the capability says in the namespace of a schema.
+
+    Never where there is none.
+    """
     return schema is not None and principal.may(capability, parse_schema_name(schema))
 
 

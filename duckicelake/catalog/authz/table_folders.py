@@ -28,7 +28,7 @@ _UUID_START: Final = re.compile(r"[0-9a-f]{8}")
 
 
 def find_table_folders(services: Services, table: Materialized) -> TableFolders:
-    """The folders of a table as it is now."""
+    """Return the folders of a table as it is now."""
     version = (table.row.table_uuid, table.row.version)
     known = services.access.folders.get(table.row.table_id)
     if known is not None and known[0] == version:
@@ -39,7 +39,7 @@ def find_table_folders(services: Services, table: Materialized) -> TableFolders:
 
 
 def find_new_table_folders(metadata: TableMetadata) -> TableFolders:
-    """The folders of a table that isn't there yet."""
+    """Return the folders of a table that isn't there yet."""
     location = _folder(metadata.location)
     written = frozenset((location, *_find_write_folders(metadata)))
     return TableFolders((location,), tuple(sorted(written - {location})), written)
@@ -48,7 +48,9 @@ def find_new_table_folders(metadata: TableMetadata) -> TableFolders:
 def find_staged_folders(
     services: Services, namespace: Namespace, name: str, place: str, principal: Principal
 ) -> TableFolders | None:
-    """The folder that a table of this name was staged to get, if the place is in one: of a writer, and no table's yet.
+    """Return the folder that a table of this name was staged to get, if the place is in one.
+
+    Of a writer, and no table's yet.
 
     Nothing is kept of a staged table, but the server's own choice of its location shows by its form.
     """
@@ -68,7 +70,7 @@ def find_staged_folders(
 def find_reach(
     services: Services, namespace: Namespace, folders: TableFolders, table_id: int | None, principal: Principal
 ) -> StorageReach:
-    """What of the folders the principal may read and write, in the name of the table in this namespace."""
+    """Return what of the folders the principal may read and write, in the name of the table in this namespace."""
     may_write = principal.may(Capability.WRITE, namespace)
     usable: list[S3Folder] = []
     uncovered: list[str] = []
@@ -83,7 +85,7 @@ def find_reach(
 
 
 def may_use_everything(principal: Principal) -> bool:
-    """Whether it doesn't matter to the principal's reach whose folders there are besides the table's."""
+    """Return whether it doesn't matter to the principal's reach whose folders there are besides the table's."""
     return principal.may(Capability.READ | Capability.WRITE, ())
 
 
@@ -141,7 +143,10 @@ def _usable(
 
 
 def _is_allowed(services: Services, location: str) -> bool:
-    """Whether a folder lies where the lake's files may: in an allowed prefix, or in one of the warehouse's zones."""
+    """Return whether a folder lies where the lake's files may.
+
+    In an allowed prefix, or in one of the warehouse's zones.
+    """
     policy = services.policy
     if any(is_within(location, prefix) for prefix in policy.allowed):
         return not any(is_within(zone, location) for zone in (policy.data_zone, policy.data_path))
@@ -156,7 +161,9 @@ def _owners(
     table_id: int | None,
     principal: Principal,
 ) -> list[str | None] | None:
-    """The schemas of other tables and views above, at or below the place; None if in the warehouse, but no table's.
+    """Return the schemas of other tables and views above, at or below the place.
+
+    None if in the warehouse, but no table's.
 
     Of a folder that isn't the table's own, those whose files are below, too: into its own, the settling let none. What
     is left of a table that this one shared files with belongs to no other table.

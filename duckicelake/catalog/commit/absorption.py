@@ -32,7 +32,10 @@ class _ViolatedError(Exception):
 def build_absorber(
     services: Services, namespace: Namespace, table: str, metadata: TableMetadata
 ) -> Callable[[MainUpdate], MainUpdate] | None:
-    """What inlines the rows of appends to a table as it will be, one after the other; None if it wants none inlined."""
+    """Return what inlines the rows of appends to a table as it will be, one after the other.
+
+    None if it wants none inlined.
+    """
     most = get_absorbed_rows(metadata.properties)
     if not most:
         return None
@@ -59,7 +62,7 @@ def build_absorber(
 
 
 def _is_small(move: MainUpdate, most: int) -> bool:
-    """Whether main gains rows of new files and nothing else, as few as may be inlined, in a moderate size."""
+    """Return whether main gains rows of new files and nothing else, as few as may be inlined, in a moderate size."""
     is_append = not (move.ended_files or move.ended_rows or move.delete_files or move.copies or move.name_maps)
     is_append &= all(isinstance(file, NewFile) for file in move.registered)
     count = sum(file.record_count for file in move.registered)

@@ -114,7 +114,7 @@ def _commit_singly(each: _Append) -> Materialized | Exception:
 
 
 def _commit_jointly(batch: Sequence[_Append]) -> Materialized | Exception | None:
-    """The outcome of all, None if nothing was written since something is wrong with one of them."""
+    """Return the outcome of all, None if nothing was written since something is wrong with one of them."""
     services = batch[0].services
     try:
         written = _commit_together(batch)

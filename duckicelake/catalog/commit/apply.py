@@ -56,7 +56,7 @@ class TableCommit:
 
 
 def change_over(services: Services, commit: TableCommit, cached: CachedTable | None, next_id: int) -> ChangeSet | None:
-    """The request as a change of the table, `cached`, or of nothing; None if it changes nothing.
+    """Return the request as a change of the table, `cached`, or of nothing; None if it changes nothing.
 
     `next_id` is the DuckLake snapshot id that the change would get first. Raises CommitFailedError for a requirement
     that doesn't hold, InvalidRequestError, UnsupportedError.
@@ -99,7 +99,7 @@ def change_over(services: Services, commit: TableCommit, cached: CachedTable | N
 def creation_of(
     services: Services, namespace: Namespace, name: str, target: TableMetadata, renumbered: Renumbered | None = None
 ) -> ChangeSet:
-    """The creation of a table with this metadata; InvalidRequestError, UnsupportedError."""
+    """Return the creation of a table with this metadata; InvalidRequestError, UnsupportedError."""
     check_properties(target.properties)
     check_definition(format_full_name(namespace, name), target, None)
     check_table_places(services, target.location, target.properties, None, None)
@@ -159,14 +159,14 @@ def _renumber(
 
 
 def _with_row_ids(base: TableMetadata, target: TableMetadata, upgrade: _Upgrade) -> TableMetadata:
-    """A table that becomes version 3 goes on with DuckLake's row ids, which its rows have already."""
+    """Return a table that becomes version 3 goes on with DuckLake's row ids, which its rows have already."""
     if target.next_row_id is None or base.next_row_id is not None:
         return target
     return target.replace_fields(next_row_id=max(target.next_row_id, upgrade.next_row_id))
 
 
 def _changes_only_ours(base: TableMetadata, target: TableMetadata) -> bool:
-    """Whether the request changes nothing but the property that the server says itself."""
+    """Return whether the request changes nothing but the property that the server says itself."""
     ours = {**target.properties, DUCKLAKE_ID: base.properties[DUCKLAKE_ID]}
     return (
         ours == base.properties
@@ -177,7 +177,10 @@ def _changes_only_ours(base: TableMetadata, target: TableMetadata) -> bool:
 
 
 def base_of(services: Services, cached: CachedTable) -> Base:
-    """DuckLake's side of the table, read unless known; it changes with `caught_up_to`, if not with the version."""
+    """Return DuckLake's side of the table, read unless known.
+
+    It changes with `caught_up_to`, if not with the version.
+    """
     table = cached.materialized
     lake, current = table.known.lake, table.state.current()
     if lake is None or lake.caught_up_to != table.row.caught_up_to:

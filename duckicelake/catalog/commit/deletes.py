@@ -45,7 +45,7 @@ class Targets:
     own: Sequence[NewFile]
 
     def at(self, paths: set[str]) -> dict[str, list[AnyFile]]:
-        """Live data files by path; a path may have been added more than once."""
+        """Return live data files by path; a path may have been added more than once."""
         found: defaultdict[str, list[AnyFile]] = defaultdict(list)
         for file in (*self.space.at_paths(self.parent, paths), *self.own):
             is_target = file.content == FileContent.DATA and file.path in paths
@@ -54,11 +54,11 @@ class Targets:
         return found
 
     def of_parent(self) -> list[AnyFile]:
-        """All live data files of the parent."""
+        """Return all live data files of the parent."""
         return self._live(ManifestContent.DATA)
 
     def equality_of_parent(self) -> list[AnyFile]:
-        """All live equality delete files of the parent."""
+        """Return all live equality delete files of the parent."""
         return [file for file in self._live(ManifestContent.DELETES) if file.content == FileContent.EQUALITY_DELETES]
 
     def _live(self, content: ManifestContent) -> list[AnyFile]:
@@ -67,7 +67,7 @@ class Targets:
 
 
 def read_deletions(services: Services, location: str, added: Sequence[NewFile], targets: Targets) -> list[NewDeletion]:
-    """The deletions of added position delete files and vectors; positions in files that have left mean nothing.
+    """Return the deletions of added position delete files and vectors; positions in files that have left mean nothing.
 
     InvalidRequestError where readers wouldn't agree on what is deleted.
     """
@@ -80,7 +80,10 @@ def read_deletions(services: Services, location: str, added: Sequence[NewFile], 
 def read_all_deletions(
     services: Services, location: str, files: Sequence[NewFile], targets: Targets
 ) -> list[NewDeletion]:
-    """The deletions of all delete files of a table's history; some of its data files are newer than some deletes."""
+    """Return the deletions of all delete files of a table's history.
+
+    Some of its data files are newer than some deletes.
+    """
     rows = _match_targets(services, location, files, targets)
     return [_build_deletion(*row) for row in rows if row[1].sequence_number <= row[0].sequence_number]
 
@@ -88,7 +91,7 @@ def read_all_deletions(
 def _match_targets(
     services: Services, location: str, files: Sequence[NewFile], targets: Targets
 ) -> list[tuple[NewFile, AnyFile, Sequence[int]]]:
-    """Each delete file with each data file that it names, and the positions there."""
+    """Return each delete file with each data file that it names, and the positions there."""
     deletes = [file for file in files if file.content == FileContent.POSITION_DELETES]
     if not deletes:
         return []
@@ -168,7 +171,10 @@ def list_files(
     targets: Targets,
     ids: Iterator[int],
 ) -> ListedFiles:
-    """What becomes of the files that a client added; reads its delete files, and writes those that take their place."""
+    """Return what becomes of the files that a client added.
+
+    Reads its delete files, and writes those that take their place.
+    """
     deletions = read_deletions(services, metadata.location, added, targets)
     deletions += _find_late_deletions(services, metadata, added, targets)
     _check_single_vectors(targets, added, deletions)
@@ -195,7 +201,7 @@ def build_deleting_files(
     targets: Targets,
     ids: Iterator[int],
 ) -> ListedFiles:
-    """What a snapshot lists that does nothing but delete these positions of data files."""
+    """Return what a snapshot lists that does nothing but delete these positions of data files."""
     return _build_deleting_list(services, metadata, ListedFiles(snapshot, (), (), targets.removed), found, targets, ids)
 
 
@@ -207,7 +213,7 @@ def _build_deleting_list(
     targets: Targets,
     ids: Iterator[int],
 ) -> ListedFiles:
-    """What a snapshot lists as its own, with the files that the server writes for positions that it deletes."""
+    """Return what a snapshot lists as its own, with the files that the server writes for positions that it deletes."""
     snapshot, deleted = own.snapshot, _drop_known(targets, newly)
     numbers = SnapshotNumbers(snapshot.snapshot_id, snapshot.sequence_number)
     with open_background_writer(services) as beside:
@@ -236,7 +242,7 @@ def _find_late_deletions(
 
 
 def find_deletions(found: Mapping[int, Mapping[int, frozenset[int]]]) -> list[NewDeletion]:
-    """Positions by delete file and data file as rows."""
+    """Return positions by delete file and data file as rows."""
     return [
         NewDeletion(delete_id, data_id, main_diff.encode_positions(rows))
         for delete_id, by_file in found.items()
@@ -245,7 +251,7 @@ def find_deletions(found: Mapping[int, Mapping[int, frozenset[int]]]) -> list[Ne
 
 
 def _check_single_vectors(targets: Targets, added: Sequence[NewFile], deletions: Sequence[NewDeletion]) -> None:
-    """InvalidRequestError if a data file would have two deletion vectors."""
+    """Raise InvalidRequestError if a data file would have two deletion vectors."""
     vectors = {file.file_id for file in added if file.file_format == DELETION_VECTOR}
     if not vectors:
         return
@@ -276,7 +282,7 @@ def _find_newly_deleted(
     targets: Targets,
     by_position: Sequence[NewDeletion],
 ) -> dict[int, frozenset[int]]:
-    """The positions that the converted delete files delete, by data file."""
+    """Return the positions that the converted delete files delete, by data file."""
     found: defaultdict[int, frozenset[int]] = defaultdict(frozenset)
     for row in by_position:
         found[row.data_file_id] |= main_diff.decode_positions(row.positions)
@@ -291,7 +297,7 @@ def _find_newly_deleted(
 
 
 def _drop_known(targets: Targets, newly: Mapping[int, frozenset[int]]) -> NewlyDeleted:
-    """The positions that weren't deleted before."""
+    """Return the positions that weren't deleted before."""
     deletions = targets.space.deletions_of(newly)
     live = targets.space.find_among(targets.parent, {row.delete_file_id for row in deletions}) - targets.removed
     before = collect_deleted_positions(deletions, targets.space.files(live))
@@ -303,7 +309,7 @@ def _drop_known(targets: Targets, newly: Mapping[int, frozenset[int]]) -> NewlyD
 
 
 def _find_vectors(targets: Targets, data_files: Mapping[int, object]) -> dict[int, AnyFile]:
-    """The vectors that the parent has for the data files, which new ones take the place of."""
+    """Return the vectors that the parent has for the data files, which new ones take the place of."""
     deletes = {row.delete_file_id for row in targets.space.deletions_of(data_files)}
     live = targets.space.files(targets.space.find_among(targets.parent, deletes) - targets.removed)
     return {file_id: file for file_id, file in live.items() if file.file_format == DELETION_VECTOR}
@@ -312,7 +318,7 @@ def _find_vectors(targets: Targets, data_files: Mapping[int, object]) -> dict[in
 def _summarize(
     metadata: TableMetadata, snapshot: Snapshot, added: Sequence[NewFile], removed: Sequence[AnyFile]
 ) -> Snapshot:
-    """The snapshot with a summary of what it lists; the client counted what it wrote."""
+    """Return the snapshot with a summary of what it lists; the client counted what it wrote."""
     parent = None if snapshot.parent_snapshot_id is None else metadata.snapshot(snapshot.parent_snapshot_id)
     counts = summarize_snapshot(
         snapshot.operation or "overwrite", added, removed, SnapshotTotals.from_summary(parent.summary if parent else {})

@@ -32,7 +32,7 @@ def find_equality_deletes(
     deletes: Sequence[AnyFile],
     data_files: Sequence[AnyFile],
 ) -> dict[int, dict[int, frozenset[int]]]:
-    """The positions that each equality delete file deletes, by data file, where there are any; all by file id.
+    """Return the positions that each equality delete file deletes, by data file, where there are any; all by file id.
 
     `data_files` are those that are live without these deletes; positions that are deleted already may be among the
     result. `folders` are where files of the table may lie besides its location. Raises InvalidRequestError, naming the
@@ -54,7 +54,7 @@ def _find_applying(deletes: Iterable[EqualityDeletes], data: AnyFile) -> list[Eq
 
 
 def _size(services: Services, table: TableMetadata, folders: Sequence[str], file: AnyFile) -> int:
-    """The size of a file that may be read; what its manifest says is only what a client said."""
+    """Return the size of a file that may be read; what its manifest says is only what a client said."""
     if file.file_format.upper() != "PARQUET":
         raise UnsupportedError("file-formats", f"{file.path} is {file.file_format}, and DuckLake reads Parquet only")
     check_readable(services, file.path, table.location, folders)
@@ -73,7 +73,10 @@ def check_sizes(
     deletes: Sequence[AnyFile],
     data_files: Sequence[AnyFile],
 ) -> None:
-    """InvalidRequestError for files that the server can't read, or that are too large together; UnsupportedError."""
+    """Raise InvalidRequestError for files that the server can't read, or that are too large together.
+
+    Raises UnsupportedError.
+    """
     sizes = [_size(services, table, folders, file) for file in (*deletes, *data_files)]
     _check_total(sum(sizes), len(data_files), table.properties)
 
@@ -107,7 +110,7 @@ def data_rows(
     paths: Mapping[str, Path],
     deletes: frozenset[int] = frozenset(),
 ) -> DataRows:
-    """A data file of which these columns are read, at its local path."""
+    """Return a data file of which these columns are read, at its local path."""
     return DataRows(
         file_id=file.file_id,
         location=file.path,
@@ -119,5 +122,5 @@ def data_rows(
 
 
 def key_column(key: EqualityKey) -> KeyColumn:
-    """The column as DuckDB reads it."""
+    """Return the column as DuckDB reads it."""
     return KeyColumn(key.field.id, key.parents, key.duckdb_type)

@@ -24,13 +24,13 @@ from duckicelake.properties import GC_DISABLED, GC_ENABLED
 
 
 def guard_change(services: Services, namespace: Namespace, name: str, cached: CachedTable) -> ChangeSet | None:
-    """The change by which a table says so; None if it does."""
+    """Return the change by which a table says so; None if it does."""
     request = CommitTableRequest(requirements=(), updates=(SetProperties(updates=dict(GC_DISABLED)),))
     return change_over(services, TableCommit(namespace, name, request), cached, 0)
 
 
 def shares_files(services: Services, namespace: Namespace, name: str) -> bool:
-    """Whether the server guards the table, if there is one, as it shares files."""
+    """Return whether the server guards the table, if there is one, as it shares files."""
     with services.database.reading() as cursor:
         table_id = reader.find_table_id(cursor, to_schema_name(namespace), name)
         return table_id is not None and locations.is_guarded_by_us(cursor, table_id)

@@ -50,7 +50,10 @@ def build_increments(
     known: ManifestCache | None = None,
     brought: CommitContext = _UPLOADED,
 ) -> tuple[TableMetadata, list[Increment]]:
-    """What lies between the table's state and `target`, which may need more row ids; reads what clients uploaded."""
+    """Return what lies between the table's state and `target`, which may need more row ids.
+
+    Reads what clients uploaded.
+    """
     table = creation if state is None else state.row.table_id
     assert table is not None
     builder = _IncrementBuilder(services, Workspace(services, table, known), state, target, renumbered)
@@ -125,7 +128,7 @@ class _IncrementBuilder:
             self.increments.append(Increment(move=move))
 
     def _build(self, snapshot: Snapshot) -> tuple[Listed, Snapshot, SideFiles]:
-        """The manifests that the snapshot lists, the snapshot as it is kept, and the rows that it brings."""
+        """Return the manifests that the snapshot lists, the snapshot as it is kept, and the rows that it brings."""
         built = self._build_uploaded(snapshot) if self.brought.found is None else self._build_found(snapshot)
         parent, made, layout = built.parent, built.made, built.layout
         self._space.learn(made.files, made.deletions)
@@ -143,7 +146,7 @@ class _IncrementBuilder:
         return manifests.listed, counted, side
 
     def _build_found(self, snapshot: Snapshot) -> _Built:
-        """The manifests of the parent, and the files that delete what was found in it.
+        """Return the manifests of the parent, and the files that delete what was found in it.
 
         Raises CommitFailedError if it isn't it.
         """
@@ -160,7 +163,7 @@ class _IncrementBuilder:
         return _Built(parent, made)
 
     def _build_uploaded(self, snapshot: Snapshot) -> _Built:
-        """The manifests that the snapshot builds on, and what its client brings."""
+        """Return the manifests that the snapshot builds on, and what its client brings."""
         services, target, space = self._services, self.target, self._space
         parent_id = snapshot.parent_snapshot_id
         proposed_id = self._renumbered.proposed.get(snapshot.snapshot_id, snapshot.snapshot_id)
@@ -201,7 +204,7 @@ class _IncrementBuilder:
         return self.target.current_schema_id if snapshot.schema_id is None else snapshot.schema_id
 
     def _list_of(self, snapshot_id: int | None) -> Listed:
-        """The manifests of a snapshot, old or new; none for one that the table doesn't have (any more)."""
+        """Return the manifests of a snapshot, old or new; none for one that the table doesn't have (any more)."""
         if snapshot_id not in self._lists:
             self._lists[snapshot_id] = self._space.list_manifests(self._manifest_ids_of(snapshot_id))
         return self._lists[snapshot_id]

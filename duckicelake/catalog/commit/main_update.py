@@ -73,7 +73,7 @@ def _copies(files: Mapping[int, AnyFile], there: Mapping[int, LocatedFile]) -> I
 def build_name_maps(
     services: Services, space: Workspace, metadata: TableMetadata, files: Iterable[AnyFile]
 ) -> dict[int, NameMap]:
-    """The maps of those data files that have no field ids, by file id; a file that isn't there has none.
+    """Return the maps of those data files that have no field ids, by file id; a file that isn't there has none.
 
     InvalidRequestError for one that the server may not read or that isn't Parquet; UnsupportedError.
     """
@@ -150,7 +150,7 @@ def move_main(
     after: Listed,
     operation: str | None = None,
 ) -> MainUpdate:
-    """What DuckLake must do for main to go from one manifest list to another; `operation` is the new snapshot's.
+    """Return what DuckLake must do for main to go from one manifest list to another; `operation` is the new snapshot's.
 
     `metadata` is the table's after the commit.
     """
@@ -171,7 +171,7 @@ def move_main(
 
 
 def build_difference(space: Workspace, before: Listed, after: Listed) -> FileSetDifference:
-    """What main has before and after, as far as it differs: rows that come and go, by file."""
+    """Return what main has before and after, as far as it differs: rows that come and go, by file."""
     gone, come = find_changed_files(space, before, after)
     files = space.files(gone | come)
     deletes = {file_id for file_id, file in files.items() if file.content != FileContent.DATA}
@@ -194,7 +194,7 @@ def build_difference(space: Workspace, before: Listed, after: Listed) -> FileSet
 
 
 def find_changed_files(space: Workspace, before: Listed, after: Listed) -> tuple[set[int], set[int]]:
-    """(files that only the first list has, files that only the second has); manifests of both aren't read."""
+    """Return (files that only the first list has, files that only the second has); manifests of both aren't read."""
     shared = {m.manifest_id for m in before} & {m.manifest_id for m in after}
     old = space.live(manifest for manifest in before if manifest.manifest_id not in shared)
     new = space.live(manifest for manifest in after if manifest.manifest_id not in shared)
@@ -209,7 +209,7 @@ def _find_deleted(space: Workspace, listed: Listed, deletions: Sequence[Deletion
 
 
 def _adds_rows(space: Workspace, realisation: LakeFileChanges) -> bool:
-    """Whether more rows come than go, so that it can't be the rewrite that the client calls it."""
+    """Return whether more rows come than go, so that it can't be the rewrite that the client calls it."""
     ended = sum(file.record_count for file in space.files(realisation.ended_files).values())
     return sum(file.record_count for file in realisation.registered) > ended + len(realisation.ended_rows)
 

@@ -52,7 +52,7 @@ from duckicelake.properties import GC_ENABLED, is_gc_disabled, is_schema_enforce
 def check_removals(
     services: Services, base: Materialized, target: TableMetadata, increments: Sequence[Increment]
 ) -> None:
-    """CommitFailedError if a schema or partition spec goes that a snapshot of `target` is read with."""
+    """Raise CommitFailedError if a schema or partition spec goes that a snapshot of `target` is read with."""
     schemas = {schema.schema_id for schema in base.metadata.schemas} - {schema.schema_id for schema in target.schemas}
     if schemas:
         _check("schema", schemas & {snapshot.schema_id for snapshot in target.snapshots})
@@ -78,7 +78,7 @@ def _check(what: str, used: Iterable[int | None]) -> None:
 
 
 def check_schema_of_files(services: Services, target: TableMetadata, increments: Sequence[Increment]) -> None:
-    """InvalidRequestError naming file and column for one that doesn't fit the table's schema."""
+    """Raise InvalidRequestError naming file and column for one that doesn't fit the table's schema."""
     strict = is_schema_enforced(target.properties)
     files = [file for increment in increments for file in increment.side.files if file.content == FileContent.DATA]
     if not files:
@@ -102,7 +102,7 @@ def _check_footer(services: Services, target: TableMetadata, file: NewFile) -> N
 
 
 def _read_columns(services: Services, location: str) -> list[StoredColumn]:
-    """The columns of a file outside of lists and maps."""
+    """Return the columns of a file outside of lists and maps."""
     with open_local_copies(services.store, [location]) as paths:
         if not paths[location].exists():
             raise FileMissingError(f"{location} does not exist")
@@ -113,7 +113,7 @@ def _read_columns(services: Services, location: str) -> list[StoredColumn]:
 
 
 def check_guard(services: Services, table_id: int, base: TableMetadata, target: TableMetadata) -> None:
-    """InvalidRequestError for a commit that takes away the server's guard of a table while another needs its files."""
+    """Raise InvalidRequestError for a commit that removes the server's guard while another table needs the files."""
     if not is_gc_disabled(base.properties) or is_gc_disabled(target.properties):
         return
     with services.database.reading() as cursor:
@@ -125,7 +125,7 @@ def check_guard(services: Services, table_id: int, base: TableMetadata, target: 
 
 
 def removes_guard(base: TableMetadata, change: ChangeSet) -> bool:
-    """Whether the change takes a guard away, so that `check_unguarded` belongs into its transaction."""
+    """Return whether the change takes a guard away, so that `check_unguarded` belongs into its transaction."""
     return is_gc_disabled(base.properties) and not is_gc_disabled(change.target.metadata["properties"])
 
 
@@ -145,7 +145,7 @@ ProducerBatch = tuple[str, int]
 
 
 def check_batches(services: Services, table_id: int | None, updates: Sequence[TableUpdate]) -> None:
-    """TxnAlreadyCommittedError if the table has one of these batches, or a later one of the same app id.
+    """Raise TxnAlreadyCommittedError if the table has one of these batches, or a later one of the same app id.
 
     table_id: None of a table that is created. A batch may be several snapshots of the request, as an overwrite of
     PyIceberg is.
@@ -165,7 +165,7 @@ def check_batches(services: Services, table_id: int | None, updates: Sequence[Ta
 
 
 def share_apps(requests: Sequence[CommitTableRequest]) -> bool:
-    """Whether several of the requests have batches of one app id, so that one may be another's repetition."""
+    """Return whether several of the requests have batches of one app id, so that one may be another's repetition."""
     app_ids = [{app_id for app_id, _ in _iterate_batches(request.updates)} for request in requests]
     return len(set().union(*app_ids)) < sum(map(len, app_ids))
 
@@ -209,7 +209,7 @@ class RunResult(SpecModel):
 
 
 def check_runs(services: Services, table_id: int | None, updates: Sequence[TableUpdate]) -> None:
-    """UnprocessableError if the table has one of these runs already; table_id: None of one that is created."""
+    """Raise UnprocessableError if the table has one of these runs already; table_id: None of one that is created."""
     summaries = [update.snapshot.summary for update in updates if isinstance(update, AddSnapshot)]
     stamped = [_parse_run(summary) for summary in summaries if RUN_EPOCH_KEY in summary]
     if not stamped:
@@ -229,7 +229,7 @@ def check_runs(services: Services, table_id: int | None, updates: Sequence[Table
 
 
 def find_run(services: Services, namespace: Namespace, table: str, run_id: str) -> RunResult | None:
-    """What the run committed last to the table, None if nothing, or if there is no such table."""
+    """Return what the run committed last to the table, None if nothing, or if there is no such table."""
     with services.database.reading() as cursor:
         found = idempotency.read_newest_run_by_name(cursor, to_schema_name(namespace), table, run_id)
     if found is None:

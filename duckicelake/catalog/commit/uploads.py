@@ -61,7 +61,10 @@ AHEAD_BYTES: Final = 1 << 20
 def read_uploaded(
     services: Services, table_location: str, location: str, what: str, at_most: int = MAX_MANIFESTS_BYTES
 ) -> bytes:
-    """A file that the client uploaded; InvalidRequestError if it isn't there, isn't the table's, or has more bytes."""
+    """Return a file that the client uploaded.
+
+    Raises InvalidRequestError if it isn't there, isn't the table's, or has more bytes.
+    """
     check_readable(services, location, table_location)
     try:
         return services.store.read(location, at_most)
@@ -97,7 +100,7 @@ def _if_readable(services: Services, location: str, path: str) -> bytes | None:
 def read_list(
     services: Services, location: str, snapshot: Snapshot, at_most: int = MAX_MANIFESTS_BYTES
 ) -> tuple[ManifestFile, ...]:
-    """The lines of a snapshot's manifest list; InvalidRequestError."""
+    """Return the lines of a snapshot's manifest list; InvalidRequestError."""
     if snapshot.manifest_list is None:
         return _lines_of(services, location, snapshot.manifests or (), snapshot.snapshot_id)
     data = read_uploaded(services, location, snapshot.manifest_list, "manifest list", at_most)
@@ -108,7 +111,7 @@ def read_list(
 
 
 def _lines_of(services: Services, location: str, paths: Sequence[str], snapshot_id: int) -> tuple[ManifestFile, ...]:
-    """The lines of the manifests that a version 1 snapshot lists itself, without a manifest list."""
+    """Return the lines of the manifests that a version 1 snapshot lists itself, without a manifest list."""
     if len(paths) > MAX_MANIFESTS or len(set(paths)) < len(paths):
         raise InvalidRequestError(
             f"Snapshot {snapshot_id} lists {len(paths)} manifests: name each once, and up to {MAX_MANIFESTS}"
@@ -125,7 +128,7 @@ def _lines_of(services: Services, location: str, paths: Sequence[str], snapshot_
 
 
 def read_manifest_at(services: Services, location: str, expected: Expected, line: ManifestFile) -> Manifest:
-    """The manifest of a line, its entries with what they inherit; InvalidRequestError."""
+    """Return the manifest of a line, its entries with what they inherit; InvalidRequestError."""
     path = line.manifest_path
     data = expected[path]() if path in expected else None
     if data is None:
@@ -149,7 +152,7 @@ class ReadAhead:
 
     @classmethod
     def all_of(cls, several: Iterable["ReadAhead"]) -> "ReadAhead":
-        """What several have read, together."""
+        """Return what several have read, together."""
         lists, manifests = dict[str, tuple[ManifestFile, ...]](), dict[str, Manifest]()
         for read in several:
             lists |= read.lists
@@ -174,7 +177,10 @@ class ReadUpload:
     layout: ManifestLayout | None = None
 
     def as_parent(self, files: Sequence[NewFile]) -> ParentList:
-        """The list for a next snapshot of the same request that builds on this one; `files` are the rows it got."""
+        """Return the list for a next snapshot of the same request that builds on this one.
+
+        `files` are the rows it got.
+        """
         known: dict[Place, AnyFile] = {get_place(file): file for file in (*self.missing, *files)}
         own = {
             path: tuple(known[get_place(e.data_file)] for e in manifest.entries if e.status is not EntryStatus.DELETED)
@@ -184,7 +190,7 @@ class ReadUpload:
 
 
 def read_ahead(services: Services, location: str, snapshots: Sequence[Snapshot]) -> ReadAhead:
-    """What a request's one append will need if it is small; what can't be read is left for when it is wanted."""
+    """Return what a request's one append will need if it is small; what can't be read is left for when it is wanted."""
     if len(snapshots) != 1 or snapshots[0].manifest_list is None:
         return ReadAhead()
     (snapshot,), lists, manifests = snapshots, dict[str, tuple[ManifestFile, ...]](), dict[str, Manifest]()
@@ -206,7 +212,7 @@ def read_upload(
     parent: ParentList,
     ahead: ReadAhead,
 ) -> ReadUpload:
-    """What the snapshot adds to and removes from its parent."""
+    """Return what the snapshot adds to and removes from its parent."""
     own = partial(_folders, services, table_id, target)
     check_may_read(services, read_snapshot_files(snapshot), own, table_id)
     listed = ahead.lists.get(snapshot.manifest_list or "")
@@ -255,13 +261,13 @@ def check_statistics(
 
 
 def find_statistics(metadata: TableMetadata) -> list[str]:
-    """The statistics files of a table, partitions' included."""
+    """Return the statistics files of a table, partitions' included."""
     files = [file.statistics_path for file in metadata.statistics]
     return files + [file.statistics_path for file in metadata.partition_statistics]
 
 
 def _folders(services: Services, table_id: int | None, target: TableMetadata) -> list[str]:
-    """Where files of the table are its own."""
+    """Return where files of the table are its own."""
     if table_id is None:
         return [target.location]
     with services.database.reading() as cursor:
@@ -269,12 +275,12 @@ def _folders(services: Services, table_id: int | None, target: TableMetadata) ->
 
 
 def read_snapshot_files(snapshot: Snapshot) -> Sequence[str]:
-    """The files that a snapshot itself names: its manifest list, or in old ones the manifests."""
+    """Return the files that a snapshot itself names: its manifest list, or in old ones the manifests."""
     return (snapshot.manifests or ()) if snapshot.manifest_list is None else (snapshot.manifest_list,)
 
 
 def check_sizes(lines: Iterable[ManifestFile]) -> None:
-    """InvalidRequestError for more than a server should read for one snapshot.
+    """Raise InvalidRequestError for more than a server should read for one snapshot.
 
     Manifests must be as long as they say.
     """
@@ -299,7 +305,7 @@ def _find_borrowed(services: Services, table_id: int | None, paths: AbstractSet[
 
 
 def check_supported(file: DataFile, format_version: int) -> None:
-    """UnsupportedError for what DuckLake can't read, InvalidRequestError for what the format version doesn't have."""
+    """Raise UnsupportedError for what DuckLake can't read, InvalidRequestError for what the format version lacks."""
     check_file(file.file_path)
     is_vector = file.content is FileContent.POSITION_DELETES and file.file_format == DELETION_VECTOR
     if file.content is not FileContent.DATA and format_version < SEQUENCE_NUMBER_VERSION:
@@ -315,7 +321,7 @@ def check_supported(file: DataFile, format_version: int) -> None:
 
 
 def _list_files(services: Services, sources: Sequence[int | tuple[AnyFile, ...]]) -> list[AnyFile]:
-    """The live files of manifests."""
+    """Return the live files of manifests."""
     files: list[AnyFile] = [f for source in sources if isinstance(source, tuple) for f in source]
     ids = sorted(source for source in sources if isinstance(source, int))
     if ids:

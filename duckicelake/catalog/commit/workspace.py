@@ -44,7 +44,7 @@ class Workspace:
         self._deletions += [DeletionRow(row.delete_file_id, row.data_file_id, row.positions) for row in deletions]
 
     def files(self, file_ids: Iterable[int]) -> dict[int, AnyFile]:
-        """Files by id."""
+        """Return files by id."""
         wanted = set(file_ids)
         found: dict[int, AnyFile] = {file_id: self._new[file_id] for file_id in wanted & self._new.keys()}
         missing = wanted - found.keys()
@@ -54,11 +54,14 @@ class Workspace:
         return found
 
     def list_manifests(self, manifest_ids: Sequence[int]) -> Listed:
-        """The manifests of a snapshot in the catalog, in list order, without their files."""
+        """Return the manifests of a snapshot in the catalog, in list order, without their files."""
         return tuple(map(ListedManifest.from_row, self._known.manifests_of(self._database, manifest_ids).values()))
 
     def paths(self, manifest_ids: Sequence[int]) -> dict[str, int]:
-        """The ids of a snapshot's manifests by the paths at which clients find them; Unwritten if one has none."""
+        """Return the ids of a snapshot's manifests by the paths at which clients find them.
+
+        Unwritten if one has none.
+        """
         rows = self._known.manifests_of(self._database, manifest_ids).values()
         paths = {row.path: row.manifest_id for row in rows if row.path is not None}
         if len(paths) < len(rows):
@@ -68,7 +71,7 @@ class Workspace:
     def load_manifests(
         self, listed: Listed, removed: Iterable[int], format_version: int, packing: ManifestPacking = DEFAULT_PACKING
     ) -> Listed:
-        """The manifests, those with their live files that a next list without the removed files rewrites."""
+        """Return the manifests, those with their live files that a next list without the removed files rewrites."""
         holding = {manifest_id for manifest_id, files in self.find_holding(listed, removed).items() if files}
         wanted = holding | find_manifests_to_load(listed, format_version, packing)
         live = self._live(manifest for manifest in listed if manifest.manifest_id in wanted)
@@ -78,15 +81,15 @@ class Workspace:
         )
 
     def live(self, listed: Iterable[ListedManifest]) -> set[int]:
-        """The ids of the live files of the manifests."""
+        """Return the ids of the live files of the manifests."""
         return {file_id for files in self._live(listed).values() for file_id in files}
 
     def find_among(self, listed: Listed, file_ids: Iterable[int]) -> set[int]:
-        """Those of the files that the manifests list as live."""
+        """Return those of the files that the manifests list as live."""
         return {file_id for files in self.find_holding(listed, file_ids).values() for file_id in files}
 
     def find_holding(self, listed: Listed, file_ids: Iterable[int]) -> dict[int, set[int]]:
-        """Those of the files that the manifests list as live, by manifest id."""
+        """Return those of the files that the manifests list as live, by manifest id."""
         wanted = set(file_ids)
         if not wanted:
             return {}
@@ -99,7 +102,7 @@ class Workspace:
         return found
 
     def deletions_of(self, data_file_ids: Iterable[int]) -> tuple[DeletionRow, ...]:
-        """Everything that any delete file ever deleted from the data files."""
+        """Return everything that any delete file ever deleted from the data files."""
         wanted = set(data_file_ids)
         rows = [row for row in self._deletions if row.data_file_id in wanted]
         old = wanted - self._new.keys()
@@ -109,7 +112,7 @@ class Workspace:
         return tuple(rows)
 
     def targets_of(self, delete_file_ids: Iterable[int]) -> set[int]:
-        """The data files that the delete files delete from."""
+        """Return the data files that the delete files delete from."""
         wanted = set(delete_file_ids)
         found = {row.data_file_id for row in self._deletions if row.delete_file_id in wanted}
         if self._table_id is not None and wanted:
@@ -118,7 +121,7 @@ class Workspace:
         return found
 
     def at_paths(self, listed: Listed, paths: Iterable[str]) -> list[AnyFile]:
-        """Live data files of the manifests by path; a path may have been added more than once."""
+        """Return live data files of the manifests by path; a path may have been added more than once."""
         wanted = set(paths)
         if not wanted:
             return []
@@ -129,7 +132,7 @@ class Workspace:
         return list(self.files(self.find_among(listed, ids)).values())
 
     def read_virtual_files(self, file_ids: Iterable[int]) -> dict[int, VirtualFileRow]:
-        """Those of the files that serve inlined rows."""
+        """Return those of the files that serve inlined rows."""
         old = set(file_ids) - self._new.keys()
         if self._table_id is None or not old:
             return {}
@@ -137,7 +140,7 @@ class Workspace:
             return reader.read_virtual_files(cursor, self._table_id, old)
 
     def read_inlined_deletes(self, files: Iterable[AnyFile]) -> dict[int, frozenset[int]]:
-        """The positions that DuckLake keeps deleted in rows of its own, by data file."""
+        """Return the positions that DuckLake keeps deleted in rows of its own, by data file."""
         ids = {file.ducklake_id: file.file_id for file in files if file.ducklake_id is not None}
         if self._table_id is None or not ids:
             return {}
@@ -151,14 +154,17 @@ class Workspace:
         return {file_id: frozenset(deleted) for file_id, deleted in found.items()}
 
     def folders(self) -> tuple[str, ...]:
-        """Where files of the table may lie besides its location: DuckLake's folder, and the locations that it had."""
+        """Return where files of the table may lie besides its location.
+
+        DuckLake's folder, and the locations that it had.
+        """
         if self._table_id is None:
             return (self.folder(),)
         with self._database.reading() as cursor:
             return (native.read_path_prefix(cursor, self._table_id), *reader.read_locations(cursor, self._table_id))
 
     def folder(self) -> str:
-        """Where DuckLake keeps the table's own files."""
+        """Return where DuckLake keeps the table's own files."""
         with self._database.reading() as cursor:
             if self._creation is not None:
                 return native.predict_path_prefix(cursor, self._creation)

@@ -14,12 +14,12 @@ Detail = dict[str, Any]
 
 
 def build_touched(namespace: Namespace, name: str | None = None, detail: Detail | None = None) -> AuditedResource:
-    """The namespace, or what has the name in it; dots inside names are written %2E."""
+    """Return the namespace, or what has the name in it; dots inside names are written %2E."""
     return AuditedResource(to_schema_name(namespace if name is None else (*namespace, name)), detail=detail)
 
 
 def actions(updates: Iterable[Any]) -> Detail:
-    """The detail of a commit: what kinds of updates it made, each once and in order."""
+    """Return the detail of a commit: what kinds of updates it made, each once and in order."""
     return {"updates": list(dict.fromkeys(update.action for update in updates))}
 
 

@@ -37,7 +37,10 @@ class ManifestCache:
     lake: Base | None = None
 
     def manifests_of(self, database: Database, manifest_ids: Iterable[int]) -> dict[int, ManifestRow]:
-        """Manifests by id, those that aren't known yet read; one that isn't written has no path, and is read again."""
+        """Return manifests by id, those that aren't known yet read.
+
+        One that isn't written has no path, and is read again.
+        """
         wanted = list(manifest_ids)
         found = {manifest_id: row for manifest_id in wanted if (row := self.manifests.get(manifest_id)) is not None}
         missing = [manifest_id for manifest_id in wanted if manifest_id not in found]
@@ -70,7 +73,7 @@ class Materialized:
     known: ManifestCache = field(default_factory=ManifestCache, compare=False, repr=False)
 
     def with_row(self, row: TableRow) -> "Materialized":
-        """The same version, checked up to where the row says."""
+        """Return the same version, checked up to where the row says."""
         return self if row == self.row else replace(self, row=row, state=replace(self.state, row=row))
 
 
@@ -153,17 +156,17 @@ class TableCache:
     misses: int = 0
 
     def get(self, table_id: int) -> CachedTable | None:
-        """The cached table, if any; counts as a use."""
+        """Return the cached table, if any; counts as a use."""
         with self._lock:
             return self._mark_used(table_id)
 
     def version(self, table_id: int) -> tuple[TableState, TableMetadata] | None:
-        """A version of the table, all of it written, with which newer ones share what they have in common."""
+        """Return a version of the table, all of it written, with which newer ones share what they have in common."""
         cached = self.get(table_id)
         return None if cached is None else (cached.materialized.state, cached.materialized.metadata)
 
     def find(self, schema_name: str, table_name: str) -> CachedTable | None:
-        """The table that had this name when it was last loaded by it; counts as a use."""
+        """Return the table that had this name when it was last loaded by it; counts as a use."""
         with self._lock:
             table_id = self._names.get((schema_name, table_name))
             return None if table_id is None else self._mark_used(table_id)
@@ -212,7 +215,7 @@ class TableCache:
         self.put(table)
 
     def statistics(self) -> dict[str, int]:
-        """How many tables are kept, in how many bytes, and how many loads found theirs here."""
+        """Return how many tables are kept, in how many bytes, and how many loads found theirs here."""
         with self._lock:
             return {"tables": len(self._tables), "bytes": self.size, "hits": self.hits, "misses": self.misses}
 

@@ -57,7 +57,7 @@ class Principal:
         return hash(self.name)
 
     def may(self, capability: Capability, namespace: Namespace) -> bool:
-        """Whether all of the capability is granted in the namespace; `()` asks for the whole catalog."""
+        """Return whether all of the capability is granted in the namespace; `()` asks for the whole catalog."""
         held = _NONE
         for grant in self.grants:
             if grant.covers(namespace):
@@ -67,17 +67,17 @@ class Principal:
         return capability in held
 
     def holds(self, grant: Grant) -> bool:
-        """Whether the grant would add nothing."""
+        """Return whether the grant would add nothing."""
         return self.may(grant.capability, grant.namespace)
 
     def readable_schemas(self) -> tuple[str, ...] | None:
-        """Those that may be read, each with all below it; None: everything."""
+        """Return those that may be read, each with all below it; None: everything."""
         if self.may(Capability.READ, ()):
             return None
         return tuple(to_schema_name(grant.namespace) for grant in self.grants if Capability.READ in grant.capability)
 
     def sees(self, namespace: Namespace) -> bool:
-        """Whether the namespace may be listed: something is granted in it, above it or below it."""
+        """Return whether the namespace may be listed: something is granted in it, above it or below it."""
         return any(grant.covers(namespace) or grant.namespace[: len(namespace)] == namespace for grant in self.grants)
 
 

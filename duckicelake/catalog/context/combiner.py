@@ -68,7 +68,7 @@ class CombiningQueue(Generic[T]):
             self._pass_on()
 
     def _take(self, taken: list["_Waiting[T]"], fits: Callable[[T], bool]) -> list[T]:
-        """The works of those that come next; the first goes however many it has, others as they may and fit."""
+        """Return the works of those that come next; the first goes however many it has, others as they may and fit."""
         new: list[_Waiting[T]] = []
         count = sum(len(waiting.works) for waiting in taken)
         with self._mutex:
@@ -105,7 +105,7 @@ class CombinedBatch(list[T]):
         self._take = take
 
     def grow(self, fits: Callable[[T], bool] = lambda _: True) -> list[T]:
-        """Those that have come since, as far as they fit; they are in the batch from now on."""
+        """Return those that have come since, as far as they fit; they are in the batch from now on."""
         new = self._take(fits)
         self += new
         return new

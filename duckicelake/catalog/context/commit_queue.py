@@ -193,7 +193,7 @@ class QueuedRows(QueuedWork[RowBatch, WrittenRows]):
 
 
 def _as_parsed(written: WrittenRows) -> tuple[int, int, int]:
-    """What is noted of rows, so that the request is answered again (`rows.inserts.RowsAnswer`)."""
+    """Return what is noted of rows, so that the request is answered again (`rows.inserts.RowsAnswer`)."""
     return written.snapshot_id, written.count, written.first_row_id
 
 

@@ -103,7 +103,7 @@ def load_rules() -> tuple[CommitRule, ...]:
 
 
 def check_features(name: str, properties: Mapping[str, str]) -> None:
-    """FeatureUnavailableError if the table uses a feature that isn't installed. name: the table's full name."""
+    """Raise FeatureUnavailableError if the table uses a feature that isn't installed. name: the table's full name."""
     for feature, claim in find_claims(properties).items():
         if not is_installed(feature):
             raise FeatureUnavailableError(

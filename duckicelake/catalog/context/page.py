@@ -1,4 +1,4 @@
-"""Pages of a listing by keyset: a token holds the last key sent."""
+"""Pages of a listing by keyset: a token holds the last key sent. And full names, as users write them."""
 
 import base64
 import binascii
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from duckicelake.errors import InvalidRequestError
+from duckicelake.iceberg.identifiers import Namespace, parse_schema_name
 
 DEFAULT_SIZE = 1000
 _PREFIX = b"after:"
@@ -87,3 +88,11 @@ def _decode(token: str | None) -> str:
     except (binascii.Error, ValueError):
         pass
     raise InvalidRequestError(f"pageToken {token!r} is not one that this server gave out; start again without it")
+
+
+def parse_full_name(text: str) -> tuple[Namespace, str]:
+    """Parse a table's full name, joined by dots, into namespace and name; InvalidRequestError."""
+    schema, _, table = text.rpartition(".")
+    if not schema or not table:
+        raise InvalidRequestError(f"{text!r} isn't the full name of a table: write it as sales.orders")
+    return parse_schema_name(schema), parse_schema_name(table)[0]

@@ -54,7 +54,7 @@ class RowTarget:
     def widen(
         self, existing: Mapping[int, ColumnStats] | None, batches: Sequence[Iterable[ColumnStats | Extent]]
     ) -> dict[int, ColumnStats | None]:
-        """Table-wide statistics after rows with these, which are exact."""
+        """Return table-wide statistics after rows with these, which are exact."""
         return widen_table_stats(existing, batches, self.leaves, maxsize)
 
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def gc_disabled() -> Iterator[None]:
-    """What is made meanwhile is hardly ever in a cycle: the collector would look through all of it for nothing.
+    """Yield what is made meanwhile is hardly ever in a cycle: the collector would look through all of it for nothing.
 
     The whole process is spared it; of threads that overlap here the first one to leave ends that.
     """

@@ -60,7 +60,7 @@ class KeyFile:
 
 
 def write_key_file(keys: Batch) -> KeyFile:
-    """The keys, of which there is one at least."""
+    """Return the keys, of which there is one at least."""
     (file,) = write_row_files(keys, (), UNPARTITIONED, UNSORTED)
     return KeyFile(file.data, keys.num_rows, tuple(column.field_id for column in keys.layout.columns), file.stats)
 
@@ -68,7 +68,7 @@ def write_key_file(keys: Batch) -> KeyFile:
 def delete_by_key(
     services: Services, namespace: Namespace, table: str, metadata: TableMetadata, parent: Snapshot, keys: KeyFile
 ) -> tuple[TableCommit, list[str]]:
-    """The commit that deletes from main all rows with these keys, and the files that were written for it.
+    """Return the commit that deletes from main all rows with these keys, and the files that were written for it.
 
     No table lists these files once it is committed: the deletes are listed as positions.
     """
@@ -94,7 +94,7 @@ def delete_by_key(
 def delete_found(
     services: Services, namespace: Namespace, table: str, metadata: TableMetadata, parent: Snapshot, found: FoundRows
 ) -> TableCommit:
-    """The commit that deletes from main the rows that were found in it."""
+    """Return the commit that deletes from main the rows that were found in it."""
     snapshot = _snapshot(services, metadata, secrets.randbits(62), parent)
     return TableCommit(namespace, table, _request(metadata, snapshot), found)
 
@@ -147,7 +147,7 @@ def _list(uploaded: _Uploaded, snapshot: Snapshot, manifests: Sequence[ManifestF
 
 
 def _snapshot(services: Services, metadata: TableMetadata, snapshot_id: int, parent: Snapshot) -> Snapshot:
-    """A snapshot without a manifest list."""
+    """Return a snapshot without a manifest list."""
     first_row_id = metadata.next_row_id if metadata.format_version >= ROW_LINEAGE_VERSION else None
     return Snapshot(
         snapshot_id=snapshot_id,
@@ -167,7 +167,10 @@ def _list_line(services: Services, parent: Snapshot) -> Sequence[ManifestFile]:
 
 
 def _global_spec(metadata: TableMetadata) -> PartitionSpec:
-    """One without partitions, under which equality deletes apply to all: the table's, or one that it is given."""
+    """Return one without partitions, under which equality deletes apply to all.
+
+    The table's, or one that it is given.
+    """
     plain = (spec for spec in metadata.partition_specs if not spec.fields)
     new_id = max(spec.spec_id for spec in metadata.partition_specs) + 1
     return next(plain, PartitionSpec(spec_id=new_id, fields=()))

@@ -41,7 +41,7 @@ INEXACT: Final = {"float", "double"}
 
 
 def parse_deletion(body: bytes) -> list[Any] | Predicate:
-    """The keys that a request lists, whatever they are, with all digits, or its filter.
+    """Return the keys that a request lists, whatever they are, with all digits, or its filter.
 
     Raises InvalidRequestError, UnsupportedError.
     """
@@ -58,7 +58,7 @@ def parse_deletion(body: bytes) -> list[Any] | Predicate:
 
 
 def build_key_layout(metadata: TableMetadata, layout: Layout, names: Sequence[str]) -> Layout:
-    """The key columns alone, each of them required: those with the names, else the table's identifier fields.
+    """Return the key columns alone, each of them required: those with the names, else the table's identifier fields.
 
     InvalidRequestError if there are none, or one that can't tell rows apart.
     """
@@ -76,7 +76,7 @@ def build_key_layout(metadata: TableMetadata, layout: Layout, names: Sequence[st
 
 
 def read_keys(objects: Sequence[Any], layout: Layout) -> Batch:
-    """The objects as keys of the layout; InvalidRequestError names those that are none."""
+    """Return the objects as keys of the layout; InvalidRequestError names those that are none."""
     try:
         return read_objects(objects, layout, "reject")
     except InvalidRequestError as error:
@@ -87,13 +87,16 @@ def read_keys(objects: Sequence[Any], layout: Layout) -> Batch:
 
 
 def build_required_key_layout(layout: Layout, keys: Layout) -> Layout:
-    """The table's layout for rows that must have a value in each key column."""
+    """Return the table's layout for rows that must have a value in each key column."""
     required = {column.field_id: column for column in keys.columns}
     return Layout([required.get(column.field_id, column) for column in layout.columns])
 
 
 def _identifiers(metadata: TableMetadata, layout: Layout) -> tuple[str, ...]:
-    """The names of the identifier fields, full ones for those in structs; InvalidRequestError if there are none."""
+    """Return the names of the identifier fields, full ones for those in structs.
+
+    Raises InvalidRequestError if there are none.
+    """
     schema = metadata.schema()
     names = schema.full_names() | {column.field_id: column.name for column in layout.columns}
     if not schema.identifier_field_ids:
@@ -106,7 +109,7 @@ def _identifiers(metadata: TableMetadata, layout: Layout) -> tuple[str, ...]:
 def find_matching_rows(
     services: Services, table: Materialized, layout: Layout, predicate: Predicate
 ) -> tuple[FoundRows, int]:
-    """The rows of main that the filter finds, and how many combinations of values its columns have in them.
+    """Return the rows of main that the filter finds, and how many combinations of values its columns have in them.
 
     Reads the data files that may have such rows, each once. InvalidRequestError for columns and constants that the
     table doesn't have, and for more to read than it allows; UnsupportedError.
@@ -125,7 +128,7 @@ def find_matching_rows(
 
 
 def _keys(bound: Predicate, metadata: TableMetadata, layout: Layout) -> list[EqualityKey]:
-    """The columns that the filter tests; where it tests none, any that tells rows apart."""
+    """Return the columns that the filter tests; where it tests none, any that tells rows apart."""
     field_ids = sorted({test.column for test in collect_tests(bound) if isinstance(test.column, int)})
     if field_ids:
         return [find_equality_key(field_id, metadata, "The filter") for field_id in field_ids]
@@ -273,5 +276,5 @@ def commit_delete(
 
 
 def read_fresh_target(services: Services, namespace: Namespace, table: str) -> RowTarget:
-    """The table as it is now."""
+    """Return the table as it is now."""
     return read_row_target(services, namespace, table, services.rows.find(namespace, table))

@@ -115,7 +115,7 @@ def append_rows(services: Services, posted: PostedRows) -> RowsAnswer:
 
 
 def read_last_applied(services: Services, namespace: Namespace, table: str, app_id: str) -> AppliedTxn | None:
-    """The last batch of a producer that the table has; None before the first one. NoSuchTableError."""
+    """Return the last batch of a producer that the table has; None before the first one. NoSuchTableError."""
     with services.database.reading() as cursor:
         is_there, found = idempotency.read_newest_txn(cursor, to_schema_name(namespace), table, app_id)
     if not is_there:
@@ -140,7 +140,7 @@ def _append(services: Services, posted: PostedRows) -> RowsAnswer:
 
 
 def _read(services: Services, posted: PostedRows, target: RowTarget) -> Batch:
-    """The rows; Outdated for rows that don't fit columns, or constraints, which the table no longer has."""
+    """Return the rows; Outdated for rows that don't fit columns, or constraints, which the table no longer has."""
     try:
         with services.meter.phase("rows_read"):
             batch = read_batch(posted.body, posted.content_type, target.layout, on_unknown=posted.on_unknown)
@@ -153,7 +153,7 @@ def _read(services: Services, posted: PostedRows, target: RowTarget) -> Batch:
 
 
 def build_empty_answer(services: Services, posted: PostedRows) -> RowsAnswer:
-    """The end of a request without rows."""
+    """Return the end of a request without rows."""
     services.settle_unchanged([build_touched(posted.namespace, posted.table)], (None, 0, None))
     return RowsAnswer(None, 0, None)
 
@@ -165,7 +165,10 @@ def write_rows(services: Services, posted: PostedRows, batch: RowBatch, *, is_al
 
 
 def prepare_rows(services: Services, posted: PostedRows, target: RowTarget, batch: Batch) -> RowBatch:
-    """The batch as DuckDB would store it: inlined if it is small enough and can be, else in files that this writes."""
+    """Return the batch as DuckDB would store it.
+
+    Inlined if it is small enough and can be, else in files that this writes.
+    """
     table_id, counted = target.lake.definition.table_id, posted.counted
     prepared = partial(
         RowBatch,
@@ -189,7 +192,7 @@ def _pack(target: RowTarget, batches: Sequence[Batch]) -> PackedRows:
 
 
 def build_commit(services: Services, posted: PostedRows, batch: RowBatch) -> QueuedRows:
-    """The batch with the last steps of its transaction."""
+    """Return the batch with the last steps of its transaction."""
     what, who = build_touched(posted.namespace, posted.table, {"rows": batch.count}), batch.origin
 
     def build_note(written: WrittenRows) -> AuditNote:
@@ -213,7 +216,9 @@ class PreparedPost:
 
 
 def prepare_to_join(services: Services, posted: PostedRows) -> PreparedPost | None:
-    """The rows, if they may be written with others: nothing is asked of the database for that, so it takes no time.
+    """Return the rows, if they may be written with others.
+
+    Nothing is asked of the database for that, so it takes no time.
 
     None: they are to go the usual way.
     """

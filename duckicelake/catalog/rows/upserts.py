@@ -75,7 +75,7 @@ def _upsert(services: Services, posted: PostedRows, names: tuple[str, ...]) -> R
 
 
 def _replace(services: Services, posted: PostedRows, prepared: _Prepared, *, is_alone: bool) -> RowsAnswer:
-    """Two DuckLake snapshots in one transaction: no reader sees the table between them."""
+    """Return two DuckLake snapshots in one transaction: no reader sees the table between them."""
     answers: list[RowsAnswer] = []
 
     def settle(cursor: Transaction, written: Sequence[WrittenCommit]) -> None:
@@ -97,7 +97,7 @@ def _replace(services: Services, posted: PostedRows, prepared: _Prepared, *, is_
 
 
 def _keys(layout: Layout, batch: Batch) -> Batch:
-    """The keys of the rows; InvalidRequestError if two rows have the same."""
+    """Return the keys of the rows; InvalidRequestError if two rows have the same."""
     by_id = {column.field_id: values for column, values in zip(batch.layout.stored, batch.values, strict=True)}
     values = [by_id[column.field_id] for column in layout.stored]
     seen: dict[tuple[object, ...], int] = {}

@@ -190,7 +190,7 @@ def _mend(services: Services, pending: _Pending, found: Examination) -> None:
 
 
 def _state(services: Services, cursor: Transaction, row: TableRow) -> TableState:
-    """The table's, read as far as it isn't known."""
+    """Return the table's, read as far as it isn't known."""
     known = services.cache.version(row.table_id)
     if known is None:
         return reader.read_table_state(cursor, row)
@@ -228,7 +228,7 @@ def _first_metadata(cursor: Transaction, created: TableDefinition, at: int, loca
 
 
 def _definitions(cursor: Transaction, created: TableDefinition, at: int) -> Iterator[tuple[int, TableDefinition]]:
-    """The definition with which a table was created, then those that it got, each with its snapshot."""
+    """Yield the definition with which a table was created, then those that it got, each with its snapshot."""
     yield at, created
     for change in native.read_changes(cursor, created.table_id, at, native.read_newest_snapshot(cursor)):
         definition = (
@@ -241,7 +241,7 @@ def _definitions(cursor: Transaction, created: TableDefinition, at: int) -> Iter
 def _change_of(
     services: Services, missed: NativeChanges, progress: CatchUpProgress
 ) -> tuple[ChangeSet | None, Encoding | None]:
-    """The change that takes the table there, if there is anything to say, and what it makes of the table."""
+    """Return the change that takes the table there, if there is anything to say, and what it makes of the table."""
     base = project_metadata(missed.state, services.cache.version(missed.state.row.table_id))
     with open_background_writer(services) as beside:
         change = fold_native_changes(services, missed, base, beside)

@@ -77,7 +77,7 @@ class BackgroundWriter:
 
 @contextmanager
 def open_background_writer(services: Services) -> Iterator[BackgroundWriter]:
-    """Files that are written as the block ends, before any row names them."""
+    """Yield files that are written as the block ends, before any row names them."""
     files = BackgroundWriter(services)
     yield files
     files.finish()
@@ -112,7 +112,7 @@ def write_inlined_rows(
 def _write_rows(
     services: Services, table_id: int, keys: Sequence[InlinedKey], schema: Schema
 ) -> tuple[tuple[Column, ...], ParquetRows]:
-    """The columns of an inlined table that the schema has, and the rows with their lineage.
+    """Return the columns of an inlined table that the schema has, and the rows with their lineage.
 
     In format version 3 a DuckLake snapshot's id is its sequence number.
     """
@@ -131,14 +131,20 @@ def _write_rows(
 
 
 def _still_there(columns: Sequence[Column], schema: Schema) -> tuple[tuple[Column, ...], frozenset[int]]:
-    """(the columns that the schema has with all that is in them, as structs are read whole; ids of what it lacks)."""
+    """Return (the columns that the schema has with all that is in them, as structs are read whole.
+
+    Ids of what it lacks).
+    """
     top, known = {field.id for field in schema.fields}, schema.map_fields_by_id().keys()
     kept = tuple(column for column in columns if column.parent_column is not None or column.column_id in top)
     return kept, frozenset(column.column_id for column in kept) - known
 
 
 def _apart(columns: Sequence[Column]) -> list[Column]:
-    """The columns, with other names for those that have the full name of a field: PyIceberg reads no such file."""
+    """Return the columns, with other names for those that have the full name of a field.
+
+    PyIceberg reads no such file.
+    """
     names = {column.column_name for column in columns if column.parent_column is None}
     return [
         replace(column, column_name=f"{column.column_name}_{column.column_id}")
@@ -149,7 +155,7 @@ def _apart(columns: Sequence[Column]) -> list[Column]:
 
 
 def parquet_columns(columns: Sequence[Column], gone: Collection[int] = ()) -> list[ParquetColumn]:
-    """How top-level columns are written to Parquet; UnsupportedError if Iceberg can't read the type of one.
+    """Return how top-level columns are written to Parquet; UnsupportedError if Iceberg can't read the type of one.
 
     gone: ids of fields that it needn't read.
     """

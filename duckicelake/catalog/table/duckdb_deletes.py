@@ -38,7 +38,7 @@ _PATH: Final = "2147483546"
 
 
 def read_lake_deletes(services: Services, file: LakeFile) -> dict[int, int | None]:
-    """The deleted positions, each with the snapshot that deleted it; None: the one at which the file begins."""
+    """Return the deleted positions, each with the snapshot that deleted it; None: the one at which the file begins."""
     data = services.store.read(file.path)
     if file.file_format == "parquet":
         return read_ducklake_deletes(data, file.path)
@@ -102,7 +102,7 @@ def _serve_vectors(
     deleted: NewlyDeleted,
     ids: Iterator[int],
 ) -> ServedFiles:
-    """One Puffin file for all data files."""
+    """Return one Puffin file for all data files."""
     everything = {i: deleted.positions[i] | deleted.before.get(i, frozenset()) for i in sorted(deleted.positions)}
     puffin = write_deletion_vectors((deleted.targets[i].path, found) for i, found in everything.items())
     path = beside.add(metadata, f"{numbers.snapshot_id}-{{}}-dv.puffin", puffin.data)
@@ -130,7 +130,7 @@ def _serve_position_deletes(
     deleted: NewlyDeleted,
     ids: Iterator[int],
 ) -> ServedFiles:
-    """A Parquet file for each partition: position deletes apply within theirs."""
+    """Return a Parquet file for each partition: position deletes apply within theirs."""
     groups: defaultdict[tuple[int, bytes], list[int]] = defaultdict(list)
     for target_id in sorted(deleted.positions):
         target = deleted.targets[target_id]
@@ -180,7 +180,7 @@ class _Written:
 
 
 def _new_file(file_id: int, written: _Written, target: Target, numbers: SnapshotNumbers) -> NewFile:
-    """The row of a delete file that lies in the partition of its target."""
+    """Return the row of a delete file that lies in the partition of its target."""
     return NewFile(
         file_id=file_id,
         content=FileContent.POSITION_DELETES,

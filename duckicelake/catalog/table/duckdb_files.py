@@ -74,7 +74,7 @@ _LAYOUTS: Final = _Layouts()
 
 
 def read_layouts(services: Services, files: Sequence[LakeFile]) -> list[Layout]:
-    """The layout of each file; InvalidRequestError or duckdb.Error for one that is missing or isn't Parquet."""
+    """Return the layout of each file; InvalidRequestError or duckdb.Error for one that is missing or isn't Parquet."""
     found = {file.file_id: layout for file in files if (layout := _LAYOUTS.get(file)) is not None}
     unknown = [file for file in files if file.file_id not in found]
     with open_footer_copies(services.store, [file.path for file in unknown]) as paths:
@@ -102,7 +102,9 @@ class ReadableCopies:
         numbers: SnapshotNumbers,
         types: Mapping[int, Mapping[int, str]],
     ) -> ServedData:
-        """How the files of a step are served. types: by file, other types that its columns get (`copy_readable`).
+        """Return how the files of a step are served.
+
+        types: by file, other types that its columns get (`copy_readable`).
 
         Raises:
             DamagedTableError: a file is missing or unreadable.
@@ -125,7 +127,7 @@ class ReadableCopies:
         return ServedData(dict(self._write_copies(wanted, copies, metadata, numbers)), added, names)
 
     def misread(self, step: NativeStep, window: NativeWindow, metadata: TableMetadata) -> frozenset[int]:
-        """Those of a step's files, all of which DuckDB added, that clients misread or whose bounds are wrong."""
+        """Return those of a step's files, all of which DuckDB added, that clients misread or whose bounds are wrong."""
         files = [file for _, file in step.data_files]
         self._examined = self._read_added(files, metadata, step)
         plain, _ = _plain(files, self._examined, window, metadata)
@@ -163,7 +165,7 @@ class ReadableCopies:
     def _read_added(
         self, files: Sequence[LakeFile], metadata: TableMetadata, step: NativeStep
     ) -> dict[int, DuckDBAddedFile]:
-        """What the footers of added files say, by DuckLake's id."""
+        """Return what the footers of added files say, by DuckLake's id."""
         if not files:
             return {}
         with self._services.database.reading() as cursor:
@@ -253,7 +255,7 @@ def _plain(
 
 
 def _is_placed(file: LakeFile, added: DuckDBAddedFile, window: NativeWindow, metadata: TableMetadata) -> bool:
-    """Whether the partition of the file says what DuckDB reads in its folder's name."""
+    """Return whether the partition of the file says what DuckDB reads in its folder's name."""
     if not added.in_folder:
         return True
     _, spec, _ = find_partition(metadata, metadata.schema(), file, window, added)
@@ -272,7 +274,7 @@ class WrittenTypes:
         self._known: dict[str, tuple[ParquetField, ...]] = {}
 
     def find(self, step: NativeStep, metadata: TableMetadata) -> dict[int, dict[int, str]]:
-        """DuckDB's types of the columns that have other ones in a new file, by DuckLake's file id and field id.
+        """Return DuckDB's types of the columns that have other ones in a new file, by DuckLake's file id and field id.
 
         UnsupportedError if that is so of a field in a column, or of timestamps with a zone.
         """
@@ -284,7 +286,7 @@ class WrittenTypes:
         return {file_id: types for file_id, types in found.items() if types}
 
     def _find_changed(self, schema: Schema) -> Iterator[tuple[int, NestedField]]:
-        """The fields that once had a type which can't be read as the one that they have."""
+        """Yield the fields that once had a type which can't be read as the one that they have."""
         for field_id, field in schema.map_fields_by_id().items():
             if isinstance(field.type, PrimitiveType):
                 types = self._types.get(field_id, ())
@@ -330,7 +332,7 @@ class WrittenTypes:
 
 
 def _is_held(field: NestedField, stored: str | None) -> bool:
-    """Whether a file's field has the type; that of a struct is None, and so is that of a variant."""
+    """Return whether a file's field has the type; that of a struct is None, and so is that of a variant."""
     if stored is None or _lake_type(field) == "variant":
         return stored is None and _lake_type(field) == "variant"
     return can_hold(field, stored) and (stored == "DATE") == (_lake_type(field) == "date")
@@ -342,7 +344,7 @@ def _lake_type(field: NestedField) -> str:
 
 
 def _is_in_structs(schema: Schema, field_id: int) -> bool:
-    """Whether a field is a column or in structs only: footers are read outside of lists and maps."""
+    """Return whether a field is a column or in structs only: footers are read outside of lists and maps."""
     fields, parents = schema.map_fields_by_id(), schema.parents()
     parent = parents[field_id]
     while parent is not None and isinstance(fields[parent].type, StructType):

@@ -37,7 +37,7 @@ _LATELY_SECONDS: Final = 1.0
 
 
 def read_or_report_damage(services: Services, table_id: int, read: Callable[[], T]) -> T:
-    """What `read` gives, or DamagedTableError naming the table.
+    """Return what `read` gives, or DamagedTableError naming the table.
 
     It reads again before that, and on while flushes come in between: what a flush or a cleanup took away isn't damage.
     """
@@ -152,19 +152,19 @@ def read_freshness(services: Services, namespace: Namespace, name: str, known: C
 
 
 def build_freshness_query(schema: str, name: str, known: CachedTable | None) -> FreshnessQuery:
-    """What to ask about a table of which this is known."""
+    """Return what to ask about a table of which this is known."""
     return FreshnessQuery(schema, name, None if known is None else known.checked_upto)
 
 
 def is_current(known: CachedTable, fresh: Freshness) -> bool:
-    """Whether what is known of a table is still so, by the answer to what was asked with it."""
+    """Return whether what is known of a table is still so, by the answer to what was asked with it."""
     row = known.materialized.row
     same_row = (row.table_id, row.version, row.caught_up_to) == (fresh.table_id, fresh.version, fresh.caught_up_to)
     return same_row and known.epoch == fresh.epoch and fresh.is_untouched and not fresh.has_overdue
 
 
 def check_freshness(services: Services, known: CachedTable, fresh: Freshness) -> CachedTable:
-    """The current table as it was found right by this check, which the cache remembers."""
+    """Return the current table as it was found right by this check, which the cache remembers."""
     if (known.checked_upto, known.seen) == (fresh.newest_snapshot, fresh.seen):
         return known
     found = replace(known, checked_upto=fresh.newest_snapshot, seen=fresh.seen, found=None)
@@ -208,7 +208,7 @@ def _row_of(services: Services, table_id: int) -> TableRow | None:
 
 
 def _make_table(services: Services, caught_up: CaughtUp) -> Materialized | None:
-    """The version that catching up made, its files written, if it is known and still the newest."""
+    """Return the version that catching up made, its files written, if it is known and still the newest."""
     if caught_up.version is None:
         return None
     with services.meter.phase("materialize"):
@@ -223,7 +223,7 @@ def follow(
     prepared: Materialized | None = None,
     released: int | None = None,
 ) -> CachedTable:
-    """The version that a commit made of the one before, or a newer one if others have changed the table since.
+    """Return the version that a commit made of the one before, or a newer one if others have changed the table since.
 
     prepared: that version, if its files were written before the commit and recorded with it. released: the DuckLake
     snapshot right after the commit's own, if it is known to change nothing.
@@ -246,7 +246,7 @@ def follow(
 
 
 def load_committed_before(services: Services, table_ids: Sequence[int]) -> Materialized:
-    """The one table of a commit whose answer got lost: as it is now or, if it was dropped, as it was last.
+    """Return the one table of a commit whose answer got lost: as it is now or, if it was dropped, as it was last.
 
     Raises CommitStateUnknownError if it was purged, or has moved to where the caller may not see it: a refusal would
     tell the client to delete the files of its commit.
@@ -262,7 +262,7 @@ def load_committed_before(services: Services, table_ids: Sequence[int]) -> Mater
 
 
 def _check_still_shown(services: Services, table_id: int) -> None:
-    """CommitStateUnknownError unless the caller may load or commit to tables where this one is by now."""
+    """Raise CommitStateUnknownError unless the caller may load or commit to tables where this one is by now."""
     principal = services.caller.principal
     if principal.may(Capability.READ, ()):
         return

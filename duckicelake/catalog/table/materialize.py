@@ -94,7 +94,7 @@ def _without_list(state: TableState) -> tuple[SnapshotRow, ...]:
 
 
 def _list_manifests(state: TableState) -> set[int]:
-    """The manifests of snapshots without a list."""
+    """Return the manifests of snapshots without a list."""
     return {manifest_id for snapshot in _without_list(state) for manifest_id in snapshot.manifest_ids}
 
 
@@ -103,7 +103,7 @@ def _files_of(change: ChangeSet) -> Iterator[tuple[int, NewFile]]:
 
 
 def _file_ids(manifest: NewManifest) -> list[tuple[int, int]]:
-    """(status, file id) of the manifest's entries, in its order."""
+    """Return (status, file id) of the manifest's entries, in its order."""
     groups = (
         (EntryStatus.ADDED, manifest.added),
         (EntryStatus.DELETED, manifest.deleted),
@@ -122,7 +122,7 @@ class EncodedVersion:
 
 
 def encode_version(unwritten: PendingVersion, before: tuple[TableState, TableMetadata] | None) -> EncodedVersion:
-    """The version with its files encoded; `before` as for `project`."""
+    """Return the version with its files encoded; `before` as for `project`."""
     state = unwritten.state
     definitions = replace(get_definitions(apply_definitions(state.row, before)), location=state.row.location)
     manifests, new = _encode_manifests(unwritten, definitions)
@@ -170,7 +170,10 @@ def _encode_list(
 
 
 def _with_lists(rows: Sequence[SnapshotRow], lists: Mapping[int, str]) -> tuple[SnapshotRow, ...]:
-    """The snapshots, each with its list; those that had none are among the last, mostly, and are looked for there."""
+    """Return the snapshots, each with its list.
+
+    Those that had none are among the last, mostly, and are looked for there.
+    """
     filled = list(rows)
     bare = (number for number in reversed(range(len(rows))) if rows[number].manifest_list is None)
     for number in islice(bare, len(lists)):
@@ -208,7 +211,7 @@ def forget_lost(services: Services, state: TableState) -> bool:
 
 
 def _suspects(services: Services, state: TableState) -> dict[str, int]:
-    """The files to look at, with their lengths."""
+    """Return the files to look at, with their lengths."""
     table_id, current = state.row.table_id, state.current()
     snapshot = (current.snapshot_id, current.manifest_ids) if current is not None else (None, ())
     with services.database.reading() as cursor:
@@ -219,13 +222,13 @@ def _suspects(services: Services, state: TableState) -> dict[str, int]:
 
 
 def _find_lost(services: Services, lengths: Mapping[str, int]) -> list[str]:
-    """Those of the paths that have no file of this length."""
+    """Return those of the paths that have no file of this length."""
     sizes = services.store.sizes(list(lengths))
     return [path for path, size in zip(lengths, sizes, strict=True) if size != lengths[path]]
 
 
 def materialize(services: Services, table_id: int) -> Materialized:
-    """The newest version of the table, every file of it written; NoSuchTableError if it has gone.
+    """Return the newest version of the table, every file of it written; NoSuchTableError if it has gone.
 
     Lost files are looked for if none of its versions is known: a process outlives no power loss.
     """
@@ -268,7 +271,7 @@ def materialize_next(
 def prepare_next(
     services: Services, before: Materialized, change: ChangeSet, written: WrittenCommit
 ) -> EncodedVersion | None:
-    """The version that this change would make of the one before, if it were written so; its files are yet to be.
+    """Return the version that this change would make of the one before, if it were written so; its files are yet to be.
 
     None as for `build_next_pending`.
     """

@@ -43,7 +43,7 @@ _NOT_RECORDED = frozenset({"compacted_table", "altered_table"})
 def fold_native_changes(
     services: Services, missed: NativeChanges, base: TableMetadata, beside: BackgroundWriter
 ) -> ChangeSet | None:
-    """The side-table rows of the window's steps, None if there is nothing to say.
+    """Return the side-table rows of the window's steps, None if there is nothing to say.
 
     beside: gets their served files, which must exist before a client gets their names.
     """
@@ -56,7 +56,10 @@ def fold_native_changes(
 def build_mended_change_set(
     services: Services, found: Examination, base: TableMetadata, beside: BackgroundWriter
 ) -> tuple[ChangeSet | None, frozenset[int]]:
-    """(the rows of a snapshot that replaces what Iceberg clients misread, None if that is nothing; replaced files)."""
+    """Return (the rows of a snapshot that replaces what Iceberg clients misread, None if that is nothing.
+
+    Replaced files).
+    """
     findings = examine(services, found, base, ReadableCopies(services, beside, found.missed.state.row.table_id))
     start = make_optional(base, findings.optional) if findings.optional else base
     steps = () if findings.step is None else (findings.step,)
@@ -72,7 +75,7 @@ def _build_changed(
     steps: Sequence[NativeStep],
     beside: BackgroundWriter,
 ) -> ChangeSet | None:
-    """The rows of steps on metadata that may differ from the base already."""
+    """Return the rows of steps on metadata that may differ from the base already."""
     row, window = missed.state.row, missed.window
     metadata, deletes = upgrade_for_steps(start, steps, window.next_row_id), LiveDeletes(missed.live)
     manifests, known = _find_referenced(services, missed.state, steps, deletes, metadata)
@@ -89,7 +92,10 @@ def _build_changed(
 def _find_referenced(
     services: Services, state: TableState, steps: Sequence[NativeStep], deletes: LiveDeletes, metadata: TableMetadata
 ) -> tuple[tuple[ListedManifest, ...], dict[int, FileRow]]:
-    """(the current manifests, those to be rewritten with their files; the existing files that the steps refer to)."""
+    """Return (the current manifests, those to be rewritten with their files.
+
+    The existing files that the steps refer to).
+    """
     removed = {file_id for step in steps for file_id in step.removed}
     targets = {file_id for step in steps for file_id in step.positions}
     superseded = targets if metadata.format_version >= DELETION_VECTOR_VERSION else set[int]()
@@ -138,7 +144,7 @@ class _NativeChangeBuilder:
         self._upto = window.after
 
     def made(self) -> TableMetadata:
-        """The metadata after the steps."""
+        """Return the metadata after the steps."""
         return self._line.listed(self._metadata)
 
     def add_all(self, steps: Sequence[NativeStep]) -> None:
@@ -216,7 +222,7 @@ class _NativeChangeBuilder:
         self.steps.append(replace(lake_step, hold=held))
 
     def _find_unverified(self, step: NativeStep, metadata: TableMetadata, added: Sequence[NewFile]) -> list[str]:
-        """The constraints that the step's rows may violate: those that were posted have been checked."""
+        """Return the constraints that the step's rows may violate: those that were posted have been checked."""
         names = [] if step.change.kinds <= SAME_ROWS else find_unverified(metadata, added)
         if not names:
             return []
@@ -230,7 +236,10 @@ class _NativeChangeBuilder:
     def _delete(
         self, step: NativeStep, metadata: TableMetadata, numbers: SnapshotNumbers
     ) -> tuple[frozenset[int], ServedFiles]:
-        """(the files that leave, delete files with nothing left to delete from among them; the new delete files)."""
+        """Return (the files that leave, delete files with nothing left to delete from among them.
+
+        The new delete files).
+        """
         superseded = step.positions if metadata.format_version >= DELETION_VECTOR_VERSION else ()
         idle = self._deletes.leave(step.removed.union(superseded))
         deleted = NewlyDeleted(step.positions, self._deletes.deleted, self._known)

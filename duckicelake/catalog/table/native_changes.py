@@ -48,7 +48,7 @@ def read_native_changes(
     *,
     expired: bool,
 ) -> NativeChanges:
-    """What the snapshots up to `upto` that touch the table did; expired: since it was caught up, some were."""
+    """Return what the snapshots up to `upto` that touch the table did; expired: since it was caught up, some were."""
     row, current = state.row, state.current()
     listed = current.manifest_ids if current else ()
     is_known = current is not None and not (expired and touching)
@@ -83,7 +83,7 @@ def read_native_changes(
 
 
 def _find_touched(window: NativeWindow) -> set[int]:
-    """DuckLake's ids of the data files that end in the window or get deletes; new ones among them."""
+    """Return DuckLake's ids of the data files that end in the window or get deletes; new ones among them."""
     deleted_from = {file.target_id for file in window.delete_files if file.target_id is not None}
     ended = {file.file_id for file in window.data_files if file.end_snapshot is not None}
     return ended | deleted_from | {delete.data_file_id for delete in window.deletes}
@@ -106,12 +106,12 @@ def _with_deletes(
 
 
 def live_with_deletes(cursor: Transaction, row: TableRow, listed: Sequence[int], data: Sequence[LiveFile]) -> LiveFiles:
-    """Data files with all that is deleted from them; `listed` are the current snapshot's manifests."""
+    """Return data files with all that is deleted from them; `listed` are the current snapshot's manifests."""
     return _live(cursor, row, _with_deletes(cursor, row, listed, data))
 
 
 def _live(cursor: Transaction, row: TableRow, files: Sequence[LiveFile]) -> LiveFiles:
-    """The files with what the delete files among them delete."""
+    """Return the files with what the delete files among them delete."""
     deletes = {file.file_id: file for file in files if file.content != FileContent.DATA}
     deletions = reader.read_deletions(cursor, row.table_id, deletes) if deletes else ()
     targets: dict[int, frozenset[int]] = {}
@@ -121,7 +121,7 @@ def _live(cursor: Transaction, row: TableRow, files: Sequence[LiveFile]) -> Live
 
 
 def _find_served(sizes: Mapping[LiveFile, int], live: LiveFiles) -> int:
-    """How many inlined rows files of these sizes serve that aren't DuckLake's by now."""
+    """Return how many inlined rows files of these sizes serve that aren't DuckLake's by now."""
     own = ((file.file_id, size) for file, size in sizes.items() if file.ducklake_id is None)
     return sum(size - len(live.deleted.get(file_id, ())) for file_id, size in own)
 
@@ -193,14 +193,14 @@ def _step(
     positions: Mapping[int, frozenset[int]] | None = None,
     removed: frozenset[int] = frozenset(),
 ) -> NativeStep:
-    """A step as after DuckDB's rewrite of these files at the end of the window."""
+    """Return a step as after DuckDB's rewrite of these files at the end of the window."""
     return NativeStep(
         change=LakeChange(window.upto, 0, _KINDS), data_files=tuple(files), positions=positions or {}, removed=removed
     )
 
 
 def _is_as_placed(found: Examination, file: LakeFile, copies: ReadableCopies, base: TableMetadata) -> bool:
-    """Whether the file's row says the partition that it would be given now."""
+    """Return whether the file's row says the partition that it would be given now."""
     row = found.added[file.file_id]
     metadata, spec, partition = copies.placed(file, found.missed.window, base)
     type_ = build_partition_type(spec, metadata.schema())
@@ -218,7 +218,10 @@ def read_listed_manifests(
     format_version: int,
     packing: ManifestPacking,
 ) -> tuple[ListedManifest, ...]:
-    """Manifests as they are listed; those that a next list of this format version rewrites with their live files."""
+    """Return manifests as they are listed.
+
+    Those that a next list of this format version rewrites with their live files.
+    """
     bare = [ListedManifest.from_row(row) for row in rows]
     wanted = find_manifests_to_load(bare, format_version, packing)
     if not (wanted or removed):

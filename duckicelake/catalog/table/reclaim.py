@@ -56,7 +56,7 @@ def _delete(services: Services, table_id: int, paths: Sequence[str]) -> None:
 
 
 def is_due(updates: Sequence[TableUpdate], base: TableMetadata, change: ChangeSet) -> bool:
-    """Whether what the snapshots held that a change takes out of history is to be let go of at once.
+    """Return whether what the snapshots held that a change takes out of history is to be let go of at once.
 
     Where they leave by themselves, out of appends alone, it is metadata files, and a transaction for those is soon
     enough after every tenth of such changes.

@@ -29,7 +29,7 @@ from duckicelake.rows.row_batch import Batch
 def read_row_target(
     services: Services, namespace: Namespace, name: str, outdated: RowTarget | None = None
 ) -> RowTarget:
-    """The table, read unless another than the outdated one is known.
+    """Return the table, read unless another than the outdated one is known.
 
     Raises NoSuchTableError, ReadOnlyTableError, and so on.
     """
@@ -58,7 +58,7 @@ def _encode_column(batch: Batch, index: int, kind: str) -> str:
 
 
 def _read(services: Services, namespace: Namespace, name: str, known: RowTarget | None) -> RowTarget:
-    """Columns that are what they were keep their layout: other tables change DuckLake's schema version, too."""
+    """Read the target; keep the layout of unchanged columns, as other tables change DuckLake's schema version, too."""
     full_name = format_full_name(namespace, name)
     while True:
         with services.database.reading() as cursor:
@@ -76,7 +76,7 @@ def _read(services: Services, namespace: Namespace, name: str, known: RowTarget 
 
 
 def _build_target(lake: InsertTarget, metadata: TableMetadata, folder: str) -> RowTarget:
-    """The table with the columns that DuckLake has now; the metadata may not have them yet."""
+    """Return the table with the columns that DuckLake has now; the metadata may not have them yet."""
     columns = lake.definition.columns
     schema = to_schema(columns, metadata.current_schema_id, metadata.schema())
     leaves = {field_id: type_ for field_id, type_ in schema.leaves().items() if type_.name != "unknown"}
@@ -90,13 +90,15 @@ def _has_same_constraints(known: RowTarget, row: TableRow | None) -> bool:
 
 
 def _build_metadata(row: TableRow) -> TableMetadata:
-    """The metadata without its snapshots, which take no part in what rows may look like."""
+    """Return the metadata without its snapshots, which take no part in what rows may look like."""
     bare = replace(row, current_snapshot_id=None, metadata={**row.metadata, "refs": {}})
     return project_metadata(TableState(bare, snapshots=(), snapshot_log=(), metadata_log=(), metadata_location=None))
 
 
 def check_followed(services: Services, name: str, table_id: int) -> None:
-    """FeatureUnavailableError for a followed table where Delta isn't installed; else the commit itself refuses it.
+    """Raise FeatureUnavailableError for a followed table where Delta isn't installed.
+
+    Else the commit itself refuses it.
 
     name: the table's full name.
     """
@@ -106,7 +108,7 @@ def check_followed(services: Services, name: str, table_id: int) -> None:
 
 
 def check_not_followed(cursor: Transaction, name: str, table_id: int) -> None:
-    """ReadOnlyTableError for a followed table, FeatureUnavailableError where Delta isn't installed."""
+    """Raise ReadOnlyTableError for a followed table, FeatureUnavailableError where Delta isn't installed."""
     try:
         check_writable(cursor, table_id)
     except ReadOnlyTableError as error:

@@ -20,7 +20,7 @@ _DEFINITION: Final = frozenset({"created_table", "altered_table"})
 
 
 def resolve_snapshot(services: Services, table: Materialized, wanted: str) -> Snapshot:
-    """The snapshot: the head of a branch or tag, of Delta's version as `v7`, of a number, or main's at a time.
+    """Return the snapshot: the head of a branch or tag, of Delta's version as `v7`, of a number, or main's at a time.
 
     A number is a snapshot's id or, if there is none of it, DuckLake's: main as DuckDB reads it `AT (VERSION => n)`.
     Raises NotFoundError, ExpiredError for what has expired, InvalidRequestError for what is none of these.
@@ -77,7 +77,7 @@ def _of_ducklake(services: Services, table: Materialized, number: int) -> Snapsh
 
 
 def _find_rollback_target(table: Materialized, number: int, time_ms: int) -> Snapshot | None:
-    """The older snapshot that main went back to with a DuckLake snapshot that made none itself."""
+    """Return the older snapshot that main went back to with a DuckLake snapshot that made none itself."""
     log = [entry for entry in table.metadata.snapshot_log if entry.timestamp_ms <= time_ms]
     numbers = {row.snapshot_id: row.ducklake_id for row in table.state.snapshots}
     if len(log) < 2 or log[-1].snapshot_id not in numbers:

@@ -129,6 +129,6 @@ def _read_note(note: Path) -> str | None:
 
 
 def _is_private(folder: Path) -> bool:
-    """Whether no other user may write notes there."""
+    """Return whether no other user may write notes there."""
     status = folder.lstat()
     return status.st_uid == os.getuid() and not status.st_mode & 0o022

@@ -1,5 +1,6 @@
-"""`duckicelake serve`: the server."""
+"""`duckicelake serve`, and `hash-secret`, which prints the hash of a client's secret for its settings."""
 
+import sys
 from functools import partial
 from typing import Annotated, Final
 
@@ -14,6 +15,10 @@ EXAMPLES: Final = (
         "DUCKICELAKE_DATABASE_URL=postgresql://me@db/lake DUCKICELAKE_WAREHOUSE=file:///data/warehouse "
         "duckicelake serve --host 0.0.0.0 --workers 4"
     ),
+)
+HASH_SECRET_EXAMPLES: Final = (
+    "duckicelake hash-secret",
+    "openssl rand -hex 32 | tee secret | duckicelake hash-secret",
 )
 
 
@@ -41,3 +46,13 @@ def serve(
     settings = read_settings(flags)
     is_embedded = settings.database_url is None
     serve_lake(settings, partial(announce, embedded=is_embedded), creates=create or is_embedded)
+
+
+@one_line_errors()
+def hash_client_secret() -> None:
+    """Read a client's secret from the terminal or standard input, and print its hash for the settings."""
+    from duckicelake.server.auth.oauth_clients import check_secret, hash_secret
+
+    secret = typer.prompt("Secret", hide_input=True) if sys.stdin.isatty() else sys.stdin.readline().rstrip("\r\n")
+    check_secret(secret, "the secret")
+    typer.echo(hash_secret(secret))

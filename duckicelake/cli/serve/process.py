@@ -53,7 +53,7 @@ def leave_terminal() -> None:
 
 
 def _is_hung_up(stream: int) -> bool:
-    """Whether the stream was a terminal that has hung up."""
+    """Return whether the stream was a terminal that has hung up."""
     try:
         os.fstat(stream)
         os.ttyname(stream)
@@ -150,7 +150,10 @@ def _call_both(start: Callable[[], None], handler: Any) -> Callable[[int, FrameT
 
 
 def is_transient(error: CatalogError) -> bool:
-    """Whether the next start may succeed: database and store worked before, so they are unreachable for a while."""
+    """Return whether the next start may succeed.
+
+    Database and store worked before, so they are unreachable for a while.
+    """
     return isinstance(error, UnavailableError) or isinstance(error.__cause__, UnavailableError)
 
 

@@ -84,7 +84,7 @@ class Supervisor(Multiprocess):
             self.processes[index].start()
 
     def is_well(self, worker: Process, seconds: float) -> bool:
-        """Whether the worker answers the ping in time; also True if the supervisor is about to end."""
+        """Return whether the worker answers the ping in time; also True if the supervisor is about to end."""
         until = time.monotonic() + seconds
         try:
             worker.parent_conn.send(b"ping")

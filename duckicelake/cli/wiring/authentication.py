@@ -24,12 +24,12 @@ ANY_HOST_WARNING = (
 
 
 def is_open_to_all(settings: Settings) -> bool:
-    """Whether other machines can reach a server without logins."""
+    """Return whether other machines can reach a server without logins."""
     return not has_logins(settings) and not is_loopback(settings.host)
 
 
 def has_logins(settings: Settings) -> bool:
-    """Whether clients must log in."""
+    """Return whether clients must log in."""
     return settings.oauth_clients is not None or settings.oidc_issuer is not None
 
 

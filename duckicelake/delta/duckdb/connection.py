@@ -104,7 +104,7 @@ class DeltaMacros:
 
     @contextmanager
     def statement(self) -> Iterator[BoundCalls]:
-        """A statement, to be explained first, and run after `explained`; what fails here is raised as it is."""
+        """Yield a statement, to be explained first, and run after `explained`; what fails here is raised as it is."""
         self._here.bound = bound = BoundCalls(quarter=self._quarter())
         try:
             yield bound
@@ -126,7 +126,7 @@ class DeltaMacros:
             bound.scans.setdefault(call, []).extend(found.get(number, [[]]))
 
     def read_delta(self, path: str | None, version: int | None, timestamp_ms: int | None, zone: str) -> str:
-        """The query for a table's rows."""
+        """Return the query for a table's rows."""
         with self._answer("read_delta", path) as bound:
             call = DeltaCall(str(path), version, timestamp_ms)
             if call not in bound.tables:
@@ -139,20 +139,23 @@ class DeltaMacros:
             return build_scan(table, split_parts(table, files, zone), self._probe)
 
     def _scans(self, bound: BoundCalls, call: DeltaCall) -> list[list[PlanNode]]:
-        """What is asked of rows; nothing if meanwhile, by clocks of any zone, `current_date` may be another."""
+        """Return what is asked of rows; nothing if meanwhile, by clocks of any zone, `current_date` may be another."""
         return bound.scans.get(call, [[]]) if bound.quarter == self._quarter() else [[]]
 
     def _quarter(self) -> int:
         return int(self._clock() // _QUARTER)
 
     def delta_history(self, path: str | None) -> str:
-        """The query for what commits say of themselves."""
+        """Return the query for what commits say of themselves."""
         with self._answer("delta_history", path):
             return build_history_query(self._connection.cursor(), str(path))
 
     @contextmanager
     def _answer(self, name: str, path: str | None) -> Iterator[BoundCalls]:
-        """The statement being bound, which keeps the error: of one raised here, DuckDB would give only the text."""
+        """Yield the statement being bound, which keeps the error.
+
+        Of one raised here, DuckDB would give only the text.
+        """
         bound: BoundCalls = getattr(self._here, "bound", None) or BoundCalls(probing=False)
         try:
             if path is None:
@@ -207,7 +210,7 @@ class DeltaConnection:
         return self
 
     def cursor(self) -> "DeltaConnection":
-        """One more connection to the database."""
+        """Return one more connection to the database."""
         return DeltaConnection(self._connection.cursor(), self._macros)
 
     duplicate = cursor
@@ -232,7 +235,7 @@ class DeltaConnection:
             self._connection.execute(statement, *given)
 
     def _reads_delta(self, statement: duckdb.Statement) -> bool:
-        """Whether it may, by a name in it, a view's, or one that it was prepared with."""
+        """Return whether it may, by a name in it, a view's, or one that it was prepared with."""
         named = "read_delta" in statement.query.lower()
         if statement.type == StatementType.ATTACH or (named and statement.type == StatementType.CREATE):
             self._macros.views_changed()
@@ -241,14 +244,14 @@ class DeltaConnection:
         return self._has_views()
 
     def _has_views(self) -> bool:
-        """Whether views may read Delta tables; asked seldom, as it takes its time where catalogs are large."""
+        """Return whether views may read Delta tables; asked seldom, as it takes its time where catalogs are large."""
         if self._views is None or self._views[0] != self._macros.changes:
             found = self._connection.execute(_VIEWS).fetchone() is not None
             self._views = self._macros.changes, found
         return self._views[1]
 
     def _plan(self, text: str, given: Sequence[object]) -> str:
-        """DuckDB's plan, as JSON; an empty one for what it doesn't explain."""
+        """Return DuckDB's plan, as JSON; an empty one for what it doesn't explain."""
         explaining = f"EXPLAIN (FORMAT json)\n{_EXPLAIN.sub('', text, count=1)}"
         try:
             rows = self._connection.execute(explaining, *given).fetchall()

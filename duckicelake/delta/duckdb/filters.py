@@ -57,13 +57,13 @@ class ColumnBounds:
 
 
 def build_partition_bounds(column: DeltaField) -> ColumnBounds:
-    """A partition column's only value in a file."""
+    """Return a partition column's only value in a file."""
     value = cast_partition_value(build_partition_text(column), column.type)
     return ColumnBounds(format_type(column.type), value, value, f"{value} IS NULL", f"{value} IS NULL")
 
 
 def build_statistics_bounds(column: DeltaField) -> ColumnBounds:
-    """What the statistics of a file say; null where they don't."""
+    """Return what the statistics of a file say; null where they don't."""
     kind, text = column.type, format_type(column.type)
     nulls, rows = f"{_build_statistic('nullCount', column)}::BIGINT", "(stats ->> '/numRecords')::BIGINT"
     least, greatest = "NULL", "NULL"
@@ -77,7 +77,7 @@ def build_statistics_bounds(column: DeltaField) -> ColumnBounds:
 
 
 def cast_partition_value(text: str, kind: DeltaType) -> str:
-    """A partition value as its type, given SQL of its text; instants without a zone are of UTC."""
+    """Return a partition value as its type, given SQL of its text; instants without a zone are of UTC."""
     if not isinstance(kind, DeltaPrimitive):
         return f"CAST({text} AS {format_type(kind)})"
     if kind.name == "binary":
@@ -93,7 +93,10 @@ def _build_statistic(kind: str, column: DeltaField) -> str:
 
 
 def read_scan_filters(connection: duckdb.DuckDBPyConnection, explained: str) -> Iterator[tuple[int, list[PlanNode]]]:
-    """The number of each call that a plan scans, and what all rows of the scan must be: the roots of expressions."""
+    """Yield the number of each call that a plan scans, and what all rows of the scan must be.
+
+    The roots of expressions.
+    """
     for above, node in _walk_nodes(json.loads(explained)):
         pieces = _join_pieces(node, "Filters")
         calls = [int(match[1]) for match in map(_MARK.fullmatch, pieces) if match]
@@ -104,19 +107,22 @@ def read_scan_filters(connection: duckdb.DuckDBPyConnection, explained: str) -> 
 
 
 def build_condition(scans: Sequence[Sequence[PlanNode]], columns: Sequence[ColumnBounds]) -> str:
-    """SQL over `delta_live`: whether a file may have rows for any of the scans; columns are by their positions."""
+    """Return SQL over `delta_live`: whether a file may have rows for any of the scans.
+
+    Columns are by their positions.
+    """
     return " OR ".join(f"({_join_and(scan, columns)})" for scan in scans) or "true"
 
 
 def _walk_nodes(nodes: Sequence[PlanNode], above: PlanNode | None = None) -> Iterator[tuple[PlanNode, PlanNode]]:
-    """All operators of a plan, each with the one that takes its rows."""
+    """Yield all operators of a plan, each with the one that takes its rows."""
     for node in nodes:
         yield above or {}, node
         yield from _walk_nodes(node.get("children", ()), node)
 
 
 def _join_pieces(node: PlanNode, key: str) -> list[str]:
-    """Filters as they were before EXPLAIN cut them at every newline, also at those of literals."""
+    """Return filters as they were before EXPLAIN cut them at every newline, also at those of literals."""
     filters = node.get("extra_info", {}).get(key, "")
     text = filters if isinstance(filters, str) else "\n".join(filters)
     pieces = [match[1].strip() for match in _LINES.finditer(text)]
@@ -141,7 +147,10 @@ def _join_or(parts: Sequence[str | None]) -> str | None:
 
 
 def _may_match(node: PlanNode, columns: Sequence[ColumnBounds]) -> str | None:
-    """SQL that is false only for files none of whose rows can meet an expression; None if nothing can be said."""
+    """Return SQL that is false only for files none of whose rows can meet an expression.
+
+    None if nothing can be said.
+    """
     children = node.get("children", ())
     match node["type"]:
         case "CONJUNCTION_AND":
@@ -164,13 +173,13 @@ def _may_match(node: PlanNode, columns: Sequence[ColumnBounds]) -> str | None:
 
 
 def _split_between(node: PlanNode) -> list[PlanNode]:
-    """The two comparisons that BETWEEN is."""
+    """Return the two comparisons that BETWEEN is."""
     ends = (("COMPARE_GREATERTHANOREQUALTO", node["lower"]), ("COMPARE_LESSTHANOREQUALTO", node["upper"]))
     return [{"type": kind, "left": node["input"], "right": end} for kind, end in ends]
 
 
 def _find_negated(node: PlanNode) -> PlanNode | None:
-    """What NOT makes of an expression, without it; None if that isn't plain."""
+    """Return what NOT makes of an expression, without it; None if that isn't plain."""
     match node["type"]:
         case "OPERATOR_NOT":
             return cast("PlanNode", node["children"][0])
@@ -206,12 +215,12 @@ def _build_comparison(
 
 
 def _can_match_nan(operator: str, value: str) -> str:
-    """Whether NaN, which statistics pass over and DuckDB has above all else, is among the rows asked for."""
+    """Return whether NaN, which statistics pass over and DuckDB has above all else, is among the rows asked for."""
     return f"isnan({value})" if operator == "=" else "true"
 
 
 def _find_bounds(node: PlanNode, columns: Sequence[ColumnBounds]) -> ColumnBounds | None:
-    """Those of a column, or of one that is cast to a type with the same order."""
+    """Return those of a column, or of one that is cast to a type with the same order."""
     if node["class"] == "CAST" and not node.get("try_cast"):
         inner, kind = _find_bounds(node["child"], columns), _CASTS.get(node["cast_type"]["id"])
         if inner is None or kind is None or inner.type not in kind:
@@ -231,7 +240,10 @@ def _find_type(node: PlanNode) -> str:
 
 
 def _format_literal(node: PlanNode) -> str | None:
-    """A constant as SQL, None for one that isn't plain; its own type is that of the column it is compared with."""
+    """Return a constant as SQL, None for one that isn't plain.
+
+    Its own type is that of the column it is compared with.
+    """
     if node["class"] == "CAST":
         return _format_literal(node["child"])
     if node["class"] != "CONSTANT" or node["value"]["is_null"]:

@@ -38,7 +38,7 @@ _MAX_LINE_BYTES: Final = 1 << 30
 
 
 def format_location(location: str) -> str:
-    """A location as DuckDB takes it."""
+    """Return a location as DuckDB takes it."""
     if location[:1] == "/":
         return location
     if location.startswith("file:"):
@@ -50,7 +50,7 @@ def format_location(location: str) -> str:
 
 
 def escape_pattern(location: str) -> str:
-    """A pattern that only this location has."""
+    """Return a pattern that only this location has."""
     return _GLOB.sub(r"[\g<0>]", format_location(location))
 
 
@@ -84,7 +84,7 @@ class DuckStore:
         return content
 
     def files_below(self, folder: str) -> Iterator[ListedFile]:
-        """The files in a folder itself: what is read further below is known by name."""
+        """Return the files in a folder itself: what is read further below is known by name."""
         pattern = f"{escape_pattern(folder)}/*"
         try:
             return iter(self._listed(pattern))
@@ -138,7 +138,7 @@ class DeltaLiveFile:
 
 
 def read_query(name: str) -> str:
-    """The text of `sql/<name>.sql`."""
+    """Return the text of `sql/<name>.sql`."""
     return files("duckicelake.delta.duckdb").joinpath("sql", f"{name}.sql").read_text(encoding="utf-8")
 
 
@@ -154,7 +154,7 @@ _HISTORY: Final = read_query("history")
 
 
 def open_table(connection: RawConnection, path: str, version: int | None, timestamp_ms: int | None) -> DeltaTable:
-    """The table in a folder at a version or time, else the newest; `connection` is used up for it.
+    """Return the table in a folder at a version or time, else the newest; `connection` is used up for it.
 
     Raises NoDeltaLogError, InvalidRequestError, ExpiredError, DamagedLogError and UnsupportedError, as DeltaLog does.
     """
@@ -173,12 +173,12 @@ def open_table(connection: RawConnection, path: str, version: int | None, timest
 
 
 def build_partition_text(column: DeltaField) -> str:
-    """SQL over `delta_live` for a partition value as the log has it; an empty one is null."""
+    """Return SQL over `delta_live` for a partition value as the log has it; an empty one is null."""
     return f"nullif(partition_values ->> {quote_text(format_pointer(column.physical_name))}, '')"
 
 
 def read_live_files(table: DeltaTable, condition: str) -> list[DeltaLiveFile]:
-    """The files for which a condition on `delta_live` holds, in the order of their paths."""
+    """Return the files for which a condition on `delta_live` holds, in the order of their paths."""
     values = ", ".join(map(build_partition_text, table.partition_columns))
     found = table.connection.execute(
         f"SELECT path, [{values}]::VARCHAR[], vector FROM delta_live WHERE {condition} ORDER BY path"
@@ -187,7 +187,7 @@ def read_live_files(table: DeltaTable, condition: str) -> list[DeltaLiveFile]:
 
 
 def build_history_query(connection: RawConnection, path: str) -> str:
-    """A query for what each commit in the log of a table says of itself, newest first."""
+    """Return a query for what each commit in the log of a table says of itself, newest first."""
     root = _normalize_root(path)
     listing = _read_listing(connection, root, timed=True)
     first = find_oldest_version(listing)
@@ -286,7 +286,7 @@ def _build_live_file(root: str, path: str, values: Sequence[str | None], vector:
 
 
 def _read_times(connection: RawConnection, listing: LogListing, first: int) -> Mapping[int, int]:
-    """When each version was: as commits say, from the version on that the table's newest metadata names."""
+    """Return when each version was: as commits say, from the version on that the table's newest metadata names."""
     times = dict(compute_file_times(listing, first))
     metadata, _ = _load_live(connection, listing, find_newest_version(listing))
     stated = read_in_commit_times(metadata, listing.root)

@@ -29,19 +29,22 @@ class ScanPart:
 
 
 def build_scan(table: DeltaTable, parts: Sequence[ScanPart], nothing: str) -> str:
-    """The query for a table's rows; without files it reads none of `nothing`, as plans without any aren't made anew."""
+    """Return the query for a table's rows.
+
+    Without files it reads none of `nothing`, as plans without any aren't made anew.
+    """
     if parts:
         return " UNION ALL ".join(_build_part(table, part) for part in parts)
     return f"{_select_missing_columns(table, 'nothing', nothing)} WHERE false"
 
 
 def build_probe(table: DeltaTable, call: int, file: str) -> str:
-    """A query of the same columns, all of them from a scan of `file`, for `filters` to find in a plan."""
+    """Return a query of the same columns, all of them from a scan of `file`, for `filters` to find in a plan."""
     return f"{_select_missing_columns(table, str(call), file)} WHERE delta_{call}_mark > 0"
 
 
 def _select_missing_columns(table: DeltaTable, call: str, file: str) -> str:
-    """The table's columns from a file that has none of them."""
+    """Return the table's columns from a file that has none of them."""
     sources = [(f"delta_{call}_{position}", column) for position, column in enumerate(table.columns)]
     entries = [
         _build_entry(quote_text(column.physical_name), source, format_type(column.type)) for source, column in sources
@@ -135,7 +138,7 @@ def _build_texts(values: Sequence[str | None]) -> str:
 
 
 def split_parts(table: DeltaTable, files: Sequence[DeltaLiveFile], zone: str) -> list[ScanPart]:
-    """The files in parts, `zone` being the session's; those with deleted rows are apart from those without."""
+    """Return the files in parts, `zone` being the session's; those with deleted rows are apart from those without."""
     old = _with_int96(table, files, zone)
     few = len({tuple(file.partition_values) for file in files}) <= _MAX_CONSTANT_PARTS
     parts: dict[tuple[object, ...], list[DeltaLiveFile]] = {}
@@ -146,7 +149,10 @@ def split_parts(table: DeltaTable, files: Sequence[DeltaLiveFile], zone: str) ->
 
 
 def _with_int96(table: DeltaTable, files: Sequence[DeltaLiveFile], zone: str) -> set[str]:
-    """Files with instants that DuckDB would take for ones of the session's zone: footers tell, if that isn't UTC."""
+    """Return files with instants that DuckDB would take for ones of the session's zone.
+
+    Footers tell, if that isn't UTC.
+    """
     if not files or zone in _UTC or not any(has_instants(column.type) for column in table.data_columns):
         return set()
     patterns = [escape_pattern(file.location) for file in files]
@@ -155,7 +161,7 @@ def _with_int96(table: DeltaTable, files: Sequence[DeltaLiveFile], zone: str) ->
 
 
 def _read_deleted(table: DeltaTable, files: Sequence[DeltaLiveFile]) -> list[tuple[int, Iterable[int]]]:
-    """The positions by each file's index, for those that have a vector."""
+    """Return the positions by each file's index, for those that have a vector."""
     vectors = [(index, file.vector, file.location) for index, file in enumerate(files) if file.vector is not None]
     if not vectors:
         return []

@@ -26,22 +26,22 @@ _INSTANT: Final = "timestamp"
 
 
 def quote_text(text: str) -> str:
-    """A text as a literal of SQL."""
+    """Return a text as a literal of SQL."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def quote_name(name: str) -> str:
-    """A name in SQL."""
+    """Return a name in SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def format_pointer(name: str) -> str:
-    """A key of a JSON object as DuckDB finds it, whatever is in it."""
+    """Return a key of a JSON object as DuckDB finds it, whatever is in it."""
     return "/" + name.replace("~", "~0").replace("/", "~1")
 
 
 def format_type(kind: Type, *, naive: bool = False, physical: bool = True) -> str:
-    """DuckDB's name of a type; with `naive`, instants are in files as INT96, which DuckDB reads without a zone.
+    """Return DuckDB's name of a type; with `naive`, instants are in files as INT96, which DuckDB reads without a zone.
 
     Fields go by the names they have in files, or with `physical=False` by the table's.
     """
@@ -73,7 +73,7 @@ def _format_primitive(name: str, *, naive: bool) -> str:
 
 
 def has_instants(kind: Type) -> bool:
-    """Whether there are timestamps of a zone in it."""
+    """Return whether there are timestamps of a zone in it."""
     match kind:
         case DeltaPrimitive():
             return kind.name == _INSTANT
@@ -87,7 +87,7 @@ def has_instants(kind: Type) -> bool:
 
 
 def build_expression(source: str, kind: Type, *, naive: bool = False, depth: int = 0) -> str:
-    """The table's value, given the file's: nested fields get their names, instants their zone."""
+    """Return the table's value, given the file's: nested fields get their names, instants their zone."""
     if not _has_other_form(kind, naive=naive):
         return source
     match kind:

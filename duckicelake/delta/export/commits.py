@@ -36,7 +36,7 @@ _NUMBER: Final = re.compile("[0-9]{1,18}", re.ASCII)
 
 
 def format_stats(file: FileRow, schema: Schema, physical: Mapping[int, str]) -> str:
-    """The text of an `add`'s `stats`; names are those in the files."""
+    """Return the text of an `add`'s `stats`; names are those in the files."""
     columns = schema.fields
     values = {
         "numRecords": file.record_count,
@@ -51,7 +51,7 @@ def format_stats(file: FileRow, schema: Schema, physical: Mapping[int, str]) -> 
 def _build_nested(
     fields: tuple[NestedField, ...], physical: Mapping[int, str], value_of: Callable[[NestedField], Any]
 ) -> Json:
-    """Values of the columns and of what is in structs; those of lists and maps are none of Delta's."""
+    """Return values of the columns and of what is in structs; those of lists and maps are none of Delta's."""
     found: Json = {}
     for field in fields:
         kind = field.type
@@ -170,7 +170,7 @@ class LoggedDefinition:
 
 
 def build_next_version(moment: MainMoment, files: FileDifference, said: LoggedDefinition) -> NewVersion:
-    """The version that leads from the one before to this state."""
+    """Return the version that leads from the one before to this state."""
     vectors, written = _build_vectors(moment, files)
     adds = {
         path: AddFile(
@@ -222,7 +222,7 @@ def _build_removes(add: AddFile, timestamp_ms: int, *, is_change: bool) -> Remov
 
 
 def _build_txns(snapshot: SnapshotRow | None) -> Iterator[Txn]:
-    """What the summary keeps of counts of applications, in Delta's words or ours (docs/delta.md)."""
+    """Yield what the summary keeps of counts of applications, in Delta's words or ours (docs/delta.md)."""
     summary = snapshot.summary if snapshot else {}
     counts = {name.removeprefix(_TXN): value for name, value in summary.items() if name.startswith(_TXN)}
     if _APP_ID in summary and _APP_VERSION in summary:

@@ -46,7 +46,10 @@ _READER_FEATURES, _WRITER_FEATURES = 3, 7
 
 
 def build_delta_schema(schema: Schema, physical: Mapping[int, str]) -> DeltaStruct:
-    """The schema as Delta's; physical: names of fields in the files, by id. UnsupportedError names what can't be."""
+    """Return the schema as Delta's; physical: names of fields in the files, by id.
+
+    Raises UnsupportedError names what can't be.
+    """
     names = schema.full_names()
     for field in schema.map_fields_by_id().values():
         _check_default(field, names[field.id])
@@ -90,7 +93,7 @@ def _build_primitive(kind: PrimitiveType, name: str) -> DeltaType:
 
 
 def is_enabled(properties: Mapping[str, str]) -> bool:
-    """Whether the table wants a Delta log beside it; InvalidRequestError unless it says true or false."""
+    """Return whether the table wants a Delta log beside it; InvalidRequestError unless it says true or false."""
     text = properties.get(DELTA_ENABLED, "false")
     if text not in {"true", "false"}:
         raise InvalidRequestError(f"The table property {DELTA_ENABLED} is {text!r}: write true or false")
@@ -98,7 +101,7 @@ def is_enabled(properties: Mapping[str, str]) -> bool:
 
 
 def check_delta_writable(metadata: TableMetadata, base: TableMetadata | None = None) -> None:
-    """UnsupportedError if the table wants a Delta log and Delta, or one of its readers, would not read it right.
+    """Raise UnsupportedError if the table wants a Delta log and Delta, or one of its readers, would not read it right.
 
     base: what it was before a commit, which is to blame for what it changes only.
     """
@@ -120,7 +123,7 @@ def _read_wish(metadata: TableMetadata) -> tuple[str | None, bool, Schema]:
 def build_delta_metadata(
     metadata: TableMetadata, schema: Schema, physical: Mapping[int, str], log_id: str, created_ms: int
 ) -> Metadata:
-    """The `metaData` of a version whose rows have this schema."""
+    """Return the `metaData` of a version whose rows have this schema."""
     properties = metadata.properties
     constraints = {f"{_DELTA_CONSTRAINT}{name}": text for name, text in read_constraint_texts(properties).items()}
     configuration = {
@@ -136,7 +139,7 @@ def build_delta_metadata(
 
 
 def build_protocol(metadata: Metadata, *, has_vectors: bool, before: Protocol | None) -> Protocol:
-    """The features that the table uses, or has used: who reads the log sees all versions of it."""
+    """Return the features that the table uses, or has used: who reads the log sees all versions of it."""
     columns = parse_schema(metadata.schema_string)
     reader = {"columnMapping"}
     reader |= {"timestampNtz"} if _has_ntz(columns) else set()
@@ -168,7 +171,7 @@ def _iterate_leaves(kinds: Sequence[DeltaType]) -> Iterable[DeltaType]:
 
 
 def keep_unchanged(metadata: Metadata, before: Metadata | None) -> Metadata:
-    """The same with the time at which the log began."""
+    """Return the same with the time at which the log began."""
     return metadata if before is None else replace(metadata, id=before.id, created_ms=before.created_ms)
 
 

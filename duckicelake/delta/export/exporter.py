@@ -99,7 +99,10 @@ def update_delta_log(services: Services, table: Materialized) -> LogRow:
 
 
 def _has_looked_at(log: LogRow, table: Materialized) -> bool:
-    """Whether there is nothing in this version of the table that isn't in the log; others may have brought a newer."""
+    """Return whether there is nothing in this version of the table that isn't in the log.
+
+    Others may have brought a newer.
+    """
     return log.table_version > table.row.version or (log.table_version == table.row.version and log.is_looked_at)
 
 
@@ -139,7 +142,7 @@ def _read_newest(services: Services, table_id: int) -> _NewestVersion | None:
 
 
 def _build_addition(services: Services, table: Materialized) -> LogAddition | None:
-    """The next version that the log lacks; None if it lacks none.
+    """Return the next version that the log lacks; None if it lacks none.
 
     States that Delta can't say are passed over, but for the last if it can with the schema that the table has by now;
     UnsupportedError if there is none after them.
@@ -167,7 +170,7 @@ def _build_addition(services: Services, table: Materialized) -> LogAddition | No
 def _build_version(
     services: Services, table: Materialized, newest: _NewestVersion | None, following: _PendingState
 ) -> LogAddition | None:
-    """The version that tells of this; None if it would tell nothing."""
+    """Return the version that tells of this; None if it would tell nothing."""
     root = newest.log.root if newest else canonicalize(table.metadata.location)
     base = None if newest is None else LoggedBase(root, newest.row.version, newest.row.snapshot_id)
     files = read_differences(services, table.state, base, root, following.snapshot)
@@ -192,7 +195,7 @@ def _build_version(
 
 
 def _build_row(following: _PendingState, newest: _NewestVersion | None) -> VersionRow:
-    """Metadata alone leaves main what it is, so that what follows in its log is still told from there on."""
+    """Return metadata alone leaves main what it is, so that what follows in its log is still told from there on."""
     snapshot_id = following.snapshot.snapshot_id if following.snapshot else None
     if newest is None:
         return VersionRow(0, snapshot_id, following.logged_ms, following.logged_ms)
@@ -216,19 +219,19 @@ def _build_record(
 
 
 def _read_log_id(table: Materialized) -> str:
-    """The name of a metadata.json says what is in it: a Postgres that was restored counts the same versions again."""
+    """Read the log's id from the metadata.json's name: a restored Postgres counts the same versions again."""
     return str(uuid5(UUID(table.row.table_uuid), f"delta log of {table.location.rpartition('/')[2]}"))
 
 
 def _build_first(table: Materialized) -> _PendingState:
-    """All that main is at this moment."""
+    """Return all that main is at this moment."""
     log, current = table.state.snapshot_log, table.state.current()
     since = log[-1][1] if log and current is not None else table.row.last_updated_ms
     return _PendingState(current, since, table.metadata.schema())
 
 
 def _list_pending(table: Materialized, newest: _NewestVersion) -> Iterator[_PendingState]:
-    """The states that aren't in the log, the oldest first."""
+    """Yield the states that aren't in the log, the oldest first."""
     listed = {snapshot.snapshot_id: snapshot for snapshot in table.state.snapshots}
     schemas = {schema.schema_id: schema for schema in table.metadata.schemas}
     for snapshot_id, logged_ms in _list_logged_since(table.state, newest.row):
@@ -239,7 +242,10 @@ def _list_pending(table: Materialized, newest: _NewestVersion) -> Iterator[_Pend
 
 
 def _list_logged_since(state: TableState, row: VersionRow) -> Iterator[tuple[int, int]]:
-    """What main has been since that version, by its log; only what it is, where the log doesn't go back so far."""
+    """Yield what main has been since that version, by its log.
+
+    Only what it is, where the log doesn't go back so far.
+    """
     log = state.snapshot_log
     if row.snapshot_id is None:
         yield from log
@@ -258,7 +264,7 @@ def _find_physical(
     following: _PendingState,
     files: FileDifference,
 ) -> dict[int, str]:
-    """What files call columns that aren't called so in the schema.
+    """Return what files call columns that aren't called so in the schema.
 
     What files of the newest version call them is known; only if the others disagree, or there are new columns, which
     might be called as a former one is in a file, all are asked.
@@ -277,7 +283,7 @@ def _find_physical(
 
 
 def export_delta_log(services: Services, name: str) -> LogRow:
-    """The log of a table, given as `namespace.table`, up to date and with all its files.
+    """Return the log of a table, given as `namespace.table`, up to date and with all its files.
 
     Raises NoSuchTableError, InvalidRequestError where the table wants no log, and UnsupportedError where Delta can't
     say the table.

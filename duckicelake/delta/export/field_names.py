@@ -23,7 +23,7 @@ _PLAIN: Final = re.compile("[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
 def read_field_names(location: str, file: Path | bytes) -> NamesInFile:
-    """The names in a file, given as its path or all of it; DamagedTableError if it isn't Parquet."""
+    """Return the names in a file, given as its path or all of it; DamagedTableError if it isn't Parquet."""
     try:
         schema = pq.read_schema(io.BytesIO(file) if isinstance(file, bytes) else file)
     except (pa.ArrowException, OSError) as error:
@@ -40,7 +40,7 @@ def _iterate_file_fields(parent: int | None, fields: list[pa.Field]) -> Iterator
 
 
 def _iterate_nested(field: pa.Field) -> Iterator[tuple[int | None, str, int | None]]:
-    """The fields of the structs in a field, those in lists and maps, too."""
+    """Yield the fields of the structs in a field, those in lists and maps, too."""
     kind = field.type
     if pa.types.is_struct(kind):
         yield from _iterate_file_fields(_read_id(field), [kind.field(index) for index in range(kind.num_fields)])
@@ -57,7 +57,7 @@ def _read_id(field: pa.Field) -> int | None:
 
 
 def has_plain_names(schemas: Sequence[Schema]) -> bool:
-    """Whether files can't disagree: in all schemas every field has one name, and every name one field.
+    """Return whether files can't disagree: in all schemas every field has one name, and every name one field.
 
     No schema of before is missing, and names are such that all writers put them into files as they are: Iceberg's spell
     others in letters, digits and underscores.
@@ -76,7 +76,7 @@ def has_plain_names(schemas: Sequence[Schema]) -> bool:
 
 
 def _iterate_named(schema: Schema) -> Iterator[tuple[int, int | None, str]]:
-    """Every field of a struct: its id, that of what it is in, its name as it compares to others."""
+    """Return every field of a struct: its id, that of what it is in, its name as it compares to others."""
     parents = schema.parents()
     fields = schema.map_fields_by_id()
     return ((id_, parents[id_], fields[id_].name) for id_ in fields if _has_names(fields, parents[id_]))
@@ -87,7 +87,7 @@ def _has_names(fields: Mapping[int, NestedField], parent: int | None) -> bool:
 
 
 def find_physical_names(schema: Schema, files: Iterable[tuple[str, NamesInFile]]) -> dict[int, str]:
-    """What the files, given with their paths, all call the fields; UnsupportedError where they don't agree.
+    """Return what the files, given with their paths, all call the fields; UnsupportedError where they don't agree.
 
     Delta has one name for all files, by which delta-rs and DuckDB go even where columns are mapped by id.
     """
@@ -117,14 +117,14 @@ def _describe_disagreement(path: str, name: str, other: str) -> str:
 
 
 def read_logged_names(columns: DeltaStruct, schemas: Iterable[Schema]) -> NamesInFile:
-    """The names that a log told of, which its files all have; schemas: all that the table had."""
+    """Return the names that a log told of, which its files all have; schemas: all that the table had."""
     parents = {field_id: parent for schema in schemas for field_id, parent in schema.parents().items()}
     ids = ((field.physical_name, field.id) for field in _iterate_delta_fields(columns))
     return {(parents.get(field_id), name): field_id for name, field_id in ids if field_id is not None}
 
 
 def collect_named_ids(schema: Schema) -> set[int]:
-    """The ids of what has a name: columns, and fields of structs."""
+    """Return the ids of what has a name: columns, and fields of structs."""
     return {field_id for field_id, _, _ in _iterate_named(schema)}
 
 

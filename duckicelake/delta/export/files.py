@@ -84,7 +84,7 @@ def clear_log(services: Services, root: str) -> None:
 
 
 def _iterate_files(services: Services, root: str) -> list[str]:
-    """The oldest versions first."""
+    """Return the oldest versions first."""
     found = (file for folder in (FOLDER, VECTORS) for file in services.store.files_below(f"{root}/{folder}"))
     return sorted(file.location for file in found)
 

@@ -69,7 +69,7 @@ class LogAddition:
 
 
 def is_keeper_free(cursor: Transaction) -> bool:
-    """Whether nobody keeps Delta logs at this moment."""
+    """Return whether nobody keeps Delta logs at this moment."""
     return cursor.execute(_SQL.is_free, {"key": KEEPER_KEY}).fetchone() == (True,)
 
 
@@ -79,28 +79,28 @@ def take_lead(cursor: Transaction) -> bool:
 
 
 def read_versions(cursor: Transaction) -> dict[int, int]:
-    """The versions of the metadata of all live tables that Iceberg clients have seen, by table id."""
+    """Return the versions of the metadata of all live tables that Iceberg clients have seen, by table id."""
     return dict(cursor.execute(_SQL.versions).fetchall())
 
 
 def find_enabled(cursor: Transaction, table_ids: Iterable[int]) -> frozenset[int]:
-    """Those of the tables that want a log."""
+    """Return those of the tables that want a log."""
     return frozenset(row[0] for row in cursor.execute(_SQL.enabled, {"table_ids": list(table_ids)}).fetchall())
 
 
 def find_abandoned(cursor: Transaction) -> list[int]:
-    """Tables that have a log and don't want it any more, or that are gone."""
+    """Return tables that have a log and don't want it any more, or that are gone."""
     return [row[0] for row in cursor.execute(_SQL.abandoned).fetchall()]
 
 
 def read_log(cursor: Transaction, table_id: int) -> LogRow | None:
-    """The log of a table."""
+    """Return the log of a table."""
     row = cursor.execute(_SQL.log, {"table_id": table_id}).fetchone()
     return None if row is None else LogRow(*row)
 
 
 def read_newest_version(cursor: Transaction, table_id: int) -> VersionRow | None:
-    """The newest version of its log."""
+    """Return the newest version of its log."""
     row = cursor.execute(_SQL.newest, {"table_id": table_id}).fetchone()
     return None if row is None else VersionRow(*row)
 
@@ -158,7 +158,7 @@ def read_vectors(cursor: Transaction, table_id: int, paths: Sequence[str]) -> di
 def read_version_files(
     cursor: Transaction, table_id: int, after: int = -1, *, unwritten_only: bool = True
 ) -> list[LoggedVersion]:
-    """The files of some of the next versions, in order: of those that may not be there yet, or of all."""
+    """Return the files of some of the next versions, in order: of those that may not be there yet, or of all."""
     asked = {"table_id": table_id, "after": after, "all": not unwritten_only, "most": _BATCH_VERSIONS}
     return [
         LoggedVersion(version, zlib.decompress(body), path, None if data is None else zlib.decompress(data))
@@ -172,14 +172,17 @@ def note_written(cursor: Transaction, table_id: int, numbers: Iterable[int]) -> 
 
 
 def find_oldest_readable(cursor: Transaction, table_id: int) -> int:
-    """The oldest version from which on the data files of all are kept; one more than the newest if of none are."""
+    """Return the oldest version from which on the data files of all are kept.
+
+    One more than the newest if of none are.
+    """
     row = cursor.execute(_SQL.readable, {"table_id": table_id}).fetchone()
     assert row is not None
     return int(row[0])
 
 
 def find_needless_vectors(cursor: Transaction, table_id: int, oldest: int) -> Iterator[str]:
-    """Files of deletion vectors that no version from `oldest` on needs."""
+    """Return files of deletion vectors that no version from `oldest` on needs."""
     rows = cursor.execute(_SQL.vector_files, {"table_id": table_id, "oldest": oldest}).fetchall()
     return (path for (path,) in rows)
 

@@ -47,7 +47,10 @@ NO_DIFFERENCE = FileDifference({}, {}, {})
 def read_differences(
     services: Services, state: TableState, base: LoggedBase | None, root: str, after: SnapshotRow | None
 ) -> FileDifference:
-    """The data files that may differ between the log's newest version and a snapshot; all, if there is no base."""
+    """Return the data files that may differ between the log's newest version and a snapshot.
+
+    All, if there is no base.
+    """
     if after is None:
         return NO_DIFFERENCE
     table_id = state.row.table_id
@@ -72,7 +75,7 @@ def _read_snapshot(state: TableState, snapshot_id: int | None) -> SnapshotRow | 
 
 
 def _read_logged(services: Services, base: LoggedBase) -> dict[str, AddFile]:
-    """All files of the version, as the log itself has them: what was in its snapshot isn't known any more."""
+    """Return all files of the version, as the log itself has them: what was in its snapshot isn't known any more."""
     snapshot = DeltaLog(services.store, base.root).snapshot(base.version)
     return {add.path: add for add in snapshot.files.values()}
 
@@ -115,7 +118,7 @@ def _load_files(
 
 
 def _build_add(path: str, row: FileRow, known: dict[str, LoggedVector]) -> AddFile:
-    """The file as far as removing it must name it."""
+    """Return the file as far as removing it must name it."""
     vector = known[path].vector if path in known else None
     return AddFile(path, {}, row.file_size_in_bytes, 0, data_change=True, deletion_vector=vector)
 
@@ -128,7 +131,7 @@ def _read_vectors(cursor: Transaction, table_id: int, paths: Sequence[str]) -> d
 def _read_deleted(
     cursor: Transaction, table_id: int, files: dict[int, FileRow], manifest_ids: Sequence[int]
 ) -> dict[int, bytes]:
-    """The positions that are deleted from data files at the snapshot that lists these manifests, by file id."""
+    """Return the positions that are deleted from data files at the snapshot that lists these manifests, by file id."""
     rows = reader.read_data_file_deletions(cursor, table_id, files)
     deletes = sorted({row.delete_file_id for row in rows})
     live = {file_id for _, file_id in reader.find_live_among(cursor, manifest_ids, deletes)} if deletes else set()
@@ -141,7 +144,7 @@ def _read_deleted(
 
 
 def list_paths(services: Services, snapshot: SnapshotRow) -> list[str]:
-    """The data files of a snapshot."""
+    """Return the data files of a snapshot."""
     with services.database.reading() as cursor:
         rows = reader.read_files(cursor, _list_live_ids(cursor, snapshot.manifest_ids, FileContent.DATA))
     return [row.path for row in rows.values()]
@@ -150,7 +153,7 @@ def list_paths(services: Services, snapshot: SnapshotRow) -> list[str]:
 def read_names_in_files(
     services: Services, table: Materialized, locations: Iterable[str]
 ) -> Iterator[tuple[str, NamesInFile]]:
-    """What each data file calls its fields, with its path: every footer is read."""
+    """Yield what each data file calls its fields, with its path: every footer is read."""
     with services.database.reading() as cursor:
         folder = native.read_path_prefix(cursor, table.row.table_id)
     for location in sorted(locations):

@@ -50,7 +50,7 @@ class DeltaDeletes:
         self._ids: Iterator[int] = take_file_ids(services)
 
     def of(self, file_id: int) -> Positions:
-        """The positions deleted from a data file."""
+        """Return the positions deleted from a data file."""
         return self._live.deleted.get(file_id, frozenset())
 
     def serve(
@@ -82,7 +82,7 @@ class DeltaDeletes:
     def _serve(
         self, metadata: TableMetadata, numbers: SnapshotNumbers, deleted: NewlyDeleted
     ) -> tuple[tuple[NewFile, ...], tuple[NewDeletion, ...]]:
-        """A Puffin file for each vector: of one that it opens PyIceberg applies all, live or not."""
+        """Return a Puffin file for each vector: of one that it opens PyIceberg applies all, live or not."""
         parts = [deleted]
         if metadata.format_version >= ROW_LINEAGE_VERSION:
             parts = [replace(deleted, positions={file_id: found}) for file_id, found in deleted.positions.items()]
@@ -94,7 +94,7 @@ class DeltaDeletes:
 
 
 def read_positions(log: DeltaLog, vector: DeletionVector, path: str) -> frozenset[int]:
-    """What a vector deletes of the data file at the log's path.
+    """Return what a vector deletes of the data file at the log's path.
 
     Raises DamagedLogError, and InvalidRequestError for too many rows.
     """
@@ -107,7 +107,7 @@ def read_positions(log: DeltaLog, vector: DeletionVector, path: str) -> frozense
 
 
 def _load_live_deletes(space: Workspace, listed: Listed) -> LiveFiles:
-    """What is deleted of the table's files before, as far as delete files go."""
+    """Return what is deleted of the table's files before, as far as delete files go."""
     manifests = [manifest for manifest in listed if manifest.content == ManifestContent.DELETES and manifest.live_count]
     if not manifests:
         return LiveFiles((), {}, {}, {})
@@ -133,7 +133,7 @@ class HiveLinker:
         self._copies = copies
 
     def of(self, columns: tuple[PartitionColumn, ...], files: Iterable[TranslatedFile]) -> tuple[LakeCopy, ...]:
-        """A place for each file; UnsupportedError where there can't be one."""
+        """Return a place for each file; UnsupportedError where there can't be one."""
         wanted = list(files)
         folder = self._space.folder() if wanted else ""
         if wanted and self._services.store.local_path(wanted[0].file.path) is None and not self._copies:

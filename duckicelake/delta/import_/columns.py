@@ -60,7 +60,7 @@ class ColumnIds:
                 )
 
     def of(self, path: NamePath, given: int | None = None) -> int:
-        """The id of a path: the one that Delta gives, else its own for ever."""
+        """Return the id of a path: the one that Delta gives, else its own for ever."""
         if path not in self.by_path:
             highest = self.last
             self.by_path[path] = given or (max(highest, FREE_ID_START) if self.is_mapped else highest) + 1
@@ -77,7 +77,7 @@ class TableColumns:
 
 
 def read_columns(metadata: Metadata, ids: ColumnIds, schema_id: int) -> TableColumns:
-    """The columns of a version.
+    """Return the columns of a version.
 
     Raises UnsupportedError for a type that Iceberg lacks, DamagedLogError for what is no schema.
     """
@@ -96,7 +96,7 @@ def read_columns(metadata: Metadata, ids: ColumnIds, schema_id: int) -> TableCol
 
 
 def _check_texts(metadata: Metadata) -> None:
-    """DamagedLogError for what no catalog can keep."""
+    """Raise DamagedLogError for what no catalog can keep."""
     said = (metadata.id, metadata.name, metadata.description, *chain(*metadata.configuration.items()))
     for text in said:
         if text is not None and "\0" in text:
@@ -166,7 +166,7 @@ class _NestedIds:
 
 
 def _read_given_ids(fields: Iterable[DeltaField], inside: NamePath) -> Iterator[tuple[NamePath, int]]:
-    """The ids that column mapping gives, at any depth."""
+    """Yield the ids that column mapping gives, at any depth."""
     for column in fields:
         if column.id is None:
             raise DamagedLogError(f"column {column.name} has no {FIELD_ID}, which the table's column mapping demands")
@@ -200,7 +200,7 @@ def _check_order(schema: Schema) -> None:
 
 
 def find_leaf_paths(columns: TableColumns) -> dict[int, tuple[NamePath, PrimitiveType]]:
-    """The leaves that statistics may tell of, by id: those in no list or map."""
+    """Return the leaves that statistics may tell of, by id: those in no list or map."""
     found: dict[int, tuple[NamePath, PrimitiveType]] = {}
 
     def walk(fields: tuple[NestedField, ...]) -> None:

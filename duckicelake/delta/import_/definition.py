@@ -43,7 +43,7 @@ _OWN_PROPERTIES: Final = {COMPRESSION_CODEC: "zstd"}
 
 
 def build_properties(metadata: Metadata, schema: Schema, ids: ColumnIds) -> dict[str, str]:
-    """The table's properties at a version; engines may delete none of its files."""
+    """Return the table's properties at a version; engines may delete none of its files."""
     own = {
         key: value for key, value in metadata.configuration.items() if key.startswith("delta.") and key != DELTA_ENABLED
     }
@@ -63,13 +63,16 @@ def build_properties(metadata: Metadata, schema: Schema, ids: ColumnIds) -> dict
 
 
 def _build_name_mapping(metadata: Metadata) -> dict[NamePath, int]:
-    """Columns that files may have and the table hasn't, under ids of no schema: PyIceberg must know all names."""
+    """Return columns that files may have and the table hasn't, under ids of no schema.
+
+    PyIceberg must know all names.
+    """
     named = (metadata.configuration.get(key) for key in _ROW_TRACKING)
     return {(name,): _UNKNOWN_COLUMN + at for at, name in enumerate(("_change_type", *named)) if name}
 
 
 def _is_free(key: str) -> bool:
-    """Whether a property of the users' own means nothing to the catalog."""
+    """Return whether a property of the users' own means nothing to the catalog."""
     return not key.startswith(
         ("delta.", "ducklake.", "write.", "gc.", "commit.", "schema.", CONSTRAINT_PREFIX, "format-version")
     )
@@ -117,11 +120,11 @@ class DeltaState:
 
     @staticmethod
     def of(metadata: Metadata, ids: ColumnIds) -> "DeltaState":
-        """The state after a version with this definition."""
+        """Return the state after a version with this definition."""
         return DeltaState(metadata, dict(ids.by_path), ids.is_mapped)
 
     def ids(self) -> ColumnIds:
-        """The ids, to be gone on with."""
+        """Return the ids, to be gone on with."""
         return ColumnIds(dict(self.known), self.is_mapped)
 
     def to_json(self) -> dict[str, Any]:
@@ -142,7 +145,7 @@ class DeltaState:
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> "DeltaState":
-        """What `to_json` gave."""
+        """Return what `to_json` gave."""
         own = data["metadata"]
         metadata = Metadata(
             own["id"],
@@ -158,7 +161,7 @@ class DeltaState:
 def build_first_metadata(
     delta: Metadata, ids: ColumnIds, table_uuid: str, location: str, format_version: int, now_ms: int
 ) -> tuple[TableMetadata, TableColumns]:
-    """The metadata of a table without snapshots, and its columns.
+    """Return the metadata of a table without snapshots, and its columns.
 
     Raises UnsupportedError, InvalidRequestError, DamagedLogError.
     """
@@ -186,7 +189,7 @@ def build_first_metadata(
 
 
 def redefine(metadata: TableMetadata, delta: Metadata, ids: ColumnIds) -> tuple[TableMetadata, TableColumns]:
-    """The metadata after a `metaData` action, and the columns; raises as above."""
+    """Return the metadata after a `metaData` action, and the columns; raises as above."""
     columns = read_columns(delta, ids, max(schema.schema_id for schema in metadata.schemas) + 1)
     check_schema(columns.schema, metadata.format_version)
     known = next((schema for schema in metadata.schemas if schema.same_as(columns.schema)), None)
@@ -206,7 +209,7 @@ def redefine(metadata: TableMetadata, delta: Metadata, ids: ColumnIds) -> tuple[
 
 
 def find_replaced_columns(before: TableMetadata, after: TableMetadata) -> frozenset[int]:
-    """Columns whose files of before can't be read as what they are now.
+    """Return columns whose files of before can't be read as what they are now.
 
     Raises UnsupportedError if one partitioned the table.
     """
@@ -241,7 +244,7 @@ def _can_read(before: Any, after: Any, version: int) -> bool:
 
 
 def _find_spec(columns: TableColumns, specs: tuple[PartitionSpec, ...], last_field_id: int) -> PartitionSpec:
-    """The spec that partitions by these columns' values: a known one, else a new one, with known field ids."""
+    """Return the spec that partitions by these columns' values: a known one, else a new one, with known field ids."""
     names = columns.schema.map_fields_by_id()
     known = {field.source_id: field.field_id for spec in specs for field in spec.fields}
     following = max(last_field_id, FIRST_PARTITION_FIELD_ID - 1)
@@ -260,5 +263,5 @@ def _find_spec(columns: TableColumns, specs: tuple[PartitionSpec, ...], last_fie
 
 
 def needs_version(schemas: Iterable[Schema], *, has_vectors: bool) -> int:
-    """The format version that a table with these schemas needs; deletion vectors are of version 3."""
+    """Return the format version that a table with these schemas needs; deletion vectors are of version 3."""
     return max([ROW_LINEAGE_VERSION if has_vectors else 2, *(schema.find_lowest_version() for schema in schemas)])

@@ -38,7 +38,7 @@ class PartitionColumn:
 
 
 def find_folder_keys(folder: str, columns: Sequence[PartitionColumn], values: Sequence[Any]) -> tuple[str, ...] | None:
-    """What a file's folders call the partition columns; None if they don't say all the values."""
+    """Return what a file's folders call the partition columns; None if they don't say all the values."""
     if not columns:
         return ()
     said: dict[str, str] = {}
@@ -56,7 +56,7 @@ def find_folder_keys(folder: str, columns: Sequence[PartitionColumn], values: Se
 
 
 def format_linked_folder(columns: Sequence[PartitionColumn], values: Sequence[Any]) -> str:
-    """Folders that say the values, as Hive has them, with a final slash.
+    """Return folders that say the values, as Hive has them, with a final slash.
 
     Raises UnsupportedError if DuckDB has no word for one.
     """
@@ -134,7 +134,7 @@ class FileTranslator:
         self._names = tuple(column.names[0] for column in self.partition)
 
     def of(self, add: AddFile, file_id: int, numbers: SnapshotNumbers, wide: StatsWidening) -> TranslatedFile:
-        """The file's rows; its first row id isn't given yet.
+        """Return the file's rows; its first row id isn't given yet.
 
         Raises DamagedLogError for what the log should have said.
         """
@@ -160,7 +160,10 @@ class FileTranslator:
         return TranslatedFile(file, facts.stats, partition.texts, partition.values, keys)
 
     def name_map(self, keys: tuple[str, ...]) -> NameMap:
-        """What the files call the columns, whichever they have; `keys` are the folders' names for the partition's."""
+        """Return what the files call the columns, whichever they have.
+
+        `keys` are the folders' names for the partition's.
+        """
         known = self._maps.get(keys)
         if known is None:
             known = self._maps[keys] = self._find_map(keys)
@@ -220,7 +223,7 @@ class _PartitionValues:
 
 
 def _encode_value(type_: PrimitiveType, value: Any) -> Any:
-    """A JSON single value; numbers that JSON lacks as texts (`entries.partition_json`)."""
+    """Return a JSON single value; numbers that JSON lacks as texts (`entries.partition_json`)."""
     return str(value) if isinstance(value, float) and not math.isfinite(value) else to_json(type_, value)
 
 

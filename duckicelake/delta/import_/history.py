@@ -33,7 +33,7 @@ _GREGORIAN_YEAR: Final = "SELECT count(*) FROM parquet_schema($file) WHERE type 
 
 
 def check_root(services: Services, root: str) -> None:
-    """InvalidRequestError unless a Delta table's folder may be imported."""
+    """Raise InvalidRequestError unless a Delta table's folder may be imported."""
     services.policy.check_readable(root, services.policy.warehouse)
     zones, place = _find_zones(services), real_place(services, root)
     for zone in zones:
@@ -47,7 +47,7 @@ def check_root(services: Services, root: str) -> None:
 
 
 def check_files(services: Services, root: str, files: Iterable[str]) -> None:
-    """InvalidRequestError unless each file that the log of the table in `root` names is where one may be.
+    """Raise InvalidRequestError unless each file that the log of the table in `root` names is where one may be.
 
     What isn't there may be named. The log's own folder is checked with them.
     """
@@ -69,7 +69,7 @@ def check_files(services: Services, root: str, files: Iterable[str]) -> None:
 
 
 def _find_zones(services: Services) -> Sequence[str]:
-    """Those where only the lake's own writers write."""
+    """Return those where only the lake's own writers write."""
     with services.database.reading() as cursor:
         data_path = locations.read_data_path(cursor)
     return [real_place(services, zone) for zone in (data_path, services.policy.data_zone)]
@@ -95,7 +95,7 @@ class DeltaFiles:
     missing: frozenset[str] = frozenset()
 
     def located(self, path: str) -> str:
-        """Where the log's path is, as clients are told."""
+        """Return where the log's path is, as clients are told."""
         is_plain = ":" not in path and ".." not in path and not path.startswith("/")  # most are
         return f"{self.log.root}/{path}" if is_plain else format_root(resolve_location(self.log.root, path))
 
@@ -114,23 +114,26 @@ class DeltaHistory:
         return self.commits[-1].version if self.commits else self.start.version
 
     def first(self) -> DeltaVersion:
-        """The first version, to go on from."""
+        """Return the first version, to go on from."""
         return build_first_version(self.start, self.info)
 
     def adds(self) -> Iterator[AddFile]:
-        """The files of all versions."""
+        """Yield the files of all versions."""
         yield from self.start.files.values()
         for commit in self.commits:
             yield from commit.adds
 
 
 def format_root(location: str) -> str:
-    """A location as engines are given it: a plain path on this machine, as some take no URI's escapes, or a URI."""
+    """Return a location as engines are given it.
+
+    A plain path on this machine, as some take no URI's escapes, or a URI.
+    """
     return canonicalize(location).removeprefix(_LOCAL)
 
 
 def open_log(services: Services, root: str) -> DeltaLog:
-    """The log of the Delta table in a folder.
+    """Return the log of the Delta table in a folder.
 
     Raises NoDeltaLogError, InvalidRequestError or ForbiddenError for one that may not be read.
     """
@@ -147,7 +150,7 @@ def open_log(services: Services, root: str) -> DeltaLog:
 
 
 def read_history(services: Services, log: DeltaLog, from_version: int | None) -> DeltaHistory:
-    """The whole history that can be told, or from a version on.
+    """Return the whole history that can be told, or from a version on.
 
     Raises InvalidRequestError, ExpiredError, DamagedLogError, FileMissingError.
     """
@@ -185,7 +188,7 @@ def read_version_files(
 
 
 def hash_commit(services: Services, log: DeltaLog, version: int) -> str | None:
-    """The SHA-256 of a version's file in the log, in hex; None if it has none any more."""
+    """Return the SHA-256 of a version's file in the log, in hex; None if it has none any more."""
     try:
         return hashlib.sha256(services.store.read(f"{log.root}/_delta_log/{version:020}.json")).hexdigest()
     except FileMissingError:
@@ -193,7 +196,7 @@ def hash_commit(services: Services, log: DeltaLog, version: int) -> str | None:
 
 
 def _read_info(log: DeltaLog, version: int) -> Mapping[str, Any]:
-    """What the version's commit says of itself; nothing, where only a checkpoint is left of it."""
+    """Return what the version's commit says of itself; nothing, where only a checkpoint is left of it."""
     try:
         return next(iter(log.commits(version - 1, version))).info
     except DamagedLogError:
@@ -211,7 +214,7 @@ def _locate_vector(root: str, add: AddFile) -> str | None:
 
 
 def _list_present(services: Services, root: str) -> set[str]:
-    """The files in the table's folder, log and all."""
+    """Return the files in the table's folder, log and all."""
     local = services.store.local_path(root)
     if local is None:
         return {file.location for file in services.store.files_below(root)}
@@ -219,7 +222,7 @@ def _list_present(services: Services, root: str) -> set[str]:
 
 
 def _list_names(folder: str) -> Iterator[str]:
-    """The paths of all files but links; to ask each for its size takes longer than all else."""
+    """Yield the paths of all files but links; to ask each for its size takes longer than all else."""
     folders = [folder]
     while folders:
         with suppress(OSError), os.scandir(folders.pop()) as entries:
@@ -231,7 +234,7 @@ def _list_names(folder: str) -> Iterator[str]:
 
 
 def _find_missing(services: Services, root: str, wanted: Iterable[str], there: set[str] | None) -> set[str]:
-    """Those of the files that aren't there; what wasn't listed may lie elsewhere, or behind a link."""
+    """Return those of the files that aren't there; what wasn't listed may lie elsewhere, or behind a link."""
     absent = [at for at in wanted if there is None or at not in there]
     if there is not None and services.store.local_path(root) is None:
         gone = {at for at in absent if at.startswith(f"{root}/")}
@@ -247,7 +250,7 @@ def _is_counted(add: AddFile) -> bool:
 
 
 def _count_rows(services: Services, places: Mapping[str, str]) -> dict[str, int]:
-    """The rows of files, from their footers."""
+    """Return the rows of files, from their footers."""
 
     def count(pair: tuple[str, str]) -> tuple[str, int]:
         path, location = pair
@@ -258,7 +261,10 @@ def _count_rows(services: Services, places: Mapping[str, str]) -> dict[str, int]
 
 
 def collect_warnings(services: Services, history: DeltaHistory) -> tuple[str, ...]:
-    """A sentence for each; one file of the newest version is looked into, the smallest of those that came last."""
+    """Return a sentence for each.
+
+    One file of the newest version is looked into, the smallest of those that came last.
+    """
     return tuple(_build_warnings(services, history))
 
 

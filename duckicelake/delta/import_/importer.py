@@ -44,7 +44,10 @@ ImportProgress = Callable[[int, int], None]
 
 @contextmanager
 def iterate_pipelined(items: Iterable[T], most: int = 3) -> Iterator[Iterator[T]]:
-    """The items, so many of them computed ahead by another thread; what it raises is raised when its turn comes."""
+    """Yield the items, so many of them computed ahead by another thread.
+
+    What it raises is raised when its turn comes.
+    """
     made: Queue[object] = Queue(most)
     stopped = Event()
 
@@ -117,7 +120,7 @@ class DeltaImport:
     def of(
         root: str, table: str, from_version: int | None = None, *, copies: bool = False, following: bool = False
     ) -> "DeltaImport":
-        """The same with the table's full name, as `sales.orders`; InvalidRequestError for one that is none."""
+        """Return the same with the table's full name, as `sales.orders`; InvalidRequestError for one that is none."""
         schema, _, name = table.rpartition(".")
         if not schema or not name:
             raise InvalidRequestError(f"{table!r} isn't the full name of a table: write it as sales.orders")
@@ -158,7 +161,7 @@ def import_table(
 
 
 def _check_name(services: Services, wanted: DeltaImport) -> None:
-    """AlreadyExistsError or NoSuchNamespaceError, saying what to do where an import is what is wanted."""
+    """Raise AlreadyExistsError or NoSuchNamespaceError, saying what to do where an import is what is wanted."""
     schema = to_schema_name(wanted.namespace)
     try:
         with services.database.reading() as cursor:
@@ -200,7 +203,7 @@ class _ImportPlan:
         self._state = DeltaState.of(definition, ids)
 
     def attempt(self, *, alone: bool) -> DeltaImportResult:
-        """One transaction. alone: others wait from before it is computed; StaleBaseError can't come then."""
+        """Return one transaction. alone: others wait from before it is computed; StaleBaseError can't come then."""
         readable = ReadableVersions(self._history.files.missing)
         with self._services.database.transaction() as cursor:
             if alone:
@@ -257,7 +260,7 @@ def _read_definitions(history: DeltaHistory) -> list[Metadata]:
 
 
 def _collect_column_ids(history: DeltaHistory) -> ColumnIds:
-    """All ids that Delta gives in any version, so that columns of versions before it gave any get the same."""
+    """Return all ids that Delta gives in any version, so that columns of versions before it gave any get the same."""
     ids = ColumnIds()
     for definition in _read_definitions(history):
         ids.learn(definition)
@@ -271,14 +274,14 @@ def _choose_format_version(history: DeltaHistory, ids: ColumnIds) -> int:
 
 
 def _has_vectors(history: DeltaHistory) -> bool:
-    """Whether there are deletion vectors, or may be some tomorrow."""
+    """Return whether there are deletion vectors, or may be some tomorrow."""
     if _read_definitions(history)[-1].configuration.get("delta.enableDeletionVectors") == "true":
         return True
     return any(add.deletion_vector for add in history.adds())
 
 
 def _must_write_files(history: DeltaHistory) -> bool:
-    """Whether files may be written for it: delete files, and links to files of mapped, partitioned tables."""
+    """Return whether files may be written for it: delete files, and links to files of mapped, partitioned tables."""
     return _has_vectors(history) or any(
         definition.partition_columns and definition.column_mapping != "none"
         for definition in _read_definitions(history)
@@ -286,7 +289,7 @@ def _must_write_files(history: DeltaHistory) -> bool:
 
 
 def _check_newest(readable: ReadableVersions, history: DeltaHistory) -> None:
-    """FileMissingError if the newest version can't be read: then the table can't be, either."""
+    """Raise FileMissingError if the newest version can't be read: then the table can't be, either."""
     for path in sorted(readable.absent):
         raise FileMissingError(
             f"{history.files.located(path)}, or its deletion vector, isn't there, but is part of version "

@@ -59,7 +59,9 @@ def record_source(cursor: Transaction, table_id: int, root: str, position: Delta
 
 
 def read_sources(cursor: Transaction, name: str | None = None, *, followed: bool = False) -> list[DeltaSource]:
-    """Those of all live tables, by name; or of those followed; or of the one that is called so, `namespace.table`.
+    """Return those of all live tables, by name.
+
+    Or of those followed; or of the one that is called so, `namespace.table`.
 
     Only that one comes with the state: of many it is much to read, and they are read all the time.
     """
@@ -110,7 +112,7 @@ def end_following(cursor: Transaction, table_id: int) -> bool:
 
 
 def is_follower_free(cursor: Transaction) -> bool:
-    """Whether nobody follows Delta tables at this moment."""
+    """Return whether nobody follows Delta tables at this moment."""
     return cursor.execute(_SQL.is_free, {"key": FOLLOWER_KEY}).fetchone() == (True,)
 
 

@@ -60,7 +60,7 @@ class StatsWidening:
                 known[2] = high
 
     def rows(self, leaves: Mapping[int, PrimitiveType]) -> dict[int, ColumnStats | None]:
-        """A row for each column, None for one that isn't known in all files."""
+        """Return a row for each column, None for one that isn't known in all files."""
         found: dict[int, ColumnStats | None] = dict.fromkeys(self._lost)
         for column, (nulls, *bounds) in self._known.items():
             if column not in self._lost:
@@ -113,7 +113,7 @@ class StatsReader:
         path: str,
         wide: StatsWidening,
     ) -> DeltaFileStats:
-        """What a file's statistics and its partition's values tell; `wide` takes it in.
+        """Return what a file's statistics and its partition's values tell; `wide` takes it in.
 
         counted: how many rows it has, where its statistics don't say.
         """

@@ -44,7 +44,7 @@ SYNCER: Final = Caller(Principal("duckicelake", ()), operation="sync_delta_table
 
 
 def find_source(services: Services, name: str) -> DeltaSource:
-    """The Delta table of the table `namespace.table`; NoSuchTableError if there is none."""
+    """Return the Delta table of the table `namespace.table`; NoSuchTableError if there is none."""
     with services.database.reading() as cursor:
         found = sources.read_sources(cursor, name)
     if not found:
@@ -81,7 +81,7 @@ class NextVersions:
 def translate_next_versions(
     services: Services, cached: CachedTable, log: DeltaLog, source: DeltaSource, upto: int
 ) -> NextVersions:
-    """The versions after the one that the table has. StaleBaseError comes when they're written.
+    """Return the versions after the one that the table has. StaleBaseError comes when they're written.
 
     Raises UnsupportedError, InvalidRequestError, DamagedLogError, FileMissingError where the last one can't be read.
     """
@@ -154,7 +154,7 @@ def _iterate_ends(before: int, newest: int) -> Iterator[int]:
 
 
 def _sync_versions(services: Services, source: DeltaSource, log: DeltaLog, upto: int, _: bool) -> DeltaSource:
-    """One attempt; StaleBaseError if others were faster."""
+    """Return one attempt; StaleBaseError if others were faster."""
     now = find_source(services, source.name)
     if now.table_id != source.table_id or now.following != source.following or now.position.version >= upto:
         return now
@@ -196,7 +196,7 @@ def _check_same(services: Services, source: DeltaSource, log: DeltaLog, newest: 
 
 
 def _is_same(services: Services, source: DeltaSource, log: DeltaLog) -> bool:
-    """Whether the version that is here is the log's, as far as that can be told."""
+    """Return whether the version that is here is the log's, as far as that can be told."""
     if source.position.digest is None:
         return True
     return hash_commit(services, log, source.position.version) in {None, source.position.digest}
@@ -230,7 +230,7 @@ class SyncStatus:
 
 
 def read_statuses(services: Services, name: str | None = None) -> list[SyncStatus]:
-    """Those of all tables, or of one; their logs are listed now. NoSuchTableError."""
+    """Return those of all tables, or of one; their logs are listed now. NoSuchTableError."""
     if name is not None:
         return [_read_status(services, find_source(services, name))]
     with services.database.reading() as cursor:

@@ -55,7 +55,7 @@ class DeltaTarget:
 
 
 def has_shared_numbers(services: Services, metadata: TableMetadata) -> bool:
-    """Whether Iceberg's numbers say which DuckLake snapshot a version becomes."""
+    """Return whether Iceberg's numbers say which DuckLake snapshot a version becomes."""
     return services.snapshot_ids == "ducklake" or metadata.format_version >= ROW_LINEAGE_VERSION
 
 
@@ -124,7 +124,9 @@ class Translation:
         return DeltaState.of(self._definition, self._ids)
 
     def changes(self, versions: Iterable[DeltaVersion]) -> Iterator[ChangeSet]:
-        """The changes, each over what the one before leaves; those after the first get their base when they're written.
+        """Yield the changes, each over what the one before leaves.
+
+        Those after the first get their base when they're written.
 
         A change of one definition is as large as memory allows.
         """
@@ -184,7 +186,7 @@ class Translation:
         return Increment((row,), side, move, expected)
 
     def _numbers(self, version: DeltaVersion) -> tuple[SnapshotNumbers, int | None]:
-        """The snapshot's numbers, and the DuckLake snapshot that it must become because of them."""
+        """Return the snapshot's numbers, and the DuckLake snapshot that it must become because of them."""
         following, expected = self._metadata.last_sequence_number + 1, self._next_id
         own = version.version or VERSION_ZERO
         if expected is None:
@@ -194,7 +196,7 @@ class Translation:
         return SnapshotNumbers(find_free_id(given, self._line.ids), max(expected, following)), expected
 
     def _known(self, paths: Iterable[str]) -> dict[str, int]:
-        """The live files at the log's paths."""
+        """Return the live files at the log's paths."""
         wanted = list(paths)
         unknown = [] if self._is_new else [path for path in wanted if path not in self._live]
         if unknown:
@@ -261,7 +263,7 @@ class Translation:
     def _manifests(
         self, snapshot: Snapshot, added: Sequence[NewFile], removed: AbstractSet[int]
     ) -> tuple[NewManifest, ...]:
-        """The manifests that the snapshot brings; `_listed` are all that it has."""
+        """Return the manifests that the snapshot brings; `_listed` are all that it has."""
         version = self._metadata.format_version
         schema_id, packing = self._metadata.current_schema_id, parse_packing(self._metadata.properties)
         owner = ListOwner(snapshot.snapshot_id, snapshot.sequence_number, schema_id, version, packing)

@@ -48,7 +48,7 @@ class DeltaVersion:
 
 
 def build_first_version(snapshot: DeltaSnapshot, info: Mapping[str, Any]) -> DeltaVersion:
-    """A table's first version here, with all that it has."""
+    """Return a table's first version here, with all that it has."""
     files = {file.path: file for file in snapshot.files.values()}
     txns = dict(snapshot.txns)
     return DeltaVersion(
@@ -69,7 +69,7 @@ class ReadableVersions:
     absent: set[str] = field(default_factory=set)
 
     def of(self, first: DeltaVersion, commits: Iterable[DeltaCommit]) -> Iterator[DeltaVersion]:
-        """The readable ones, each with what it changes of the readable one before."""
+        """Yield the readable ones, each with what it changes of the readable one before."""
         self._look(first.added, ())
         if self.absent:
             self.left_out.append(first.version)
@@ -79,7 +79,7 @@ class ReadableVersions:
         yield from self.after(first, commits)
 
     def after(self, waiting: DeltaVersion, commits: Iterable[DeltaCommit]) -> Iterator[DeltaVersion]:
-        """The readable ones of the versions after one that is here already, or waits for one that can be read."""
+        """Yield the readable ones of the versions after one that is here already, or waits for one that can be read."""
         for commit in commits:
             waiting.take(commit)
             self._look((add.path for add in commit.adds), (remove.path for remove in commit.removes))
@@ -96,7 +96,7 @@ class ReadableVersions:
 
 
 def build_summary(version: DeltaVersion) -> dict[str, str]:
-    """What a snapshot's summary says of its Delta version."""
+    """Return what a snapshot's summary says of its Delta version."""
     info = version.info
     told: dict[str, object] = {
         "delta.version": version.version,
@@ -116,7 +116,7 @@ def build_summary(version: DeltaVersion) -> dict[str, str]:
 
 
 def name_operation(version: DeltaVersion, *, adds: bool, removes: bool) -> str:
-    """What Iceberg calls the change; a version that changes no file appends nothing."""
+    """Return what Iceberg calls the change; a version that changes no file appends nothing."""
     if version.is_rewrite and adds and removes:
         return "replace"
     if removes:
@@ -132,7 +132,7 @@ def build_snapshot(
     added: Sequence[NewFile],
     removed: Sequence[AnyFile],
 ) -> Snapshot:
-    """The snapshot on its parent, of the table's definition; its time is never before its parent's."""
+    """Return the snapshot on its parent, of the table's definition; its time is never before its parent's."""
     data = [file for file in added if file.content == FileContent.DATA]
     operation = name_operation(version, adds=bool(data), removes=bool(removed) or len(data) < len(added))
     totals = SnapshotTotals.from_summary(parent.summary if parent else {})

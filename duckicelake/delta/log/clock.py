@@ -23,12 +23,12 @@ class InCommitTimes:
     since_ms: int = 0
 
     def has(self, version: int) -> bool:
-        """Whether the version's time is what its `commitInfo` says."""
+        """Return whether the version's time is what its `commitInfo` says."""
         return self.since_version is not None and version >= self.since_version
 
 
 def read_in_commit_times(metadata: Metadata, root: str) -> InCommitTimes:
-    """What the newest metadata says about it; the table began with it unless a version is named."""
+    """Return what the newest metadata says about it; the table began with it unless a version is named."""
     configuration = metadata.configuration
     if configuration.get("delta.enableInCommitTimestamps", "").lower() != "true":
         return InCommitTimes()
@@ -41,7 +41,7 @@ def read_in_commit_times(metadata: Metadata, root: str) -> InCommitTimes:
 
 
 def read_commit_time(info: Mapping[str, Any], location: str) -> int:
-    """What a commit says that its time is; DamagedLogError if it doesn't."""
+    """Return what a commit says that its time is; DamagedLogError if it doesn't."""
     stated = info.get("inCommitTimestamp")
     if type(stated) is not int:
         raise DamagedLogError(
@@ -54,7 +54,9 @@ def read_commit_time(info: Mapping[str, Any], location: str) -> int:
 
 
 def compute_file_times(listing: LogListing, oldest: int) -> Mapping[int, int]:
-    """Milliseconds by version from `oldest` on: the log file's, but later than the version's before by one at least.
+    """Return milliseconds by version from `oldest` on.
+
+    The log file's, but later than the version's before by one at least.
 
     A version that only a checkpoint tells has the checkpoint's time.
     """
@@ -76,7 +78,7 @@ def _find_commit_file(listing: LogListing, version: int) -> LogFile | None:
 
 
 def format_time(timestamp_ms: int) -> str:
-    """A time as people read it, in UTC; as milliseconds if no calendar has it."""
+    """Return a time as people read it, in UTC; as milliseconds if no calendar has it."""
     try:
         moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=timestamp_ms)
     except OverflowError:
@@ -96,23 +98,26 @@ class VersionClock:
         self.in_commit = self._in_commit_times(before)
 
     def belongs_to(self, listing: LogListing) -> bool:
-        """Whether this is the clock of a listing."""
+        """Return whether this is the clock of a listing."""
         return self._listing is listing
 
     def time(self, version: int) -> int:
-        """Milliseconds of a version from the oldest on that can be told."""
+        """Return milliseconds of a version from the oldest on that can be told."""
         commit = self._listing.commits.get(version)
         if not self.in_commit.has(version) or commit is None:
             return self.file_time(version)
         return read_commit_time(self._files.actions(commit.location).info, commit.location)
 
     def file_time(self, version: int) -> int:
-        """The same by the file alone; one from before the oldest version has its file's."""
+        """Return the same by the file alone; one from before the oldest version has its file's."""
         commit = self._listing.commits.get(version)
         return self._file_times[version] if commit is None or version >= self.first else commit.modified_ms
 
     def version_at(self, timestamp_ms: int) -> int:
-        """The newest version that isn't later; ExpiredError or InvalidRequestError if there is none, or none yet."""
+        """Return the newest version that isn't later.
+
+        Raises ExpiredError or InvalidRequestError if there is none, or none yet.
+        """
         self._check(timestamp_ms)
         since = self.in_commit.since_version
         if since is None or since > self.last:
@@ -136,7 +141,7 @@ class VersionClock:
             )
 
     def _latest(self, timestamp_ms: int, first: int, last: int) -> int:
-        """The last of some versions that isn't later, by bisection: their times increase."""
+        """Return the last of some versions that isn't later, by bisection: their times increase."""
         while first < last:
             middle = (first + last + 1) // 2
             first, last = (middle, last) if self.time(middle) <= timestamp_ms else (first, middle - 1)

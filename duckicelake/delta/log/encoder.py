@@ -84,12 +84,12 @@ _SCHEMA: Final = pa.schema(
 
 
 def format_commit_name(version: int) -> str:
-    """The name of a version's file in the log."""
+    """Return the name of a version's file in the log."""
     return f"{version:020d}.json"
 
 
 def encode_commit(commit: DeltaCommit) -> bytes:
-    """A version's file: an action a line. `commitInfo` comes first, as in-commit timestamps want it."""
+    """Return a version's file: an action a line. `commitInfo` comes first, as in-commit timestamps want it."""
     return b"".join(orjson.dumps(action) + b"\n" for action in _encode_actions(commit))
 
 
@@ -106,7 +106,7 @@ def _encode_actions(commit: DeltaCommit) -> Iterator[Json]:
 
 
 def encode_protocol(protocol: Protocol) -> Json:
-    """A `protocol` action; its features in order."""
+    """Return a `protocol` action; its features in order."""
     features = {"readerFeatures": protocol.reader_features, "writerFeatures": protocol.writer_features}
     named = {key: sorted(names) for key, names in features.items() if names is not None}
     return {
@@ -117,7 +117,7 @@ def encode_protocol(protocol: Protocol) -> Json:
 
 
 def encode_metadata(metadata: Metadata) -> Json:
-    """A `metaData` action."""
+    """Return a `metaData` action."""
     values = {
         "id": metadata.id,
         "name": metadata.name,
@@ -132,12 +132,12 @@ def encode_metadata(metadata: Metadata) -> Json:
 
 
 def encode_txn(txn: Txn) -> Json:
-    """A `txn` action."""
+    """Return a `txn` action."""
     return _drop_absent({"appId": txn.app_id, "version": txn.version, "lastUpdated": txn.last_updated_ms})
 
 
 def encode_add(add: AddFile) -> Json:
-    """An `add` action."""
+    """Return an `add` action."""
     values = {
         "path": encode_path(add.path),
         "partitionValues": dict(add.partition_values),
@@ -171,7 +171,7 @@ def _encode_optional_vector(vector: DeletionVector | None) -> Json | None:
 
 
 def encode_vector(vector: DeletionVector) -> Json:
-    """The descriptor of a deletion vector."""
+    """Return the descriptor of a deletion vector."""
     values = {
         "storageType": vector.storage,
         "pathOrInlineDv": vector.path_or_inline,
@@ -187,12 +187,15 @@ def _drop_absent(values: Mapping[str, Any]) -> Json:
 
 
 def format_checkpoint_name(version: int) -> str:
-    """The name of a version's checkpoint in the log."""
+    """Return the name of a version's checkpoint in the log."""
     return f"{version:020d}.checkpoint.parquet"
 
 
 def encode_checkpoint(snapshot: DeltaSnapshot) -> bytes:
-    """The state as a checkpoint; the same state gives the same bytes. Tombstones aren't kept: nothing here vacuums."""
+    """Return the state as a checkpoint.
+
+    The same state gives the same bytes. Tombstones aren't kept: nothing here vacuums.
+    """
     table = pa.Table.from_pylist(list(_build_rows(snapshot)), _SCHEMA)
     buffer = io.BytesIO()
     pq.write_table(table, buffer, compression="snappy")
@@ -200,7 +203,7 @@ def encode_checkpoint(snapshot: DeltaSnapshot) -> bytes:
 
 
 def encode_last_checkpoint(snapshot: DeltaSnapshot) -> bytes:
-    """What `_last_checkpoint` says once that checkpoint is there."""
+    """Return what `_last_checkpoint` says once that checkpoint is there."""
     return orjson.dumps({"version": snapshot.version, "size": 2 + len(snapshot.txns) + len(snapshot.files)})
 
 

@@ -48,7 +48,7 @@ _MAX_TEXT_BYTES: Final = 1 << 29
 
 
 def format_parsed_stats(row: dict[str, Any]) -> str:
-    """Statistics as JSON: nulls left out, dates and times as ISO 8601, decimals as numbers of as many digits."""
+    """Return statistics as JSON: nulls left out, dates and times as ISO 8601, decimals as numbers of as many digits."""
     return orjson.dumps(_convert_struct(row)).decode()
 
 
@@ -80,7 +80,7 @@ def _format_timestamp(value: datetime) -> str:
 
 
 def read_adds(column: pa.StructArray) -> Iterable[AddFile]:
-    """The files of a column without nulls; ValueError names the field that one of them lacks."""
+    """Return the files of a column without nulls; ValueError names the field that one of them lacks."""
     fields = dict(zip(column.type.names, column.flatten(), strict=True))
     for name in _REQUIRED_ADD_FIELDS:
         if fields[name].null_count:
@@ -102,7 +102,7 @@ def read_adds(column: pa.StructArray) -> Iterable[AddFile]:
 
 
 def _read_stats(fields: Mapping[str, pa.Array], count: int) -> list[str | None]:
-    """The log's texts, and for files without one what columns say, where there are any."""
+    """Return the log's texts, and for files without one what columns say, where there are any."""
     texts, parsed = _read_values(fields.get("stats"), count), fields.get(PARSED_STATS_FIELD)
     if parsed is None or None not in texts:
         return texts
@@ -119,7 +119,7 @@ def _read_vectors(column: pa.Array | None, count: int) -> list[DeletionVector | 
 
 
 def _read_maps(column: pa.Array | None, count: int) -> list[Mapping[str, str | None]]:
-    """Each map as a dictionary, a null one empty."""
+    """Return each map as a dictionary, a null one empty."""
     if column is None or column.null_count == count:
         return [NOTHING] * count
     offsets = column.offsets.to_pylist()
@@ -134,7 +134,7 @@ def _read_maps(column: pa.Array | None, count: int) -> list[Mapping[str, str | N
 
 
 def read_checkpoint(store: LogStore, root: str, checkpoint: CheckpointFiles) -> Iterator[LogActions]:
-    """The state that a checkpoint holds, some of it at a time: it may tell of millions of files.
+    """Yield the state that a checkpoint holds, some of it at a time: it may tell of millions of files.
 
     DamagedLogError names the file of it that is torn or isn't there.
     """
@@ -148,7 +148,7 @@ def read_checkpoint(store: LogStore, root: str, checkpoint: CheckpointFiles) -> 
 
 
 def read_metadata(store: LogStore, checkpoint: CheckpointFiles) -> Metadata | None:
-    """The table's metadata alone; sidecars hold none."""
+    """Return the table's metadata alone; sidecars hold none."""
     parts = (actions for file in checkpoint.files for actions in _read_part(store, file.location, _METADATA_COLUMNS))
     return next((actions.metadata for actions in parts if actions.metadata is not None), None)
 
@@ -201,7 +201,10 @@ class LogFiles:
         self.root = root
 
     def listing(self) -> LogListing:
-        """All there is now. It is listed twice if a commit seems missing: one made meanwhile can be passed over."""
+        """Return all there is now.
+
+        It is listed twice if a commit seems missing: one made meanwhile can be passed over.
+        """
         found = self._listed()
         return self._listed() if has_hole(found) else found
 
@@ -209,24 +212,24 @@ class LogFiles:
         return parse_listing(self.root, self.store.files_below(f"{self.root}/{FOLDER}"))
 
     def actions(self, location: str) -> LogActions:
-        """What a commit or a compaction says."""
+        """Return what a commit or a compaction says."""
         return read_actions(self._read(location), location)
 
     def all_actions(self, locations: Sequence[str]) -> Iterator[LogActions]:
-        """What each says, in order; a few at a time are in memory."""
+        """Yield what each says, in order; a few at a time are in memory."""
         for location, data in zip(locations, self._read_all(locations), strict=True):
             yield read_actions(data, location)
 
     def checkpoint(self, checkpoint: CheckpointFiles) -> Iterator[LogActions]:
-        """The state that a checkpoint holds, some of it at a time."""
+        """Return the state that a checkpoint holds, some of it at a time."""
         return read_checkpoint(self.store, self.root, checkpoint)
 
     def checkpoint_metadata(self, checkpoint: CheckpointFiles) -> Metadata | None:
-        """What it holds of that alone."""
+        """Return what it holds of that alone."""
         return read_metadata(self.store, checkpoint)
 
     def read_metadata_at(self, locations: Sequence[str]) -> Iterator[Metadata | None]:
-        """What each commit sets of it; None for one that sets nothing, or can't be understood."""
+        """Yield what each commit sets of it; None for one that sets nothing, or can't be understood."""
         for location, data in zip(locations, self._read_all(locations), strict=True):
             found = None
             if b'"metaData"' in data:

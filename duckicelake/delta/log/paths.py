@@ -13,17 +13,20 @@ _KEPT: Final = "/=:@!$&'()*+,;~"
 
 
 def decode_path(path: str) -> str:
-    """The path that the log means; bytes that aren't UTF-8 are kept as surrogates, as names of local files are."""
+    """Return the path that the log means.
+
+    Bytes that aren't UTF-8 are kept as surrogates, as names of local files are.
+    """
     return unquote(path, errors="surrogateescape") if "%" in path else path
 
 
 def encode_path(path: str) -> str:
-    """A path as a log writes it; `decoded` gives it back."""
+    """Return a path as a log writes it; `decoded` gives it back."""
     return quote(path, safe=_KEPT, errors="surrogateescape")
 
 
 def is_absolute(path: str) -> bool:
-    """Whether a decoded path says by itself where the file is.
+    """Return whether a decoded path says by itself where the file is.
 
     A relative one may hold colons, as in `t=10:30/part.parquet`; what has a scheme has a slash behind its colon.
     """
@@ -32,7 +35,10 @@ def is_absolute(path: str) -> bool:
 
 
 def resolve_location(root: str, path: str) -> str:
-    """Where the file with a decoded path is, in a table whose folder is `root`; `..` leads out of it, as in any URI."""
+    """Return where the file with a decoded path is, in a table whose folder is `root`.
+
+    `..` leads out of it, as in any URI.
+    """
     if is_absolute(path):
         return path
     place = f"{root.rstrip('/')}/{path}"
@@ -40,7 +46,7 @@ def resolve_location(root: str, path: str) -> str:
 
 
 def _remove_dots(place: str) -> str:
-    """The location without `..`, never above its bucket or root."""
+    """Return the location without `..`, never above its bucket or root."""
     match = _PLACE.fullmatch(place)
     if match is None:
         return place
@@ -54,12 +60,17 @@ def _remove_dots(place: str) -> str:
 
 
 def locate_sidecar(root: str, path: str) -> str:
-    """Where a V2 checkpoint's sidecar is, given as its name or a URI: always in the log's own folder for them."""
+    """Return where a V2 checkpoint's sidecar is, given as its name or a URI.
+
+    Always in the log's own folder for them.
+    """
     return f"{root.rstrip('/')}/_delta_log/_sidecars/{decode_path(path).rpartition('/')[2]}"
 
 
 def relativize(root: str, location: str) -> str:
-    """A file as seen from the table's folder, both canonical: over `..` where it lies elsewhere on the same store.
+    """Return a file as seen from the table's folder, both canonical.
+
+    Over `..` where it lies elsewhere on the same store.
 
     Delta's Spark reader and delta-rs take `..` and absolute URIs, DuckDB `..` in folders, and neither in S3.
     """
@@ -69,7 +80,7 @@ def relativize(root: str, location: str) -> str:
 
 
 def _split_location(location: str) -> tuple[str, str]:
-    """(path, scheme and bucket)."""
+    """Return (path, scheme and bucket)."""
     assert is_absolute(location)
     scheme, _, rest = location.partition("://")
     bucket, _, path = rest.partition("/")

@@ -57,7 +57,7 @@ class LogReplay:
         self.protocol = actions.protocol or self.protocol
 
     def snapshot(self, root: str, version: int, timestamp_ms: int) -> DeltaSnapshot:
-        """The state as a value; DamagedLogError if the log has never said how the table is to be read."""
+        """Return the state as a value; DamagedLogError if the log has never said how the table is to be read."""
         if self.metadata is None or self.protocol is None:
             lacking = "metaData" if self.metadata is None else "protocol"
             raise DamagedLogError(
@@ -81,12 +81,15 @@ class DeltaLog:
         self._list()
 
     def newest(self) -> int:
-        """The newest version there is now."""
+        """Return the newest version there is now."""
         self._list()
         return find_newest_version(self._listing)
 
     def has_next(self, version: int) -> bool:
-        """Whether the version after one is there: one look at its file by name, so that waiting lists nothing."""
+        """Return whether the version after one is there.
+
+        One look at its file by name, so that waiting lists nothing.
+        """
         try:
             self._files.store.size(self._listing.commit_name(version + 1))
         except FileMissingError:
@@ -94,11 +97,11 @@ class DeltaLog:
         return True
 
     def oldest(self) -> int:
-        """The oldest version from which on every one can be told."""
+        """Return the oldest version from which on every one can be told."""
         return find_oldest_version(self._listing)
 
     def snapshot(self, version: int | None = None) -> DeltaSnapshot:
-        """The table as it is at a version, the newest if none is named.
+        """Return the table as it is at a version, the newest if none is named.
 
         Raises ExpiredError or InvalidRequestError if it can't be.
         """
@@ -110,7 +113,7 @@ class DeltaLog:
         return snapshot
 
     def commits(self, after: int, upto: int) -> Iterator[DeltaCommit]:
-        """The versions `after` + 1 … `upto` in order, each when it is asked for.
+        """Yield the versions `after` + 1 … `upto` in order, each when it is asked for.
 
         Raises DamagedLogError names a missing one.
         """
@@ -128,7 +131,7 @@ class DeltaLog:
             raise DamagedLogError(f"{name} is missing: what version {missing} did can't be told")
 
     def version_at(self, timestamp_ms: int) -> int:
-        """The newest version that was there at a time, as Delta's TIMESTAMP AS OF answers.
+        """Return the newest version that was there at a time, as Delta's TIMESTAMP AS OF answers.
 
         Before the oldest version that can be told, and after the newest, there is no answer: ExpiredError,
         InvalidRequestError.
@@ -136,14 +139,17 @@ class DeltaLog:
         return self._times().version_at(timestamp_ms)
 
     def positions(self, vector: DeletionVector, data_path: str) -> bytes:
-        """The positions that a vector deletes from a data file, as a portable 64-bit roaring bitmap."""
+        """Return the positions that a vector deletes from a data file, as a portable 64-bit roaring bitmap."""
         try:
             return decode_positions(vector, self._vector_file(vector))
         except (ValueError, IndexError, FileMissingError) as error:
             raise build_damage_error(self.root, vector, data_path, error) from error
 
     def _vector_file(self, vector: DeletionVector) -> bytes | None:
-        """The whole file; the last one is kept, since a commit writes the vectors of many data files into one."""
+        """Return the whole file.
+
+        The last one is kept, since a commit writes the vectors of many data files into one.
+        """
         location = locate_vector_file(self.root, vector)
         if location is None:
             return None

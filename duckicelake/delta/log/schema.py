@@ -100,7 +100,7 @@ class DeltaField:
 
 
 def parse_schema(text: str) -> DeltaStruct:
-    """A table's columns; DamagedLogError saying what isn't as it should be."""
+    """Return a table's columns; DamagedLogError saying what isn't as it should be."""
     try:
         parsed = _parse_type(orjson.loads(text))
     except KeyError as error:
@@ -149,7 +149,7 @@ def _parse_field(json: Mapping[str, Any], depth: int) -> DeltaField:
 
 
 def _check_metadata(column: str, metadata: Mapping[str, Any]) -> None:
-    """TypeError unless what is read of it has the types that it should have: SQL is made of it."""
+    """Raise TypeError unless what is read of it has the types that it should have: SQL is made of it."""
     if PHYSICAL_NAME in metadata:
         _check_name(metadata[PHYSICAL_NAME])
     for key in _TEXT_TYPES:
@@ -167,12 +167,12 @@ def _check_name(name: object) -> None:
 
 
 def format_schema(schema: DeltaStruct) -> str:
-    """A `schemaString`; the same schema always gives the same text."""
+    """Return a `schemaString`; the same schema always gives the same text."""
     return orjson.dumps(encode_type(schema)).decode()
 
 
 def encode_type(kind: DeltaType) -> Any:
-    """A type as the schema's JSON has it."""
+    """Return a type as the schema's JSON has it."""
     match kind:
         case DeltaPrimitive():
             return kind.name

@@ -41,16 +41,16 @@ class LogStore(Protocol):
     """
 
     def read(self, location: str, at_most: int | None = None) -> bytes:
-        """The whole file; InvalidRequestError if it has more bytes than `at_most`."""
+        """Return the whole file; InvalidRequestError if it has more bytes than `at_most`."""
 
     def files_below(self, folder: str) -> Iterator[LogFile]:
-        """All files below a folder, in no order; none if it isn't there."""
+        """Return all files below a folder, in no order; none if it isn't there."""
 
     def size(self, location: str) -> int:
-        """The file's length in bytes."""
+        """Return the file's length in bytes."""
 
     def local_path(self, location: str) -> Path | None:
-        """The file's path on this machine, or None if the store isn't a file system."""
+        """Return the file's path on this machine, or None if the store isn't a file system."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,17 +85,17 @@ class LogListing:
         return max((*self.commits, *self.checkpoints), default=None)
 
     def commit_name(self, version: int) -> str:
-        """Where the log file of a version is, or should be."""
+        """Return where the log file of a version is, or should be."""
         return f"{self.root.rstrip('/')}/{FOLDER}/{version:020}.json"
 
 
 def has_hole(listing: LogListing) -> bool:
-    """Whether commits are missing between those that are there."""
+    """Return whether commits are missing between those that are there."""
     return bool(listing.commits) and max(listing.commits) - min(listing.commits) >= len(listing.commits)
 
 
 def parse_listing(root: str, files: Iterable[LogFile]) -> LogListing:
-    """What a table's log holds; `files` are all below its `_delta_log`, others are passed over."""
+    """Return what a table's log holds; `files` are all below its `_delta_log`, others are passed over."""
     commits: dict[int, LogFile] = {}
     whole: dict[int, list[CheckpointFiles]] = {}
     parts: dict[tuple[int, int], dict[int, LogFile]] = {}
@@ -144,7 +144,7 @@ class LogSegment:
 
 
 def find_newest_version(listing: LogListing) -> int:
-    """The newest version of a log that holds something.
+    """Return the newest version of a log that holds something.
 
     Raises DamagedLogError if that is only checkpoints with missing parts.
     """
@@ -155,7 +155,10 @@ def find_newest_version(listing: LogListing) -> int:
 
 
 def find_oldest_version(listing: LogListing) -> int:
-    """The oldest version from which on every one can be told; DamagedLogError naming the gap if the newest can't be."""
+    """Return the oldest version from which on every one can be told.
+
+    Raises DamagedLogError naming the gap if the newest can't be.
+    """
     first = find_newest_version(listing)
     while first - 1 in listing.commits and first in listing.commits:
         first -= 1
@@ -181,7 +184,7 @@ def check_version(listing: LogListing, version: int) -> None:
 
 
 def find_segments(listing: LogListing, version: int) -> Iterator[LogSegment]:
-    """The ways to a version, at least one, the newest checkpoint's first.
+    """Yield the ways to a version, at least one, the newest checkpoint's first.
 
     Raises DamagedLogError names what all of them lack.
     """
@@ -202,7 +205,7 @@ def find_segments(listing: LogListing, version: int) -> Iterator[LogSegment]:
 
 
 def _find_tail(listing: LogListing, after: int, upto: int) -> tuple[LogFile, ...] | None:
-    """The fewest files that tell `after` + 1 … `upto`; None if one is missing."""
+    """Return the fewest files that tell `after` + 1 … `upto`; None if one is missing."""
     files: list[LogFile] = []
     version = after + 1
     while version <= upto:

@@ -34,13 +34,13 @@ _FILE_MAGIC: Final = struct.pack("<I", PORTABLE_MAGIC)
 
 
 def encode_z85(data: bytes) -> str:
-    """The text of bytes, padded with zeros to a multiple of four of them."""
+    """Return the text of bytes, padded with zeros to a multiple of four of them."""
     padded = data + bytes(-len(data) % 4)
     return base64.b85encode(padded).translate(_TO_Z85).decode()
 
 
 def decode_z85(text: str) -> bytes:
-    """The bytes of a text, with their padding; ValueError if it isn't one."""
+    """Return the bytes of a text, with their padding; ValueError if it isn't one."""
     data = text.encode("ascii")
     if len(data) % 5 or data.translate(None, delete=_Z85):
         raise ValueError(f"{text!r} isn't Z85")
@@ -48,7 +48,7 @@ def decode_z85(text: str) -> bytes:
 
 
 def locate_vector_file(root: str, vector: DeletionVector) -> str | None:
-    """Where the file is that holds a vector, None for an inline one; ValueError if its name can't be read."""
+    """Return where the file is that holds a vector, None for an inline one; ValueError if its name can't be read."""
     text = vector.path_or_inline
     if vector.storage == "i":
         return None
@@ -59,7 +59,7 @@ def locate_vector_file(root: str, vector: DeletionVector) -> str | None:
 
 
 def decode_positions(vector: DeletionVector, stored: bytes | None) -> bytes:
-    """The portable 64-bit roaring bitmap of a vector, `stored` its file; the same positions, the same bytes.
+    """Return the portable 64-bit roaring bitmap of a vector, `stored` its file; the same positions, the same bytes.
 
     Raises ValueError saying what isn't as it should be.
     """
@@ -72,7 +72,7 @@ def decode_positions(vector: DeletionVector, stored: bytes | None) -> bytes:
 
 
 def build_damage_error(root: str, vector: DeletionVector, data_path: str, why: object) -> DamagedLogError:
-    """What to raise for a vector that can't be read."""
+    """Return what to raise for a vector that can't be read."""
     place = "is inline" if vector.storage == "i" else f"is at {vector.offset or 1} in {_describe_file(root, vector)}"
     return DamagedLogError(f"the deletion vector of {data_path} in {root}, which {place}, can't be read: {why}")
 
@@ -119,7 +119,7 @@ def _decode_portable(data: bytes) -> bytes:
 
 
 def _convert_native(bitmaps: bytes, order: Literal["little", "big"]) -> bytes:
-    """One portable bitmap out of a list, whose order says what the upper 32 bits are."""
+    """Return one portable bitmap out of a list, whose order says what the upper 32 bits are."""
     count, start = int.from_bytes(bitmaps[:_NUMBER], order), _NUMBER
     parts = [count.to_bytes(8, "little")]
     for key in range(count):
@@ -142,7 +142,7 @@ class VectorFile:
 
 
 def build_vector_file(unique: UUID, positions: Sequence[bytes]) -> VectorFile:
-    """A file of this name; positions: portable 64-bit roaring bitmaps, one for each data file."""
+    """Return a file of this name; positions: portable 64-bit roaring bitmaps, one for each data file."""
     data = bytearray(_FORMAT_VERSION)
     vectors: list[DeletionVector] = []
     for bitmap in positions:
@@ -154,5 +154,5 @@ def build_vector_file(unique: UUID, positions: Sequence[bytes]) -> VectorFile:
 
 
 def format_vector_path(unique: UUID) -> str:
-    """Where the file of that name is, relative to the table's folder."""
+    """Return where the file of that name is, relative to the table's folder."""
     return f"{VECTOR_FOLDER}/deletion_vector_{unique}.bin"

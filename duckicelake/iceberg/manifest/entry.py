@@ -156,7 +156,9 @@ class ManifestFile:
 
 
 def inherit_numbers(entry: ManifestEntry, manifest_file: ManifestFile) -> ManifestEntry:
-    """The entry with the numbers it inherits (spec, "Sequence Number Inheritance"); first_row_id isn't among them.
+    """Return the entry with the numbers it inherits (spec, "Sequence Number Inheritance").
+
+    First_row_id isn't among them.
 
     Only added files inherit sequence numbers, and all files of version 1 manifests, whose number is 0.
     """

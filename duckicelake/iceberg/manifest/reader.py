@@ -55,7 +55,9 @@ Keep: TypeAlias = Callable[[Iterator[ManifestEntry]], Iterable[ManifestEntry]]
 
 
 def read_manifest(data: bytes, keep: Keep = tuple) -> Manifest:
-    """A manifest of format version 1, 2 or 3; inheritance is left to `inherit_all_numbers`. Raises InvalidRequestError.
+    """Return a manifest of format version 1, 2 or 3.
+
+    Inheritance is left to `inherit_all_numbers`. Raises InvalidRequestError.
 
     keep: what is kept of the entries, which are made one after the other.
     """
@@ -66,7 +68,7 @@ def read_manifest(data: bytes, keep: Keep = tuple) -> Manifest:
 
 
 def read_manifest_list(data: bytes) -> tuple[ManifestFile, ...]:
-    """A manifest list of format version 1, 2 or 3. Raises InvalidRequestError."""
+    """Return a manifest list of format version 1, 2 or 3. Raises InvalidRequestError."""
     try:
         return _read_manifest_list(data)
     except InvalidRequestError as error:
@@ -105,7 +107,10 @@ def _get_line_cache(schema_text: bytes) -> AvroReader:
 
 
 def _make_line_reader(rows: AvroReader) -> AvroReader:
-    """What reads a list's lines, and knows those that it has read: a list has most of the lines of the one before."""
+    """Return what reads a list's lines, and knows those that it has read.
+
+    A list has most of the lines of the one before.
+    """
     _check_fields(rows, _LINE, _LINE_NEEDS)
     if 507 in rows.fields:
         _check_fields(rows.fields[507], _LINE.fields[507], _SUMMARY_NEEDS)
@@ -131,7 +136,7 @@ def _make_line_reader(rows: AvroReader) -> AvroReader:
 
 
 def _get_reader(container: Container) -> AvroReader:
-    """The compiled schema, kept if it is as short as most: a writer's files begin alike."""
+    """Return the compiled schema, kept if it is as short as most: a writer's files begin alike."""
     text = container.schema_text
     return _compile_cached(text) if len(text) <= _MAX_CACHED_BYTES else compile_reader(container.schema)
 
@@ -149,7 +154,10 @@ def _read_rows(container: Container, rows: AvroReader) -> Iterator[Any]:
 
 
 def _limit_items(rows: Iterator[AvroRow]) -> Iterator[AvroRow]:
-    """The entries, up to as many metrics and offsets as memory is for: as values they take thirty times their bytes."""
+    """Yield the entries, up to as many metrics and offsets as memory is for.
+
+    As values they take thirty times their bytes.
+    """
     items = 0
     for row in rows:
         file = row.get(2)

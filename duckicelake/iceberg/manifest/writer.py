@@ -39,7 +39,7 @@ _MISFIT: Final = (TypeError, AttributeError, ValueError, OverflowError, struct.e
 def summarize_partitions(
     partition_type: StructType, partitions: Iterable[tuple[PartitionValue, ...]]
 ) -> tuple[FieldSummary, ...] | None:
-    """One summary per field of the partition type; NaN is neither lower nor upper bound, -0.0 is below 0.0.
+    """Return one summary per field of the partition type; NaN is neither lower nor upper bound, -0.0 is below 0.0.
 
     None, which makes engines read the manifest, where they don't agree on the bounds: Java orders uuids as two signed
     longs, PyIceberg and the spec as unsigned bytes. Raises InvalidRequestError for a value that isn't of its field's
@@ -96,7 +96,7 @@ def write_manifest(
     spec: PartitionSpec,
     entries: Iterable[ManifestEntry | PlainEntry],
 ) -> bytes:
-    """A manifest file. None sequence numbers are written as such and only for added files, which inherit them.
+    """Return a manifest file. None sequence numbers are written as such and only for added files, which inherit them.
 
     Raises InvalidRequestError for an entry that doesn't belong in such a manifest or doesn't fit its schema.
     """
@@ -116,7 +116,7 @@ def write_manifest(
 
 @lru_cache(maxsize=256)
 def _get_entry_encoder(format_version: int, partition: StructType) -> tuple[Json, Encode]:
-    """(the Avro schema of a manifest's entries, the same compiled)."""
+    """Return (the Avro schema of a manifest's entries, the same compiled)."""
     avro = build_manifest_schema(format_version, partition)
     return avro, compile_encoder(avro, {PARTITION_RECORD})
 
@@ -130,7 +130,7 @@ def write_manifest_list(
     manifests: Iterable[ManifestFile],
     first_row_id: int | None = None,
 ) -> bytes:
-    """A snapshot's manifest list. Manifests of this snapshot with UNASSIGNED numbers get its sequence number.
+    """Return a snapshot's manifest list. Manifests of this snapshot with UNASSIGNED numbers get its sequence number.
 
     In version 3, data manifests without a first_row_id get theirs, counted from first_row_id, see `assign_row_ids`.
     Raises InvalidRequestError for a manifest that the version can't hold.
@@ -211,7 +211,7 @@ def _encode_entry(
 def _encode_opening(
     encode: Encode, status: int, snapshot_id: int | None, sequence_number: int | None, file_sequence_number: int | None
 ) -> bytes:
-    """An entry up to its file, which is the last of it: most of a manifest have the same."""
+    """Return an entry up to its file, which is the last of it: most of a manifest have the same."""
     return encode(PlainEntry(status, snapshot_id, sequence_number, file_sequence_number, b""))
 
 

@@ -252,7 +252,9 @@ def quote_name(*names: str) -> str:
 
 
 def retry_transaction(function: Callable[[], T], again: Callable[[BaseException], bool] = is_retryable) -> T:
-    """Call a function that runs one whole transaction again while it loses to other writers; then raise UnavailableError.
+    """Call a function that runs one transaction, again while it loses to other writers.
+
+    Raises UnavailableError after that.
 
     again: for which errors of Postgres. No attempt begins later than RETRY_SECONDS after the first.
     """

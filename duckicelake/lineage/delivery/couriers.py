@@ -132,7 +132,7 @@ def _open_outlets(settings: Settings) -> list[LineageOutlet]:
 
 
 def read_receivers(settings: Settings) -> list[Receiver]:
-    """Those of the settings, or the one that OpenLineage's own variables name; InvalidSettingsError."""
+    """Return those of the settings, or the one that OpenLineage's own variables name; InvalidSettingsError."""
     keys, kafka = settings.lineage_api_keys, settings.lineage_kafka
     if settings.lineage_transports:
         return parse_receivers(

@@ -54,7 +54,7 @@ class DeliveryObserver:
 
 
 def compute_pause(failures: int, chance: float) -> float:
-    """Seconds until the next try, which double; chance, from 0 to 1, takes off up to a half."""
+    """Return seconds until the next try, which double; chance, from 0 to 1, takes off up to a half."""
     return float(min(_MAX_PAUSE_SECONDS, _FIRST_PAUSE * 2 ** min(failures - 1, 20)) * (1 - chance / 2))
 
 
@@ -113,7 +113,7 @@ class Deliverer:
             self._look_at = min(self._look_at, self._looked + _MIN_LOOK_SECONDS)
 
     def _next_at(self) -> float | None:
-        """When there may be something to send of what is in the queue."""
+        """Return when there may be something to send of what is in the queue."""
         return max(self._away_until, self._queue.next_at() or 0.0) if len(self._queue) else None
 
     def _look_if_due(self) -> None:
@@ -193,7 +193,7 @@ class Deliverer:
         self._listener.meter.lineage_sent(self._name, "delivered", 1)
 
     def _is_hopeless(self, event: PendingEvent, failure: DeliveryFailure) -> bool:
-        """Whether an event has failed for itself often enough, and the receiver took others meanwhile."""
+        """Return whether an event has failed for itself often enough, and the receiver took others meanwhile."""
         is_often = event.attempts + 1 >= MAX_TRIES
         return failure.kind == "later" and is_often and self._last_success > event.last_tried
 

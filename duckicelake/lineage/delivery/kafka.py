@@ -94,7 +94,10 @@ class _Transport(KafkaTransport):
 
 
 def find_partition_key(event: Event) -> str:
-    """What decides about the partition, by OpenLineage's rules: runs of one job, or of one parent's, stay in order."""
+    """Return what decides about the partition, by OpenLineage's rules.
+
+    Runs of one job, or of one parent's, stay in order.
+    """
     if event.get("dataset"):
         return f"dataset:{_format_key(event['dataset'])}"
     if not event.get("run"):

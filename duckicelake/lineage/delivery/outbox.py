@@ -67,7 +67,7 @@ def register_receivers(database: Database, transports: Sequence[str]) -> None:
 
 
 def listen_for_events(database: Database) -> NotificationListener:
-    """A connection that is told of new events."""
+    """Return a connection that is told of new events."""
     return database.open_listener(_CHANNEL)
 
 
@@ -77,7 +77,7 @@ def take_turn(cursor: Cursor[Row], transport: str) -> bool:
 
 
 def read_position(cursor: Cursor[Row], transport: str) -> int:
-    """The event up to which none waits; a transport that was forgotten meanwhile begins anew."""
+    """Return the event up to which none waits; a transport that was forgotten meanwhile begins anew."""
     found = read_outbox(cursor, transport).position
     if found is None:
         cursor.execute(_SQL.register, {"transport": transport})
@@ -99,13 +99,16 @@ def read_events(cursor: Cursor[Row], after: int, upto: int, limit: int) -> list[
 
 
 def find_surplus(cursor: Cursor[Row], after: int, upto: int, most: int) -> int | None:
-    """The newest of our own events after one that has `most` behind it, up to another; None if there aren't as many."""
+    """Return the newest of our own events after one that has `most` behind it, up to another.
+
+    None if there aren't as many.
+    """
     row = cursor.execute(_SQL.surplus, {"after": after, "upto": upto, "most": most}).fetchone()
     return None if row is None else int(row[0])
 
 
 def count_waiting(cursor: Cursor[Row], after: int, upto: int) -> int:
-    """How many of our own events there are after one and up to another."""
+    """Return how many of our own events there are after one and up to another."""
     row = cursor.execute(_SQL.count, {"after": after, "upto": upto}).fetchone()
     assert row is not None
     return int(row[0])
@@ -147,7 +150,7 @@ def delete_delivered(cursor: Cursor[Row], transport: str, most: int) -> int:
 
 
 def read_letters_to_send(cursor: Cursor[Row], transport: str, limit: int) -> list[Event]:
-    """Dead letters that somebody wants tried again."""
+    """Return dead letters that somebody wants tried again."""
     parameters = {"transport": transport, "limit": limit}
     return [(id_, text) for id_, text in cursor.execute(_SQL.letters, parameters).fetchall()]
 
@@ -175,11 +178,11 @@ def forget_receiver(cursor: Cursor[Row], transport: str) -> bool:
 
 
 def read_standings(cursor: Cursor[Row]) -> list[ReceiverStanding]:
-    """All transports that there ever were, but for forgotten ones."""
+    """Return all transports that there ever were, but for forgotten ones."""
     return [ReceiverStanding(*row) for row in cursor.execute(_SQL.standings).fetchall()]
 
 
 def read_dead_letters(cursor: Cursor[Row], transport: str | None, limit: int) -> list[DeadLetter]:
-    """Dead letters, of one transport or of all, newest first."""
+    """Return dead letters, of one transport or of all, newest first."""
     parameters = {"transport": transport, "limit": limit}
     return [DeadLetter(*row) for row in cursor.execute(_SQL.dead, parameters).fetchall()]

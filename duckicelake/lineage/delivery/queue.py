@@ -68,7 +68,7 @@ class DeliveryQueue:
         self._note_first(event)
 
     def take(self, now: float) -> PendingEvent | None:
-        """The oldest whose turn it is; None if none can be sent now."""
+        """Return the oldest whose turn it is; None if none can be sent now."""
         while self._later and self._later[0][0] <= now:
             heapq.heappush(self._ready, heapq.heappop(self._later)[1])
         while self._ready:
@@ -78,7 +78,7 @@ class DeliveryQueue:
         return None
 
     def next_at(self) -> float | None:
-        """When the next try is of what was sent in vain."""
+        """Return when the next try is of what was sent in vain."""
         return self._later[0][0] if self._later else None
 
     def again(self, event: PendingEvent, at: float) -> None:
@@ -106,7 +106,7 @@ class DeliveryQueue:
         return len(dropped)
 
     def first(self) -> int | None:
-        """The smallest id of those that wait, dead letters not among them."""
+        """Return the smallest id of those that wait, dead letters not among them."""
         return next((event.id for event in self._from_outbox()), None)
 
     def _from_outbox(self) -> Iterator[PendingEvent]:
@@ -118,7 +118,7 @@ class DeliveryQueue:
 
 
 def find_order_keys(body: Mapping[str, Any]) -> frozenset[Key]:
-    """What an event must not be sent before others of: its run, its datasets; its job, if it has neither."""
+    """Return what an event must not be sent before others of: its run, its datasets; its job, if it has neither."""
     datasets = (*(body.get("inputs") or ()), *(body.get("outputs") or ()), body.get("dataset"))
     keys: set[Key] = {("dataset", *_read_name(dataset)) for dataset in datasets if dataset}
     run = body.get("run")

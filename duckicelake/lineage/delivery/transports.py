@@ -51,7 +51,7 @@ def open_outlet(receiver: Receiver) -> LineageOutlet:
 
 
 def convert_event(event: Event) -> ClientEvent:
-    """The client's transports take dicts as well as its classes, and write the same."""
+    """Return the client's transports take dicts as well as its classes, and write the same."""
     return cast("ClientEvent", dict(event))
 
 
@@ -67,7 +67,7 @@ class _Session(requests.Session):
         return None
 
     def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
-        """The status decides, so that nobody can hold us up by what follows it: some of that is read, for a while."""
+        """Send the request, and read some of the body, for a while: the status decides, so a slow body can't block."""
         self.answer = b""
         deadline = monotonic() + options["timeout"]
         response = super().send(request, **{**options, "stream": True})
@@ -131,13 +131,13 @@ class _HttpOutlet:
         return DeliveryFailure("refused" if status < 500 else "later", reason, status)
 
     def _shown(self, text: str) -> str:
-        """Some of a text, on one line, without the key, which a receiver may repeat."""
+        """Return some of a text, on one line, without the key, which a receiver may repeat."""
         text = " ".join("".join(character if character.isprintable() else " " for character in text).split())
         return (text.replace(self._key, "…") if self._key else text)[:_EXCERPT].strip()
 
 
 def _find_cause(error: BaseException) -> str:
-    """What happened, past the layers of libraries that wrapped it."""
+    """Return what happened, past the layers of libraries that wrapped it."""
     while error.args and isinstance(error.args[-1], BaseException):
         error = error.args[-1]
     inner = getattr(error, "reason", None)
@@ -145,7 +145,7 @@ def _find_cause(error: BaseException) -> str:
 
 
 def _parse_retry_after(retry_after: str | None) -> float | None:
-    """How long to wait by a header: seconds, or a date."""
+    """Return how long to wait by a header: seconds, or a date."""
     if retry_after is None:
         return None
     with suppress(ValueError, OverflowError):

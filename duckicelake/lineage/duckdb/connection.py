@@ -99,7 +99,7 @@ class LineageConnection:
         return self
 
     def cursor(self) -> "LineageConnection":
-        """One more connection to the database, which tells as this one does."""
+        """Return one more connection to the database, which tells as this one does."""
         opened = self._connection.cursor()
         return LineageConnection(opened, self._recorder.beside(opened), self._patience)
 
@@ -167,7 +167,7 @@ def _open_client(transport: Transport | None, catalog_uri: str | None, token: st
 
 
 def _find_caller() -> FrameType | None:
-    """The frame of the user's code, two calls up."""
+    """Return the frame of the user's code, two calls up."""
     return sys._getframe(2)  # noqa: SLF001 - inspect.currentframe is the same, twice as long
 
 

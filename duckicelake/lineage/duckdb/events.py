@@ -67,7 +67,7 @@ class StatementRun:
         return self.names.get(found) if found is not None else None
 
     def lineage(self) -> StatementLineage:
-        """What it reads and writes, as far as that is known."""
+        """Return what it reads and writes, as far as that is known."""
         datasets = tuple((parts, *_build_key(known)) for parts, known in self.names.items())
         found = _read_lineage(self.statement, datasets, self.program.folder)
         if found is None:
@@ -78,7 +78,7 @@ class StatementRun:
         return found if self.program.literals else _hide_valued_columns(found)
 
     def facets(self, dataset: SqlDataset) -> dict[str, Any]:
-        """What is known of a dataset besides its name."""
+        """Return what is known of a dataset besides its name."""
         known = next((name for name in self.names.values() if name is not None and name.dataset == dataset), None)
         return {} if known is None else dict(known.facets)
 
@@ -91,7 +91,7 @@ def _build_key(known: KnownName | None) -> tuple[SqlDataset | None, tuple[str, .
 def _read_lineage(
     statement: DuckStatement, datasets: tuple[tuple[Parts, SqlDataset | None, tuple[str, ...] | None], ...], folder: str
 ) -> StatementLineage | None:
-    """What follows from the text, where names mean these datasets, of these columns."""
+    """Return what follows from the text, where names mean these datasets, of these columns."""
     known = {parts: dataset for parts, dataset, _ in datasets}
     tree = statement.tree
     return None if tree is None else read_lineage(tree, "duckdb", known.get, partial(name_file_dataset, folder=folder))
@@ -103,23 +103,26 @@ def _mask_sql(text: str) -> str | None:
 
 
 def build_begun(run: StatementRun) -> list[RunEvent]:
-    """The event of a run's beginning, if it reads or writes anything; of what it writes it tells but the name."""
+    """Return the event of a run's beginning, if it reads or writes anything.
+
+    Of what it writes it tells but the name.
+    """
     return _build_events(run, RunState.START, run.begun, run.lineage(), told=False)
 
 
 def build_completed(run: StatementRun, at: datetime) -> list[RunEvent]:
-    """The event of a run that is done, and whose transaction is."""
+    """Return the event of a run that is done, and whose transaction is."""
     return _build_events(run, RunState.COMPLETE, at, run.lineage(), told=True)
 
 
 def build_failed(run: StatementRun, at: datetime, message: str) -> list[RunEvent]:
-    """The event of a run that came to nothing, for the reason that the message says."""
+    """Return the event of a run that came to nothing, for the reason that the message says."""
     facet = error_message_run.ErrorMessageRunFacet(message, "SQL")
     return _build_events(run, RunState.FAIL, at, run.lineage(), told=False, errorMessage=encode_facet(facet))
 
 
 def build_aborted(run: StatementRun, at: datetime) -> list[RunEvent]:
-    """The event of a run that was taken back, or broken off, by the user."""
+    """Return the event of a run that was taken back, or broken off, by the user."""
     return _build_events(run, RunState.ABORT, at, run.lineage(), told=False)
 
 
@@ -174,7 +177,7 @@ def _run_facets(program: Program) -> dict[str, Any]:
 
 
 def _build_job(run: StatementRun, lineage: StatementLineage) -> Job:
-    """The job: the same for the same statement of the same program, whatever its literals."""
+    """Return the job: the same for the same statement of the same program, whatever its literals."""
     program, tree = run.program, run.statement.tree
     text = _mask_sql(run.statement.text)
     identity = "\0".join([program.namespace, program.name, _SPACE.sub(" ", text or "")])
@@ -188,7 +191,7 @@ def _build_job(run: StatementRun, lineage: StatementLineage) -> Job:
 
 
 def _find_subject(run: StatementRun, lineage: StatementLineage) -> str:
-    """What the statement is about, as it calls it."""
+    """Return what the statement is about, as it calls it."""
     named = run.statement.written or next(iter(run.names), None)
     if named is not None:
         return ".".join(named)
@@ -203,7 +206,7 @@ def _find_verb(tree: exp.Expr | None) -> str:
 
 
 def _hide_valued_columns(lineage: StatementLineage) -> StatementLineage:
-    """The lineage without columns whose names may hold what an expression compared them to."""
+    """Return the lineage without columns whose names may hold what an expression compared them to."""
     fields = {name: _rename_plainly(flow) for name, flow in (lineage.fields or {}).items() if not may_show_values(name)}
     return replace(lineage, fields=fields, influence=_rename_plainly(lineage.influence or {}))
 

@@ -59,7 +59,7 @@ class AttachedLakes:
         self._folders.clear()
 
     def place(self, kind: str, lake: str, schema: str, name: str) -> DuckPlace | None:
-        """Which dataset a table or view of an attached lake is."""
+        """Return which dataset a table or view of an attached lake is."""
         if kind == "iceberg":
             return None if self._uri is None else DuckPlace(DatasetName(self._uri, f"{schema}.{name}"), is_ours=True)
         key = lake, schema, name
@@ -71,7 +71,7 @@ class AttachedLakes:
         return self._places[key]
 
     def last_snapshot(self, lake: str) -> int | None:
-        """The snapshot that this program committed last, on any of its connections."""
+        """Return the snapshot that this program committed last, on any of its connections."""
         rows = self._rows(f"FROM ducklake_last_committed_snapshot({_quote_text(lake)})")
         return rows[0][0] if rows else None
 
@@ -95,7 +95,7 @@ class AttachedLakes:
         return DuckPlace(name_location(place), self._symlinks(schema, name, "TABLE"), ours)
 
     def _row(self, metadata: str, schema: str, name: str, lake: str) -> tuple[bool, list[Any]]:
-        """(whether it's our catalog's, what it says of the table)."""
+        """Return (whether it's our catalog's, what it says of the table)."""
         if self._is_ours.get(lake, True):
             joined = f" LEFT JOIN {metadata}.duckicelake_table i ON i.table_id = t.table_id"
             rows = self._rows(_PLACE.format(metadata=metadata, ours=", i.location", joined=joined), name, schema)
@@ -106,7 +106,7 @@ class AttachedLakes:
         return False, self._rows(_PLACE.format(metadata=metadata, ours="", joined=""), name, schema) or []
 
     def _view(self, metadata: str, lake: str, schema: str, name: str) -> DuckPlace | None:
-        """A view lies nowhere: it has its name in the catalog, or one below the lake's folder."""
+        """Find the place of a view, which has no files: its name in the catalog, or one below the lake's folder."""
         query = f"""
         SELECT 1 FROM {metadata}.ducklake_view v JOIN {metadata}.ducklake_schema s ON s.schema_id = v.schema_id
         WHERE v.view_name = ? AND s.schema_name = ? AND v.end_snapshot IS NULL AND s.end_snapshot IS NULL
@@ -129,7 +129,7 @@ class AttachedLakes:
         return {"symlinks": encode_facet(symlinks_dataset.SymlinksDatasetFacet([identifier]))}
 
     def _folder(self, lake: str) -> str | None:
-        """The lake's DATA_PATH, without a slash at its end."""
+        """Return the lake's DATA_PATH, without a slash at its end."""
         if lake not in self._folders:
             rows = self._rows(f"SELECT data_path FROM ducklake_settings({_quote_text(lake)})")
             folder = rows[0][0] if rows else None
@@ -185,7 +185,7 @@ class DuckNames:
         self._lakes.forget()
 
     def find(self, parts: Parts) -> KnownName | None:
-        """The dataset of a name, None if it is none or one that isn't known to be the same elsewhere."""
+        """Return the dataset of a name, None if it is none or one that isn't known to be the same elsewhere."""
         until, known = self._found.get(parts, (0.0, None))
         begun = time.monotonic()
         if known is not None and begun < until:
@@ -197,7 +197,7 @@ class DuckNames:
         return known
 
     def last_snapshot(self, lake: str) -> int | None:
-        """The DuckLake snapshot that this program committed last."""
+        """Return the DuckLake snapshot that this program committed last."""
         return self._lakes.last_snapshot(lake)
 
     def _candidates(self, parts: Parts) -> list[tuple[str, str, str]]:
@@ -254,7 +254,7 @@ class DuckNames:
 
 
 def read_search_path(setting: str, catalog: str) -> list[tuple[str, str]]:
-    """The (catalog, schema) pairs of DuckDB's setting; a schema without a catalog is in the current one."""
+    """Return the (catalog, schema) pairs of DuckDB's setting; a schema without a catalog is in the current one."""
     pairs: list[tuple[str, str]] = []
     for entry in _ENTRY.findall(setting):
         names: Sequence[str] = [a.replace('""', '"') if a else b for a, b in _NAME.findall(entry.strip())]
@@ -264,12 +264,12 @@ def read_search_path(setting: str, catalog: str) -> list[tuple[str, str]]:
 
 
 def quote_identifier(name: str) -> str:
-    """An identifier of DuckDB's."""
+    """Return an identifier of DuckDB's."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def build_schema_facet(columns: Sequence[str], types: Sequence[str]) -> dict[str, Any]:
-    """OpenLineage's schema facet, with DuckDB's names of types; without columns whose names may hold values."""
+    """Return OpenLineage's schema facet, with DuckDB's names of types; without columns whose names may hold values."""
     told = [column for column in zip(columns, types, strict=True) if not may_show_values(column[0])]
     fields = [schema_dataset.SchemaDatasetFacetFields(name, kind) for name, kind in told]
     return encode_facet(schema_dataset.SchemaDatasetFacet(fields=fields))

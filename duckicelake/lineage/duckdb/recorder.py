@@ -232,7 +232,7 @@ class StatementRecorder:
         self._put(partial(build_completed, run, at))
 
     def _counted(self) -> int | None:
-        """The number of rows that the statement says it wrote."""
+        """Return the number of rows that the statement says it wrote."""
         described = self._connection.description
         if not described or len(described) != 1 or described[0][0] != "Count":
             return None

@@ -113,7 +113,7 @@ class DuckStatement:
 
 
 def split_statements(connection: duckdb.DuckDBPyConnection, query: object) -> list[DuckStatement] | None:
-    """The statements of a text as DuckDB sees them; None if it doesn't read it, or has made others of it."""
+    """Return the statements of a text as DuckDB sees them; None if it doesn't read it, or has made others of it."""
     if isinstance(query, duckdb.Statement):
         return [_read_statement(query.query, query.type)]
     if not isinstance(query, str):
@@ -133,12 +133,12 @@ def split_statements(connection: duckdb.DuckDBPyConnection, query: object) -> li
 
 @lru_cache(maxsize=256)
 def _read_statement(text: str, kind: StatementType) -> DuckStatement:
-    """The statement, which is read once for as long as it's used again and again."""
+    """Return the statement, which is read once for as long as it's used again and again."""
     return DuckStatement(text, kind)
 
 
 def find_name_parts(table: exp.Table) -> tuple[str, ...]:
-    """The parts of a table's name."""
+    """Return the parts of a table's name."""
     return tuple(part.name for part in table.parts)
 
 
@@ -153,7 +153,7 @@ def _iterate_names(tree: exp.Expr) -> Iterator[tuple[str, ...]]:
 
 
 def _is_own_name(table: exp.Table) -> bool:
-    """Tell whether it stands in the query of WITH that has its name, and so means a table."""
+    """Return whether it stands in the query of WITH that has its name, and so means a table."""
     cte = table.find_ancestor(exp.CTE)
     return cte is not None and cte.alias.lower() == table.name.lower()
 

@@ -78,12 +78,15 @@ class RunInputs:
         self._readers = read_rows.find_readers(cursor, [find_reader(write) for write in writes if write.is_known])
 
     def add(self, run: RunChanges, body: Json, lake: NamedLake) -> Json:
-        """The run's body with the files that its job read; else its inferred inputs, and what they mean for columns."""
+        """Return the run's body with the files that its job read.
+
+        Else its inferred inputs, and what they mean for columns.
+        """
         files = self._files(run)
         return {**body, "inputs": files} if files else self._with_inferred(run, body, lake)
 
     def _files(self, run: RunChanges) -> list[Json]:
-        """The places that the pipeline's job names, if the changes are a job's of the same principal."""
+        """Return the places that the pipeline's job names, if the changes are a job's of the same principal."""
         first = run[0]
         job = first.summary.get(JOB_KEY)
         if job is None:
@@ -110,7 +113,7 @@ class RunInputs:
 
 
 def _build_write(run: RunChanges) -> ApplicationWrite | None:
-    """What the run wrote, if it wrote rows at all, or none where there might have been some."""
+    """Return what the run wrote, if it wrote rows at all, or none where there might have been some."""
     kinds = [str(kind) for told in run for kind in told.facts.get("kinds") or (told.change.kind,)]
     written = [kind for kind in kinds if kind in DATA]
     outputs = frozenset(told.change.object_id for told in run if told.change.object_id is not None)
@@ -211,7 +214,7 @@ class EventGenerator:
     def _next(
         self, cursor: Transaction, progress: LineageProgress, before: datetime, most: int
     ) -> tuple[Sequence[LoggedChange], Sequence[LoggedChange]]:
-        """The next changes, and those to become events: more than `most` only if they are of one transaction."""
+        """Return the next changes, and those to become events: more than `most` only if they are of one transaction."""
         while True:
             found = read_changes(cursor, progress.position, most + 1)
             due = _take_due(found, most, before)
@@ -248,7 +251,7 @@ class EventGenerator:
 
 
 def _take_due(found: Sequence[LoggedChange], most: int, before: datetime) -> Sequence[LoggedChange]:
-    """The first that are old enough, without those of a transaction of which not all are among them."""
+    """Return the first that are old enough, without those of a transaction of which not all are among them."""
     count = min(most, next((i for i, change in enumerate(found) if change.at > before), len(found)))
     if count == len(found):
         return found
@@ -273,7 +276,7 @@ def _list_refused(cursor: Transaction, after: int, upto: int) -> list[RefusedReq
 
 
 def _find_skipped(cursor: Transaction, resource: str) -> tuple[int | None, str | None]:
-    """The id and location of the table of a name, as it is now."""
+    """Return the id and location of the table of a name, as it is now."""
     schema_name, _, name = resource.rpartition(".")
     found = lineage_follower.find_named(cursor, schema_name, name, read_newest_snapshot(cursor))
     if found is None or found[1]:

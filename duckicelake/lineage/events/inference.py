@@ -126,7 +126,10 @@ class InferredInput:
 
 
 def name_application(named: Mapping[str, Any]) -> str | None:
-    """How an application is called by the metadata of a report or the summary of a snapshot: `<engine> <its id>`."""
+    """Return how an application is called by the metadata of a report or the summary of a snapshot.
+
+    `<engine> <its id>`.
+    """
     for key, engine in _IDS:
         value = named.get(key)
         if value and isinstance(value, str):
@@ -137,7 +140,7 @@ def name_application(named: Mapping[str, Any]) -> str | None:
 def infer_inputs(
     write: ApplicationWrite, reads: Sequence[ApplicationRead], window: timedelta = INFERENCE_WINDOW
 ) -> list[InferredInput]:
-    """What the write was made from, the surest first."""
+    """Return what the write was made from, the surest first."""
     if not write.is_known:
         return []
     own = [read for read in reads if _is_own(write, read, window)]
@@ -157,7 +160,7 @@ def infer_inputs(
 
 
 def _is_own(write: ApplicationWrite, read: ApplicationRead, window: timedelta) -> bool:
-    """Whether the read was the write's application's, before it and not too long ago."""
+    """Return whether the read was the write's application's, before it and not too long ago."""
     if read.principal != write.principal or read.application != write.application or not read.at < write.at:
         return False
     if read.application is None:
@@ -166,7 +169,10 @@ def _is_own(write: ApplicationWrite, read: ApplicationRead, window: timedelta) -
 
 
 def _is_same_place(write: ApplicationWrite, read: ApplicationRead) -> bool:
-    """Whether the read came from where the write did, as far as that must be so: a stranger's word proves little."""
+    """Return whether the read came from where the write did, as far as that must be so.
+
+    A stranger's word proves little.
+    """
     assert write.session is not None
     if ":" not in read.session and ":" not in write.session:
         return True
@@ -178,7 +184,7 @@ def _may_be_input(write: ApplicationWrite, read: ApplicationRead) -> bool:
 
 
 def _is_output_lookup(write: ApplicationWrite, read: ApplicationRead) -> bool:
-    """Whether an engine looked a table up that it was going to write."""
+    """Return whether an engine looked a table up that it was going to write."""
     is_output = read.kind == ReadKind.LOOKUP and read.table_id in write.outputs
     return is_output and read.principal == write.principal and _is_same_place(write, read) and read.at < write.at
 
@@ -186,7 +192,10 @@ def _is_output_lookup(write: ApplicationWrite, read: ApplicationRead) -> bool:
 def _compute_doubt(
     write: ApplicationWrite, read: ApplicationRead, found_at: datetime | None, window: timedelta
 ) -> float:
-    """What to multiply a confidence by. An engine looks up what it will write before it scans what it will read."""
+    """Return what to multiply a confidence by.
+
+    An engine looks up what it will write before it scans what it will read.
+    """
     is_earlier = read.kind == ReadKind.SCAN and found_at is not None and read.at < found_at
     return _EARLIER if is_earlier or write.at - read.at > window else 1.0
 
@@ -204,7 +213,10 @@ def _build_guess(read: ApplicationRead, doubt: float) -> InferredInput:
 
 
 def _merge_guesses(known: InferredInput | None, guess: InferredInput) -> InferredInput:
-    """The surer of two about one table, with the evidence and columns of both; of equally sure ones the later."""
+    """Return the surer of two about one table, with the evidence and columns of both.
+
+    Of equally sure ones the later.
+    """
     if known is None:
         return guess
     better, other = (known, guess) if known.confidence > guess.confidence else (guess, known)
@@ -245,7 +257,7 @@ class _InferredEdge:
 
 
 def build_input_facets(lake: NamedLake, found: InferredInput) -> dict[str, Any]:
-    """Facets of a dataset that was inferred to be an input."""
+    """Return facets of a dataset that was inferred to be an input."""
     columns = {"projected": list(found.projected), "filtered": list(found.filtered)}
     return {
         FACET: {**_build_head(lake, found.confidence, str(found.method)), "evidence": list(found.evidence), **columns}
@@ -253,7 +265,10 @@ def build_input_facets(lake: NamedLake, found: InferredInput) -> dict[str, Any]:
 
 
 def build_output_facets(lake: NamedLake, columns: Sequence[str], inputs: Sequence[Input]) -> dict[str, Any]:
-    """Facets of a dataset with these columns that was made from the inputs; none if nothing is known of columns."""
+    """Return facets of a dataset with these columns that was made from the inputs.
+
+    None if nothing is known of columns.
+    """
     edges = [*_iterate_direct(columns, inputs), *_iterate_indirect(inputs)][:MAX_INFERRED_EDGES]
     if not edges:
         return {}

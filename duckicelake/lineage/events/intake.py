@@ -64,7 +64,7 @@ def receive_events(services: Services, events: Sequence[Mapping[str, Any]], host
 
 @contextmanager
 def _take_turn() -> Iterator[None]:
-    """One after the other, as in Postgres: who waits here takes no connection from commits.
+    """Yield one after the other, as in Postgres: who waits here takes no connection from commits.
 
     Raises UnavailableError: many do.
     """
@@ -91,14 +91,14 @@ class _TableOwners:
         self._dotted = {table.dotted: table for table in self._live}
 
     def tables(self, host: str) -> dict[EventName, LakeTable]:
-        """Places and names of live tables, in a catalog on the host."""
+        """Return places and names of live tables, in a catalog on the host."""
         named = {name: self._dotted[name.name] for name in self._names if name.name in self._dotted}
         return {
             name: table for name, table in named.items() if _find_host(name.namespace) == host.lower()
         } | self.places
 
     def of(self, names: Iterable[EventName]) -> Iterator[LakeTable]:
-        """The tables that have the names, or may be meant by them."""
+        """Yield the tables that have the names, or may be meant by them."""
         for name in names:
             table = self._known.get(name) or self.places.get(name)
             if table is None and _find_host(name.namespace) is not None:
@@ -107,13 +107,13 @@ class _TableOwners:
                 yield table
 
     def unknown(self, names: Sequence[EventName]) -> Iterator[str]:
-        """Places in the lake of which it isn't known whose they are, if none of the names is a table's."""
+        """Yield places in the lake of which it isn't known whose they are, if none of the names is a table's."""
         if not any(self.of(names)):
             places = filter(None, map(_find_place, names))
             yield from (place for place in places if is_within(place, self._policy.warehouse))
 
     def is_below(self, place: str, namespace: Namespace) -> bool:
-        """Whether tables of the namespace lie there."""
+        """Return whether tables of the namespace lie there."""
         native = f"{self._policy.data_path}{to_schema_name(namespace)}"
         return any(is_within(place, folder) for folder in (self._policy.namespace_folder(namespace), native))
 
@@ -125,7 +125,7 @@ def _find_host(namespace: str) -> str | None:
 
 
 def _find_place(name: EventName) -> str | None:
-    """Where the dataset lies; None for what is no place, as of the namespace `bigquery`.
+    """Return where the dataset lies; None for what is no place, as of the namespace `bigquery`.
 
     Raises InvalidRequestError for no text.
     """

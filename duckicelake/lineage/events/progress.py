@@ -47,7 +47,10 @@ def take_progress(cursor: Transaction) -> LineageProgress | None:
 
 
 def read_lag(cursor: Transaction) -> tuple[int, float | None]:
-    """How many changes wait for their events, and for how many seconds the first of them has; None if none does."""
+    """Return how many changes wait for their events, and for how many seconds the first of them has.
+
+    None if none does.
+    """
     waiting, seconds = cursor.execute(_SQL.lag).fetchall()[0]
     return waiting, seconds
 
@@ -64,13 +67,13 @@ def move_progress(cursor: Transaction, position: LogPosition, audit_id: int, str
 
 
 def find_newest_audited(cursor: Transaction, after: int, before: datetime, most: int) -> int:
-    """The last of the next entries of the audit trail that are from before a time."""
+    """Return the last of the next entries of the audit trail that are from before a time."""
     row = cursor.execute(_SQL.noted, {"after": after, "before": before, "most": most}).fetchone()
     return after if row is None or row[0] is None else int(row[0])
 
 
 def read_refusals(cursor: Transaction, after: int, upto: int) -> list[RefusalRow]:
-    """The refusals among these entries."""
+    """Return the refusals among these entries."""
     return [RefusalRow(*row) for row in cursor.execute(_SQL.refusals, {"after": after, "upto": upto}).fetchall()]
 
 
@@ -80,17 +83,17 @@ def read_owners(cursor: Transaction, table_ids: Iterable[int]) -> dict[int, str]
 
 
 def read_places(cursor: Transaction, table_ids: Iterable[int]) -> dict[int, str]:
-    """Where tables lie that Iceberg clients have seen, by table id."""
+    """Return where tables lie that Iceberg clients have seen, by table id."""
     return dict(cursor.execute(_SQL.places, {"table_ids": list(table_ids)}).fetchall())
 
 
 def find_named(cursor: Transaction, schema_name: str, name: str, at: int) -> tuple[int, bool] | None:
-    """The id of what had the name at a snapshot, and whether it was a view."""
+    """Return the id of what had the name at a snapshot, and whether it was a view."""
     row = cursor.execute(_SQL.named, {"schema_name": schema_name, "name": name, "at": at}).fetchone()
     return None if row is None else (row[0], row[1])
 
 
 def read_view(cursor: Transaction, view_id: int, at: int) -> ViewDefinition | None:
-    """A view as it was at a snapshot."""
+    """Return a view as it was at a snapshot."""
     row = cursor.execute(_SQL.view, {"view_id": view_id, "at": at}).fetchone()
     return None if row is None else ViewDefinition(*row)

@@ -78,12 +78,12 @@ class Readers:
     applications: frozenset[str]
 
     def have(self, reader: ReadingApplication) -> bool:
-        """Whether there may be any of the reader."""
+        """Return whether there may be any of the reader."""
         return reader.session[:_PROGRAM] in self.programs or reader.application in self.applications
 
 
 def find_readers(cursor: Transaction, asked: Collection[ReadingApplication]) -> Readers:
-    """Which of these have read something lately."""
+    """Return which of these have read something lately."""
     parameters = {
         "programs": list({reader.session[:_PROGRAM] for reader in asked}),
         "applications": list({reader.application for reader in asked if reader.application is not None}),

@@ -94,7 +94,7 @@ class ReadLog(ReadObserver):
             self._wrote[program] = time.perf_counter()
 
     def statistics(self) -> dict[str, int]:
-        """Recorded and dropped, since the start."""
+        """Return recorded and dropped, since the start."""
         return {"recorded": self._recorded, "dropped": self._dropped}
 
     def write(self, database: Database) -> None:
@@ -131,7 +131,7 @@ _KINDS: Final = {"scan-report": ReadKind.SCAN, "commit-report": ReadKind.REPORT}
 
 
 def get_window(reads: ReadObserver) -> timedelta:
-    """How long a read counts for a write that follows it."""
+    """Return how long a read counts for a write that follows it."""
     return reads.window if isinstance(reads, ReadLog) else INFERENCE_WINDOW
 
 
@@ -141,7 +141,7 @@ def find_program(session: str) -> str:
 
 
 def build_load(principal: str, session: str, named_as: tuple[str, str], *, is_lookup: bool) -> NotedRead:
-    """A load that is answered now. named_as: the table's schema and name."""
+    """Return a load that is answered now. named_as: the table's schema and name."""
     kind = ReadKind.LOOKUP if is_lookup else ReadKind.LOAD
     return NotedRead(time.perf_counter(), kind, principal, session, *named_as, format_full_name(*named_as))
 
@@ -164,7 +164,7 @@ def _build_report(
 
 
 def find_inputs(cursor: Transaction, write: ApplicationWrite, window: timedelta) -> list[InferredInput]:
-    """What the write was made from, the surest first. It is to be asked once for each write, in their order.
+    """Return what the write was made from, the surest first. It is to be asked once for each write, in their order.
 
     In the cursor's transaction it is noted that what was read so far was for this write.
     """
@@ -179,7 +179,7 @@ def find_inputs(cursor: Transaction, write: ApplicationWrite, window: timedelta)
 
 
 def find_reader(write: ApplicationWrite) -> ReadingApplication:
-    """The application that wrote, of which that is known."""
+    """Return the application that wrote, of which that is known."""
     assert write.principal is not None
     assert write.session is not None
     return ReadingApplication(write.principal, write.session, write.application)

@@ -49,7 +49,7 @@ class KnownTables:
         self._upto: LogPosition = START_POSITION
 
     def tell(self, cursor: Transaction, after: LogPosition, changes: Sequence[LoggedChange]) -> list[CatalogChange]:
-        """The changes that come after a position, each with what its table was with it."""
+        """Return the changes that come after a position, each with what its table was with it."""
         if after != self._upto:
             self._tables.clear()
         self._upto = changes[-1].position if changes else after
@@ -66,7 +66,7 @@ class KnownTables:
         return told
 
     def place(self, table_id: int) -> str | None:
-        """Where a table lies of which there was a change."""
+        """Return where a table lies of which there was a change."""
         table = self._tables.get(table_id)
         return None if table is None else table.location
 
@@ -84,12 +84,12 @@ class KnownTables:
 
 
 def read_column_names(schema: dict[str, Any] | None) -> tuple[str, ...] | None:
-    """The columns of a schema as Iceberg's JSON has it."""
+    """Return the columns of a schema as Iceberg's JSON has it."""
     return None if schema is None else tuple(field["name"] for field in schema["fields"])
 
 
 def read_schema_at(cursor: Transaction, table_id: int, at: int) -> dict[str, Any] | None:
-    """Iceberg's JSON of a table's schema at a DuckLake snapshot, as far as DuckLake's columns say it."""
+    """Return Iceberg's JSON of a table's schema at a DuckLake snapshot, as far as DuckLake's columns say it."""
     try:
         definition = native.read_definition(cursor, table_id, at)
         return None if definition is None else to_schema(definition.columns, 0).to_json()
@@ -122,7 +122,7 @@ class DefinedView:
 
 
 def build_definition_event(told: CatalogChange, definition: DefinedView, lookup: Lookup, lake: NamedLake) -> Json:
-    """A view as it was created or altered, by its SQL; its lineage as far as that can be told."""
+    """Return a view as it was created or altered, by its SQL; its lineage as far as that can be told."""
     view = SqlDataset(*told.dataset(lake), definition.columns)
     found = read_view_lineage(definition.sql, definition.dialect, view, lookup) or StatementLineage(())
     (output,) = strip_to_names(build_outputs([told], lake))
@@ -156,7 +156,7 @@ def _hide_valued_columns(found: StatementLineage) -> StatementLineage:
 def build_definitions(
     cursor: Transaction, run: RunChanges, lake: NamedLake, places: TablePlaces, *, literals: bool
 ) -> list[Json]:
-    """Events of the views that the run defined."""
+    """Return events of the views that the run defined."""
     events = []
     for told in run:
         change = told.change
@@ -190,7 +190,10 @@ def _build_lookup(cursor: Transaction, at: int, lake: NamedLake, places: TablePl
 
 
 def _list_readings(parts: Sequence[str]) -> list[tuple[str, str]]:
-    """What a name may mean: levels of a namespace and a table, with the catalog's name in front or without it."""
+    """Return what a name may mean.
+
+    Levels of a namespace and a table, with the catalog's name in front or without it.
+    """
     *levels, name = parts
     if levels[:1] == [LAKE]:
         return [(".".join(levels[1:]) or _MAIN, name)]

@@ -53,23 +53,23 @@ class HeldEntry:
 
 
 def may_rename(entry: DatasetEntry, origin: str) -> bool:
-    """Whether the dataset may change its names by what comes from there."""
+    """Return whether the dataset may change its names by what comes from there."""
     return origin != RECEIVED or entry.origin == RECEIVED
 
 
 def merge_seen(entry: DatasetEntry, at: datetime) -> DatasetEntry:
-    """The same, told of at a time."""
+    """Return the same, told of at a time."""
     entry.first_seen, entry.last_seen = min(entry.first_seen, at), max(entry.last_seen, at)
     return entry
 
 
 def is_over(entry: DatasetEntry, at: datetime) -> bool:
-    """Whether it was dropped before that."""
+    """Return whether it was dropped before that."""
     return entry.lifecycle == "DROP" and entry.lifecycle_at is not None and entry.lifecycle_at < at
 
 
 def find_table(entry: DatasetEntry, told: EventDataset) -> LakeTable | None:
-    """The table that the dataset is said to be; None: as it was."""
+    """Return the table that the dataset is said to be; None: as it was."""
     if told.table is not None or not told.tables:
         return told.table
     meant = LakeTable.cut(told.tables[0].name)
@@ -103,7 +103,7 @@ class DatasetDirectory:
         self._touched: dict[int, DatasetEntry] = {}
 
     def find(self, told: EventDataset, at: datetime, origin: str, *, is_output: bool) -> DatasetEntry:
-        """The dataset that is told of, which takes over what is new about it.
+        """Return the dataset that is told of, which takes over what is new about it.
 
         What others say of the lake's own adds to that only if it was written: who only reads describes nothing.
         """
@@ -121,7 +121,7 @@ class DatasetDirectory:
         return merge_seen(entry, at)
 
     def named(self, name: EventName, at: datetime, origin: str) -> DatasetEntry:
-        """The dataset of that name, of which nothing else is told."""
+        """Return the dataset of that name, of which nothing else is told."""
         held = self._held.get(name)
         entry = held.entry if held else self._meant([name]) or self._new(name, at, origin, is_located=False)
         self._touched[id(entry)] = entry
@@ -134,7 +134,7 @@ class DatasetDirectory:
         return entry.id
 
     def _owner(self, told: EventDataset, at: datetime, origin: str) -> DatasetEntry:
-        """The dataset that has one of the names; of several, those of unknown place become one with it."""
+        """Return the dataset that has one of the names; of several, those of unknown place become one with it."""
         is_new = told.lifecycle == "CREATE"
         held = self._held.get(told.name)
         if held and is_new and is_over(held.entry, at) and may_rename(held.entry, origin):
@@ -161,14 +161,14 @@ class DatasetDirectory:
         return entry
 
     def _namesakes(self, told: EventDataset, origin: str) -> Iterator[DatasetEntry]:
-        """What had the table's name in a catalog of another URI: it is this catalog, which was known by that."""
+        """Yield what had the table's name in a catalog of another URI: it is this catalog, which was known by that."""
         if origin != RECEIVED and told.table is not None:
             yield from (
                 held.entry for name, held in self._held.items() if name.name == told.table.dotted and held.is_table
             )
 
     def _meant(self, names: Sequence[EventName]) -> DatasetEntry | None:
-        """The table of the lake that is meant by one of the names, though the catalog calls it otherwise."""
+        """Return the table of the lake that is meant by one of the names, though the catalog calls it otherwise."""
         tables = {self._tables[name] for name in names if name in self._tables}
         if not tables:
             return None

@@ -131,7 +131,7 @@ class LineageLists:
     view: GraphView
 
     def namespaces(self, part: ListPart) -> list[Row]:
-        """Each with when it was seen first and last."""
+        """Return each with when it was seen first and last."""
         return self._rows(_SQL.namespaces, part)
 
     def datasets(self, part: ListPart, namespace: str | None = None) -> list[DatasetListed]:
@@ -143,17 +143,17 @@ class LineageLists:
         return {row[0]: DatasetListed(*row) for row in rows}
 
     def find_dataset(self, names: Iterable[EventName]) -> int | None:
-        """The one that has the first of these names, of those that any has."""
+        """Return the one that has the first of these names, of those that any has."""
         return self._first(_SQL.find_dataset, names)
 
     def find_job(self, names: Iterable[EventName]) -> int | None:
-        """The one that has the first of these names, of those that any has."""
+        """Return the one that has the first of these names, of those that any has."""
         return self._first(_SQL.find_job, map(self._stored_name, names))
 
     def jobs(
         self, part: ListPart, *, namespace: str | None = None, states: Collection[str] | None = None
     ) -> list[JobListed]:
-        """The newest first. states: of their newest runs."""
+        """Return the newest first. states: of their newest runs."""
         wanted = None if states is None else list(states)
         return self._jobs(part, namespace=namespace, states=wanted)
 
@@ -168,7 +168,7 @@ class LineageLists:
         return [JobIo(*row) for row in self._rows(_SQL.job_io, job_ids=list(job_ids))]
 
     def io_of_datasets(self, ids: Collection[int]) -> list[tuple[int, bool, int]]:
-        """Dataset, whether it is an output, and the job."""
+        """Return dataset, whether it is an output, and the job."""
         rows = self._rows(_SQL.io_of_datasets, dataset_ids=list(ids), limit=_MAX_ROWS)
         return [(dataset_id, is_output, job_id) for dataset_id, is_output, job_id in rows]
 
@@ -186,7 +186,7 @@ class LineageLists:
         return [VersionListed(*row) for row in self._rows(_SQL.versions, part, dataset_id=dataset_id)]
 
     def names_of(self, dataset_id: int) -> set[EventName]:
-        """All that the dataset ever had."""
+        """Return all that the dataset ever had."""
         return {EventName(*row) for row in self._rows(_SQL.names_of, dataset_id=dataset_id)}
 
     def columns_to(self, ids: Collection[int]) -> list[ColumnListed]:
@@ -194,28 +194,31 @@ class LineageLists:
         return [ColumnListed(*row) for row in self._rows(_SQL.columns_to, ids=list(ids), limit=_MAX_ROWS)]
 
     def events(self, part: ListPart, between: TimeRange, *, is_newest_first: bool) -> list[dict[str, Any]]:
-        """Those that the reader may know all of: of a reader with few grants, among the first `EXAMINED` in between."""
+        """Return those that the reader may know all of.
+
+        Of a reader with few grants, among the first `EXAMINED` in between.
+        """
         query = _SQL.events if is_newest_first else _SQL.earliest_events
         rows = self._rows(query, part, after=between.after, before=between.before, examined=EXAMINED)
         return [body for (body,) in rows]
 
     def count_events(self, between: TimeRange) -> int:
-        """How many there are; it isn't counted on for ever."""
+        """Return how many there are; it isn't counted on for ever."""
         times = {"after": between.after, "before": between.before}
         rows = self._rows(_SQL.count_events, ListPart(_MAX_COUNTED), **times, examined=EXAMINED)
         return int(rows[0][0])
 
     def search(self, pattern: str, filter_: str, limit: int, *, by_time: bool) -> list[SearchResult]:
-        """Datasets and jobs (filter: ALL, DATASET or JOB) whose names are like the pattern."""
+        """Return datasets and jobs (filter: ALL, DATASET or JOB) whose names are like the pattern."""
         rows = self._rows(_SQL.search, ListPart(limit), pattern=pattern, filter=filter_, by_time=by_time)
         return [SearchResult(*row) for row in rows]
 
     def count_by_type(self, between: TimeRange, step: timedelta) -> list[Row]:
-        """Intervals, types of events, and how many there were."""
+        """Return intervals, types of events, and how many there were."""
         return self._rows(_SQL.count_by_type, since=between.after, until=between.before, step=step)
 
     def count(self, counted: Counted, between: TimeRange, step: timedelta) -> list[Row]:
-        """Intervals, and how many there were at their ends."""
+        """Return intervals, and how many there were at their ends."""
         return self._rows(_COUNTS[counted], since=between.after, until=between.before, step=step)
 
     def _jobs(

@@ -133,5 +133,5 @@ class GraphWalk(Generic[Place]):
 
 
 def is_same_or_nested(asked: str, field: str) -> bool:
-    """Whether what holds of one field holds of the other: it is the same, or lies in it, or around it."""
+    """Return whether what holds of one field holds of the other: it is the same, or lies in it, or around it."""
     return asked == field or asked.startswith(field + ".") or field.startswith(asked + ".")

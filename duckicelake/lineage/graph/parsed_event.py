@@ -23,13 +23,13 @@ _MAX_KEPT_CHARS: Final = 2000
 
 
 def read_word(facet: object, key: str) -> str | None:
-    """What a facet says by a word that isn't empty."""
+    """Return what a facet says by a word that isn't empty."""
     said = facet.get(key) if isinstance(facet, Mapping) else None
     return said if isinstance(said, str) and said else None
 
 
 def read_facet_word(facets: Mapping[str, Any], facet: str, key: str) -> str | None:
-    """The same, of the facet of this name."""
+    """Return the same, of the facet of this name."""
     return read_word(facets.get(facet), key)
 
 
@@ -43,7 +43,7 @@ def read_field_names(fields: object, around: str = "") -> Iterator[str]:
 
 
 def read_engine(facet: object) -> str | None:
-    """What `processing_engine` names, with its version."""
+    """Return what `processing_engine` names, with its version."""
     name, version = read_word(facet, "name"), read_word(facet, "version")
     return name if name is None or version in {None, "unknown"} else f"{name} {version}"
 
@@ -80,7 +80,7 @@ class LakeTable(NamedTuple):
 
     @classmethod
     def cut(cls, dotted: str) -> "LakeTable | None":
-        """What is most likely meant by a dotted name."""
+        """Return what is most likely meant by a dotted name."""
         schema_name, dot, table_name = dotted.rpartition(".")
         return cls(schema_name, table_name) if dot else None
 
@@ -127,7 +127,7 @@ class EventDataset:
         return bool(self.tables) and self.name not in self.tables
 
     def names(self) -> Iterator[EventName]:
-        """All that are told, of what it is made of, too."""
+        """Yield all that are told, of what it is made of, too."""
         yield self.name
         yield from self.tables
         if self.previous is not None:
@@ -158,12 +158,12 @@ class ParsedEvent:
 
 
 def hash_json(value: object) -> UUID:
-    """The same for equal JSON."""
+    """Return the same for equal JSON."""
     return UUID(bytes=blake2b(orjson.dumps(value, option=orjson.OPT_SORT_KEYS), digest_size=16).digest())
 
 
 def parse_event(event: Json) -> ParsedEvent:
-    """ValueError or KeyError for what isn't an event."""
+    """Raise ValueError or KeyError for what isn't an event."""
     run, job = event.get("run") or {}, event.get("job")
     facets = run.get("facets") or {}
     confidence = _parse_confidence(facets)
@@ -232,7 +232,7 @@ def _parse_confidence(facets: Json) -> float | None:
 
 
 def _add_confidence(columns: Iterator[EventColumn], inferred: Json | None) -> Iterator[EventColumn]:
-    """The columns with how sure they are, each by itself or all as the dataset is."""
+    """Yield the columns with how sure they are, each by itself or all as the dataset is."""
     if inferred is None:
         yield from columns
         return
@@ -260,7 +260,10 @@ def _parse_columns(facet: Json) -> Iterator[EventColumn]:
 
 
 def _parse_transformations(field: str, source: Json, subtype: str | None) -> Iterator[EventColumn]:
-    """One for each; where there are none, as in the facet's first versions, it is what the field's own type says."""
+    """Yield one for each.
+
+    Where there are none, as in the facet's first versions, it is what the field's own type says.
+    """
     name, place = EventName(source["namespace"], source["name"]), source["field"]
     default = {"type": "DIRECT" if field else "INDIRECT", "subtype": subtype}
     for transformation in source.get("transformations") or (default,):

@@ -112,7 +112,7 @@ class LineageDatasets(SpecModel):
 
 
 def build_graph_response(graph: LineageGraphView, direction: str, depth: int, at: datetime | None) -> LineageGraph:
-    """The graph as JSON has it."""
+    """Return the graph as JSON has it."""
     return LineageGraph(
         node=str(graph.start),
         column=graph.column,
@@ -126,7 +126,7 @@ def build_graph_response(graph: LineageGraphView, direction: str, depth: int, at
 
 
 def build_node_response(node: GraphNode) -> LineageNode:
-    """A dataset by itself."""
+    """Return a dataset by itself."""
     return LineageNode(
         id=str(node.id),
         name=node.name,
@@ -224,7 +224,7 @@ class LineageRunDetails(SpecModel):
 
 
 def build_run_response(known: KnownRun) -> LineageRunDetails:
-    """A run by itself."""
+    """Return a run by itself."""
     run = known.run
     commit = run.facets.get("duckicelake_commit")
     parent = known.facets.get("parent")

@@ -47,7 +47,7 @@ class RunState:
 
 
 def find_own_jobs(cursor: Transaction, events: Iterable[ParsedEvent]) -> set[EventName]:
-    """Those of the jobs of the events that the catalog has told of itself."""
+    """Return those of the jobs of the events that the catalog has told of itself."""
     keys = list({event.job.key for event in events if event.job is not None})
     return {EventName(*row) for row in cursor.execute(_SQL.own_jobs, {"keys": keys})} if keys else set()
 
@@ -77,7 +77,7 @@ def record_jobs(cursor: Transaction, events: Iterable[ParsedEvent], origin: str)
 
 
 def read_known_runs(cursor: Transaction, events: Iterable[ParsedEvent]) -> dict[UUID, RunState]:
-    """Those of the runs of the events that are known."""
+    """Return those of the runs of the events that are known."""
     ids = list({event.run for event in events if event.run is not None})
     return {row[0]: RunState(*row) for row in cursor.execute(_SQL.runs, {"ids": ids})} if ids else {}
 
@@ -141,7 +141,7 @@ class EdgeRows:
     runs: Mapping[UUID, RunState]
 
     def io(self, sides: Iterable[EventSide]) -> list[Row]:
-        """What each run did with each dataset; sides are in the order of their times."""
+        """Return what each run did with each dataset; sides are in the order of their times."""
         found: dict[tuple[UUID, int, bool], Row] = {}
         for side in sides:
             if side.event.run is None:
@@ -166,7 +166,7 @@ class EdgeRows:
         return list(found.values())
 
     def job_io(self, sides: Iterable[EventSide]) -> list[Row]:
-        """What each job does with each dataset."""
+        """Return what each job does with each dataset."""
         return [
             {
                 "job_id": self._job(side.event),
@@ -205,7 +205,10 @@ class EdgeRows:
         return rows
 
     def edges(self, columns: Iterable[Row], sides: Sequence[EventSide]) -> list[Row]:
-        """Between datasets: those that columns tell of, and those of definitions of jobs, of which there is no run."""
+        """Return between datasets.
+
+        Those that columns tell of, and those of definitions of jobs, of which there is no run.
+        """
         kept = ("source", "target", "job_id", "at", "confidence")
         return [*({name: row[name] for name in kept} for row in columns), *self._defined(sides)]
 
@@ -230,7 +233,10 @@ class EdgeRows:
                         }
 
     def definitions(self, sides: Iterable[EventSide]) -> list[Row]:
-        """Outputs of which it is told anew from what they come: all of a job's, and datasets with their columns."""
+        """Return outputs of which it is told anew from what they come.
+
+        All of a job's, and datasets with their columns.
+        """
         defined = [side for side in sides if side.event.run is None and (side.event.job or side.told.has_columns)]
         newest: dict[tuple[int, int], Row] = {}
         for side in defined:

@@ -73,7 +73,7 @@ def record_events(
 
 
 def is_over(cursor: Transaction, principal: str, most: int) -> bool:
-    """Whether so many events, or more, were received from the principal within the last hour."""
+    """Return whether so many events, or more, were received from the principal within the last hour."""
     return cursor.execute(_SQL.is_over, {"principal": principal, "most": most - 1}).fetchone() == (True,)
 
 
@@ -165,7 +165,7 @@ def _save(
 
 
 def _read_earlier(cursor: Transaction, run_ids: set[UUID], new: set[int]) -> list[_KeptEvent]:
-    """What runs told before it was known that anything flows."""
+    """Return what runs told before it was known that anything flows."""
     if not run_ids:
         return []
     rows = cursor.execute(_SQL.beginnings, {"run_ids": list(run_ids), "new": list(new)}).fetchall()
@@ -179,7 +179,7 @@ def find_known_owners(cursor: Transaction, names: Iterable[EventName]) -> dict[E
 
 
 def find_live_tables(cursor: Transaction, dotted: Iterable[str]) -> dict[LakeTable, str | None]:
-    """Tables and views of these names that there are; with the location of those that Iceberg clients know."""
+    """Return tables and views of these names that there are; with the location of those that Iceberg clients know."""
     rows = cursor.execute(_OWNERS_SQL.live, {"names": list(dotted)}).fetchall()
     return {LakeTable(schema_name, name): location for schema_name, name, location in rows}
 
@@ -192,7 +192,7 @@ class ForgottenCount(NamedTuple):
 
 
 def count_kept(database: Database, before: datetime) -> list[tuple[str, int]]:
-    """Receivers for which events stay that are older, and how many those are."""
+    """Return receivers for which events stay that are older, and how many those are."""
     with database.reading() as cursor:
         return [
             (transport, count)

@@ -7,8 +7,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from duckicelake.catalog.context.caller import Principal
-from duckicelake.catalog.context.text import summarize
-from duckicelake.errors import InvalidRequestError, NotFoundError
+from duckicelake.errors import InvalidRequestError, NotFoundError, summarize
 from duckicelake.lineage.graph.model import (
     ColumnEdge,
     Direction,
@@ -58,7 +57,7 @@ class KnownRun:
 
 
 def read_graph(database: Database, reader: Principal, question: GraphQuery) -> LineageGraphView:
-    """What is seen from there; NotFoundError if there is nothing that the reader may know, nor such a column."""
+    """Return what is seen from there; NotFoundError if there is nothing that the reader may know, nor such a column."""
     with database.reading() as cursor:
         view = GraphView(cursor, reader.readable_schemas(), question.at)
         start, column = _find_start(view, question.node)
@@ -68,13 +67,13 @@ def read_graph(database: Database, reader: Principal, question: GraphQuery) -> L
 
 
 def search_datasets(database: Database, reader: Principal, text: str, limit: int) -> tuple[GraphNode, ...]:
-    """Datasets of which a name holds the text."""
+    """Return datasets of which a name holds the text."""
     with database.reading() as cursor:
         return tuple(map(_build_node, GraphView(cursor, reader.readable_schemas()).search(text, limit)))
 
 
 def read_run(database: Database, reader: Principal, run_id: UUID) -> KnownRun:
-    """NotFoundError for one of which the reader may know no dataset.
+    """Raise NotFoundError for one of which the reader may know no dataset.
 
     Without what it said where they may not know all.
     """
@@ -93,7 +92,7 @@ def read_run(database: Database, reader: Principal, run_id: UUID) -> KnownRun:
 def read_events(
     database: Database, reader: Principal, found: LineageGraphView, at: datetime | None = None
 ) -> list[dict[str, Any]]:
-    """What runs behind the graph's edges said, as OpenLineage's events; those that tell of nothing hidden."""
+    """Return what runs behind the graph's edges said, as OpenLineage's events; those that tell of nothing hidden."""
     with database.reading() as cursor:
         view = GraphView(cursor, reader.readable_schemas(), at)
         return view.events_of([node.id for node in found.nodes], _MAX_EVENTS)
@@ -115,7 +114,7 @@ def _find_start(view: GraphView, node: str) -> tuple[int, str | None]:
 
 
 def split_name(text: str) -> Iterator[EventName]:
-    """What `namespace:name` may mean: either may hold colons."""
+    """Yield what `namespace:name` may mean: either may hold colons."""
     at = len(text)
     while (at := text.rfind(":", 0, at)) >= 0:
         yield EventName(text[:at], text[at + 1 :])
@@ -159,7 +158,7 @@ def _read_column_graph(view: GraphView, start: int, column: str, question: Graph
 
 
 def _touches_field(row: ColumnRow, place: Field) -> bool:
-    """Whether an edge begins or ends at a field by its name, not as one of all."""
+    """Return whether an edge begins or ends at a field by its name, not as one of all."""
     ends = (row.source, row.source_field), (row.target, row.target_field)
     return any(number == place[0] and field and is_same_or_nested(place[1], field) for number, field in ends)
 

@@ -100,11 +100,11 @@ class GraphView:
     at: datetime | None = None
 
     def find(self, table: str) -> int | None:
-        """The dataset that has the table's full name."""
+        """Return the dataset that has the table's full name."""
         return self._one(_SQL.find, name=table)
 
     def find_named(self, names: Iterable[EventName]) -> int | None:
-        """The dataset of the first of these names that there is."""
+        """Return the dataset of the first of these names that there is."""
         return self._one(_SQL.find_named, keys=[name.key for name in names])
 
     def datasets(self, ids: Collection[int]) -> list[DatasetRow]:
@@ -114,28 +114,28 @@ class GraphView:
         return [DatasetRow(*row) for row in self.rows(_SQL.search, text=text, limit=limit)]
 
     def upstream(self, ids: Collection[int], limit: int) -> list[Row]:
-        """Pairs of a dataset and one that it comes from."""
+        """Return pairs of a dataset and one that it comes from."""
         return self.rows(_SQL.upstream, ids=list(ids), limit=limit)
 
     def downstream(self, ids: Collection[int], limit: int) -> list[Row]:
-        """Pairs of a dataset and one that it goes to."""
+        """Return pairs of a dataset and one that it goes to."""
         return self.rows(_SQL.downstream, ids=list(ids), limit=limit)
 
     def upstream_columns(self, fields: Collection[Field], limit: int) -> list[tuple[Field, Field]]:
-        """Pairs of a field and one that it comes from."""
+        """Return pairs of a field and one that it comes from."""
         return self._fields(_SQL.upstream_columns, fields, limit)
 
     def downstream_columns(self, fields: Collection[Field], limit: int) -> list[tuple[Field, Field]]:
-        """Pairs of a field and one that it goes to; the field '' is any, or all."""
+        """Return pairs of a field and one that it goes to; the field '' is any, or all."""
         return self._fields(_SQL.downstream_columns, fields, limit)
 
     def edges(self, ids: Collection[int], limit: int) -> list[EdgeRow]:
-        """Those between the datasets."""
+        """Return those between the datasets."""
         rows = self.rows(_SQL.edges, ids=list(ids), limit=limit, runs=_RUNS_OF_AN_EDGE)
         return [EdgeRow(*row) for row in rows]
 
     def columns(self, ids: Collection[int], limit: int) -> list[ColumnRow]:
-        """Those between the datasets."""
+        """Return those between the datasets."""
         return [ColumnRow(*row) for row in self.rows(_SQL.columns, ids=list(ids), limit=limit)]
 
     def run(self, run_id: UUID) -> RunRow | None:
@@ -149,7 +149,7 @@ class GraphView:
         return [body for (body,) in self.rows(_SQL.events_of_run, id=run_id, limit=limit)]
 
     def events_of(self, ids: Collection[int], limit: int) -> list[dict[str, Any]]:
-        """Those of runs that read or wrote the datasets and nothing hidden; the newest, oldest of them first."""
+        """Return those of runs that read or wrote the datasets and nothing hidden; the newest, oldest of them first."""
         return [body for (body,) in reversed(self.rows(_SQL.events_of, ids=list(ids), limit=limit))]
 
     def _fields(self, query: str, fields: Collection[Field], limit: int) -> list[tuple[Field, Field]]:
@@ -162,13 +162,13 @@ class GraphView:
         return None if row is None else int(row[0])
 
     def rows(self, query: str, **parameters: Any) -> list[Row]:
-        """What a query gives this reader, which it knows as `granted` and `at`."""
+        """Return what a query gives this reader, which it knows as `granted` and `at`."""
         granted = None if self.granted is None else list(_build_patterns(self.granted))
         return self.cursor.execute(query, {"granted": granted, "at": self.at, **parameters}).fetchall()
 
 
 def _build_patterns(schemas: Sequence[str]) -> Iterator[str]:
-    """What LIKE takes for the schemas and those below them."""
+    """Yield what LIKE takes for the schemas and those below them."""
     for schema in schemas:
         literal = _SPECIAL.sub(r"\\\g<0>", schema)
         yield literal

@@ -25,7 +25,7 @@ class _Place(NamedTuple):
 
 
 def read_graph(services: Services, node: str, depth: int) -> MarquezGraph:
-    """Datasets and jobs around a node, `dataset:…` or `job:…`; NotFoundError."""
+    """Return datasets and jobs around a node, `dataset:…` or `job:…`; NotFoundError."""
     kind, rest = _parse(node, _KINDS[:2])
     with open_lists(services) as known:
         start = _find(known, kind, rest)
@@ -50,7 +50,7 @@ def read_graph(services: Services, node: str, depth: int) -> MarquezGraph:
 
 
 def read_column_graph(services: Services, node: str, depth: int, *, with_downstream: bool) -> MarquezGraph:
-    """Fields around those of a dataset, or around one of its fields (`datasetField:…`); NotFoundError."""
+    """Return fields around those of a dataset, or around one of its fields (`datasetField:…`); NotFoundError."""
     kind, rest = _parse(node, ("dataset", "datasetField"))
     with open_lists(services) as known:
         start, column = _find_column(known, rest) if kind == "datasetField" else (_find(known, kind, rest).id, None)

@@ -32,7 +32,7 @@ _STREAMS: Final = ("kafka://", "kinesis://", "pubsub", "eventhub")
 
 
 def build_dataset(row: DatasetListed, columns: Iterable[ColumnListed] = ()) -> MarquezDataset:
-    """A dataset, with what its fields are made of."""
+    """Return a dataset, with what its fields are made of."""
     return MarquezDataset(
         id=MarquezName(namespace=row.shown_namespace, name=row.shown_name),
         type=_find_type(row),
@@ -53,7 +53,7 @@ def build_dataset(row: DatasetListed, columns: Iterable[ColumnListed] = ()) -> M
 
 
 def build_job(row: JobListed, io: Iterable[JobIo], run: RunListed | None) -> MarquezJob:
-    """A job, with its newest run."""
+    """Return a job, with its newest run."""
     sides = [side for side in io if side.job_id == row.id]
     latest = None if run is None else build_run(run)
     return MarquezJob(
@@ -75,7 +75,7 @@ def build_job(row: JobListed, io: Iterable[JobIo], run: RunListed | None) -> Mar
 
 
 def build_run(row: RunListed) -> MarquezRun:
-    """A run."""
+    """Return a run."""
     took = None if row.ended is None else round((row.ended - row.started).total_seconds() * 1000)
     return MarquezRun(
         id=str(row.id),
@@ -95,7 +95,7 @@ def build_run(row: RunListed) -> MarquezRun:
 def build_version(
     row: VersionListed, dataset: DatasetListed, names: set[EventName], run: RunListed | None
 ) -> MarquezDatasetVersion:
-    """What a run made of a dataset, which it called by one of the names."""
+    """Return what a run made of a dataset, which it called by one of the names."""
     told: list[dict[str, Any]] = row.outputs or []
     facets = next(
         (parsed.get("facets") or {} for parsed in told if EventName(parsed["namespace"], parsed["name"]) in names), {}
@@ -151,7 +151,7 @@ def _build_lineage(columns: Iterable[ColumnListed]) -> tuple[MarquezColumnLineag
 
 
 def build_input_field(row: ColumnListed) -> MarquezInputField:
-    """A field that another is made of."""
+    """Return a field that another is made of."""
     return MarquezInputField(
         namespace=row.namespace,
         dataset=row.name,

@@ -111,7 +111,7 @@ class CatalogChange:
         return None if self.is_view else self.facts.get("location") or self.known.location
 
     def dataset(self, lake: NamedLake) -> DatasetName:
-        """What OpenLineage calls it."""
+        """Return what OpenLineage calls it."""
         return lake.named(self.change.resource) if self.location is None else name_location(self.location)
 
 
@@ -128,7 +128,7 @@ class EngineInfo:
 
 @lru_cache(_KEPT)
 def find_engine(told: CatalogChange) -> EngineInfo:
-    """Nothing is taken for granted of what clients say: it is cut where it is too long to be meant."""
+    """Find the engine by what its client says, which is shortened where it is too long."""
     if told.change.source == "duckdb":
         return EngineInfo("duckdb")
     summary, client = told.summary, told.client
@@ -146,12 +146,12 @@ def find_engine(told: CatalogChange) -> EngineInfo:
 
 
 def is_streaming(told: CatalogChange) -> bool:
-    """Whether the change is one of many that a program makes which goes on: it has no end of its own."""
+    """Return whether the change is one of many that a program makes which goes on: it has no end of its own."""
     return told.change.operation in _ROWS or not _STREAMS.isdisjoint(told.summary)
 
 
 def _find_by_traces(told: CatalogChange) -> tuple[str | None, str | None]:
-    """The name and version of an engine that doesn't say them in the summary."""
+    """Return the name and version of an engine that doesn't say them in the summary."""
     if _QUERY in told.summary:
         return "trino", told.summary.get("trino_version")
     if _FLINK_JOB in told.summary:

@@ -56,7 +56,7 @@ _BY_WEIGHT: Final = ("DROP", "CREATE", "RENAME", "TRUNCATE", "OVERWRITE", "ALTER
 
 
 def encode_facet(facet: BaseFacet) -> Json:
-    """A facet of OpenLineage's as we say it."""
+    """Return a facet of OpenLineage's as we say it."""
     return {**Serde.to_dict(facet), "_producer": PRODUCER}
 
 
@@ -64,7 +64,7 @@ _VERSION: Final = encode_facet(dataset_version_dataset.DatasetVersionDatasetFace
 
 
 def build_own_facet(lake: NamedLake, key: str, **values: Any) -> Json:
-    """A facet of our own; what is None isn't said."""
+    """Return a facet of our own; what is None isn't said."""
     said = {name: value for name, value in values.items() if value is not None}
     return {"_producer": PRODUCER, "_schemaURL": build_schema_url(lake, key), **said}
 
@@ -80,13 +80,13 @@ def build_symlinks(told: CatalogChange, lake: NamedLake) -> Json:
 
 @lru_cache(KEPT_PROPERTIES)
 def build_symlink(resource: str, kind: str, lake: NamedLake) -> Json:
-    """The facet with the catalog's name of it alone."""
+    """Return the facet with the catalog's name of it alone."""
     identifier = symlinks_dataset.Identifier(*lake.named(resource), type=kind)
     return {"symlinks": encode_facet(symlinks_dataset.SymlinksDatasetFacet([identifier]))}
 
 
 def build_dataset_facets(told: CatalogChange, lake: NamedLake, name: DatasetName) -> Json:
-    """What is true of a table or view after its change."""
+    """Return what is true of a table or view after its change."""
     facets = dict(_build_constant_facets(lake, name.namespace, is_view=told.is_view))
     version = None if told.is_view else _build_version(told)
     if version is not None:
@@ -100,7 +100,7 @@ def build_dataset_facets(told: CatalogChange, lake: NamedLake, name: DatasetName
 
 @lru_cache(KEPT_PROPERTIES)
 def _build_constant_facets(lake: NamedLake, namespace: str, *, is_view: bool) -> Json:
-    """What is the same for all tables, or views, that lie in the namespace."""
+    """Return what is the same for all tables, or views, that lie in the namespace."""
     facets: dict[str, BaseFacet] = {
         "dataSource": datasource_dataset.DatasourceDatasetFacet(namespace, namespace),
         "datasetType": dataset_type_dataset.DatasetTypeDatasetFacet("VIEW" if is_view else "TABLE"),
@@ -114,7 +114,10 @@ def _build_constant_facets(lake: NamedLake, namespace: str, *, is_view: bool) ->
 
 
 def _build_version(told: CatalogChange) -> str | None:
-    """Iceberg's snapshot, as engines name it; DuckDB's have DuckLake's number. None if the rows stay the same."""
+    """Return Iceberg's snapshot, as engines name it.
+
+    DuckDB's have DuckLake's number. None if the rows stay the same.
+    """
     change = told.change
     if change.iceberg_snapshot_id is not None:
         return str(change.iceberg_snapshot_id)
@@ -142,7 +145,7 @@ def _iterate_struct(fields: Sequence[Mapping[str, Any]], left: Iterator[int]) ->
 
 
 def _build_field(name: str, kind: Any, doc: object, left: Iterator[int]) -> Field:
-    """A field and those in it, named as OpenLineage's integrations name what is in lists and maps."""
+    """Return a field and those in it, named as OpenLineage's integrations name what is in lists and maps."""
     text, inner = str(kind), None
     if isinstance(kind, Mapping):
         text = "array" if kind["type"] == "list" else str(kind["type"])
@@ -163,12 +166,12 @@ _STATISTICS: Final = encode_facet(output_statistics_output_dataset.OutputStatist
 
 
 def build_outputs(tolds: Sequence[CatalogChange], lake: NamedLake) -> list[Json]:
-    """The datasets of a run's changes, in their order; namespaces are none."""
+    """Return the datasets of a run's changes, in their order; namespaces are none."""
     return [_build_output(group, lake) for group in _group_by_object(tolds)]
 
 
 def strip_to_names(outputs: Sequence[Json]) -> list[Json]:
-    """The same by name alone, as a run's beginning tells them."""
+    """Return the same by name alone, as a run's beginning tells them."""
     kept = ("symlinks", "duckicelake_table")
     return [
         {
@@ -181,7 +184,7 @@ def strip_to_names(outputs: Sequence[Json]) -> list[Json]:
 
 
 def add_counts(output: Json, counts: Mapping[str, int]) -> Json:
-    """The output with others' counts, by Iceberg's names, such as those of all batches of a stream so far."""
+    """Return the output with others' counts, by Iceberg's names, such as those of all batches of a stream so far."""
     said = dict(output["outputFacets"])
     said[CHANGE] = {**said[CHANGE], **_rename_counts(counts)}
     return {**output, "outputFacets": {**said, "outputStatistics": _build_statistics(counts)}}
@@ -248,7 +251,7 @@ def _build_lifecycle(tolds: Sequence[CatalogChange], lake: NamedLake) -> Json | 
 
 
 def _find_state(kind: str, told: CatalogChange) -> str | None:
-    """The state that a change brings about. A table is overwritten if all of its rows were written anew."""
+    """Return the state that a change brings about. A table is overwritten if all of its rows were written anew."""
     if kind in {"delete", "overwrite"}:
         metrics = told.facts.get("metrics") or {}
         total, added = _read_number(metrics, "total-records"), _read_number(metrics, "added-records") or 0
@@ -266,5 +269,5 @@ def _read_number(metrics: Mapping[str, Any], key: str) -> int | None:
 
 
 def _rename_counts(counts: Mapping[str, int]) -> dict[str, int]:
-    """Counts by the names that facets have."""
+    """Return counts by the names that facets have."""
     return {_COUNTED[key]: value for key, value in counts.items()}

@@ -32,12 +32,12 @@ class NamedLake:
     uri: str
 
     def named(self, resource: str) -> DatasetName:
-        """The catalog's own name of a table or view, given its full name."""
+        """Return the catalog's own name of a table or view, given its full name."""
         return DatasetName(self.uri, resource)
 
 
 def name_location(location: str) -> DatasetName:
-    """The name of what lies there. Users, queries and fragments of URLs are left out: they may be secrets."""
+    """Return the name of what lies there. Users, queries and fragments of URLs are left out: they may be secrets."""
     matched = _SCHEME.match(location)
     scheme = matched[1].lower() if matched else "file"
     if scheme == "file":
@@ -50,7 +50,7 @@ def name_location(location: str) -> DatasetName:
 
 
 def hide_credentials(uri: str) -> str:
-    """A catalog's URI as events have it: without user, query and fragment, and without a slash at its end."""
+    """Return a catalog's URI as events have it: without user, query and fragment, and without a slash at its end."""
     url = urlsplit(uri)
     return f"{url.scheme}://{_format_host(url.netloc)}{url.path.rstrip('/')}"
 
@@ -60,5 +60,5 @@ def _format_host(netloc: str) -> str:
 
 
 def build_schema_url(lake: NamedLake, facet: str) -> str:
-    """Where the catalog serves the JSON schema of a facet that is ours, such as `duckicelake_commit`."""
+    """Return where the catalog serves the JSON schema of a facet that is ours, such as `duckicelake_commit`."""
     return f"{lake.uri}/lineage/v1/facets/{facet}.json"

@@ -75,13 +75,13 @@ class RefusedRequest:
 
 
 def is_failure(result: str) -> bool:
-    """Whether it tells something of a job that a request came to this."""
+    """Return whether it tells something of a job that a request came to this."""
     error, _, status = result.rpartition(" ")
     return error != _UNKNOWN and (error in _REPORTED_OPERATIONS or status.startswith("5"))
 
 
 def build_failed_runs(refused: Sequence[RefusedRequest], lake: NamedLake) -> list[Json]:
-    """The beginnings and ends of what failed; what one job met several times is one run."""
+    """Return the beginnings and ends of what failed; what one job met several times is one run."""
     found: dict[tuple[str, str], list[RefusedRequest]] = {}
     for refusal in refused:
         found.setdefault((format_job_name([_build_change(refusal)], lake), refusal.result), []).append(refusal)
@@ -173,7 +173,7 @@ class StreamGroups:
                 self._end(name)
 
     def kept(self) -> list[Json]:
-        """What is open."""
+        """Return what is open."""
         self._open = {name: self._current(stream) for name, stream in self._open.items()}
         return [stream.to_json() for stream in self._open.values()]
 
@@ -201,5 +201,5 @@ class StreamGroups:
 
 
 def is_of_stream(run: RunChanges) -> bool:
-    """Whether it is part of a stream, rather than a run of its own."""
+    """Return whether it is part of a stream, rather than a run of its own."""
     return len(run) == 1 and is_streaming(run[0])

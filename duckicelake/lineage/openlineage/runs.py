@@ -78,7 +78,7 @@ def format_job_name(tolds: Sequence[CatalogChange], lake: NamedLake, others: Ite
 
 
 def build_job(tolds: Sequence[CatalogChange], lake: NamedLake) -> Json:
-    """The job of a run's changes."""
+    """Return the job of a run's changes."""
     first, verb = tolds[0], name_verb(tolds)
     processing = "STREAMING" if is_streaming(first) else "BATCH"
     job_type = _build_job_type(processing, find_engine(first).name.upper(), _TYPES.get(verb, "DDL"))
@@ -91,17 +91,17 @@ def _build_job_type(processing: str, integration: str, job_type: str) -> Json:
 
 
 def find_job_identity(name: str) -> str:
-    """The part of a job's name that is the same whether or not the name tells the table."""
+    """Return the part of a job's name that is the same whether or not the name tells the table."""
     return name.rpartition(".")[2]
 
 
 def may_name_table(name: str) -> bool:
-    """Whether a job's name may tell that of a table."""
+    """Return whether a job's name may tell that of a table."""
     return f".{_SEVERAL}." not in name
 
 
 def name_verb(tolds: Sequence[CatalogChange]) -> str:
-    """What was done, as the chronicle calls it."""
+    """Return what was done, as the chronicle calls it."""
     kinds = [str(told.change.kind) for told in tolds]
     return next((kind for kind in _BY_WEIGHT if kind in kinds), kinds[0])
 
@@ -114,7 +114,10 @@ def add_hash(
     principal: str | None,
     subject: str | None = None,
 ) -> str:
-    """The name with the hash of all that makes it this job and no other. subject: instead of the first resource."""
+    """Return the name with the hash of all that makes it this job and no other.
+
+    subject: instead of the first resource.
+    """
     identity = [str(lake.id), principal, program, verb, sorted(resources)]
     digest = blake2b(orjson.dumps(identity), digest_size=4).hexdigest()
     others = f"+{len(resources) - 1}" if len(resources) > 1 else ""
@@ -127,7 +130,7 @@ def find_principal(told: CatalogChange) -> str | None:
 
 
 def build_run_facets(tolds: Sequence[CatalogChange], lake: NamedLake) -> Json:
-    """The facets of the run that made these changes in one transaction."""
+    """Return the facets of the run that made these changes in one transaction."""
     first, engine = tolds[0], find_engine(tolds[0])
     said = {**_read_summary(first.summary), **first.client}
     facets = [("parent", _build_parent(said)), ("nominalTime", _build_nominal_time(said))]
@@ -161,7 +164,7 @@ def _build_commit(tolds: Sequence[CatalogChange], engine: EngineInfo, lake: Name
 
 
 def _find_snapshot(snapshot_id: int) -> int | None:
-    """What was refused has made none."""
+    """Return what was refused has made none."""
     return None if snapshot_id < 0 else snapshot_id
 
 
@@ -213,7 +216,7 @@ def format_utc(time: datetime) -> str:
 
 
 def find_transaction_key(told: CatalogChange) -> tuple[Any, ...]:
-    """The same for all changes of a transaction. Clients may give several requests one id."""
+    """Return the same for all changes of a transaction. Clients may give several requests one id."""
     change = told.change
     if change.request_id is None:
         return (change.snapshot_id,)
@@ -222,7 +225,7 @@ def find_transaction_key(told: CatalogChange) -> tuple[Any, ...]:
 
 
 def group_runs(tolds: Sequence[CatalogChange]) -> list[RunChanges]:
-    """The runs of these changes, in the order of their beginnings."""
+    """Return the runs of these changes, in the order of their beginnings."""
     found: dict[tuple[Any, ...], RunChanges] = {}
     for told in tolds:
         found.setdefault(find_transaction_key(told), []).append(told)
@@ -230,12 +233,12 @@ def group_runs(tolds: Sequence[CatalogChange]) -> list[RunChanges]:
 
 
 def build_run_id(lake: NamedLake, at: datetime, *identity: object) -> str:
-    """An id that is the same for the same identity, and greater for a later time."""
+    """Return an id that is the same for the same identity, and greater for a later time."""
     return str(generate_static_uuid(at, ":".join(map(str, (lake.id, *identity))).encode()))
 
 
 def describe_run(run: RunChanges, lake: NamedLake) -> Json:
-    """The body of a run's events, without their type and time."""
+    """Return the body of a run's events, without their type and time."""
     first = run[0].change
     return {
         "producer": PRODUCER,
@@ -251,11 +254,11 @@ def describe_run(run: RunChanges, lake: NamedLake) -> Json:
 
 
 def build_run_event(body: Json, kind: EventType, at: datetime) -> Json:
-    """One of the run's events. Its beginning tells of outputs by name alone."""
+    """Return one of the run's events. Its beginning tells of outputs by name alone."""
     outputs = strip_to_names(body["outputs"]) if kind == "START" else body["outputs"]
     return {"eventType": kind, "eventTime": format_utc(at), **body, "outputs": outputs}
 
 
 def whole(body: Json, run: RunChanges) -> list[Json]:
-    """The beginning and the end of a run that made its changes and was done."""
+    """Return the beginning and the end of a run that made its changes and was done."""
     return [build_run_event(body, "START", run[0].change.at), build_run_event(body, "COMPLETE", run[-1].change.at)]

@@ -77,13 +77,13 @@ class SqlDialect(Enum):
         return {SqlDialect.DUCKDB: _DuckDB, SqlDialect.SPARK: _Spark, SqlDialect.TRINO: _Trino}[self]()
 
     def tokens(self, sql: str) -> list[Token] | None:
-        """The text's tokens, None if it's longer than what is read; raises what sqlglot does."""
+        """Return the text's tokens, None if it's longer than what is read; raises what sqlglot does."""
         if len(sql) > MAX_SQL_CHARS:
             return None
         return self.parser.tokenize(sql)
 
     def parsed(self, sql: str) -> exp.Expr | None:
-        """The one statement's tree, None for others and those that are too much; raises what sqlglot does."""
+        """Return the one statement's tree, None for others and those that are too much; raises what sqlglot does."""
         tokens = self.tokens(sql)
         if tokens is None or len(tokens) > _MAX_TOKENS or _is_deep(tokens):
             return None
@@ -92,12 +92,12 @@ class SqlDialect(Enum):
 
 
 def find_dialect(name: str) -> SqlDialect | None:
-    """The dialect of a name, whatever its case; None for one that isn't read."""
+    """Return the dialect of a name, whatever its case; None for one that isn't read."""
     return next((dialect for dialect in SqlDialect if dialect.value == name.lower()), None)
 
 
 def _is_deep(tokens: Sequence[Token]) -> bool:
-    """Tell whether brackets or operators nest deeper than what Python's stack is left for."""
+    """Return whether brackets or operators nest deeper than what Python's stack is left for."""
     depth = chain = 0
     for token in tokens:
         depth += (token.token_type in _OPENING) - (token.token_type in _CLOSING)
@@ -108,7 +108,7 @@ def _is_deep(tokens: Sequence[Token]) -> bool:
 
 
 def mask_sql(sql: str, dialect: str) -> str | None:
-    """The statement as its author wrote it, but with `?` for each literal and without comments.
+    """Return the statement as its author wrote it, but with `?` for each literal and without comments.
 
     None where it can't be told what is a literal: such a text is kept out of events.
     """
@@ -128,7 +128,7 @@ def mask_sql(sql: str, dialect: str) -> str | None:
 
 
 def mask_message(error: BaseException, *, keep: bool = False) -> str:
-    """What an error says, without values: those of data are withheld altogether."""
+    """Return what an error says, without values: those of data are withheld altogether."""
     kind, message = type(error).__name__, str(error)
     if keep:
         return message or kind
@@ -139,7 +139,7 @@ def mask_message(error: BaseException, *, keep: bool = False) -> str:
 
 
 def _keep_gap(between: str) -> str:
-    """What stands between two tokens: a comment, if it isn't space."""
+    """Return what stands between two tokens: a comment, if it isn't space."""
     return between if between.isspace() or not between else " "
 
 
@@ -148,5 +148,5 @@ def _format_token(token: Token, sql: str) -> str:
 
 
 def may_show_values(column: str) -> bool:
-    """Tell whether a column's name, which an engine may have made of an expression, may have a value in it."""
+    """Return whether a column's name, which an engine may have made of an expression, may have a value in it."""
     return _VALUES.search(column) is not None

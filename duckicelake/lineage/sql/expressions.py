@@ -49,11 +49,11 @@ class ExpressionReader(ABC):
             raise SqlTooComplexError
 
     def all_of(self, nodes: Iterable[exp.Expr], scope: NameScope) -> Flow:
-        """Everything that flows into any of the expressions."""
+        """Return everything that flows into any of the expressions."""
         return merge_flows(self.flow(node, scope) for node in nodes)
 
     def flow(self, node: exp.Expr, scope: NameScope) -> Flow:
-        """What flows into the expression."""
+        """Return what flows into the expression."""
         found = self._read(node, scope)
         self.count(1 + len(found))
         return found
@@ -207,13 +207,13 @@ class ExpressionReader(ABC):
 
 
 def _iterate_operands(node: exp.Expr) -> Iterable[exp.Expr]:
-    """The operands; of a chain of one operator all of them, however long it is."""
+    """Return the operands; of a chain of one operator all of them, however long it is."""
     operands = node.flatten(unnest=False) if isinstance(node, _CHAINS) else node.iter_expressions()
     return (operand for operand in operands if not isinstance(operand, _WITHOUT_VALUES))
 
 
 def _is_name(node: exp.Expr) -> bool:
-    """Tell whether it's the schema of a function rather than a value."""
+    """Return whether it's the schema of a function rather than a value."""
     return isinstance(node, exp.Identifier) or (isinstance(node, exp.Dot) and _is_name(node.this))
 
 
@@ -224,7 +224,7 @@ def _bind_names(scope: NameScope, names: Iterable[str]) -> NameScope:
 
 
 def apply_pivot(reader: ExpressionReader, relation: SqlRelation, node: exp.Pivot, parts: Sequence[str]) -> SqlRelation:
-    """The relation after one PIVOT or UNPIVOT."""
+    """Return the relation after one PIVOT or UNPIVOT."""
     scope = NameScope(reader.fold, [ScopeSource(tuple(parts), relation)])
     if not is_closed(relation):
         return SqlRelation(_UNKNOWN, relation.influence)

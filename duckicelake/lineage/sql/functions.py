@@ -50,7 +50,7 @@ FILE_READERS: Final = _collect_names("""
 
 
 def find_function_name(node: exp.Expr) -> str:
-    """The function's name in lower case; sqlglot's own where it has read the name away."""
+    """Return the function's name in lower case; sqlglot's own where it has read the name away."""
     if isinstance(node, exp.Anonymous):
         return str(node.this).lower()
     names = type(node).sql_names() if isinstance(node, exp.Func) else [node.key]
@@ -58,29 +58,32 @@ def find_function_name(node: exp.Expr) -> str:
 
 
 def is_aggregate(node: exp.Expr) -> bool:
-    """Tell whether the call makes one value of those of many rows."""
+    """Return whether the call makes one value of those of many rows."""
     if isinstance(node, _WINDOW_ONLY):
         return False
     return isinstance(node, exp.AggFunc) or find_function_name(node) in AGGREGATES
 
 
 def is_masking(node: exp.Expr) -> bool:
-    """Tell whether the arguments can't be told from the result."""
+    """Return whether the arguments can't be told from the result."""
     return find_function_name(node) in MASKING
 
 
 def is_file_reader(node: exp.Expr | None) -> bool:
-    """Tell whether it's a table function that reads the files that its first argument names."""
+    """Return whether it's a table function that reads the files that its first argument names."""
     return isinstance(node, exp.Func) and find_function_name(node) in FILE_READERS
 
 
 def is_file_name(name: str) -> bool:
-    """Tell whether DuckDB would take the name of a table for one of a file."""
+    """Return whether DuckDB would take the name of a table for one of a file."""
     return name.lower().partition("?")[0].endswith(_ENDINGS)
 
 
 def name_file_dataset(path: str, folder: str = "/") -> SqlDataset | None:
-    """The dataset of a path, which is in the folder if it's relative; the folder above a pattern's first wildcard."""
+    """Return the dataset of a path, which is in the folder if it's relative.
+
+    The folder above a pattern's first wildcard.
+    """
     if not path or "\0" in path:
         return None
     is_url = "://" in path

@@ -24,7 +24,7 @@ _UNREADABLE: Final = (SqlglotError, RecursionError, AttributeError, IndexError, 
 
 
 def build_column_lineage(lineage: StatementLineage) -> dict[str, Any] | None:
-    """The facet of the output; None if no column of an input is known to matter."""
+    """Return the facet of the output; None if no column of an input is known to matter."""
     fields = {name: {"inputFields": _build_inputs(flow)} for name, flow in (lineage.fields or {}).items() if flow}
     influence = lineage.influence or {}
     if not fields and not influence:
@@ -58,7 +58,7 @@ def _build_transformation(effect: FlowEffect) -> dict[str, Any]:
 def read_view_lineage(
     sql: str, dialect: str, view: SqlDataset, lookup: Lookup, *, files: Files = name_file_dataset
 ) -> StatementLineage | None:
-    """The lineage of a view by its query, or by its CREATE VIEW; None if nothing can be said.
+    """Return the lineage of a view by its query, or by its CREATE VIEW; None if nothing can be said.
 
     Tables and views are named as the user named them: a view in the query isn't replaced by its own. The view's columns
     name the query's in their order.
@@ -82,7 +82,7 @@ def read_view_lineage(
 
 
 def parse_statement(sql: str, dialect: str) -> exp.Expr | None:
-    """The statement's syntax tree; None for several statements, none, and those too long or nested too deep."""
+    """Return the statement's syntax tree; None for several statements, none, and those too long or nested too deep."""
     found = find_dialect(dialect)
     try:
         return None if found is None else found.parsed(sql)
@@ -93,7 +93,10 @@ def parse_statement(sql: str, dialect: str) -> exp.Expr | None:
 def read_lineage(
     tree: exp.Expr, dialect: str, lookup: Lookup, files: Files = name_file_dataset
 ) -> StatementLineage | None:
-    """What a statement that is `parsed` reads and writes, and which columns flow where; None if nothing can be said."""
+    """Return what a statement that is `parsed` reads and writes, and which columns flow where.
+
+    None if nothing can be said.
+    """
     return _read_guarded(lambda: _build_reader(dialect, lookup, files).lineage(tree))
 
 

@@ -68,7 +68,7 @@ NO_FLOW: Final[Flow] = {}
 
 
 def merge_flows(flows: Iterable[Flow]) -> Flow:
-    """All that flows in any of them."""
+    """Return all that flows in any of them."""
     result: dict[ColumnOrigin, frozenset[FlowEffect]] = {}
     for flow in flows:
         for origin, effects in flow.items():
@@ -77,7 +77,10 @@ def merge_flows(flows: Iterable[Flow]) -> Flow:
 
 
 def pass_through(flow: Flow, subtype: FlowSubtype, *, masking: bool = False) -> Flow:
-    """The flow after one more direct step: the step that changes most names it, what masked before still does."""
+    """Return the flow after one more direct step.
+
+    The step that changes most names it, what masked before still does.
+    """
     return {
         origin: frozenset(_chain_effects(effect, subtype, masking) for effect in effects)
         for origin, effects in flow.items()
@@ -85,7 +88,7 @@ def pass_through(flow: Flow, subtype: FlowSubtype, *, masking: bool = False) -> 
 
 
 def build_deciding_flow(flow: Flow, subtype: FlowSubtype) -> Flow:
-    """The flow of what isn't handed on, but decides."""
+    """Return the flow of what isn't handed on, but decides."""
     return dict.fromkeys(flow, frozenset({FlowEffect(subtype)}))
 
 
@@ -131,11 +134,11 @@ class SqlRelation:
         return known if len(known) == len(self.columns) else None
 
     def flows(self) -> Flow:
-        """All that flows into any column."""
+        """Return all that flows into any column."""
         return merge_flows(column.flow for column in self.columns if isinstance(column, SqlColumn))
 
     def renamed(self, names: Sequence[str]) -> "SqlRelation":
-        """The relation with names for its first columns."""
+        """Return the relation with names for its first columns."""
         columns = list(self.columns)
         for at, name in enumerate(names[: len(columns)]):
             column = columns[at]
@@ -163,14 +166,14 @@ Fields = dict[str, Flow]
 
 
 def match_by_name(relation: SqlRelation) -> Fields:
-    """The columns whose names are known; those of one name aren't."""
+    """Return the columns whose names are known; those of one name aren't."""
     times = Counter(column.name for column in relation.columns if isinstance(column, SqlColumn))
     columns = (column for column in relation.columns if isinstance(column, SqlColumn))
     return {column.name: column.flow for column in columns if column.name is not None and times[column.name] == 1}
 
 
 def match_by_position(relation: SqlRelation, names: Sequence[str]) -> Fields:
-    """The columns under other names, as far as each is known to be the one at its place."""
+    """Return the columns under other names, as far as each is known to be the one at its place."""
     if relation.known is not None and len(relation.columns) != len(names):
         return {}
     fields: Fields = {}
@@ -182,7 +185,7 @@ def match_by_position(relation: SqlRelation, names: Sequence[str]) -> Fields:
 
 
 def name_all(relation: SqlRelation, names: Sequence[str]) -> Fields:
-    """The columns of what is made of a query: those that nobody knew, too, if they are all of one dataset's."""
+    """Return the columns of what is made of a query: those that nobody knew, too, if they are all of one dataset's."""
     columns = relation.columns
     if len(columns) == 1 and isinstance(columns[0], OpenColumns) and columns[0].dataset is not None:
         return {name: columns[0].named(name) for name in names}
@@ -190,5 +193,5 @@ def name_all(relation: SqlRelation, names: Sequence[str]) -> Fields:
 
 
 def merge_fields(fields: Fields, others: Fields) -> Fields:
-    """What flows into each, by either way."""
+    """Return what flows into each, by either way."""
     return {name: merge_flows([fields.get(name, NO_FLOW), others.get(name, NO_FLOW)]) for name in {**fields, **others}}

@@ -30,7 +30,7 @@ class SelectReader(SourceReader):
     """Reads SELECT."""
 
     def select(self, node: exp.Select, outer: NameScope) -> SqlRelation:
-        """What it gives, where the outer scope's names may be used."""
+        """Return what it gives, where the outer scope's names may be used."""
         scope = outer.inner()
         influence = [self.read_from(node, scope)]
         columns = self._columns(node, scope)
@@ -108,7 +108,7 @@ class SelectReader(SourceReader):
         return build_deciding_flow(flow, FlowSubtype.GROUP_BY)
 
     def _by(self, node: exp.Expr, scope: NameScope, columns: Sequence[SqlColumn | OpenColumns]) -> Flow:
-        """What an expression of ORDER BY or GROUP BY means: a column's number, its alias, or itself."""
+        """Return what an expression of ORDER BY or GROUP BY means: a column's number, its alias, or itself."""
         if isinstance(node, exp.Literal) and not node.is_string:
             at = int(node.this) - 1 if node.this.isdecimal() else -1
             chosen = columns[at] if 0 <= at < len(columns) else None
@@ -131,7 +131,7 @@ class SelectReader(SourceReader):
                 scope.shared[scope.fold(column.name)] = column.flow
 
     def tail(self, node: exp.Expr, scope: NameScope, columns: Sequence[SqlColumn | OpenColumns]) -> Flow:
-        """What decides by ORDER BY and LIMIT."""
+        """Return what decides by ORDER BY and LIMIT."""
         order, limit = node.args.get("order"), node.args.get("limit")
         flows: list[Flow] = []
         for expression in order.expressions if order is not None else ():
@@ -154,7 +154,7 @@ def _find_name(node: exp.Expr) -> str | None:
 
 
 def _is_spread(node: exp.Expr) -> bool:
-    """Tell whether the expression becomes several columns, or ones that are called otherwise."""
+    """Return whether the expression becomes several columns, or ones that are called otherwise."""
     inside = node.unalias()
     if not isinstance(inside, exp.Explode | exp.Unnest | exp.Inline | exp.Posexplode):
         return False
@@ -195,7 +195,7 @@ class QueryReader(SelectReader):
             self._ctes[-1] = {**before, self.fold(cte.alias): read}
 
     def named_query(self, name: str) -> SqlRelation | None:
-        """What a name of WITH stands for."""
+        """Return what a name of WITH stands for."""
         read = self._ctes[-1].get(self.fold(name))
         return None if read is None else read()
 
@@ -250,7 +250,7 @@ class QueryReader(SelectReader):
         return UNKNOWN
 
     def _ordered(self, node: exp.Expr, relation: SqlRelation, scope: NameScope) -> SqlRelation:
-        """The query with its ORDER BY and LIMIT, which see nothing but its columns."""
+        """Return the query with its ORDER BY and LIMIT, which see nothing but its columns."""
         if not node.args.get("order") and not node.args.get("limit"):
             return relation
         inside = scope.inner()

@@ -20,7 +20,7 @@ _ASCII: Final = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
 
 
 def fold_ascii(name: str) -> str:
-    """The name as DuckDB compares it."""
+    """Return the name as DuckDB compares it."""
     return name.translate(_ASCII)
 
 
@@ -56,7 +56,7 @@ class NameScope:
         return NameScope(self.fold, outer=self)
 
     def find(self, parts: Sequence[str]) -> Flow:
-        """The flow of a name; NOTHING where it could be several things, or none."""
+        """Return the flow of a name; NOTHING where it could be several things, or none."""
         if self.fold(parts[0]) in self.bound:
             return NO_FLOW
         found = self._find(parts)
@@ -79,7 +79,7 @@ class NameScope:
         return pass_through(found, FlowSubtype.TRANSFORMATION) if within and found is not None else found
 
     def source(self, parts: Sequence[str]) -> ScopeSource | None:
-        """The one source that may be called so."""
+        """Return the one source that may be called so."""
         wanted = [self.fold(part) for part in parts]
         found = [
             source for source in self.sources if [self.fold(part) for part in source.parts[-len(wanted) :]] == wanted
@@ -120,7 +120,7 @@ class NameScope:
         return any(not is_closed(source.relation) for source in self.sources)
 
     def qualifies(self, parts: Sequence[str]) -> bool:
-        """Tell whether the name begins with what one of the sources is called."""
+        """Return whether the name begins with what one of the sources is called."""
         here = any(self.source(parts[:size]) is not None for size in range(1, len(parts)))
         return here or (self.outer is not None and self.outer.qualifies(parts))
 
@@ -128,12 +128,12 @@ class NameScope:
         return any(self._known(source.relation, name) for source in self.sources)
 
     def knows(self, name: str) -> bool:
-        """Tell whether the name means something here, or might."""
+        """Return whether the name means something here, or might."""
         return self._unqualified(name) is not None or (self.outer is not None and self.outer.knows(name))
 
 
 def is_closed(relation: SqlRelation) -> bool:
-    """Tell whether all columns' names are known."""
+    """Return whether all columns' names are known."""
     return all(isinstance(column, SqlColumn) and column.name is not None for column in relation.columns)
 
 
@@ -158,7 +158,7 @@ def _is_guess(column: SqlColumn | OpenColumns) -> bool:
 
 
 def expand_star(scope: NameScope, sources: Iterable[ScopeSource]) -> list[SqlColumn | OpenColumns]:
-    """What `*` stands for."""
+    """Return what `*` stands for."""
     columns: list[SqlColumn | OpenColumns] = []
     for source in sources:
         for column in source.relation.columns:
@@ -173,5 +173,5 @@ def expand_star(scope: NameScope, sources: Iterable[ScopeSource]) -> list[SqlCol
 
 
 def merge_coalesced(flows: Iterable[Flow]) -> Flow:
-    """The flow of a column that is whichever isn't NULL."""
+    """Return the flow of a column that is whichever isn't NULL."""
     return pass_through(merge_flows(flows), FlowSubtype.TRANSFORMATION)

@@ -67,7 +67,7 @@ class SourceReader(ExpressionReader):
         return merge_flows([influence, *joined, *views])
 
     def find_source(self, node: exp.Expr, scope: NameScope, outer: NameScope) -> ScopeSource:
-        """What one item of FROM is; it may use names of the scope, as DuckDB lets all of them."""
+        """Return what one item of FROM is; it may use names of the scope, as DuckDB lets all of them."""
         self.count()
         relation, parts = self._item(node, scope, outer)
         for pivot in node.args.get("pivots") or ():
@@ -183,7 +183,7 @@ class SourceReader(ExpressionReader):
         return merge_flows([influence, build_deciding_flow(merge_flows(by), FlowSubtype.JOIN)])
 
     def _use(self, name: str, scope: NameScope, sides: tuple[NameScope, NameScope], outer: str) -> Flow:
-        """A column of USING; what decides about the join."""
+        """Return a column of USING; what decides about the join."""
         self.count(len(scope.sources))
         left, right = sides[0].find([name]), sides[1].find([name])
         if outer in {"FULL", "RIGHT"}:
@@ -192,7 +192,7 @@ class SourceReader(ExpressionReader):
 
 
 def build_base_relation(dataset: SqlDataset) -> SqlRelation:
-    """What a table gives."""
+    """Return what a table gives."""
     if dataset.columns is None:
         return SqlRelation((OpenColumns(dataset),), NO_FLOW)
     same = frozenset({FlowEffect(FlowSubtype.IDENTITY)})
@@ -202,7 +202,7 @@ def build_base_relation(dataset: SqlDataset) -> SqlRelation:
 
 
 def _find_paths(node: exp.Func) -> list[str]:
-    """The files that a call reads: its first argument without a name, if that is text or a list of texts."""
+    """Return the files that a call reads: its first argument without a name, if that is text or a list of texts."""
     arguments = [node.this] if isinstance(node.this, exp.Expr) else []
     arguments += node.expressions
     first = next((argument for argument in arguments if not isinstance(argument, _NAMED)), None)
@@ -212,7 +212,7 @@ def _find_paths(node: exp.Func) -> list[str]:
 
 
 def _find_argument(node: exp.Expr) -> exp.Expr:
-    """The value of an argument; its name, if it has one, is no column."""
+    """Return the value of an argument; its name, if it has one, is no column."""
     return node.expression if isinstance(node, _NAMED) else node
 
 

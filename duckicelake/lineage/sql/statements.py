@@ -37,7 +37,7 @@ class StatementReader:
         self.queries = QueryReader(fold, lookup, files)
 
     def lineage(self, node: exp.Expr, names: Sequence[str] | None = None) -> StatementLineage | None:
-        """What the statement reads and writes; None for what does neither.
+        """Return what the statement reads and writes; None for what does neither.
 
         `names` are those of the columns that a query gives, where somebody knows them.
         """
@@ -125,7 +125,7 @@ class StatementReader:
         return self._written(output, fields, merge_flows(influence))
 
     def _when(self, then: exp.Expr, scope: NameScope, output: SqlDataset | None) -> Fields:
-        """What one WHEN of a MERGE writes; all columns, by position or by name, where it names none."""
+        """Return what one WHEN of a MERGE writes; all columns, by position or by name, where it names none."""
         new = NameScope(self.fold, scope.sources[1:], outer=scope.outer)
         if isinstance(then, exp.Update):
             named = [expression for expression in then.expressions or () if isinstance(expression, exp.EQ)]
@@ -146,7 +146,7 @@ class StatementReader:
         return self._spelled(dict(zip(names, flows, strict=True)), output)
 
     def _alike(self, new: NameScope, output: SqlDataset | None) -> Fields:
-        """Columns of the same names, as `UPDATE *` and `INSERT *` take them."""
+        """Return columns of the same names, as `UPDATE *` and `INSERT *` take them."""
         columns = output.columns if output is not None else None
         return {name: flow for name in columns or () if (flow := new.find([name]))}
 
@@ -171,7 +171,10 @@ class StatementReader:
         return self._written(file, match_by_name(relation), relation.influence)
 
     def _aimed(self, target: exp.Table, node: exp.Expr) -> tuple[SqlDataset | None, NameScope]:
-        """The table that a statement changes rows of, and the names that hold in the statement: its own come first."""
+        """Return the table that a statement changes rows of, and the names that hold in the statement.
+
+        Its own come first.
+        """
         output, scope = self._output(target), self._with(node)
         scope.sources.append(self._as_source(target, output))
         return output, scope
@@ -189,7 +192,7 @@ class StatementReader:
         )
 
     def _joined_to(self, target: exp.Table, scope: NameScope) -> Flow:
-        """What is joined to the table that an UPDATE names; as some dialects let it."""
+        """Return what is joined to the table that an UPDATE names; as some dialects let it."""
         return self.queries.read_from(exp.Select(joins=target.args.get("joins")), scope)
 
     def _assigned(self, nodes: Iterable[exp.Expr], scope: NameScope, output: SqlDataset | None) -> Fields:
@@ -201,7 +204,7 @@ class StatementReader:
         return self._spelled(fields, output)
 
     def _spelled(self, fields: Mapping[str, Flow], output: SqlDataset | None) -> Fields:
-        """The fields with the names that the table has for them."""
+        """Return the fields with the names that the table has for them."""
         columns = output.columns if output is not None else None
         if columns is None:
             return dict(fields)
@@ -220,7 +223,7 @@ class StatementReader:
         )
 
     def _written(self, output: SqlDataset | None, fields: Fields, influence: Flow) -> StatementLineage:
-        """The statement's lineage; a table that it writes is read as well if it's where something comes from."""
+        """Return the statement's lineage; a table that it writes is read as well if it's where something comes from."""
         inputs = self.queries.inputs
         read = [origin.dataset for flow in (*fields.values(), influence) for origin in flow]
         return StatementLineage(tuple({**inputs, **dict.fromkeys(read)}), output, fields, influence)
@@ -236,7 +239,7 @@ class StatementReader:
 
 
 def _find_target(node: exp.Expr) -> tuple[exp.Table | None, list[str]]:
-    """(the table that is written, the columns that the statement names)."""
+    """Return (the table that is written, the columns that the statement names)."""
     if isinstance(node, exp.Schema):
         names = [expression.name for expression in node.expressions]
         return (node.this if isinstance(node.this, exp.Table) else None), names

@@ -71,7 +71,7 @@ class OAuthClients:
         return client
 
     def recognizes(self, client_id: str, secret: str) -> bool:
-        """Whether the secret matches without hashing it: it is stored plain, or was verified before."""
+        """Return whether the secret matches without hashing it: it is stored plain, or was verified before."""
         return hmac.compare_digest(self._known.get(client_id, b""), self._digest(secret))
 
     def _verify(self, hashed: str, secret: str) -> bool:

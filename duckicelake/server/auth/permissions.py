@@ -159,13 +159,13 @@ NEEDS: Final[Mapping[tuple[str, str], Need]] = {
 
 
 def check_path(need: InPath, principal: Principal, namespace: Namespace) -> None:
-    """ForbiddenError unless the principal may."""
+    """Raise ForbiddenError unless the principal may."""
     if not grants_path(need, principal, namespace):
         raise build_refusal(namespace)
 
 
 def grants_path(need: InPath, principal: Principal, namespace: Namespace) -> bool:
-    """Whether the principal has what the route needs."""
+    """Return whether the principal has what the route needs."""
     for capability in need.any_of:
         if principal.may(capability, namespace):
             return True
@@ -194,7 +194,7 @@ def check_body(need: InBody, principal: Principal, request: BaseModel) -> str:
 
 
 def is_for_writers(need: Need) -> bool:
-    """Whether the route needs the capability to write."""
+    """Return whether the route needs the capability to write."""
     match need:
         case InPath(any_of):
             return any_of == (WRITE,)

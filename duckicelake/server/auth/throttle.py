@@ -44,7 +44,7 @@ class LoginThrottle:
             return max(self._left(key[:1], now), self._left(key, now))
 
     def is_blocked_by_others(self, client_id: str, address: str) -> bool:
-        """Whether the client waits only because of other clients' failures at its address."""
+        """Return whether the client waits only because of other clients' failures at its address."""
         with self._lock:
             now, key = self.clock(), _build_key(client_id, address)
             mine = max(self._left(key, now), self._left((*key, _WHILE_BLOCKED), now))

@@ -66,7 +66,7 @@ def quote_entity_tag(etag: str) -> str:
 
 
 def is_unchanged(if_none_match: str | None, etag: str | None) -> bool:
-    """Whether If-None-Match lets us answer 304: weak comparison with each listed tag, or `*`."""
+    """Return whether If-None-Match lets us answer 304: weak comparison with each listed tag, or `*`."""
     if if_none_match is None or etag is None:
         return False
     if if_none_match.strip() == "*":

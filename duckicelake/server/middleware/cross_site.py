@@ -46,7 +46,7 @@ class AllowedHosts:
         self.allows = lru_cache(_LRU_ENTRIES)(self._allows)
 
     def _allows(self, host: bytes, local_address: str) -> bool:
-        """Whether the header Host names this server. local_address: the end of the connection that is ours."""
+        """Return whether the header Host names this server. local_address: the end of the connection that is ours."""
         if self._is_any:
             return True
         match = _HOST_PATTERN.fullmatch(host[:_MAX_HOST_CHARS].decode("latin-1"))
@@ -63,13 +63,13 @@ class AllowedHosts:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches a server that listens there."""
+    """Return whether only this machine reaches a server that listens there."""
     address = _parse_address(host)
     return host == "localhost" if address is None else address.is_loopback
 
 
 def _is_loopback_name(name: str) -> bool:
-    """Whether no DNS server has a say in where the name leads: 0.0.0.0 and :: lead to this machine, too."""
+    """Return whether no DNS server has a say in where the name leads: 0.0.0.0 and :: lead to this machine, too."""
     if name == "localhost" or name.endswith(".localhost"):
         return True
     address = _parse_address(name)
@@ -131,7 +131,7 @@ class CrossSiteMiddleware:
         await app(scope, receive, send)
 
     def _is_known(self, host: bytes | None, scope: Scope) -> bool:
-        """Whether the name is one of this server. No browser leaves out Host, but probes of HTTP/1.0 do."""
+        """Return whether the name is one of this server. No browser leaves out Host, but probes of HTTP/1.0 do."""
         if self._hosts is None or host is None or scope["path"] in _PROBE_PATHS:
             return True
         server = scope.get("server")
@@ -182,14 +182,14 @@ def _read_headers(scope: Scope) -> _BrowserHeaders:
 
 
 def _is_visit(seen: _BrowserHeaders, scope: Scope) -> bool:
-    """Whether a user follows a link to a page of the server; the pages hold no data themselves."""
+    """Return whether a user follows a link to a page of the server; the pages hold no data themselves."""
     path = scope["path"]
     is_page = path == "/" or path.startswith("/ui/")
     return is_page and scope["method"] == "GET" and seen.origin is None and seen.mode == b"navigate"
 
 
 def _is_own(origin: str, host: bytes | None, scope: Scope) -> bool:
-    """Whether the origin is this server, under the name that the request has for it.
+    """Return whether the origin is this server, under the name that the request has for it.
 
     Behind a proxy that isn't trusted the scheme is unknown: then that of the page doesn't count.
     """

@@ -24,7 +24,7 @@ class Closable(Protocol):
     """A connection as its server knows it."""
 
     def is_waiting(self) -> bool:
-        """Whether no request on it is under way."""
+        """Return whether no request on it is under way."""
         ...
 
     def close_idle(self) -> None:
@@ -59,7 +59,7 @@ class ConnectionTable:
     _said: float = float("-inf")
 
     def add(self, connection: Closable, address: str) -> bool:
-        """Whether there is room for it, or room could be made."""
+        """Return whether there is room for it, or room could be made."""
         network = find_network(address)
         own = self._by_address.setdefault(network, {})
         is_admitted = self._admits(own, network)

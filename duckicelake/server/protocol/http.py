@@ -82,7 +82,7 @@ class TimeoutHttpProtocol(HttpToolsProtocol):
             transport.close()
 
     def is_waiting(self) -> bool:
-        """Whether the connection waits for a request, as `Closable` says."""
+        """Return whether the connection waits for a request, as `Closable` says."""
         return self._is_idle()
 
     def close_idle(self) -> None:
@@ -133,11 +133,14 @@ class TimeoutHttpProtocol(HttpToolsProtocol):
         return self.client[0] if self.client else ""
 
     def _is_owed_more(self) -> bool:
-        """Whether headers, or the rest of an unread body, are missing; `BodyLimitMiddleware` limits other bodies."""
+        """Return whether headers, or the rest of an unread body, are missing.
+
+        `BodyLimitMiddleware` limits other bodies.
+        """
         return self._is_idle() and (self._is_in_body or self._unread > 0)
 
     def _is_idle(self) -> bool:
-        """Whether no request is being answered."""
+        """Return whether no request is being answered."""
         return self.cycle is None or self.cycle.response_complete
 
     def _refuse_headers(self) -> None:

@@ -81,7 +81,7 @@ class QuotaAccounts:
             _SLOT.pack_into(self._slots, place, _hash_name(principal), then(moment))
 
     def _find(self, principal: str) -> tuple[int, float]:
-        """(the place that the principal has or gets, the moment there)."""
+        """Return (the place that the principal has or gets, the moment there)."""
         name = _hash_name(principal)
         first = int.from_bytes(name, "little") % (_MAX_SLOTS - _NEIGHBOUR_SLOTS) * _SLOT.size
         oldest, least = first, float("inf")
