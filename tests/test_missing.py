@@ -4,7 +4,7 @@ import ast
 import re
 from pathlib import Path
 
-from duckicelake.server.http.paths import ENDPOINTS
+from duckicelake.server.routes.catalog import ENDPOINTS
 
 ROOT = Path(__file__).parent.parent
 TEXT = (ROOT / "MISSING.md").read_text()

@@ -23,14 +23,14 @@ from duckicelake.server.feed.hub import FeedHub, ReaderLimits
 from duckicelake.server.hooks import list_needs, load_routes
 from duckicelake.server.http import errors
 from duckicelake.server.http.route import FastRouter
+from duckicelake.server.http.scope import keep_raw_path
 from duckicelake.server.middleware.audit import AuditMiddleware, build_journal
-from duckicelake.server.middleware.body_limit import BodyBudget, BodyLimitMiddleware
-from duckicelake.server.middleware.cross_site import AllowedHosts, CrossSiteMiddleware
+from duckicelake.server.middleware.body_limit import BodyBudget, BodyLimitMiddleware, UnzipMiddleware
+from duckicelake.server.middleware.cross_site import AllowedHosts, CrossSiteMiddleware, RequireHttpsMiddleware
 from duckicelake.server.middleware.load_limit import LoadLimitMiddleware, LoginRequestCounter, RequestSlots
 from duckicelake.server.middleware.quotas import Quotas, Rates
 from duckicelake.server.middleware.request_log import RequestLog, RequestLogMiddleware
 from duckicelake.server.middleware.traces import TracedMeter, TraceMiddleware, Tracer
-from duckicelake.server.middleware.transport import RawPathMiddleware, RequireHttpsMiddleware, UnzipMiddleware
 from duckicelake.server.openapi import describe_app
 from duckicelake.server.routes import (
     catalog,
@@ -83,12 +83,16 @@ class Edge:
 
 
 class App(FastAPI):
-    """FastAPI behind middleware that passes a request on or answers it without FastAPI."""
+    """FastAPI behind middleware that passes a request on or answers it without FastAPI.
+
+    Middleware, routes and path parameters see the path undecoded.
+    """
 
     layers: ASGIApp | None = None
     fast_router: FastRouter | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        keep_raw_path(scope)
         await (self.layers or self.behind_layers)(scope, receive, send)
 
     def build_middleware_stack(self) -> ASGIApp:
@@ -171,7 +175,7 @@ def _add_layers(
     if tracer is not None:
         layer = TraceMiddleware(layer, tracer=tracer)
     layer = RequestLogMiddleware(layer, register=register)
-    app.layers, app.fast_router = RawPathMiddleware(layer), FastRouter(app)
+    app.layers, app.fast_router = layer, FastRouter(app)
 
 
 def _find_route(app: App, name: str) -> Route:

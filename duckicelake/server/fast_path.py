@@ -21,11 +21,11 @@ from duckicelake.iceberg.identifiers import Namespace, check_name, decode_name, 
 from duckicelake.server.auth.authentication import Authentication, hash_authorization
 from duckicelake.server.auth.permissions import NEEDS, InPath, grants_path
 from duckicelake.server.http.headers import RawHeader, add_safety_headers, build_outcome, parse_access_request
-from duckicelake.server.http.paths import PathNames
 from duckicelake.server.http.scope import (
     PATH_NAMES_KEY,
     TABLE_CHECK_KEY,
     ClientSession,
+    PathNames,
     find_address,
     find_port,
     find_session,

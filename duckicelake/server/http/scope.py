@@ -1,4 +1,4 @@
-"""Read and extend the ASGI scope of a request: address, caller, session, slot, shutdown."""
+"""Read and extend the ASGI scope of a request: path, address, caller, session, slot, shutdown."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,11 +6,12 @@ from functools import lru_cache
 from hashlib import sha256
 from ipaddress import IPv6Address, ip_address, ip_network
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from starlette.types import Scope
 
 from duckicelake.catalog.context.caller import ANY_PRINCIPAL, SERVER_CALLER, Caller, Principal
+from duckicelake.iceberg.identifiers import Namespace, decode_name, decode_namespace
 
 REQUEST_ID_KEY: Final = "duckicelake.request-id"
 PRINCIPAL_KEY: Final = "duckicelake.principal"
@@ -21,6 +22,13 @@ TABLE_CHECK_KEY: Final = "duckicelake.table-check"
 """Keys of the ASGI scope, by which middleware hands on what it knows of a request. The last two hold a `PathNames` and
 a `TableCheck`.
 """
+LEARN_KEY: Final = "duckicelake.learn"
+"""Key by which the HTTP protocol hands on the function that keeps a handler for the bytes of the request."""
+PREFIX: Final = "/v1"
+EXEMPT_PATHS: Final = frozenset({"/healthz", "/readyz", "/metrics"})
+"""A busy server is alive, and who watches it must see so."""
+PUBLIC_BODY_PATHS: Final = frozenset({f"{PREFIX}/oauth/tokens"})
+"""Paths whose bodies are read before it is known who sends them."""
 LEAVE_SLOT_KEY: Final = "duckicelake.leave-slot"
 _END_KEY: Final = "duckicelake.end"
 _IS_ENDING_KEY: Final = "duckicelake.is-ending"
@@ -30,6 +38,41 @@ _MAX_HEADER_BYTES: Final = 1024
 """Bytes of a header that distinguish programs."""
 _FORWARD_HEADERS: Final = frozenset({b"forwarded", b"via", b"x-forwarded-for"})
 _random = Random()  # noqa: S311 - distinguishes requests, needs no secrecy
+
+
+def keep_raw_path(scope: Scope) -> None:
+    """Replace the decoded path by the path as it was sent."""
+    raw = scope.get("raw_path")
+    if raw is not None:
+        scope["path"] = raw.decode("latin-1")
+
+
+class PathNames(NamedTuple):
+    """Decoded names of a URL's path. name: of the table or view; empty if the path has none."""
+
+    namespace: Namespace
+    name: str
+
+
+def find_path_names(scope: Scope) -> PathNames | None:
+    """Decode the names of the path, once per request; None if the path has no namespace.
+
+    Raises:
+        InvalidRequestError: The path has a namespace that can't be decoded.
+
+    """
+    names: PathNames | None = scope.get(PATH_NAMES_KEY)
+    texts = scope["path_params"]
+    if names is None and "namespace" in texts:
+        name = decode_name(texts.get("table") or texts.get("view") or "")
+        names = scope[PATH_NAMES_KEY] = PathNames(decode_namespace(texts["namespace"]), name)
+    return names
+
+
+def parse_parent(parent: str | None) -> Namespace | None:
+    """Parse the query parameter `parent`; None if it is empty or missing."""
+    # PyIceberg percent-encodes levels before the query is encoded, Java sends them plain: decode once more, but `+`.
+    return decode_namespace(parent.replace("+", "%2B")) if parent else None
 
 
 def find_address(scope: Scope) -> str:

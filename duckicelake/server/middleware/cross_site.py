@@ -1,4 +1,4 @@
-"""Refuse what web pages of other sites make browsers send to a server without logins."""
+"""Refuse requests over plain http, and what web pages of other sites make browsers send to a server without logins."""
 
 import re
 import socket
@@ -8,14 +8,17 @@ from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Final
 
+from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from duckicelake.server.http.errors import build_error_response
+from duckicelake.server.http.scope import EXEMPT_PATHS
 
 IpAddress = IPv4Address | IPv6Address
 IpNetwork = IPv4Network | IPv6Network
 ANY_HOST: Final = "*"
 _HOST_PATTERN: Final = re.compile(r"(?:\[(?P<v6>[0-9a-fA-F:.]+)\]|(?P<name>[^\[\]:/@?#\s]+))(?::[0-9]*)?")
+_REDIRECT_HOST_PATTERN: Final = re.compile(rb"[A-Za-z0-9.:\[\]-]+")
 _LRU_ENTRIES: Final = 1024
 _MAX_HOST_CHARS: Final = 255
 _PROBE_PATHS: Final = frozenset({"/healthz", "/readyz"})
@@ -217,3 +220,27 @@ def _build_forbidden(reason: str) -> ASGIApp:
 def _clean(value: bytes) -> str:
     text = value[:_MAX_SHOWN_CHARS].decode("latin-1")
     return "".join(letter for letter in text if letter.isprintable())
+
+
+class RequireHttpsMiddleware:
+    """Redirect GET and HEAD over http to https, and refuse all else over http but probes."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["scheme"] == "https" or scope["path"] in EXEMPT_PATHS:
+            await self._app(scope, receive, send)
+            return
+        await _build_https_refusal(scope)(scope, receive, send)
+
+
+def _build_https_refusal(scope: Scope) -> ASGIApp:
+    host = next((value for name, value in scope["headers"] if name == b"host"), b"")
+    if scope["method"] in {"GET", "HEAD"} and _REDIRECT_HOST_PATTERN.fullmatch(host):
+        query = f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else ""
+        return RedirectResponse(f"https://{host.decode()}{scope['path']}{query}", 308)
+    message = (
+        "This server is spoken to over https alone; nothing was done, and what was sent went over the wire in the clear"
+    )
+    return build_error_response(403, "ForbiddenException", message)

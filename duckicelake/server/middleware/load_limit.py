@@ -7,8 +7,14 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from duckicelake.server.http.errors import build_error_response
-from duckicelake.server.http.paths import EXEMPT_PATHS, PUBLIC_BODY_PATHS
-from duckicelake.server.http.scope import LEAVE_SLOT_KEY, find_address, find_network, leave_slot
+from duckicelake.server.http.scope import (
+    EXEMPT_PATHS,
+    LEAVE_SLOT_KEY,
+    PUBLIC_BODY_PATHS,
+    find_address,
+    find_network,
+    leave_slot,
+)
 from duckicelake.server.telemetry.metrics import Metrics
 
 MAX_LOGIN_REQUESTS: Final = 64

@@ -8,8 +8,7 @@ from typing import Final, Protocol
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from duckicelake.catalog.context.meter import Meter, Outcome, Phase, Retry, Task
-from duckicelake.server.http.paths import EXEMPT_PATHS
-from duckicelake.server.http.scope import PRINCIPAL_KEY, find_request_id
+from duckicelake.server.http.scope import EXEMPT_PATHS, PRINCIPAL_KEY, find_request_id
 
 _MIN_SERVER_ERROR_STATUS: Final = 500
 

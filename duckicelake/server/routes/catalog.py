@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Annotated
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
@@ -15,17 +15,50 @@ from duckicelake.iceberg.identifiers import Namespace
 from duckicelake.iceberg.rest import CommitTransactionRequest, CreateNamespaceRequest, UpdateNamespacePropertiesRequest
 from duckicelake.lake.side_tables.idempotency import OUTCOME_LIFETIME
 from duckicelake.server.http.errors import RESPONSES, parse_body
-from duckicelake.server.http.paths import ENDPOINTS, PREFIX, NamespacePath, PageQuery, ParentQuery
 from duckicelake.server.http.route import FastRoute
+from duckicelake.server.http.scope import PREFIX
 from duckicelake.server.routes.dependencies import (
     AppContext,
     AppServices,
     Body,
     KeyedAdmission,
     KeyedServices,
+    NamespacePath,
+    PageQuery,
+    ParentQuery,
     describe_body,
 )
 
+ENDPOINTS: Final = (
+    "GET /v1/{prefix}/namespaces",
+    "POST /v1/{prefix}/namespaces",
+    "GET /v1/{prefix}/namespaces/{namespace}",
+    "HEAD /v1/{prefix}/namespaces/{namespace}",
+    "DELETE /v1/{prefix}/namespaces/{namespace}",
+    "POST /v1/{prefix}/namespaces/{namespace}/properties",
+    "GET /v1/{prefix}/namespaces/{namespace}/tables",
+    "POST /v1/{prefix}/namespaces/{namespace}/tables",
+    "GET /v1/{prefix}/namespaces/{namespace}/tables/{table}",
+    "HEAD /v1/{prefix}/namespaces/{namespace}/tables/{table}",
+    "POST /v1/{prefix}/namespaces/{namespace}/tables/{table}",
+    "DELETE /v1/{prefix}/namespaces/{namespace}/tables/{table}",
+    "POST /v1/{prefix}/namespaces/{namespace}/tables/{table}/metrics",
+    "POST /v1/{prefix}/namespaces/{namespace}/tables/{table}/unregister",
+    "GET /v1/{prefix}/namespaces/{namespace}/tables/{table}/credentials",
+    "POST /v1/{prefix}/namespaces/{namespace}/tables/{table}/sign",
+    "POST /v1/{prefix}/namespaces/{namespace}/register",
+    "POST /v1/{prefix}/tables/rename",
+    "POST /v1/{prefix}/transactions/commit",
+    "GET /v1/{prefix}/namespaces/{namespace}/views",
+    "POST /v1/{prefix}/namespaces/{namespace}/views",
+    "GET /v1/{prefix}/namespaces/{namespace}/views/{view}",
+    "HEAD /v1/{prefix}/namespaces/{namespace}/views/{view}",
+    "POST /v1/{prefix}/namespaces/{namespace}/views/{view}",
+    "DELETE /v1/{prefix}/namespaces/{namespace}/views/{view}",
+    "POST /v1/{prefix}/views/rename",
+    "POST /v1/{prefix}/namespaces/{namespace}/register-view",
+)
+"""The specification's template text, `{prefix}` included, although this server advertises no prefix."""
 config_router = APIRouter(prefix=PREFIX, tags=["config"], responses=RESPONSES)
 _JAVA_FILES = {"io-impl": "org.apache.iceberg.aws.s3.S3FileIO"}
 """Which of Java's implementations reads S3; its default is Hadoop's."""

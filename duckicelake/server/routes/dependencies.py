@@ -1,4 +1,4 @@
-"""FastAPI dependencies of the endpoints: the app's context, services, quotas, bodies, Idempotency-Key."""
+"""FastAPI dependencies of the endpoints: context, services, quotas, bodies, keys, names and pages in URLs."""
 
 import asyncio
 import re
@@ -9,26 +9,30 @@ from hashlib import sha256
 from typing import Annotated, Any, Final
 from uuid import UUID
 
-from fastapi import Depends, Header, Request
+from fastapi import Depends, Header, Query, Request
 from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
+from starlette.types import Scope
 
 from duckicelake.catalog.context.idempotency import Once
+from duckicelake.catalog.context.page import PageRequest
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.rows.inserts import PreparedPost, RowsAnswer, append_together
 from duckicelake.errors import ForbiddenError, InvalidRequestError, UnavailableError, UnknownFormatError
+from duckicelake.iceberg.identifiers import Namespace, check_name
 from duckicelake.server.auth.authentication import Authentication
 from duckicelake.server.auth.permissions import InBody, check_body
 from duckicelake.server.auth.throttle import LoginThrottle
 from duckicelake.server.feed.hub import FeedHub
-from duckicelake.server.http.scope import NEED_KEY, find_caller
+from duckicelake.server.http.scope import NEED_KEY, PathNames, find_caller, find_path_names, parse_parent
 from duckicelake.server.middleware.quotas import Quotas, Rates
 from duckicelake.server.routes.coalescer import Coalescer
 from duckicelake.server.telemetry.metrics import Metrics
 
 CACHE_SECONDS: Final = 1.0
 TIMEOUT_SECONDS: Final = 15.0
+MAX_PAGE_ITEMS: Final = 10_000
 ReadinessChecks = Mapping[str, Callable[[], None]]
 _DESCRIPTION: Final = "a UUID of version 7; sent again with the same key, a request has no more effect"
 _UUID_PATTERN = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
@@ -193,3 +197,55 @@ def _hash_request(request: Request, body: bytes) -> bytes:
 KeyedServices = Annotated[Services, Depends(_get_keyed_services)]
 KeyedAdmission = Annotated[Admit, Depends(_get_keyed_admission)]
 """For endpoints that change something; the second kind for those whose body decides what is needed."""
+
+
+def _get_path_names(scope: Scope) -> PathNames:
+    names = find_path_names(scope)
+    assert names is not None
+    return names
+
+
+async def _parse_namespace(request: Request, namespace: str) -> Namespace:  # noqa: ARG001 - FastAPI documents it
+    return _get_path_names(request.scope).namespace
+
+
+async def _parse_table(request: Request, table: str) -> str:  # noqa: ARG001
+    return check_name(_get_path_names(request.scope).name, "table name")
+
+
+async def _parse_view(request: Request, view: str) -> str:  # noqa: ARG001
+    return check_name(_get_path_names(request.scope).name, "view name")
+
+
+async def _parse_parent(
+    parent: Annotated[
+        str | None, Query(description="list the children of this namespace; levels joined by %1F")
+    ] = None,
+) -> Namespace | None:
+    return parse_parent(parent)
+
+
+async def _parse_namespace_filter(
+    namespace: Annotated[str | None, Query(description="of tables in this one; levels joined by %1F")] = None,
+) -> Namespace | None:
+    return parse_parent(namespace)
+
+
+async def _parse_page(
+    token: Annotated[str | None, Query(alias="pageToken", description="empty: the first page; absent: all")] = None,
+    size: Annotated[int | None, Query(alias="pageSize", ge=1, description="most items on a page")] = None,
+) -> PageRequest:
+    return PageRequest(token, None if size is None else min(size, MAX_PAGE_ITEMS))
+
+
+NamespacePath = Annotated[Namespace, Depends(_parse_namespace)]
+
+TablePath = Annotated[str, Depends(_parse_table)]
+
+ViewPath = Annotated[str, Depends(_parse_view)]
+
+PageQuery = Annotated[PageRequest, Depends(_parse_page)]
+
+ParentQuery = Annotated[Namespace | None, Depends(_parse_parent)]
+
+NamespaceQuery = Annotated[Namespace | None, Depends(_parse_namespace_filter)]

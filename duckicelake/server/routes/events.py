@@ -20,9 +20,8 @@ from duckicelake.iceberg.identifiers import Namespace, check_name, check_namespa
 from duckicelake.server.feed.hub import FeedHub, FeedPage, FeedReader
 from duckicelake.server.feed.streams import MEDIA_TYPE, SHUTDOWN_REASON, EventStream, FeedSubscriber
 from duckicelake.server.http.errors import RESPONSES, parse_body
-from duckicelake.server.http.paths import PREFIX, parse_parent
 from duckicelake.server.http.route import StrictFastRoute
-from duckicelake.server.http.scope import end_on_shutdown, find_caller, leave_slot
+from duckicelake.server.http.scope import PREFIX, end_on_shutdown, find_caller, leave_slot, parse_parent
 from duckicelake.server.routes.dependencies import AppContext, Body, ServerContext, describe_body
 
 router = APIRouter(prefix=PREFIX, tags=["events"], responses=RESPONSES, route_class=StrictFastRoute)

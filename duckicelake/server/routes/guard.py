@@ -26,15 +26,16 @@ from duckicelake.server.auth.permissions import (
     is_for_writers,
 )
 from duckicelake.server.http.headers import read_client
-from duckicelake.server.http.paths import find_path_names, parse_parent
 from duckicelake.server.http.scope import (
     CALLER_KEY,
     NEED_KEY,
     find_address,
+    find_path_names,
     find_port,
     find_request_id,
     find_session,
     note_principal,
+    parse_parent,
 )
 from duckicelake.server.routes.dependencies import ServerContext
 

@@ -7,9 +7,9 @@ from fastapi import APIRouter, Depends, Query
 
 from duckicelake.changelog.history import KINDS, HistoryPage, HistoryQuery, read_history
 from duckicelake.server.http.errors import RESPONSES
-from duckicelake.server.http.paths import PREFIX, NamespacePath, TablePath, ViewPath
 from duckicelake.server.http.route import StrictRoute
-from duckicelake.server.routes.dependencies import AppServices
+from duckicelake.server.http.scope import PREFIX
+from duckicelake.server.routes.dependencies import AppServices, NamespacePath, TablePath, ViewPath
 
 router = APIRouter(prefix=PREFIX, tags=["history"], responses=RESPONSES, route_class=StrictRoute)
 

@@ -18,8 +18,7 @@ from duckicelake.server.auth.oauth import (
     grant_token,
 )
 from duckicelake.server.http.errors import RESPONSES
-from duckicelake.server.http.paths import PREFIX
-from duckicelake.server.http.scope import find_address, note_principal
+from duckicelake.server.http.scope import PREFIX, find_address, note_principal
 from duckicelake.server.routes.dependencies import AppContext
 
 router = APIRouter(prefix=PREFIX, tags=["oauth"])

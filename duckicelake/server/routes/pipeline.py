@@ -12,9 +12,17 @@ from duckicelake.catalog.commit.rules import RunResult
 from duckicelake.catalog.jobs import BeginJob, EndJob, JobAnswer, RenewJob
 from duckicelake.catalog.maintenance import FindOrphans, TableStatistics
 from duckicelake.server.http.errors import RESPONSES, parse_body
-from duckicelake.server.http.paths import NamespacePath, NamespaceQuery, PageQuery, TablePath
 from duckicelake.server.http.route import StrictRoute
-from duckicelake.server.routes.dependencies import AppContext, AppServices, Body, describe_body
+from duckicelake.server.routes.dependencies import (
+    AppContext,
+    AppServices,
+    Body,
+    NamespacePath,
+    NamespaceQuery,
+    PageQuery,
+    TablePath,
+    describe_body,
+)
 
 PREFIX = "/pipeline/v1"
 JOBS = "/namespaces/{namespace}/tables/{table}/jobs"

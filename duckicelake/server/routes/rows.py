@@ -19,9 +19,17 @@ from duckicelake.catalog.rows.upserts import upsert_rows
 from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.identifiers import decode_name
 from duckicelake.server.http.errors import RESPONSES
-from duckicelake.server.http.paths import PREFIX, NamespacePath, TablePath
 from duckicelake.server.http.route import StrictFastRoute, StrictRoute
-from duckicelake.server.routes.dependencies import AppContext, AppServices, Body, KeyedServices, WithinQuota
+from duckicelake.server.http.scope import PREFIX
+from duckicelake.server.routes.dependencies import (
+    AppContext,
+    AppServices,
+    Body,
+    KeyedServices,
+    NamespacePath,
+    TablePath,
+    WithinQuota,
+)
 from duckicelake.server.routes.tables import TABLE
 
 row_post_router = APIRouter(prefix=PREFIX, tags=["rows"], responses=RESPONSES, route_class=StrictFastRoute)

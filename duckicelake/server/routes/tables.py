@@ -17,15 +17,17 @@ from duckicelake.iceberg.rest import (
 )
 from duckicelake.server.http.errors import RESPONSES, parse_body
 from duckicelake.server.http.headers import AccessRequestHeader, build_conditional_response
-from duckicelake.server.http.paths import PREFIX, NamespacePath, PageQuery, TablePath
 from duckicelake.server.http.route import FastRoute
-from duckicelake.server.http.scope import TABLE_CHECK_KEY
+from duckicelake.server.http.scope import PREFIX, TABLE_CHECK_KEY
 from duckicelake.server.routes.dependencies import (
     AppContext,
     AppServices,
     Body,
     KeyedAdmission,
     KeyedServices,
+    NamespacePath,
+    PageQuery,
+    TablePath,
     describe_body,
 )
 

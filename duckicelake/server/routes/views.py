@@ -6,8 +6,17 @@ from duckicelake.catalog import views
 from duckicelake.iceberg.rest import CommitViewRequest, CreateViewRequest, RegisterViewRequest, RenameTableRequest
 from duckicelake.server.http.errors import RESPONSES, parse_body
 from duckicelake.server.http.headers import build_conditional_response
-from duckicelake.server.http.paths import PREFIX, NamespacePath, PageQuery, ViewPath
-from duckicelake.server.routes.dependencies import AppServices, Body, KeyedAdmission, KeyedServices, describe_body
+from duckicelake.server.http.scope import PREFIX
+from duckicelake.server.routes.dependencies import (
+    AppServices,
+    Body,
+    KeyedAdmission,
+    KeyedServices,
+    NamespacePath,
+    PageQuery,
+    ViewPath,
+    describe_body,
+)
 from duckicelake.server.routes.tables import TableList, TableName
 
 router = APIRouter(prefix=PREFIX, tags=["views"], responses=RESPONSES)

@@ -16,10 +16,10 @@ from fastapi import FastAPI, Query, Response
 from pydantic import BaseModel
 
 from duckicelake import errors
+from duckicelake.server.app import App
 from duckicelake.server.http.errors import HTTP_ERRORS, RESPONSES, install_error_handlers, parse_body
 from duckicelake.server.middleware.body_limit import BodyLimitMiddleware
 from duckicelake.server.middleware.request_log import RequestLog, RequestLogMiddleware
-from duckicelake.server.middleware.transport import RawPathMiddleware
 from duckicelake.server.routes.dependencies import Body
 from duckicelake.server.telemetry.logs import make_logger
 from duckicelake.server.telemetry.metrics import Metrics
@@ -97,7 +97,7 @@ def metrics() -> Metrics:
 
 @pytest.fixture
 def app(log_stream: LogStream, metrics: Metrics) -> FastAPI:
-    app = FastAPI(redirect_slashes=False)
+    app = App(redirect_slashes=False)
     app.get("/fail/{kind}", responses=RESPONSES)(fail)
     app.head("/fail/{kind}")(fail)
     app.get("/crash")(crash)
@@ -110,7 +110,6 @@ def app(log_stream: LogStream, metrics: Metrics) -> FastAPI:
     install_error_handlers(app)
     app.add_middleware(BodyLimitMiddleware, limit=LIMIT)
     app.add_middleware(RequestLogMiddleware, register=RequestLog(metrics, make_logger(log_stream, "json")))
-    app.add_middleware(RawPathMiddleware)
     return app
 
 

@@ -8,7 +8,7 @@ from fastapi import FastAPI
 
 from duckicelake.catalog.context.services import Services
 from duckicelake.server.app import create_app
-from duckicelake.server.http.paths import ENDPOINTS
+from duckicelake.server.routes.catalog import ENDPOINTS
 from tests.support.client import SCHEMA, Json, new_client, set_properties
 
 TABLE = "/v1/namespaces/ns/tables/t"

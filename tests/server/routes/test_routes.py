@@ -20,8 +20,8 @@ from duckicelake.catalog.context.services import Services
 from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.postgres.database import Database
 from duckicelake.server.app import create_app, create_routes
-from duckicelake.server.http.paths import ENDPOINTS
 from duckicelake.server.openapi import render_document
+from duckicelake.server.routes.catalog import ENDPOINTS
 from duckicelake.storage.local import LocalStore
 
 OPENAPI = Path(__file__).parents[3] / "openapi" / "duckicelake.json"
