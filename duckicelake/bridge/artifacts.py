@@ -30,6 +30,7 @@ from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import IcebergType, PrimitiveType, StructType
 from duckicelake.iceberg.values import to_bytes
 from duckicelake.lake.additions import AnyFile
+from duckicelake.lake.changes import WrittenFile
 from duckicelake.lake.model import KnownColumns
 from duckicelake.lake.state import ManifestRow, SnapshotRow
 
@@ -49,15 +50,10 @@ _NOTHING: Final = KnownColumns(is_mapped_by_name=False, columns_without_nan=froz
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """A file to write: `object_id` is the manifest id, snapshot id or metadata version that it encodes."""
+    """A file to write, with its row: `row.object_id` is the manifest id, snapshot id or metadata version."""
 
-    kind: str
-    object_id: int
-    path: str
+    row: WrittenFile
     data: bytes
-    sha256: bytes
-    timestamp_ms: int = 0
-    facts: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -212,12 +208,18 @@ def encode_metadata(metadata: TableMetadata, version: int) -> Artifact:
 
 
 def _make_artifact(
-    kind: str, object_id: int, name: str, data: bytes, known: ManifestDefinitions, **more: Any
+    kind: str,
+    object_id: int,
+    name: str,
+    data: bytes,
+    known: ManifestDefinitions,
+    timestamp_ms: int = 0,
+    facts: Mapping[str, Any] | None = None,
 ) -> Artifact:
     digest = sha256(data)
     unique = uuid5(UUID(known.table_uuid), digest.hexdigest())
     path = f"{known.location}/metadata/{name.format(unique)}"
-    return Artifact(kind, object_id, path, data, digest.digest(), **more)
+    return Artifact(WrittenFile(kind, object_id, path, len(data), digest.digest(), timestamp_ms, facts), data)
 
 
 def _serialize_range(kind: IcebergType, summary: FieldSummary) -> list[Any]:

@@ -1,13 +1,15 @@
-"""PURE. From the side tables' rows to TableMetadata, and back to the row that holds it (design D3, D9)."""
+"""PURE. From the side tables' rows to TableMetadata, back to its row, and on to the next version (design D3, D9)."""
 
+from bisect import insort
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from duckicelake.iceberg.metadata import TableMetadata, parse_table_metadata
 from duckicelake.iceberg.snapshot import MetadataLogEntry, Snapshot, SnapshotLogEntry, SnapshotRef
-from duckicelake.lake.additions import NewSnapshot
-from duckicelake.lake.changes import TableTarget
-from duckicelake.lake.state import SnapshotRow, TableRow, TableState
+from duckicelake.lake.additions import NewManifest, NewSnapshot
+from duckicelake.lake.changes import ChangeSet, TableTarget, WrittenCommit
+from duckicelake.lake.state import ManifestRow, SnapshotRow, TableRow, TableState
 from duckicelake.properties import DUCKLAKE_ID
 
 Row = TypeVar("Row")
@@ -168,3 +170,80 @@ def _compare_logs(base: TableMetadata | None, target: TableMetadata) -> tuple[in
     kept = old[start:]
     dropped, added = (start, new[len(kept) :]) if kept == new[: len(kept)] else (len(old), new)
     return dropped, tuple((entry.snapshot_id, entry.timestamp_ms) for entry in added)
+
+
+def build_next_state(before: TableState, change: ChangeSet, written: WrittenCommit) -> TableState:
+    """Build the rows after the commit: of new files no path, of the metadata log all old entries."""
+    gone, target = set(change.target.removed_snapshots), change.target
+    snapshots = [row for row in before.snapshots if row.snapshot_id not in gone] if gone else list(before.snapshots)
+    for step, ducklake_id in zip(change.steps, written.snapshots, strict=True):
+        for snapshot in step.snapshots:
+            insort(snapshots, _build_snapshot_row(snapshot, ducklake_id), key=_get_order)
+    log = before.metadata_log
+    if before.metadata_location is not None:
+        log = (*log, (before.metadata_location, before.row.last_updated_ms))
+    return TableState(
+        row=_build_next_row(before.row, change, written),
+        snapshots=tuple(snapshots),
+        snapshot_log=(*before.snapshot_log[target.log_dropped :], *target.log_added),
+        metadata_log=log,
+        metadata_location=None,
+    )
+
+
+def to_pending_manifest_row(manifest: NewManifest) -> ManifestRow:
+    """Build the row of a manifest that isn't written yet."""
+    return ManifestRow(
+        manifest_id=manifest.manifest_id,
+        content=manifest.content,
+        format_version=manifest.format_version,
+        spec_id=manifest.spec_id,
+        schema_id=manifest.schema_id,
+        sequence_number=manifest.sequence_number,
+        min_sequence_number=manifest.min_sequence_number,
+        added_snapshot_id=manifest.added_snapshot_id,
+        live_files=len(manifest.added) + len(manifest.existing),
+        path=None,
+        length=None,
+        facts=None,
+        is_laid_out=manifest.is_laid_out or None,
+    )
+
+
+def _build_next_row(row: TableRow, change: ChangeSet, written: WrittenCommit) -> TableRow:
+    target, main_step = change.target, change.main_step
+    return replace(
+        row,
+        location=target.location,
+        version=row.version + 1,
+        caught_up_to=written.caught_up_to,
+        ducklake_id=row.ducklake_id if main_step is None else written.snapshots[main_step],
+        format_version=target.format_version,
+        last_sequence_number=target.last_sequence_number,
+        next_row_id=target.next_row_id,
+        last_updated_ms=target.last_updated_ms,
+        current_snapshot_id=target.current_snapshot_id,
+        metadata=target.metadata,
+    )
+
+
+def _build_snapshot_row(snapshot: NewSnapshot, ducklake_id: int) -> SnapshotRow:
+    return SnapshotRow(
+        snapshot_id=snapshot.snapshot_id,
+        proposed_id=snapshot.proposed_id,
+        ducklake_id=ducklake_id,
+        parent_snapshot_id=snapshot.parent_snapshot_id,
+        sequence_number=snapshot.sequence_number,
+        timestamp_ms=snapshot.timestamp_ms,
+        schema_id=snapshot.schema_id,
+        first_row_id=snapshot.first_row_id,
+        added_rows=snapshot.added_rows,
+        key_id=snapshot.key_id,
+        summary=snapshot.summary,
+        manifest_ids=list(snapshot.manifest_ids),
+        manifest_list=None,
+    )
+
+
+def _get_order(row: SnapshotRow) -> tuple[int, int, int, int]:
+    return row.ducklake_id, row.sequence_number, row.timestamp_ms, row.snapshot_id

@@ -28,7 +28,7 @@ from duckicelake.catalog.commit.retry import retry_on_conflict
 from duckicelake.catalog.commit.run import materialize_committed
 from duckicelake.catalog.commit.workspace import Listed, Workspace
 from duckicelake.catalog.context.audit_notes import build_touched
-from duckicelake.catalog.context.cache import CachedTable, Materialized
+from duckicelake.catalog.context.cache import TableVersion
 from duckicelake.catalog.context.caller import Capability, build_refusal
 from duckicelake.catalog.context.services import Services, take_file_ids, take_manifest_ids
 from duckicelake.catalog.table.load import load_committed_before, load_current_table
@@ -59,13 +59,13 @@ class CloneRequest:
 class _ClonePlan:
     """A clone as changes: the new table and, where that is needed, its source's guard; checked against the source."""
 
-    source: Materialized
+    source: TableVersion
     creation: ChangeSet
     guard: ChangeSet | None
     is_guarded_by_us: bool
 
 
-def clone_table(services: Services, namespace: Namespace, name: str, request: CloneRequest) -> Materialized:
+def clone_table(services: Services, namespace: Namespace, name: str, request: CloneRequest) -> TableVersion:
     """Make the clone; the table that it is.
 
     Raises NoSuchTableError, AlreadyExistsError, NoSuchNamespaceError, ForbiddenError for a source that the caller may
@@ -102,8 +102,7 @@ def _write(services: Services, namespace: Namespace, name: str, plan: _ClonePlan
 
 
 def _plan(services: Services, namespace: Namespace, name: str, request: CloneRequest) -> _ClonePlan:
-    cached = load_current_table(services, *request.source)
-    table = cached.materialized
+    table = load_current_table(services, *request.source)
     head = table.metadata.current_snapshot()
     if request.at is not None:
         head = resolve_snapshot(services, table, request.at)
@@ -120,10 +119,10 @@ def _plan(services: Services, namespace: Namespace, name: str, request: CloneReq
     check_table_places(services, location, metadata.properties, None, None)
     creation = Creation(to_schema_name(namespace), name, table_uuid)
     change = _creation(services, table, metadata, creation, head)
-    return _ClonePlan(table, change, _guard(services, request, cached) if is_ours else None, is_ours)
+    return _ClonePlan(table, change, _guard(services, request, table) if is_ours else None, is_ours)
 
 
-def _as_then(services: Services, table: Materialized, metadata: TableMetadata, head: Snapshot) -> TableMetadata:
+def _as_then(services: Services, table: TableVersion, metadata: TableMetadata, head: Snapshot) -> TableMetadata:
     """With the schema, spec and order that the source had at the snapshot."""
     row = next(row for row in table.state.snapshots if row.snapshot_id == head.snapshot_id)
     with services.database.reading() as cursor:
@@ -136,7 +135,7 @@ def _as_then(services: Services, table: Materialized, metadata: TableMetadata, h
     )
 
 
-def _build_guarded(services: Services, table: Materialized, metadata: TableMetadata) -> tuple[TableMetadata, bool]:
+def _build_guarded(services: Services, table: TableVersion, metadata: TableMetadata) -> tuple[TableMetadata, bool]:
     """Return the metadata with a guard, and whether that is the server's.
 
     Not where the source itself wants one for ever.
@@ -149,14 +148,14 @@ def _build_guarded(services: Services, table: Materialized, metadata: TableMetad
     return metadata.replace_fields(properties={**metadata.properties, **GC_DISABLED}), True
 
 
-def _guard(services: Services, request: CloneRequest, cached: CachedTable) -> ChangeSet | None:
-    if is_gc_disabled(cached.materialized.metadata.properties):
+def _guard(services: Services, request: CloneRequest, cached: TableVersion) -> ChangeSet | None:
+    if is_gc_disabled(cached.metadata.properties):
         return None
     return guard_change(services, *request.source, cached)
 
 
 def _creation(
-    services: Services, table: Materialized, metadata: TableMetadata, creation: Creation, head: Snapshot | None
+    services: Services, table: TableVersion, metadata: TableMetadata, creation: Creation, head: Snapshot | None
 ) -> ChangeSet:
     ids = {snapshot.snapshot_id for snapshot in metadata.snapshots}
     rows = {row.snapshot_id: row for row in table.state.snapshots if row.snapshot_id in ids}
@@ -181,7 +180,7 @@ def _creation(
 
 def _move(
     services: Services,
-    table: Materialized,
+    table: TableVersion,
     metadata: TableMetadata,
     creation: Creation,
     made: CloneRows,

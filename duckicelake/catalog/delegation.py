@@ -130,7 +130,7 @@ def sign(services: Services, namespace: Namespace, name: str, asked: SignatureRe
 def _build_query(services: Services, namespace: Namespace, name: str, place: str | None) -> DelegationQuery:
     """Return the table as it is; or as it was staged to be at this place, as long as none of its name is there."""
     try:
-        table = load_current_table(services, namespace, name).materialized
+        table = load_current_table(services, namespace, name)
     except NoSuchTableError:
         staged = find_staged_folders(services, namespace, name, place or "", services.caller.principal)
         if staged is None:

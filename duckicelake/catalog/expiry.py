@@ -61,7 +61,7 @@ def _expire(
     services: Services, namespace: Namespace, name: str, before_ms: int, kept: int, *, is_dry_run: bool, is_alone: bool
 ) -> Expired:
     """Outdated if the table has changed since it was looked at: a tag, or main, may be on what nothing kept then."""
-    table = load_current_table(services, namespace, name).materialized
+    table = load_current_table(services, namespace, name)
     gone = find_expirable_snapshots(table.metadata, before_ms, kept)
     with services.database.reading() as cursor:
         keeps = is_gc_disabled(table.metadata.properties) and not locations.is_guarded_by_us(cursor, table.row.table_id)

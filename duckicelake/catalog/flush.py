@@ -17,8 +17,8 @@ from duckicelake.bridge.values.flush_layout import (
     map_leaf_paths,
 )
 from duckicelake.catalog.context.audit_notes import build_touched
+from duckicelake.catalog.context.background_threads import run_in_thread
 from duckicelake.catalog.context.caller import Caller, Principal
-from duckicelake.catalog.context.runtime import run_in_thread
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.table.derived_files import parquet_columns
 from duckicelake.catalog.table.duckdb_deletes import read_lake_deletes

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Final
 
 from duckicelake.catalog.authz.locations import check_readable, is_link
-from duckicelake.catalog.context.runtime import run_in_thread
+from duckicelake.catalog.context.background_threads import run_in_thread
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.lake_files import TABLE_SUFFIXES, find_unneeded, is_lake_file, list_lake_files, read_kept_files
 from duckicelake.catalog.table.load import refresh

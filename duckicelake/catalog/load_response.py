@@ -9,7 +9,7 @@ from typing import Final
 
 import orjson
 
-from duckicelake.catalog.context.cache import CachedResponse, CachedTable, LoadedTable, Materialized
+from duckicelake.catalog.context.cache import LoadedTable, TableVersion
 from duckicelake.catalog.context.caller import Principal
 from duckicelake.catalog.context.meter import NO_METER, Meter
 from duckicelake.catalog.context.services import Services
@@ -75,22 +75,51 @@ def _deliver_all(deliveries: Iterable[Deliver], fresh: Freshness | None) -> None
             loop.call_exception_handler({"message": "Who asked for a check failed at its answer", "exception": error})
 
 
-def commit_response(table: Materialized) -> tuple[bytes, ...]:
-    """Return the pieces of the answer to a commit."""
-    return (b'{"metadata-location":', orjson.dumps(table.location), b',"metadata":', table.body, b"}")
+@dataclass(frozen=True, slots=True)
+class TableLoad:
+    """A request to load a table: what the response depends on besides the table's version.
+
+    Attributes:
+        named_as: The table's schema and name.
+        representation: `ALL` or `REFS`.
+
+    """
+
+    principal: Principal
+    address: str
+    wish: AccessRequest
+    named_as: tuple[str, str]
+    representation: str
 
 
-def load_response(table: Materialized, metadata: bytes, representation: str, given: Delegated) -> LoadedTable:
-    """Return the answer to a load; metadata: that representation of it."""
+def load_response(services: Services, table: TableVersion, request: TableLoad, given: Delegated) -> LoadedTable:
+    """Build the response to a load, and keep it in the cache."""
+    response = build_response(table, _read_metadata(services, table, request), request.representation, given)
+    services.cache.keep_response(table, _find_key(services, request), response)
+    return response
+
+
+def build_response(table: TableVersion, metadata: bytes, representation: str, given: Delegated) -> LoadedTable:
+    """Build the response to a load. metadata: that representation of the table's metadata."""
     more = orjson.dumps({"config": given.config, **given.members})
-    location = orjson.dumps(table.location)
-    tag = etag(table, representation)
-    pieces = (b'{"metadata-location":', location, b',"metadata":', metadata, b",", more[1:])
-    return LoadedTable(pieces, f"{tag}-{given.tag}" if given.tag else tag)
+    pieces = (b'{"metadata-location":', orjson.dumps(table.location), b',"metadata":', metadata, b",", more[1:])
+    tag = _build_etag(table, representation)
+    return LoadedTable(
+        pieces,
+        etag=f"{tag}-{given.tag}" if given.tag else tag,
+        until_ms=given.until_ms,
+        seen=table.seen if given.may_change else None,
+    )
 
 
-def etag(table: Materialized, representation: str) -> str:
-    """Return unique for each representation and equal on all workers.
+def commit_response(table: TableVersion) -> LoadedTable:
+    """Build the response to a commit."""
+    pieces = (b'{"metadata-location":', orjson.dumps(table.location), b',"metadata":', table.body, b"}")
+    return LoadedTable(pieces, _build_etag(table, ALL))
+
+
+def _build_etag(table: TableVersion, representation: str) -> str:
+    """Build a tag that is unique for each representation and equal on all workers.
 
     A table that is registered again begins at version 0, and a failover may give a version's number to another: the
     name of its file says what is in it.
@@ -99,41 +128,23 @@ def etag(table: Materialized, representation: str) -> str:
     return f"{table.row.table_uuid}-{table.row.table_id}-{name}-{representation}"
 
 
-def metadata_of(services: Services, table: CachedTable, representation: str) -> bytes:
-    """Return the table's metadata in JSON, in this representation."""
-    if representation == ALL:
-        return table.materialized.body
-    kept = table.answers.bodies.get(representation)
+def _read_metadata(services: Services, table: TableVersion, request: TableLoad) -> bytes:
+    """Return the table's metadata in JSON, in the representation that is requested."""
+    if request.representation == ALL:
+        return table.body
+    kept = table.responses.metadata.get(request.representation)
     if kept is None:
-        kept = _with_refs_only(table.materialized.metadata)
-        services.cache.keep_body(table, representation, kept)
+        kept = _encode_with_refs_only(table.metadata)
+        services.cache.keep_metadata(table, request.representation, kept)
     return kept
 
 
-def build_response_key(
-    services: Services,
-    principal: Principal,
-    address: str,
-    wish: AccessRequest,
-    named_as: tuple[str, str],
-    representation: str,
-) -> Hashable:
-    """Build the key of the response to this request, for one version of a table; named_as: its schema and name."""
-    if not wish or services.access.gives_nothing:
-        return representation
-    return representation, principal, address, wish, named_as
+def _find_key(services: Services, request: TableLoad) -> Hashable:
+    """Find the key of the response to a request, among the responses of one version of a table."""
+    return request if request.wish and not services.access.gives_nothing else request.representation
 
 
-def keep_response(
-    services: Services, table: CachedTable, asking: Hashable, answer: LoadedTable, given: Delegated
-) -> LoadedTable:
-    """Return the answer, which whoever asks so again may get again."""
-    response = CachedResponse(answer, given.until_ms, table.seen if given.may_change else None)
-    services.cache.keep_response(table, asking, response)
-    return answer
-
-
-def _with_refs_only(metadata: TableMetadata) -> bytes:
+def _encode_with_refs_only(metadata: TableMetadata) -> bytes:
     named_snapshots = {ref.snapshot_id for ref in metadata.refs.values()}
     return metadata.encoded(s for s in metadata.snapshots if s.snapshot_id in named_snapshots)
 
@@ -145,48 +156,39 @@ class LoadTableFastPath:
     services: Services
     checks: FreshnessChecks
 
-    def load(
-        self,
-        principal: Principal,
-        address: str,
-        wish: AccessRequest,
-        named_as: tuple[str, str],
-        representation: str,
-        deliver: LoadCallback,
-    ) -> bool:
+    def load(self, request: TableLoad, deliver: LoadCallback) -> bool:
         """Look for the cached response to a load, and ask Postgres whether it is current.
 
-        `named_as` is the table's schema and name. `deliver` receives the response; or the check, if the response is
-        out of date; or None, if Postgres has no such table or doesn't answer. The route must answer in these two cases.
+        `deliver` receives the response; or the check, if the response is out of date; or None, if Postgres has no such
+        table or doesn't answer. The route must answer in these two cases.
 
         Returns:
             Whether `deliver` will be called. It is called after this function has returned.
 
         """
         services, asked_at = self.services, time.monotonic()
-        known = services.cache.find(*named_as)
+        known = services.cache.find(*request.named_as)
         if known is None:
             return False
-        cached = known.answers.responses.get(
-            build_response_key(services, principal, address, wish, named_as, representation)
-        )
-        if cached is None or services.clock() >= cached.until_ms:
+        response = known.responses.by_request.get(_find_key(services, request))
+        if response is None or services.clock() >= response.until_ms:
             return False
 
         def answer(fresh: Freshness | None) -> None:
-            deliver(None if fresh is None else self._find_response(cached, TableCheck(known, fresh, asked_at)))
+            deliver(None if fresh is None else self._check_response(response, TableCheck(known, fresh, asked_at)))
 
-        self.checks.ask(build_freshness_query(*named_as, known), answer)
+        self.checks.ask(build_freshness_query(*request.named_as, known), answer)
         return True
 
     def exists(self, named_as: tuple[str, str], deliver: Callable[[bool], object]) -> None:
         """Deliver whether Postgres answers that the table exists."""
         self.checks.ask(FreshnessQuery(*named_as), lambda fresh: deliver(fresh is not None))
 
-    def _find_response(self, cached: CachedResponse, check: TableCheck) -> LoadedTable | TableCheck:
+    def _check_response(self, response: LoadedTable, check: TableCheck) -> LoadedTable | TableCheck:
+        """Return the response if it is current, else the check."""
         known, fresh = check.table, check.fresh
-        if known is None or not is_current(known, fresh) or (cached.seen is not None and cached.seen != fresh.seen):
+        if known is None or not is_current(known, fresh) or (response.seen is not None and response.seen != fresh.seen):
             return check
         self.services.cache.count(hit=True)
         check_freshness(self.services, known, fresh)
-        return cached.loaded
+        return response

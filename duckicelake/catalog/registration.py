@@ -26,7 +26,7 @@ from duckicelake.catalog.commit.uploads import (
 )
 from duckicelake.catalog.commit.workspace import Workspace
 from duckicelake.catalog.context.audit_notes import build_touched
-from duckicelake.catalog.context.cache import Materialized
+from duckicelake.catalog.context.cache import TableVersion
 from duckicelake.catalog.context.hooks import check_definition
 from duckicelake.catalog.context.services import Services, take_file_ids, take_manifest_ids
 from duckicelake.catalog.table.load import load_current_table
@@ -167,7 +167,7 @@ class _RegistrationPlan:
 
 def register_table(
     services: Services, namespace: Namespace, name: str, location: str, *, overwrite: bool
-) -> Materialized:
+) -> TableVersion:
     """Make a table of a metadata.json, with `overwrite` in the place of the one that has its name.
 
     Raises AlreadyExistsError, NoSuchNamespaceError, FileMissingError, InvalidRequestError for what isn't table metadata
@@ -204,7 +204,7 @@ def register_table(
     )
 
 
-def _render(services: Services, namespace: Namespace, name: str, written: WrittenCommit) -> Materialized:
+def _render(services: Services, namespace: Namespace, name: str, written: WrittenCommit) -> TableVersion:
     """Return the registered table; what has its name by now, if another one was registered over it in the meantime."""
     try:
         return materialize_committed(services, written)
@@ -212,7 +212,7 @@ def _render(services: Services, namespace: Namespace, name: str, written: Writte
         if not isinstance(error.__cause__, NoSuchTableError):
             raise
         try:
-            return load_current_table(services, namespace, name).materialized
+            return load_current_table(services, namespace, name)
         except NoSuchTableError:
             raise error from error.__cause__
 
@@ -265,18 +265,18 @@ def _guard(services: Services, schema: str, name: str) -> ChangeSet | None:
         return None
 
 
-def unregister_table(services: Services, namespace: Namespace, name: str) -> Materialized:
+def unregister_table(services: Services, namespace: Namespace, name: str) -> TableVersion:
     """Give the table up, all its files written and kept; what it was at last. NoSuchTableError."""
 
-    def attempt(_: bool) -> Materialized:
-        table = load_current_table(services, namespace, name).materialized
+    def attempt(_: bool) -> TableVersion:
+        table = load_current_table(services, namespace, name)
         retry_transaction(lambda: _give_up(services, namespace, name, table))
         return table
 
     return retry_on_conflict(services, format_full_name(namespace, name), attempt)
 
 
-def _give_up(services: Services, namespace: Namespace, name: str, table: Materialized) -> None:
+def _give_up(services: Services, namespace: Namespace, name: str, table: TableVersion) -> None:
     with services.database.transaction() as cursor:
         if not lake_tables.drop_table(cursor, to_schema_name(namespace), name, purge=False, expected=table.row):
             raise NoSuchTableError(f"Table does not exist: {format_full_name(namespace, name)}")

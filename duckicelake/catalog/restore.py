@@ -20,7 +20,7 @@ from duckicelake.catalog.commit.retry import OutdatedPlanError, retry_on_conflic
 from duckicelake.catalog.commit.run import commit_all
 from duckicelake.catalog.commit.workspace import Workspace
 from duckicelake.catalog.context.audit_notes import build_touched
-from duckicelake.catalog.context.cache import Materialized
+from duckicelake.catalog.context.cache import TableVersion
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.table.load import load_current_table
 from duckicelake.catalog.table.time_travel import resolve_snapshot
@@ -99,7 +99,7 @@ class _RestorePlan:
 
 
 def _plan(services: Services, namespace: Namespace, name: str, to: str) -> _RestorePlan:
-    table = load_current_table(services, namespace, name).materialized
+    table = load_current_table(services, namespace, name)
     metadata, target = table.metadata, resolve_snapshot(services, table, to)
     rows = {row.snapshot_id: row for row in table.state.snapshots}
     current = table.state.current()
@@ -121,7 +121,7 @@ def _plan(services: Services, namespace: Namespace, name: str, to: str) -> _Rest
     return _RestorePlan(metadata, target, definition, restored)
 
 
-def _check_there(services: Services, table: Materialized, space: Workspace, come: Iterable[int]) -> None:
+def _check_there(services: Services, table: TableVersion, space: Workspace, come: Iterable[int]) -> None:
     """Raise FileMissingError, naming some, if files that come back are gone.
 
     Not of those that the server may not read.

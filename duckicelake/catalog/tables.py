@@ -17,7 +17,7 @@ from duckicelake.catalog.commit.guards import lift_quietly, shares_files
 from duckicelake.catalog.commit.retry import retry_on_conflict
 from duckicelake.catalog.commit.run import commit_all
 from duckicelake.catalog.context.audit_notes import build_touched
-from duckicelake.catalog.context.cache import LoadedTable, Materialized
+from duckicelake.catalog.context.cache import LoadedTable, TableVersion
 from duckicelake.catalog.context.page import ListPage, PageRequest, cut_page
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.delegation import (
@@ -28,15 +28,7 @@ from duckicelake.catalog.delegation import (
     DelegationQuery,
     grant_delegation,
 )
-from duckicelake.catalog.load_response import (
-    ALL,
-    build_response_key,
-    commit_response,
-    etag,
-    keep_response,
-    load_response,
-    metadata_of,
-)
+from duckicelake.catalog.load_response import ALL, TableLoad, build_response, commit_response, load_response
 from duckicelake.catalog.registration import register_table as register
 from duckicelake.catalog.registration import unregister_table as unregister
 from duckicelake.catalog.table.load import TableCheck, load_committed_before, load_current_table, read_freshness
@@ -124,13 +116,9 @@ def load_table(
         NoSuchTableError, DamagedTableError.
 
     """
-    table = load_current_table(services, namespace, name, check)
-    metadata = metadata_of(services, table, snapshots)
-    given = _access(services, wish, namespace, name, table.materialized)
-    answer = load_response(table.materialized, metadata, snapshots, given)
-    who, named_as = services.caller, (to_schema_name(namespace), name)
-    asking = build_response_key(services, who.principal, who.address, wish, named_as, snapshots)
-    return keep_response(services, table, asking, answer, given)
+    table, caller = load_current_table(services, namespace, name, check), services.caller
+    request = TableLoad(caller.principal, caller.address, wish, (to_schema_name(namespace), name), snapshots)
+    return load_response(services, table, request, _access(services, wish, namespace, name, table))
 
 
 def commit_table(services: Services, namespace: Namespace, name: str, request: CommitTableRequest) -> LoadedTable:
@@ -143,7 +131,7 @@ def commit_table(services: Services, namespace: Namespace, name: str, request: C
         lambda: commit_or_append(services, TableCommit(namespace, name, request)),
         partial(load_committed_before, services),
     )
-    return LoadedTable(commit_response(committed), etag(committed, ALL))
+    return commit_response(committed)
 
 
 def register_table(
@@ -174,7 +162,7 @@ def unregister_table(services: Services, namespace: Namespace, name: str) -> byt
     given_up = services.run_once(
         lambda: unregister(services, namespace, name), partial(load_committed_before, services)
     )
-    return b"".join(commit_response(given_up))
+    return commit_response(given_up).body
 
 
 def table_exists(services: Services, namespace: Namespace, name: str) -> None:
@@ -254,7 +242,7 @@ def _first_metadata(services: Services, namespace: Namespace, request: CreateTab
     return metadata
 
 
-def _access(services: Services, wish: AccessRequest, namespace: Namespace, name: str, table: Materialized) -> Delegated:
+def _access(services: Services, wish: AccessRequest, namespace: Namespace, name: str, table: TableVersion) -> Delegated:
     if not wish or services.access.gives_nothing:
         return NO_DELEGATION
     return grant_delegation(
@@ -263,7 +251,7 @@ def _access(services: Services, wish: AccessRequest, namespace: Namespace, name:
 
 
 def _access_after(
-    services: Services, wish: AccessRequest, namespace: Namespace, name: str, table: Materialized
+    services: Services, wish: AccessRequest, namespace: Namespace, name: str, table: TableVersion
 ) -> Delegated:
     """As `_access`, but an existing table is answered even if its client must load it again for credentials.
 
@@ -279,8 +267,8 @@ def _access_after(
         return NO_DELEGATION
 
 
-def _load_response(table: Materialized, access: Delegated) -> LoadedTable:
-    return load_response(table, table.body, ALL, access)
+def _load_response(table: TableVersion, access: Delegated) -> LoadedTable:
+    return build_response(table, table.body, ALL, access)
 
 
 def _full_name(identifier: TableIdentifier) -> tuple[str, str]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from duckicelake.bridge.values.columns import to_schema
-from duckicelake.catalog.context.leader_election import Failed, LeaderTask, run_as_leader
+from duckicelake.catalog.context.background_threads import Failed, LeaderTask, run_as_leader
 from duckicelake.catalog.context.services import Services
 from duckicelake.changelog import object_names as followed_names
 from duckicelake.changelog import source

@@ -7,7 +7,7 @@ from typing import Final
 
 from duckicelake.bridge.commit.increments import Increment
 from duckicelake.catalog.commit.workspace import Workspace
-from duckicelake.catalog.context.cache import Materialized
+from duckicelake.catalog.context.cache import TableVersion
 from duckicelake.catalog.context.hooks import CommitRule, RowCheck
 from duckicelake.catalog.context.services import Services
 from duckicelake.constraints.duckdb_check import check_row_constraints
@@ -33,7 +33,7 @@ class _ConstrainedCommit:
     """A commit to a table, None if it is created, with what its constraints were and will be, by name."""
 
     services: Services
-    table: Materialized | None
+    table: TableVersion | None
     target: TableMetadata
     before: Mapping[str, str]
     after: Mapping[str, str]
@@ -45,7 +45,7 @@ class _ConstrainedCommit:
 
 
 def check_constraints(
-    services: Services, table: Materialized | None, target: TableMetadata, increments: list[Increment]
+    services: Services, table: TableVersion | None, target: TableMetadata, increments: list[Increment]
 ) -> tuple[TableMetadata, list[Increment]]:
     """Return the commit with the constraints that it leaves unverified.
 
@@ -172,7 +172,7 @@ class ConstraintRule(CommitRule):
             read_constraints(target.properties, target.schema())
 
     def check_commit(
-        self, services: Services, table: Materialized | None, target: TableMetadata, increments: list[Increment]
+        self, services: Services, table: TableVersion | None, target: TableMetadata, increments: list[Increment]
     ) -> tuple[TableMetadata, list[Increment]]:
         """Check the commit by `check_constraints`."""
         return check_constraints(services, table, target, increments)

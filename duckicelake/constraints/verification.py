@@ -68,7 +68,7 @@ class TableConstraints:
 def read_table_constraints(services: Services, namespace: Namespace, name: str) -> TableConstraints:
     """Read the constraints of a table, including changes that DuckDB made; NoSuchTableError."""
     cached = load_current_table(services, namespace, name)
-    metadata = cached.materialized.metadata
+    metadata = cached.metadata
     found, broken = split_checkable(metadata.properties, metadata.schema())
     sql, since = (
         {constraint.name: render_condition(constraint.condition) for constraint in found},
@@ -78,7 +78,7 @@ def read_table_constraints(services: Services, namespace: Namespace, name: str) 
         ConstraintState(constraint, text, since.get(constraint), broken.get(constraint), sql.get(constraint))
         for constraint, text in read_constraint_texts(metadata.properties).items()
     )
-    lake_version = max(cached.checked_upto, cached.materialized.row.caught_up_to)
+    lake_version = max(cached.checked_upto, cached.row.caught_up_to)
     lake_name = to_schema_name(namespace), name
     return TableConstraints(metadata.table_uuid, lake_name, metadata.current_snapshot_id, lake_version, states)
 

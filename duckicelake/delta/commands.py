@@ -61,7 +61,7 @@ def import_delta(
     (the warehouse's folders data and ducklake). The same holds for all files that its log names, and for the targets of
     symbolic links.
     """
-    from duckicelake.catalog.context.runtime import gc_disabled
+    from duckicelake.catalog.table.catch_up import gc_disabled
     from duckicelake.cli.wiring.services import open_lake
     from duckicelake.delta.import_.importer import DeltaImport, import_table
     from duckicelake.settings.sources import read_settings

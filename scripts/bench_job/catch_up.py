@@ -65,7 +65,7 @@ def caught_up(name: str, inlining: bool, statement: Statement, commits: int, fol
 def load(lake: Embedded) -> tuple[float, float, int]:
     """(seconds, CPU seconds of this process, listed snapshots) of a load."""
     before, cpu = time.perf_counter(), time.process_time()
-    table = load_current_table(lake.services, ("main",), "t").materialized
+    table = load_current_table(lake.services, ("main",), "t")
     return time.perf_counter() - before, time.process_time() - cpu, len(table.metadata.snapshots)
 
 

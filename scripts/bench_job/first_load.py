@@ -16,7 +16,7 @@ from typing import Final
 import duckdb
 import fastavro
 
-from duckicelake.catalog.context.cache import Materialized, TableCache
+from duckicelake.catalog.context.cache import TableCache, TableVersion
 from duckicelake.catalog.table.load import load_current_table
 from duckicelake.iceberg.manifest.entry import DataFile
 from duckicelake.iceberg.manifest.reader import read_manifest, read_manifest_list
@@ -105,10 +105,10 @@ def fill(lake: Embedded, table: str, files: int, columns: int) -> None:
         cursor.execute("ANALYZE")
 
 
-def loaded(lake: Embedded, table: str) -> tuple[float, float, Materialized]:
+def loaded(lake: Embedded, table: str) -> tuple[float, float, TableVersion]:
     """(seconds, CPU seconds of this process, the table)."""
     before, cpu = time.perf_counter(), time.process_time()
-    found = load_current_table(lake.services, ("main",), table).materialized
+    found = load_current_table(lake.services, ("main",), table)
     return time.perf_counter() - before, time.process_time() - cpu, found
 
 
@@ -117,7 +117,7 @@ def replace_cache(lake: Embedded) -> Embedded:
     return replace(lake, services=replace(lake.services, cache=TableCache()))
 
 
-def encoded_by_fastavro(lake: Embedded, table: Materialized) -> float:
+def encoded_by_fastavro(lake: Embedded, table: TableVersion) -> float:
     """Seconds for the entries of all manifests of the current snapshot."""
     current = table.metadata.current_snapshot()
     assert current is not None

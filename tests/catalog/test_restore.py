@@ -151,7 +151,7 @@ def test_schema_partition_spec_and_sort_order_are_those_of_then_and_properties_s
     ducklake.execute("CREATE SCHEMA lake.s; CREATE TABLE lake.s.t (id INTEGER, name VARCHAR)")
     ducklake.execute("ALTER TABLE lake.s.t SET PARTITIONED BY (id); ALTER TABLE lake.s.t SET SORTED BY (name)")
     ducklake.execute("INSERT INTO lake.s.t VALUES (1, 'a'), (2, 'b')")
-    then = load_current_table(services, ("s",), "t").materialized.metadata
+    then = load_current_table(services, ("s",), "t").metadata
     for change in (
         "ADD COLUMN more DOUBLE DEFAULT 1.5",
         "ALTER id TYPE BIGINT",
@@ -164,7 +164,7 @@ def test_schema_partition_spec_and_sort_order_are_those_of_then_and_properties_s
     ducklake.execute("COMMENT ON TABLE lake.s.t IS 'stays'")
     restored = restore_table(services, ("s",), "t", str(then.current_snapshot_id))
     assert restored.changes_definition
-    now = load_current_table(fresh(services), ("s",), "t").materialized.metadata
+    now = load_current_table(fresh(services), ("s",), "t").metadata
     for name in ("current_schema_id", "default_spec_id", "default_sort_order_id"):
         assert getattr(now, name) == getattr(then, name), name
     assert now.properties["comment"] == "stays"
@@ -180,10 +180,10 @@ def test_a_column_that_comes_back_has_its_rows_and_nulls(
 ) -> None:
     ducklake.execute("CREATE SCHEMA lake.s; CREATE TABLE lake.s.t (id INTEGER, x INTEGER)")
     ducklake.execute("INSERT INTO lake.s.t SELECT i, 5 FROM range(20) r(i)")
-    first = load_current_table(services, ("s",), "t").materialized.metadata.current_snapshot_id
+    first = load_current_table(services, ("s",), "t").metadata.current_snapshot_id
     ducklake.execute("ALTER TABLE lake.s.t DROP COLUMN x")
     ducklake.execute("INSERT INTO lake.s.t SELECT i FROM range(20, 40) r(i)")
-    second = load_current_table(services, ("s",), "t").materialized.metadata.current_snapshot_id
+    second = load_current_table(services, ("s",), "t").metadata.current_snapshot_id
     restore_table(services, ("s",), "t", str(first))
     assert ducklake.sql("SELECT count(*), sum(x), max(x) FROM lake.s.t WHERE x = 5").fetchall() == [(20, 100, 5)]
     restore_table(services, ("s",), "t", str(second))
@@ -236,7 +236,7 @@ class TestNames:
         ducklake.execute("CREATE TABLE lake.ns.other (i INTEGER)")
         second = history.append()
         ducklake.execute("INSERT INTO lake.ns.other VALUES (1)")
-        table = load_current_table(history.services, NS, "t").materialized
+        table = load_current_table(history.services, NS, "t")
 
         def found(text: str) -> int:
             return resolve_snapshot(history.services, table, text).snapshot_id
@@ -258,7 +258,7 @@ class TestNames:
         history.duck.execute("INSERT INTO lake.ns.t VALUES (1000, 'x')")
         history.duck.execute("INSERT INTO lake.ns.t VALUES (1001, 'y')")
         history.metadata()
-        table = load_current_table(history.services, NS, "t").materialized
+        table = load_current_table(history.services, NS, "t")
         assert resolve_snapshot(history.services, table, str(collapsed)).summary["ducklake.snapshot-id"] == str(
             collapsed
         )
@@ -266,7 +266,7 @@ class TestNames:
             resolve_snapshot(history.services, table, str(collapsed + 1))
         history.client.commit({"requirements": [], "updates": [set_ref("main", first)]})
         at = max(history.ducklake_snapshots())
-        table = load_current_table(history.services, NS, "t").materialized
+        table = load_current_table(history.services, NS, "t")
         assert resolve_snapshot(history.services, table, str(at)).snapshot_id == first
 
     @pytest.mark.usefixtures("client")

@@ -104,7 +104,7 @@ def register(lake: Lake, name: str, location: str) -> None:
 def test_files_stay_for_a_table_registered_from_the_same_metadata(lake: Lake, merged: list[int]) -> None:
     first, second, last = merged
     sources = files(lake, second)
-    register(lake, "c", load_current_table(lake.services, ("main",), "t").materialized.location)
+    register(lake, "c", load_current_table(lake.services, ("main",), "t").location)
     lake.run(CLEAN)
     pass_time(lake, 6)
     assert listed(lake) == [last]
@@ -119,7 +119,7 @@ def test_files_that_were_let_go_stay_for_a_table_that_is_registered_before_they_
     lake: Lake, merged: list[int]
 ) -> None:
     first, second, last = merged
-    location = load_current_table(lake.services, ("main",), "t").materialized.location
+    location = load_current_table(lake.services, ("main",), "t").location
     sources = files(lake, second)
     lake.run(CLEAN)
     pass_time(lake, 6)
@@ -172,7 +172,7 @@ def test_anything_else_is_refused_when_it_is_set(lake: Lake, text: str) -> None:
 
 
 def test_table_with_anything_else_is_not_registered(lake: Lake, merged: list[int]) -> None:
-    materialized = load_current_table(lake.services, ("main",), "t").materialized
+    materialized = load_current_table(lake.services, ("main",), "t")
     document = orjson.loads(materialized.body)
     document["properties"][HOLD] = "for ever"
     location = materialized.location.replace(".metadata.json", "-odd.metadata.json")

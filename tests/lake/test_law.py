@@ -208,7 +208,7 @@ def test_what_is_committed_is_what_is_projected_and_duckdb_keeps_it(lake, seed):
 
         commit_table(lake.services, ("main",), "t", request)
 
-        found = load_current_table(uncached(lake.services), ("main",), "t").materialized.metadata
+        found = load_current_table(uncached(lake.services), ("main",), "t").metadata
         expected = target.replace_fields(
             properties={**target.properties, "ducklake.snapshot-id": found.properties["ducklake.snapshot-id"]}
         )

@@ -174,7 +174,7 @@ def test_snapshots_and_refs_that_are_committed_are_projected(
     made: list[Json] = []
     requests = Engine(random.Random(seed))
     for step in range(14):
-        base = load_current_table(fresh(client.services), NS, "t").materialized.metadata
+        base = load_current_table(fresh(client.services), NS, "t").metadata
         body = {"requirements": [], "updates": requests.request(base.to_json())["updates"]}
         made.append(body)
         moment[0] += 1000
@@ -184,7 +184,7 @@ def test_snapshots_and_refs_that_are_committed_are_projected(
 
         answer = client.commit(body)
 
-        found = load_current_table(fresh(client.services), NS, "t").materialized.metadata
+        found = load_current_table(fresh(client.services), NS, "t").metadata
         client_snapshots = {u.snapshot.snapshot_id: u.snapshot for u in request.updates if hasattr(u, "snapshot")}
         check_numbers(mode, base, found, client_snapshots)
         assert found.replace_fields() == numbered(target, base, found), made

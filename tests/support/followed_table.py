@@ -79,7 +79,7 @@ class Following:
         return after.position.version
 
     def static(self) -> StaticTable:
-        return StaticTable.from_metadata(load_current_table(self.services, ("main",), self.name).materialized.location)
+        return StaticTable.from_metadata(load_current_table(self.services, ("main",), self.name).location)
 
     def versions(self) -> list[int]:
         """The Delta versions of the snapshots, oldest first."""

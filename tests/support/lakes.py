@@ -32,10 +32,10 @@ class Lake:
         return tuple(row)
 
     def metadata(self, table: str = "t", namespace: str = "main") -> TableMetadata:
-        return load_current_table(self.services, (namespace,), table).materialized.metadata
+        return load_current_table(self.services, (namespace,), table).metadata
 
     def static(self, table: str = "t", namespace: str = "main") -> StaticTable:
-        location = load_current_table(self.services, (namespace,), table).materialized.location
+        location = load_current_table(self.services, (namespace,), table).location
         return StaticTable.from_metadata(location)
 
     def commit(self, *updates: dict[str, Any], table: str = "t", namespace: str = "main") -> None:

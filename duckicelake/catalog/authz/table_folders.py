@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from duckicelake.catalog.authz.locations import is_granted
-from duckicelake.catalog.context.cache import Materialized
+from duckicelake.catalog.context.cache import TableVersion
 from duckicelake.catalog.context.caller import Capability, Principal
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.context.storage_access import StorageReach, TableFolders
@@ -27,7 +27,7 @@ _ANY_UUID: Final = "00000000"
 _UUID_START: Final = re.compile(r"[0-9a-f]{8}")
 
 
-def find_table_folders(services: Services, table: Materialized) -> TableFolders:
+def find_table_folders(services: Services, table: TableVersion) -> TableFolders:
     """Return the folders of a table as it is now."""
     version = (table.row.table_uuid, table.row.version)
     known = services.access.folders.get(table.row.table_id)
@@ -89,7 +89,7 @@ def may_use_everything(principal: Principal) -> bool:
     return principal.may(Capability.READ | Capability.WRITE, ())
 
 
-def _folders_of(services: Services, table: Materialized) -> TableFolders:
+def _folders_of(services: Services, table: TableVersion) -> TableFolders:
     metadata = table.metadata
     new = find_new_table_folders(metadata)
     with services.database.reading() as cursor:

@@ -16,7 +16,7 @@ from duckicelake.catalog.commit.rules import share_apps
 from duckicelake.catalog.commit.run import CommitOutcome, commit, commit_all, render_outcome
 from duckicelake.catalog.commit.uploads import ReadAhead, read_ahead
 from duckicelake.catalog.context.audit_notes import actions, build_touched
-from duckicelake.catalog.context.cache import Materialized
+from duckicelake.catalog.context.cache import TableVersion
 from duckicelake.catalog.context.combiner import CombinedBatch
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.table.load import load_current_table
@@ -34,10 +34,10 @@ class _Append:
 
     services: Services
     commit: TableCommit
-    outcome: Materialized | Exception | None = None
+    outcome: TableVersion | Exception | None = None
 
 
-def commit_or_append(services: Services, request: TableCommit) -> Materialized:
+def commit_or_append(services: Services, request: TableCommit) -> TableVersion:
     """Commit to one table, an append together with others that wait; raises as `commit` does.
 
     What its client uploaded is read before its turn comes, for which the others wait.
@@ -49,27 +49,27 @@ def commit_or_append(services: Services, request: TableCommit) -> Materialized:
     request = replace(request, ahead=read_ahead(services, known.metadata.location, find_appends(request.request)))
     own, key = _Append(services, request), (request.namespace, request.name, services.caller.principal)
     services.appends.get(key).do(own, partial(_commit_each, services, table_id))
-    if isinstance(own.outcome, Materialized):
+    if isinstance(own.outcome, TableVersion):
         return own.outcome
     raise own.outcome or CommitStateUnknownError("The server was stopped while it wrote the commit")
 
 
-def _find_rebasing_table(services: Services, request: TableCommit) -> Materialized | None:
+def _find_rebasing_table(services: Services, request: TableCommit) -> TableVersion | None:
     """Find the table, if the request only appends and the table's property rebases appends.
 
     A table that is not cached is loaded: otherwise concurrent appends would conflict with each other.
     """
     known = services.cache.find(to_schema_name(request.namespace), request.name)
-    if known is not None and not may_rebase_appends(known.materialized.metadata.properties):
+    if known is not None and not may_rebase_appends(known.metadata.properties):
         return None
     if not find_appends(request.request):
         return None
     if known is None:
         with suppress(NoSuchTableError):
             known = load_current_table(services, request.namespace, request.name)
-    if known is None or not may_rebase_appends(known.materialized.metadata.properties):
+    if known is None or not may_rebase_appends(known.metadata.properties):
         return None
-    return known.materialized
+    return known
 
 
 def _commit_each(services: Services, table_id: int, batch: CombinedBatch[_Append]) -> None:
@@ -106,14 +106,14 @@ def _settle(batch: Sequence[_Append]) -> None:
             append.outcome = _commit_singly(append)
 
 
-def _commit_singly(each: _Append) -> Materialized | Exception:
+def _commit_singly(each: _Append) -> TableVersion | Exception:
     try:
         return commit(each.services, each.commit)
     except Exception as error:  # noqa: BLE001 - raised again in the thread of the client
         return error
 
 
-def _commit_jointly(batch: Sequence[_Append]) -> Materialized | Exception | None:
+def _commit_jointly(batch: Sequence[_Append]) -> TableVersion | Exception | None:
     """Return the outcome of all, None if nothing was written since something is wrong with one of them."""
     services = batch[0].services
     try:

@@ -24,7 +24,7 @@ from duckicelake.catalog.commit.rules import (
     check_schema_of_files,
 )
 from duckicelake.catalog.commit.uploads import ReadAhead, check_statistics
-from duckicelake.catalog.context.cache import CachedTable
+from duckicelake.catalog.context.cache import TableVersion
 from duckicelake.catalog.context.hooks import check_commit, check_definition
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.table.load import damage_context
@@ -55,7 +55,7 @@ class TableCommit:
     ahead: ReadAhead = field(default_factory=ReadAhead)
 
 
-def change_over(services: Services, commit: TableCommit, cached: CachedTable | None, next_id: int) -> ChangeSet | None:
+def change_over(services: Services, commit: TableCommit, cached: TableVersion | None, next_id: int) -> ChangeSet | None:
     """Return the request as a change of the table, `cached`, or of nothing; None if it changes nothing.
 
     `next_id` is the DuckLake snapshot id that the change would get first. Raises CommitFailedError for a requirement
@@ -64,10 +64,10 @@ def change_over(services: Services, commit: TableCommit, cached: CachedTable | N
     request, built_on = _rebase(services, commit.request, cached)
     upgrade = _upgrade(services, request, cached) if cached else _Upgrade()
     renumbered = set_built_on(_renumber(services, request, cached, next_id, upgrade), built_on)
-    base = cached.materialized.metadata if cached else None
+    base = cached.metadata if cached else None
     check_requirements(renumbered.requirements, base)
-    check_runs(services, cached.materialized.row.table_id if cached else None, renumbered.updates)
-    check_batches(services, cached.materialized.row.table_id if cached else None, renumbered.updates)
+    check_runs(services, cached.row.table_id if cached else None, renumbered.updates)
+    check_batches(services, cached.row.table_id if cached else None, renumbered.updates)
     now = services.clock()
     target = apply_updates(base, set_snapshot_times(renumbered.updates, base, now), now, renumbered.ends())
     if cached is None or base is None:
@@ -76,23 +76,21 @@ def change_over(services: Services, commit: TableCommit, cached: CachedTable | N
     if target is base or _changes_only_ours(base, target):
         return None
     check_properties(target.properties, base.properties)
-    name, table_id = format_full_name(commit.namespace, commit.name), cached.materialized.row.table_id
+    name, table_id = format_full_name(commit.namespace, commit.name), cached.row.table_id
     check_definition(name, target, base)
     check_followed(services, name, table_id)
     target = drop_snapshots_over_limit(target)
     check_table_places(services, target.location, target.properties, base, table_id)
     check_guard(services, table_id, base, target)
     check_statistics(services, table_id, base, target)
-    known = cached.materialized.known
+    known = cached.known
     absorbs = get_absorbed_rows(target.properties) and find_appends(request)
     absorb = build_absorber(services, commit.namespace, commit.name, target) if absorbs else None
     brought = CommitContext(absorb=absorb, found=commit.found, ahead=commit.ahead)
-    target, new = build_increments(
-        services, cached.materialized.state, target, renumbered, known=known, brought=brought
-    )
-    check_removals(services, cached.materialized, target, new)
+    target, new = build_increments(services, cached.state, target, renumbered, known=known, brought=brought)
+    check_removals(services, cached, target, new)
     check_schema_of_files(services, target, new)
-    target, new = check_commit(services, cached.materialized, target, new)
+    target, new = check_commit(services, cached, target, new)
     return build_change_set(replace(base_of(services, cached), row_ids=upgrade.given), target, new)
 
 
@@ -112,13 +110,13 @@ def creation_of(
 
 
 def _rebase(
-    services: Services, request: CommitTableRequest, cached: CachedTable | None
+    services: Services, request: CommitTableRequest, cached: TableVersion | None
 ) -> tuple[CommitTableRequest, Mapping[int, BuiltOn]]:
     """The request on top of what main has become, where the table wants that, and what its appends were written for."""
-    if cached is None or not may_rebase_appends(cached.materialized.metadata.properties):
+    if cached is None or not may_rebase_appends(cached.metadata.properties):
         return request, {}
-    aliases = find_aliases(cached.materialized.state.snapshots)
-    rebased = rebase_appends(request, cached.materialized.metadata, aliases)
+    aliases = find_aliases(cached.state.snapshots)
+    rebased = rebase_appends(request, cached.metadata, aliases)
     if rebased is None:
         return request, {}
     services.meter.retried("append_rebase")
@@ -133,11 +131,11 @@ class _Upgrade:
     given: tuple[tuple[int, int], ...] = ()
 
 
-def _upgrade(services: Services, request: CommitTableRequest, cached: CachedTable) -> _Upgrade:
-    base = cached.materialized.metadata
+def _upgrade(services: Services, request: CommitTableRequest, cached: TableVersion) -> _Upgrade:
+    base = cached.metadata
     if not base.format_version < ROW_LINEAGE_VERSION <= get_format_version_after(base, request.updates):
         return _Upgrade()
-    table_id = cached.materialized.row.table_id
+    table_id = cached.row.table_id
     with damage_context(services, table_id), services.database.reading() as cursor:
         stats = native.read_table_stats(cursor, table_id)
         unnumbered = reader.read_files_without_row_ids(cursor, table_id)
@@ -149,12 +147,12 @@ def _upgrade(services: Services, request: CommitTableRequest, cached: CachedTabl
 
 
 def _renumber(
-    services: Services, request: CommitTableRequest, cached: CachedTable | None, next_id: int, upgrade: _Upgrade
+    services: Services, request: CommitTableRequest, cached: TableVersion | None, next_id: int, upgrade: _Upgrade
 ) -> Renumbered:
-    base = cached.materialized.metadata if cached else None
+    base = cached.metadata if cached else None
     version = get_format_version_after(base, request.updates)
     numbers = NextNumbers(next_id, services.snapshot_ids == "ducklake", version, upgrade.next_row_id)
-    aliases = find_aliases(cached.materialized.state.snapshots) if cached else {}
+    aliases = find_aliases(cached.state.snapshots) if cached else {}
     return renumber_request(request.requirements, request.updates, base, aliases, numbers)
 
 
@@ -176,21 +174,21 @@ def _changes_only_ours(base: TableMetadata, target: TableMetadata) -> bool:
     )
 
 
-def base_of(services: Services, cached: CachedTable) -> Base:
+def base_of(services: Services, cached: TableVersion) -> Base:
     """Return DuckLake's side of the table, read unless known.
 
     It changes with `caught_up_to`, if not with the version.
     """
-    table = cached.materialized
-    lake, current = table.known.lake, table.state.current()
-    if lake is None or lake.caught_up_to != table.row.caught_up_to:
-        lake = table.known.lake = _read_base(services, cached)
-    listed = table.known.manifests_of(services.database, current.manifest_ids if current else ()).values()
+    known, current = cached.known, cached.state.current()
+    lake = known.lake
+    if lake is None or lake.caught_up_to != cached.row.caught_up_to:
+        lake = known.lake = _read_base(services, cached)
+    listed = known.manifests_of(services.database, current.manifest_ids if current else ()).values()
     return replace(lake, holds_files=any(m.content == 0 and m.live_files for m in listed))
 
 
-def _read_base(services: Services, cached: CachedTable) -> Base:
-    row = cached.materialized.row
+def _read_base(services: Services, cached: TableVersion) -> Base:
+    row = cached.row
     with damage_context(services, row.table_id), services.database.reading() as cursor:
         definition = native.read_definition(cursor, row.table_id, max(cached.checked_upto, row.caught_up_to))
         stats, column_stats = native.read_all_stats(cursor, row.table_id)
@@ -198,9 +196,9 @@ def _read_base(services: Services, cached: CachedTable) -> Base:
             table_id=row.table_id,
             version=row.version,
             caught_up_to=row.caught_up_to,
-            metadata=cached.materialized.metadata,
+            metadata=cached.metadata,
             declared=definition.partition_keys if definition else (),
-            narrow=find_narrow_columns(definition.columns, cached.materialized.metadata.schema()) if definition else {},
+            narrow=find_narrow_columns(definition.columns, cached.metadata.schema()) if definition else {},
             stats=stats,
             column_stats=column_stats,
         )

@@ -11,7 +11,7 @@ from dataclasses import replace
 from duckicelake.catalog.commit.apply import TableCommit, change_over
 from duckicelake.catalog.commit.run import commit_all
 from duckicelake.catalog.context.audit_notes import build_touched
-from duckicelake.catalog.context.cache import CachedTable
+from duckicelake.catalog.context.cache import TableVersion
 from duckicelake.catalog.context.services import Services
 from duckicelake.errors import CatalogError, InvalidRequestError, NoSuchTableError
 from duckicelake.iceberg.identifiers import Namespace, parse_schema_name, to_schema_name
@@ -23,7 +23,7 @@ from duckicelake.postgres.queries import Transaction
 from duckicelake.properties import GC_DISABLED, GC_ENABLED
 
 
-def guard_change(services: Services, namespace: Namespace, name: str, cached: CachedTable) -> ChangeSet | None:
+def guard_change(services: Services, namespace: Namespace, name: str, cached: TableVersion) -> ChangeSet | None:
     """Return the change by which a table says so; None if it does."""
     request = CommitTableRequest(requirements=(), updates=(SetProperties(updates=dict(GC_DISABLED)),))
     return change_over(services, TableCommit(namespace, name, request), cached, 0)

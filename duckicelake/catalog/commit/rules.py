@@ -13,7 +13,7 @@ from duckicelake.bridge.file_schema import (
     find_schema_problems,
 )
 from duckicelake.catalog.authz.locations import check_readable
-from duckicelake.catalog.context.cache import Materialized
+from duckicelake.catalog.context.cache import TableVersion
 from duckicelake.catalog.context.services import Services
 from duckicelake.errors import (
     CommitFailedError,
@@ -50,7 +50,7 @@ from duckicelake.properties import GC_ENABLED, is_gc_disabled, is_schema_enforce
 
 
 def check_removals(
-    services: Services, base: Materialized, target: TableMetadata, increments: Sequence[Increment]
+    services: Services, base: TableVersion, target: TableMetadata, increments: Sequence[Increment]
 ) -> None:
     """Raise CommitFailedError if a schema or partition spec goes that a snapshot of `target` is read with."""
     schemas = {schema.schema_id for schema in base.metadata.schemas} - {schema.schema_id for schema in target.schemas}
@@ -62,7 +62,7 @@ def check_removals(
 
 
 def _find_used_specs(
-    services: Services, base: Materialized, target: TableMetadata, increments: Sequence[Increment]
+    services: Services, base: TableVersion, target: TableMetadata, increments: Sequence[Increment]
 ) -> set[int]:
     old = {id_ for row in base.state.snapshots if target.snapshot(row.snapshot_id) for id_ in row.manifest_ids}
     new = {id_ for increment in increments for made in increment.snapshots for id_ in made.manifest_ids}

@@ -5,12 +5,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from duckicelake.bridge.commit.rebase import find_appends
-from duckicelake.catalog.authz.locations import write_derived
 from duckicelake.catalog.commit.apply import TableCommit, change_over, creation_of
 from duckicelake.catalog.commit.retry import retry_on_conflict
 from duckicelake.catalog.commit.rules import check_unguarded, removes_guard
 from duckicelake.catalog.context.audit_notes import actions, build_touched
-from duckicelake.catalog.context.cache import CachedTable, ManifestLostError, Materialized
+from duckicelake.catalog.context.cache import ManifestLostError, TableVersion
 from duckicelake.catalog.context.commit_queue import QueuedCommit, Settle
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.table.load import (
@@ -22,7 +21,7 @@ from duckicelake.catalog.table.load import (
     read_or_report_damage,
     refresh,
 )
-from duckicelake.catalog.table.materialize import EncodedVersion, prepare_next
+from duckicelake.catalog.table.materialize import prepare_next, write_files
 from duckicelake.catalog.table.reclaim import is_due, release_files
 from duckicelake.errors import CommitFailedError, CommitStateUnknownError, NoSuchTableError
 from duckicelake.iceberg.identifiers import Namespace, format_full_name
@@ -40,10 +39,10 @@ class PrewrittenVersion:
     """A change, and the version that it will make, whose files are written. Their bytes are not kept."""
 
     change: ChangeSet
-    version: Materialized
+    version: TableVersion
 
 
-def prewrite(services: Services, before: CachedTable, change: ChangeSet) -> PrewrittenVersion | None:
+def prewrite(services: Services, before: TableVersion, change: ChangeSet) -> PrewrittenVersion | None:
     """Write the files of the version that the change will make; None if they can't be predicted.
 
     They can't when a table becomes version 3: the commit assigns all row ids.
@@ -53,15 +52,18 @@ def prewrite(services: Services, before: CachedTable, change: ChangeSet) -> Prew
         return None
     expected = predict_commit(change.table_id, change)
 
-    def prepare() -> EncodedVersion | None:
+    def prepare() -> TableVersion | None:
         with services.meter.phase("materialize"):
-            version = prepare_next(services, before.materialized, change, expected)
+            version = prepare_next(services, before, change, expected)
             if version is not None:
-                write_derived(services, version.files)
+                write_files(services, version)
             return version
 
     version = read_or_report_damage(services, change.table_id, prepare)
-    return None if version is None else PrewrittenVersion(attach_predicted_files(change, version.rows), version.table)
+    if version is None:
+        return None
+    rows = tuple(file.row for file in version.new_files)
+    return PrewrittenVersion(attach_predicted_files(change, rows), replace(version, new_files=()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,7 @@ class CommitPlan:
     """One table's part of an attempt. Attributes: cached: the table as loaded; change: None if nothing changes."""
 
     table: AuditedResource
-    cached: CachedTable | None
+    cached: TableVersion | None
     change: ChangeSet | None
     foreseen: PrewrittenVersion | None = None
 
@@ -90,7 +92,7 @@ def _plan_checked(services: Services, commits: Sequence[TableCommit], *, prepare
             return _compute_changes(services, commits, loaded, prepare=prepare)
         except ManifestLostError:
             for cached in filter(None, loaded):
-                services.cache.forget(cached.materialized.row.table_id)
+                services.cache.forget(cached.row.table_id)
             raise
         except (CommitFailedError, StaleBaseError):
             raise
@@ -126,7 +128,7 @@ def _prewrite_all(services: Services, plan: CommitPlan) -> CommitPlan:
     return plan if foreseen is None else replace(plan, change=foreseen.change, foreseen=foreseen)
 
 
-def _are_current(services: Services, commits: Sequence[TableCommit], loaded: Sequence[CachedTable | None]) -> bool:
+def _are_current(services: Services, commits: Sequence[TableCommit], loaded: Sequence[TableVersion | None]) -> bool:
     """Return whether the tables are still as they were loaded."""
     pairs = [(table_commit, cached) for table_commit, cached in zip(commits, loaded, strict=True) if cached is not None]
     return all(
@@ -135,7 +137,7 @@ def _are_current(services: Services, commits: Sequence[TableCommit], loaded: Seq
 
 
 def _compute_changes(
-    services: Services, commits: Sequence[TableCommit], loaded: Sequence[CachedTable | None], *, prepare: bool
+    services: Services, commits: Sequence[TableCommit], loaded: Sequence[TableVersion | None], *, prepare: bool
 ) -> list[CommitPlan]:
     next_id = max([_read_newest(services, loaded), *(cached.checked_upto for cached in loaded if cached)]) + 1
     planned: list[CommitPlan] = []
@@ -154,7 +156,7 @@ def _compute_changes(
     return [_prewrite_all(services, planned[0]), *planned[1:]] if prepare else planned
 
 
-def _read_newest(services: Services, loaded: Sequence[CachedTable | None]) -> int:
+def _read_newest(services: Services, loaded: Sequence[TableVersion | None]) -> int:
     """Read the newest DuckLake snapshot, unless a loaded table has it."""
     if any(loaded):
         return 0
@@ -162,7 +164,7 @@ def _read_newest(services: Services, loaded: Sequence[CachedTable | None]) -> in
         return native.read_newest_snapshot(cursor)
 
 
-def _load(services: Services, commit: TableCommit) -> CachedTable | None:
+def _load(services: Services, commit: TableCommit) -> TableVersion | None:
     """Load the table; None where the request creates it."""
     try:
         return load_current_table(services, commit.namespace, commit.name)
@@ -184,13 +186,13 @@ class CommitOutcome:
 
     """
 
-    cached: CachedTable | None
+    cached: TableVersion | None
     written: WrittenCommit | None
-    prepared: Materialized | None = None
+    prepared: TableVersion | None = None
     released: int | None = None
 
 
-def commit(services: Services, commit: TableCommit) -> Materialized:
+def commit(services: Services, commit: TableCommit) -> TableVersion:
     """Commit to one table, or create it, and return the committed version with all files written.
 
     Raises NoSuchTableError, CommitFailedError for a requirement that doesn't hold, InvalidRequestError,
@@ -200,11 +202,11 @@ def commit(services: Services, commit: TableCommit) -> Materialized:
     return render_outcome(services, outcome)
 
 
-def render_outcome(services: Services, outcome: CommitOutcome) -> Materialized:
+def render_outcome(services: Services, outcome: CommitOutcome) -> TableVersion:
     """Return the committed version of one table, all files written."""
     if outcome.written is None:
         assert outcome.cached is not None
-        return outcome.cached.materialized
+        return outcome.cached
     return materialize_committed(services, outcome.written, outcome.cached, outcome.prepared, outcome.released)
 
 
@@ -228,7 +230,7 @@ def commit_all(
         planned = plan_all(services, commits, prepare=prepare and services.commits.is_calm)
         changed = [plan for plan in planned if plan.change is not None]
         if not changed:
-            table_ids_before = [cached.materialized.row.table_id for cached in _load_outcome(planned)]
+            table_ids_before = [cached.row.table_id for cached in _load_outcome(planned)]
             services.settle_unchanged([plan.table for plan in planned], table_ids_before)
         last = _add_guard_check(changed, settle or _build_settle(services, [plan.table for plan in changed]))
         return planned, _write(services, [plan.change for plan in changed if plan.change], last, alone=alone)
@@ -246,7 +248,7 @@ def _build_outcome(plan: CommitPlan, written: WrittenCommit | None) -> CommitOut
     )
 
 
-def create_from(services: Services, namespace: Namespace, name: str, target: TableMetadata) -> Materialized:
+def create_from(services: Services, namespace: Namespace, name: str, target: TableMetadata) -> TableVersion:
     """Create a table with this metadata; AlreadyExistsError, NoSuchNamespaceError, InvalidRequestError."""
     while True:
         change = creation_of(services, namespace, name, target)
@@ -258,18 +260,18 @@ def create_from(services: Services, namespace: Namespace, name: str, target: Tab
 def materialize_committed(
     services: Services,
     written: WrittenCommit,
-    cached: CachedTable | None = None,
-    prepared: Materialized | None = None,
+    cached: TableVersion | None = None,
+    prepared: TableVersion | None = None,
     released: int | None = None,
-) -> Materialized:
+) -> TableVersion:
     """Materialize the newest version of a table after COMMIT; every failure is CommitStateUnknownError from here on.
 
     With `cached`, the version is computed from it and what was written, and nothing is read.
     """
     try:
         if cached is not None:
-            return follow(services, cached, written, prepared, released).materialized
-        return refresh(services, written.table_id).materialized
+            return follow(services, cached, written, prepared, released)
+        return refresh(services, written.table_id)
     except Exception as error:
         raise CommitStateUnknownError(
             f"The commit was written, but its metadata files were not yet: {error}"
@@ -299,9 +301,9 @@ def _build_settle(services: Services, touched: Sequence[AuditedResource]) -> Set
 
 def _add_guard_check(planned: Sequence[CommitPlan], settle: Settle) -> Settle:
     unguarded = [
-        plan.cached.materialized.row.table_id
+        plan.cached.row.table_id
         for plan in planned
-        if plan.cached and plan.change and removes_guard(plan.cached.materialized.metadata, plan.change)
+        if plan.cached and plan.change and removes_guard(plan.cached.metadata, plan.change)
     ]
     if not unguarded:
         return settle
@@ -313,7 +315,7 @@ def _add_guard_check(planned: Sequence[CommitPlan], settle: Settle) -> Settle:
     return check_and_settle
 
 
-def _load_outcome(planned: Sequence[CommitPlan]) -> list[CachedTable]:
+def _load_outcome(planned: Sequence[CommitPlan]) -> list[TableVersion]:
     return [plan.cached for plan in planned if plan.cached is not None]
 
 
@@ -322,9 +324,8 @@ def _release(services: Services, commit: TableCommit, outcome: CommitOutcome) ->
     cached, written = outcome.cached, outcome.written
     if cached is None or written is None:
         return outcome
-    before = cached.materialized
     with suppress(Exception):
-        if is_due(commit.request.updates, before.metadata, written.change):
-            made = release_files(services, before.row.table_id)
+        if is_due(commit.request.updates, cached.metadata, written.change):
+            made = release_files(services, cached.row.table_id)
             return replace(outcome, released=made) if made == written.caught_up_to + 1 else outcome
     return outcome

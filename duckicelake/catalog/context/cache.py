@@ -2,11 +2,12 @@
 
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import inf
 from threading import Lock
 from typing import Final
 
+from duckicelake.bridge.artifacts import Artifact
 from duckicelake.bridge.commit.increments import Base
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.lake.conflicts import StaleBaseError
@@ -62,80 +63,89 @@ class ManifestCache:
 
 
 @dataclass(frozen=True, slots=True)
-class Materialized:
-    """A version of a table whose files all exist; `body` is its metadata.json."""
-
-    row: TableRow
-    state: TableState
-    metadata: TableMetadata
-    location: str
-    body: bytes
-    known: ManifestCache = field(default_factory=ManifestCache, compare=False, repr=False)
-
-    def with_row(self, row: TableRow) -> "Materialized":
-        """Return the same version, checked up to where the row says."""
-        return self if row == self.row else replace(self, row=row, state=replace(self.state, row=row))
-
-
-@dataclass(frozen=True, slots=True)
 class LoadedTable:
-    """A JSON answer about a table, in pieces, with its entity tag; None for one that nobody can load yet."""
+    """A response to a load, in JSON.
+
+    Attributes:
+        pieces: The pieces of the body.
+        etag: The entity tag; None for a table that no client can load yet.
+        until_ms: Epoch milliseconds until which the response may be sent again.
+        seen: `Freshness.seen`, if the response may be sent again only while that stays the same.
+
+    """
 
     pieces: tuple[bytes, ...] = field(repr=False)
     etag: str | None
+    until_ms: float = inf
+    seen: str | None = None
 
     @property
     def body(self) -> bytes:
         return b"".join(self.pieces)
 
 
-@dataclass(frozen=True, slots=True)
-class CachedResponse:
-    """What was answered to a load. until_ms: how long it may be said again.
+@dataclass(slots=True)
+class Responses:
+    """Responses to loads of one version, by the keys of requests, and metadata in the representations that they share.
 
-    seen: what Postgres held then (`Freshness.seen`), if it may be said again only while that is all that it holds.
+    size: Bytes of both.
     """
 
-    loaded: LoadedTable
-    until_ms: float = inf
-    seen: str | None = None
-
-
-@dataclass(slots=True)
-class Answers:
-    """What was made to answer loads of one version: its metadata by representation, and whole answers by who asks."""
-
-    bodies: dict[str, bytes] = field(default_factory=dict)
-    responses: dict[Hashable, CachedResponse] = field(default_factory=dict)
+    by_request: dict[Hashable, LoadedTable] = field(default_factory=dict)
+    metadata: dict[str, bytes] = field(default_factory=dict)
     size: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Under which (schema name, table name) a table was found right, and when that was asked, by a monotonic clock."""
+    """The (schema name, table name) by which a table was found current, and the monotonic seconds of the question."""
 
     name: tuple[str, str]
     at: float
 
 
 @dataclass(frozen=True, slots=True)
-class CachedTable:
-    """A table that was as new as DuckLake snapshot `checked_upto` and expiry `epoch`; `seen` as in `Freshness`.
+class TableVersion:
+    """A version of a table: its rows, the metadata that the rows make, and the bytes of its metadata.json.
 
-    found: the name that it had at `checked_upto`, if that is known.
+    Two versions are equal if these three are. All else is what this process knows besides.
+
+    Attributes:
+        body: The metadata.json.
+        new_files: Files that are not recorded yet; empty for a version in the cache.
+        known: The rows of its manifests that were read.
+        checked_upto: The DuckLake snapshot at which the version was the newest.
+        epoch: The expiry epoch at which it was.
+        seen: `Freshness.seen` at which it was.
+        found: The name by which it was found then; None if that is unknown.
+
     """
 
-    materialized: Materialized
-    checked_upto: int
-    epoch: int
-    seen: str = ""
-    found: Found | None = None
-    answers: Answers = field(default_factory=Answers, compare=False)
+    state: TableState
+    metadata: TableMetadata
+    body: bytes
+    new_files: tuple[Artifact, ...] = field(default=(), compare=False, repr=False)
+    known: ManifestCache = field(default_factory=ManifestCache, compare=False, repr=False)
+    checked_upto: int = field(default=0, compare=False)
+    epoch: int = field(default=0, compare=False)
+    seen: str = field(default="", compare=False)
+    found: Found | None = field(default=None, compare=False)
+    responses: Responses = field(default_factory=Responses, compare=False, repr=False)
+
+    @property
+    def row(self) -> TableRow:
+        return self.state.row
+
+    @property
+    def location(self) -> str:
+        """The path of the metadata.json."""
+        assert self.state.metadata_location is not None
+        return self.state.metadata_location
 
     @property
     def size(self) -> int:
-        """Bytes in memory, about."""
-        return _MIN_ENTRY_BYTES + len(self.materialized.body) * (1 + _OBJECTS) + self.answers.size
+        """Estimate the bytes in memory."""
+        return _MIN_ENTRY_BYTES + len(self.body) * (1 + _OBJECTS) + self.responses.size
 
 
 @dataclass(slots=True)
@@ -147,7 +157,7 @@ class TableCache:
 
     most: int = DEFAULT_SIZE
     most_bytes: int = DEFAULT_BYTES
-    _tables: OrderedDict[int, CachedTable] = field(default_factory=OrderedDict)
+    _tables: OrderedDict[int, TableVersion] = field(default_factory=OrderedDict)
     _sizes: dict[int, int] = field(default_factory=dict)
     _names: OrderedDict[tuple[str, str], int] = field(default_factory=OrderedDict)
     _lock: Lock = field(default_factory=Lock)
@@ -155,7 +165,7 @@ class TableCache:
     hits: int = 0
     misses: int = 0
 
-    def get(self, table_id: int) -> CachedTable | None:
+    def get(self, table_id: int) -> TableVersion | None:
         """Return the cached table, if any; counts as a use."""
         with self._lock:
             return self._mark_used(table_id)
@@ -163,9 +173,9 @@ class TableCache:
     def version(self, table_id: int) -> tuple[TableState, TableMetadata] | None:
         """Return a version of the table, all of it written, with which newer ones share what they have in common."""
         cached = self.get(table_id)
-        return None if cached is None else (cached.materialized.state, cached.materialized.metadata)
+        return None if cached is None else (cached.state, cached.metadata)
 
-    def find(self, schema_name: str, table_name: str) -> CachedTable | None:
+    def find(self, schema_name: str, table_name: str) -> TableVersion | None:
         """Return the table that had this name when it was last loaded by it; counts as a use."""
         with self._lock:
             table_id = self._names.get((schema_name, table_name))
@@ -179,12 +189,12 @@ class TableCache:
             while len(self._names) > self.most:
                 self._names.popitem(last=False)
 
-    def put(self, table: CachedTable) -> None:
+    def put(self, table: TableVersion) -> None:
         """Keep the table, or count anew what it takes, unless a newer version is there."""
-        table_id, version = table.materialized.row.table_id, table.materialized.row.version
+        table_id, version = table.row.table_id, table.row.version
         with self._lock:
             present = self._tables.get(table_id)
-            if present is not None and present.materialized.row.version > version:
+            if present is not None and present.row.version > version:
                 return
             self._forget(table_id)
             self._tables[table_id] = table
@@ -198,20 +208,20 @@ class TableCache:
         with self._lock:
             self._forget(table_id)
 
-    def keep_body(self, table: CachedTable, representation: str, body: bytes) -> None:
-        """Keep what a representation of the table says."""
+    def keep_metadata(self, table: TableVersion, representation: str, body: bytes) -> None:
+        """Keep the table's metadata in a representation."""
         with self._lock:
-            table.answers.bodies[representation] = body
-            table.answers.size += len(body)
+            table.responses.metadata[representation] = body
+            table.responses.size += len(body)
         self.put(table)
 
-    def keep_response(self, table: CachedTable, asking: Hashable, response: CachedResponse) -> None:
-        """Keep an answer; its metadata is counted where it is kept by itself."""
+    def keep_response(self, table: TableVersion, request: Hashable, response: LoadedTable) -> None:
+        """Keep the response to a request. Its metadata is counted elsewhere; its last piece holds the rest."""
+        responses = table.responses
         with self._lock:
-            table.answers.size += (
-                0 if asking in table.answers.responses else _MIN_ENTRY_BYTES + len(response.loaded.pieces[-1])
-            )
-            table.answers.responses[asking] = response
+            is_new = request not in responses.by_request
+            responses.size += _MIN_ENTRY_BYTES + len(response.pieces[-1]) if is_new else 0
+            responses.by_request[request] = response
         self.put(table)
 
     def statistics(self) -> dict[str, int]:
@@ -224,7 +234,7 @@ class TableCache:
         with self._lock:
             self.hits, self.misses = self.hits + hit, self.misses + (not hit)
 
-    def _mark_used(self, table_id: int) -> CachedTable | None:
+    def _mark_used(self, table_id: int) -> TableVersion | None:
         found = self._tables.get(table_id)
         if found is not None:
             self._tables.move_to_end(table_id)

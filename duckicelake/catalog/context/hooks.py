@@ -22,7 +22,7 @@ from duckicelake.lake.additions import NewFile
 from duckicelake.properties import find_claims, read_constraint_texts
 
 if TYPE_CHECKING:  # `services` holds the rules
-    from duckicelake.catalog.context.cache import Materialized
+    from duckicelake.catalog.context.cache import TableVersion
     from duckicelake.catalog.context.services import Services
     from duckicelake.rows.row_batch import Batch  # imports pyarrow
 
@@ -42,7 +42,7 @@ class CommitRule:
     def check_commit(
         self,
         services: "Services",  # noqa: ARG002
-        table: "Materialized | None",  # noqa: ARG002
+        table: "TableVersion | None",  # noqa: ARG002
         target: TableMetadata,
         increments: list[Increment],
     ) -> tuple[TableMetadata, list[Increment]]:
@@ -123,7 +123,7 @@ def check_definition(name: str, target: TableMetadata, base: TableMetadata | Non
 
 
 def check_commit(
-    services: "Services", table: "Materialized | None", target: TableMetadata, increments: list[Increment]
+    services: "Services", table: "TableVersion | None", target: TableMetadata, increments: list[Increment]
 ) -> tuple[TableMetadata, list[Increment]]:
     """Check a commit by all rules, and return it with what they add to it; InvalidRequestError."""
     for rule in load_rules():

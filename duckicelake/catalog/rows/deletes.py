@@ -12,7 +12,7 @@ from duckicelake.catalog.commit.retry import OutdatedPlanError, retry_on_conflic
 from duckicelake.catalog.commit.run import CommitOutcome, commit_all
 from duckicelake.catalog.commit.workspace import Workspace
 from duckicelake.catalog.context.audit_notes import build_touched
-from duckicelake.catalog.context.cache import Materialized
+from duckicelake.catalog.context.cache import TableVersion
 from duckicelake.catalog.context.commit_queue import Settle
 from duckicelake.catalog.context.row_targets import RowTarget
 from duckicelake.catalog.context.services import Services
@@ -107,7 +107,7 @@ def _identifiers(metadata: TableMetadata, layout: Layout) -> tuple[str, ...]:
 
 
 def find_matching_rows(
-    services: Services, table: Materialized, layout: Layout, predicate: Predicate
+    services: Services, table: TableVersion, layout: Layout, predicate: Predicate
 ) -> tuple[FoundRows, int]:
     """Return the rows of main that the filter finds, and how many combinations of values its columns have in them.
 
@@ -140,7 +140,7 @@ def _keys(bound: Predicate, metadata: TableMetadata, layout: Layout) -> list[Equ
     raise InvalidRequestError("The table has no column by whose values rows can be deleted")
 
 
-def _live_files(services: Services, table: Materialized) -> Sequence[AnyFile]:
+def _live_files(services: Services, table: TableVersion) -> Sequence[AnyFile]:
     current = table.state.current()
     if current is None:
         return ()
@@ -216,7 +216,7 @@ def _delete(services: Services, deleted: DeleteRequest) -> DeleteAnswer:
 
     def attempt(is_alone: bool) -> DeleteAnswer:
         target = read_fresh_target(services, deleted.namespace, deleted.table)
-        table = load_current_table(services, deleted.namespace, deleted.table).materialized
+        table = load_current_table(services, deleted.namespace, deleted.table)
         rows = RowDelete(deleted.namespace, deleted.table, table.metadata)
         if not isinstance(wanted, list):
             found, count = find_matching_rows(services, table, target.layout, wanted)

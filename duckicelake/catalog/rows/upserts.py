@@ -56,7 +56,7 @@ def _upsert(services: Services, posted: PostedRows, names: tuple[str, ...]) -> R
     def attempt(is_alone: bool) -> RowsAnswer:
         target = read_fresh_target(services, posted.namespace, posted.table)
         table = load_current_table(services, posted.namespace, posted.table)
-        metadata = table.materialized.metadata
+        metadata = table.metadata
         layout = build_key_layout(metadata, target.layout, names)
         whole = build_required_key_layout(target.layout, layout)
         batch = read_batch(posted.body, posted.content_type, whole, on_unknown=posted.on_unknown)

@@ -1,7 +1,8 @@
 """Fold DuckDB's changes into a table's Iceberg history (design §6.13, §6.17)."""
 
+import gc
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
@@ -9,17 +10,15 @@ from typing import TypeAlias
 from duckicelake.bridge.native.schema import build_first_metadata
 from duckicelake.bridge.native.steps import DEFINES
 from duckicelake.bridge.project import build_target, project_metadata
-from duckicelake.catalog.authz.locations import write_derived
-from duckicelake.catalog.context.cache import ManifestCache
-from duckicelake.catalog.context.runtime import gc_disabled
+from duckicelake.catalog.context.cache import ManifestCache, TableVersion
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.table.derived_files import open_background_writer
 from duckicelake.catalog.table.materialize import (
-    EncodedVersion,
     PendingVersion,
     build_next_pending,
     encode_version,
     forget_lost,
+    write_files,
 )
 from duckicelake.catalog.table.native_change_set import build_mended_change_set, fold_native_changes
 from duckicelake.catalog.table.native_changes import (
@@ -44,7 +43,7 @@ from duckicelake.lake.writer import change_sets
 from duckicelake.postgres.queries import Transaction
 from duckicelake.storage.threads import start_in_thread
 
-Encoding: TypeAlias = Callable[[], EncodedVersion]
+Encoding: TypeAlias = Callable[[], TableVersion]
 """Waits for the version, whose files are written then."""
 ADVANCE_AFTER = 100
 """Snapshots of other tables after which a table's progress is written down, so that they aren't scanned again."""
@@ -58,23 +57,21 @@ def encode_ahead(
     row, cached = state.row, services.cache.get(state.row.table_id)
     if cached is None and forget_lost(services, state):
         return None
-    is_known = cached is not None and cached.materialized.row.version == row.version
-    known = ManifestCache(cached.materialized.known.manifests) if cached is not None and is_known else ManifestCache()
+    is_known = cached is not None and cached.row.version == row.version
+    known = ManifestCache(cached.known.manifests) if cached is not None and is_known else ManifestCache()
     state = replace(state, row=replace(row, epoch=progress.epoch))
     snapshots = tuple(step.ducklake_id for step in change.steps if step.ducklake_id is not None)
     written = WrittenCommit(row.table_id, snapshots, progress.upto, change)
-    unwritten = build_next_pending(services, state, known, change, written)
-    return (
-        None if unwritten is None else start_in_thread(partial(_write_encoded, services, unwritten, (state, metadata)))
-    )
+    pending = build_next_pending(services, state, known, change, written)
+    return None if pending is None else start_in_thread(partial(_write_encoded, services, pending, (state, metadata)))
 
 
 def _write_encoded(
-    services: Services, unwritten: PendingVersion, before: tuple[TableState, TableMetadata]
-) -> EncodedVersion:
-    prepared = encode_version(unwritten, before)
-    write_derived(services, prepared.files)
-    return prepared
+    services: Services, pending: PendingVersion, before: tuple[TableState, TableMetadata]
+) -> TableVersion:
+    version = encode_version(pending, before)
+    write_files(services, version)
+    return version
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +85,21 @@ class CaughtUp:
     epoch: int
     version: Encoding | None = None
     row: TableRow | None = None
+
+
+@contextmanager
+def gc_disabled() -> Iterator[None]:
+    """Disable the garbage collector while many objects are made, hardly any of them in a cycle.
+
+    It is off for the whole process. Of threads that overlap here the first one to leave enables it.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def catch_up(services: Services, table_id: int) -> CaughtUp:

@@ -7,7 +7,7 @@ from time import monotonic
 from typing import Final, TypeVar
 
 from duckicelake.catalog.authz.locations import is_granted
-from duckicelake.catalog.context.cache import CachedTable, Found, Materialized
+from duckicelake.catalog.context.cache import Found, TableVersion
 from duckicelake.catalog.context.caller import Capability
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.table.catch_up import CaughtUp, catch_up
@@ -93,14 +93,14 @@ class TableCheck:
 
     """
 
-    table: CachedTable | None
+    table: TableVersion | None
     fresh: Freshness
     asked_at: float
 
 
 def load_current_table(
     services: Services, namespace: Namespace, name: str, check: TableCheck | None = None
-) -> CachedTable:
+) -> TableVersion:
     """Return the table as it is now, with DuckDB's changes.
 
     `check` is what Postgres answered about this table during this request; None asks Postgres.
@@ -121,7 +121,7 @@ def load_current_table(
     return replace(current, seen=fresh.seen)
 
 
-def load_recent_table(services: Services, namespace: Namespace, name: str) -> CachedTable | None:
+def load_recent_table(services: Services, namespace: Namespace, name: str) -> TableVersion | None:
     """The table as this process has committed it, if that was found right by this name before and but a moment ago.
 
     Others may have changed it since, or its name: what is computed of it must be checked. It is given once: who comes
@@ -141,7 +141,7 @@ def _check_table(services: Services, namespace: Namespace, name: str) -> TableCh
     return TableCheck(known, read_freshness(services, namespace, name, known), asked_at)
 
 
-def read_freshness(services: Services, namespace: Namespace, name: str, known: CachedTable | None = None) -> Freshness:
+def read_freshness(services: Services, namespace: Namespace, name: str, known: TableVersion | None = None) -> Freshness:
     """Read whether the cached version of the table is still fresh; NoSuchTableError."""
     asked = build_freshness_query(to_schema_name(namespace), name, known)
     with services.meter.phase("freshness"), services.database.statement() as cursor:
@@ -151,19 +151,19 @@ def read_freshness(services: Services, namespace: Namespace, name: str, known: C
     return fresh
 
 
-def build_freshness_query(schema: str, name: str, known: CachedTable | None) -> FreshnessQuery:
+def build_freshness_query(schema: str, name: str, known: TableVersion | None) -> FreshnessQuery:
     """Return what to ask about a table of which this is known."""
     return FreshnessQuery(schema, name, None if known is None else known.checked_upto)
 
 
-def is_current(known: CachedTable, fresh: Freshness) -> bool:
+def is_current(known: TableVersion, fresh: Freshness) -> bool:
     """Return whether what is known of a table is still so, by the answer to what was asked with it."""
-    row = known.materialized.row
+    row = known.row
     same_row = (row.table_id, row.version, row.caught_up_to) == (fresh.table_id, fresh.version, fresh.caught_up_to)
     return same_row and known.epoch == fresh.epoch and fresh.is_untouched and not fresh.has_overdue
 
 
-def check_freshness(services: Services, known: CachedTable, fresh: Freshness) -> CachedTable:
+def check_freshness(services: Services, known: TableVersion, fresh: Freshness) -> TableVersion:
     """Return the current table as it was found right by this check, which the cache remembers."""
     if (known.checked_upto, known.seen) == (fresh.newest_snapshot, fresh.seen):
         return known
@@ -172,7 +172,7 @@ def check_freshness(services: Services, known: CachedTable, fresh: Freshness) ->
     return found
 
 
-def refresh(services: Services, table_id: int) -> CachedTable:
+def refresh(services: Services, table_id: int) -> TableVersion:
     """Catch up with DuckDB and materialize what is new; NoSuchTableError if the table has gone, DamagedTableError."""
     try:
         return read_or_report_damage(services, table_id, lambda: _refresh(services, table_id))
@@ -182,56 +182,56 @@ def refresh(services: Services, table_id: int) -> CachedTable:
         raise UnavailableError(f"The table could not be brought up to date; try again: {error}") from error
 
 
-def _refresh(services: Services, table_id: int) -> CachedTable:
+def _refresh(services: Services, table_id: int) -> TableVersion:
     with services.meter.phase("catch_up"):
         caught_up = catch_up(services, table_id)
-    if (made := _make_table(services, caught_up)) is not None:
-        table = CachedTable(made, caught_up.upto, caught_up.epoch)
-        services.cache.put(table)
-        return table
-    cached = services.cache.get(table_id)
-    row = caught_up.row or _row_of(services, table_id)
-    if cached is None or row is None or _versions(cached.materialized.row) != _versions(row):
+    version = _record_encoded(services, caught_up) or _find_same(services, table_id, caught_up)
+    if version is None:
         with services.meter.phase("materialize"):
-            materialized = materialize(services, table_id)
-        table = CachedTable(materialized, caught_up.upto, caught_up.epoch)
-    else:
-        current = cached.materialized.with_row(row)
-        table = replace(cached, materialized=current, checked_upto=caught_up.upto, epoch=caught_up.epoch, found=None)
+            version = materialize(services, table_id)
+    table = replace(version, checked_upto=caught_up.upto, epoch=caught_up.epoch, found=None)
     services.cache.put(table)
     return table
 
 
-def _row_of(services: Services, table_id: int) -> TableRow | None:
+def _record_encoded(services: Services, caught_up: CaughtUp) -> TableVersion | None:
+    """Return the version that catching up has encoded, its files recorded; None if it is unknown or not the newest."""
+    if caught_up.version is None:
+        return None
+    with services.meter.phase("materialize"):
+        return record(services, caught_up.version())
+
+
+def _find_same(services: Services, table_id: int, caught_up: CaughtUp) -> TableVersion | None:
+    """Return the cached version with the table's row as it is now; None if the table has another version."""
+    cached = services.cache.get(table_id)
+    row = caught_up.row or _read_row(services, table_id)
+    if cached is None or row is None or _versions(cached.row) != _versions(row):
+        return None
+    return replace(cached, state=replace(cached.state, row=row))
+
+
+def _read_row(services: Services, table_id: int) -> TableRow | None:
     with services.database.statement() as cursor:
         return reader.read_table_row(cursor, table_id)
 
 
-def _make_table(services: Services, caught_up: CaughtUp) -> Materialized | None:
-    """Return the version that catching up made, its files written, if it is known and still the newest."""
-    if caught_up.version is None:
-        return None
-    with services.meter.phase("materialize"):
-        prepared = caught_up.version()
-        return prepared.table if record(services, prepared) else None
-
-
 def follow(
     services: Services,
-    before: CachedTable,
+    before: TableVersion,
     written: WrittenCommit,
-    prepared: Materialized | None = None,
+    prepared: TableVersion | None = None,
     released: int | None = None,
-) -> CachedTable:
+) -> TableVersion:
     """Return the version that a commit made of the one before, or a newer one if others have changed the table since.
 
     prepared: that version, if its files were written before the commit and recorded with it. released: the DuckLake
     snapshot right after the commit's own, if it is known to change nothing.
     """
 
-    def read() -> Materialized | None:
+    def read() -> TableVersion | None:
         with services.meter.phase("materialize"):
-            return materialize_next(services, before.materialized, written.change, written)
+            return materialize_next(services, before, written.change, written)
 
     if prepared is None:
         made = read_or_report_damage(services, written.table_id, read)
@@ -240,12 +240,13 @@ def follow(
         delete_old_metadata(services, made.row)
     if made is None:
         return refresh(services, written.table_id)
-    table = CachedTable(made, released or written.caught_up_to, before.epoch, found=before.found)
+    upto = released or written.caught_up_to
+    table = replace(made, checked_upto=upto, epoch=before.epoch, found=before.found)
     services.cache.put(table)
     return table
 
 
-def load_committed_before(services: Services, table_ids: Sequence[int]) -> Materialized:
+def load_committed_before(services: Services, table_ids: Sequence[int]) -> TableVersion:
     """Return the one table of a commit whose answer got lost: as it is now or, if it was dropped, as it was last.
 
     Raises CommitStateUnknownError if it was purged, or has moved to where the caller may not see it: a refusal would
@@ -256,7 +257,7 @@ def load_committed_before(services: Services, table_ids: Sequence[int]) -> Mater
     try:
         with services.database.reading() as cursor:
             is_live = native.read_definition(cursor, table_id, native.read_newest_snapshot(cursor)) is not None
-        return refresh(services, table_id).materialized if is_live else materialize(services, table_id)
+        return refresh(services, table_id) if is_live else materialize(services, table_id)
     except CatalogError as error:
         raise CommitStateUnknownError(f"The commit was written, but its table can't be shown: {error}") from error
 

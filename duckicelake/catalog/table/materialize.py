@@ -1,7 +1,7 @@
 """Write the files that a table's metadata names: manifests, lists and metadata.json (design D4)."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
 
@@ -16,21 +16,20 @@ from duckicelake.bridge.artifacts import (
     encode_metadata,
     get_definitions,
 )
-from duckicelake.bridge.commit.next_version import build_next_lake, build_next_state, to_pending_manifest_row
-from duckicelake.bridge.project import apply_definitions, project_metadata
+from duckicelake.bridge.commit.increments import build_next_lake
+from duckicelake.bridge.project import apply_definitions, build_next_state, project_metadata, to_pending_manifest_row
 from duckicelake.catalog.authz.locations import write_derived
-from duckicelake.catalog.context.cache import ManifestCache, Materialized
+from duckicelake.catalog.context.cache import ManifestCache, TableVersion
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.table.reclaim import delete_old_metadata
 from duckicelake.errors import NoSuchTableError
 from duckicelake.iceberg.manifest.entry import EntryStatus
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.lake.additions import AnyFile, NewFile, NewManifest
-from duckicelake.lake.changes import ChangeSet, WrittenCommit, WrittenFile
+from duckicelake.lake.changes import ChangeSet, WrittenCommit
 from duckicelake.lake.side_tables import reader
 from duckicelake.lake.side_tables.written_files import WrittenVersion
 from duckicelake.lake.state import ManifestRow, SnapshotRow, TableState
-from duckicelake.storage.protocol import NewObject as FileToWrite
 from duckicelake.storage.threads import run_in_parallel
 
 _ENCODERS: Final = 2
@@ -112,54 +111,48 @@ def _file_ids(manifest: NewManifest) -> list[tuple[int, int]]:
     return [(int(status), file_id) for status, ids in groups for file_id in ids]
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedVersion:
-    """A version, and those of its files that aren't recorded yet: as rows, and what is to be written."""
-
-    table: Materialized
-    rows: tuple[WrittenFile, ...]
-    files: tuple[FileToWrite, ...] = field(repr=False)
-
-
-def encode_version(unwritten: PendingVersion, before: tuple[TableState, TableMetadata] | None) -> EncodedVersion:
-    """Return the version with its files encoded; `before` as for `project`."""
-    state = unwritten.state
+def encode_version(pending: PendingVersion, before: tuple[TableState, TableMetadata] | None) -> TableVersion:
+    """Encode the missing files of a version; the result has them as `new_files`. before: as for `project_metadata`."""
+    state = pending.state
     definitions = replace(get_definitions(apply_definitions(state.row, before)), location=state.row.location)
-    manifests, new = _encode_manifests(unwritten, definitions)
+    manifests, new = _encode_manifests(pending, definitions)
     lines: Lines = {}
-    lists = [_encode_list(snapshot, manifests, definitions, lines) for snapshot in unwritten.snapshots]
-    paths = {artifact.object_id: artifact.path for artifact in lists}
+    lists = [_encode_list(snapshot, manifests, definitions, lines) for snapshot in pending.snapshots]
+    paths = {artifact.row.object_id: artifact.row.path for artifact in lists}
     state = replace(state, snapshots=_with_lists(state.snapshots, paths))
     metadata = project_metadata(state, before)
     document = encode_metadata(metadata, state.row.version)
-    artifacts = [*new, *lists, document]
-    state = replace(state, metadata_location=document.path)
     current = state.current()
     listed = [id_ for id_ in current.manifest_ids if id_ in manifests] if current else []
-    known = ManifestCache({id_: manifests[id_] for id_ in listed})
-    table = Materialized(state.row, state, metadata, document.path, document.data, known)
-    return EncodedVersion(
-        table, tuple(map(_row, artifacts)), tuple((artifact.path, artifact.data) for artifact in artifacts)
+    return TableVersion(
+        replace(state, metadata_location=document.row.path),
+        metadata,
+        document.data,
+        new_files=(*new, *lists, document),
+        known=ManifestCache({id_: manifests[id_] for id_ in listed}),
     )
 
 
 def _encode_manifests(
-    unwritten: PendingVersion, known: ManifestDefinitions
+    pending: PendingVersion, known: ManifestDefinitions
 ) -> tuple[dict[int, ManifestRow], list[Artifact]]:
-    listed = [file.file_id for entries in unwritten.entries.values() for _, file in entries]
+    listed = [file.file_id for entries in pending.entries.values() for _, file in entries]
     files: Encoded | None = {} if len(set(listed)) < len(listed) else None  # a file may be in several
 
     def encode(manifest_id: int) -> Artifact:
-        return encode_manifest(unwritten.manifests[manifest_id], unwritten.entries[manifest_id], known, files)
+        return encode_manifest(pending.manifests[manifest_id], pending.entries[manifest_id], known, files)
 
-    new = run_in_parallel(encode, unwritten.entries, _ENCODERS)
+    new = run_in_parallel(encode, pending.entries, _ENCODERS)
     written = {
-        manifest.object_id: replace(
-            unwritten.manifests[manifest.object_id], path=manifest.path, length=len(manifest.data), facts=manifest.facts
+        manifest.row.object_id: replace(
+            pending.manifests[manifest.row.object_id],
+            path=manifest.row.path,
+            length=manifest.row.length,
+            facts=manifest.row.facts,
         )
         for manifest in new
     }
-    return {**unwritten.manifests, **written}, new
+    return {**pending.manifests, **written}, new
 
 
 def _encode_list(
@@ -179,18 +172,6 @@ def _with_lists(rows: Sequence[SnapshotRow], lists: Mapping[int, str]) -> tuple[
     for number in islice(bare, len(lists)):
         filled[number] = replace(rows[number], manifest_list=lists[rows[number].snapshot_id])
     return tuple(filled)
-
-
-def _row(artifact: Artifact) -> WrittenFile:
-    return WrittenFile(
-        kind=artifact.kind,
-        object_id=artifact.object_id,
-        path=artifact.path,
-        length=len(artifact.data),
-        sha256=artifact.sha256,
-        timestamp_ms=artifact.timestamp_ms,
-        facts=artifact.facts,
-    )
 
 
 def forget_lost(services: Services, state: TableState) -> bool:
@@ -227,7 +208,7 @@ def _find_lost(services: Services, lengths: Mapping[str, int]) -> list[str]:
     return [path for path, size in zip(lengths, sizes, strict=True) if size != lengths[path]]
 
 
-def materialize(services: Services, table_id: int) -> Materialized:
+def materialize(services: Services, table_id: int) -> TableVersion:
     """Return the newest version of the table, every file of it written; NoSuchTableError if it has gone.
 
     Lost files are looked for if none of its versions is known: a process outlives no power loss.
@@ -235,67 +216,69 @@ def materialize(services: Services, table_id: int) -> Materialized:
     cached = services.cache.get(table_id)
     table = _materialize_pending(services, table_id, services.cache.version(table_id))
     if cached is not None:
-        table.known.inherit(cached.materialized.known)
+        table.known.inherit(cached.known)
     return table
 
 
 def _materialize_pending(
     services: Services, table_id: int, before: tuple[TableState, TableMetadata] | None
-) -> Materialized:
+) -> TableVersion:
     while True:
-        unwritten = read_pending(services, table_id, before[0] if before else None)
-        state = unwritten.state
-        location = None if unwritten.snapshots else state.metadata_location
+        pending = read_pending(services, table_id, before[0] if before else None)
+        state = pending.state
         if before is None and forget_lost(services, state):
             continue
-        if location is not None:
+        if state.metadata_location is not None and not pending.snapshots:
             metadata = project_metadata(state, before)
-            body = encode_metadata(metadata, state.row.version).data
-            return Materialized(state.row, state, metadata, location, body)
-        prepared = encode_version(unwritten, before)
-        if write(services, prepared):
-            return prepared.table
+            return TableVersion(state, metadata, encode_metadata(metadata, state.row.version).data)
+        version = write(services, encode_version(pending, before))
+        if version is not None:
+            return version
 
 
 def materialize_next(
-    services: Services, before: Materialized, change: ChangeSet, written: WrittenCommit
-) -> Materialized | None:
-    """What `materialize` gives once this change of the version before is committed, but without reading all of it.
+    services: Services, before: TableVersion, change: ChangeSet, written: WrittenCommit
+) -> TableVersion | None:
+    """Return what `materialize` would after this change of the version before, without reading all of it.
 
     None if the table has changed since, or as for `prepare_next`.
     """
     prepared = prepare_next(services, before, change, written)
-    return prepared.table if prepared is not None and write(services, prepared) else None
+    return None if prepared is None else write(services, prepared)
 
 
 def prepare_next(
-    services: Services, before: Materialized, change: ChangeSet, written: WrittenCommit
-) -> EncodedVersion | None:
-    """Return the version that this change would make of the one before, if it were written so; its files are yet to be.
+    services: Services, before: TableVersion, change: ChangeSet, written: WrittenCommit
+) -> TableVersion | None:
+    """Encode the version that this change would make of the one before, if it were written so.
 
     None as for `build_next_pending`.
     """
-    unwritten = build_next_pending(services, before.state, before.known, change, written)
-    if unwritten is None:
+    pending = build_next_pending(services, before.state, before.known, change, written)
+    if pending is None:
         return None
-    prepared = encode_version(unwritten, (before.state, before.metadata))
-    after = prepared.table
+    after = encode_version(pending, (before.state, before.metadata))
     after.known.inherit(before.known)
     if before.known.lake is not None:
         after.known.lake = build_next_lake(before.known.lake, change, after.metadata, after.row)
-    return prepared
+    return after
 
 
-def write(services: Services, prepared: EncodedVersion) -> bool:
-    """Write the files and record them; whether the version is still the newest, so that its metadata.json counts."""
-    write_derived(services, prepared.files)
-    return record(services, prepared)
+def write(services: Services, version: TableVersion) -> TableVersion | None:
+    """Write the new files of a version and record them; returns as `record` does."""
+    write_files(services, version)
+    return record(services, version)
 
 
-def record(services: Services, prepared: EncodedVersion) -> bool:
-    """Record the files, which are written; returns as `write` does."""
-    row = prepared.table.row
-    is_newest = services.recorder.record(services.database, WrittenVersion(row, prepared.rows))
-    if is_newest:
-        delete_old_metadata(services, row)
-    return is_newest
+def write_files(services: Services, version: TableVersion) -> None:
+    """Write the new files of a version."""
+    write_derived(services, [(file.row.path, file.data) for file in version.new_files])
+
+
+def record(services: Services, version: TableVersion) -> TableVersion | None:
+    """Record the written files of a version; None if the table has a newer one, so that the metadata.json is no use."""
+    rows = [file.row for file in version.new_files]
+    if not services.recorder.record(services.database, WrittenVersion(version.row, rows)):
+        return None
+    delete_old_metadata(services, version.row)
+    return replace(version, new_files=())

@@ -101,7 +101,7 @@ def _find_referenced(
     superseded = targets if metadata.format_version >= DELETION_VECTOR_VERSION else set[int]()
     leaving = removed | deletes.find_idle(removed | superseded)
     current, cached = state.current(), services.cache.get(state.row.table_id)
-    known = ManifestCache() if cached is None else cached.materialized.known
+    known = ManifestCache() if cached is None else cached.known
     listed = known.manifests_of(services.database, current.manifest_ids if current else ())
     manifests = read_listed_manifests(
         services.database, listed.values(), leaving, metadata.format_version, parse_packing(metadata.properties)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from duckicelake.bridge.commit.renumber import find_aliases
-from duckicelake.catalog.context.cache import Materialized
+from duckicelake.catalog.context.cache import TableVersion
 from duckicelake.catalog.context.services import Services
 from duckicelake.errors import ExpiredError, InvalidRequestError, NotFoundError
 from duckicelake.iceberg.snapshot import Snapshot
@@ -19,7 +19,7 @@ _NUMBER: Final = re.compile(r"[0-9]{1,19}")
 _DEFINITION: Final = frozenset({"created_table", "altered_table"})
 
 
-def resolve_snapshot(services: Services, table: Materialized, wanted: str) -> Snapshot:
+def resolve_snapshot(services: Services, table: TableVersion, wanted: str) -> Snapshot:
     """Return the snapshot: the head of a branch or tag, of Delta's version as `v7`, of a number, or main's at a time.
 
     A number is a snapshot's id or, if there is none of it, DuckLake's: main as DuckDB reads it `AT (VERSION => n)`.
@@ -36,21 +36,21 @@ def resolve_snapshot(services: Services, table: Materialized, wanted: str) -> Sn
     return metadata.snapshot(number) or _of_ducklake(services, table, int(text))
 
 
-def _find_known(table: Materialized, snapshot_id: int) -> Snapshot:
+def _find_known(table: TableVersion, snapshot_id: int) -> Snapshot:
     snapshot = table.metadata.snapshot(snapshot_id)
     if snapshot is None:
         raise ExpiredError(f"Snapshot {snapshot_id} of the table has expired")
     return snapshot
 
 
-def _of_delta(table: Materialized, version: int) -> Snapshot:
+def _of_delta(table: TableVersion, version: int) -> Snapshot:
     made = [snapshot for snapshot in table.metadata.snapshots if snapshot.summary.get(DELTA_VERSION) == str(version)]
     if not made:
         raise NotFoundError(f"The table lists no snapshot of a Delta version {version}")
     return made[-1]
 
 
-def _of_ducklake(services: Services, table: Materialized, number: int) -> Snapshot:
+def _of_ducklake(services: Services, table: TableVersion, number: int) -> Snapshot:
     """Main at a DuckLake snapshot: what the last change of its rows up to then made, if that is a listed snapshot."""
     with services.database.reading() as cursor:
         created, newest = native.read_created_at(cursor, table.row.table_id), native.read_newest_snapshot(cursor)
@@ -76,7 +76,7 @@ def _of_ducklake(services: Services, table: Materialized, number: int) -> Snapsh
     return rolled_back
 
 
-def _find_rollback_target(table: Materialized, number: int, time_ms: int) -> Snapshot | None:
+def _find_rollback_target(table: TableVersion, number: int, time_ms: int) -> Snapshot | None:
     """Return the older snapshot that main went back to with a DuckLake snapshot that made none itself."""
     log = [entry for entry in table.metadata.snapshot_log if entry.timestamp_ms <= time_ms]
     numbers = {row.snapshot_id: row.ducklake_id for row in table.state.snapshots}
@@ -87,7 +87,7 @@ def _find_rollback_target(table: Materialized, number: int, time_ms: int) -> Sna
     return table.metadata.snapshot(log[-1].snapshot_id) if is_older else None
 
 
-def _at_time(table: Materialized, time_ms: int, text: str) -> Snapshot:
+def _at_time(table: TableVersion, time_ms: int, text: str) -> Snapshot:
     log = table.metadata.snapshot_log
     then = [entry.snapshot_id for entry in log if entry.timestamp_ms <= time_ms]
     if then:
@@ -111,7 +111,7 @@ def _render(time_ms: int) -> str:
     return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")
 
 
-def _nearest(table: Materialized) -> str:
+def _nearest(table: TableVersion) -> str:
     return _some(sorted({row.ducklake_id for row in table.state.snapshots}))
 
 

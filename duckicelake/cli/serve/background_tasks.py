@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any, Final
 
 from duckicelake.catalog import warehouse
+from duckicelake.catalog.context.background_threads import run_in_thread
 from duckicelake.catalog.context.meter import Task
-from duckicelake.catalog.context.runtime import run_in_thread
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.flush import Thresholds, flush_in_background
 from duckicelake.catalog.gc import collect_in_background

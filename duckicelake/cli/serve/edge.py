@@ -12,13 +12,13 @@ from uvicorn import Config
 from duckicelake.cli.wiring.authentication import has_logins
 from duckicelake.errors import InvalidSettingsError
 from duckicelake.server.app import Edge
+from duckicelake.server.fast_path import ResponseCache
 from duckicelake.server.feed.hub import ReaderLimits
 from duckicelake.server.middleware.cross_site import AllowedHosts
 from duckicelake.server.middleware.quotas import Rates
 from duckicelake.server.protocol.connections import build_connection_table
 from duckicelake.server.protocol.handshake import HandshakeConfig, HandshakeProtocol
 from duckicelake.server.protocol.http import CachingHttpProtocol, EdgeConfig
-from duckicelake.server.protocol.response_cache import ResponseCache
 from duckicelake.server.telemetry.shared_files import find_shared_folder
 from duckicelake.settings.model import Settings
 
@@ -125,7 +125,7 @@ def build_config(settings: Settings, app: object, *, factory: bool = False) -> C
         **tls,
     )
     config.receive_seconds = settings.receive_seconds
-    config.repeats = ResponseCache()
+    config.responses = ResponseCache()
     config.clients = build_connection_table(
         settings.max_connections, settings.max_connections_each, settings.trusted_proxies
     )

@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from uuid import UUID, uuid5
 
-from duckicelake.catalog.context.cache import Materialized
+from duckicelake.catalog.context.cache import TableVersion
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.table.load import load_current_table
 from duckicelake.delta.export import logs
@@ -72,7 +72,7 @@ class _PendingState:
         return self.snapshot is None
 
 
-def update_delta_log(services: Services, table: Materialized) -> LogRow:
+def update_delta_log(services: Services, table: TableVersion) -> LogRow:
     """Bring the table's log up to this version of it, all files written; the log.
 
     It begins anew in another location, and where its files tell of commits that a restored Postgres doesn't know.
@@ -98,7 +98,7 @@ def update_delta_log(services: Services, table: Materialized) -> LogRow:
         return publish_log(services, table_id)
 
 
-def _has_looked_at(log: LogRow, table: Materialized) -> bool:
+def _has_looked_at(log: LogRow, table: TableVersion) -> bool:
     """Return whether there is nothing in this version of the table that isn't in the log.
 
     Others may have brought a newer.
@@ -106,7 +106,7 @@ def _has_looked_at(log: LogRow, table: Materialized) -> bool:
     return log.table_version > table.row.version or (log.table_version == table.row.version and log.is_looked_at)
 
 
-def _append_missing(services: Services, table: Materialized) -> None:
+def _append_missing(services: Services, table: TableVersion) -> None:
     try:
         check_delta_writable(table.metadata)
         while (addition := _build_addition(services, table)) is not None:
@@ -118,7 +118,7 @@ def _append_missing(services: Services, table: Materialized) -> None:
     _note_looked_at(services, table, None)
 
 
-def _note_looked_at(services: Services, table: Materialized, problem: str | None) -> None:
+def _note_looked_at(services: Services, table: TableVersion, problem: str | None) -> None:
     with services.database.transaction() as cursor:
         logs.note_looked_at(cursor, table.row.table_id, table.row.version, problem)
 
@@ -141,7 +141,7 @@ def _read_newest(services: Services, table_id: int) -> _NewestVersion | None:
     return _NewestVersion(log, row, parse_metadata(log.metadata), parse_protocol(log.protocol))
 
 
-def _build_addition(services: Services, table: Materialized) -> LogAddition | None:
+def _build_addition(services: Services, table: TableVersion) -> LogAddition | None:
     """Return the next version that the log lacks; None if it lacks none.
 
     States that Delta can't say are passed over, but for the last if it can with the schema that the table has by now;
@@ -168,7 +168,7 @@ def _build_addition(services: Services, table: Materialized) -> LogAddition | No
 
 
 def _build_version(
-    services: Services, table: Materialized, newest: _NewestVersion | None, following: _PendingState
+    services: Services, table: TableVersion, newest: _NewestVersion | None, following: _PendingState
 ) -> LogAddition | None:
     """Return the version that tells of this; None if it would tell nothing."""
     root = newest.log.root if newest else canonicalize(table.metadata.location)
@@ -206,7 +206,7 @@ def _build_row(following: _PendingState, newest: _NewestVersion | None) -> Versi
 
 
 def _build_record(
-    row: VersionRow, table: Materialized, root: str, metadata: Metadata, protocol: Protocol, new: NewVersion
+    row: VersionRow, table: TableVersion, root: str, metadata: Metadata, protocol: Protocol, new: NewVersion
 ) -> LogAddition:
     vectors = {
         path: None if known is None else (known.digest, encode_vector(known.vector))
@@ -218,19 +218,19 @@ def _build_record(
     return LogAddition(row, table.row.version, root, *parts, files, vectors)
 
 
-def _read_log_id(table: Materialized) -> str:
+def _read_log_id(table: TableVersion) -> str:
     """Read the log's id from the metadata.json's name: a restored Postgres counts the same versions again."""
     return str(uuid5(UUID(table.row.table_uuid), f"delta log of {table.location.rpartition('/')[2]}"))
 
 
-def _build_first(table: Materialized) -> _PendingState:
+def _build_first(table: TableVersion) -> _PendingState:
     """Return all that main is at this moment."""
     log, current = table.state.snapshot_log, table.state.current()
     since = log[-1][1] if log and current is not None else table.row.last_updated_ms
     return _PendingState(current, since, table.metadata.schema())
 
 
-def _list_pending(table: Materialized, newest: _NewestVersion) -> Iterator[_PendingState]:
+def _list_pending(table: TableVersion, newest: _NewestVersion) -> Iterator[_PendingState]:
     """Yield the states that aren't in the log, the oldest first."""
     listed = {snapshot.snapshot_id: snapshot for snapshot in table.state.snapshots}
     schemas = {schema.schema_id: schema for schema in table.metadata.schemas}
@@ -259,7 +259,7 @@ def _list_logged_since(state: TableState, row: VersionRow) -> Iterator[tuple[int
 
 def _find_physical(
     services: Services,
-    table: Materialized,
+    table: TableVersion,
     newest: _NewestVersion | None,
     following: _PendingState,
     files: FileDifference,
@@ -289,7 +289,7 @@ def export_delta_log(services: Services, name: str) -> LogRow:
     say the table.
     """
     schema, _, table_name = name.rpartition(".")
-    table = load_current_table(services, parse_schema_name(schema), table_name).materialized
+    table = load_current_table(services, parse_schema_name(schema), table_name)
     if not is_enabled(table.metadata.properties):
         raise InvalidRequestError(f"{name} has no Delta log: set its table property {DELTA_ENABLED} to true")
     log = update_delta_log(services, table)

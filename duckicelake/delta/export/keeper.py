@@ -7,8 +7,8 @@ from functools import partial
 from time import monotonic
 from typing import Final
 
+from duckicelake.catalog.context.background_threads import Failed, LeaderTask, run_as_leader
 from duckicelake.catalog.context.caller import Caller, Principal
-from duckicelake.catalog.context.leader_election import Failed, LeaderTask, run_as_leader
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.table.load import load_current_table
 from duckicelake.changelog.entries import SNAPSHOTS
@@ -90,7 +90,7 @@ class DeltaLogKeeper:
             return
         name = f"{named[0]}.{named[1]}"
         try:
-            table = load_current_table(self._services, parse_schema_name(named[0]), named[1]).materialized
+            table = load_current_table(self._services, parse_schema_name(named[0]), named[1])
             update_delta_log(self._services, table)
             if table_id not in self._mended:
                 repair_log(self._services, table_id)

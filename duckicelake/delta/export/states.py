@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from duckicelake.bridge import main_diff
 from duckicelake.catalog.authz.locations import check_readable
-from duckicelake.catalog.context.cache import Materialized
+from duckicelake.catalog.context.cache import TableVersion
 from duckicelake.catalog.context.services import Services
 from duckicelake.delta.export import logs
 from duckicelake.delta.export.commits import FileDifference, LiveDataFile, LoggedVector
@@ -151,7 +151,7 @@ def list_paths(services: Services, snapshot: SnapshotRow) -> list[str]:
 
 
 def read_names_in_files(
-    services: Services, table: Materialized, locations: Iterable[str]
+    services: Services, table: TableVersion, locations: Iterable[str]
 ) -> Iterator[tuple[str, NamesInFile]]:
     """Yield what each data file calls its fields, with its path: every footer is read."""
     with services.database.reading() as cursor:

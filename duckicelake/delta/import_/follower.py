@@ -7,7 +7,7 @@ from functools import partial
 from time import monotonic
 from typing import Final
 
-from duckicelake.catalog.context.leader_election import Failed, LeaderTask, run_as_leader
+from duckicelake.catalog.context.background_threads import Failed, LeaderTask, run_as_leader
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.table.load import load_current_table
 from duckicelake.delta.import_ import sources

@@ -10,7 +10,7 @@ from duckicelake.catalog.commit.apply import base_of
 from duckicelake.catalog.commit.retry import retry_on_conflict
 from duckicelake.catalog.commit.workspace import Workspace
 from duckicelake.catalog.context.audit_notes import build_touched
-from duckicelake.catalog.context.cache import CachedTable
+from duckicelake.catalog.context.cache import TableVersion
 from duckicelake.catalog.context.caller import Caller, Principal
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.table.load import follow, load_current_table
@@ -79,7 +79,7 @@ class NextVersions:
 
 
 def translate_next_versions(
-    services: Services, cached: CachedTable, log: DeltaLog, source: DeltaSource, upto: int
+    services: Services, cached: TableVersion, log: DeltaLog, source: DeltaSource, upto: int
 ) -> NextVersions:
     """Return the versions after the one that the table has. StaleBaseError comes when they're written.
 
@@ -87,7 +87,7 @@ def translate_next_versions(
     """
     commits = list(log.commits(source.position.version, upto))
     target = _build_target(services, cached, source)
-    space = Workspace(services, cached.materialized.row.table_id)
+    space = Workspace(services, cached.row.table_id)
 
     def known(paths: Iterable[str]) -> set[str]:
         return {file.path for file in space.at_paths(target.listed, paths)}
@@ -102,8 +102,7 @@ def translate_next_versions(
     return NextVersions(changes, translation.state.to_json(), translation.state.metadata.id)
 
 
-def _build_target(services: Services, cached: CachedTable, source: DeltaSource) -> DeltaTarget:
-    table = cached.materialized
+def _build_target(services: Services, table: TableVersion, source: DeltaSource) -> DeltaTarget:
     assert source.position.state is not None
     current = table.state.current()
     space = Workspace(services, table.row.table_id, table.known)
@@ -113,7 +112,7 @@ def _build_target(services: Services, cached: CachedTable, source: DeltaSource) 
             next_id = native.read_newest_snapshot(cursor) + 1
     return DeltaTarget(
         table.row.table_id,
-        base_of(services, cached),
+        base_of(services, table),
         table.metadata,
         DeltaState.from_json(source.position.state),
         space.list_manifests(current.manifest_ids) if current else (),
@@ -202,9 +201,9 @@ def _is_same(services: Services, source: DeltaSource, log: DeltaLog) -> bool:
     return hash_commit(services, log, source.position.version) in {None, source.position.digest}
 
 
-def _check_unwritten(services: Services, source: DeltaSource, cached: CachedTable) -> None:
+def _check_unwritten(services: Services, source: DeltaSource, cached: TableVersion) -> None:
     """That a table which isn't followed has had no other writers since it was last synced."""
-    current = cached.materialized.metadata.current_snapshot()
+    current = cached.metadata.current_snapshot()
     newest = None if current is None else current.summary.get("delta.version")
     with services.database.statement() as cursor:
         is_redefined = sources.is_redefined(cursor, source)

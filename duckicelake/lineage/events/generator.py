@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
+from duckicelake.catalog.context.background_threads import run_in_thread
 from duckicelake.catalog.context.caller import SESSION
-from duckicelake.catalog.context.runtime import run_in_thread
 from duckicelake.catalog.context.services import Services
 from duckicelake.changelog.entries import LoggedChange, SkippedError, is_caused_by_change, read_changes, record_skipped
 from duckicelake.lake.ducklake.native import read_newest_snapshot

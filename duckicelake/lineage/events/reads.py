@@ -8,9 +8,9 @@ from datetime import timedelta
 from functools import partial
 from typing import Final
 
+from duckicelake.catalog.context.background_threads import run_in_thread
 from duckicelake.catalog.context.caller import SESSION, Caller
 from duckicelake.catalog.context.hooks import ReadObserver, ReadObserverFactory
-from duckicelake.catalog.context.runtime import run_in_thread
 from duckicelake.iceberg.identifiers import Namespace, to_schema_name
 from duckicelake.iceberg.reports import MetricsReport
 from duckicelake.lake.ducklake.schemas import format_full_name

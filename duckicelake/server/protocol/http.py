@@ -2,23 +2,16 @@
 
 import asyncio
 import ssl
+from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, Protocol, cast
 
 from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from duckicelake.server.http.headers import RawHeader
-from duckicelake.server.http.scope import end_response
+from duckicelake.server.http.scope import LEARN_KEY, end_response
 from duckicelake.server.protocol.connections import ConnectionTable
-from duckicelake.server.protocol.response_cache import (
-    RESPONSE_CACHE_EXTENSION,
-    ReplayedResponse,
-    RequestKey,
-    ResponseCache,
-    ScopeKeys,
-    build_request_key,
-)
 
 _MAX_HEADER_BYTES = 64 * 1024
 _NO_ROOM_BODY = (
@@ -37,6 +30,34 @@ _CACHEABLE_METHODS: Final = (b"GET ", b"HEAD ")
 """First bytes of requests whose responses may be replayed."""
 
 
+class ReplayedResponse(NamedTuple):
+    """A response over HTTP/1.1. headers: without those of the server and the request's id."""
+
+    status: int
+    headers: tuple[RawHeader, ...]
+    request_id: str
+    pieces: tuple[bytes, ...]
+
+
+ScopeKeys = Mapping[str, object]
+ReplyCallback = Callable[[ReplayedResponse | ScopeKeys], None]
+"""Called once, after `replay` has returned: with the response, or with keys for the ASGI scope of a request that the
+app must answer.
+"""
+
+
+class ReplayCache(Protocol):
+    """What knows requests by their bytes, and answers those that come again."""
+
+    def replay(self, client: tuple[str, int], request: bytes, reply: ReplyCallback) -> bool:
+        """Start to answer a request; return whether `reply` will be called. client: address and port."""
+        ...
+
+    def learn(self, address: str, request: bytes, handler: Callable[[int, ReplyCallback], bool]) -> None:
+        """Keep what answers the request when it comes again. The handler gets the port, and returns as `replay`."""
+        ...
+
+
 class EdgeConfig(Config):
     """Travels to each worker process.
 
@@ -45,7 +66,7 @@ class EdgeConfig(Config):
     """
 
     receive_seconds: float = 60.0
-    repeats: ResponseCache
+    responses: ReplayCache
     clients: ConnectionTable
     handshake_context: ssl.SSLContext | None = None
 
@@ -183,7 +204,7 @@ class CachingHttpProtocol(TimeoutHttpProtocol):
     """Requests that the parser has seen the first byte of."""
     _is_between = True
     """Whether it has seen the last byte of all of them."""
-    _replayed_request: tuple[RequestKey, bytes] | None = None
+    _replayed_request: bytes | None = None
     """The request whose response is being replayed."""
     _held = b""
     """Bytes that arrived meanwhile."""
@@ -194,7 +215,7 @@ class CachingHttpProtocol(TimeoutHttpProtocol):
             self._held += data
             self.flow.pause_reading()
         elif self._is_cacheable(data):
-            self._receive(data, build_request_key(self._address(), data))
+            self._receive(data)
         else:
             super().data_received(data)
 
@@ -224,36 +245,35 @@ class CachingHttpProtocol(TimeoutHttpProtocol):
         if not self._is_idle():
             end_response(self.cycle.scope["state"])
 
-    def _receive(self, data: bytes, key: RequestKey) -> None:
+    def _receive(self, data: bytes) -> None:
         """Replay the response to a request that came before, or parse it."""
-        replay = self.config.repeats.find(key)
-        if replay is not None and replay(self.client[1] if self.client else 0, self._answer):
-            self._replayed_request = key, data
+        if self.config.responses.replay(self.client or ("", 0), data, self._answer):
+            self._replayed_request = data
             self._unset_keepalive_if_required()
             self._stop_timer()
         else:
-            self._read(data, key, {})
+            self._read(data, {})
 
-    def _read(self, data: bytes, key: RequestKey, scope_keys: ScopeKeys) -> None:
+    def _read(self, data: bytes, scope_keys: ScopeKeys) -> None:
         """Parse a request and start the app's task for it, with these keys in its scope."""
         begun = self._begun
         super().data_received(data)
         if self._begun == begun + 1 and self._is_between and self.cycle is not None and self.cycle.keep_alive:
             # Its task hasn't begun yet.
-            self.scope["extensions"] = {RESPONSE_CACHE_EXTENSION: {"learn": partial(self.config.repeats.learn, key)}}
-            cast("dict[str, Any]", self.scope).update(scope_keys)
+            learn = partial(self.config.responses.learn, self._address(), data)
+            cast("dict[str, Any]", self.scope).update({LEARN_KEY: learn, **scope_keys})
 
     def _answer(self, answer: ReplayedResponse | ScopeKeys) -> None:
         """Send the response, or let the app answer; a `ReplyCallback`."""
         assert self._replayed_request is not None
-        (key, data), self._replayed_request = self._replayed_request, None
+        data, self._replayed_request = self._replayed_request, None
         if self.transport.is_closing():
             return
         if isinstance(answer, ReplayedResponse):
             self.transport.write(self._encode(answer))
             self.on_response_complete()
         else:
-            self._read(data, key, answer)
+            self._read(data, answer)
         self._go_on()
 
     def _go_on(self) -> None:

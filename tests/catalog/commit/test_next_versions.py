@@ -14,12 +14,12 @@ def check(history: History) -> None:
     """Compare the version that the history's server remembers with what another one reads; then what both add to it."""
     services, other = history.services, fresh(history.services)
     remembered, read = load_current_table(services, NS, "t"), load_current_table(other, NS, "t")
-    assert remembered.materialized == read.materialized
+    assert remembered == read
     assert base_of(services, remembered) == base_of(other, read)
-    head = remembered.materialized.state.current()
+    head = remembered.state.current()
     listed = head.manifest_ids if head else ()
-    known = remembered.materialized.known.manifests_of(services.database, listed)
-    assert known == read.materialized.known.manifests_of(other.database, listed)
+    known = remembered.known.manifests_of(services.database, listed)
+    assert known == read.known.manifests_of(other.database, listed)
 
 
 def test_what_a_commit_leaves_in_memory_is_what_another_server_reads(history: History) -> None:
@@ -97,7 +97,7 @@ def test_what_catching_up_leaves_in_memory_is_what_another_server_reads(history:
         check(history)
 
     history.append()
-    table_id = load_current_table(history.services, NS, "t").materialized.row.table_id
+    table_id = load_current_table(history.services, NS, "t").row.table_id
     catch_up("INSERT INTO lake.ns.t SELECT id + 100, name FROM lake.ns.t")
     catch_up("CALL lake.set_option('data_inlining_row_limit', 0)")
     catch_up("INSERT INTO lake.ns.t SELECT id + 1000, name FROM lake.ns.t")
@@ -136,6 +136,6 @@ def test_files_are_those_that_another_server_writes_from_the_rows(history: Histo
 
 def recorded(history: History) -> set[str]:
     """The paths of what was written, older metadata aside."""
-    table = load_current_table(history.services, NS, "t").materialized
+    table = load_current_table(history.services, NS, "t")
     with history.services.database.reading() as cursor:
         return set(reader.read_artifacts(cursor, table.row.table_id))

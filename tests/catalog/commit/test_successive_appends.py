@@ -63,7 +63,7 @@ def follow_up(writer: Client, *rows: tuple[int, str]) -> Json:
     """Append to what the writer's last commit made, without a load."""
     cached = writer.services.cache.find("ns", "t")
     assert cached is not None
-    return writer.commit(append(cached.materialized.metadata.to_json(), *rows))
+    return writer.commit(append(cached.metadata.to_json(), *rows))
 
 
 def rename(client: Client, source: str, to: str) -> None:
@@ -107,7 +107,7 @@ def test_an_append_to_what_others_have_changed_since_is_refused_like_any(
         other.append((3, "other"))
     asked = listener.asked
     with pytest.raises(CommitFailedError):
-        writer.commit(append(known.materialized.metadata.to_json(), (4, "x")))
+        writer.commit(append(known.metadata.to_json(), (4, "x")))
     assert listener.asked > asked
     writer.append((4, "x"))
     assert [row[0] for row in duckdb_rows(ducklake)] == [1, 2, 3, 4]

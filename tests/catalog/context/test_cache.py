@@ -4,27 +4,27 @@ from dataclasses import replace
 
 import pytest
 
-from duckicelake.catalog.context.cache import CachedResponse, CachedTable, LoadedTable, TableCache
+from duckicelake.catalog.context.cache import LoadedTable, TableCache, TableVersion
 from duckicelake.catalog.table.load import load_current_table
 from tests.support.client import NS, Client
 
 
 @pytest.fixture
-def table(client: Client) -> CachedTable:
+def table(client: Client) -> TableVersion:
     client.create("t")
     return load_current_table(client.services, NS, "t")
 
 
-def like(table: CachedTable, table_id: int, body: bytes = b"", version: int = 0) -> CachedTable:
-    row = replace(table.materialized.row, table_id=table_id, version=version)
-    return CachedTable(replace(table.materialized, row=row, body=body), 0, 0)
+def like(table: TableVersion, table_id: int, body: bytes = b"", version: int = 0) -> TableVersion:
+    row = replace(table.row, table_id=table_id, version=version)
+    return TableVersion(replace(table.state, row=row), table.metadata, body)
 
 
 def kept(cache: TableCache, *table_ids: int) -> list[int]:
     return [table_id for table_id in table_ids if cache.get(table_id) is not None]
 
 
-def test_the_least_recently_used_leave_first(table: CachedTable) -> None:
+def test_the_least_recently_used_leave_first(table: TableVersion) -> None:
     cache = TableCache(most=2)
     cache.put(like(table, 1))
     cache.put(like(table, 2))
@@ -33,7 +33,7 @@ def test_the_least_recently_used_leave_first(table: CachedTable) -> None:
     assert kept(cache, 1, 2, 3) == [1, 3]
 
 
-def test_tables_leave_when_they_take_too_much_together(table: CachedTable) -> None:
+def test_tables_leave_when_they_take_too_much_together(table: TableVersion) -> None:
     large = like(table, 1, b"x" * 10_000)
     cache = TableCache(most_bytes=large.size * 2)
     for table_id in (1, 2, 3):
@@ -47,18 +47,18 @@ def test_tables_leave_when_they_take_too_much_together(table: CachedTable) -> No
     assert cache.statistics() == {"tables": 0, "bytes": 0, "hits": 0, "misses": 0}
 
 
-def test_answers_count_too_and_leave_with_their_table(table: CachedTable) -> None:
+def test_answers_count_too_and_leave_with_their_table(table: TableVersion) -> None:
     one, other = like(table, 1), like(table, 2)
     cache = TableCache(most_bytes=one.size + other.size + 30_000)
     cache.put(one)
     cache.put(other)
-    cache.keep_body(other, "refs", b"x" * 20_000)
+    cache.keep_metadata(other, "refs", b"x" * 20_000)
     assert kept(cache, 1, 2) == [1, 2]
-    cache.keep_response(other, "who", CachedResponse(LoadedTable((b"shared" * 10_000, b"x" * 7_000), "tag")))
+    cache.keep_response(other, "who", LoadedTable((b"shared" * 10_000, b"x" * 7_000), "tag"))
     assert kept(cache, 1, 2) == [2]
 
 
-def test_an_older_version_never_takes_the_place_of_a_newer(table: CachedTable) -> None:
+def test_an_older_version_never_takes_the_place_of_a_newer(table: TableVersion) -> None:
     cache = TableCache()
     newer = like(table, 1, version=2)
     cache.put(newer)
@@ -66,7 +66,7 @@ def test_an_older_version_never_takes_the_place_of_a_newer(table: CachedTable) -
     assert cache.get(1) is newer
 
 
-def test_names_are_as_many_as_tables(table: CachedTable) -> None:
+def test_names_are_as_many_as_tables(table: TableVersion) -> None:
     cache = TableCache(most=2)
     cache.put(like(table, 1))
     for name in ("a", "b", "c"):
@@ -74,7 +74,7 @@ def test_names_are_as_many_as_tables(table: CachedTable) -> None:
     assert [cache.find("ns", name) is not None for name in ("a", "b", "c")] == [False, True, True]
 
 
-def test_nothing_is_kept_where_nothing_may_be(table: CachedTable) -> None:
+def test_nothing_is_kept_where_nothing_may_be(table: TableVersion) -> None:
     for cache in (TableCache(most=0), TableCache(most_bytes=0)):
         cache.put(like(table, 1))
         assert cache.get(1) is None

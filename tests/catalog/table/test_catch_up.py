@@ -57,7 +57,7 @@ def test_a_worker_whose_progress_was_overtaken_looks_again(
         return pending
 
     monkeypatch.setattr(catching_up, "_read_pending", overtaken)
-    table = load_current_table(services, ("main",), "t").materialized
+    table = load_current_table(services, ("main",), "t")
     assert iceberg_rows(StaticTable.from_metadata(table.location)) == lake.duck_rows() == []
 
 

@@ -43,7 +43,7 @@ def test_delete_files_of_many_commits_are_written_at_once(
     for number in range(DELETES):
         ducklake.execute(f"DELETE FROM lake.ns.t WHERE id = {number}")
     distant: Any = Distant(services.store)
-    table = load_current_table(fresh(replace(services, store=distant)), NS, "t").materialized
+    table = load_current_table(fresh(replace(services, store=distant)), NS, "t")
     assert distant.written == [DELETES]
     assert len(delete_files(local(table.metadata.location))) == DELETES
     answer = client.load()
@@ -74,7 +74,7 @@ def test_server_killed_between_files_and_rows_leaves_a_table_that_the_next_catch
 
 def test_large_files_are_not_gathered(services: Services, client: Client) -> None:
     client.create()
-    metadata = load_current_table(services, NS, "t").materialized.metadata
+    metadata = load_current_table(services, NS, "t").metadata
     distant: Any = Distant(services.store)
     with open_background_writer(replace(services, store=distant)) as beside:
         beside.add(metadata, "{}-small", b"x")
@@ -91,7 +91,7 @@ def test_large_files_are_not_gathered(services: Services, client: Client) -> Non
 
 def test_files_of_work_that_fails_are_not_written(services: Services, client: Client) -> None:
     client.create()
-    metadata = load_current_table(services, NS, "t").materialized.metadata
+    metadata = load_current_table(services, NS, "t").metadata
     distant: Any = Distant(services.store)
 
     def fail() -> None:

@@ -69,7 +69,7 @@ def test_state_that_goes_on_from_an_older_one_is_the_one_that_is_read_whole(
     client.create()
     for number in range(5):
         client.append((number, None))
-    before = load_current_table(services, NS, "t").materialized
+    before = load_current_table(services, NS, "t")
     act(Client(fresh(services)), ducklake)
     whole, resumed = read_twice(services, before.row.table_id, before.state)
     assert resumed == whole

@@ -331,7 +331,7 @@ def test_files_of_a_table_that_was_purged_while_they_were_written_are_not_record
 ) -> None:
     """Rows that nothing takes away would keep them for ever."""
     client.create()
-    table = load_current_table(services, NS, "t").materialized.row
+    table = load_current_table(services, NS, "t").row
     tables.drop_table(services, NS, "t", purge=True)
     file = WrittenFile("manifest", 1, f"{table.location}/metadata/m.avro", 1, b"", 0, {})
     with services.database.transaction() as cursor:

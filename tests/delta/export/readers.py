@@ -24,7 +24,7 @@ class Version:
 
 def keep(lake: Lake, table: str = "t", namespace: str = "main") -> LogRow:
     """What the server does in the background."""
-    return update_delta_log(lake.services, load_current_table(lake.services, (namespace,), table).materialized)
+    return update_delta_log(lake.services, load_current_table(lake.services, (namespace,), table))
 
 
 def versions(lake: Lake) -> list[Version]:

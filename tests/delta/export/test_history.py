@@ -109,7 +109,7 @@ def test_server_that_dies_anywhere_leaves_the_same_log(history: History, lake: L
             fresh(services), store=FusedStore(services.store, fuse), database=FusedDatabase(services.database, fuse)
         )
         try:
-            table = load_current_table(dying, NS, "t").materialized
+            table = load_current_table(dying, NS, "t")
             update_delta_log(dying, table)
             break
         except Killed:
@@ -121,7 +121,7 @@ def test_server_that_dies_anywhere_leaves_the_same_log(history: History, lake: L
     for name in files:
         if not name.endswith("_last_checkpoint"):
             Path(log.root.removeprefix("file://"), name).unlink()
-    repair_log(services, load_current_table(services, NS, "t").materialized.row.table_id)
+    repair_log(services, load_current_table(services, NS, "t").row.table_id)
     assert files_of(log.root) == files
 
 
@@ -135,7 +135,7 @@ def test_two_workers_write_the_same(history: History, lake: Lake, delta: duckdb.
 
     def work(services: Services) -> None:
         try:
-            table = load_current_table(services, NS, "t").materialized
+            table = load_current_table(services, NS, "t")
             start.wait()
             update_delta_log(services, table)
         except Exception as error:  # noqa: BLE001
@@ -155,7 +155,7 @@ def test_two_workers_write_the_same(history: History, lake: Lake, delta: duckdb.
 def test_worker_that_is_behind_adds_nothing(history: History, lake: Lake) -> None:
     keep(lake, namespace="ns")
     history.append()
-    behind = load_current_table(lake.services, NS, "t").materialized
+    behind = load_current_table(lake.services, NS, "t")
     history.append()
     keep(lake, namespace="ns")
     assert update_delta_log(lake.services, behind).version == 2
@@ -177,7 +177,7 @@ def test_log_begins_anew_where_the_table_moves(history: History, lake: Lake, del
 def test_log_is_taken_away_and_begun_again(history: History, lake: Lake, delta: duckdb.DuckDBPyConnection) -> None:
     history.append()
     before = keep(lake, namespace="ns")
-    remove_log(lake.services, load_current_table(lake.services, NS, "t").materialized.row.table_id)
+    remove_log(lake.services, load_current_table(lake.services, NS, "t").row.table_id)
     assert files_of(before.root) == {}
     assert_read_alike(lake, delta, namespace="ns")
     Path(before.root.removeprefix("file://"), "_delta_log", f"{0:020}.json").write_text('{"commitInfo":{}}\n')

@@ -114,7 +114,7 @@ def test_table_in_s3_is_followed_until_it_is_adopted(
 
 
 def iceberg_rows(services: Services, bucket: Bucket, snapshot_id: int | None = None) -> Rows:
-    minio, place = bucket.minio, load_current_table(services, NS, "t").materialized.location
+    minio, place = bucket.minio, load_current_table(services, NS, "t").location
     keys = {"s3.access-key-id": minio.access_key, "s3.secret-access-key": minio.secret_key}
     access = {"s3.endpoint": minio.endpoint, "s3.region": minio.region, **keys}
     return rows(StaticTable.from_metadata(place, access).scan(snapshot_id=snapshot_id).to_arrow())

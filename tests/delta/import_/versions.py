@@ -25,7 +25,7 @@ def imported(services: Services, folder: Path, name: str = "t", **options: Any) 
 
 
 def table_metadata(services: Services, name: str = "t") -> TableMetadata:
-    return load_current_table(services, NS, name).materialized.metadata
+    return load_current_table(services, NS, name).metadata
 
 
 def versions(metadata: TableMetadata) -> dict[int, tuple[int, int]]:
@@ -62,7 +62,7 @@ def duckdb_rows(lake: duckdb.DuckDBPyConnection, ducklake_id: int, name: str = "
 
 
 def iceberg_rows(services: Services, snapshot_id: int, name: str = "t") -> Rows:
-    location = load_current_table(services, NS, name).materialized.location
+    location = load_current_table(services, NS, name).location
     return rows(StaticTable.from_metadata(location).scan(snapshot_id=snapshot_id).to_arrow())
 
 

@@ -47,7 +47,7 @@ def named(dataset: Json) -> tuple[str, str]:
 def test_table_is_named_by_where_the_catalog_has_it_or_will_have_it(
     lake: LineageConnection, receiver: Receiver, services: Services, warehouse: Any
 ) -> None:
-    table = load_current_table(services, ("zoo",), "birds").materialized.metadata
+    table = load_current_table(services, ("zoo",), "birds").metadata
     lake.execute("DROP TABLE IF EXISTS nothing")
     lake.execute("INSERT INTO lake.zoo.birds SELECT name, legs + 1 FROM zoo.birds")
     before, after = completed(lake, receiver)

@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from duckicelake.catalog.context.runtime import gc_disabled
+from duckicelake.catalog.table.catch_up import gc_disabled
 
 
 def test_collector_is_off_within_the_outermost_block_and_on_after_it() -> None:

@@ -1,4 +1,4 @@
-"""Run a task in one of several processes; another takes over when it has gone."""
+"""Run a function in a thread, or a task in one of several processes; another takes over when it has gone."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -11,7 +11,7 @@ from duckicelake.postgres.notify import NotificationListener
 from duckicelake.postgres.queries import Transaction
 
 LOOK: Final = 1.0
-"""Seconds between two looks whether another process still has the duty."""
+"""Seconds between two checks whether another process still has the task."""
 _LONGEST_PAUSE: Final = 10.0
 """Seconds, after one failure after the other."""
 
@@ -20,10 +20,14 @@ Failed = Callable[[Exception], object]
 
 @dataclass(frozen=True, slots=True)
 class LeaderTask:
-    """What is to be done, and how it is known who does it.
+    """A task that one process does at a time, and how a process takes it.
 
-    is_free: whether nobody has the duty at this moment. lead: takes it for as long as the session lasts; False if
-    another has it. work: does it, until the notices are closed. channel: what they hear from the beginning.
+    Attributes:
+        channel: The channel of the notices.
+        is_free: Whether no process has the task at this moment.
+        lead: Takes the task for as long as the session lasts; False if another process has it.
+        work: Does the task until the notices are closed.
+
     """
 
     name: str
@@ -34,8 +38,21 @@ class LeaderTask:
 
 
 @contextmanager
+def run_in_thread(name: str, run: Callable[[threading.Event], object]) -> Iterator[None]:
+    """Run a function in a thread while the context lasts; at its end, set the event and wait for the function."""
+    ended = threading.Event()
+    thread = threading.Thread(target=run, args=(ended,), name=name, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+@contextmanager
 def run_as_leader(services: Services, duty: LeaderTask, failed: Failed) -> Iterator[None]:
-    """Have the duty whenever it is free, while the context lasts; `failed` hears of what went wrong, and it goes on."""
+    """Do the task whenever it is free, while the context lasts; `failed` gets errors, after which it goes on."""
     leader = _Leader(services, duty, failed)
     thread = threading.Thread(target=leader.run, name=duty.name, daemon=True)
     thread.start()
