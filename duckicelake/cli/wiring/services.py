@@ -154,9 +154,21 @@ def prepare_lake(services: Services, *, creates: bool = False) -> str:
     InvalidSettingsError if DuckDB's cleanup of that folder could find the Iceberg tables' files in it, and if other
     servers of the lake have other settings.
     """
-    policy = services.policy
-    data_path = prepare_catalog(services.database, policy.data_path, creates=creates)
+    data_path = prepare_catalog(services.database, services.policy.data_path, creates=creates)
+    check_data_path(services, data_path)
+    with services.database.transaction() as cursor:
+        describe_server(services).check(cursor)
+    if warehouse.settle(services).refusal is None:
+        policy = services.policy
+        with services.database.transaction() as cursor:
+            record_zones(cursor, map(canonicalize, (data_path, policy.data_zone, *policy.allowed)))
+    return data_path
+
+
+def check_data_path(services: Services, data_path: str) -> None:
+    """Raise InvalidSettings where DuckDB's files can't be read, or where DuckDB's cleanup could find Iceberg's."""
     _check_reached(services.store, data_path)
+    policy = services.policy
     is_ours = canonicalize(data_path) == canonicalize(policy.data_path)
     for zone in (policy.data_zone, *policy.allowed):
         if is_within(zone, data_path) or (is_within(data_path, zone) and not is_ours):
@@ -164,12 +176,6 @@ def prepare_lake(services: Services, *, creates: bool = False) -> str:
                 f"{zone}, where Iceberg tables may live, overlaps the lake's DATA_PATH {data_path}, "
                 "where DuckDB deletes what it doesn't know: choose a warehouse outside of it, and allowed_locations too"
             )
-    with services.database.transaction() as cursor:
-        describe_server(services).check(cursor)
-    if warehouse.settle(services).refusal is None:
-        with services.database.transaction() as cursor:
-            record_zones(cursor, map(canonicalize, (data_path, policy.data_zone, *policy.allowed)))
-    return data_path
 
 
 def warn_of_others(services: Services) -> None:

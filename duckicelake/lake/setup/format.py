@@ -25,6 +25,8 @@ _SQL = load_queries("lake", "format")
 DEFAULT_SCHEMA_NAME: Final = "public"
 """The schema of whoever names none."""
 _MAX_NAMES_SHOWN: Final = 5
+_IMPORT_TABLE: Final = "duckicelake_import"
+"""Says how far `duckicelake import-lake` has come; exists until it is complete."""
 _OLDER_FORMAT_VERSIONS = frozenset({"0.1", "0.2", "0.3", "0.3-dev1", "0.4", "0.4-dev1"})
 """Versions that DuckDB 1.5 migrates to 1.0."""
 
@@ -119,6 +121,10 @@ def check_vacant(contents: DatabaseContents) -> None:
 
 
 def _check_readable(contents: DatabaseContents) -> None:
+    if _IMPORT_TABLE in contents.fragments:
+        raise UnsupportedCatalogError(
+            f"an import into schema {contents.schema} isn't complete: run `duckicelake import-lake` again with its file"
+        )
     if contents.fragments:
         raise UnsupportedCatalogError(
             f"schema {contents.schema} has {_format_names(contents.fragments, 'object')} of a DuckLake catalog, "
@@ -280,6 +286,11 @@ def _prepare_locked(database: Database, data_path: str, *, creates: bool) -> str
 
 def _create_lake(cursor: Cursor[Row], contents: DatabaseContents, data_path: str) -> dict[str, str]:
     check_vacant(contents)
-    cursor.execute(_SQL.create_tables)
+    create_tables(cursor)
     cursor.execute(_SQL.insert_initial_rows, {"data_path": data_path.rstrip("/") + "/"})
     return dict(cursor.execute(_SQL.options).fetchall())
+
+
+def create_tables(cursor: Cursor[Row]) -> None:
+    """Create the tables of a DuckLake catalog, without a row."""
+    cursor.execute(_SQL.create_tables)

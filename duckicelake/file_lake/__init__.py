@@ -1,0 +1,1 @@
+"""Lakes whose catalog is a DuckDB or SQLite file, as DuckDB alone makes them."""

@@ -1,0 +1,87 @@
+"""`duckicelake import-lake`: copy the catalog of a DuckDB or SQLite file into Postgres."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from duckicelake.cli.console.command import LakeOption, add_command, one_line_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from duckicelake.file_lake.importer import ImportPlan
+
+_IMPORT_EXAMPLES: Final = (
+    "duckicelake import-lake metadata.ducklake --lake /data/lake",
+    "DUCKICELAKE_DATABASE_URL=postgresql://me@db/lake duckicelake import-lake metadata.ducklake",
+    "duckicelake import-lake lake.sqlite --data-path s3://bucket/lake/",
+)
+_NOTICE: Final = (
+    "Both catalogs now name the same files: don't write to {0} any more, and run no cleanup or CHECKPOINT there, "
+    "or each lake deletes files of the other."
+)
+
+
+@one_line_errors()
+def import_lake(
+    file: Annotated[Path, typer.Argument(help="The file of DuckDB's ATTACH 'ducklake:…', DuckDB's or SQLite's.")],
+    lake: LakeOption = None,
+    data_path: Annotated[
+        str | None, typer.Option(help="Where the lake's files are, if not where its catalog says.")
+    ] = None,
+    schema: Annotated[str | None, typer.Option(help="The catalog's schema in the file, if it has several.")] = None,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Discard what an interrupted import copied, and begin again.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")] = False,
+) -> None:
+    """Copy a lake's catalog from a file into Postgres, so that it can be served. Its files stay where they are.
+
+    The whole history comes along: snapshots, schemas, tables, views, macros, inlined rows, options. The database must
+    have no lake yet. If the import is interrupted, run it again: it goes on where it ended.
+    """
+    from duckicelake.cli.console.terminal import format_count
+    from duckicelake.cli.wiring.location import run_postgres
+    from duckicelake.cli.wiring.services import check_data_path, open_services, prepare_lake
+    from duckicelake.errors import UnavailableError
+    from duckicelake.file_lake.catalog_file import open_catalog_file
+    from duckicelake.file_lake.importer import import_catalog, plan_import
+    from duckicelake.settings.sources import read_settings
+
+    with closing(open_catalog_file(file.absolute(), schema)) as source:
+        plan = plan_import(source, data_path)
+        with run_postgres(read_settings({"lake": lake})) as settings, open_services(settings) as services:
+            check_data_path(services, plan.data_path)
+            with _show_progress(plan) as notify:
+                report = import_catalog(services.database, source, plan, notify, restarts=restart)
+            prepare_lake(services)
+            if services.database.gate.reason is not None:
+                raise UnavailableError(f"the import is complete; but {services.database.gate.reason}")
+    if as_json:
+        facts = {"tables": report.lake_tables, "snapshots": report.snapshots, "rows": report.rows}
+        typer.echo(json.dumps({**facts, "resumed-rows": report.resumed_rows, "data-path": plan.data_path}))
+        return
+    tables, snapshots = format_count(report.lake_tables, "table"), format_count(report.snapshots, "snapshot")
+    typer.echo(f"The lake of {file} is in Postgres: {tables}, {snapshots}; its files stay in {plan.data_path}")
+    typer.echo(_NOTICE.format(file))
+
+
+@contextmanager
+def _show_progress(plan: ImportPlan) -> Iterator[Callable[[int], None]]:
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+
+    from duckicelake.cli.console.terminal import open_progress
+
+    columns = (TextColumn("rows of the catalog"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with open_progress(*columns) as progress:
+        task = progress.add_task("", total=plan.row_count)
+        yield lambda copied: progress.update(task, completed=copied)
+
+
+app = typer.Typer()
+add_command(app, import_lake, *_IMPORT_EXAMPLES, name="import-lake")
