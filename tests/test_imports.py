@@ -88,7 +88,7 @@ HOMES = {
     "opentelemetry": {"tracing"},
     "openlineage": {"lineage"},
     "requests": {"lineage"},
-    "urllib3": {"lineage", "client", "storage"},
+    "urllib3": {"lineage", "client"},
     "confluent_kafka": {"lineage"},
 }
 """The parts outside which a library must not be seen."""

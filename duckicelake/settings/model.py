@@ -193,7 +193,7 @@ class Settings(BaseSettings):
     s3_profile: str | None = Field(default=None, description="profile of the AWS configuration files")
     s3_connect_timeout: float = Field(default=5, gt=0, description="seconds to wait for a connection to S3")
     s3_read_timeout: float = Field(default=30, gt=0, description="seconds to wait for S3 to send on")
-    s3_max_attempts: int = Field(default=4, ge=1, description="max attempts of a request to S3 by boto3")
+    s3_max_attempts: int = Field(default=4, ge=1, description="max attempts of a request to S3")
     s3_max_connections: int = Field(default=64, ge=1, description="connections to S3 that each worker keeps")
     s3_public_endpoint: str | None = Field(default=None, description="URL of S3 for clients; none: s3_endpoint")
     s3_vending: Literal["sts", "remote-signing", "static", "none"] | None = Field(

@@ -121,10 +121,9 @@ def _probe_keys(client: S3Store, inside: str, outside: str) -> ProbeResult:
         client.delete(inside)
     except CatalogError as error:
         return ProbeResult(f"clients' keys don't work: {error}", _USELESS_ADVICE)
-    bucket, key = parse_s3_location(outside)
     acts: dict[str, Callable[[], object]] = {
         "read": lambda: client.read(outside),
-        "overwrite": lambda: client.client.put_object(Bucket=bucket, Key=key, Body=b"2"),
+        "overwrite": lambda: client.overwrite(outside, b"2"),
         "delete": lambda: client.delete(outside),
     }
     for name, act in acts.items():
