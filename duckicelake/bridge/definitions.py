@@ -5,7 +5,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
 from duckicelake.bridge.values.columns import to_columns
-from duckicelake.bridge.values.partitions import has_buckets, to_partition_keys
+from duckicelake.bridge.values.partitions import has_buckets, is_described_by, to_partition_keys
 from duckicelake.bridge.values.types import quote_identifier
 from duckicelake.errors import UnsupportedError
 from duckicelake.iceberg.metadata import TableMetadata
@@ -23,10 +23,10 @@ _DIRECTIONS = {"asc": "ASC", "desc": "DESC"}
 _NULL_ORDERS = {"nulls-first": "NULLS_FIRST", "nulls-last": "NULLS_LAST"}
 
 
-def build_creation(target: TableMetadata) -> DefinitionChange:
-    """Return the rows of a new table."""
+def build_creation(target: TableMetadata, *, with_epochs: bool) -> DefinitionChange:
+    """The rows of a new table. with_epochs: whether the lake takes `epoch_*` keys."""
     columns = to_columns(target.schema())
-    keys = to_partition_keys(target.spec(), target.schema(), with_buckets=True)
+    keys = to_partition_keys(target.spec(), target.schema(), with_buckets=True, with_epochs=with_epochs)
     comment = target.properties.get(COMMENT)
     return DefinitionChange(
         new_columns=columns,
@@ -43,12 +43,13 @@ def build_creation(target: TableMetadata) -> DefinitionChange:
 class DeclaredDefinition:
     """What DuckLake says of a table in words of its own: its partition keys, and types narrower than Iceberg's by id.
 
-    Those `outgrown` can't stay.
+    Those `outgrown` can't stay. with_epochs: whether the lake takes `epoch_*` keys.
     """
 
     partition_keys: tuple[PartitionKey, ...] = ()
     narrow: Mapping[int, str] = field(default_factory=dict)
     outgrown: frozenset[int] = frozenset()
+    with_epochs: bool = False
 
 
 def build_definition_change(
@@ -67,7 +68,7 @@ def build_definition_change(
         _check_nested_defaults(base.schema(), target.schema())
     comment, old_comment = target.properties.get(COMMENT), base.properties.get(COMMENT)
     old_keys = declared.partition_keys
-    keys = find_declarable_keys(target, old_keys, holds_files=holds_files)
+    keys = find_declarable_keys(target, declared, holds_files=holds_files)
     respecified = target.default_spec_id != base.default_spec_id or not _have_same_columns(before, after)
     sorting = build_sort_keys(target.sort_order(), target.schema())
     bucketed = {key.column_id for key in keys if respecified and has_buckets([key]) and key not in old_keys}
@@ -105,14 +106,15 @@ def _narrow_columns(columns: Sequence[Column], narrow: Mapping[int, str]) -> tup
 
 
 def find_declarable_keys(
-    target: TableMetadata, declared: Sequence[PartitionKey], *, holds_files: bool
+    target: TableMetadata, declared: DeclaredDefinition, *, holds_files: bool
 ) -> tuple[PartitionKey, ...]:
-    """Return the partition keys that DuckLake may be told of."""
-    keys = to_partition_keys(target.spec(), target.schema(), with_buckets=True)
-    buckets = {key for key in keys if has_buckets([key])}
-    if holds_files and not buckets <= set(declared):
-        return to_partition_keys(target.spec(), target.schema(), with_buckets=False)
-    return keys
+    """Return the partition keys that DuckLake may have; those that it has if they say the same in another form."""
+    old_keys, spec, schema = declared.partition_keys, target.spec(), target.schema()
+    parts = to_partition_keys(spec, schema, with_buckets=True)
+    with_buckets = not holds_files or {key for key in parts if has_buckets([key])} <= set(old_keys)
+    if is_described_by(spec, schema, old_keys) and has_buckets(old_keys) == (with_buckets and has_buckets(parts)):
+        return old_keys
+    return to_partition_keys(spec, schema, with_buckets=with_buckets, with_epochs=declared.with_epochs)
 
 
 def build_sort_keys(order: SortOrder, schema: Schema) -> tuple[SortKey, ...]:
@@ -200,16 +202,12 @@ def _find_spec(
 ) -> PartitionSpec:
     columns = schema.map_fields_by_id().keys()
     fitting = [s for s in metadata.partition_specs if {field.source_id for field in s.fields} <= columns]
-    meant = [s for s in fitting if keys is None or _is_described_by(s, schema, keys)] or fitting
+    meant = [s for s in fitting if keys is None or is_described_by(s, schema, keys)] or fitting
     own = metadata.spec()
     with_files = [spec for spec in meant if spec.spec_id in used]
     if own in meant and (own in with_files or not with_files):
         return own
     return max(with_files or meant or [own], key=lambda spec: spec.spec_id)
-
-
-def _is_described_by(spec: PartitionSpec, schema: Schema, keys: Sequence[PartitionKey]) -> bool:
-    return any(to_partition_keys(spec, schema, with_buckets=buckets) == tuple(keys) for buckets in (True, False))
 
 
 def _find_order(metadata: TableMetadata, schema: Schema, keys: Sequence[SortKey] | None) -> SortOrder:

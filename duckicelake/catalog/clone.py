@@ -12,10 +12,11 @@ from uuid import uuid4
 
 from duckicelake.bridge.commit.change_set import build_change_set
 from duckicelake.bridge.commit.foreign_tables import CloneRows, build_clone, build_clone_metadata
-from duckicelake.bridge.commit.increments import Base, Increment, MainUpdate, NewList
+from duckicelake.bridge.commit.increments import Increment, MainUpdate, NewList
 from duckicelake.bridge.definitions import find_former_definition
 from duckicelake.bridge.main_diff import diff_main
 from duckicelake.catalog.authz.locations import check_table_places
+from duckicelake.catalog.commit.apply import new_base
 from duckicelake.catalog.commit.guards import guard_change
 from duckicelake.catalog.commit.main_update import (
     build_difference,
@@ -175,7 +176,8 @@ def _creation(
         for snapshot in metadata.snapshots
     )
     increments = [Increment(lists, made.side, move)] if head else []
-    return _with_row_ids(build_change_set(Base(), metadata, increments, creation), stats[1] if stats else 0)
+    change = build_change_set(new_base(services, metadata), metadata, increments, creation)
+    return _with_row_ids(change, stats[1] if stats else 0)
 
 
 def _move(

@@ -6,11 +6,11 @@ from functools import partial
 
 from duckicelake.bridge.commit.change_set import build_change_set
 from duckicelake.bridge.commit.foreign_tables import Registration
-from duckicelake.bridge.commit.increments import Base, Increment, NewList
+from duckicelake.bridge.commit.increments import Increment, NewList
 from duckicelake.bridge.commit.uploads import check_manifests
 from duckicelake.bridge.manifest_lists import ListedManifest
 from duckicelake.catalog.authz.locations import check_may_read, check_readable, check_table_places
-from duckicelake.catalog.commit.apply import TableCommit, change_over
+from duckicelake.catalog.commit.apply import TableCommit, change_over, new_base
 from duckicelake.catalog.commit.deletes import Targets, find_deletions, read_all_deletions
 from duckicelake.catalog.commit.equality_deletes import find_equality_deletes
 from duckicelake.catalog.commit.main_update import move_main
@@ -242,7 +242,7 @@ def _plan(services: Services, table: ForeignTableContent, creation: Creation) ->
     if sharing:
         metadata = metadata.replace_fields(properties={**metadata.properties, **GC_DISABLED})
     return _RegistrationPlan(
-        creation=build_change_set(Base(), metadata, [table.increment], creation),
+        creation=build_change_set(new_base(services, metadata), metadata, [table.increment], creation),
         guards=[guard for guard in guards if guard is not None],
         sharing=sharing,
     )

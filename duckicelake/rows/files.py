@@ -26,6 +26,7 @@ from duckicelake.rows.row_batch import Batch, build_table_stats
 MAX_FILES: Final = 1000
 _BUCKET: Final = re.compile(r"bucket\((\d+)\)")
 _PARTS: Final = ("year", "month", "day")
+_EPOCH: Final = re.compile(r"epoch_(year|month|day|hour)")
 _HASHED: Final = frozenset({"int", "long", "string", "date", "time", "timestamp", "timestamptz", "binary"})
 """Types that both sides hash alike."""
 _HOURS: Final = 24
@@ -122,6 +123,9 @@ def _make_key(key: PartitionKey, kind: PrimitiveType) -> _Text:
     if key.transform == "hour":
         to_hours = Transform(name="hour")
         return lambda value: str(apply_transform(to_hours, kind, value) % _HOURS)
+    epoch = _EPOCH.fullmatch(key.transform)
+    if epoch is not None and (transform := Transform(name=epoch[1])).accepts(kind):
+        return lambda value: str(apply_transform(transform, kind, value))
     raise UnsupportedError(
         "row-partitions",
         f"The table is partitioned by {key.transform} of a column of type {kind}, which only DuckDB computes: send "

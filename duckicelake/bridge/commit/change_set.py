@@ -223,12 +223,15 @@ def _has_row_ids_left(base: Base, target: TableMetadata) -> bool:
 
 def _build_definition(base: Base, target: TableMetadata, increments: Sequence[Increment]) -> DefinitionChange:
     if base.metadata is None:
-        return definitions.build_creation(target)
+        return definitions.build_creation(target, with_epochs=base.has_epoch_keys)
     moves = (increment.move for increment in increments if increment.move is not None)
     as_iceberg = DataFiles(target)
     files = (as_iceberg.get(file) for move in moves for file in move.registered) if base.narrow else ()
     declared = DeclaredDefinition(
-        base.declared, base.narrow, find_outgrown_columns(base.narrow, files, target.schema().leaves())
+        base.declared,
+        base.narrow,
+        find_outgrown_columns(base.narrow, files, target.schema().leaves()),
+        with_epochs=base.has_epoch_keys,
     )
     return definitions.build_definition_change(base.metadata, target, declared, holds_files=base.holds_files)
 

@@ -35,7 +35,8 @@ class Base:
 
     `declared` are DuckLake's partition keys, `narrow` its types of columns that are wider in Iceberg, `stats` its
     (record count, next row id, size in bytes), and `holds_files` says whether main has data files. `row_ids` are
-    (file id, first row id) of files that get theirs with this commit.
+    (file id, first row id) of files that get theirs with this commit. has_epoch_keys: whether the lake takes `epoch_*`
+    partition keys.
     """
 
     table_id: int | None = None
@@ -48,6 +49,7 @@ class Base:
     stats: tuple[int, int, int] | None = None
     column_stats: Mapping[int, ColumnStats] = field(default_factory=dict)
     row_ids: tuple[tuple[int, int], ...] = ()
+    has_epoch_keys: bool = False
 
 
 def build_next_lake(base: Base, change: ChangeSet, metadata: TableMetadata, row: TableRow) -> Base | None:

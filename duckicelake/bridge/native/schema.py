@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from duckicelake.bridge.definitions import COMMENT, build_sort_keys
 from duckicelake.bridge.values.columns import to_schema
-from duckicelake.bridge.values.partitions import to_partition_keys, to_partition_spec
+from duckicelake.bridge.values.partitions import is_described_by, to_partition_spec
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
 from duckicelake.iceberg.metadata_builder import DEFAULT_FORMAT_VERSION, apply_updates
 from duckicelake.iceberg.partition import (
@@ -172,7 +172,7 @@ def _rename_clashing_parts(kind: IcebergType, clashing: frozenset[int]) -> Icebe
 
 def _with_spec(metadata: TableMetadata, definition: TableDefinition) -> TableMetadata:
     keys, schema = definition.partition_keys, metadata.schema()
-    if keys in [to_partition_keys(metadata.spec(), schema, with_buckets=buckets) for buckets in (True, False)]:
+    if is_described_by(metadata.spec(), schema, keys):
         return metadata
     spec = to_partition_spec(keys, schema, _find_next_spec_id(metadata), metadata.last_partition_id + 1)
     spec = _reuse_ids(spec, metadata) if metadata.format_version > 1 else _with_void_fields(spec, metadata)

@@ -13,8 +13,10 @@ from duckicelake.iceberg.types import PrimitiveType
 from duckicelake.lake.model import Column, PartitionKey, SortKey, TableDefinition, find_children, fold_case
 
 _BUCKET: Final = re.compile(r"bucket\((\d+)\)")
+_EPOCH: Final = re.compile(r"epoch_(year|month|day|hour)")
 _PARTS: Final = frozenset({"year", "month", "day", "hour"})
 _HASHED: Final = frozenset({"int", "long", "string", "date", "time", "timestamp", "timestamptz", "binary"})
+_CALENDAR_TYPES: Final = frozenset({"date", "timestamp", "timestamptz", "timestamp_ns"})
 _QUOTED: Final = re.compile(r'"((?:[^"]|"")+)"')
 _NULLS: Final = {"NULLS_FIRST": "NULLS FIRST", "NULLS_LAST": "NULLS LAST"}
 
@@ -42,6 +44,10 @@ def build_key_expression(key: PartitionKey, definition: TableDefinition, columns
     if _BUCKET.fullmatch(key.transform):
         _check_hashed(key, definition)
         return f"CAST({expression} AS VARCHAR)"
+    epoch = _EPOCH.fullmatch(key.transform)
+    if epoch is not None:
+        older = next((column for column in columns if column.column_id == key.column_id), None)
+        return _build_epoch(expression, epoch[1], older or _find_column(key, definition))
     return f"{key.transform}({expression})" if key.transform in _PARTS else expression
 
 
@@ -80,6 +86,21 @@ def _walk_leaves(columns: Sequence[Column], parent: int | None, prefix: str) -> 
         yield from nested or [(path, column.column_id)]
 
 
+def _build_epoch(expression: str, part: str, column: Column) -> str:
+    """Return the SQL of a calendar offset since 1970 in UTC, rounded down; null for infinities, as in DuckDB 2.0."""
+    kind = to_iceberg_type(column.column_type, column.column_name)
+    if kind.name == "date":
+        unit, factor = ("day", "24 * ") if part == "hour" else (part, "")
+        return f"{factor}date_diff('{unit}', DATE '1970-01-01', {expression})"
+    if kind.name == "timestamptz":
+        expression = f"make_timestamp(epoch_us({expression}))"
+    elif kind.name == "timestamp_ns":  # a cast to microseconds rounds up before 1970
+        ticks = f"epoch_ns({expression})"
+        micros = f"{ticks} // 1000 - CASE WHEN {ticks} % 1000 < 0 THEN 1 ELSE 0 END"
+        expression = f"CASE WHEN isfinite({expression}) THEN make_timestamp({micros}) END"
+    return f"date_diff('{part}', TIMESTAMP '1970-01-01', {expression})"
+
+
 def _build_source(key: PartitionKey, definition: TableDefinition, columns: Sequence[Column]) -> str:
     older = next((column for column in columns if column.column_id == key.column_id), None)
     if older is not None:
@@ -103,8 +124,14 @@ def _check_hashed(key: PartitionKey, definition: TableDefinition) -> PrimitiveTy
 
 
 def _check_known(key: PartitionKey, definition: TableDefinition) -> None:
-    if key.transform != "identity" and key.transform not in _PARTS:
-        raise _refuse_unknown(key, _find_column(key, definition))
+    column, epoch = _find_column(key, definition), _EPOCH.fullmatch(key.transform)
+    if epoch is not None:
+        kind = to_iceberg_type(column.column_type, column.column_name).name
+        is_known = kind in _CALENDAR_TYPES
+    else:
+        is_known = key.transform == "identity" or key.transform in _PARTS
+    if not is_known:
+        raise _refuse_unknown(key, column)
 
 
 def _refuse_unknown(key: PartitionKey, column: Column) -> UnsupportedError:

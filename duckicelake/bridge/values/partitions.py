@@ -1,6 +1,11 @@
-"""PURE. Partitioning: Iceberg's epoch offsets and DuckLake's calendar parts (`ducklake-facts.md` §2.1)."""
+"""PURE. Translate partitioning between Iceberg and DuckLake.
 
-from collections.abc import Mapping, Sequence
+A calendar transform of Iceberg is one offset since 1970. DuckLake 1.0 has calendar parts in its place (`year(c)`,
+`month(c)`, …), DuckLake 1.1 has the same offset too (`epoch_month(c)`). Keys of both forms are read in every lake.
+"""
+
+import re
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from duckicelake.bridge.values.lake_values import format_cast_text, parse_cast_text, parse_stats_text
@@ -17,6 +22,10 @@ _PARTS = {
     "day": ("year", "month", "day"),
     "hour": ("year", "month", "day", "hour"),
 }
+_EPOCHS = {f"epoch_{name}": name for name in _PARTS}
+"""Iceberg's transforms by those of DuckLake 1.1 that have the same value."""
+_OFFSET = re.compile(r"-?[0-9]{1,10}")
+_MIN_OFFSET, _MAX_OFFSET = -(2**31), 2**31 - 1
 _SAME_BUCKETS = {"int", "long", "string", "date", "time", "timestamp", "timestamptz", "binary"}
 """Types of which both sides make the same hash; keys of narrower types of DuckLake's that don't are spelled apart."""
 _OTHER_PARTS = {"timestamptz", "timestamptz_ns", "timestamp_ns"}
@@ -25,19 +34,45 @@ _FLOATS = {"float", "double"}
 _UNKNOWN = (False, None)
 
 
-def to_partition_keys(spec: PartitionSpec, schema: Schema, *, with_buckets: bool) -> tuple[PartitionKey, ...]:
+def to_partition_keys(
+    spec: PartitionSpec, schema: Schema, *, with_buckets: bool, with_epochs: bool = False
+) -> tuple[PartitionKey, ...]:
     """Return the DuckLake keys that say what `spec` says, as far as DuckLake can.
 
-    Bucket keys are left out unless `with_buckets`: DuckDB skips every file without a value for them, so they may only
-    be declared while all live files have one.
+    Args:
+        spec: Iceberg's partitioning.
+        schema: the schema with its source columns.
+        with_buckets: whether bucket keys are among them. DuckDB skips every file without a value for a bucket, so
+            buckets may only be declared while all live files have one.
+        with_epochs: whether the lake takes `epoch_*` keys (DuckLake 1.1).
+
     """
+    return _list_keys(spec, schema, with_buckets, {field.source_id for field in spec.fields} if with_epochs else ())
+
+
+def is_described_by(spec: PartitionSpec, schema: Schema, keys: Sequence[PartitionKey]) -> bool:
+    """Return whether DuckLake's keys say what `spec` says, with or without buckets, in either calendar form."""
+    epochs = {key.column_id for key in keys if key.transform in _EPOCHS}
+    return any(_list_keys(spec, schema, buckets, epochs) == tuple(keys) for buckets in (True, False))
+
+
+def _list_keys(
+    spec: PartitionSpec, schema: Schema, with_buckets: bool, epochs: Container[int]
+) -> tuple[PartitionKey, ...]:
+    """Return DuckLake's keys; those of the columns `epochs` as offsets, those of others as calendar parts."""
     top = {field.id: field.type for field in schema.fields}
     keys: dict[PartitionKey, None] = {}
     for field in spec.fields:
         type_ = top.get(field.source_id)
         if isinstance(type_, PrimitiveType):
-            keys.update(dict.fromkeys(_to_keys(field, type_, with_buckets)))
+            found = _to_epoch_keys(field) if field.source_id in epochs else ()
+            keys.update(dict.fromkeys(found or _to_keys(field, type_, with_buckets)))
     return tuple(keys)
+
+
+def has_calendar_fields(spec: PartitionSpec) -> bool:
+    """Return whether DuckLake's formats have different keys for the partitioning."""
+    return any(field.transform.name in _PARTS for field in spec.fields)
 
 
 def has_buckets(keys: Sequence[PartitionKey]) -> bool:
@@ -77,6 +112,7 @@ def to_partition_values(
         type_ = types.get(field.source_id)
         if isinstance(type_, PrimitiveType):
             known.update(zip(_to_keys(field, type_, True), _format_texts(field.transform, type_, value), strict=False))
+            known.update(dict.fromkeys(_to_epoch_keys(field), None if value is None else str(value)))
     return tuple(known[key] for key in keys) if all(key in known for key in keys) else None
 
 
@@ -109,6 +145,12 @@ def _to_keys(field: PartitionField, type_: PrimitiveType, with_buckets: bool) ->
     return tuple(PartitionKey(field.source_id, part) for part in _PARTS.get(name, ()))
 
 
+def _to_epoch_keys(field: PartitionField) -> tuple[PartitionKey, ...]:
+    """Return the one key of DuckLake 1.1 for a calendar field, none for others."""
+    name = field.transform.name
+    return (PartitionKey(field.source_id, f"epoch_{name}"),) if name in _PARTS else ()
+
+
 def _to_transforms(keys: Sequence[PartitionKey], types: Mapping[int, PrimitiveType]) -> list[tuple[int, Transform]]:
     """Iceberg's transforms of DuckLake keys, calendar parts of one column drawn together as far as its type allows."""
     found: list[tuple[int, Transform]] = []
@@ -125,7 +167,8 @@ def _to_transform(key: PartitionKey, type_: PrimitiveType, keys: Sequence[Partit
         parts = {other.transform for other in keys if other.column_id == key.column_id}
         possible = [name for name, needed in reversed(_PARTS.items()) if parts.issuperset(needed)]
     else:
-        possible = [] if key.transform in _PARTS else [key.transform.replace("(", "[").replace(")", "]")]
+        text = _EPOCHS.get(key.transform, key.transform)
+        possible = [] if key.transform in _PARTS else [text.replace("(", "[").replace(")", "]")]
     return next((transform for transform in map(Transform.parse, possible) if transform.accepts(type_)), None)
 
 
@@ -171,12 +214,32 @@ def _find_value(
         return True, None
     if type_ is None:
         return _UNKNOWN
+    for key in _to_epoch_keys(field):
+        if key in values and (known := _find_epoch_value(values[key], stats)) != _UNKNOWN:
+            return known
     keys = _to_keys(field, type_, True)
     if keys and all(key in values for key in keys):
         known = _find_value_of_keys(field.transform, type_, [values[key] for key in keys], stats)
         if known != _UNKNOWN:
             return known
     return _find_value_of_bounds(field.transform, type_, stats)
+
+
+def _find_epoch_value(text: str | None, stats: ColumnStats | None) -> tuple[bool, int | None]:
+    """Return the offset that DuckLake 1.1 has as its text; timestamps with a zone are in UTC on both sides."""
+    if text is None:
+        return _find_null(stats)
+    if not _OFFSET.fullmatch(text) or not _MIN_OFFSET <= int(text) <= _MAX_OFFSET:
+        return _UNKNOWN
+    return True, int(text)
+
+
+def _find_null(stats: ColumnStats | None) -> tuple[bool, None]:
+    """Return null unless the file has values: infinite days and timestamps have no calendar, and Iceberg compares them.
+
+    A file of infinities under null would be skipped by `IS NOT NULL`.
+    """
+    return stats is None or not stats.value_count, None
 
 
 def _find_value_of_keys(
@@ -187,6 +250,8 @@ def _find_value_of_keys(
     if transform.name in _PARTS and type_.name in _OTHER_PARTS:
         return _UNKNOWN
     parts = [text for text in texts if text is not None]
+    if not parts and transform.name in _PARTS:
+        return _find_null(stats)
     if len(parts) < len(texts):
         return not parts, None
     if transform.name != "identity":

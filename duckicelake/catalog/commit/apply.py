@@ -11,6 +11,7 @@ from duckicelake.bridge.commit.increments import Base
 from duckicelake.bridge.commit.rebase import BuiltOn, find_appends, rebase_appends
 from duckicelake.bridge.commit.renumber import NextNumbers, Renumbered, find_aliases, renumber_request, set_built_on
 from duckicelake.bridge.snapshots import drop_snapshots_over_limit, set_snapshot_times
+from duckicelake.bridge.values.partitions import has_calendar_fields
 from duckicelake.bridge.values.types import find_narrow_columns
 from duckicelake.catalog.authz.locations import check_table_places
 from duckicelake.catalog.commit.absorption import build_absorber
@@ -36,6 +37,7 @@ from duckicelake.iceberg.requirements import check_requirements
 from duckicelake.iceberg.rest import CommitTableRequest
 from duckicelake.lake.changes import ChangeSet, Creation
 from duckicelake.lake.ducklake import native
+from duckicelake.lake.ducklake.snapshots import read_lake_format
 from duckicelake.lake.side_tables import reader
 from duckicelake.properties import DUCKLAKE_ID, check_properties, get_absorbed_rows, may_rebase_appends
 
@@ -106,7 +108,15 @@ def creation_of(
     target, new = build_increments(services, None, target, renumbered or Renumbered(), creation)
     check_schema_of_files(services, target, new)
     target, new = check_commit(services, None, target, new)
-    return build_change_set(Base(), target, new, creation)
+    return build_change_set(new_base(services, target), target, new, creation)
+
+
+def new_base(services: Services, target: TableMetadata) -> Base:
+    """Return DuckLake's side of a table to be created; the lake's format is read where a partition field needs it."""
+    if not has_calendar_fields(target.spec()):
+        return Base()
+    with services.database.reading() as cursor:
+        return Base(has_epoch_keys=read_lake_format(cursor).has_epoch_keys)
 
 
 def _rebase(
@@ -201,4 +211,5 @@ def _read_base(services: Services, cached: TableVersion) -> Base:
             narrow=find_narrow_columns(definition.columns, cached.metadata.schema()) if definition else {},
             stats=stats,
             column_stats=column_stats,
+            has_epoch_keys=read_lake_format(cursor).has_epoch_keys,
         )

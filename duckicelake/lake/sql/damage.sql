@@ -69,7 +69,7 @@ WHERE NOT EXISTS (
 SELECT i.table_id, p.partition_key_index, p.column_id, p.transform
 FROM ducklake_partition_info i JOIN ducklake_partition_column p USING (partition_id, table_id)
 WHERE i.end_snapshot IS NULL
-  AND (p.transform !~ '^(identity|year|month|day|hour|bucket\([1-9][0-9]*\))$' OR p.transform IS NULL OR NOT EXISTS (
+  AND (p.transform !~ '^(identity|(epoch_)?(year|month|day|hour)|bucket\([1-9][0-9]*\))$' OR p.transform IS NULL OR NOT EXISTS (
       SELECT FROM ducklake_column c
       WHERE c.table_id = i.table_id AND c.column_id = p.column_id AND c.parent_column IS NULL
         AND c.end_snapshot IS NULL));

@@ -27,7 +27,13 @@ from pyiceberg.types import (
 )
 
 from duckicelake.bridge.values.lake_values import parse_cast_text
-from duckicelake.bridge.values.partitions import to_partition, to_partition_keys, to_partition_spec, to_partition_values
+from duckicelake.bridge.values.partitions import (
+    is_described_by,
+    to_partition,
+    to_partition_keys,
+    to_partition_spec,
+    to_partition_values,
+)
 from duckicelake.iceberg.partition import PartitionField, PartitionSpec, Transform
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import NestedField, PrimitiveType, StructType
@@ -297,6 +303,77 @@ def test_calendar_parts_without_the_coarser_ones_are_not_told_to_iceberg():
         str(f.transform)
         for f in to_partition_spec((PartitionKey(1, "day"), PartitionKey(1, "year")), schema, 0, 1000).fields
     ] == ["year"]
+
+
+EPOCHS = [
+    ("date", "day", "epoch_day", "19787", 19787),
+    ("date", "month", "epoch_month", "-1", -1),
+    ("timestamp", "hour", "epoch_hour", "-1", -1),
+    ("timestamp", "year", "epoch_year", "-155", -155),
+    ("timestamptz", "hour", "epoch_hour", "474895", 474895),
+    ("timestamptz", "day", "epoch_day", "19787", 19787),
+    ("timestamp_ns", "day", "epoch_day", "-1", -1),
+    ("timestamptz_ns", "month", "epoch_month", "650", 650),
+]
+
+
+@pytest.mark.parametrize(("type_", "transform", "key", "text", "value"), EPOCHS)
+def test_epoch_keys_of_ducklake_1_1_have_icebergs_own_values(type_, transform, key, text, value):
+    schema, spec = one_column(type_, transform)
+    keys = (PartitionKey(1, key),)
+
+    assert to_partition_keys(spec, schema, with_buckets=True, with_epochs=True) == keys
+    assert to_partition_spec(keys, schema, 0, 1000).fields[0].transform == spec.fields[0].transform
+    assert to_partition_values(spec, schema, keys, (value,)) == (text,)
+    assert to_partition_values(spec, schema, keys, (None,)) == (None,)
+    assert to_partition(spec, schema, {keys[0]: text}, {}) == (value,)
+    assert to_partition(spec, schema, {keys[0]: None}, stats(1, 0)) == (None,)
+    assert is_described_by(spec, schema, keys)
+    assert not is_described_by(spec, schema, ())
+
+
+@pytest.mark.parametrize("text", ["", "x", "1.5", "2147483648", "-2147483649", "٣", "1 "])
+def test_an_epoch_value_that_is_none_leaves_the_file_to_its_bounds(text):
+    schema, spec = one_column("date", "day")
+    values = {PartitionKey(1, "epoch_day"): text}
+    bounds = ColumnStats(1, min_value="2024-03-05", max_value="2024-03-05", null_count=0, value_count=3)
+
+    assert to_partition(spec, schema, values, {}) is None
+    assert to_partition(spec, schema, values, {1: bounds}) == (19787,)
+
+
+@pytest.mark.parametrize("keys", [("year", "month", "day"), ("epoch_day",)])
+def test_infinite_days_are_not_the_partition_of_nulls(keys):
+    schema, spec = one_column("date", "day")
+    values = dict.fromkeys((PartitionKey(1, key) for key in keys), None)
+    infinite = ColumnStats(1, min_value="infinity", max_value="infinity", null_count=0, value_count=2)
+
+    assert to_partition(spec, schema, values, {1: infinite}) is None
+    assert to_partition(spec, schema, values, stats(2, 0)) == (None,)
+
+
+@pytest.mark.parametrize(("type_", "key"), [
+    ("int", "epoch_hour"), ("string", "epoch_year"), ("date", "epoch_hour"), ("time", "epoch_hour"),
+    ("date", "epoch_week"),
+])  # fmt: skip
+def test_epoch_keys_of_types_that_iceberg_does_not_transform_so_are_left_out(type_, key):
+    schema, _ = one_column(type_, "void")
+
+    assert to_partition_spec((PartitionKey(1, key),), schema, 0, 1000).fields == ()
+
+
+def test_calendar_keys_stay_as_they_were_declared_beside_epoch_keys_of_others():
+    schema = Schema(schema_id=0, fields=tuple(
+        NestedField(id=i, name=name, required=False, type=PrimitiveType.parse("date"))
+        for i, name in enumerate(["a", "b"], 1)
+    ))  # fmt: skip
+    keys = (PartitionKey(1, "year"), PartitionKey(1, "month"), PartitionKey(2, "epoch_day"))
+
+    spec = to_partition_spec(keys, schema, 0, 1000)
+
+    assert [str(field.transform) for field in spec.fields] == ["month", "day"]
+    assert is_described_by(spec, schema, keys)
+    assert to_partition_values(spec, schema, keys, (650, 19787)) == ("2024", "3", "19787")
 
 
 def test_spec_of_two_keys_of_one_column_names_its_fields_apart():
