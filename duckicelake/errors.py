@@ -33,6 +33,7 @@ CatalogError
 ├── UnavailableError                    Postgres or the object store does not answer; nothing was written, try again
 │   ├── FailoverError                   another Postgres took over; it may lack commits that this process has seen
 │   ├── UnknownFormatError              the lake's format, or the duckicelake that migrated it, is newer than this one
+│   ├── FormatChangeError               `duckicelake migrate` is changing the lake's format: writes wait, reads go on
 │   ├── FeatureUnavailableError         a table uses a feature that this server runs without
 │   └── StoreDeniedError                the object store refuses the server's own key: its operator must act
 └── StartupError                        the server can't start; the message says what to do
@@ -254,6 +255,10 @@ class UnknownFormatError(UnavailableError):
 
     Nothing was written. The server continues once it knows the format again.
     """
+
+
+class FormatChangeError(UnavailableError):
+    """`duckicelake migrate` is changing the lake's format. Nothing was written; reads go on."""
 
 
 class FeatureUnavailableError(UnavailableError):

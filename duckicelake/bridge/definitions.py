@@ -90,7 +90,7 @@ def build_definition_change(
 
 
 def _is_same(base: TableMetadata, target: TableMetadata) -> bool:
-    """Return whether nothing changes that DuckLake could be told of."""
+    """Return whether nothing changes that DuckLake has rows for."""
     if base.properties.get(COMMENT) != target.properties.get(COMMENT) or base.last_column_id != target.last_column_id:
         return False
     shared = ("schemas", "partition_specs", "sort_orders")

@@ -4,7 +4,7 @@ from typing import Final
 
 import typer
 
-from duckicelake.cli import audit, flush, gc, history, lake, snapshots
+from duckicelake.cli import audit, flush, gc, history, lake, migrate, snapshots
 from duckicelake.cli.console.command import add_command, make_group, read_own_version
 from duckicelake.cli.pipeline.main import app as pipeline_app
 from duckicelake.cli.rows import command as ingest_rows
@@ -28,6 +28,7 @@ add_command(app, lake.doctor, *lake.DOCTOR_EXAMPLES)
 add_command(app, history.history, *history.EXAMPLES)
 add_command(app, audit.audit, *audit.EXAMPLES)
 add_command(app, lake.adopt, *lake.ADOPT_EXAMPLES)
+add_command(app, migrate.migrate, *migrate.EXAMPLES)
 add_command(app, gc.gc, *gc.EXAMPLES)
 add_command(app, flush.flush, *flush.EXAMPLES)
 add_command(app, snapshots.restore, *snapshots.RESTORE_EXAMPLES)

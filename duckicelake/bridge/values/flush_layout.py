@@ -8,6 +8,7 @@ from typing import Any, Final
 from duckicelake.bridge.values.lake_values import parse_cast_text
 from duckicelake.bridge.values.types import quote_identifier, to_duckdb_type, to_iceberg_type
 from duckicelake.errors import UnsupportedError
+from duckicelake.iceberg.partition import Transform
 from duckicelake.iceberg.transforms import compute_bucket
 from duckicelake.iceberg.types import PrimitiveType
 from duckicelake.lake.model import Column, PartitionKey, SortKey, TableDefinition, find_children, fold_case
@@ -16,7 +17,6 @@ _BUCKET: Final = re.compile(r"bucket\((\d+)\)")
 _EPOCH: Final = re.compile(r"epoch_(year|month|day|hour)")
 _PARTS: Final = frozenset({"year", "month", "day", "hour"})
 _HASHED: Final = frozenset({"int", "long", "string", "date", "time", "timestamp", "timestamptz", "binary"})
-_CALENDAR_TYPES: Final = frozenset({"date", "timestamp", "timestamptz", "timestamp_ns"})
 _QUOTED: Final = re.compile(r'"((?:[^"]|"")+)"')
 _NULLS: Final = {"NULLS_FIRST": "NULLS FIRST", "NULLS_LAST": "NULLS LAST"}
 
@@ -94,7 +94,7 @@ def _build_epoch(expression: str, part: str, column: Column) -> str:
         return f"{factor}date_diff('{unit}', DATE '1970-01-01', {expression})"
     if kind.name == "timestamptz":
         expression = f"make_timestamp(epoch_us({expression}))"
-    elif kind.name == "timestamp_ns":  # a cast to microseconds rounds up before 1970
+    elif kind.name.endswith("_ns"):  # a cast to microseconds rounds up before 1970
         ticks = f"epoch_ns({expression})"
         micros = f"{ticks} // 1000 - CASE WHEN {ticks} % 1000 < 0 THEN 1 ELSE 0 END"
         expression = f"CASE WHEN isfinite({expression}) THEN make_timestamp({micros}) END"
@@ -126,8 +126,8 @@ def _check_hashed(key: PartitionKey, definition: TableDefinition) -> PrimitiveTy
 def _check_known(key: PartitionKey, definition: TableDefinition) -> None:
     column, epoch = _find_column(key, definition), _EPOCH.fullmatch(key.transform)
     if epoch is not None:
-        kind = to_iceberg_type(column.column_type, column.column_name).name
-        is_known = kind in _CALENDAR_TYPES
+        kind = to_iceberg_type(column.column_type, column.column_name)
+        is_known = Transform(name="day").accepts(kind)
     else:
         is_known = key.transform == "identity" or key.transform in _PARTS
     if not is_known:

@@ -5,7 +5,7 @@ from typing import Final
 
 import psycopg
 
-from duckicelake.errors import CatalogError, ReadOnlyTableError, UnknownFormatError
+from duckicelake.errors import CatalogError, FormatChangeError, ReadOnlyTableError, UnknownFormatError
 from duckicelake.lake.conflicts import RepeatedRequestError, StaleSnapshotError
 from duckicelake.postgres.database import Database
 from duckicelake.postgres.rules import DatabaseRules
@@ -16,6 +16,8 @@ _READ_ONLY_TABLE_STATE: Final = "DIRO1"
 """SQLSTATE of the trigger of migration 0021."""
 _UNKNOWN_FORMAT_STATE: Final = "DIUF1"
 """SQLSTATE of the precondition of migration 0032: this server doesn't know the lake's format."""
+_FORMAT_CHANGE_STATE: Final = "DIFC1"
+"""SQLSTATE of what refuses writers while `duckicelake migrate` runs (migration 0045)."""
 
 
 def translate_refusal(error: psycopg.Error) -> CatalogError | None:
@@ -24,6 +26,8 @@ def translate_refusal(error: psycopg.Error) -> CatalogError | None:
         return ReadOnlyTableError(error.diag.message_primary or "The table can't be written")
     if error.sqlstate == _UNKNOWN_FORMAT_STATE:
         return UnknownFormatError(f"{error.diag.message_primary}; nothing was written")
+    if error.sqlstate == _FORMAT_CHANGE_STATE:
+        return FormatChangeError(f"{error.diag.message_primary}; nothing was written, try again")
     return None
 
 

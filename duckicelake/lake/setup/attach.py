@@ -25,11 +25,17 @@ def build_attach_source(url: str, parameters: Mapping[str, str] = MappingProxyTy
     return "ducklake:postgres:" + make_conninfo("", **parts)
 
 
+def build_dump_source(url: str) -> str:
+    """Return the libpq keywords in a Postgres URL, without the password, for `pg_dump --dbname`."""
+    given = parse_url(url)
+    return make_conninfo("", **{key: value for key, value in given.items() if key != "password"})
+
+
 def build_duckdb_attach(url: str, alias: str = "lake", data_path: str | None = None) -> str:
     """Return the ATTACH statement for the lake at a Postgres URL. data_path: where DuckDB is to create the lake."""
-    options = "" if data_path is None else f" (DATA_PATH {_quote_literal(data_path)})"
+    options = "" if data_path is None else f" (DATA_PATH {quote_literal(data_path)})"
     name = '"' + alias.replace('"', '""') + '"'
-    return f"ATTACH {_quote_literal(build_attach_source(url))} AS {name}{options}"
+    return f"ATTACH {quote_literal(build_attach_source(url))} AS {name}{options}"
 
 
 def find_duckdb_parameters(url: str) -> dict[str, str]:
@@ -48,5 +54,6 @@ def find_duckdb_parameters(url: str) -> dict[str, str]:
         return {}
 
 
-def _quote_literal(text: str) -> str:
+def quote_literal(text: str) -> str:
+    """Return a text as a literal of DuckDB's SQL."""
     return "'" + text.replace("'", "''") + "'"

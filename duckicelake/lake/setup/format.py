@@ -263,7 +263,7 @@ def _advise_upgrade(version: str) -> str:
         return "ducklake_metadata has no row for its version; restore the catalog from a backup"
     return (
         "DuckLake can't migrate it back; run a duckicelake that serves this format, "
-        "or restore the catalog from a backup of before the migration"
+        "or restore the catalog from a backup of before the migration (docs/ducklake-versions.md)"
     )
 
 

@@ -152,6 +152,7 @@ HTTP_ERRORS: dict[type[errors.CatalogError], HttpError] = {
     errors.UnavailableError: HttpError(503, "ServiceUnavailableException", {"Retry-After": "1"}),
     errors.FailoverError: HttpError(503, "ServiceUnavailableException", {"Retry-After": "1"}),
     errors.UnknownFormatError: HttpError(503, "ServiceUnavailableException", {"Retry-After": "10"}),
+    errors.FormatChangeError: HttpError(503, "ServiceUnavailableException", {"Retry-After": "5"}),
     errors.FeatureUnavailableError: HttpError(503, "ServiceUnavailableException", {"Retry-After": "10"}),
     errors.StoreDeniedError: HttpError(
         500, "ServiceFailureException"

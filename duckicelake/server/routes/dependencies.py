@@ -19,7 +19,13 @@ from duckicelake.catalog.context.idempotency import Once
 from duckicelake.catalog.context.page import PageRequest
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.rows.inserts import PreparedPost, RowsAnswer, append_together
-from duckicelake.errors import ForbiddenError, InvalidRequestError, UnavailableError, UnknownFormatError
+from duckicelake.errors import (
+    ForbiddenError,
+    FormatChangeError,
+    InvalidRequestError,
+    UnavailableError,
+    UnknownFormatError,
+)
 from duckicelake.iceberg.identifiers import Namespace, check_name
 from duckicelake.server.auth.authentication import Authentication
 from duckicelake.server.auth.permissions import InBody, check_body
@@ -70,6 +76,8 @@ def _run_checks(checks: ReadinessChecks) -> None:
     for part, check in checks.items():
         try:
             check()
+        except FormatChangeError:
+            continue  # loads are served
         except UnknownFormatError:
             raise
         except UnavailableError as error:
