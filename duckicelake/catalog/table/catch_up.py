@@ -18,6 +18,7 @@ from duckicelake.catalog.table.materialize import (
     build_next_pending,
     encode_version,
     forget_lost,
+    record,
     write_files,
 )
 from duckicelake.catalog.table.native_change_set import build_mended_change_set, fold_native_changes
@@ -76,14 +77,19 @@ def _write_encoded(
 
 @dataclass(frozen=True, slots=True)
 class CaughtUp:
-    """The DuckLake snapshot and the expiry epoch that a table is up to.
+    """How far a table is caught up.
 
-    version: what this made of the table, if that is known. row: the table's, if this wrote nothing.
+    Attributes:
+        upto: The DuckLake snapshot.
+        epoch: The expiry epoch.
+        version: The version that catching up made, its files recorded; None if it is unknown or not the newest.
+        row: The table's row, if catching up wrote nothing.
+
     """
 
     upto: int
     epoch: int
-    version: Encoding | None = None
+    version: TableVersion | None = None
     row: TableRow | None = None
 
 
@@ -104,11 +110,15 @@ def gc_disabled() -> Iterator[None]:
 
 def catch_up(services: Services, table_id: int) -> CaughtUp:
     """Fold every native change into the table; NoSuchTableError if it has gone."""
-    with gc_disabled():
-        return _fold_changes(services, table_id)
+    with services.meter.phase("catch_up"), gc_disabled():
+        caught_up, encoding = _fold_changes(services, table_id)
+    if encoding is None:
+        return caught_up
+    with services.meter.phase("materialize"):
+        return replace(caught_up, version=record(services, encoding()))
 
 
-def _fold_changes(services: Services, table_id: int) -> CaughtUp:
+def _fold_changes(services: Services, table_id: int) -> tuple[CaughtUp, Encoding | None]:
     while True:
         pending = _read_pending(services, table_id)
         if pending.is_unchecked:
@@ -118,9 +128,9 @@ def _fold_changes(services: Services, table_id: int) -> CaughtUp:
             _mend(services, pending, pending.unexamined)
             continue
         if not pending.is_due:
-            return CaughtUp(pending.upto, pending.epoch, row=pending.row)
+            return CaughtUp(pending.upto, pending.epoch, row=pending.row), None
         progress = pending.progress
-        change, version = _change_of(services, pending.missed, progress) if pending.missed else (None, None)
+        change, encoding = _build_change(services, pending.missed, progress) if pending.missed else (None, None)
         try:
             with services.database.transaction() as cursor:
                 if change is None:
@@ -134,7 +144,7 @@ def _fold_changes(services: Services, table_id: int) -> CaughtUp:
                 release_files(services, table_id)
         if pending.is_unexamined:
             continue
-        return CaughtUp(pending.upto, pending.epoch, version)
+        return CaughtUp(pending.upto, pending.epoch), encoding
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +260,7 @@ def _definitions(cursor: Transaction, created: TableDefinition, at: int) -> Iter
             yield change.snapshot_id, definition
 
 
-def _change_of(
+def _build_change(
     services: Services, missed: NativeChanges, progress: CatchUpProgress
 ) -> tuple[ChangeSet | None, Encoding | None]:
     """Return the change that takes the table there, if there is anything to say, and what it makes of the table."""

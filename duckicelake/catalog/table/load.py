@@ -11,8 +11,7 @@ from duckicelake.catalog.context.cache import Found, TableVersion
 from duckicelake.catalog.context.caller import Capability
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.table.catch_up import CaughtUp, catch_up
-from duckicelake.catalog.table.materialize import materialize, materialize_next, record
-from duckicelake.catalog.table.reclaim import delete_old_metadata
+from duckicelake.catalog.table.materialize import delete_old_metadata, materialize, materialize_next
 from duckicelake.errors import (
     AlreadyExistsError,
     CatalogError,
@@ -176,30 +175,19 @@ def refresh(services: Services, table_id: int) -> TableVersion:
     """Catch up with DuckDB and materialize what is new; NoSuchTableError if the table has gone, DamagedTableError."""
     try:
         return read_or_report_damage(services, table_id, lambda: _refresh(services, table_id))
-    except (
-        CommitStateUnknownError
-    ) as error:  # of what was caught up or recorded, which comes out the same the next time
+    except CommitStateUnknownError as error:  # what was written comes out the same the next time
         raise UnavailableError(f"The table could not be brought up to date; try again: {error}") from error
 
 
 def _refresh(services: Services, table_id: int) -> TableVersion:
-    with services.meter.phase("catch_up"):
-        caught_up = catch_up(services, table_id)
-    version = _record_encoded(services, caught_up) or _find_same(services, table_id, caught_up)
+    caught_up = catch_up(services, table_id)
+    version = caught_up.version or _find_same(services, table_id, caught_up)
     if version is None:
         with services.meter.phase("materialize"):
             version = materialize(services, table_id)
     table = replace(version, checked_upto=caught_up.upto, epoch=caught_up.epoch, found=None)
     services.cache.put(table)
     return table
-
-
-def _record_encoded(services: Services, caught_up: CaughtUp) -> TableVersion | None:
-    """Return the version that catching up has encoded, its files recorded; None if it is unknown or not the newest."""
-    if caught_up.version is None:
-        return None
-    with services.meter.phase("materialize"):
-        return record(services, caught_up.version())
 
 
 def _find_same(services: Services, table_id: int, caught_up: CaughtUp) -> TableVersion | None:

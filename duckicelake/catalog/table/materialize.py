@@ -1,6 +1,7 @@
 """Write the files that a table's metadata names: manifests, lists and metadata.json (design D4)."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
@@ -21,7 +22,6 @@ from duckicelake.bridge.project import apply_definitions, build_next_state, proj
 from duckicelake.catalog.authz.locations import write_derived
 from duckicelake.catalog.context.cache import ManifestCache, TableVersion
 from duckicelake.catalog.context.services import Services
-from duckicelake.catalog.table.reclaim import delete_old_metadata
 from duckicelake.errors import NoSuchTableError
 from duckicelake.iceberg.manifest.entry import EntryStatus
 from duckicelake.iceberg.metadata import TableMetadata
@@ -29,7 +29,8 @@ from duckicelake.lake.additions import AnyFile, NewFile, NewManifest
 from duckicelake.lake.changes import ChangeSet, WrittenCommit
 from duckicelake.lake.side_tables import reader
 from duckicelake.lake.side_tables.written_files import WrittenVersion
-from duckicelake.lake.state import ManifestRow, SnapshotRow, TableState
+from duckicelake.lake.state import ManifestRow, SnapshotRow, TableRow, TableState
+from duckicelake.properties import DELETE_AFTER_COMMIT
 from duckicelake.storage.threads import run_in_parallel
 
 _ENCODERS: Final = 2
@@ -282,3 +283,21 @@ def record(services: Services, version: TableVersion) -> TableVersion | None:
         return None
     delete_old_metadata(services, version.row)
     return replace(version, new_files=())
+
+
+def delete_old_metadata(services: Services, row: TableRow) -> None:
+    """Delete metadata files that have left the metadata log, if the table says so; best effort, the next time again."""
+    if row.metadata.get("properties", {}).get(DELETE_AFTER_COMMIT, "").lower() != "true":
+        return
+    with suppress(Exception):  # what came before is done, whatever becomes of these
+        with services.database.reading() as cursor:
+            paths = reader.read_outdated_metadata(cursor, row)
+        if paths:
+            _delete_metadata(services, row.table_id, paths)
+
+
+def _delete_metadata(services: Services, table_id: int, paths: Sequence[str]) -> None:
+    for path in paths:
+        services.store.delete(path)
+    with services.database.transaction() as cursor:
+        reader.forget_metadata(cursor, table_id, paths)

@@ -1,4 +1,4 @@
-"""Delete files that a table no longer needs: old metadata, aborted writes, expired files."""
+"""Delete files that a table no longer needs: aborted writes, expired files."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -10,10 +10,8 @@ from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.updates import RemoveSnapshots, TableUpdate
 from duckicelake.lake.changes import ChangeSet
 from duckicelake.lake.ducklake.snapshots import SnapshotCounters, retry_transaction
-from duckicelake.lake.side_tables import locations, reader
-from duckicelake.lake.state import TableRow
+from duckicelake.lake.side_tables import locations
 from duckicelake.lake.writer import change_sets
-from duckicelake.properties import DELETE_AFTER_COMMIT
 
 SELDOM: Final = 10
 
@@ -35,24 +33,6 @@ def discard(services: Services, locations: Iterable[str]) -> None:
     for location in locations:
         with suppress(Exception):
             services.store.delete(location)
-
-
-def delete_old_metadata(services: Services, row: TableRow) -> None:
-    """Delete metadata files that have left the metadata log, if the table says so; best effort, the next time again."""
-    if row.metadata.get("properties", {}).get(DELETE_AFTER_COMMIT, "").lower() != "true":
-        return
-    with suppress(Exception):  # what came before is done, whatever becomes of these
-        with services.database.reading() as cursor:
-            paths = reader.read_outdated_metadata(cursor, row)
-        if paths:
-            _delete(services, row.table_id, paths)
-
-
-def _delete(services: Services, table_id: int, paths: Sequence[str]) -> None:
-    for path in paths:
-        services.store.delete(path)
-    with services.database.transaction() as cursor:
-        reader.forget_metadata(cursor, table_id, paths)
 
 
 def is_due(updates: Sequence[TableUpdate], base: TableMetadata, change: ChangeSet) -> bool:
