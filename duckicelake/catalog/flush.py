@@ -20,8 +20,7 @@ from duckicelake.catalog.context.audit_notes import build_touched
 from duckicelake.catalog.context.background_threads import run_in_thread
 from duckicelake.catalog.context.caller import Caller, Principal
 from duckicelake.catalog.context.services import Services
-from duckicelake.catalog.table.derived_files import parquet_columns
-from duckicelake.catalog.table.duckdb_deletes import read_lake_deletes
+from duckicelake.catalog.table.derived_files import parquet_columns, read_lake_deletes
 from duckicelake.catalog.table.reclaim import discard_on_error
 from duckicelake.errors import DamagedTableError, InvalidRequestError, NoSuchTableError, UnavailableError
 from duckicelake.iceberg.identifiers import Namespace, format_full_name, parse_schema_name, to_schema_name

@@ -12,8 +12,7 @@ from duckicelake.catalog.commit.equality_deletes import find_equality_deletes
 from duckicelake.catalog.commit.uploads import read_uploaded
 from duckicelake.catalog.commit.workspace import Listed, Workspace
 from duckicelake.catalog.context.services import Services
-from duckicelake.catalog.table.derived_files import open_background_writer
-from duckicelake.catalog.table.duckdb_deletes import NewlyDeleted, write_deletes
+from duckicelake.catalog.table.derived_files import NewlyDeleted, open_background_writer, write_deletes
 from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.manifest.entry import FileContent, ManifestContent
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata

@@ -21,8 +21,13 @@ from duckicelake.bridge.snapshots import SnapshotNumbers, build_numbering, drop_
 from duckicelake.catalog.context.cache import ManifestCache
 from duckicelake.catalog.context.hooks import find_unverified
 from duckicelake.catalog.context.services import Services, take_file_ids, take_manifest_ids
-from duckicelake.catalog.table.derived_files import BackgroundWriter, write_inlined_rows
-from duckicelake.catalog.table.duckdb_deletes import NewlyDeleted, read_lake_deletes, write_deletes
+from duckicelake.catalog.table.derived_files import (
+    BackgroundWriter,
+    NewlyDeleted,
+    read_lake_deletes,
+    write_deletes,
+    write_inlined_rows,
+)
 from duckicelake.catalog.table.duckdb_files import ReadableCopies, WrittenTypes
 from duckicelake.catalog.table.native_changes import Examination, NativeChanges, examine, read_listed_manifests
 from duckicelake.errors import UnsupportedError

@@ -14,8 +14,7 @@ from duckicelake.catalog.authz.locations import write
 from duckicelake.catalog.commit.main_update import write_delete_files
 from duckicelake.catalog.commit.workspace import Listed, Workspace
 from duckicelake.catalog.context.services import Services, take_file_ids
-from duckicelake.catalog.table.derived_files import open_background_writer
-from duckicelake.catalog.table.duckdb_deletes import NewlyDeleted, write_deletes
+from duckicelake.catalog.table.derived_files import NewlyDeleted, open_background_writer, write_deletes
 from duckicelake.delta.import_.files import PartitionColumn, TranslatedFile, format_linked_folder
 from duckicelake.delta.log.actions import DeletionVector
 from duckicelake.delta.log.reader import DeltaLog

@@ -6,7 +6,7 @@ from itertools import count, product
 import pytest
 
 from duckicelake.bridge.native.steps import LiveDeletes, NativeStep, replay_window
-from duckicelake.catalog.table.duckdb_deletes import read_lake_deletes
+from duckicelake.catalog.table.derived_files import read_lake_deletes
 from duckicelake.catalog.table.native_changes import NativeChanges, read_native_changes
 from duckicelake.lake.ducklake import native
 from duckicelake.lake.side_tables import reader
