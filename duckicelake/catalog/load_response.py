@@ -20,7 +20,7 @@ from duckicelake.lake.side_tables.freshness import FreshnessLine, open_freshness
 from duckicelake.lake.state import Freshness, FreshnessQuery
 
 Deliver = Callable[[Freshness | None], object]
-"""Hears how the table is at a moment after the question; None if it isn't there, or can't be asked about this way."""
+"""Receives what Postgres answered about a table; None if there is no such table, or no answer."""
 ALL: Final = "all"
 REFS: Final = "refs"
 """The representations: with all snapshots, or only those that refs name."""
@@ -28,7 +28,7 @@ LoadCallback = Callable[[LoadedTable | TableCheck | None], object]
 
 
 class FreshnessChecks:
-    """For one event loop. While a check is under way, those who ask are gathered for the next."""
+    """Ask Postgres about tables from one event loop; questions that come during one check share the next."""
 
     def __init__(self, line: FreshnessLine, meter: Meter = NO_METER) -> None:
         self._line = line
@@ -37,21 +37,21 @@ class FreshnessChecks:
         self._checking: asyncio.Task[None] | None = None
 
     def ask(self, asked: FreshnessQuery, deliver: Deliver) -> None:
-        """Check, and deliver once, later: whatever happens."""
+        """Ask, and call `deliver` once, after this function has returned."""
         self._waiting[asked].append(deliver)
         if self._checking is None or self._checking.done():
             self._checking = asyncio.create_task(self._check_all())
 
     async def _check_all(self) -> None:
         while self._waiting:
-            await asyncio.sleep(0)  # who is being read from the sockets just now shall have a share in this check
+            await asyncio.sleep(0)  # requests that the loop is reading now share this check
             waiting, self._waiting = self._waiting, defaultdict(list)
             answers = await self._answers(list(waiting))
             for deliveries, fresh in zip(waiting.values(), answers, strict=True):
                 _deliver_all(deliveries, fresh)
 
     async def _answers(self, asked: Sequence[FreshnessQuery]) -> Sequence[Freshness | None]:
-        """As many as were asked for: None sends the request the slow way, which names the error."""
+        """Return one answer for each question. After None the route answers the request, and names the error."""
         sent = time.perf_counter()
         try:
             answers = await self._line.freshness(asked)
@@ -70,9 +70,11 @@ def _deliver_all(deliveries: Iterable[Deliver], fresh: Freshness | None) -> None
     for deliver in deliveries:
         try:
             deliver(fresh)
-        except Exception as error:  # noqa: BLE001 - a bug of one who listens must not be felt by the others
+        except Exception as error:  # noqa: BLE001 - an error of one callback must not reach the others
             loop = asyncio.get_running_loop()
-            loop.call_exception_handler({"message": "Who asked for a check failed at its answer", "exception": error})
+            loop.call_exception_handler(
+                {"message": "A callback failed at the answer to a freshness check", "exception": error}
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The newest version of each table in memory, with its manifests."""
+"""Cache the newest version of each table, with its manifests and the responses to loads of it."""
 
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable
@@ -24,23 +24,25 @@ _MIN_ENTRY_BYTES: Final = 4096
 
 
 class ManifestLostError(StaleBaseError):
-    """Manifests of a version that was loaded aren't recorded as written any more: their files got lost."""
+    """Manifests of a loaded version are no longer recorded as written: their files got lost."""
 
 
 @dataclass(slots=True)
 class ManifestCache:
-    """Rows that hold as long as the version is the newest; entries are only added, so that threads may share it.
+    """Rows of manifests, valid while the version is the newest. Entries are only added, so threads may share it.
 
-    `lake` is what DuckLake has of the table, None until it was read.
+    Attributes:
+        lake: What DuckLake has of the table; None until it is read.
+
     """
 
     manifests: dict[int, ManifestRow] = field(default_factory=dict)
     lake: Base | None = None
 
     def manifests_of(self, database: Database, manifest_ids: Iterable[int]) -> dict[int, ManifestRow]:
-        """Return manifests by id, those that aren't known yet read.
+        """Return manifests by id, and read the unknown ones.
 
-        One that isn't written has no path, and is read again.
+        A manifest that isn't written has no path, and is read again the next time.
         """
         wanted = list(manifest_ids)
         found = {manifest_id: row for manifest_id in wanted if (row := self.manifests.get(manifest_id)) is not None}
@@ -53,9 +55,9 @@ class ManifestCache:
         return {manifest_id: found[manifest_id] for manifest_id in wanted}
 
     def inherit(self, before: "ManifestCache") -> None:
-        """Take over the last of what is known of manifests that an older version listed.
+        """Take over the last manifests that an older version listed.
 
-        Clients that append at the same time build on those: they are some commits behind.
+        Concurrent appends build on versions some commits behind.
         """
         known = before.manifests.copy()  # at once: other threads add to it
         older = [manifest_id for manifest_id in known.items() if manifest_id[0] not in self.manifests]
@@ -171,7 +173,7 @@ class TableCache:
             return self._mark_used(table_id)
 
     def version(self, table_id: int) -> tuple[TableState, TableMetadata] | None:
-        """Return a version of the table, all of it written, with which newer ones share what they have in common."""
+        """Return state and metadata of the cached version, with which newer ones share what did not change."""
         cached = self.get(table_id)
         return None if cached is None else (cached.state, cached.metadata)
 
@@ -182,7 +184,7 @@ class TableCache:
             return None if table_id is None else self._mark_used(table_id)
 
     def name(self, schema_name: str, table_name: str, table_id: int) -> None:
-        """Remember a table's name, which may be another's by the time that it is looked for."""
+        """Keep the name of a table. Another table may have the name when it is looked up."""
         with self._lock:
             self._names[schema_name, table_name] = table_id
             self._names.move_to_end((schema_name, table_name))
@@ -190,7 +192,7 @@ class TableCache:
                 self._names.popitem(last=False)
 
     def put(self, table: TableVersion) -> None:
-        """Keep the table, or count anew what it takes, unless a newer version is there."""
+        """Keep the version and update the table's size, unless a newer version is in the cache."""
         table_id, version = table.row.table_id, table.row.version
         with self._lock:
             present = self._tables.get(table_id)
@@ -204,7 +206,7 @@ class TableCache:
                 self._forget(next(iter(self._tables)))
 
     def forget(self, table_id: int) -> None:
-        """Have the table read again by whoever wants it next."""
+        """Drop the table, so that the next request reads it."""
         with self._lock:
             self._forget(table_id)
 

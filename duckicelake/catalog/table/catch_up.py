@@ -47,13 +47,13 @@ from duckicelake.storage.threads import start_in_thread
 Encoding: TypeAlias = Callable[[], TableVersion]
 """Waits for the version, whose files are written then."""
 ADVANCE_AFTER = 100
-"""Snapshots of other tables after which a table's progress is written down, so that they aren't scanned again."""
+"""Snapshots of other tables after which a table's progress is recorded, so that they aren't scanned again."""
 
 
 def encode_ahead(
     services: Services, before: tuple[TableState, TableMetadata], change: ChangeSet, progress: CatchUpProgress
 ) -> Encoding | None:
-    """Begin to write what the change makes of the version before; None where it can't be predicted."""
+    """Begin to write the version that the change makes of the one before; None if it can't be predicted."""
     state, metadata = before
     row, cached = state.row, services.cache.get(state.row.table_id)
     if cached is None and forget_lost(services, state):
@@ -149,10 +149,15 @@ def _fold_changes(services: Services, table_id: int) -> tuple[CaughtUp, Encoding
 
 @dataclass(frozen=True, slots=True)
 class _Pending:
-    """How far DuckLake is; `is_due` if something of the table is to be noted, `missed` what if it is a change.
+    """How far DuckLake is ahead of a table.
 
-    is_unchecked: manifests of an older contract of metrics come first. is_unexamined: what was served before added
-    files were examined comes last; it is read once all else is done.
+    Attributes:
+        is_due: Whether something must be recorded.
+        is_unchecked: Manifests of an older contract of metrics must be checked first.
+        is_unexamined: Added files that were served before must be examined last.
+        missed: What changes the table.
+        unexamined: The files to examine, once all else is done.
+
     """
 
     upto: int
@@ -166,7 +171,7 @@ class _Pending:
 
     @property
     def progress(self) -> CatchUpProgress:
-        """How far the table will be once that is written down."""
+        """How far the table is caught up after the write."""
         seen = tuple(file.file_id for file in self.missed.window.delete_files) if self.missed else ()
         return CatchUpProgress(self.upto, self.epoch, seen)
 
@@ -187,14 +192,14 @@ def _read_pending(services: Services, table_id: int) -> _Pending:
             if row.epoch != epoch:
                 leaving |= reader.find_expired_snapshots(cursor, table_id)
             if not (touching or leaving) and is_unexamined:
-                state = _state(services, cursor, row)
+                state = _read_state(services, cursor, row)
                 return _Pending(
                     upto, epoch, row, unexamined=read_unexamined(cursor, state, project_metadata(state), upto)
                 )
             if not (touching or leaving):
                 is_behind = row.epoch != epoch or upto - row.caught_up_to >= ADVANCE_AFTER
                 return _Pending(upto, epoch, row, is_due=is_behind)
-            state = _state(services, cursor, row)
+            state = _read_state(services, cursor, row)
             found = read_native_changes(cursor, state, upto, touching, leaving, expired=row.epoch != epoch)
             return _Pending(upto, epoch, row, is_unexamined=is_unexamined, missed=found)
     _adopt(services, table_id)
@@ -211,8 +216,8 @@ def _mend(services: Services, pending: _Pending, found: Examination) -> None:
         reader.mark_examined(cursor, pending.row.table_id, replaced)
 
 
-def _state(services: Services, cursor: Transaction, row: TableRow) -> TableState:
-    """Return the table's, read as far as it isn't known."""
+def _read_state(services: Services, cursor: Transaction, row: TableRow) -> TableState:
+    """Return the table's state, and read what the cache doesn't have of it."""
     known = services.cache.version(row.table_id)
     if known is None:
         return reader.read_table_state(cursor, row)
@@ -263,7 +268,7 @@ def _definitions(cursor: Transaction, created: TableDefinition, at: int) -> Iter
 def _build_change(
     services: Services, missed: NativeChanges, progress: CatchUpProgress
 ) -> tuple[ChangeSet | None, Encoding | None]:
-    """Return the change that takes the table there, if there is anything to say, and what it makes of the table."""
+    """Build the change that catches the table up, and begin to encode its version; None where there is none."""
     base = project_metadata(missed.state, services.cache.version(missed.state.row.table_id))
     with open_background_writer(services) as beside:
         change = fold_native_changes(services, missed, base, beside)

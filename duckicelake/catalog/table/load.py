@@ -31,14 +31,15 @@ from duckicelake.lake.state import Freshness, FreshnessQuery, TableRow
 
 T = TypeVar("T")
 _SIGNS = (DamagedTableError, InvalidRequestError, FileMissingError, AlreadyExistsError)
-"""What else than DamagedTableError reading raises has no request to blame: it is damage, too."""
+"""Errors of reading a table. No request causes them, so they are signs of damage."""
 _LATELY_SECONDS: Final = 1.0
 
 
 def read_or_report_damage(services: Services, table_id: int, read: Callable[[], T]) -> T:
-    """Return what `read` gives, or DamagedTableError naming the table.
+    """Return what `read` returns; DamagedTableError names the table.
 
-    It reads again before that, and on while flushes come in between: what a flush or a cleanup took away isn't damage.
+    `read` is called again before that, and after each flush in between: rows that a flush or a cleanup took away are no
+    damage.
     """
     try:
         return read()
@@ -68,7 +69,10 @@ def _was_flushed(services: Services, table_id: int, after: int, upto: int) -> bo
 
 @contextmanager
 def damage_context(services: Services, table_id: int) -> Iterator[None]:
-    """Turn signs of damage into a DamagedTableError that names the table; nothing of a request may be judged inside."""
+    """Turn signs of damage into a DamagedTableError that names the table.
+
+    Nothing that a request says may be checked inside.
+    """
     try:
         yield
     except _SIGNS as error:
@@ -121,10 +125,10 @@ def load_current_table(
 
 
 def load_recent_table(services: Services, namespace: Namespace, name: str) -> TableVersion | None:
-    """The table as this process has committed it, if that was found right by this name before and but a moment ago.
+    """Return the table as this process committed it, if it was current under this name within the last second.
 
-    Others may have changed it since, or its name: what is computed of it must be checked. It is given once: who comes
-    again, as others were faster, has to ask.
+    Other processes may have changed it since, or its name, so that what is computed of it must be checked. It is
+    returned once: a second attempt must ask Postgres.
     """
     full_name = (to_schema_name(namespace), name)
     known = services.cache.find(*full_name)
@@ -151,19 +155,19 @@ def read_freshness(services: Services, namespace: Namespace, name: str, known: T
 
 
 def build_freshness_query(schema: str, name: str, known: TableVersion | None) -> FreshnessQuery:
-    """Return what to ask about a table of which this is known."""
+    """Build the question whether the cached version of a table is current."""
     return FreshnessQuery(schema, name, None if known is None else known.checked_upto)
 
 
 def is_current(known: TableVersion, fresh: Freshness) -> bool:
-    """Return whether what is known of a table is still so, by the answer to what was asked with it."""
+    """Return whether a version is current by the answer to the question about it."""
     row = known.row
     same_row = (row.table_id, row.version, row.caught_up_to) == (fresh.table_id, fresh.version, fresh.caught_up_to)
     return same_row and known.epoch == fresh.epoch and fresh.is_untouched and not fresh.has_overdue
 
 
 def check_freshness(services: Services, known: TableVersion, fresh: Freshness) -> TableVersion:
-    """Return the current table as it was found right by this check, which the cache remembers."""
+    """Return a version that is current by this answer, and keep the answer with it in the cache."""
     if (known.checked_upto, known.seen) == (fresh.newest_snapshot, fresh.seen):
         return known
     found = replace(known, checked_upto=fresh.newest_snapshot, seen=fresh.seen, found=None)
@@ -211,10 +215,10 @@ def follow(
     prepared: TableVersion | None = None,
     released: int | None = None,
 ) -> TableVersion:
-    """Return the version that a commit made of the one before, or a newer one if others have changed the table since.
+    """Return the version that a commit made of the one before, or a newer one if the table has changed since.
 
     prepared: that version, if its files were written before the commit and recorded with it. released: the DuckLake
-    snapshot right after the commit's own, if it is known to change nothing.
+    snapshot right after the commit's own, if it changes nothing.
     """
 
     def read() -> TableVersion | None:
@@ -235,10 +239,12 @@ def follow(
 
 
 def load_committed_before(services: Services, table_ids: Sequence[int]) -> TableVersion:
-    """Return the one table of a commit whose answer got lost: as it is now or, if it was dropped, as it was last.
+    """Return the one table of a commit whose response got lost, as it is now or as it was before it was dropped.
 
-    Raises CommitStateUnknownError if it was purged, or has moved to where the caller may not see it: a refusal would
-    tell the client to delete the files of its commit.
+    Raises:
+        CommitStateUnknownError: The table was purged, or has moved to where the caller may not see it. A refusal would
+            tell the client to delete the files of its commit.
+
     """
     (table_id,) = table_ids
     _check_still_shown(services, table_id)
@@ -251,7 +257,7 @@ def load_committed_before(services: Services, table_ids: Sequence[int]) -> Table
 
 
 def _check_still_shown(services: Services, table_id: int) -> None:
-    """Raise CommitStateUnknownError unless the caller may load or commit to tables where this one is by now."""
+    """Raise CommitStateUnknownError unless the caller may load or commit to tables in the table's namespace."""
     principal = services.caller.principal
     if principal.may(Capability.READ, ()):
         return

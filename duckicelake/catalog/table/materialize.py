@@ -39,7 +39,13 @@ _ENCODERS: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class PendingVersion:
-    """A version some of whose snapshots have no list: the manifests that these list, and entries of unwritten ones."""
+    """A version with snapshots whose lists aren't written.
+
+    Attributes:
+        manifests: The manifests that these snapshots list.
+        entries: The entries of unwritten manifests.
+
+    """
 
     state: TableState
     manifests: Mapping[int, ManifestRow]
@@ -47,12 +53,12 @@ class PendingVersion:
 
     @property
     def snapshots(self) -> tuple[SnapshotRow, ...]:
-        """Those whose lists aren't written."""
+        """The snapshots whose lists aren't written."""
         return _without_list(self.state)
 
 
 def read_pending(services: Services, table_id: int, before: TableState | None) -> PendingVersion:
-    """Of the newest version, as it is in the catalog; NoSuchTableError. before: an older state, all of it written."""
+    """Read the newest version; NoSuchTableError. before: an older state with all files written."""
     with services.database.reading() as cursor:
         row = reader.read_table_row(cursor, table_id)
         if row is None:
@@ -66,9 +72,9 @@ def read_pending(services: Services, table_id: int, before: TableState | None) -
 def build_next_pending(
     services: Services, before: TableState, known: ManifestCache, change: ChangeSet, written: WrittenCommit
 ) -> PendingVersion | None:
-    """Of the version that the change makes of the one before; only old files of manifests that it rewrites are read.
+    """Build the version that the change makes of the one before; of files only those in rewritten manifests are read.
 
-    None where the metadata log gets longer than what is known of it, or files of the version before got lost.
+    None if the metadata log gets longer than the known one, or if files of the version before got lost.
     """
     state = build_next_state(before, change, written)
     logged, logged_before = reader.parse_previous_versions(state.row), reader.parse_previous_versions(before.row)
@@ -164,9 +170,9 @@ def _encode_list(
 
 
 def _with_lists(rows: Sequence[SnapshotRow], lists: Mapping[int, str]) -> tuple[SnapshotRow, ...]:
-    """Return the snapshots, each with its list.
+    """Return the snapshots with the paths of new lists.
 
-    Those that had none are among the last, mostly, and are looked for there.
+    Snapshots without a list are most often the last ones, so the search begins there.
     """
     filled = list(rows)
     bare = (number for number in reversed(range(len(rows))) if rows[number].manifest_list is None)
@@ -176,10 +182,10 @@ def _with_lists(rows: Sequence[SnapshotRow], lists: Mapping[int, str]) -> tuple[
 
 
 def forget_lost(services: Services, state: TableState) -> bool:
-    """Forget that lost files were written; whether there were any, so that the table must be materialised again.
+    """Forget that lost files were written; return whether there were any, so that they must be written again.
 
-    Looks at what a reader of main needs and, on a local disk, at what was written last; only if some of that is lost,
-    at all the rest.
+    It checks the files that a reader of main needs and, on a local disk, the files that were written last. If one of
+    these is lost, it checks all others.
     """
     table_id = state.row.table_id
     if not _find_lost(services, _suspects(services, state)):
@@ -210,9 +216,9 @@ def _find_lost(services: Services, lengths: Mapping[str, int]) -> list[str]:
 
 
 def materialize(services: Services, table_id: int) -> TableVersion:
-    """Return the newest version of the table, every file of it written; NoSuchTableError if it has gone.
+    """Return the newest version of the table with all files written; NoSuchTableError.
 
-    Lost files are looked for if none of its versions is known: a process outlives no power loss.
+    It looks for lost files if no version of the table is cached: no process outlives a power loss.
     """
     cached = services.cache.get(table_id)
     table = _materialize_pending(services, table_id, services.cache.version(table_id))
@@ -286,10 +292,10 @@ def record(services: Services, version: TableVersion) -> TableVersion | None:
 
 
 def delete_old_metadata(services: Services, row: TableRow) -> None:
-    """Delete metadata files that have left the metadata log, if the table says so; best effort, the next time again."""
+    """Delete metadata files that have left the metadata log, if the table's property says so; errors are dropped."""
     if row.metadata.get("properties", {}).get(DELETE_AFTER_COMMIT, "").lower() != "true":
         return
-    with suppress(Exception):  # what came before is done, whatever becomes of these
+    with suppress(Exception):  # the commit counts; the next one tries again
         with services.database.reading() as cursor:
             paths = reader.read_outdated_metadata(cursor, row)
         if paths:

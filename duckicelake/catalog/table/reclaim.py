@@ -18,7 +18,7 @@ SELDOM: Final = 10
 
 @contextmanager
 def discard_on_error(services: Services, locations: Iterable[str]) -> Iterator[None]:
-    """Discard the files, of which the block may write more, if it comes to nothing for certain."""
+    """Discard the files if the block fails for certain. The block may add files to the list."""
     try:
         yield
     except CommitStateUnknownError:
@@ -29,17 +29,17 @@ def discard_on_error(services: Services, locations: Iterable[str]) -> Iterator[N
 
 
 def discard(services: Services, locations: Iterable[str]) -> None:
-    """Delete files that nothing lists, as well as it goes; what isn't deleted is an orphan."""
+    """Delete files that nothing lists; a file that can't be deleted is an orphan."""
     for location in locations:
         with suppress(Exception):
             services.store.delete(location)
 
 
 def is_due(updates: Sequence[TableUpdate], base: TableMetadata, change: ChangeSet) -> bool:
-    """Return whether what the snapshots held that a change takes out of history is to be let go of at once.
+    """Return whether files of snapshots that a change takes out of history are to be released at once.
 
-    Where they leave by themselves, out of appends alone, it is metadata files, and a transaction for those is soon
-    enough after every tenth of such changes.
+    Where only appends leave history by age, the files are metadata. Then every tenth such change releases them: a
+    transaction for each would cost more.
     """
     gone = change.target.removed_snapshots
     is_asked_for = any(isinstance(update, RemoveSnapshots) for update in updates)
@@ -49,9 +49,9 @@ def is_due(updates: Sequence[TableUpdate], base: TableMetadata, change: ChangeSe
 
 
 def release_files(services: Services, table_id: int) -> int | None:
-    """Release what snapshots that left history held; the DuckLake snapshot that did, None if there was nothing.
+    """Release the files of snapshots that left history; return the DuckLake snapshot that did, None if there were none.
 
-    Runs after a commit that removed some; if it never does, the files stay and the next release takes them.
+    It runs after a commit that removed snapshots. If it fails, the next release takes the files.
     """
 
     def attempt() -> SnapshotCounters | None:
@@ -66,7 +66,7 @@ def release_files(services: Services, table_id: int) -> int | None:
 
 
 def release_all(services: Services) -> None:
-    """The same for every table that has such files still, if no commit has released them since."""
+    """Release such files of all tables."""
     with services.database.reading() as cursor:
         table_ids = locations.find_unreleased_tables(cursor)
     for table_id in table_ids:

@@ -34,7 +34,7 @@ class Closable(Protocol):
 
 @dataclass(slots=True)
 class ConnectionTally:
-    """Of one process, for its metrics."""
+    """Connections of one process, for its metrics."""
 
     open: int = 0
     evicted: int = 0
@@ -49,7 +49,7 @@ TALLY: Final = ConnectionTally()
 
 @dataclass(slots=True)
 class ConnectionTable:
-    """Those of one server, by address; for one event loop. proxies: networks whose addresses have no limit."""
+    """Connections of one server by address, for one event loop. proxies: networks whose addresses have no limit."""
 
     limit: int
     of_address: int
@@ -74,7 +74,7 @@ class ConnectionTable:
         return is_admitted
 
     def remove(self, connection: Closable, address: str) -> None:
-        """Forget one that has ended; it may have been forgotten before."""
+        """Forget a connection that has ended; it may be unknown."""
         network = find_network(address)
         own = self._by_address.get(network, {})
         if connection in own:
@@ -96,7 +96,7 @@ class ConnectionTable:
         return self._make_room(self._by_address[largest], largest)
 
     def _make_room(self, connections: dict[Closable, None], address: str) -> bool:
-        """Close some that are idle, the oldest first. Many at a time, as all have to be looked through."""
+        """Close idle connections, the oldest first; several at once, because each search looks at all."""
         idle = [connection for connection in connections if connection.is_waiting()]
         for connection in idle[: max(1, len(connections) // _EVICTION_SHARE)]:
             self.remove(connection, address)
@@ -119,7 +119,7 @@ class ConnectionTable:
 
 
 def raise_descriptor_limit() -> None:
-    """Let this process, and those that it starts, have as many descriptors as it may, up to what it can use."""
+    """Raise the limit of descriptors of this process and its children to what they can use."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _WANTED_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(_WANTED_DESCRIPTORS, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -127,7 +127,7 @@ def raise_descriptor_limit() -> None:
 
 
 def build_connection_table(limit: int | None, of_address: int | None, proxies: Sequence[str]) -> ConnectionTable:
-    """Within the descriptors of the process. limit: None, as many as there are. of_address: None, half of them."""
+    """Build a table within the process's descriptors. limit: None is as many as there are. of_address: None is half."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     descriptors = _WANTED_DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
     room = max(_MIN_CONNECTIONS, descriptors - min(_RESERVED_DESCRIPTORS, descriptors // 2))

@@ -10,10 +10,10 @@ from duckicelake.server.protocol.http import CachingHttpProtocol, EdgeConfig
 
 
 class HandshakeProtocol(asyncio.Protocol):
-    """Does the handshake of a new connection, and hands the connection to the protocol for requests.
+    """Do the handshake of a new connection, and hand the connection to the protocol for requests.
 
-    asyncio's own servers do handshakes before any protocol hears of the connection: nobody could count those that
-    never end. What a client sends right behind its handshake may arrive before the hand-over, and is kept until then.
+    asyncio's own servers do the handshake before they call a protocol, so that endless ones could not be counted. Bytes
+    that a client sends right behind its handshake are kept until the hand-over.
     """
 
     def __init__(
@@ -56,11 +56,11 @@ class HandshakeProtocol(asyncio.Protocol):
         return True
 
     def close_idle(self) -> None:
-        """As of `Closable`."""
+        """Abort the handshake, as `Closable` says."""
         self._transport.abort()
 
     def shutdown(self) -> None:
-        """End it, as the server ends."""
+        """Abort the handshake when the server ends."""
         self._transport.abort()
 
     async def _shake_hands(self) -> None:

@@ -47,7 +47,7 @@ app must answer.
 
 
 class ReplayCache(Protocol):
-    """What knows requests by their bytes, and answers those that come again."""
+    """Knows requests by their bytes, and answers those that come again."""
 
     def replay(self, client: tuple[str, int], request: bytes, reply: ReplyCallback) -> bool:
         """Start to answer a request; return whether `reply` will be called. client: address and port."""
@@ -59,10 +59,12 @@ class ReplayCache(Protocol):
 
 
 class EdgeConfig(Config):
-    """Travels to each worker process.
+    """The configuration of each worker process.
 
-    receive_seconds: within which a request's headers must have arrived, and within which more of an answer is taken.
-    handshake_context: with which connections are encrypted, if they are.
+    Attributes:
+        receive_seconds: Seconds within which a request's headers must arrive, and more of a response must be taken.
+        handshake_context: Encrypts connections; None for plain HTTP.
+
     """
 
     receive_seconds: float = 60.0
@@ -81,10 +83,10 @@ class _RequestCycle(RequestResponseCycle):
 
 
 class TimeoutHttpProtocol(HttpToolsProtocol):
-    """Closes connections on which a first request is awaited, or one has begun, and doesn't come to its end.
+    """HTTP/1.1 that closes connections whose client is too slow.
 
-    So it does with those on which nothing of an answer that waits is taken for the same time, and with those that send
-    endless headers or trailers: the parser itself keeps any number of them.
+    It closes a connection when a request doesn't come to its end in time, when nothing of a waiting response is taken
+    in time, and when headers or trailers are endless: the parser itself keeps any number of them.
     """
 
     config: EdgeConfig
