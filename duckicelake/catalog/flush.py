@@ -153,6 +153,7 @@ class _FlushPlan:
             record_count=written.count,
             file_size_bytes=written.size,
             footer_size=written.footer_size,
+            row_group_count=written.row_groups,
             row_id_start=written.first_row_id,
             stats=[_stats(leaves[path], said) for path, said in written.stats.items() if path in leaves],
             partition_values=written.partition,
@@ -169,7 +170,13 @@ class _FlushPlan:
     def _delete_file(self, written: WrittenDeletes) -> FlushedDeletes:
         self._put(written.path, written.path.name)
         return FlushedDeletes(
-            written.path.name, written.begin, written.last, written.count, written.size, written.footer_size
+            written.path.name,
+            written.begin,
+            written.last,
+            written.count,
+            written.size,
+            written.footer_size,
+            written.row_groups,
         )
 
     def _put(self, file: Path, name: str) -> None:

@@ -11,12 +11,13 @@ from psycopg import sql
 
 from duckicelake.changelog.entries import AWAITED_KEY, LoggedChange, LogPosition
 from duckicelake.lake.ducklake.snapshots import LOCK_KEY
+from duckicelake.lake.formats import INLINED_ALIAS
 from duckicelake.postgres.queries import Transaction, json_param, load_queries, split_batches
 
 _SQL = load_queries("changelog", "entries")
 FOLLOWER_KEY: Final = LOCK_KEY + 2
-_ADDED_SQL = "SELECT begin_snapshot, count(*) FROM {} WHERE begin_snapshot = ANY(%(at)s) GROUP BY 1"
-_REMOVED_SQL = "SELECT end_snapshot, count(*) FROM {} WHERE end_snapshot = ANY(%(at)s) GROUP BY 1"
+_ADDED_SQL = f"SELECT _dl_begin, count(*) FROM {{}} {INLINED_ALIAS} WHERE _dl_begin = ANY(%(at)s) GROUP BY 1"
+_REMOVED_SQL = f"SELECT _dl_end, count(*) FROM {{}} {INLINED_ALIAS} WHERE _dl_end = ANY(%(at)s) GROUP BY 1"
 _DELETED_SQL = "SELECT begin_snapshot, file_id, count(*) FROM {} WHERE begin_snapshot <= %(upto)s GROUP BY 1, 2"
 
 

@@ -40,7 +40,7 @@ class NewDataFile(NamedTuple):
 
     `file_id` is its id in `duckicelake_file`: a new row's of the same step, or that of a file which was elsewhere
     before (on a branch, in a snapshot that main goes back to, or serving inlined rows). A file with field ids has no
-    `name_map`.
+    `name_map`. `row_group_count` is None unless the footer was read.
     """
 
     file_id: int
@@ -52,6 +52,7 @@ class NewDataFile(NamedTuple):
     partition_values: tuple[str | None, ...] | None
     path_is_relative: bool = False
     name_map: NameMap | None = None
+    row_group_count: int | None = None
 
 
 def compute_partitioning_id(file: NewDataFile, data_file_id: int) -> int | None:

@@ -46,6 +46,7 @@ class WrittenDeletes:
     count: int
     size: int
     footer_size: int
+    row_groups: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,7 @@ class FlushedRows:
     count: int
     size: int
     footer_size: int
+    row_groups: int
     begin: int
     last: int
     first_row_id: int
@@ -107,6 +109,7 @@ class RowFiles:
             f"SELECT file, min(snapshot), max(snapshot), min(row_id) FROM {_name_places_table(rows.name)} GROUP BY file"
         )
         spanned = {file: span for file, *span in spans.fetchall()}
+        row_groups = self._count_row_groups(files)
         ended = self._create_ended_table(rows.name)
         return [
             FlushedRows(
@@ -115,6 +118,7 @@ class RowFiles:
                 count=count,
                 size=size,
                 footer_size=footer,
+                row_groups=row_groups[file],
                 begin=spanned[file][0],
                 last=spanned[file][1],
                 first_row_id=spanned[file][2],
@@ -155,6 +159,11 @@ class RowFiles:
             options += f", PARTITION_BY ({by}), FILENAME_PATTERN 'ducklake-{{uuidv7}}'"
         to = folder if rows.keys else folder / f"ducklake-{self._new_id()}.parquet"
         return self._connection.execute(f"COPY ({select}) TO {_quote_text(str(to))} ({options})").fetchall()
+
+    def _count_row_groups(self, files: str) -> dict[str, int]:
+        """Row groups by file. files: quoted, joined by commas."""
+        query = f"SELECT file_name, num_row_groups FROM parquet_file_metadata([{files}])"
+        return dict(self._connection.execute(query).fetchall())
 
     def _new_id(self) -> str:
         ((number,),) = self._connection.execute("SELECT uuidv7()").fetchall()
@@ -215,7 +224,8 @@ class RowFiles:
             f"TO {_quote_text(str(path))} (FORMAT parquet, RETURN_STATS true, FIELD_IDS {_DELETE_FIELD_IDS})"
         ).fetchall()
         ((begin, last),) = self._connection.execute("SELECT min(ended), max(ended) FROM deletes").fetchall()
-        return WrittenDeletes(path, begin, last, count, size, footer)
+        row_groups = self._count_row_groups(_quote_text(str(path)))[str(path)]
+        return WrittenDeletes(path, begin, last, count, size, footer, row_groups)
 
 
 def _name_places_table(name: str) -> str:

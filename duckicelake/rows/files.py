@@ -157,6 +157,7 @@ class RowFile:
     record_count: int
     partition_values: tuple[str | None, ...]
     stats: tuple[ColumnStats, ...]
+    row_group_count: int
 
 
 def write_row_files(batch: Batch, keys: Sequence[PartitionKey], spec: PartitionSpec, order: SortOrder) -> list[RowFile]:
@@ -176,15 +177,15 @@ def write_row_files(batch: Batch, keys: Sequence[PartitionKey], spec: PartitionS
 
 def _write_file(batch: Batch, values: tuple[str | None, ...], rows: Sequence[int], schema: pa.Schema) -> RowFile:
     table = batch.table if len(rows) == batch.num_rows else batch.table.take(pa.array(rows))
-    data, sizes = _encode_table(table.cast(schema))
+    data, sizes, row_groups = _encode_table(table.cast(schema))
     leaves = dict(zip(_list_leaf_ids(batch.layout.stored), sizes, strict=True))
     stats = build_table_stats(batch.layout, table)
     sized = tuple(row._replace(column_size_bytes=leaves[row.column_id]) for row in stats)
-    return RowFile(data, len(rows), values, sized)
+    return RowFile(data, len(rows), values, sized, row_groups)
 
 
-def _encode_table(table: pa.Table) -> tuple[bytes, list[int]]:
-    """Return the table as Parquet, and the compressed size of each leaf column."""
+def _encode_table(table: pa.Table) -> tuple[bytes, list[int], int]:
+    """Return the table as Parquet, the compressed size of each leaf column, and the number of row groups."""
     sink = pa.BufferOutputStream()
     found: list[pq.FileMetaData] = []
     pq.write_table(
@@ -198,7 +199,7 @@ def _encode_table(table: pa.Table) -> tuple[bytes, list[int]]:
     )
     groups = [found[0].row_group(index) for index in range(found[0].num_row_groups)]
     sizes = [sum(g.column(index).total_compressed_size for g in groups) for index in range(found[0].num_columns)]
-    return sink.getvalue().to_pybytes(), sizes
+    return sink.getvalue().to_pybytes(), sizes, len(groups)
 
 
 def _list_leaf_ids(columns: Sequence[RowColumn]) -> Iterator[int]:

@@ -3,13 +3,12 @@
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from itertools import compress
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
 from duckicelake.bridge.values.types import INTEGER_LIMITS
 from duckicelake.iceberg.types import ListType, PrimitiveType, StructType
-from duckicelake.lake.model import fold_case
 from duckicelake.rows.columns import TICKS, RowColumn, is_storable, select_stored, to_arrow_type
 from duckicelake.rows.inlined_values import Encoder, make_encoder
 from duckicelake.rows.json_columns import JsonColumn
@@ -19,9 +18,6 @@ from duckicelake.rows.problems import MisfitError, OnUnknown
 
 Check: TypeAlias = Callable[[Any], None]
 """Of a value that isn't null; MisfitError."""
-_RESERVED: Final = frozenset({"row_id", "begin_snapshot", "end_snapshot"})
-_MAX_NAME_BYTES: Final = 63
-"""Bytes of a Postgres identifier."""
 
 
 def make_check(column: RowColumn) -> Check | None:
@@ -139,7 +135,10 @@ class Layout:
 
     @cached_property
     def obstacle(self) -> str | None:
-        """Why no row of the table can be inlined, so that every batch becomes a file; None if they can."""
+        """Why no row of the table can be inlined, so that every batch becomes a file; None if they can.
+
+        That is by the columns' types. By their names, `InsertTarget.limit` is 0.
+        """
         return next(filter(None, map(_find_obstacle, self.columns)), None)
 
     @cached_property
@@ -159,16 +158,10 @@ def _has_decimal(column: RowColumn) -> bool:
 
 
 def _find_obstacle(column: RowColumn) -> str | None:
-    if fold_case(column.name) in _RESERVED or len(column.name.encode()) > _MAX_NAME_BYTES:
-        return f"DuckLake inlines no rows of a table with a column named {column.name}"
-    return _find_obstacle_inside(column)
-
-
-def _find_obstacle_inside(column: RowColumn) -> str | None:
     if not column.children and not is_storable(column) and column.declared != "unknown":
         return f"DuckLake inlines no rows of a table with a column of type {column.type}"
     if str(column.type) == "timestamptz_ns":
         return f"DuckDB keeps microseconds of column {column.name}, a timestamptz_ns, in rows, but not in files"
     if isinstance(column.type, ListType) and column.children[0].declared == "json":
         return f"DuckDB can't read lists of JSON that are inlined, as in column {column.name}"
-    return next(filter(None, map(_find_obstacle_inside, column.children)), None)
+    return next(filter(None, map(_find_obstacle, column.children)), None)

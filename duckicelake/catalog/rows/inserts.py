@@ -64,6 +64,7 @@ def _build_new_file(name: str, file: RowFile) -> NewDataFile:
         stats=PackedStats(file.stats),
         partition_values=file.partition_values or None,
         path_is_relative=True,
+        row_group_count=file.row_group_count,
     )
 
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from psycopg import sql
 
 from duckicelake.lake.doctor.findings import Finding
+from duckicelake.lake.formats import INLINED_ALIAS
 from duckicelake.postgres.queries import Row, Transaction, load_queries
 
 _SQL = load_queries("lake", "damage")
@@ -83,7 +84,9 @@ def _read_inlined_counts(cursor: Transaction) -> dict[int, tuple[int, int]]:
     """Read (number of inlined rows, row id after the highest) by table."""
     found: dict[int, tuple[int, int]] = {}
     for table_id, name in cursor.execute(_SQL.inlined_tables).fetchall():
-        query = sql.SQL("SELECT count(*), coalesce(max(row_id) + 1, 0) FROM {}").format(sql.Identifier(name))
+        query = sql.SQL(f"SELECT count(*), coalesce(max(_dl_row_id) + 1, 0) FROM {{}} {INLINED_ALIAS}").format(
+            sql.Identifier(name)
+        )
         ((count, following),) = cursor.execute(query).fetchall()
         before = found.get(table_id, (0, 0))
         found[table_id] = (before[0] + count, max(before[1], following))

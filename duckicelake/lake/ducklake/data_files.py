@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import count
 
-from psycopg import Cursor, sql
+from psycopg import Cursor
 
 from duckicelake.lake.additions import NewDataFile, NewDeleteFile, compute_partitioning_id
 from duckicelake.lake.changes import LakeStep, TableStats
@@ -38,13 +38,14 @@ def _end_rows(cursor: Cursor[Row], keys: Sequence[InlinedKey], at: int) -> None:
     if keys:
         cursor.execute(_SQL.wait_briefly)
     for name, group in by_table.items():
-        query = sql.SQL(
-            "UPDATE {} AS i SET end_snapshot = %(at)s "
-            "FROM unnest(%(begins)s::bigint[], %(rows)s::bigint[]) AS k (b, r) "
-            "WHERE i.begin_snapshot = k.b AND i.row_id = k.r AND i.end_snapshot IS NULL RETURNING i.row_id"
-        ).format(sql.Identifier(name))
-        parameters = {"at": at, "begins": [k.begin_snapshot for k in group], "rows": [k.row_id for k in group]}
-        _check_count(len(cursor.execute(query, parameters).fetchall()), len(group))
+        parameters = {
+            "name": name,
+            "at": at,
+            "begins": [k.begin_snapshot for k in group],
+            "rows": [k.row_id for k in group],
+        }
+        ((ended,),) = cursor.execute(_SQL.end_inlined_rows, parameters).fetchall()
+        _check_count(ended, len(group))
 
 
 def _check_count(found: int, wanted: int) -> None:
@@ -179,6 +180,7 @@ def _build_data_file_row(
         "row_id_start": file.row_id_start,
         "partition_id": compute_partitioning_id(file, data_file_id),
         "mapping_id": None if file.name_map is None else maps[file.name_map],
+        "row_group_count": file.row_group_count,
     }
 
 

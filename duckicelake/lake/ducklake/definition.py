@@ -7,7 +7,8 @@ from psycopg import Cursor, sql
 
 from duckicelake.lake.changes import Creation, DefinitionChange
 from duckicelake.lake.ducklake.roles import act_as_owner
-from duckicelake.lake.ducklake.snapshots import SnapshotAllocation
+from duckicelake.lake.ducklake.snapshots import SnapshotAllocation, read_lake_format
+from duckicelake.lake.formats import LakeFormat
 from duckicelake.lake.model import Column, find_children
 from duckicelake.postgres.queries import Row, json_param, load_queries, split_batches
 
@@ -33,7 +34,6 @@ _POSTGRES_TYPES = {
     "blob": "bytea",
 }
 _NEVER_INLINED_TYPES = {"variant", "geometry"}
-_RESERVED_NAMES = {"row_id", "begin_snapshot", "end_snapshot"}
 _MAX_NAME_BYTES = 63  # bytes; Postgres cuts what is longer
 MAX_INLINED_COLUMNS = 1_597
 """Columns that a table of inlined rows can have in Postgres, beside DuckLake's three."""
@@ -160,13 +160,13 @@ def _write_sorting(cursor: Cursor[Row], table_id: int, change: DefinitionChange,
         cursor.executemany(_SQL.insert_sort_key, rows)
 
 
-def build_inlined_columns(columns: Sequence[Column]) -> tuple[tuple[str, str], ...] | None:
-    """Return name and Postgres type of each column of inlined rows; None if DuckDB inlines none of these."""
+def build_inlined_columns(columns: Sequence[Column], lake: LakeFormat) -> tuple[tuple[str, str], ...] | None:
+    """Return name and Postgres type of each column of inlined rows; None if DuckDB inlines none in such a lake."""
     top = sorted(
         find_children(columns, None), key=lambda column: column.column_id
     )  # DuckDB's order; rows go by position
     is_never = _NEVER_INLINED_TYPES & {column.column_type for column in columns}
-    if len(top) > MAX_INLINED_COLUMNS or not all(map(_can_inline, top)) or is_never:
+    if len(top) > MAX_INLINED_COLUMNS or not all(_can_inline(column, lake) for column in top) or is_never:
         return None
     return tuple((column.column_name, _map_inlined_type(column.column_type)) for column in top)
 
@@ -178,13 +178,14 @@ def make_inlined_table(cursor: Cursor[Row], table_id: int, columns: Sequence[Col
     read its rows as of columns from before that version. DuckDB doesn't count the columns: a table of too many has the
     option to inline no rows.
     """
-    own = build_inlined_columns(columns)
+    lake = read_lake_format(cursor)
+    own = build_inlined_columns(columns, lake)
     if len(find_children(columns, None)) > MAX_INLINED_COLUMNS:
         cursor.execute(_SQL.inline_nothing, {"table_id": table_id})
     if own is not None:
         name = build_inlined_table_name(table_id, version)
         with act_as_owner(cursor):
-            cursor.execute(_create_inlined_table(name, own))
+            cursor.execute(_create_inlined_table(name, own, lake))
         parameters = {"table_id": table_id, "table_name": name, "schema_version": version}
         cursor.execute(_SQL.register_inlined_table, parameters)
 
@@ -194,15 +195,15 @@ def build_inlined_table_name(table_id: int, version: int) -> str:
     return f"ducklake_inlined_data_{table_id}_{version}"
 
 
-def _can_inline(column: Column) -> bool:
+def _can_inline(column: Column, lake: LakeFormat) -> bool:
     """Return whether Postgres can hold the column's name as it is; DuckDB inlines no rows otherwise."""
-    return column.column_name.lower() not in _RESERVED_NAMES and len(column.column_name.encode()) <= _MAX_NAME_BYTES
+    return column.column_name.lower() not in lake.reserved_names and len(column.column_name.encode()) <= _MAX_NAME_BYTES
 
 
-def _create_inlined_table(name: str, columns: Sequence[tuple[str, str]]) -> sql.Composed:
+def _create_inlined_table(name: str, columns: Sequence[tuple[str, str]], lake: LakeFormat) -> sql.Composed:
     """Build the CREATE TABLE of inlined rows with these columns."""
     own = [sql.SQL("{} {}").format(sql.Identifier(column), sql.SQL(type_)) for column, type_ in columns]
-    keys = [sql.SQL(f"{key} bigint") for key in ("row_id", "begin_snapshot", "end_snapshot")]
+    keys = [sql.SQL("{} bigint").format(sql.Identifier(key)) for key in lake.system_columns]
     return sql.SQL("CREATE TABLE {} ({})").format(sql.Identifier(name), sql.SQL(", ").join([*keys, *own]))
 
 

@@ -5,9 +5,10 @@ from contextlib import contextmanager
 from typing import IO, Final, NamedTuple
 
 from psycopg import Cursor, sql
-from psycopg.errors import UndefinedColumn, UndefinedTable
+from psycopg.errors import AmbiguousColumn, InvalidColumnReference, UndefinedColumn, UndefinedTable
 
 from duckicelake.errors import DamagedTableError
+from duckicelake.lake.formats import INLINED_ALIAS, NEW_LAKE_FORMAT, has_system_columns
 from duckicelake.lake.model import Column, InlinedDelete, InlinedKey, InlinedRow, fold_case
 from duckicelake.postgres.pipeline import BatchedQuery
 from duckicelake.postgres.queries import Row, load_queries
@@ -21,14 +22,13 @@ _VALUE_FORMS: Final = {
 }
 """Formats for reading a value, by whether it is wanted in hex and whether it is bytes."""
 _ROWS_QUERY: Final = sql.SQL(
-    "SELECT begin_snapshot, row_id, end_snapshot FROM {}"
-    " WHERE begin_snapshot <= %(upto)s AND (end_snapshot IS NULL OR end_snapshot > %(after)s)"
+    f"SELECT _dl_begin, _dl_row_id, _dl_end FROM {{}} {INLINED_ALIAS}"
+    " WHERE _dl_begin <= %(upto)s AND (_dl_end IS NULL OR _dl_end > %(after)s)"
 )
 _NEW_ROWS_QUERY: Final = sql.SQL(
-    "SELECT count(*) FILTER (WHERE begin_snapshot <= %(after)s"
-    " AND (end_snapshot IS NULL OR end_snapshot > %(after)s)),"
-    " array_agg(ARRAY[begin_snapshot, row_id, end_snapshot]) FILTER (WHERE begin_snapshot > %(after)s)"
-    " FROM {} WHERE begin_snapshot <= %(upto)s"
+    "SELECT count(*) FILTER (WHERE _dl_begin <= %(after)s AND (_dl_end IS NULL OR _dl_end > %(after)s)),"
+    " array_agg(ARRAY[_dl_begin, _dl_row_id, _dl_end]) FILTER (WHERE _dl_begin > %(after)s)"
+    f" FROM {{}} {INLINED_ALIAS} WHERE _dl_begin <= %(upto)s"
 )
 _HEX_TYPES: Final = frozenset({"varchar", "json", "blob"})
 
@@ -80,7 +80,7 @@ def copy_table(cursor: Cursor[Row], name: str, columns: Sequence[Column], upto: 
 
     columns: top-level ones. Values are DuckDB's texts; of texts and blobs, which Postgres holds as bytes, in hex.
     """
-    rows = sql.SQL("FROM {} AS i WHERE i.begin_snapshot <= {}").format(sql.Identifier(name), sql.Literal(upto))
+    rows = sql.SQL(f"FROM {{}} {INLINED_ALIAS} WHERE _dl_begin <= {{}}").format(sql.Identifier(name), sql.Literal(upto))
     return _copy_query(cursor, name, columns, rows, to)
 
 
@@ -91,9 +91,9 @@ def copy_keyed_rows(
     (name,) = {key.inlined_table for key in keys}
     begins = [key.begin_snapshot for key in keys]
     rows = sql.SQL(
-        "FROM {} AS i WHERE i.begin_snapshot BETWEEN {} AND {}"
-        " AND (i.begin_snapshot, i.row_id) IN (SELECT * FROM unnest({}::bigint[], {}::bigint[]))"
-        " ORDER BY i.begin_snapshot, i.row_id"
+        f"FROM {{}} {INLINED_ALIAS} WHERE _dl_begin BETWEEN {{}} AND {{}}"
+        " AND (_dl_begin, _dl_row_id) IN (SELECT * FROM unnest({}::bigint[], {}::bigint[]))"
+        " ORDER BY _dl_begin, _dl_row_id"
     ).format(
         sql.Identifier(name),
         sql.Literal(min(begins)),
@@ -111,7 +111,7 @@ def _copy_query(
     cursor: Cursor[Row], name: str, columns: Sequence[Column], rows: sql.Composable, to: IO[bytes]
 ) -> CopySize:
     with translate_damage(name):
-        query = sql.SQL("COPY (SELECT i.row_id, i.begin_snapshot, i.end_snapshot, {} {}) TO STDOUT (FORMAT csv)")
+        query = sql.SQL("COPY (SELECT _dl_row_id, _dl_begin, _dl_end, {} {}) TO STDOUT (FORMAT csv)")
         values = sql.SQL(", ").join(_build_value_list(cursor, name, columns))
         count, longest = 0, 0
         with cursor.copy(query.format(values, rows)) as copied:
@@ -147,12 +147,22 @@ def read_inlined_deletes(
 def _build_value_list(cursor: Cursor[Row], name: str, columns: Sequence[Column]) -> list[sql.Composable]:
     """List the values' columns for SQL. DuckDB leaves names in capitals unquoted, which Postgres lowers."""
     types = cursor.execute(_SQL.column_types, {"name": name}).fetchall()
+    check_intact([] if has_system_columns([column for column, _ in types]) else [name])
     own = {fold_case(column): (column, type_) for column, type_ in types}
     for column in columns:
         if fold_case(column.column_name) not in own:
             raise DamagedTableError(f"{name}, a table of its inlined rows, has no column {column.column_name}")
     found = [(own[fold_case(column.column_name)], column.column_type in _HEX_TYPES) for column in columns]
     return [sql.SQL(_VALUE_FORMS[in_hex, type_ == "bytea"]).format(sql.Identifier(of)) for (of, type_), in_hex in found]
+
+
+def check_intact(damaged: Sequence[str]) -> None:
+    """Raise DamagedTableError if tables of inlined rows lack the first three columns, which are read by place."""
+    if damaged:
+        raise DamagedTableError(
+            f"{' and '.join(damaged)}, of its inlined rows, doesn't begin with the columns "
+            f"{', '.join(NEW_LAKE_FORMAT.system_columns)}, or these with _ducklake_ before them"
+        )
 
 
 @contextmanager
@@ -163,5 +173,5 @@ def translate_damage(*names: str) -> Iterator[None]:
         yield
     except UndefinedTable as error:
         raise DamagedTableError(f"{name}, a table of its inlined rows, isn't in Postgres") from error
-    except UndefinedColumn as error:
+    except (AmbiguousColumn, InvalidColumnReference, UndefinedColumn) as error:
         raise DamagedTableError(f"{name}, a table of its inlined rows: {error.diag.message_primary}") from error

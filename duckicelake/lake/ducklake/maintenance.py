@@ -10,6 +10,7 @@ import orjson
 from psycopg import Cursor, sql
 from psycopg.errors import UndefinedTable
 
+from duckicelake.lake.formats import INLINED_ALIAS
 from duckicelake.postgres.queries import Row, load_queries
 
 _SQL = load_queries("lake", "maintenance")
@@ -164,10 +165,11 @@ def _read_snapshot_times(cursor: Cursor[Row], snapshot_ids: Iterable[int]) -> di
 
 
 _ALL_ROWS_QUERY: Final = sql.SQL(
-    "(SELECT {}::bigint, count(*), coalesce(sum(pg_column_size(i.*)), 0)::bigint, min(begin_snapshot) FROM {} AS i)"
+    "(SELECT {}::bigint, count(*), coalesce(sum(pg_column_size(i.*)), 0)::bigint, min(_dl_begin) "
+    f"FROM {{}} {INLINED_ALIAS})"
 )
 _LIVE_ROWS_QUERY: Final = sql.SQL(
-    "(SELECT {}::bigint, count(*), min(begin_snapshot) FROM {} WHERE end_snapshot IS NULL)"
+    f"(SELECT {{}}::bigint, count(*), min(_dl_begin) FROM {{}} {INLINED_ALIAS} WHERE _dl_end IS NULL)"
 )
 _DELETES_QUERY: Final = sql.SQL("(SELECT {}::bigint, file_id, count(*) FROM {} GROUP BY file_id)")
 _MAX_TABLES_PER_READ: Final = 500

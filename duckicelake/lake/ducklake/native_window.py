@@ -41,13 +41,14 @@ class WindowBasis(NamedTuple):
     """Facts of a table that a read of its window needs.
 
     first, last: ids of the files that came in the window, if known. inlined: the tables of inlined rows. has_deletes:
-    whether deletes are inlined.
+    whether deletes are inlined. damaged: tables of inlined rows without DuckLake's first three columns.
     """
 
     first: int | None
     last: int | None
     inlined: Sequence[str]
     has_deletes: bool
+    damaged: Sequence[str] = ()
 
 
 def build_basis_query(table_id: int, after: int, upto: int) -> BatchedQuery:
@@ -82,6 +83,7 @@ def read_window(
     reach: Reach,
 ) -> NativeWindow:
     """Read everything that catching up with these changes needs. Raises DamagedTableError."""
+    inlined_rows.check_intact(ground.damaged)
     parameters = {
         "table_id": table_id,
         "after": after,

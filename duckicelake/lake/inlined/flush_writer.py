@@ -15,6 +15,7 @@ from duckicelake.lake.ducklake import inlined_rows, native
 from duckicelake.lake.ducklake.data_files import insert_data_file_rows
 from duckicelake.lake.ducklake.roles import act_as_owner
 from duckicelake.lake.ducklake.snapshots import SnapshotAllocation, begin_snapshot, record_changes
+from duckicelake.lake.formats import INLINED_ALIAS
 from duckicelake.lake.model import Column, ColumnStats, InlinedKey, LakeFile, TableDefinition, find_children
 from duckicelake.lake.packed import PackedStats
 from duckicelake.postgres.queries import Row, json_param, load_queries
@@ -74,6 +75,7 @@ class FlushedFile:
     file_size_bytes: int
     footer_size: int
     row_id_start: int
+    row_group_count: int
     stats: Sequence[ColumnStats]
     partition_values: Sequence[str | None] = ()
     deletes: "FlushedDeletes | None" = None
@@ -89,6 +91,7 @@ class FlushedDeletes:
     delete_count: int
     file_size_bytes: int
     footer_size: int
+    row_group_count: int
 
 
 FindPlaces = Callable[[str, Sequence[InlinedKey]], Sequence[tuple[str, int]]]
@@ -225,10 +228,14 @@ def _take_rows(cursor: Cursor[Row], table: CopiedTable, at: int) -> dict[Inlined
     """Delete the rows that were read; those that ended since, with when."""
     name = sql.Identifier(table.name)
     late = sql.SQL(
-        "SELECT begin_snapshot, row_id, end_snapshot FROM {} WHERE begin_snapshot <= %(at)s AND end_snapshot > %(at)s"
+        f"SELECT _dl_begin, _dl_row_id, _dl_end FROM {{}} {INLINED_ALIAS} "
+        "WHERE _dl_begin <= %(at)s AND _dl_end > %(at)s"
+    )
+    taken = sql.SQL(
+        f"DELETE FROM {{0}} WHERE ctid IN (SELECT ctid FROM {{0}} {INLINED_ALIAS} WHERE _dl_begin <= %(at)s)"
     )
     ended = cursor.execute(late.format(name), {"at": at}).fetchall()
-    deleted = cursor.execute(sql.SQL("DELETE FROM {} WHERE begin_snapshot <= %(at)s").format(name), {"at": at})
+    deleted = cursor.execute(taken.format(name), {"at": at})
     _check_count(deleted.rowcount, table.rows, table.name)
     return {InlinedKey(table.name, begin, row_id): end for begin, row_id, end in ended}
 
@@ -284,6 +291,7 @@ def _build_data_file(file: FlushedFile, data_file_id: int, partition_id: int | N
         "file_size_bytes": file.file_size_bytes,
         "footer_size": file.footer_size,
         "row_id_start": file.row_id_start,
+        "row_group_count": file.row_group_count,
         "partition_id": partition_id if file.partition_values else None,
     }
 

@@ -14,6 +14,7 @@ from duckicelake.lake.ducklake import data_files, native
 from duckicelake.lake.ducklake.definition import build_inlined_columns, build_inlined_table_name
 from duckicelake.lake.ducklake.schemas import format_full_name
 from duckicelake.lake.ducklake.snapshots import SnapshotCounters
+from duckicelake.lake.formats import LakeFormat, get_format, has_system_columns
 from duckicelake.lake.inlined.batches import InlinedTable, InliningOptions, InsertTarget, RowBatch
 from duckicelake.lake.model import ColumnStats, Extent, TableDefinition, fold_case
 from duckicelake.lake.side_tables import idempotency
@@ -31,20 +32,21 @@ def read_insert_target(cursor: Cursor[Row], schema_name: str, table_name: str) -
     if row is None:
         raise NoSuchTableError(f"Table does not exist: {format_full_name(schema_name, table_name)}")
     table_id, schema_id = row
-    lake_version, newest, options = cursor.execute(_SQL.lake_version).fetchall()[0]
+    lake_version, newest, options, version = cursor.execute(_SQL.lake_version).fetchall()[0]
     definition = native.read_definition(cursor, table_id, newest)
     if definition is None:
         raise NoSuchTableError(f"Table does not exist: {format_full_name(schema_name, table_name)}")
     native.read_table_stats(cursor, table_id)
-    return InsertTarget(definition, schema_id, lake_version, options, _read_inlined_table(cursor, definition))
+    inlined = _read_inlined_table(cursor, definition, get_format(version))
+    return InsertTarget(definition, schema_id, lake_version, options, inlined)
 
 
-def _read_inlined_table(cursor: Cursor[Row], definition: TableDefinition) -> InlinedTable | None:
+def _read_inlined_table(cursor: Cursor[Row], definition: TableDefinition, lake: LakeFormat) -> InlinedTable | None:
     """Return the table for new inlined rows; None if there can be none.
 
     DuckDB inlines into the newest registered table, and fails if that one lacks columns: then a new one is made.
     """
-    columns, table_id = build_inlined_columns(definition.columns), definition.table_id
+    columns, table_id = build_inlined_columns(definition.columns, lake), definition.table_id
     if columns is None:
         return None
     names, types = zip(*columns, strict=True)
@@ -58,8 +60,9 @@ def _read_inlined_table(cursor: Cursor[Row], definition: TableDefinition) -> Inl
 
 
 def _has_columns(cursor: Cursor[Row], name: str, columns: Sequence[str]) -> bool:
+    """Return whether a table of inlined rows has these columns behind DuckLake's three, in either spelling."""
     has = [fold_case(row[0]) for row in cursor.execute(_SQL.columns_of, {"name": name}).fetchall()]
-    return has == ["row_id", "begin_snapshot", "end_snapshot", *map(fold_case, columns)]
+    return has_system_columns(has) and has[3:] == list(map(fold_case, columns))
 
 
 @dataclass(frozen=True, slots=True)

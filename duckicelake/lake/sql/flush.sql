@@ -30,13 +30,13 @@ WHERE table_id = %(table_id)s AND column_id = ANY(%(column_ids)s)
 DELETE FROM ducklake_delete_file WHERE delete_file_id = %(delete_file_id)s AND end_snapshot IS NULL
 RETURNING delete_file_id;
 
--- insert_delete_files: all deletes of a data file, each with the snapshot that deleted the row
-INSERT INTO ducklake_delete_file (delete_file_id, table_id, begin_snapshot, end_snapshot, data_file_id, path,
-    path_is_relative, format, delete_count, file_size_bytes, footer_size, encryption_key, partial_max)
-SELECT delete_file_id, %(table_id)s, begin_snapshot, NULL, data_file_id, path, true, 'parquet', delete_count,
-       file_size_bytes, footer_size, NULL, partial_max
-FROM json_to_recordset(%(files)s::json) AS f (delete_file_id bigint, begin_snapshot bigint, data_file_id bigint,
-    path text, delete_count bigint, file_size_bytes bigint, footer_size bigint, partial_max bigint);
+-- insert_delete_files: all deletes of a data file, each with the snapshot that deleted the row; by the columns' names, as
+-- in insert_data_files
+INSERT INTO ducklake_delete_file
+SELECT f.* FROM json_populate_recordset(
+    json_populate_record(NULL::ducklake_delete_file,
+        json_build_object('table_id', %(table_id)s::bigint, 'path_is_relative', true, 'format', 'parquet')),
+    %(files)s::json) f;
 
 -- keep_lease: whether flushing the table is left to this session from now on
 SELECT pg_try_advisory_lock(%(key)s, %(table_id)s);

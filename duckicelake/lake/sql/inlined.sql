@@ -9,7 +9,8 @@ ORDER BY i.schema_version;
 -- delete_table: whether a table has inlined deletes
 SELECT to_regclass(%(name)s) IS NOT NULL;
 
--- column_types: the Postgres types of a table's columns
+-- column_types: the Postgres types of a table's columns, in order
 SELECT a.attname, t.typname
 FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
-WHERE a.attrelid = quote_ident(%(name)s)::regclass AND a.attnum > 0 AND NOT a.attisdropped;
+WHERE a.attrelid = quote_ident(%(name)s)::regclass AND a.attnum > 0 AND NOT a.attisdropped
+ORDER BY a.attnum;

@@ -69,11 +69,15 @@ WHERE object_id = %(table_id)s AND key = 'comment'
 
 -- ground: what reading a window begins with. The first and the last id that files got which came in (after, upto],
 -- `upto` the newest snapshot, are null if nothing tells, as `after` has expired, or files have ids that are yet to be
--- given; then the tables of inlined rows, and whether there is one of inlined deletes
+-- given; then the tables of inlined rows, whether there is one of inlined deletes, and what is wrong: tables of inlined
+-- rows that are there without DuckLake's three columns, in either spelling
 SELECT f.first, f.last,
        ARRAY(SELECT i.table_name::text FROM ducklake_inlined_data_tables i
              WHERE i.table_id = %(table_id)s ORDER BY i.schema_version),
-       to_regclass('ducklake_inlined_delete_' || %(table_id)s::bigint) IS NOT NULL
+       to_regclass('ducklake_inlined_delete_' || %(table_id)s::bigint) IS NOT NULL,
+       ARRAY(SELECT i.table_name::text FROM ducklake_inlined_data_tables i
+             WHERE i.table_id = %(table_id)s AND to_regclass(quote_ident(i.table_name)) IS NOT NULL
+               AND duckicelake_system_columns(i.table_name) IS NULL)
 FROM (VALUES (true)) one LEFT JOIN (
     SELECT a.next_file_id AS first, u.next_file_id - 1 AS last
     FROM ducklake_snapshot a, ducklake_snapshot u

@@ -1,8 +1,9 @@
--- lake_version: the newest schema version, and the options that say how many rows are inlined
+-- lake_version: the newest schema version, the options that say how many rows are inlined, and the format's version
 SELECT (SELECT schema_version FROM ducklake_snapshot ORDER BY snapshot_id DESC LIMIT 1),
        (SELECT max(snapshot_id) FROM ducklake_snapshot),
        (SELECT coalesce(json_agg(json_build_array(scope, scope_id, value) ORDER BY scope, scope_id), '[]')
-        FROM ducklake_metadata WHERE key = 'data_inlining_row_limit');
+        FROM ducklake_metadata WHERE key = 'data_inlining_row_limit'),
+       (SELECT value FROM ducklake_metadata WHERE key = 'version' AND scope IS NULL);
 
 -- live_table: ids of a live table and its schema
 SELECT t.table_id, t.schema_id

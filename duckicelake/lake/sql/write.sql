@@ -311,6 +311,9 @@ VALUES (%(table_id)s, %(table_name)s, %(schema_version)s);
 -- wait_briefly: a DuckDB client that flushes has rows locked until its commit, which waits for this transaction to end
 SET LOCAL lock_timeout = '100ms';
 
+-- end_inlined_rows: inlined rows that leave main; how many have
+SELECT duckicelake_end_inlined_rows(%(name)s, %(at)s, %(begins)s::bigint[], %(rows)s::bigint[]);
+
 -- end_data_files: data files that leave main
 UPDATE ducklake_data_file d SET end_snapshot = %(at)s
 FROM duckicelake_file f
@@ -332,24 +335,24 @@ UPDATE duckicelake_file f SET ducklake_id = r.ducklake_id, first_row_id = coales
 FROM registered r WHERE f.file_id = r.file_id;
 
 -- insert_data_files: data files of main, with statistics of their columns and values of the partition keys; each a
--- document of its own of flat rows, as Postgres reads what is nested several times
+-- document of its own of flat rows, as Postgres reads what is nested several times. Rows of the tables' own types find
+-- columns by their names: those that a lake of this format lacks are left out
 WITH files AS (
-    INSERT INTO ducklake_data_file (data_file_id, table_id, begin_snapshot, end_snapshot, file_order, path,
-        path_is_relative, file_format, record_count, file_size_bytes, footer_size, row_id_start, partition_id,
-        encryption_key, mapping_id, partial_max)
-    SELECT data_file_id, %(table_id)s, begin_snapshot, NULL, NULL, path, path_is_relative, 'parquet', record_count,
-           file_size_bytes, footer_size, row_id_start, partition_id, NULL, mapping_id, partial_max
-    FROM json_populate_recordset(NULL::ducklake_data_file, %(files)s::json)
+    INSERT INTO ducklake_data_file
+    SELECT f.* FROM json_populate_recordset(
+        json_populate_record(NULL::ducklake_data_file,
+                             json_build_object('table_id', %(table_id)s::bigint, 'file_format', 'parquet')),
+        %(files)s::json) f
 ), keys AS (
     INSERT INTO ducklake_file_partition_value (data_file_id, table_id, partition_key_index, partition_value)
     SELECT data_file_id, %(table_id)s, partition_key_index, partition_value
     FROM json_populate_recordset(NULL::ducklake_file_partition_value, %(values)s::json)
 )
-INSERT INTO ducklake_file_column_stats (data_file_id, table_id, column_id, column_size_bytes, value_count, null_count,
-    min_value, max_value, contains_nan, extra_stats)
-SELECT data_file_id, %(table_id)s, column_id, column_size_bytes, value_count, null_count, min_value, max_value,
-       contains_nan, NULL
-FROM json_populate_recordset(NULL::ducklake_file_column_stats, %(stats)s::json);
+INSERT INTO ducklake_file_column_stats
+SELECT s.* FROM json_populate_recordset(
+    json_populate_record(NULL::ducklake_file_column_stats,
+        json_build_object('table_id', %(table_id)s::bigint, 'min_is_exact', false, 'max_is_exact', false)),
+    %(stats)s::json) s;
 
 -- insert_column_mapping: what files without field ids call the columns
 INSERT INTO ducklake_column_mapping (mapping_id, table_id, type) VALUES (%(mapping_id)s, %(table_id)s, 'map_by_name');
@@ -374,7 +377,8 @@ SELECT %(delete_file_id)s, %(table_id)s, %(at)s, NULL, ducklake_id, %(path)s, tr
 FROM target;
 
 -- replace_stats: table-wide statistics, also of columns; some of those replaced have none any more. Rows stay where
--- they are in the indexes, so that the next commit finds none there that have gone
+-- they are in the indexes, so that the next commit finds none there that have gone. Bounds are exact: where they may not
+-- be, the column has no row
 WITH given AS MATERIALIZED (
     SELECT (s ->> 0)::bigint AS column_id, (s ->> 1)::boolean AS contains_null, (s ->> 2)::boolean AS contains_nan,
            s ->> 3 AS min_value, s ->> 4 AS max_value
@@ -391,9 +395,11 @@ WITH given AS MATERIALIZED (
       AND (s.contains_null, s.contains_nan, s.min_value, s.max_value, s.extra_stats)
           IS DISTINCT FROM (g.contains_null, g.contains_nan, g.min_value, g.max_value, NULL)
 ), new_columns AS (
-    INSERT INTO ducklake_table_column_stats (table_id, column_id, contains_null, contains_nan, min_value, max_value,
-        extra_stats)
-    SELECT %(table_id)s, column_id, contains_null, contains_nan, min_value, max_value, NULL FROM given g
+    INSERT INTO ducklake_table_column_stats
+    SELECT r.* FROM given g, json_populate_record(NULL::ducklake_table_column_stats, json_build_object(
+        'table_id', %(table_id)s::bigint, 'column_id', g.column_id, 'contains_null', g.contains_null,
+        'contains_nan', g.contains_nan, 'min_value', g.min_value, 'max_value', g.max_value,
+        'min_is_exact', g.min_value IS NOT NULL, 'max_is_exact', g.max_value IS NOT NULL)) r
     WHERE NOT EXISTS (
         SELECT FROM ducklake_table_column_stats s WHERE s.table_id = %(table_id)s AND s.column_id = g.column_id)
 ), changed AS (
