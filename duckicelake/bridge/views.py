@@ -26,11 +26,11 @@ from duckicelake.iceberg.view import (
     ViewMetadata,
     ViewVersion,
 )
-from duckicelake.lake.model import Column, LakeView, ViewDefinition
+from duckicelake.lake.model import Column, LakeView, ViewColumns, ViewDefinition
 from duckicelake.properties import METADATA_FOLDER
 from duckicelake.sql_dialects.dialects import NotTranslatableError
 from duckicelake.sql_dialects.placeholders import DUCKDB, SPARK, build_placeholder, cast_query
-from duckicelake.sql_dialects.views import translate_to_duckdb, translate_to_spark
+from duckicelake.sql_dialects.views import find_output_names, translate_to_duckdb, translate_to_spark
 
 DUCKDB_DIALECT, SPARK_DIALECT = "duckdb", "spark"
 
@@ -46,7 +46,17 @@ def build_view_definition(metadata: ViewMetadata) -> ViewDefinition:
         sql=version.sql_for(DUCKDB_DIALECT) or _build_duckdb_sql(version, schema),
         column_aliases=",".join(quote_identifier(field.name) for field in schema.fields),
         comment=metadata.properties.get(COMMENT),
+        column_comments=_build_column_comments(version.sql_for(DUCKDB_DIALECT), schema),
     )
+
+
+def _build_column_comments(query: str | None, schema: Schema) -> tuple[tuple[str, str], ...]:
+    """DuckLake's comments of the columns, by the names that a client's own query gives them, else the fields' names."""
+    names = [field.name for field in schema.fields]
+    outputs = names if query is None else find_output_names(query) or names
+    if len(outputs) != len(names):
+        outputs = names
+    return tuple(sorted((name, field.doc) for name, field in zip(outputs, schema.fields, strict=True) if field.doc))
 
 
 def build_next_view_definition(before: ViewDefinition, base: ViewMetadata, target: ViewMetadata) -> ViewDefinition:
@@ -81,23 +91,40 @@ def redefine_view(
     base: ViewMetadata,
     known: ViewDefinition,
     view: LakeView,
-    columns: Sequence[Column] | None,
-    unlike: Collection[str],
+    columns: ViewColumns,
 ) -> ViewMetadata:
     """Return the metadata after DuckDB changed the view since its definition was `known`.
 
     Another query makes a version that has it, and what Spark is given for it: other dialects' SQL meant the old one.
+    Other comments of columns make a version with the same SQL.
     """
     now, draft = view.definition, view_builder.begin_view_draft(base, view.timestamp_ms)
-    if replace(now, comment=None) != replace(known, comment=None):
-        schema = _to_schema(columns)
+    version: ViewVersion | None = None
+    if replace(now, comment=None, column_comments=()) != replace(known, comment=None, column_comments=()):
+        schema = _to_schema(columns.columns)
+        version = _build_version(view, schema, columns.unlike)
+    elif now.column_comments != known.column_comments:
+        schema = _replace_docs(base.current_schema(), known, now, columns.outputs)
+        version = base.current_version().replace_fields(schema_id=LAST_ADDED, timestamp_ms=view.timestamp_ms)
+    if version is not None:
         view_builder.add_schema(draft, AddSchema(schema_=schema))
-        view_builder.add_view_version(draft, AddViewVersion(view_version=_build_version(view, schema, unlike)))
+        view_builder.add_view_version(draft, AddViewVersion(view_version=version))
         view_builder.set_current_view_version(draft, SetCurrentViewVersion(view_version_id=LAST_ADDED))
     draft.properties.pop(COMMENT, None)
     if now.comment is not None:
         draft.properties[COMMENT] = now.comment
     return view_builder.finish_view_draft(draft)
+
+
+def _replace_docs(schema: Schema, known: ViewDefinition, now: ViewDefinition, outputs: Sequence[str]) -> Schema:
+    """The schema with the comments that have changed; fields whose comments DuckLake never had keep their docs."""
+    before, after = dict(known.column_comments), dict(now.column_comments)
+    names = outputs if len(outputs) == len(schema.fields) else [field.name for field in schema.fields]
+    fields = tuple(
+        field if before.get(name) == after.get(name) else field.replace_fields(doc=after.get(name))
+        for name, field in zip(names, schema.fields, strict=True)
+    )
+    return schema.replace_fields(fields=fields)
 
 
 def encode_view_metadata(metadata: ViewMetadata, version: int) -> tuple[str, bytes]:

@@ -37,9 +37,9 @@ from duckicelake.lake.ducklake import views
 from duckicelake.lake.ducklake import views as lake_views
 from duckicelake.lake.ducklake.schemas import check_name_free
 from duckicelake.lake.ducklake.snapshots import retry_transaction
-from duckicelake.lake.ducklake.view_columns import ViewColumns, find_view_columns
+from duckicelake.lake.ducklake.view_columns import find_view_columns
 from duckicelake.lake.ducklake.views import ViewTarget
-from duckicelake.lake.model import LakeView, ViewDefinition
+from duckicelake.lake.model import LakeView, ViewColumns, ViewDefinition
 from duckicelake.lake.side_tables.audit import AuditedResource
 from duckicelake.lake.state import ViewRow
 from duckicelake.postgres.queries import Transaction
@@ -98,7 +98,7 @@ def write_view(
 
 def _take_over(services: Services, view: LakeView, row: ViewRow | None, known: ViewColumns) -> ViewMetadata:
     if row is not None:
-        return redefine_view(parse_view_metadata(row.metadata), row.definition, view, known.columns, known.unlike)
+        return redefine_view(parse_view_metadata(row.metadata), row.definition, view, known)
     location = services.policy.table_location(parse_schema_name(view.schema_name), view.view_name, view.view_uuid)
     return build_first_view_metadata(view, known.columns, known.unlike, location)
 

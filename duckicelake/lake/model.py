@@ -61,12 +61,16 @@ class TableDefinition:
 
 @dataclass(frozen=True, slots=True)
 class ViewDefinition:
-    """What DuckDB reads of a view; `column_aliases` are names in double quotes, joined by commas."""
+    """What DuckDB reads of a view; `column_aliases` are names in double quotes, joined by commas.
+
+    column_comments: (name, comment) by name, which is the one that the query gives the column. None of a 1.0 lake.
+    """
 
     dialect: str
     sql: str
     column_aliases: str
     comment: str | None
+    column_comments: tuple[tuple[str, str], ...] = ()
 
     @property
     def query(self) -> str:
@@ -87,6 +91,19 @@ class LakeView:
     view_name: str
     timestamp_ms: int
     definition: ViewDefinition
+
+
+@dataclass(frozen=True, slots=True)
+class ViewColumns:
+    """The columns that DuckDB gives a view, with types that Iceberg has; None where they can't be found.
+
+    `outputs` are the names that the view's query gives them, before its aliases. `unlike` are names, in lower case, of
+    those columns of the tables that it reads whose types are DuckDB's alone.
+    """
+
+    columns: tuple[Column, ...] | None
+    unlike: set[str] = field(default_factory=set)
+    outputs: tuple[str, ...] = ()
 
 
 class ColumnStats(NamedTuple):

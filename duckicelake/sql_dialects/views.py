@@ -62,6 +62,15 @@ def translate_to_duckdb(sql: str, schema: Schema, default_namespace: Namespace, 
     return text if schema.fields else refuse_construct("a query without columns")
 
 
+def find_output_names(sql: str) -> tuple[str, ...]:
+    """The names that DuckDB's query gives its columns; none where only DuckDB can say them."""
+    try:
+        names = tuple(parse_query(sql, DUCKDB).named_selects)  # type: ignore[attr-defined]
+    except (NotTranslatableError, *_UNREADABLE):
+        return ()
+    return names if all(names) and "*" not in names else ()
+
+
 def parse_query(sql: str, side: DialectSide) -> exp.Expr:
     """Return the query's syntax tree; what could keep the parser busy, or end it, is refused first."""
     if len(sql) > MAX_QUERY_CHARS:

@@ -182,6 +182,13 @@ DAMAGE_KINDS = (
         "CALL ducklake_rewrite_data_files('lake', delete_threshold => 0);",
     ),
     Damage(
+        "views",
+        _SQL.stray_view_column_tags,
+        "column {column_name} of view {view_id} has {tags} live tags of one key, or the view isn't live",
+        "end what doesn't hold: UPDATE ducklake_view_column_tag SET end_snapshot = (SELECT max(snapshot_id) FROM "
+        "ducklake_snapshot) WHERE view_id = {view_id} AND column_name = '{column_name}' AND end_snapshot IS NULL;",
+    ),
+    Damage(
         "side tables",
         _SQL.unlike_files,
         "{table}: data file {data_file_id} ({path}) {problem}",

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from itertools import count
 
 import duckdb
@@ -14,7 +14,7 @@ from sqlglot.errors import SqlglotError
 from duckicelake.lake.ducklake import native
 from duckicelake.lake.ducklake.snapshots import quote_name
 from duckicelake.lake.ducklake.views import find_view
-from duckicelake.lake.model import Column, LakeView, find_children
+from duckicelake.lake.model import Column, LakeView, ViewColumns, ViewDefinition, find_children
 from duckicelake.postgres.queries import Row, load_queries
 
 _SQL = load_queries("lake", "views")
@@ -102,27 +102,20 @@ class _UnboundViewError(Exception):
     """The view can't be bound here."""
 
 
-@dataclass(frozen=True, slots=True)
-class ViewColumns:
-    """The columns that DuckDB gives a view, with types that Iceberg has; None where they can't be found.
-
-    `unlike` are names, in lower case, of those columns of the tables that it reads whose types are DuckDB's alone.
-    """
-
-    columns: tuple[Column, ...] | None
-    unlike: set[str] = field(default_factory=set)
-
-
 def find_view_columns(cursor: Cursor[Row], view: LakeView) -> ViewColumns:
     """Return DuckDB's types of the view's columns, and the columns that it reads, as far as they are known."""
     unlike: set[str] = set()
     try:
-        return ViewColumns(_bind_view(cursor, view, _MAX_VIEW_DEPTH, unlike), unlike)
+        outputs, columns = _bind_view(cursor, view, _MAX_VIEW_DEPTH, unlike)
+        return ViewColumns(columns, unlike, outputs)
     except (duckdb.Error, _UnboundViewError):
         return ViewColumns(None, unlike)
 
 
-def _bind_view(cursor: Cursor[Row], view: LakeView, depth: int, unlike: set[str]) -> tuple[Column, ...]:
+def _bind_view(
+    cursor: Cursor[Row], view: LakeView, depth: int, unlike: set[str]
+) -> tuple[tuple[str, ...], tuple[Column, ...]]:
+    """Return the names that the query gives its columns, and the view's columns with their comments."""
     sql, aliases = view.definition.query, view.definition.column_aliases
     schema, name = quote_name(view.schema_name), quote_name(view.view_name)
     with duckdb.connect(config=_DUCKDB_SETTINGS) as memory:
@@ -135,7 +128,20 @@ def _bind_view(cursor: Cursor[Row], view: LakeView, depth: int, unlike: set[str]
             _copy_empty(cursor, memory, view, name_read, depth, unlike)
         memory.execute(f"CREATE VIEW {name} {f'({aliases})' if aliases else ''} AS {sql}")
         bound = memory.sql(f"FROM {name}")
-        return tuple(_build_columns(list(zip(bound.columns, bound.types, strict=True)), count(1), None))
+        outputs = tuple(memory.sql(sql).columns) if aliases else tuple(bound.columns)
+        columns = tuple(_build_columns(list(zip(bound.columns, bound.types, strict=True)), count(1), None))
+        return outputs, _comment_columns(columns, outputs, view.definition)
+
+
+def _comment_columns(
+    columns: tuple[Column, ...], outputs: Sequence[str], definition: ViewDefinition
+) -> tuple[Column, ...]:
+    """Give the top-level columns the comments of the view; without any they stay as they are."""
+    if not definition.column_comments:
+        return columns
+    comments = dict(definition.column_comments)
+    names = dict(zip((column.column_id for column in find_children(columns, None)), outputs, strict=False))
+    return tuple(replace(column, comment=comments.get(names.get(column.column_id, ""))) for column in columns)
 
 
 def _find_names_read(memory: duckdb.DuckDBPyConnection, sql: str) -> list[list[str]]:
@@ -195,7 +201,7 @@ def _find_columns(
         definition = native.read_definition(cursor, row[2], native.read_newest_snapshot(cursor))
         return None if definition is None else definition.columns
     view = find_view(cursor, row[0], row[1])
-    return None if view is None else _bind_view(cursor, view, depth - 1, unlike)
+    return None if view is None else _bind_view(cursor, view, depth - 1, unlike)[1]
 
 
 def _format_column(column: Column, columns: Sequence[Column]) -> str:

@@ -1,6 +1,6 @@
 """Read and write views; each change that DuckDB can see is one DuckLake snapshot."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -42,7 +42,7 @@ def find_view(cursor: Cursor[Row], schema_name: str, view_name: str) -> LakeView
     if row is None:
         return None
     view_id, view_uuid, schema, name, timestamp_ms, *definition = row
-    return LakeView(view_id, view_uuid, schema, name, timestamp_ms, ViewDefinition(*definition))
+    return LakeView(view_id, view_uuid, schema, name, timestamp_ms, _parse_definition(*definition))
 
 
 def read_view_row(cursor: Cursor[Row], view_id: int) -> ViewRow | None:
@@ -51,7 +51,14 @@ def read_view_row(cursor: Cursor[Row], view_id: int) -> ViewRow | None:
     if row is None:
         return None
     known_id, version, metadata, metadata_location, *definition = row
-    return ViewRow(known_id, version, metadata, metadata_location, ViewDefinition(*definition))
+    return ViewRow(known_id, version, metadata, metadata_location, _parse_definition(*definition))
+
+
+def _parse_definition(
+    dialect: str, query: str, column_aliases: str, comment: str | None, column_comments: Sequence[Sequence[str]]
+) -> ViewDefinition:
+    comments = tuple((name, text) for name, text in column_comments)
+    return ViewDefinition(dialect, query, column_aliases, comment, comments)
 
 
 def create_view(cursor: Cursor[Row], schema_name: str, view_name: str, view_uuid: str, target: ViewTarget) -> None:
@@ -68,7 +75,7 @@ def create_view(cursor: Cursor[Row], schema_name: str, view_name: str, view_uuid
     cursor.execute(_SQL.insert, parameters)
     if target.definition.comment is not None:
         cursor.execute(_SQL.insert_comment, parameters)
-    cursor.execute(_SQL.insert_side_row, parameters)
+    cursor.execute(_SQL.insert_side_row, parameters | _comment_columns(cursor, parameters))
     change = f"created_view:{quote_name(schema_name, view_name)}"
     record_changes(cursor, snapshot.id, [change], extra_info=_build_extra_info(view_id, target))
 
@@ -83,10 +90,13 @@ def change_view(cursor: Cursor[Row], base: ViewRow, view: LakeView, target: View
     at = begin_snapshot(cursor, schema_change=True).id if redefined else None
     if find_view(cursor, view.schema_name, view.view_name) != view:
         raise StaleBaseError(f"DuckDB changed view {view.view_id}")
+    if at is not None:
+        parameters["at"] = at
+        _replace_definition(cursor, view.definition, target.definition, parameters)
+        parameters |= _comment_columns(cursor, parameters)
     if not cursor.execute(_SQL.update_side_row, parameters).rowcount:
         raise StaleBaseError(f"view {view.view_id} is no longer at version {base.version}")
     if at is not None:
-        _replace_definition(cursor, view.definition, target.definition, {**parameters, "at": at})
         record_changes(cursor, at, [f"altered_view:{view.view_id}"], extra_info=_build_extra_info(view.view_id, target))
 
 
@@ -115,6 +125,7 @@ def rename_view(cursor: Cursor[Row], source: tuple[str, str], destination: tuple
     schema_id = check_target_free(cursor, source, destination, view.view_id)
     parameters = {"view_id": view.view_id, "at": snapshot.id, "schema_id": schema_id, "view_name": destination[1]}
     cursor.execute(_SQL.rename, parameters)
+    cursor.execute(_SQL.end_column_tags, parameters | {"goes_on": True})
     changes = [f"created_view:{quote_name(*destination)}", f"altered_view:{view.view_id}"]
     record_changes(cursor, snapshot.id, changes)
     return True
@@ -129,7 +140,9 @@ def drop_view(cursor: Cursor[Row], schema_name: str, view_name: str) -> bool:
     known = read_view_row(cursor, view.view_id)
     if known is not None:
         cursor.execute(_SQL.delete_side_row, {"view_id": known.view_id})
-    cursor.execute(_SQL.drop, {"view_id": view.view_id, "at": snapshot.id})
+    parameters = {"view_id": view.view_id, "at": snapshot.id, "goes_on": False}
+    cursor.execute(_SQL.drop, parameters)
+    cursor.execute(_SQL.end_column_tags, parameters)
     record_changes(cursor, snapshot.id, [f"dropped_view:{view.view_id}"])
     return True
 
@@ -144,12 +157,19 @@ def _replace_definition(
         cursor.execute(_SQL.insert_comment, parameters)
 
 
+def _comment_columns(cursor: Cursor[Row], parameters: Mapping[str, object]) -> dict[str, object]:
+    """Write the comments of the view's columns; return those that the lake has then, as a parameter of its side row."""
+    ((stored,),) = cursor.execute(_SQL.comment_columns, parameters).fetchall()
+    return {"column_comments": Json(stored)}
+
+
 def _build_parameters(view_id: int, target: ViewTarget) -> dict[str, object]:
     return {
         "view_id": view_id,
         "metadata": Json(target.metadata),
         "metadata_location": target.metadata_location,
         **asdict(target.definition),
+        "column_comments": Json(target.definition.column_comments),
     }
 
 

@@ -11,7 +11,8 @@ LIMIT %(most)s;
 SELECT v.view_id, v.view_uuid::text, s.schema_name, v.view_name, (
            SELECT (extract(epoch FROM snapshot_time) * 1000)::bigint FROM ducklake_snapshot
            WHERE snapshot_id >= v.begin_snapshot ORDER BY snapshot_id LIMIT 1),
-       coalesce(v.dialect, 'duckdb'), coalesce(v.sql, ''), coalesce(v.column_aliases, ''), g.value
+       coalesce(v.dialect, 'duckdb'), coalesce(v.sql, ''), coalesce(v.column_aliases, ''), g.value,
+       duckicelake_view_column_comments(v.view_id)
 FROM ducklake_view v JOIN ducklake_schema s USING (schema_id)
 LEFT JOIN ducklake_tag g ON g.object_id = v.view_id AND g.key = 'comment' AND g.end_snapshot IS NULL
 WHERE s.schema_name = %(schema_name)s AND s.end_snapshot IS NULL
@@ -27,20 +28,23 @@ WITH RECURSIVE line (view_id) AS (
     JOIN ducklake_view old ON old.schema_id = new.schema_id AND old.view_name = new.view_name
      AND old.end_snapshot = new.begin_snapshot
 )
-SELECT view_id, version, metadata, metadata_location, dialect, sql, column_aliases, comment
+SELECT view_id, version, metadata, metadata_location, dialect, sql, column_aliases, comment, column_comments
 FROM duckicelake_view JOIN line USING (view_id)
 ORDER BY view_id DESC
 LIMIT 1;
 
 -- insert_side_row: the first version; no row if another worker was faster
-INSERT INTO duckicelake_view (view_id, version, metadata, metadata_location, dialect, sql, column_aliases, comment)
-VALUES (%(view_id)s, 0, %(metadata)s, %(metadata_location)s, %(dialect)s, %(sql)s, %(column_aliases)s, %(comment)s)
+INSERT INTO duckicelake_view (view_id, version, metadata, metadata_location, dialect, sql, column_aliases, comment,
+    column_comments)
+VALUES (%(view_id)s, 0, %(metadata)s, %(metadata_location)s, %(dialect)s, %(sql)s, %(column_aliases)s, %(comment)s,
+    %(column_comments)s)
 ON CONFLICT DO NOTHING;
 
 -- update_side_row: the next version, under the id that DuckLake has for the view now
 UPDATE duckicelake_view
 SET view_id = %(view_id)s, version = version + 1, metadata = %(metadata)s, metadata_location = %(metadata_location)s,
-    dialect = %(dialect)s, sql = %(sql)s, column_aliases = %(column_aliases)s, comment = %(comment)s
+    dialect = %(dialect)s, sql = %(sql)s, column_aliases = %(column_aliases)s, comment = %(comment)s,
+    column_comments = %(column_comments)s
 WHERE view_id = %(base_id)s AND version = %(base_version)s;
 
 -- delete_side_row: forget a view
@@ -72,6 +76,12 @@ WITH old AS (
 INSERT INTO ducklake_view (view_id, view_uuid, begin_snapshot, end_snapshot, schema_id, view_name, dialect, sql,
     column_aliases)
 SELECT %(view_id)s, view_uuid, %(at)s, NULL, %(schema_id)s, %(view_name)s, dialect, sql, column_aliases FROM old;
+
+-- comment_columns: give the columns of a view these comments; those that it has then, which are none in a 1.0 lake
+SELECT duckicelake_comment_view_columns(%(view_id)s, %(at)s, %(column_comments)s);
+
+-- end_column_tags: the tags of a view's columns end with its row, and begin again if that has a successor
+SELECT duckicelake_end_view_column_tags(%(view_id)s, %(at)s, %(goes_on)s);
 
 -- drop: the view and its comment end here
 WITH ended AS (
