@@ -87,7 +87,7 @@ KNOWN_FORMATS: Final[Mapping[str, LakeFormat]] = {
     known.version: known for known in (FORMAT_1_0, FORMAT_1_1, _FORMAT_1_1_DEV1)
 }
 """The formats that this server knows, by version, the oldest first."""
-SERVED_FORMAT_VERSIONS: Final = (FORMAT_1_0.version,)
+SERVED_FORMAT_VERSIONS: Final = tuple(KNOWN_FORMATS)
 """The formats that this server reads and writes."""
 NEW_LAKE_FORMAT: Final = FORMAT_1_0
 """The format of lakes that this server makes: DuckDB 1.5 attaches no newer one."""

@@ -123,13 +123,13 @@ def test_a_server_that_meets_another_format_answers_503_and_writes_nothing(lake,
     method, path, body = REQUESTS[request_name]
     assert http.get(T).status_code == 200
     before = everything(lake)
-    migrate(database_url, is_guarded=False)
+    migrate(database_url, is_guarded=False, version="1.2")
 
     answer = http.request(method, path, json=body)
 
     assert answer.status_code == 503
     assert int(answer.headers["Retry-After"]) > 0
-    assert "DuckLake format 1.1, and this server serves 1.0" in answer.json()["error"]["message"]
+    assert "DuckLake format 1.2, and this server serves 1.0" in answer.json()["error"]["message"]
     with psycopg.connect(database_url) as connection:
         assert connection.execute("SELECT max(snapshot_id) FROM ducklake_snapshot").fetchone()[0] == before[0][0]
         assert connection.execute("SELECT count(*) FROM ducklake_inlined_data_tables").fetchone()[0] == before[0][2]
@@ -137,7 +137,7 @@ def test_a_server_that_meets_another_format_answers_503_and_writes_nothing(lake,
 
 def test_a_server_goes_on_once_it_understands_the_lake_again(lake, http, database_url):
     with psycopg.connect(database_url) as connection:
-        connection.execute(format_change("1.1"))
+        connection.execute(format_change("1.2"))
     assert http.get(T).status_code == 503
 
     with psycopg.connect(database_url) as connection:
@@ -174,7 +174,7 @@ def test_duckdb_writes_a_lake_of_a_format_that_no_server_here_knows(lake, databa
 def test_a_transaction_that_began_before_a_migration_takes_no_snapshot_id_after_it(services, lake, database_url):
     def begin() -> None:
         with services.database.transaction() as cursor:
-            migrate(database_url, is_guarded=False)
+            migrate(database_url, is_guarded=False, version="1.2")
             begin_snapshot(cursor, schema_change=False)
 
     with pytest.raises(UnknownFormatError):
