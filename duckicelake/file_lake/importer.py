@@ -22,6 +22,7 @@ from duckicelake.file_lake.catalog_file import (
 )
 from duckicelake.lake.ducklake.definition import build_inlined_columns
 from duckicelake.lake.ducklake.snapshots import lock_writers
+from duckicelake.lake.formats import NEW_LAKE_FORMAT
 from duckicelake.lake.setup.format import check_supported, check_vacant, create_tables, read_contents
 from duckicelake.postgres.database import Database, disable_timeout
 from duckicelake.postgres.queries import Row, load_queries
@@ -117,7 +118,7 @@ def plan_import(source: CatalogFile, data_path: str | None = None) -> ImportPlan
 
     """
     options = read_catalog_options(source)
-    check_supported(options)
+    check_supported(options, [NEW_LAKE_FORMAT.version])  # its tables are made in Postgres as those of a new lake
     tables = {table.name: table for table in source.list_tables()}
     inlined = {table.source.name: table for table in _plan_inlined(source, tables)}
     stuck = sorted({table.lake_table for table in inlined.values() if table.columns is None and table.source.row_count})
@@ -303,7 +304,7 @@ def _plan_inlined(source: CatalogFile, tables: Mapping[str, SourceTable]) -> Ite
     for name, table_id, schema_version, lake_table in source.query(_INLINED_SQL):
         if name not in tables:
             raise InvalidRequestError(f"{source.path} lacks {name}, the inlined rows of {lake_table}: it isn't whole")
-        columns = build_inlined_columns(read_columns_of(source, table_id, schema_version))
+        columns = build_inlined_columns(read_columns_of(source, table_id, schema_version), NEW_LAKE_FORMAT)
         own = tables[name].columns[_SYSTEM_COLUMNS:]
         if columns is not None and [column for column, _ in columns] != list(own):
             raise InvalidRequestError(

@@ -239,12 +239,12 @@ def read_stored_lake(url: str) -> tuple[str, dict[str, str]]:
         raise UnavailableError(f"Postgres does not answer: {error}") from error
 
 
-def check_supported(options: dict[str, str]) -> None:
+def check_supported(options: dict[str, str], versions: Sequence[str] = SERVED_FORMAT_VERSIONS) -> None:
     """Raise UnsupportedCatalogError unless the catalog is an unencrypted one of a served format."""
     version = options.get("version", "")
-    if version not in SERVED_FORMAT_VERSIONS:
+    if version not in versions:
         raise UnsupportedCatalogError(
-            f"the catalog has DuckLake format {version!r}, this server serves {', '.join(SERVED_FORMAT_VERSIONS)}: "
+            f"the catalog has DuckLake format {version!r}, this server serves {', '.join(versions)}: "
             + _advise_upgrade(version)
         )
     if not options.get("data_path"):
