@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias
 
 from duckicelake.iceberg.manifest.entry import DataFile, EntryStatus, FileContent, ManifestEntry, PlainEntry, PlainFile
 from duckicelake.iceberg.partition import PartitionSpec, build_partition_type
+from duckicelake.iceberg.primitives import TypeFamily
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import IcebergType, ListType, MapType, PrimitiveType, StructType, list_children
 from duckicelake.iceberg.values import from_json, to_json
@@ -102,7 +103,7 @@ def _build_rules(field_id: int, kind: IcebergType, *, repeated: bool) -> dict[st
         for child in list_children(kind):
             found |= _build_rules(child.id, child.type, repeated=inside)
         return found
-    rule = _publish_no_bounds if repeated else _RULES.get(kind.name)
+    rule = _publish_no_bounds if repeated else _RULES.get(kind.traits.family)
     return {} if rule is None else {str(field_id): rule}
 
 
@@ -140,11 +141,7 @@ def _is_nan(bound: str) -> bool:
     return math.isnan(value)
 
 
-_RULES: Final[Mapping[str, Rule]] = {
-    "float": _publish_float_bounds,
-    "double": _publish_float_bounds,
-    "uuid": _publish_no_bounds,
-}
+_RULES: Final[Mapping[TypeFamily, Rule]] = {"float": _publish_float_bounds, "uuid": _publish_no_bounds}
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +256,7 @@ def parse_partition(row: FileRow | NewFile, type_: StructType) -> tuple[Any, ...
 def _parse_partition_value(type_: IcebergType, value: Any) -> Any:
     if type_ == _UNKNOWN:
         return None
-    is_number = isinstance(type_, PrimitiveType) and type_.name in {"float", "double"}
+    is_number = isinstance(type_, PrimitiveType) and type_.traits.family == "float"
     return float(value) if is_number and isinstance(value, str) else from_json(type_, value)
 
 

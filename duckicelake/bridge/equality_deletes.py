@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
+from duckicelake.bridge.values.types import is_cut_by_duckdb, to_lake_type
 from duckicelake.errors import InvalidRequestError, UnsupportedError
 from duckicelake.iceberg.expressions import ColumnTest, ConstantPredicate, Junction, NotPredicate, Predicate
 from duckicelake.iceberg.metadata import TableMetadata
@@ -13,24 +14,7 @@ from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import NestedField, PrimitiveType, StructType
 from duckicelake.iceberg.values import from_bytes
 from duckicelake.lake.additions import AnyFile
-
-_DUCKDB_TYPES: Final = {
-    "boolean": "BOOLEAN",
-    "int": "INTEGER",
-    "long": "BIGINT",
-    "float": "FLOAT",
-    "double": "DOUBLE",
-    "date": "DATE",
-    "time": "TIME",
-    "timestamp": "TIMESTAMP",
-    "timestamptz": "TIMESTAMP WITH TIME ZONE",
-    "timestamp_ns": "TIMESTAMP_NS",
-    "string": "VARCHAR",
-    "uuid": "UUID",
-    "fixed": "BLOB",
-    "binary": "BLOB",
-}
-_FLOATS: Final = {"float", "double"}
+from duckicelake.lake.types import LAKE_TYPES
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,13 +142,11 @@ def _find_parents(schema: Schema, field_id: int) -> tuple[int, ...]:
 
 
 def _map_duckdb_type(type_: PrimitiveType) -> str | None:
-    if type_.name == "timestamptz_ns":
-        raise UnsupportedError(
-            "equality-deletes", "Rows can't be deleted by a timestamptz_ns: DuckDB reads its microseconds"
-        )
+    if is_cut_by_duckdb(type_):
+        raise UnsupportedError("equality-deletes", f"Rows can't be deleted by a {type_}: DuckDB reads its microseconds")
     if type_.name == "decimal":
         return f"DECIMAL(38,{type_.scale})"
-    return _DUCKDB_TYPES.get(type_.name)
+    return None if type_.traits.is_opaque else LAKE_TYPES[to_lake_type(type_)].duckdb
 
 
 def _is_unpartitioned(spec: PartitionSpec) -> bool:
@@ -189,7 +171,7 @@ def find_range(file: AnyFile, key: EqualityKey) -> ColumnRange:
 def _parse_bound(key: EqualityKey, text: str | None) -> Any:
     """Return a bound as it orders; None for what is unknown, and for floats, whose bounds leave NaN out."""
     type_ = key.field.type
-    if text is None or not isinstance(type_, PrimitiveType) or type_.name in _FLOATS:
+    if text is None or not isinstance(type_, PrimitiveType) or type_.traits.family == "float":
         return None
     try:
         value = from_bytes(type_, bytes.fromhex(text))

@@ -7,6 +7,7 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from duckicelake.bridge.data_files import UploadedFile
+from duckicelake.bridge.values.types import find_stored_types
 from duckicelake.errors import InvalidRequestError, UnsupportedError
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.name_mapping import (
@@ -21,27 +22,8 @@ from duckicelake.lake.additions import AnyFile
 from duckicelake.lake.model import MappedName, NameMap
 from duckicelake.properties import NAME_MAPPING
 
-"""The table property by which the footers of new files are read at their commit: `strict`, or `metrics` as without."""
 _RESERVED: Final = 2_147_483_446
 """The field ids of Iceberg's metadata columns are above (table spec, "Reserved Field IDs")."""
-_STORED: Final[Mapping[str, frozenset[str]]] = {
-    "boolean": frozenset({"BOOLEAN"}),
-    "int": frozenset({"INTEGER", "SMALLINT", "TINYINT"}),
-    "long": frozenset({"BIGINT", "INTEGER", "SMALLINT", "TINYINT"}),
-    "float": frozenset({"FLOAT"}),
-    "double": frozenset({"DOUBLE", "FLOAT"}),
-    "date": frozenset({"DATE"}),
-    "time": frozenset({"TIME"}),
-    "timestamp": frozenset({"TIMESTAMP", "DATE"}),
-    "timestamptz": frozenset({"TIMESTAMP WITH TIME ZONE"}),
-    "timestamp_ns": frozenset({"TIMESTAMP_NS", "DATE"}),
-    "timestamptz_ns": frozenset({"TIMESTAMP WITH TIME ZONE", "TIMESTAMP_NS"}),
-    "string": frozenset({"VARCHAR"}),
-    "uuid": frozenset({"UUID", "BLOB"}),
-    "fixed": frozenset({"BLOB"}),
-    "binary": frozenset({"BLOB"}),
-}
-"""What DuckDB calls the types under which values of a type may be stored, those that it was promoted from included."""
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -104,7 +86,8 @@ def can_hold(field: NestedField, stored: str) -> bool:
         precision, _, scale = stored.removeprefix("DECIMAL(").removesuffix(")").partition(",")
         is_decimal = stored.startswith("DECIMAL(") and scale.strip() == str(field.type.scale)
         return is_decimal and int(precision) <= (field.type.precision or 0)
-    return stored in _STORED.get(field.type.name, frozenset({stored}))
+    types = find_stored_types(field.type)
+    return types is None or stored in types
 
 
 def _collect_fields(schema: Schema) -> Iterator[tuple[tuple[str, ...], NestedField]]:

@@ -21,18 +21,8 @@ from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import NestedField, PrimitiveType, StructType
 
 FIRST_PARTITION_FIELD_ID = 1000
-_TIMESTAMPS = frozenset(("timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns"))
 _PLAIN = frozenset(("identity", "year", "month", "day", "hour", "void"))
 _SIZED = frozenset(("bucket", "truncate"))
-_SOURCES = {
-    "bucket": _TIMESTAMPS | {"int", "long", "decimal", "date", "time", "string", "uuid", "fixed", "binary"},
-    "truncate": frozenset(("int", "long", "decimal", "string", "binary")),
-    "year": _TIMESTAMPS | {"date"},
-    "month": _TIMESTAMPS | {"date"},
-    "day": _TIMESTAMPS | {"date"},
-    "hour": _TIMESTAMPS,
-}
-_NOT_IDENTITY = frozenset(("geometry", "geography", "variant"))
 _RESULTS = {"bucket": "int", "year": "int", "month": "int", "day": "date", "hour": "int"}
 _MAX_CACHED_CHARS = 100
 _WITH_WIDTH = re.compile(r"(\w+)\[(\d{1,10})\]")
@@ -74,11 +64,7 @@ class Transform(SpecModel):
 
     def accepts(self, source: PrimitiveType) -> bool:
         """Return whether values of the type can be transformed: by void always, by an unknown transform never."""
-        if not self.is_known:
-            return False
-        if self.name == "identity":
-            return source.name not in _NOT_IDENTITY
-        return self.name == "void" or source.name in _SOURCES[self.name]
+        return self.is_known and self.name in source.traits.transforms
 
     def result_type(self, source: PrimitiveType) -> PrimitiveType:
         """Give the type of the transformed values; string for an unknown transform, as in the Java library."""

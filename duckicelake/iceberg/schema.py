@@ -11,7 +11,6 @@ import orjson
 from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.model import Int, Json, SpecModel, compute_digest
 from duckicelake.iceberg.types import (
-    FIRST_VERSION,
     IcebergType,
     ListType,
     MapType,
@@ -27,7 +26,6 @@ MAX_FIELDS: Final = 10_000
 
 HIGHEST_FIELD_ID = 2147483447  # ids above are reserved for metadata columns
 DEFAULTS_FIRST_VERSION = 3
-NULL_DEFAULT_ONLY = frozenset(("unknown", "variant", "geometry", "geography"))
 
 
 class Schema(SpecModel):
@@ -98,7 +96,7 @@ class Schema(SpecModel):
 
     def find_lowest_version(self) -> int:
         """Give the first format version that has all the types."""
-        return max((FIRST_VERSION.get(kind.name, 1) for kind in self.leaves().values()), default=1)
+        return max((kind.traits.first_version for kind in self.leaves().values()), default=1)
 
     def same_as(self, other: "Schema") -> bool:
         """Return whether both have the same fields, docs and defaults included, and the same identifier fields."""
@@ -231,7 +229,7 @@ def _check_dotted_names(schema: Schema) -> None:
 
 def _check_version(field: NestedField, format_version: int, served: NestedField | None) -> None:
     problem = f"Invalid schema for v{format_version}: Invalid"
-    first = FIRST_VERSION.get(field.type.name, 1) if isinstance(field.type, PrimitiveType) else 1
+    first = field.type.traits.first_version if isinstance(field.type, PrimitiveType) else 1
     if format_version < first:
         raise InvalidRequestError(f"{problem} type for {field.name}: {field.type} is not supported until v{first}")
     known = (served.initial_default, served.write_default) if served else (None, None)
@@ -246,7 +244,7 @@ def _check_default(field: NestedField) -> None:
         field.type,
         [default for default in (field.initial_default, field.write_default) if default is not None],
     )
-    if isinstance(kind, PrimitiveType) and kind.name in NULL_DEFAULT_ONLY and defaults:
+    if isinstance(kind, PrimitiveType) and kind.traits.is_opaque and defaults:
         raise InvalidRequestError(f"field {field.name!r}: the default of {kind} must be null")
     if isinstance(kind, StructType) and any(default != {} for default in defaults):
         raise InvalidRequestError(f"field {field.name!r}: the default of a struct is null or {{}}")
@@ -281,6 +279,6 @@ def _find_identifier_problem(field: NestedField) -> str | None:
         return f"({field.name}) is not a primitive"
     if not field.required:
         return f"({field.name}) is not required"
-    if field.type.name in {"float", "double"}:
+    if field.type.traits.family == "float":
         return f"({field.name}) is a {field.type}, which can't identify rows"
     return None

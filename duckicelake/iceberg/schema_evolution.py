@@ -7,12 +7,6 @@ from duckicelake.iceberg.partition import PartitionSpec
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import IcebergType, NestedField, PrimitiveType
 
-_PROMOTIONS = {
-    "int": {"long": 1},
-    "float": {"double": 1},
-    "date": {"timestamp": 3, "timestamp_ns": 3},
-}
-"""By type, what it may become and since which format version; decimals may gain precision."""
 _BOUND_TO_TYPE = frozenset(("identity", "bucket"))
 
 
@@ -28,7 +22,8 @@ def can_promote(before: IcebergType, after: IcebergType, format_version: int) ->
         return False
     if before.name == after.name == "decimal":
         return before.scale == after.scale and (before.precision or 0) <= (after.precision or 0)
-    return format_version >= _PROMOTIONS.get(before.name, {}).get(after.name, 4)
+    first_version = before.traits.promotions.get(after.name)
+    return first_version is not None and format_version >= first_version
 
 
 def check_evolution(before: Schema, after: Schema, specs: Iterable[PartitionSpec], format_version: int) -> None:

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from duckicelake.iceberg.calendar import DAY_SECONDS, split_days
 from duckicelake.iceberg.partition import Transform
+from duckicelake.iceberg.primitives import TRAITS
 from duckicelake.iceberg.types import PrimitiveType
 from duckicelake.iceberg.values import from_unscaled, to_unscaled
 
@@ -12,8 +13,8 @@ _WORD: Final = 0xFFFFFFFF
 _C1: Final = 0xCC9E2D51
 _C2: Final = 0x1B873593
 _HOUR_SECONDS = 3600
-_TICKS = dict.fromkeys(("timestamp", "timestamptz"), 10**6) | dict.fromkeys(("timestamp_ns", "timestamptz_ns"), 10**9)
-"""How many of a type's units are a second."""
+_TICKS: Final = {name: 10**traits.digits for name, traits in TRAITS.items() if traits.family == "timestamp"}
+"""How many of a timestamp's units are a second."""
 
 
 def compute_bucket(value: Any, width: int) -> int:

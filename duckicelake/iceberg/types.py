@@ -18,11 +18,10 @@ from pydantic_core import CoreSchema
 
 from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.model import Int, Json, SpecModel
+from duckicelake.iceberg.primitives import TRAITS, PrimitiveTypeTraits
 
-_V1_TYPES = ("boolean", "int", "long", "float", "double", "date", "time", "timestamp", "timestamptz", "string", "uuid")
-_V3_TYPES = ("timestamp_ns", "timestamptz_ns", "variant", "unknown", "geometry", "geography")
-PLAIN_TYPES = frozenset((*_V1_TYPES, "binary", *_V3_TYPES))
-FIRST_VERSION = dict.fromkeys(_V3_TYPES, 3)  # every other type is in version 1
+PLAIN_TYPES = frozenset(name for name, traits in TRAITS.items() if not traits.has_parameters)
+"""Names of types that need no parameters."""
 GEOGRAPHY_ALGORITHMS = ("spherical", "vincenty", "thomas", "andoyer", "karney")
 DEFAULT_CRS = "OGC:CRS84"
 MAX_PRECISION = 38
@@ -62,6 +61,11 @@ class PrimitiveType(SpecModel):
     @classmethod
     def __get_pydantic_json_schema__(cls, _: CoreSchema, __: GetJsonSchemaHandler) -> JsonSchemaValue:
         return {"type": "string", "examples": ["long", "decimal(9, 2)", "fixed[16]"]}
+
+    @property
+    def traits(self) -> PrimitiveTypeTraits:
+        """What the spec says of the type, whatever its parameters."""
+        return TRAITS[self.name]
 
     @staticmethod
     def parse(text: str) -> "PrimitiveType":

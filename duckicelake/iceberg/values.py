@@ -3,7 +3,8 @@
 import math
 import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from decimal import Context, Decimal, Inexact, InvalidOperation
 from typing import Any, Final, TypeAlias
 from uuid import UUID
@@ -18,8 +19,11 @@ from duckicelake.iceberg.calendar import (
     parse_time,
     parse_timestamp,
 )
+from duckicelake.iceberg.primitives import TRAITS, TypeFamily
 from duckicelake.iceberg.types import IcebergType, ListType, MapType, PrimitiveType, StructType
 
+_SHORT: Final = 4
+"""Bytes of a number in a bound, of a type that may have been promoted since."""
 MAX_DECIMAL_BYTES: Final = 16
 """Two's complement of the largest precision, 38, fits."""
 _EXACT: Final = Context(prec=100, traps=[Inexact, InvalidOperation])
@@ -27,24 +31,30 @@ SingleValue: TypeAlias = bool | int | float | str | UUID | bytes | Decimal
 """A primitive value in memory."""
 Json: TypeAlias = Any
 _INTEGERS: Final = {
-    **dict.fromkeys(("int", "date"), 4),
-    **dict.fromkeys(("long", "time", "timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns"), 8),
+    name: traits.size for name, traits in TRAITS.items() if traits.family == "integer" or traits.is_counted
 }
-_FLOATS: Final = {"float": "<f", "double": "<d"}
-_BYTES: Final = frozenset({"fixed", "binary", "geometry", "geography", "variant"})
-_TICK_DIGITS: Final = {"time": 6, "timestamp": 6, "timestamptz": 6, "timestamp_ns": 9, "timestamptz_ns": 9}
-_DATE_PROMOTES_TO: Final = frozenset({"timestamp", "timestamp_ns"})
+_INTEGER_LIMITS: Final = {name: 1 << 8 * size - 1 for name, size in _INTEGERS.items()}
+_FLOATS: Final = {name: {4: "<f", 8: "<d"}[traits.size] for name, traits in TRAITS.items() if traits.family == "float"}
+_SINGLE_PRECISION: Final = frozenset(name for name, layout in _FLOATS.items() if layout == "<f")
+_UTC: Final = "+00:00"
 _MAX_FLOAT: Final = 3.4028235677973366e38
 """Half a step above the largest float: what is below rounds to it."""
-_MEMORY: Final[dict[str, type]] = {
-    "boolean": bool,
-    "string": str,
-    "uuid": UUID,
-    "decimal": Decimal,
-    **dict.fromkeys(_INTEGERS, int),
-    **dict.fromkeys(_FLOATS, float),
-    **dict.fromkeys(_BYTES, bytes),
+_WIDENED: Final = {
+    wide: DAY_SECONDS * 10 ** TRAITS[wide].digits if narrow.family == "date" else 1
+    for narrow in TRAITS.values()
+    for wide in narrow.promotions
 }
+"""Units of a type that are one of the type which it was promoted from."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Codec:
+    """Forms of the values of a family: the class in memory, the bound, and JSON, None where there is but null."""
+
+    memory: type
+    from_bytes: Callable[[PrimitiveType, bytes], SingleValue]
+    to_json: Callable[[PrimitiveType, Any], Json] | None = None
+    from_json: Callable[[PrimitiveType, Json], SingleValue] | None = None
 
 
 def to_unscaled(value: Decimal, precision: int, scale: int) -> int:
@@ -130,8 +140,10 @@ def to_json(kind: IcebergType, value: Any) -> Json:
                 "keys": [to_json(kind.key, key) for key, _ in value],
                 "values": [to_json(kind.value, element) for _, element in value],
             }
-    _check_memory(kind, value)
-    return _primitive_to_json(kind, value)
+    codec = _check_memory(kind, value)
+    if codec.to_json is None:
+        raise _refuse_json(kind)
+    return codec.to_json(kind, value)
 
 
 def from_json(kind: IcebergType, value: Json) -> Any:
@@ -149,22 +161,28 @@ def from_json(kind: IcebergType, value: Json) -> Any:
             return tuple(from_json(kind.element, element) for element in _require_json(list, kind, value))
         case MapType():
             return _map_from_json(kind, _require_json(dict, kind, value))
-    read = _FROM_JSON.get(kind.name)
-    if read is None:
-        raise InvalidRequestError(f"type {kind} has no JSON single values other than null")
-    result = read(kind, value)
+    codec = _CODECS.get(kind.name)
+    if codec is None or codec.from_json is None:
+        raise _refuse_json(kind)
+    result = codec.from_json(kind, value)
     _check_memory(kind, result)
     return result
 
 
-def _check_memory(kind: PrimitiveType, value: object) -> None:
-    if type(value) is not _MEMORY.get(kind.name):
+def _refuse_json(kind: PrimitiveType) -> InvalidRequestError:
+    return InvalidRequestError(f"type {kind} has no JSON single values other than null")
+
+
+def _check_memory(kind: PrimitiveType, value: object) -> _Codec:
+    codec = _CODECS.get(kind.name)
+    if codec is None or type(value) is not codec.memory:
         raise InvalidRequestError(f"{value!r} isn't a value of type {kind}")
-    width = _INTEGERS.get(kind.name)
-    if width and isinstance(value, int) and not -(1 << 8 * width - 1) <= value < 1 << 8 * width - 1:
+    limit = _INTEGER_LIMITS.get(kind.name)
+    if limit and isinstance(value, int) and not -limit <= value < limit:
         raise InvalidRequestError(f"{value} doesn't fit type {kind}")
-    if kind.name == "float" and isinstance(value, float) and _MAX_FLOAT <= abs(value) < math.inf:
+    if kind.name in _SINGLE_PRECISION and isinstance(value, float) and _MAX_FLOAT <= abs(value) < math.inf:
         raise InvalidRequestError(f"{value} doesn't fit type {kind}")
+    return codec
 
 
 def _to_unscaled(kind: PrimitiveType, value: Decimal) -> int:
@@ -177,17 +195,16 @@ def _quantize(kind: PrimitiveType, value: Decimal) -> Decimal:
 
 
 def _integer_from_bytes(kind: PrimitiveType, data: bytes) -> int:
-    value: int = struct.unpack("<i" if len(data) == 4 else "<q", data)[0]
-    if len(data) == _INTEGERS[kind.name] or kind.name == "long":
-        return value
-    if kind.name in _DATE_PROMOTES_TO:
-        ticks: int = 10 ** _TICK_DIGITS[kind.name]
-        return value * DAY_SECONDS * ticks
-    raise ValueError(len(data))
+    size = len(data)
+    if size == _INTEGERS[kind.name]:
+        return int.from_bytes(data, "little", signed=True)
+    if size == _SHORT and kind.name in _WIDENED:
+        return int.from_bytes(data, "little", signed=True) * _WIDENED[kind.name]
+    raise ValueError(size)
 
 
 def _float_from_bytes(kind: PrimitiveType, data: bytes) -> float:
-    value: float = struct.unpack(_FLOATS[kind.name] if len(data) != 4 else "<f", data)[0]
+    value: float = struct.unpack(_FLOATS[kind.name] if len(data) != _SHORT else "<f", data)[0]
     return value
 
 
@@ -201,38 +218,19 @@ def _decimal_from_bytes(kind: PrimitiveType, data: bytes) -> Decimal:
     return from_unscaled(int.from_bytes(data, "big", signed=True), kind.scale or 0)
 
 
-_FROM_BYTES: Final[dict[str, Callable[[PrimitiveType, bytes], SingleValue]]] = {
-    "boolean": _boolean_from_bytes,
-    "string": lambda _, data: data.decode(),
-    "uuid": lambda _, data: UUID(bytes=data),
-    "decimal": _decimal_from_bytes,
-    **dict.fromkeys(_INTEGERS, _integer_from_bytes),
-    **dict.fromkeys(_FLOATS, _float_from_bytes),
-    **dict.fromkeys(_BYTES, lambda _, data: data),
-}
-
-
-def _primitive_to_json(kind: PrimitiveType, value: Any) -> Json:
-    match kind.name:
-        case "date":
-            return format_date(value)
-        case "time":
-            return format_time(value, 6)
-        case "timestamp" | "timestamp_ns":
-            return format_timestamp(value, _TICK_DIGITS[kind.name])
-        case "timestamptz" | "timestamptz_ns":
-            return format_timestamp(value, _TICK_DIGITS[kind.name]) + "+00:00"
-        case "decimal":
-            return f"{_quantize(kind, value):f}"
-        case "uuid":
-            return str(value)
-        case "fixed" | "binary":
-            return value.hex()
-        case "float" | "double" if not math.isfinite(value):
-            raise InvalidRequestError(f"{value} has no JSON form")
-        case "variant" | "geometry" | "geography":
-            raise InvalidRequestError(f"type {kind} has no JSON single values other than null")
+def _keep(_: PrimitiveType, value: Json) -> Json:
     return value
+
+
+def _float_to_json(_: PrimitiveType, value: float) -> Json:
+    if not math.isfinite(value):
+        raise InvalidRequestError(f"{value} has no JSON form")
+    return value
+
+
+def _timestamp_to_json(kind: PrimitiveType, value: int) -> Json:
+    traits = kind.traits
+    return format_timestamp(value, traits.digits) + (_UTC if traits.has_zone else "")
 
 
 def _map_from_json(kind: MapType, value: dict[str, Json]) -> tuple[tuple[Any, Any], ...]:
@@ -266,12 +264,12 @@ def _float_from_json(kind: PrimitiveType, value: Json) -> float:
 
 
 def _timestamp_from_json(kind: PrimitiveType, value: Json) -> int:
-    text, digits = _parse_text(kind, value), _TICK_DIGITS[kind.name]
-    if kind.name.startswith("timestamptz"):
-        if not text.endswith(("+00:00", "Z")):
-            raise InvalidRequestError(f"{text!r} isn't a {kind}: write it in UTC, ending in +00:00")
-        text = text.removesuffix("Z").removesuffix("+00:00")
-    return parse_timestamp(text, digits)
+    text, traits = _parse_text(kind, value), kind.traits
+    if traits.has_zone:
+        if not text.endswith((_UTC, "Z")):
+            raise InvalidRequestError(f"{text!r} isn't a {kind}: write it in UTC, ending in {_UTC}")
+        text = text.removesuffix("Z").removesuffix(_UTC)
+    return parse_timestamp(text, traits.digits)
 
 
 def _decimal_from_json(kind: PrimitiveType, value: Json) -> Decimal:
@@ -298,18 +296,33 @@ def _hex_from_json(kind: PrimitiveType, value: Json) -> bytes:
     return bytes.fromhex(text)
 
 
-_FROM_JSON: Final[dict[str, Callable[[PrimitiveType, Json], SingleValue]]] = {
-    "boolean": lambda kind, value: _require_json(bool, kind, value),
-    "int": lambda kind, value: _require_json(int, kind, value),
-    "long": lambda kind, value: _require_json(int, kind, value),
-    "float": _float_from_json,
-    "double": _float_from_json,
-    "date": lambda kind, value: parse_date(_parse_text(kind, value)),
-    "time": lambda kind, value: parse_time(_parse_text(kind, value), 6),
-    **dict.fromkeys(("timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns"), _timestamp_from_json),
-    "string": _parse_text,
-    "uuid": _uuid_from_json,
-    "decimal": _decimal_from_json,
-    "fixed": _hex_from_json,
-    "binary": _hex_from_json,
+_OPAQUE: Final = _Codec(bytes, lambda _, data: data)
+_BY_FAMILY: Final[Mapping[TypeFamily, _Codec]] = {
+    "boolean": _Codec(bool, _boolean_from_bytes, _keep, lambda kind, value: _require_json(bool, kind, value)),
+    "integer": _Codec(int, _integer_from_bytes, _keep, lambda kind, value: _require_json(int, kind, value)),
+    "float": _Codec(float, _float_from_bytes, _float_to_json, _float_from_json),
+    "decimal": _Codec(
+        Decimal, _decimal_from_bytes, lambda kind, value: f"{_quantize(kind, value):f}", _decimal_from_json
+    ),
+    "date": _Codec(
+        int,
+        _integer_from_bytes,
+        lambda _, value: format_date(value),
+        lambda kind, value: parse_date(_parse_text(kind, value)),
+    ),
+    "time": _Codec(
+        int,
+        _integer_from_bytes,
+        lambda kind, value: format_time(value, kind.traits.digits),
+        lambda kind, value: parse_time(_parse_text(kind, value), kind.traits.digits),
+    ),
+    "timestamp": _Codec(int, _integer_from_bytes, _timestamp_to_json, _timestamp_from_json),
+    "string": _Codec(str, lambda _, data: data.decode(), _keep, _parse_text),
+    "uuid": _Codec(UUID, lambda _, data: UUID(bytes=data), lambda _, value: str(value), _uuid_from_json),
+    "bytes": _Codec(bytes, lambda _, data: data, lambda _, value: value.hex(), _hex_from_json),
+    "geo": _OPAQUE,
+    "variant": _OPAQUE,
 }
+_CODECS: Final = {name: _BY_FAMILY[traits.family] for name, traits in TRAITS.items() if traits.family in _BY_FAMILY}
+"""By the name of a type; the type unknown has no values."""
+_FROM_BYTES: Final = {name: codec.from_bytes for name, codec in _CODECS.items()}

@@ -8,6 +8,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from duckicelake.bridge.values.types import STRICTER_TYPES
 from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.types import PrimitiveType
 from duckicelake.rows.arrow_values import (
@@ -32,7 +33,6 @@ from duckicelake.rows.problems import (
 )
 from duckicelake.rows.row_batch import Batch, check_row_count
 
-_NOT_ORDERED = {"json", "timestamp_s", "timestamp_ms"}
 _REQUIRED = MisfitError(None, "the column is required")
 MAX_PARQUET_BYTES: Final = 16 << 20
 """Of a file, and of its values; a dictionary can make many large values of few bytes, so few rows are read at once."""
@@ -162,7 +162,7 @@ def _find_nulls(array: pa.ChunkedArray) -> Iterator[int]:
 
 def _is_surely_right(values: list[Any], column: RowColumn, check: Check) -> bool:
     """Return whether the least and the greatest value are right, and with them all in between."""
-    if not isinstance(column.type, PrimitiveType) or column.declared in _NOT_ORDERED:
+    if not isinstance(column.type, PrimitiveType) or column.declared in STRICTER_TYPES:
         return False
     present = [value for value in values if value is not None] if None in values else values
     return not present or not any(_find_misfits([min(present), max(present)], column, check))

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from pyarrow import types as is_
 
 from duckicelake.errors import InvalidRequestError
+from duckicelake.iceberg.primitives import TypeFamily
 from duckicelake.iceberg.types import ListType, PrimitiveType, StructType
 from duckicelake.rows.columns import RowColumn, is_storable, to_arrow_type
 from duckicelake.rows.json_columns import JsonColumn, check_names
@@ -173,15 +174,15 @@ def _decode_dictionary(values: pa.Array, indices: pa.Array) -> pa.Array:
 
 
 def _cast_primitive(array: pa.Array, kind: PrimitiveType, target: pa.DataType) -> pa.Array:
-    source = array.type
-    if not _GOES_INTO[kind.name](source) or (is_.is_timestamp(source) and (source.tz is None) != (target.tz is None)):
+    source, family = array.type, kind.traits.family
+    if not _GOES_INTO[family](source) or (is_.is_timestamp(source) and (source.tz is None) != (target.tz is None)):
         raise _make_misfit(source, target)
-    if kind.name == "uuid" and not is_.is_fixed_size_binary(source):
+    if family == "uuid" and not is_.is_fixed_size_binary(source):
         return pa.array([None if text is None else _parse_uuid(text) for text in array.to_pylist()], target)
-    if kind.name == "decimal" and is_.is_integer(source):
+    if family == "decimal" and is_.is_integer(source):
         return pa.array([None if number is None else Decimal(number) for number in array.to_pylist()], target)
     result = array.cast(target)
-    if kind.name == "float" and _count_infinite(result) > _count_infinite(array):
+    if is_.is_float32(target) and _count_infinite(result) > _count_infinite(array):
         raise pa.ArrowInvalid("a number is beyond what 32 bits hold")
     return result
 
@@ -271,19 +272,16 @@ def _is_binary(kind: pa.DataType) -> bool:
     return bool(is_.is_binary(kind) or is_.is_large_binary(kind) or is_.is_fixed_size_binary(kind))
 
 
-_GOES_INTO: Final[dict[str, Callable[[pa.DataType], Any]]] = {
+_GOES_INTO: Final[Mapping[TypeFamily, Callable[[pa.DataType], Any]]] = {
     "boolean": is_.is_boolean,
-    "int": is_.is_integer,
-    "long": is_.is_integer,
+    "integer": is_.is_integer,
     "float": lambda kind: is_.is_integer(kind) or is_.is_floating(kind),
-    "double": lambda kind: is_.is_integer(kind) or is_.is_floating(kind),
     "decimal": lambda kind: is_.is_integer(kind) or is_.is_decimal(kind),
     "date": is_.is_date,
     "time": is_.is_time,
-    **dict.fromkeys(("timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns"), is_.is_timestamp),
+    "timestamp": is_.is_timestamp,
     "string": _is_text,
     "uuid": lambda kind: _is_text(kind) or (is_.is_fixed_size_binary(kind) and kind.byte_width == 16),
-    "binary": _is_binary,
-    "fixed": _is_binary,
+    "bytes": _is_binary,
 }
-"""Which Arrow types go into a type: those of which every value does, but for its range."""
+"""Arrow types that go into the types of a family: those of which every value does, but for its range."""

@@ -1,6 +1,6 @@
 """PURE. Columns of posted rows: Iceberg fields with DuckLake's types, and their Arrow types."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
@@ -8,34 +8,36 @@ from uuid import UUID
 
 import pyarrow as pa
 
+from duckicelake.iceberg.primitives import TRAITS, PrimitiveTypeTraits, TypeFamily, select_names
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import IcebergType, ListType, NestedField, PrimitiveType, StructType, list_children
 from duckicelake.iceberg.values import Json
 from duckicelake.lake.model import Column, find_children
 
 _NO_DEFAULTS = {None, "NULL"}
+_INT32_BYTES: Final = 4
+_UUID_BYTES: Final = 16
+_UUIDS: Final = select_names("uuid")
 _UNKNOWN = Column(0, None, "", "unknown", nulls_allowed=True)
-UNSTORABLE: Final = frozenset({"variant", "geometry", "geography", "unknown"})
-"""Types of which this server writes no values, neither inlined nor in files: a column of one can only be null."""
-TICKS: Final = {"date": pa.int32(), "time": pa.int64()} | dict.fromkeys(
-    ("timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns"), pa.int64()
-)
+TICKS: Final = {
+    name: pa.int32() if traits.size == _INT32_BYTES else pa.int64()
+    for name, traits in TRAITS.items()
+    if traits.is_counted
+}
 """Types that Arrow keeps as integers under another name."""
-_PLAIN: Final = {
-    "boolean": pa.bool_(),
-    "int": pa.int32(),
-    "long": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "date": pa.date32(),
-    "time": pa.time64("us"),
-    "timestamp": pa.timestamp("us"),
-    "timestamptz": pa.timestamp("us", "UTC"),
-    "timestamp_ns": pa.timestamp("ns"),
-    "timestamptz_ns": pa.timestamp("ns", "UTC"),
-    "string": pa.string(),
-    "uuid": pa.binary(16),
-    "binary": pa.binary(),
+_UNITS: Final = {6: "us", 9: "ns"}
+"""Arrow's units of time by decimals of a second."""
+_ARROW_TYPES: Final[Mapping[TypeFamily, Callable[[PrimitiveType, PrimitiveTypeTraits], pa.DataType]]] = {
+    "boolean": lambda _kind, _traits: pa.bool_(),
+    "integer": lambda _kind, traits: pa.int32() if traits.size == _INT32_BYTES else pa.int64(),
+    "float": lambda _kind, traits: pa.float32() if traits.size == _INT32_BYTES else pa.float64(),
+    "decimal": lambda kind, _traits: pa.decimal128(kind.precision, kind.scale),
+    "date": lambda _kind, _traits: pa.date32(),
+    "time": lambda _kind, traits: pa.time64(_UNITS[traits.digits]),
+    "timestamp": lambda _kind, traits: pa.timestamp(_UNITS[traits.digits], "UTC" if traits.has_zone else None),
+    "string": lambda _kind, _traits: pa.string(),
+    "uuid": lambda _kind, _traits: pa.binary(_UUID_BYTES),
+    "bytes": lambda kind, _traits: pa.binary() if kind.length is None else pa.binary(kind.length),
 }
 
 
@@ -84,9 +86,12 @@ def _build_row_column(field: NestedField, column: Column, columns: Sequence[Colu
 
 
 def is_storable(column: RowColumn) -> bool:
-    """Return whether the column can hold anything: a list of variants can't, a struct can if one of its fields can."""
+    """Return whether the column can hold anything: a list of variants can't, a struct can if one of its fields can.
+
+    This server writes no values of opaque types, neither inlined nor in files: a column of one can only be null.
+    """
     if isinstance(column.type, PrimitiveType):
-        return column.type.name not in UNSTORABLE
+        return not column.type.traits.is_opaque
     check = any if isinstance(column.type, StructType) else all
     return bool(column.children) and check(map(is_storable, column.children))
 
@@ -100,7 +105,7 @@ def to_arrow_type(column: RowColumn) -> pa.DataType:
     """Return the Arrow type of a storable column's values, nullable throughout."""
     kind = column.type
     if isinstance(kind, PrimitiveType):
-        return _map_primitive(kind)
+        return _ARROW_TYPES[kind.traits.family](kind, kind.traits)
     parts = [pa.field(child.name, to_arrow_type(child)) for child in select_stored(column.children)]
     if isinstance(kind, StructType):
         return pa.struct(parts)
@@ -109,15 +114,9 @@ def to_arrow_type(column: RowColumn) -> pa.DataType:
     return pa.map_(parts[0].type, parts[1].type)
 
 
-def _map_primitive(kind: PrimitiveType) -> pa.DataType:
-    if kind.name == "decimal":
-        return pa.decimal128(kind.precision, kind.scale)
-    return pa.binary(kind.length) if kind.name == "fixed" else _PLAIN[kind.name]
-
-
 def to_single_value(kind: PrimitiveType, value: Any) -> Any:
     """Return a value in memory as those of `iceberg.values` are."""
-    return UUID(bytes=value) if kind.name == "uuid" else value
+    return UUID(bytes=value) if kind.name in _UUIDS else value
 
 
 def to_python_values(array: pa.Array, column: RowColumn) -> list[Any]:

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from duckicelake.bridge.values.lake_values import format_cast_text
+from duckicelake.bridge.values.types import has_same_buckets
 from duckicelake.errors import InvalidRequestError, UnsupportedError
 from duckicelake.iceberg.calendar import split_days
 from duckicelake.iceberg.partition import PartitionSpec, Transform
@@ -27,8 +28,6 @@ MAX_FILES: Final = 1000
 _BUCKET: Final = re.compile(r"bucket\((\d+)\)")
 _PARTS: Final = ("year", "month", "day")
 _EPOCH: Final = re.compile(r"epoch_(year|month|day|hour)")
-_HASHED: Final = frozenset({"int", "long", "string", "date", "time", "timestamp", "timestamptz", "binary"})
-"""Types that both sides hash alike."""
 _HOURS: Final = 24
 PartitionValues: TypeAlias = tuple[str | None, ...]
 _Text: TypeAlias = Callable[[Any], str | None]
@@ -115,7 +114,7 @@ def _make_key(key: PartitionKey, kind: PrimitiveType) -> _Text:
     match = _BUCKET.fullmatch(key.transform)
     if key.transform == "identity":
         return partial(_format_identity, kind)
-    if match is not None and kind.name in _HASHED:
+    if match is not None and has_same_buckets(kind):
         return lambda value: str(compute_bucket(value, int(match[1])))
     if key.transform in _PARTS:
         to_days = Transform(name="day")
@@ -218,7 +217,7 @@ def _make_field(column: RowColumn) -> pa.Field:
 
 def _make_file_type(column: RowColumn) -> pa.DataType:
     if isinstance(column.type, PrimitiveType):
-        return pa.uuid() if column.type.name == "uuid" else to_arrow_type(column)
+        return pa.uuid() if column.type.traits.family == "uuid" else to_arrow_type(column)
     parts = [_make_field(child) for child in select_stored(column.children)]
     if isinstance(column.type, StructType):
         return pa.struct(parts)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from duckicelake.bridge.values.lake_values import format_cast_text
+from duckicelake.bridge.values.types import to_lake_type
 from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.expressions import (
     ColumnTest,
@@ -19,13 +20,13 @@ from duckicelake.iceberg.expressions import (
     NotPredicate,
     Predicate,
 )
+from duckicelake.iceberg.primitives import select_names
 from duckicelake.iceberg.types import PrimitiveType
 from duckicelake.rows.columns import RowColumn, is_storable, to_single_value
 from duckicelake.rows.json_values import make_primitive_reader
 from duckicelake.rows.problems import MisfitError, render_value
 
-_FLOATS: Final = frozenset({"float", "double"})
-_INTEGERS: Final = {"int": "int32", "long": "int64"}
+_FLOATS: Final = select_names("float")
 _SIGNS: Final = {"lt": "<", "lt-eq": "<=", "gt": ">", "gt-eq": ">="}
 _OPPOSITES: Final = {
     "not-eq": "eq",
@@ -34,9 +35,9 @@ _OPPOSITES: Final = {
     "not-nan": "is-nan",
     "not-starts-with": "starts-with",
 }
-_TESTED: Final = {"is-nan": _FLOATS, "starts-with": frozenset({"string"})}
-_ALIKE: Final = ({"int", "long"}, {"float", "double"}, {"decimal"})
-"""Types of constants that go for each other."""
+_TESTED: Final = {"is-nan": _FLOATS, "starts-with": select_names("string")}
+_ALIKE: Final = frozenset({"integer", "float", "decimal"})
+"""Families whose types are compared with constants of each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +101,11 @@ def _bind_predicate(predicate: Predicate, columns: Mapping[str | int, RowColumn]
 
 def _read_constant(column: RowColumn, kind: PrimitiveType, value: JsonConstant) -> Any:
     """Return the constant as a value of the column's Iceberg type, whatever DuckLake calls it."""
-    own = value.data_type
-    if own is not None and own != kind and not any({own.name, kind.name} <= alike for alike in _ALIKE):
+    own, family = value.data_type, kind.traits.family
+    if own is not None and own != kind and not (own.traits.family == family and family in _ALIKE):
         raise InvalidRequestError(f"{column.name} is a {kind}, which isn't compared with a {own}")
     try:
-        found = make_primitive_reader(replace(column, declared=_INTEGERS.get(kind.name, "")))(value.json)
+        found = make_primitive_reader(replace(column, declared=to_lake_type(kind)))(value.json)
     except MisfitError as error:
         raise InvalidRequestError(
             f"{column.name} is compared with {render_value(error.value)}: {error.right}"
@@ -161,14 +162,14 @@ class _ConditionWriter:
 
 def _format_constant(kind: PrimitiveType, value: Any) -> str:
     """Return what DuckDB makes the constant of (see `_constant`); it has all that `make_primitive_reader` reads."""
-    if kind.name == "string":
-        return str(value)
+    if isinstance(value, str):
+        return value
     return value.hex() if isinstance(value, bytes) else format_cast_text(kind, value) or ""
 
 
 def _build_constant(column: FilterColumn, text: str) -> str:
-    match column.type.name:
-        case "binary" | "fixed":
+    match column.type.traits.family:
+        case "bytes":
             return f"unhex({text})"
         case "string":
             return text

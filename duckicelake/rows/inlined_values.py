@@ -8,6 +8,7 @@ from uuid import UUID
 import orjson
 
 from duckicelake.bridge.values.lake_values import format_cast_text
+from duckicelake.iceberg.primitives import select_names
 from duckicelake.iceberg.types import ListType, PrimitiveType, StructType
 from duckicelake.rows.columns import RowColumn, select_stored
 
@@ -16,8 +17,9 @@ Encoded: TypeAlias = str | bytes | None
 Encoder: TypeAlias = Callable[[Sequence[Any]], list[Encoded]]
 _NULL = "NULL"
 _EPOCH = datetime(1970, 1, 1)
-_JSON_NUMBERS = frozenset({"int", "long", "float", "double"})
-_NUMBERS = _JSON_NUMBERS | {"decimal", "boolean"}
+_MICRO_DIGITS = 6
+_JSON_NUMBERS = select_names("integer", "float")
+_UNQUOTED = _JSON_NUMBERS | select_names("decimal", "boolean")
 
 
 def make_encoder(column: RowColumn) -> Encoder:
@@ -43,10 +45,10 @@ def encode_elements(column: RowColumn, values: Sequence[Any]) -> str | None:
 
 
 def _make_flat_encoder(kind: PrimitiveType) -> Callable[[Any], Encoded]:
-    match kind.name:
+    match kind.traits.family:
         case "string":
             return str.encode
-        case "binary" | "fixed":
+        case "bytes":
             return bytes
         case _:
             return _make_text_encoder(kind)
@@ -54,14 +56,14 @@ def _make_flat_encoder(kind: PrimitiveType) -> Callable[[Any], Encoded]:
 
 def _make_text_encoder(kind: PrimitiveType) -> Callable[[Any], str]:
     """Return what DuckDB casts the value to."""
-    match kind.name:
-        case "string" | "int" | "long":
+    match kind.traits.family:
+        case "string" | "integer":
             return str
-        case "float" | "double":
+        case "float":
             return repr
         case "uuid":
             return lambda value: str(UUID(bytes=value))
-        case "timestamp" | "timestamptz":
+        case "timestamp" if kind.traits.digits == _MICRO_DIGITS:
             return _make_time_encoder(kind)
         case _:
             return lambda value: format_cast_text(kind, value) or ""
@@ -69,7 +71,7 @@ def _make_text_encoder(kind: PrimitiveType) -> Callable[[Any], str]:
 
 def _make_time_encoder(kind: PrimitiveType) -> Callable[[int], str]:
     """Return the same as `format_cast_text`, in a third of the time in the years that Python has."""
-    zone = "+00" if kind.name == "timestamptz" else ""
+    zone = "+00" if kind.traits.has_zone else ""
 
     def text(micros: int) -> str:
         try:
@@ -97,7 +99,7 @@ def _make_part_encoder(column: RowColumn) -> Callable[[Any], str]:
     """Return the text of a value inside another."""
     kind = column.type
     text = _make_text_encoder(kind) if isinstance(kind, PrimitiveType) else _make_nested_encoder(column)
-    if isinstance(kind, PrimitiveType) and kind.name in _NUMBERS:
+    if isinstance(kind, PrimitiveType) and kind.name in _UNQUOTED:
         return lambda value: _NULL if value is None else text(value)
     return lambda value: _NULL if value is None else _quote_text(text(value))
 

@@ -5,6 +5,7 @@ from contextlib import suppress
 from difflib import get_close_matches
 from typing import Any, Final
 
+from duckicelake.iceberg.primitives import TypeFamily
 from duckicelake.iceberg.types import ListType, PrimitiveType, StructType
 from duckicelake.rows.columns import RowColumn, is_storable
 from duckicelake.rows.json_values import RANGES, Read, make_primitive_reader, to_float32
@@ -18,8 +19,9 @@ from duckicelake.rows.problems import (
     render_value,
 )
 
-_AS_THEY_ARE: Final = {"boolean": bool, "int": int, "long": int, "double": float, "string": str}
-"""Types whose JSON values are the values in memory, but for their range."""
+_AS_THEY_ARE: Final[Mapping[TypeFamily, type]] = {"boolean": bool, "integer": int, "float": float, "string": str}
+"""Families whose JSON values are the values in memory, but for their range."""
+_SINGLE_BYTES: Final = 4
 
 _NUMBERS: Final = {float, int}
 
@@ -32,10 +34,12 @@ class JsonColumn:
         self._read = _make_reader(column, on_unknown)
         self._default = _get_default(column)
         self._required = column.required
-        plain = _AS_THEY_ARE.get(str(column.type)) if column.declared != "json" else None
+        traits = column.type.traits if isinstance(column.type, PrimitiveType) else None
+        self._is_narrow = traits is not None and traits.family == "float" and traits.size == _SINGLE_BYTES
+        is_plain = traits is not None and not self._is_narrow and column.declared != "json"
+        plain = _AS_THEY_ARE.get(traits.family) if traits and is_plain else None
         self._plain = {plain} if column.required else {plain, type(None)}
         self._range = RANGES.get(column.declared)
-        self._is_narrow = str(column.type) == "float"
 
     def read(self, value: Any) -> Any:
         """Return one value; MisfitError."""

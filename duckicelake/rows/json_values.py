@@ -8,7 +8,7 @@ may be an object, any map is `{"keys": [...], "values": [...]}`; a struct is an 
 import math
 import re
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Final, TypeAlias
@@ -19,15 +19,17 @@ from duckicelake.bridge.values.lake_values import format_cast_text
 from duckicelake.bridge.values.types import INTEGER_LIMITS
 from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.calendar import parse_date, parse_timestamp
+from duckicelake.iceberg.primitives import TypeFamily
 from duckicelake.iceberg.types import PrimitiveType
 from duckicelake.iceberg.values import from_json
+from duckicelake.lake.types import LAKE_TYPES
 from duckicelake.rows.columns import RowColumn
 from duckicelake.rows.problems import MisfitError
 
 Read: TypeAlias = Callable[[Any], Any]
 """From a JSON value that isn't null; MisfitError."""
 
-RANGES: Final = {**INTEGER_LIMITS, "int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
+RANGES: Final = {name: row.limits for name, row in LAKE_TYPES.items() if row.limits}
 """The least and the greatest value of DuckLake's types of whole numbers."""
 _WORDS: Final = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 _MOMENT: Final = re.compile(
@@ -38,6 +40,8 @@ _MOMENT: Final = re.compile(
 _EPOCH: Final = {True: datetime(1970, 1, 1, tzinfo=UTC), False: datetime(1970, 1, 1)}
 _DAY_MICROS: Final = 86_400 * 10**6
 _MINUTE: Final = 60
+_MICRO_DIGITS: Final = 6
+_SINGLE_BYTES: Final = 4
 _MIN_LONG: Final = -(2**63)
 _MAX_MICRO_DIGITS: Final = 26
 """Characters of a date and time down to microseconds."""
@@ -48,21 +52,19 @@ def make_primitive_reader(column: RowColumn) -> Read:
     """Return what reads JSON values of a primitive column."""
     kind = column.type
     assert isinstance(kind, PrimitiveType)
-    match kind.name:
-        case "int" | "long":
+    match kind.traits.family:
+        case "integer":
             return _make_integer_reader(*RANGES[column.declared])
         case "float":
-            return _read_float
-        case "double":
-            return _read_double
+            return _read_float if kind.traits.size == _SINGLE_BYTES else _read_double
         case "decimal":
             return _make_decimal_reader(kind, INTEGER_LIMITS.get(column.declared))
-        case "timestamp" | "timestamptz" | "timestamp_ns" | "timestamptz_ns":
+        case "timestamp":
             return _make_time_reader(kind, column.declared)
         case "string" if column.declared == "json":
             return _read_json_text
-        case _:
-            return _READ[kind.name](kind)
+        case family:
+            return _READ[family](kind)
 
 
 def _make_integer_reader(least: int, most: int) -> Read:
@@ -121,7 +123,7 @@ def _make_decimal_reader(kind: PrimitiveType, limits: tuple[int, int] | None) ->
 
 
 def _make_time_reader(kind: PrimitiveType, declared: str) -> Read:
-    has_zone, digits = kind.name.startswith("timestamptz"), 9 if kind.name.endswith("_ns") else 6
+    has_zone, digits = kind.traits.has_zone, kind.traits.digits
     unit = COARSE.get(declared, 1)
     example = "2026-08-31T13:45:07.5" + ("Z" if has_zone else "")
 
@@ -146,7 +148,7 @@ def _make_time_reader(kind: PrimitiveType, declared: str) -> Read:
 def _compute_ticks(match: re.Match[str], kind: PrimitiveType, digits: int) -> int:
     """Since the epoch; ValueError or InvalidRequestError if there is no such moment, MisfitError if DuckDB has none."""
     text, zone = match[0], match["zone"]
-    if digits == 6 and text[4] == "-" and len(match["local"]) <= _MAX_MICRO_DIGITS:
+    if digits == _MICRO_DIGITS and text[4] == "-" and len(match["local"]) <= _MAX_MICRO_DIGITS:
         since = datetime.fromisoformat(text.upper()) - _EPOCH[zone is not None]
         micros: int = since.days * _DAY_MICROS + since.seconds * 10**6 + since.microseconds
         return micros
@@ -174,13 +176,18 @@ def _make_date_reader(kind: PrimitiveType) -> Read:
     return _wrap_errors(read, "write a text such as 2026-08-31")
 
 
-def _make_single_reader(right: str) -> Callable[[PrimitiveType], Read]:
-    """Return what reads a value as Iceberg's JSON."""
+def _make_single_reader(kind: PrimitiveType, right: str) -> Read:
+    """Make a function that reads a value as Iceberg's JSON."""
+    return _wrap_errors(lambda value: from_json(kind, value), right)
 
-    def reader(kind: PrimitiveType) -> Read:
-        return _wrap_errors(lambda value: from_json(kind, value), right.format(kind=kind, length=kind.length))
 
-    return reader
+def _make_time_of_day_reader(kind: PrimitiveType) -> Read:
+    return _make_single_reader(kind, f"write a text such as 13:45:07.5, of at most {kind.traits.digits} decimals")
+
+
+def _make_bytes_reader(kind: PrimitiveType) -> Read:
+    count = "byte" if kind.length is None else f"of {kind.length} bytes"
+    return _make_single_reader(kind, f"write a text of hexadecimal digits, two for each {count}")
 
 
 def _wrap_errors(read: Read, right: str) -> Read:
@@ -214,14 +221,17 @@ def check_json_text(value: str) -> None:
         raise MisfitError(value, "write a text that is JSON") from error
 
 
-COARSE: Final = {"timestamp_s": 10**6, "timestamp_ms": 10**3}
+COARSE: Final = {
+    name: 10 ** (_MICRO_DIGITS - row.digits)
+    for name, row in LAKE_TYPES.items()
+    if row.digits is not None and row.digits < _MICRO_DIGITS
+}
 """Microseconds of a tick of DuckLake's types that are coarser than Iceberg's."""
-_READ: Final = {
-    "boolean": _make_single_reader("write true or false"),
+_READ: Final[Mapping[TypeFamily, Callable[[PrimitiveType], Read]]] = {
+    "boolean": lambda kind: _make_single_reader(kind, "write true or false"),
     "date": _make_date_reader,
-    "time": _make_single_reader("write a text such as 13:45:07.5, of at most 6 decimals"),
-    "string": _make_single_reader("write a text"),
+    "time": _make_time_of_day_reader,
+    "string": lambda kind: _make_single_reader(kind, "write a text"),
     "uuid": _make_uuid_reader,
-    "binary": _make_single_reader("write a text of hexadecimal digits, two for each byte"),
-    "fixed": _make_single_reader("write a text of hexadecimal digits, two for each of {length} bytes"),
+    "bytes": _make_bytes_reader,
 }

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from duckicelake.bridge.values.types import INTEGER_LIMITS
+from duckicelake.bridge.values.types import INTEGER_LIMITS, is_cut_by_duckdb
 from duckicelake.iceberg.types import ListType, PrimitiveType, StructType
 from duckicelake.rows.columns import TICKS, RowColumn, is_storable, select_stored, to_arrow_type
 from duckicelake.rows.inlined_values import Encoder, make_encoder
@@ -160,8 +160,8 @@ def _has_decimal(column: RowColumn) -> bool:
 def _find_obstacle(column: RowColumn) -> str | None:
     if not column.children and not is_storable(column) and column.declared != "unknown":
         return f"DuckLake inlines no rows of a table with a column of type {column.type}"
-    if str(column.type) == "timestamptz_ns":
-        return f"DuckDB keeps microseconds of column {column.name}, a timestamptz_ns, in rows, but not in files"
+    if isinstance(column.type, PrimitiveType) and is_cut_by_duckdb(column.type):
+        return f"DuckDB keeps microseconds of column {column.name}, a {column.type}, in rows, but not in files"
     if isinstance(column.type, ListType) and column.children[0].declared == "json":
         return f"DuckDB can't read lists of JSON that are inlined, as in column {column.name}"
     return next(filter(None, map(_find_obstacle, column.children)), None)

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from duckicelake.bridge.values.statistics import build_extent_stats
 from duckicelake.errors import InvalidRequestError
+from duckicelake.iceberg.primitives import select_names
 from duckicelake.iceberg.types import ListType, MapType, PrimitiveType, StructType
 from duckicelake.lake.model import ColumnStats, Extent
 from duckicelake.rows.columns import TICKS, RowColumn, select_stored, to_python_values, to_single_value
@@ -20,7 +21,7 @@ from duckicelake.rows.layout import Layout
 MAX_BATCH_ROWS: Final = 1 << 20
 MAX_BATCH_VALUES: Final = 1 << 25
 """Nulls and defaults included, which take no bytes in a request and eight or more in memory."""
-_FLOATS = {"float", "double"}
+_FLOATS: Final = select_names("float")
 _NO_BOUNDS = (None, None)
 
 
@@ -177,4 +178,4 @@ def _drop_nan(values: Sequence[float]) -> Sequence[float]:
 
 
 def _find_bounds(kind: PrimitiveType, least: Any, most: Any) -> tuple[Any, Any]:
-    return (least, most) if kind.name != "uuid" else (to_single_value(kind, least), to_single_value(kind, most))
+    return to_single_value(kind, least), to_single_value(kind, most)

@@ -14,37 +14,17 @@ from typing import Final, Literal, NamedTuple
 from duckicelake.bridge.values.types import build_field_ids, quote_identifier, to_duckdb_type
 from duckicelake.errors import UnsupportedError
 from duckicelake.lake.model import Column, ColumnStats, MappedName, NameMap, PartitionKey
+from duckicelake.lake.types import LAKE_TYPES, select_types
 
 _CONTAINERS: Final = frozenset({"struct", "list", "map"})
-_WHOLE: Final = frozenset({"variant", "geometry"})
+_WHOLE: Final = select_types(lambda row: row.is_opaque)
 """Types whose values are read as DuckDB's own files have them; a variant's parts are no fields."""
-_STORED: Final[Mapping[str, frozenset[str]]] = {
-    "boolean": frozenset({"BOOLEAN"}),
-    "int8": frozenset({"INT32"}),
-    "int16": frozenset({"INT32"}),
-    "int32": frozenset({"INT32"}),
-    "int64": frozenset({"INT64", "INT32"}),
-    "float32": frozenset({"FLOAT"}),
-    "float64": frozenset({"DOUBLE", "FLOAT"}),
-    "date": frozenset({"INT32 DATE"}),
-    "time": frozenset({"INT64 TIME_MICROS"}),
-    "timestamp": frozenset({"INT64 TIMESTAMP_MICROS"}),
-    "timestamp_us": frozenset({"INT64 TIMESTAMP_MICROS"}),
-    "timestamp_ns": frozenset({"INT64 TIMESTAMP_NANOS"}),
-    "timestamptz": frozenset({"INT64 TIMESTAMP_MICROS UTC"}),
-    "varchar": frozenset({"BYTE_ARRAY STRING"}),
-    "json": frozenset({"BYTE_ARRAY STRING", "BYTE_ARRAY JSON"}),
-    "blob": frozenset({"BYTE_ARRAY"}),
-    "uuid": frozenset({"FIXED(16) UUID"}),
-}
-"""How columns of a type may be stored so that all clients read in them what DuckDB does; the others are copied."""
 _INEXACT: Final = frozenset({("float64", "FLOAT")})
-"""Of these the bounds in DuckLake are of the narrower type: the text 1.1 is less than the double that is read."""
+"""Types whose bounds in DuckLake are of the narrower stored type: the text 1.1 is less than the double that is read."""
 _BYTES: Final = "BLOB"
 _FLOATS: Final = frozenset({"float32", "float64"})
 _ENTRIES: Final = ("map_keys", "map_values")
-_ROUNDED: Final[Mapping[str, str]] = {"timestamp_s": "TIMESTAMP_S", "timestamp_ms": "TIMESTAMP_MS"}
-"""Types to which DuckDB rounds what it reads."""
+_MICRO_DIGITS: Final = 6
 
 
 class StoredField(NamedTuple):
@@ -246,7 +226,7 @@ def _has_doubled_names(fields: Sequence[StoredField]) -> bool:
 
 def _is_stored_as(type_: str, stored: str) -> bool:
     if not type_.startswith("decimal("):
-        return stored in _STORED.get(type_, frozenset())
+        return type_ in LAKE_TYPES and stored in LAKE_TYPES[type_].parquet
     physical, _, annotation = stored.partition(" ")
     if not annotation.startswith("DECIMAL(") or physical == "BYTE_ARRAY":
         return False
@@ -256,8 +236,9 @@ def _is_stored_as(type_: str, stored: str) -> bool:
 
 def _build_cast(source: str, column: Column) -> str:
     """Return the values as DuckDB reads them for the column, in the type in which they are written for Iceberg."""
-    rounded = _ROUNDED.get(column.column_type)
-    value = source if rounded is None else f"CAST({source} AS {rounded})"
+    own = LAKE_TYPES.get(column.column_type)
+    is_rounded = own is not None and own.digits is not None and own.digits < _MICRO_DIGITS
+    value = f"CAST({source} AS {own.duckdb})" if own and is_rounded else source
     return f"CAST({value} AS {to_duckdb_type(column, ())})"
 
 

@@ -7,7 +7,7 @@ from duckicelake.bridge.values.lake_values import format_cast_text, parse_cast_t
 from duckicelake.bridge.values.types import to_duckdb_type, to_iceberg_type, to_lake_type
 from duckicelake.errors import InvalidRequestError, UnsupportedError
 from duckicelake.iceberg.metadata import TableMetadata
-from duckicelake.iceberg.schema import NULL_DEFAULT_ONLY, Schema, find_identifier_problem
+from duckicelake.iceberg.schema import Schema, find_identifier_problem
 from duckicelake.iceberg.schema_evolution import can_promote
 from duckicelake.iceberg.types import (
     IcebergType,
@@ -74,7 +74,7 @@ def parse_write_default(column: Column, type_: IcebergType) -> Json:
 
     None where it is an expression other than a cast of a value.
     """
-    if not isinstance(type_, PrimitiveType) or type_.name in NULL_DEFAULT_ONLY:
+    if not isinstance(type_, PrimitiveType) or type_.traits.is_opaque:
         return None
     text = _unwrap_default(column)
     return None if text is None else _parse_json(type_, text)

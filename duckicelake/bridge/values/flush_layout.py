@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, Final
 
 from duckicelake.bridge.values.lake_values import parse_cast_text
-from duckicelake.bridge.values.types import quote_identifier, to_duckdb_type, to_iceberg_type
+from duckicelake.bridge.values.types import has_same_buckets, quote_identifier, to_duckdb_type, to_iceberg_type
 from duckicelake.errors import UnsupportedError
 from duckicelake.iceberg.partition import Transform
 from duckicelake.iceberg.transforms import compute_bucket
@@ -16,7 +16,6 @@ from duckicelake.lake.model import Column, PartitionKey, SortKey, TableDefinitio
 _BUCKET: Final = re.compile(r"bucket\((\d+)\)")
 _EPOCH: Final = re.compile(r"epoch_(year|month|day|hour)")
 _PARTS: Final = frozenset({"year", "month", "day", "hour"})
-_HASHED: Final = frozenset({"int", "long", "string", "date", "time", "timestamp", "timestamptz", "binary"})
 _QUOTED: Final = re.compile(r'"((?:[^"]|"")+)"')
 _NULLS: Final = {"NULLS_FIRST": "NULLS FIRST", "NULLS_LAST": "NULLS LAST"}
 
@@ -118,7 +117,7 @@ def _find_column(key: PartitionKey, definition: TableDefinition) -> Column:
 def _check_hashed(key: PartitionKey, definition: TableDefinition) -> PrimitiveType:
     column = _find_column(key, definition)
     type_ = to_iceberg_type(column.column_type, column.column_name)
-    if type_.name not in _HASHED:
+    if not has_same_buckets(type_):
         raise _refuse_unknown(key, column)
     return type_
 

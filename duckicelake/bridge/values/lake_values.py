@@ -4,20 +4,19 @@ import math
 import re
 import struct
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from decimal import Decimal, InvalidOperation
-from typing import Any
+from typing import Any, Final, NamedTuple
 
+from duckicelake.bridge.values.types import KEPT_DIGITS
 from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.calendar import DAY_SECONDS, format_date, format_time, parse_date, parse_time
+from duckicelake.iceberg.primitives import TRAITS, PrimitiveTypeTraits, TypeFamily
 from duckicelake.iceberg.types import PrimitiveType
 
-_TICK_DIGITS = {"timestamp": 6, "timestamptz": 6, "timestamp_ns": 9, "timestamptz_ns": 6}
-"""Decimals of a second in DuckDB's texts; a `timestamptz_ns` is DuckDB's timestamptz, which drops its nanoseconds."""
 _BOOLEANS = {"1": True, "true": True, "t": True, "0": False, "false": False, "f": False}
 _LAST_DAY = 2**31 - 2  # the next one is DuckDB's infinity
 _LAST_TICK = {6: 9_223_372_022_400_000_000, 9: 9_223_286_400_000_000_000}  # midnights within 64 bits
-_NANOSECONDS = 1000
 _DATE = re.compile(r"(\d{4,7})(-\d\d-\d\d)( \(BC\))?", re.ASCII)
 _ZONED = re.compile(r"(.*)([+-])(\d\d)(?::(\d\d))?", re.ASCII)
 _BYTES_ESCAPE = re.compile(r"\\x([0-9A-Fa-f]{2})")
@@ -25,54 +24,34 @@ _BYTES_ESCAPE = re.compile(r"\\x([0-9A-Fa-f]{2})")
 
 def format_stats_text(type_: PrimitiveType, value: Any) -> str | None:
     """Return the text of a value in statistics; None where DuckLake has none (NaN, a NUL, a day that DuckDB lacks)."""
-    match type_.name:
-        case "boolean":
-            return "1" if value else "0"
-        case "float" | "double" if math.isnan(value):
-            return None
-        case "binary" | "fixed":
-            return bytes(value).hex().upper()
-        case _:
-            return format_cast_text(type_, value)
+    if isinstance(value, bool):
+        return "1" if value else "0"
+    if isinstance(value, float) and math.isnan(value):
+        return None
+    return bytes(value).hex().upper() if type_.name in _BYTES else format_cast_text(type_, value)
 
 
 def parse_stats_text(type_: PrimitiveType, text: str) -> Any:
-    """Return the value of a text in statistics.
-
-    None where Iceberg has no such value (infinity) or the text is not one.
-    """
-    if type_.name in {"binary", "fixed"} and "\\" not in text:
+    """Parse a text in statistics; None where Iceberg has no such value (infinity) or the text is not one."""
+    if type_.name in _BYTES and "\\" not in text:
         return _parse_value(bytes.fromhex, text)
     value = parse_cast_text(type_, text)
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def format_cast_text(type_: PrimitiveType, value: Any) -> str | None:
-    """Return the text that DuckDB casts the value to, as in partition values and defaults; None as for `to_text`."""
-    match type_.name:
-        case "boolean":
-            return "true" if value else "false"
-        case "float" | "double":
-            return repr(float(value))
-        case "decimal":
-            return f"{value:.{type_.scale}f}"
-        case "date":
-            return _format_date(value)
-        case "time":
-            return _trim_fraction(format_time(value, 6)) if 0 <= value < DAY_SECONDS * 10**6 else None
-        case "timestamp" | "timestamp_ns" | "timestamptz" | "timestamptz_ns":
-            return _format_timestamp(type_, value)
-        case "binary" | "fixed":
-            return "".join(map(_escape_byte, bytes(value)))
-        case "string":
-            return None if "\0" in value else str(value)
-        case _:
-            return str(value)
+    """Return the text that DuckDB casts to the value, in partition values and defaults.
+
+    None as for `format_stats_text`, but for NaN.
+    """
+    form = _FORMS.get(type_.name)
+    return str(value) if form is None else form.format(type_, value)
 
 
 def parse_cast_text(type_: PrimitiveType, text: str) -> Any:
-    """Return the value of a text that DuckDB casts to the type; None as for `from_text`, but NaN is NaN."""
-    return _parse_value(_READ.get(type_.name, str), text)
+    """Parse a text that DuckDB casts to the type; None as for `parse_stats_text`, but NaN is NaN."""
+    form = _FORMS.get(type_.name)
+    return text if form is None else _parse_value(form.parse, text)
 
 
 def _parse_value(read: Callable[[str], Any], text: str) -> Any:
@@ -80,11 +59,6 @@ def _parse_value(read: Callable[[str], Any], text: str) -> Any:
         return read(text)
     except (KeyError, ValueError, InvalidOperation, InvalidRequestError, OverflowError):
         return None
-
-
-def _parse_float(text: str) -> float:
-    value: float = struct.unpack("<f", struct.pack("<f", float(text)))[0]
-    return value
 
 
 def _unescape_bytes(text: str) -> bytes:
@@ -107,22 +81,23 @@ def _parse_days(text: str) -> int:
     return parse_date((f"{year:04d}" if 0 <= year <= 9999 else f"{year:+05d}") + match[2])
 
 
+def _format_time(type_: PrimitiveType, value: int) -> str | None:
+    digits = _CLOCKS[type_.name].digits
+    return _trim_fraction(format_time(value, digits)) if 0 <= value < DAY_SECONDS * 10**digits else None
+
+
 def _format_timestamp(type_: PrimitiveType, value: int) -> str | None:
-    digits = _TICK_DIGITS[type_.name]
-    ticks = _truncate_nanos(value) if type_.name == "timestamptz_ns" else value
+    digits, units, zone = _CLOCKS[type_.name]
+    ticks = value if units == 1 else _truncate_ticks(value, units)
     if abs(ticks) > _LAST_TICK[digits]:
         return None
     days, rest = divmod(ticks, DAY_SECONDS * 10**digits)
-    zone = "+00" if type_.name.startswith("timestamptz") else ""
     return f"{_format_date(days)} {_trim_fraction(format_time(rest, digits))}{zone}"
 
 
-def _truncate_nanos(nanos: int) -> int:
-    """Return the microseconds of a Parquet value in nanoseconds with a zone.
-
-    Towards the epoch, unlike everywhere else.
-    """
-    return nanos // _NANOSECONDS if nanos >= 0 else -(-nanos // _NANOSECONDS)
+def _truncate_ticks(ticks: int, units: int) -> int:
+    """Drop decimals of a Parquet value with a zone: towards the epoch, unlike everywhere else."""
+    return ticks // units if ticks >= 0 else -(-ticks // units)
 
 
 def _parse_ticks(text: str, digits: int) -> int:
@@ -131,13 +106,14 @@ def _parse_ticks(text: str, digits: int) -> int:
     return _parse_days(date) * DAY_SECONDS * ticks + parse_time(clock, digits)
 
 
-def _parse_zoned_micros(text: str) -> int:
-    """Of a text with its offset from UTC: without one it would mean another moment in every session."""
+def _parse_zoned(text: str, digits: int) -> int:
+    """Parse a text with its offset from UTC: without one it would mean another moment in every session."""
     match = _ZONED.fullmatch(text)
     if match is None or ":" not in match[1]:
         raise ValueError(text)
-    offset = (int(match[3]) * 60 + int(match[4] or 0)) * 60 * 10**6
-    return _parse_ticks(match[1], 6) - (offset if match[2] == "+" else -offset)
+    ticks: int = 10**digits
+    offset = (int(match[3]) * 60 + int(match[4] or 0)) * 60 * ticks
+    return _parse_ticks(match[1], digits) - (offset if match[2] == "+" else -offset)
 
 
 def _require_64_bits(value: int) -> int:
@@ -146,29 +122,69 @@ def _require_64_bits(value: int) -> int:
     return value
 
 
-_READ: dict[str, Callable[[str], Any]] = {
-    "boolean": lambda text: _BOOLEANS[text.lower()],
-    "int": int,
-    "long": int,
-    "float": _parse_float,
-    "double": float,
-    "decimal": Decimal,
-    "date": _parse_days,
-    "time": lambda text: parse_time(text, 6),
-    "timestamp": lambda text: _parse_ticks(text, 6),
-    "timestamp_ns": lambda text: _parse_ticks(text, 9),
-    "timestamptz": _parse_zoned_micros,
-    "timestamptz_ns": lambda text: _require_64_bits(_parse_zoned_micros(text) * _NANOSECONDS),
-    "uuid": uuid.UUID,
-    "binary": _unescape_bytes,
-    "fixed": _unescape_bytes,
-}
-
-
 def _trim_fraction(text: str) -> str:
-    """Without the trailing zeros of a fraction."""
+    """Drop the trailing zeros of a fraction."""
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def _escape_byte(byte: int) -> str:
     return chr(byte) if 32 <= byte < 127 and byte not in b"\\'\"" else f"\\x{byte:02X}"
+
+
+def _parse_single(text: str) -> float:
+    value: float = struct.unpack("<f", struct.pack("<f", float(text)))[0]
+    return value
+
+
+class _Form(NamedTuple):
+    """How the text of a value is written and read; `parse` may raise the errors that `_parse_value` catches."""
+
+    format: Callable[[PrimitiveType, Any], str | None]
+    parse: Callable[[str], Any]
+
+
+class _Clock(NamedTuple):
+    """How DuckDB says times of a type: decimals of a second, units of the type in the last one, the zone."""
+
+    digits: int
+    units: int
+    zone: str
+
+
+_CLOCKS: Final = {
+    name: _Clock(digits, 10 ** (TRAITS[name].digits - digits), "+00" if TRAITS[name].has_zone else "")
+    for name, digits in KEPT_DIGITS.items()
+}
+
+
+def _make_time_form(traits: PrimitiveTypeTraits) -> _Form:
+    digits = _CLOCKS[traits.name].digits
+    return _Form(_format_time, lambda text: parse_time(text, digits))
+
+
+def _make_timestamp_form(traits: PrimitiveTypeTraits) -> _Form:
+    digits, units, zone = _CLOCKS[traits.name]
+    if not zone:
+        return _Form(_format_timestamp, lambda text: _parse_ticks(text, digits))
+    if units == 1:
+        return _Form(_format_timestamp, lambda text: _parse_zoned(text, digits))
+    return _Form(_format_timestamp, lambda text: _require_64_bits(_parse_zoned(text, digits) * units))
+
+
+_BY_FAMILY: Final[Mapping[TypeFamily, Callable[[PrimitiveTypeTraits], _Form]]] = {
+    "boolean": lambda _: _Form(lambda _, value: "true" if value else "false", lambda text: _BOOLEANS[text.lower()]),
+    "integer": lambda _: _Form(lambda _, value: str(value), int),
+    "float": lambda traits: _Form(lambda _, value: repr(float(value)), _parse_single if traits.size == 4 else float),
+    "decimal": lambda _: _Form(lambda type_, value: f"{value:.{type_.scale}f}", Decimal),
+    "date": lambda _: _Form(lambda _, value: _format_date(value), _parse_days),
+    "time": _make_time_form,
+    "timestamp": _make_timestamp_form,
+    "string": lambda _: _Form(lambda _, value: None if "\0" in value else str(value), str),
+    "uuid": lambda _: _Form(lambda _, value: str(value), uuid.UUID),
+    "bytes": lambda _: _Form(lambda _, value: "".join(map(_escape_byte, bytes(value))), _unescape_bytes),
+}
+_FORMS: Final = {
+    name: _BY_FAMILY[traits.family](traits) for name, traits in TRAITS.items() if traits.family in _BY_FAMILY
+}
+"""By Iceberg's name of a type; values of the others are texts as they are."""
+_BYTES: Final = frozenset(name for name, traits in TRAITS.items() if traits.family == "bytes")

@@ -9,6 +9,7 @@ from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from duckicelake.bridge.values.lake_values import format_cast_text, parse_cast_text, parse_stats_text
+from duckicelake.bridge.values.types import has_same_buckets
 from duckicelake.iceberg.calendar import count_days, split_days
 from duckicelake.iceberg.partition import PartitionField, PartitionSpec, Transform
 from duckicelake.iceberg.schema import Schema
@@ -26,11 +27,7 @@ _EPOCHS = {f"epoch_{name}": name for name in _PARTS}
 """Iceberg's transforms by those of DuckLake 1.1 that have the same value."""
 _OFFSET = re.compile(r"-?[0-9]{1,10}")
 _MIN_OFFSET, _MAX_OFFSET = -(2**31), 2**31 - 1
-_SAME_BUCKETS = {"int", "long", "string", "date", "time", "timestamp", "timestamptz", "binary"}
-"""Types of which both sides make the same hash; keys of narrower types of DuckLake's that don't are spelled apart."""
-_OTHER_PARTS = {"timestamptz", "timestamptz_ns", "timestamp_ns"}
-"""Types whose parts DuckDB takes in the session's time zone or, before 1970, of the next microsecond."""
-_FLOATS = {"float", "double"}
+_MICRO_DIGITS = 6
 _UNKNOWN = (False, None)
 
 
@@ -140,7 +137,7 @@ def _to_keys(field: PartitionField, type_: PrimitiveType, with_buckets: bool) ->
     if name == "identity":
         return (PartitionKey(field.source_id, "identity"),)
     if name == "bucket":
-        declared = with_buckets and type_.name in _SAME_BUCKETS
+        declared = with_buckets and has_same_buckets(type_)
         return (PartitionKey(field.source_id, f"bucket({field.transform.width})"),) if declared else ()
     return tuple(PartitionKey(field.source_id, part) for part in _PARTS.get(name, ()))
 
@@ -247,7 +244,7 @@ def _find_value_of_keys(
 ) -> tuple[bool, Any]:
     if transform.name == "bucket":
         return _find_bucket_value(texts[0], stats)
-    if transform.name in _PARTS and type_.name in _OTHER_PARTS:
+    if transform.name in _PARTS and _has_other_parts(type_):
         return _UNKNOWN
     parts = [text for text in texts if text is not None]
     if not parts and transform.name in _PARTS:
@@ -259,6 +256,11 @@ def _find_value_of_keys(
         return (True, _compute_offset(transform.name, [int(part) for part in parts])) if known else _UNKNOWN
     value = parse_cast_text(type_, parts[0])
     return value is not None and not _is_either_zero(value), value
+
+
+def _has_other_parts(type_: PrimitiveType) -> bool:
+    """Return whether DuckDB takes parts in the session's time zone, or before 1970 of the next microsecond."""
+    return type_.traits.has_zone or type_.traits.digits > _MICRO_DIGITS
 
 
 def _find_bucket_value(text: str | None, stats: ColumnStats | None) -> tuple[bool, int | None]:
@@ -282,7 +284,7 @@ def _find_value_of_bounds(transform: Transform, type_: PrimitiveType, stats: Col
         return _UNKNOWN
     if stats.value_count == 0:
         return True, None
-    may_have_nan = stats.contains_nan or (stats.contains_nan is None and type_.name in _FLOATS)
+    may_have_nan = stats.contains_nan or (stats.contains_nan is None and type_.traits.family == "float")
     if stats.null_count or may_have_nan or transform.name == "bucket" or not transform.accepts(type_):
         return _UNKNOWN
     low, high = (None if text is None else parse_stats_text(type_, text) for text in (stats.min_value, stats.max_value))

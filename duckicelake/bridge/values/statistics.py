@@ -5,9 +5,10 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 from duckicelake.bridge.values.lake_values import format_stats_text, parse_stats_text
+from duckicelake.iceberg.primitives import TRAITS, select_names
 from duckicelake.iceberg.types import PrimitiveType
 from duckicelake.iceberg.values import from_bytes, to_bytes
 from duckicelake.lake.model import ColumnStats, Extent
@@ -15,22 +16,22 @@ from duckicelake.properties import METRICS_MODE_PREFIX
 
 DEFAULT_TRUNCATION = 16
 _TRUNCATE = re.compile(r"truncate\((\d+)\)")
-_AMBIGUOUS_TYPES = {"binary", "fixed"}
+_AMBIGUOUS: Final = select_names("bytes")
 """File statistics hold hex, inlined rows escaped text: `ab` may be either. DuckDB looks for escaped texts in both."""
-_FLOATS = {"float", "double"}
-_INTEGERS = {"int": "<i", "long": "<q"}
-_NUMBERS: Mapping[str, Callable[[str], int | float]] = {"int": int, "long": int, "float": float, "double": float}
+_FLOATS: Final = select_names("float")
+_INTEGERS: Final = {name: "<q" if TRAITS[name].size == 8 else "<i" for name in select_names("integer")}
+_NUMBERS: Final[Mapping[str, Callable[[str], int | float]]] = {
+    **dict.fromkeys(select_names("integer"), int),
+    **dict.fromkeys(_FLOATS, float),
+}
 """Types that tables have most of: their texts are read in a tenth of the time."""
 _MAX_CACHED_CHARS = 64
-_STORED: Mapping[str, tuple[int, ...]] = {"int": (8,), "long": (8, 16)}
-"""Digits that bounds of whole numbers have in hex; a column may have been promoted since."""
+_INTEGER_DIGITS: Final = {name: {8, 2 * TRAITS[name].size} for name in _INTEGERS}
+"""Digits that bounds of integers have in hex; a column may have been promoted since."""
 _NOTHING: Mapping[str, Any] = {}
 _NAMES = ("column_sizes", "value_counts", "null_value_counts", "lower_bounds", "upper_bounds", "nan_value_counts")
-_UNORDERED = {"variant", "geometry", "geography", "unknown"}
-"""Types without bounds. DuckDB counts a null variant as a value, for it writes one that is null."""
 _parse_comparable_cached = lru_cache(maxsize=4096)(parse_stats_text)
 """Bounds are compared again and again while a table gets rows."""
-_AMBIGUOUS = {"binary", "fixed"}  # `ab` may be hex or the text itself
 
 
 def find_truncation(properties: Mapping[str, str]) -> int:
@@ -45,10 +46,10 @@ class LakeStats:
 
     def __init__(self, leaves: Mapping[int, PrimitiveType]) -> None:
         self._columns = [
-            (column, str(column), _make_text_converter(type_), type_.name in _FLOATS, type_.name in _AMBIGUOUS_TYPES)
+            (column, str(column), _make_text_converter(type_), type_.name in _FLOATS, type_.name in _AMBIGUOUS)
             for column, type_ in _select_ordered(leaves).items()
         ]
-        self._uuids = {column for column, type_ in leaves.items() if type_.name == "uuid"}
+        self._uuids = {column for column, type_ in leaves.items() if type_.traits.family == "uuid"}
 
     def build_rows(self, metrics: Mapping[str, Any]) -> tuple[ColumnStats, ...]:
         """Return the `ducklake_file_column_stats` rows of a file of these metrics (`metrics_json`).
@@ -118,7 +119,7 @@ def build_extent_stats(extent: Extent, type_: PrimitiveType) -> ColumnStats | No
     low, high = (
         (format_stats_text(type_, extent.least), format_stats_text(type_, extent.most)) if has_bounds else (None, None)
     )
-    if has_bounds and (low is None or high is None or type_.name in _AMBIGUOUS_TYPES):
+    if has_bounds and (low is None or high is None or type_.name in _AMBIGUOUS):
         return None
     return ColumnStats(
         column_id=extent.column_id,
@@ -162,15 +163,16 @@ def widen_table_stats(
 
 
 def _select_ordered(leaves: Mapping[int, PrimitiveType]) -> dict[int, PrimitiveType]:
-    return {field_id: type_ for field_id, type_ in leaves.items() if type_.name not in _UNORDERED}
+    """Leave out types without bounds. DuckDB counts a null variant as a value, for it writes one that is null."""
+    return {field_id: type_ for field_id, type_ in leaves.items() if not type_.traits.is_opaque}
 
 
 def _make_text_converter(type_: PrimitiveType) -> Callable[[str], str | None]:
     """From a stored bound, in hex, to its text in statistics; None where it has none. Raises as `from_bytes`."""
-    quick = _STORED.get(type_.name, ())
+    hex_digits = _INTEGER_DIGITS.get(type_.name, ())
 
     def text(stored: str) -> str | None:
-        if len(stored) in quick:
+        if len(stored) in hex_digits:
             return str(int.from_bytes(bytes.fromhex(stored), "little", signed=True))
         value = from_bytes(type_, bytes.fromhex(stored))
         try:
@@ -191,7 +193,7 @@ def _make_bound_converter(type_: PrimitiveType) -> Callable[[str], str | None]:
 
     None for bytes, too: what DuckDB takes from files of others is the bytes themselves, `ab`, and not their hex.
     """
-    if type_.name in _AMBIGUOUS_TYPES:
+    if type_.name in _AMBIGUOUS:
         return lambda _: None
 
     def bound(text: str) -> str | None:
@@ -236,7 +238,7 @@ def _widen_row(
 
 def _is_exact(row: ColumnStats, type_: PrimitiveType, exact_below: int) -> bool:
     if type_.name != "string":
-        return type_.name not in _AMBIGUOUS_TYPES
+        return type_.name not in _AMBIGUOUS
     return all(len(text) < exact_below for text in (row.min_value, row.max_value) if text is not None)
 
 

@@ -1,114 +1,118 @@
-"""PURE. Column types of Iceberg, DuckLake and DuckDB, and DuckLake columns of narrower types."""
+"""PURE. Types of Iceberg, DuckLake and DuckDB for each other, and DuckLake columns of narrower types."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
-from typing import cast
+from typing import Final, cast
 
 from duckicelake.errors import UnsupportedError
 from duckicelake.iceberg.manifest.entry import DataFile
+from duckicelake.iceberg.primitives import TRAITS
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import PrimitiveType
 from duckicelake.iceberg.values import from_bytes
 from duckicelake.lake.model import Column, find_children
+from duckicelake.lake.types import LAKE_TYPES, select_types
 
-_TO_LAKE = {
-    "boolean": "boolean",
-    "int": "int32",
-    "long": "int64",
-    "float": "float32",
-    "double": "float64",
-    "date": "date",
-    "time": "time",
-    "timestamp": "timestamp",
-    "timestamptz": "timestamptz",
-    "timestamp_ns": "timestamp_ns",
-    "timestamptz_ns": "timestamptz",
-    "string": "varchar",
-    "uuid": "uuid",
-    "fixed": "blob",
-    "binary": "blob",
-    "variant": "variant",
-    "geometry": "geometry",
-    "geography": "geometry",
-}
-_TO_ICEBERG = {
-    "boolean": "boolean",
-    "int8": "int",
-    "int16": "int",
-    "int32": "int",
-    "int64": "long",
-    "uint8": "int",
-    "uint16": "int",
-    "uint32": "long",
-    "uint64": "decimal(20, 0)",
-    "float32": "float",
-    "float64": "double",
-    "date": "date",
-    "time": "time",
-    "timestamp": "timestamp",
-    "timestamp_us": "timestamp",
-    "timestamp_s": "timestamp",
-    "timestamp_ms": "timestamp",
-    "timestamptz": "timestamptz",
-    "timestamp_ns": "timestamp_ns",
-    "varchar": "string",
-    "json": "string",
-    "blob": "binary",
-    "uuid": "uuid",
-    "variant": "variant",
-    "geometry": "geometry",
-}
 _DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)")
-INTEGER_LIMITS = {
-    "int8": (-(2**7), 2**7 - 1),
-    "int16": (-(2**15), 2**15 - 1),
-    "uint8": (0, 2**8 - 1),
-    "uint16": (0, 2**16 - 1),
-    "uint32": (0, 2**32 - 1),
-    "uint64": (0, 2**64 - 1),
+_UINT64: Final = "decimal(20, 0)"
+
+
+@dataclass(frozen=True, slots=True)
+class TypePair:
+    """DuckLake's types that stand for a type of Iceberg.
+
+    Attributes:
+        lake: the type of columns that an Iceberg client makes.
+        exact: types that Iceberg's reads exactly, `lake` among them unless it says less than Iceberg's type.
+        stored: DuckDB's names of further types under which files of Iceberg writers hold the values.
+        has_same_buckets: whether DuckLake hashes the values as Iceberg does.
+
+    """
+
+    lake: str
+    exact: tuple[str, ...] = ()
+    stored: tuple[str, ...] = ()
+    has_same_buckets: bool = False
+
+
+_PAIRS: Final[Mapping[str, TypePair]] = {
+    "boolean": TypePair("boolean", ("boolean",)),
+    "int": TypePair("int32", ("int8", "int16", "int32", "uint8", "uint16"), ("SMALLINT", "TINYINT"), True),
+    "long": TypePair("int64", ("int64", "uint32"), has_same_buckets=True),
+    "float": TypePair("float32", ("float32",)),
+    "double": TypePair("float64", ("float64",)),
+    "date": TypePair("date", ("date",), has_same_buckets=True),
+    "time": TypePair("time", ("time",), has_same_buckets=True),
+    "timestamp": TypePair(
+        "timestamp", ("timestamp", "timestamp_us", "timestamp_s", "timestamp_ms"), has_same_buckets=True
+    ),
+    "timestamptz": TypePair("timestamptz", ("timestamptz",), has_same_buckets=True),
+    "timestamp_ns": TypePair("timestamp_ns", ("timestamp_ns",)),
+    "timestamptz_ns": TypePair("timestamptz", stored=("TIMESTAMP_NS",)),
+    "string": TypePair("varchar", ("varchar", "json"), has_same_buckets=True),
+    "uuid": TypePair("uuid", ("uuid",), ("BLOB",)),
+    "fixed": TypePair("blob"),
+    "binary": TypePair("blob", ("blob",), has_same_buckets=True),
+    "variant": TypePair("variant", ("variant",)),
+    "geometry": TypePair("geometry", ("geometry",)),
+    "geography": TypePair("geometry"),
 }
-_STRICT = {"timestamp_s", "timestamp_ms", "json"}
-"""Types that cut off or refuse what doesn't fit, and no bounds tell that everything does."""
-_DUCKDB_TYPES = {
-    "boolean": "BOOLEAN",
-    "int8": "TINYINT",
-    "int16": "SMALLINT",
-    "int32": "INTEGER",
-    "int64": "BIGINT",
-    "uint8": "INTEGER",
-    "uint16": "INTEGER",
-    "uint32": "BIGINT",
-    "uint64": "DECIMAL(20, 0)",
-    "float32": "FLOAT",
-    "float64": "DOUBLE",
-    "date": "DATE",
-    "time": "TIME",
-    "timestamp": "TIMESTAMP",
-    "timestamp_us": "TIMESTAMP",
-    "timestamp_s": "TIMESTAMP",
-    "timestamp_ms": "TIMESTAMP",
-    "timestamp_ns": "TIMESTAMP_NS",
-    "timestamptz": "TIMESTAMPTZ",
-    "varchar": "VARCHAR",
-    "json": "VARCHAR",
-    "blob": "BLOB",
-    "uuid": "UUID",
+"""By Iceberg's name. Decimals have the same name in both, and the type unknown has no column in DuckLake."""
+_TO_ICEBERG: Final = {lake: name for name, pair in _PAIRS.items() for lake in pair.exact} | {"uint64": _UINT64}
+INTEGER_LIMITS: Final = {
+    name: row.limits
+    for name, row in LAKE_TYPES.items()
+    if row.limits and name in _TO_ICEBERG and name not in {pair.lake for pair in _PAIRS.values()}
 }
-_UNREAD = {
-    "int128": "HUGEINT",
-    "uint128": "UHUGEINT",
-    "timetz": "TIMETZ",
-    "interval": "INTERVAL",
+"""The least and the greatest value of DuckLake's integers that are narrower than Iceberg's type."""
+_FILE_TYPES: Final = {
+    name: LAKE_TYPES[_PAIRS[iceberg].lake].duckdb if iceberg in _PAIRS else iceberg.upper()
+    for name, iceberg in _TO_ICEBERG.items()
+    if not LAKE_TYPES[name].is_opaque
 }
-"""Types that Iceberg can't read, of fields that a table once had."""
+"""DuckDB's types for values of DuckLake's types in files that Iceberg clients read."""
+KEPT_DIGITS: Final[Mapping[str, int]] = {
+    name: digits for name, pair in _PAIRS.items() if (digits := LAKE_TYPES[pair.lake].digits) is not None
+}
+"""Decimals of a second that DuckDB keeps, by Iceberg's name of a time or timestamp."""
+_OWN_STORED: Final = {
+    name: {LAKE_TYPES[pair.lake].duckdb, *pair.stored}
+    for name, pair in _PAIRS.items()
+    if not LAKE_TYPES[pair.lake].is_opaque
+}
+_STORED: Final = {
+    name: frozenset(types.union(*(_OWN_STORED[other] for other in _OWN_STORED if name in TRAITS[other].promotions)))
+    for name, types in _OWN_STORED.items()
+}
+STRICTER_TYPES: Final = select_types(lambda row: row.is_stricter)
+"""Types that round or refuse what doesn't fit, and no bounds say that everything does."""
 
 
 def to_lake_type(primitive: PrimitiveType) -> str:
     """Return the DuckLake type that DuckDB reads an Iceberg primitive with."""
     if primitive.name == "decimal":
         return f"decimal({primitive.precision},{primitive.scale})"
-    return _TO_LAKE[primitive.name]
+    return _PAIRS[primitive.name].lake
+
+
+def has_same_buckets(primitive: PrimitiveType) -> bool:
+    """Return whether DuckLake's buckets of the type's values are Iceberg's."""
+    return primitive.name in _PAIRS and _PAIRS[primitive.name].has_same_buckets
+
+
+def is_cut_by_duckdb(primitive: PrimitiveType) -> bool:
+    """Return whether DuckDB reads fewer decimals of a second than the type has."""
+    return KEPT_DIGITS.get(primitive.name, 0) < primitive.traits.digits
+
+
+def find_stored_types(primitive: PrimitiveType) -> frozenset[str] | None:
+    """Return DuckDB's names of the types under which files may hold the values; None for any.
+
+    Types that were promoted to this one are among them. Decimals are not: their precision and scale matter.
+    """
+    return _STORED.get(primitive.name)
 
 
 def to_iceberg_type(text: str, column_name: str) -> PrimitiveType:
@@ -132,7 +136,7 @@ def find_narrow_columns(columns: Sequence[Column], schema: Schema) -> dict[int, 
     return {
         column.column_id: column.column_type
         for column in columns
-        if column.column_type in INTEGER_LIMITS.keys() | _STRICT
+        if column.column_type in INTEGER_LIMITS.keys() | STRICTER_TYPES
         and wide.get(column.column_id) not in {None, column.column_type}
     }
 
@@ -182,10 +186,10 @@ def to_duckdb_type(column: Column, columns: Sequence[Column], gone: Collection[i
             return f"MAP({to_duckdb_type(parts[0], columns, gone)}, {to_duckdb_type(parts[1], columns, gone)})"
         case text if text.startswith("decimal("):
             return text.upper()
-        case text if text in _DUCKDB_TYPES:
-            return _DUCKDB_TYPES[text]
-        case text if text in _UNREAD and column.column_id in gone:
-            return _UNREAD[text]
+        case text if text in _FILE_TYPES:
+            return _FILE_TYPES[text]
+        case text if text in LAKE_TYPES and text not in _TO_ICEBERG and column.column_id in gone:
+            return LAKE_TYPES[text].duckdb
         case text:
             raise UnsupportedError(
                 "ducklake-types",

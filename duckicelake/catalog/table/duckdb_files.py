@@ -34,6 +34,7 @@ from duckicelake.iceberg.types import NestedField, PrimitiveType, StructType
 from duckicelake.lake.ducklake import column_names, native
 from duckicelake.lake.model import Column, LakeFile, NameMap
 from duckicelake.lake.state import NativeWindow
+from duckicelake.lake.types import select_types
 from duckicelake.parquet.copy import copy_columns, copy_readable
 from duckicelake.parquet.local_copies import open_footer_copies, open_local_copies
 from duckicelake.parquet.schema import LayoutField, ParquetField, read_file_fields, read_layout
@@ -42,7 +43,7 @@ from duckicelake.storage.threads import run_in_parallel
 Layout: TypeAlias = tuple[LayoutField, ...]
 _LRU_FIELDS: Final = 200_000
 """Fields of all files whose layouts are kept: a table that can't be served yet is asked for again and again."""
-_MISREAD: Final = frozenset({"uint8", "uint16", "uint32", "uint64", "timestamp_ms"})
+_MISREAD: Final = select_types(lambda row: row.is_misread)
 Copy = Callable[[Path, Path], bool]
 """Writes the copy of a file at another path; whether there is need of one."""
 _NOT_CAST: Final = frozenset({"timestamptz", "variant", "geometry"})

@@ -195,24 +195,5 @@ def _map_partition_type(kind: PrimitiveType) -> Json:
             return {**shape, "logicalType": "decimal", "precision": precision, "scale": scale}
         case "fixed":
             return {"type": "fixed", "name": f"fixed_{kind.length}", "size": kind.length}
-        case "uuid":
-            return {"type": "fixed", "name": "uuid_fixed", "size": 16, "logicalType": "uuid"}
-    plain = _PLAIN[kind.name]
-    return dict(plain) if isinstance(plain, dict) else plain
-
-
-def _make_logical(kind: str, logical_type: str, **more: bool) -> Json:
-    return {"type": kind, "logicalType": logical_type, **more}
-
-
-_PLAIN: Final[dict[str, Json]] = {
-    **{name: name for name in ("boolean", "int", "long", "float", "double", "string")},
-    **dict.fromkeys(("binary", "geometry", "geography", "variant"), "bytes"),
-    "unknown": "null",
-    "date": _make_logical("int", "date"),
-    "time": _make_logical("long", "time-micros"),
-    "timestamp": _make_logical("long", "timestamp-micros", **{"adjust-to-utc": False}),
-    "timestamptz": _make_logical("long", "timestamp-micros", **{"adjust-to-utc": True}),
-    "timestamp_ns": _make_logical("long", "timestamp-nanos", **{"adjust-to-utc": False}),
-    "timestamptz_ns": _make_logical("long", "timestamp-nanos", **{"adjust-to-utc": True}),
-}
+    avro = kind.traits.avro
+    return dict(avro) if isinstance(avro, dict) else avro

@@ -10,30 +10,12 @@ from duckicelake.lake.ducklake.roles import act_as_owner
 from duckicelake.lake.ducklake.snapshots import SnapshotAllocation, read_lake_format
 from duckicelake.lake.formats import LakeFormat
 from duckicelake.lake.model import Column, find_children
+from duckicelake.lake.types import LAKE_TYPES, select_types
 from duckicelake.postgres.queries import Row, json_param, load_queries, split_batches
 
 _SQL = load_queries("lake", "write")
 _PLAIN_NAME_PATTERN = re.compile(r"[A-Za-z0-9_-]+")
-_POSTGRES_TYPES = {
-    "boolean": "boolean",
-    "int8": "smallint",
-    "int16": "smallint",
-    "uint8": "integer",
-    "int32": "integer",
-    "uint16": "integer",
-    "int64": "bigint",
-    "uint32": "bigint",
-    "float32": "real",
-    "float64": "double precision",
-    "uuid": "uuid",
-    "time": "time",
-    "timetz": "timetz",
-    "interval": "interval",
-    "varchar": "bytea",
-    "json": "bytea",
-    "blob": "bytea",
-}
-_NEVER_INLINED_TYPES = {"variant", "geometry"}
+_NEVER_INLINED_TYPES = select_types(lambda row: row.is_opaque)
 _MAX_NAME_BYTES = 63  # bytes; Postgres cuts what is longer
 MAX_INLINED_COLUMNS = 1_597
 """Columns that a table of inlined rows can have in Postgres, beside DuckLake's three."""
@@ -210,4 +192,4 @@ def _create_inlined_table(name: str, columns: Sequence[tuple[str, str]], lake: L
 def _map_inlined_type(column_type: str) -> str:
     if column_type.startswith("decimal("):
         return column_type.replace("decimal", "numeric")  # without its precision, DuckDB would read it as a double
-    return _POSTGRES_TYPES.get(column_type, "varchar")
+    return LAKE_TYPES[column_type].inlined if column_type in LAKE_TYPES else "varchar"

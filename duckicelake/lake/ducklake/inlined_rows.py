@@ -10,6 +10,7 @@ from psycopg.errors import AmbiguousColumn, InvalidColumnReference, UndefinedCol
 from duckicelake.errors import DamagedTableError
 from duckicelake.lake.formats import INLINED_ALIAS, NEW_LAKE_FORMAT, has_system_columns
 from duckicelake.lake.model import Column, InlinedDelete, InlinedKey, InlinedRow, fold_case
+from duckicelake.lake.types import select_types
 from duckicelake.postgres.pipeline import BatchedQuery
 from duckicelake.postgres.queries import Row, load_queries
 
@@ -30,7 +31,7 @@ _NEW_ROWS_QUERY: Final = sql.SQL(
     " array_agg(ARRAY[_dl_begin, _dl_row_id, _dl_end]) FILTER (WHERE _dl_begin > %(after)s)"
     f" FROM {{}} {INLINED_ALIAS} WHERE _dl_begin <= %(upto)s"
 )
-_HEX_TYPES: Final = frozenset({"varchar", "json", "blob"})
+_HEX_TYPES: Final = select_types(lambda row: row.inlined == "bytea")
 
 
 class CopySize(NamedTuple):

@@ -15,6 +15,7 @@ from duckicelake.lake.ducklake import native
 from duckicelake.lake.ducklake.snapshots import quote_name
 from duckicelake.lake.ducklake.views import find_view
 from duckicelake.lake.model import Column, LakeView, ViewColumns, ViewDefinition, find_children
+from duckicelake.lake.types import LAKE_TYPES, select_types
 from duckicelake.postgres.queries import Row, load_queries
 
 _SQL = load_queries("lake", "views")
@@ -30,72 +31,9 @@ _PARSE_ERRORS = (SqlglotError, RecursionError, AttributeError, IndexError, KeyEr
 _FULL_NAME_PARTS = 3  # catalog, schema, table
 _NAME_PATTERN = re.compile(r'"((?:[^"]|"")*)"|([^".\s]+)')
 
-_DUCKDB_TYPES = {
-    "boolean": "BOOLEAN",
-    "int8": "TINYINT",
-    "int16": "SMALLINT",
-    "int32": "INTEGER",
-    "int64": "BIGINT",
-    "int128": "HUGEINT",
-    "uint8": "UTINYINT",
-    "uint16": "USMALLINT",
-    "uint32": "UINTEGER",
-    "uint64": "UBIGINT",
-    "uint128": "UHUGEINT",
-    "float32": "FLOAT",
-    "float64": "DOUBLE",
-    "date": "DATE",
-    "time": "TIME",
-    "time_ns": "TIME_NS",
-    "timetz": "TIMETZ",
-    "timestamp": "TIMESTAMP",
-    "timestamp_us": "TIMESTAMP",
-    "timestamp_s": "TIMESTAMP_S",
-    "timestamp_ms": "TIMESTAMP_MS",
-    "timestamp_ns": "TIMESTAMP_NS",
-    "timestamptz": "TIMESTAMPTZ",
-    "interval": "INTERVAL",
-    "varchar": "VARCHAR",
-    "json": "JSON",
-    "blob": "BLOB",
-    "uuid": "UUID",
-    "variant": "VARIANT",
-    "geometry": "GEOMETRY",
-}
-_LAKE_TYPES = {
-    "boolean": "boolean",
-    "tinyint": "int8",
-    "smallint": "int16",
-    "integer": "int32",
-    "bigint": "int64",
-    "hugeint": "decimal(38,0)",
-    "utinyint": "uint8",
-    "usmallint": "uint16",
-    "uinteger": "int64",
-    "ubigint": "decimal(20,0)",
-    "uhugeint": "decimal(38,0)",
-    "float": "float32",
-    "double": "float64",
-    "date": "date",
-    "time": "time",
-    "timestamp": "timestamp",
-    "timestamp_s": "timestamp",
-    "timestamp_ms": "timestamp",
-    "timestamp_ns": "timestamp",
-    "timestamp with time zone": "timestamptz",
-    "blob": "blob",
-    "uuid": "uuid",
-}
-"""What a query yields is only cast by its reader, so types that Iceberg lacks are the nearest; the rest is varchar."""
-
-
-_TYPES_UNKNOWN_TO_ICEBERG = frozenset(
-    {
-        *("int128", "uint64", "uint128", "time", "time_ns", "timetz", "timestamp_s", "timestamp_ms", "timestamp_ns"),
-        *("interval", "json", "uuid", "variant", "geometry"),
-    }
-)
-"""Types that are others in Spark, where an expression of them may mean something else."""
+_VIEW_TYPES = {row.duckdb.lower(): row.view for row in LAKE_TYPES.values()}
+"""DuckLake's types of a view's columns by DuckDB's names; a type that isn't there becomes varchar."""
+_TYPES_OTHER_IN_SPARK = select_types(lambda row: row.is_other_in_spark)
 
 
 class _UnboundViewError(Exception):
@@ -181,9 +119,7 @@ def _copy_empty(
     for schema_name in schema or [view.schema_name, "main"]:
         columns = _find_columns(cursor, schema_name, table, depth, unlike) if len(name) < _FULL_NAME_PARTS else None
         if columns is not None:
-            unlike |= {
-                column.column_name.lower() for column in columns if column.column_type in _TYPES_UNKNOWN_TO_ICEBERG
-            }
+            unlike |= {column.column_name.lower() for column in columns if column.column_type in _TYPES_OTHER_IN_SPARK}
             definitions = ", ".join(_format_column(column, columns) for column in find_children(columns, None))
             memory.execute(f"CREATE SCHEMA IF NOT EXISTS {quote_name(schema_name)}")
             memory.execute(f"CREATE TABLE IF NOT EXISTS {quote_name(schema_name, table)} ({definitions})")
@@ -218,7 +154,7 @@ def _format_duckdb_type(column: Column, columns: Sequence[Column]) -> str:
         case "map":
             return f"MAP({_format_duckdb_type(parts[0], columns)}, {_format_duckdb_type(parts[1], columns)})"
         case text:
-            return _DUCKDB_TYPES.get(text, text)
+            return LAKE_TYPES[text].duckdb if text in LAKE_TYPES else text
 
 
 def _build_columns(
@@ -243,7 +179,7 @@ def _map_lake_type(kind: DuckDBPyType) -> tuple[str, Sequence[tuple[str, DuckDBP
             (_, precision), (_, scale) = kind.children
             return f"decimal({precision},{scale})", []
         case text:
-            return _LAKE_TYPES.get(text, "varchar"), []
+            return _VIEW_TYPES.get(text, "varchar"), []
 
 
 def _get_child_types(kind: DuckDBPyType) -> list[tuple[str, DuckDBPyType]]:
