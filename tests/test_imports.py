@@ -43,7 +43,7 @@ ALLOWED: dict[str, set[str]] = {
         "errors", "properties", "settings", "iceberg", "postgres", "lake", "bridge", "storage", "parquet", "catalog",
         "changelog", "cli", "features",
     },
-    "file_lake": {"errors", "settings", "postgres", "lake", "cli", "features"},
+    "file_lake": {"errors", "settings", "postgres", "lake", "parquet", "catalog", "cli", "features"},
     "lineage": {
         "errors", "settings", "iceberg", "postgres", "lake", "bridge", "storage", "catalog", "changelog", "server",
         "cli", "features",

@@ -1,4 +1,4 @@
-"""`duckicelake import-lake`: copy the catalog of a DuckDB or SQLite file into Postgres."""
+"""`duckicelake import-lake`, `publish` and `unpublish`: lakes whose catalog is a file."""
 
 from __future__ import annotations
 
@@ -20,6 +20,15 @@ _IMPORT_EXAMPLES: Final = (
     "duckicelake import-lake metadata.ducklake --lake /data/lake",
     "DUCKICELAKE_DATABASE_URL=postgresql://me@db/lake duckicelake import-lake metadata.ducklake",
     "duckicelake import-lake lake.sqlite --data-path s3://bucket/lake/",
+)
+_PUBLISH_EXAMPLES: Final = (
+    "duckicelake publish prices-2026.ducklake",
+    "duckicelake publish year-end.ducklake --at 2026-01-01T00:00",
+    "duckicelake publish test.ducklake --at 4711 --json",
+)
+_UNPUBLISH_EXAMPLES: Final = (
+    "duckicelake unpublish",
+    "duckicelake unpublish 0b0e5d3c-6a52-4b0e-9d5c-2f4e6a1c9d11",
 )
 _NOTICE: Final = (
     "Both catalogs now name the same files: don't write to {0} any more, and run no cleanup or CHECKPOINT there, "
@@ -83,5 +92,54 @@ def _show_progress(plan: ImportPlan) -> Iterator[Callable[[int], None]]:
         yield lambda copied: progress.update(task, completed=copied)
 
 
+@one_line_errors()
+def publish(
+    file: Annotated[Path, typer.Argument(help="The catalog file to write, as lake.ducklake.")],
+    at: Annotated[str | None, typer.Option(help="A DuckLake snapshot's number, or a time in ISO form.")] = None,
+    lake: LakeOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")] = False,
+) -> None:
+    """Write a snapshot of the lake as one read-only file, which DuckDB attaches without Postgres and the server.
+
+    The file names the lake's own files, so whoever reads it needs to read those, too. Put it anywhere: on a disk, on
+    S3, on a web server. The lake keeps the files until `duckicelake unpublish`, whatever is expired or dropped.
+    """
+    from duckicelake.cli.console.terminal import format_count, parse_time
+    from duckicelake.cli.wiring.services import open_lake
+    from duckicelake.file_lake.publisher import publish_snapshot
+    from duckicelake.settings.sources import read_settings
+
+    wanted = None if at is None else int(at) if at.isdecimal() else parse_time(at)
+    with open_lake(read_settings({"lake": lake}), "publish") as services:
+        done = publish_snapshot(services.database, file, wanted)
+    if as_json:
+        typer.echo(json.dumps({"id": done.id, "snapshot": done.snapshot_id, "tables": done.tables, "file": str(file)}))
+        return
+    typer.echo(f"{file}: snapshot {done.snapshot_id} with {format_count(done.tables, 'table')}, publication {done.id}")
+    typer.echo(f"in DuckDB: ATTACH 'ducklake:{file}' AS frozen (READ_ONLY)")
+
+
+@one_line_errors()
+def unpublish(
+    publication: Annotated[str | None, typer.Argument(help="Id of a publication; none lists them.")] = None,
+    lake: LakeOption = None,
+) -> None:
+    """End a publication: the lake keeps its files no longer than others, and its catalog file stops working one day."""
+    from duckicelake.cli.console.terminal import format_count
+    from duckicelake.cli.wiring.services import open_lake
+    from duckicelake.file_lake.publisher import end_publication, list_publications
+    from duckicelake.settings.sources import read_settings
+
+    with open_lake(read_settings({"lake": lake}), "unpublish") as services:
+        if publication is None:
+            for identity, name, count in list_publications(services.database):
+                typer.echo(f"{identity}  {name}  keeps {format_count(count, 'file')}")
+            return
+        count = end_publication(services.database, publication)
+    typer.echo(f"{publication} has ended; it kept {format_count(count, 'file')}")
+
+
 app = typer.Typer()
 add_command(app, import_lake, *_IMPORT_EXAMPLES, name="import-lake")
+add_command(app, publish, *_PUBLISH_EXAMPLES)
+add_command(app, unpublish, *_UNPUBLISH_EXAMPLES)

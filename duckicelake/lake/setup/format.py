@@ -292,5 +292,10 @@ def _create_lake(cursor: Cursor[Row], contents: DatabaseContents, data_path: str
 
 
 def create_tables(cursor: Cursor[Row]) -> None:
-    """Create the tables of a DuckLake catalog, without a row."""
-    cursor.execute(_SQL.create_tables)
+    """Create the tables of a DuckLake 1.0 catalog, without a row."""
+    cursor.execute(build_tables_sql())
+
+
+def build_tables_sql() -> str:
+    """Return the statements that create the tables of a DuckLake 1.0 catalog, for Postgres and DuckDB alike."""
+    return _SQL.create_tables
