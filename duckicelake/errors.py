@@ -41,7 +41,7 @@ CatalogError
     ├── LakeInUseError                  another server holds this embedded lake
     └── UnsupportedCatalogError         of another DuckLake format, encrypted, or written by a newer duckicelake
 
-The pipeline and `client` are clients, with a tree of their own. `cli/pipeline/exit_codes.py` maps it to exit codes.
+The pipeline and `client` are clients, with a tree of their own. `cli/pipeline/app.py` maps it to exit codes.
 
 PipelineError                           a job failed, for none of the reasons below
 ├── RowsNotWrittenError                 a writer has stopped: `reason` is one of the others, `rows` the batch

@@ -17,8 +17,7 @@ from duckdb_extensions import import_extension
 from psycopg.conninfo import make_conninfo
 
 from duckicelake.catalog.context.services import Services
-from duckicelake.lake.ducklake.database import open_lake_database
-from duckicelake.lake.setup.attach import build_duckdb_attach
+from duckicelake.lake.ducklake.database import build_duckdb_attach, open_lake_database
 from duckicelake.lake.setup.format import build_session_settings, prepare_catalog, require_known
 from duckicelake.postgres.database import Database
 from duckicelake.postgres.embedded import EmbeddedPostgres

@@ -91,8 +91,8 @@ def _collect_facts(settings: Settings) -> dict[str, str]:
     from duckicelake.cli.serve.address import build_uri, find_database_notes, read_noted_uri
     from duckicelake.cli.wiring.location import build_policy
     from duckicelake.errors import StartupError
+    from duckicelake.lake.ducklake.database import build_attach_source, find_duckdb_parameters
     from duckicelake.lake.formats import NEW_LAKE_FORMAT
-    from duckicelake.lake.setup.attach import build_attach_source, find_duckdb_parameters
     from duckicelake.lake.setup.format import DEFAULT_SCHEMA_NAME
     from duckicelake.postgres.embedded import build_embedded_url
 

@@ -4,7 +4,7 @@ from typing import Final
 
 import typer
 
-from duckicelake.cli import audit, flush, gc, history, lake, migrate, snapshots
+from duckicelake.cli import flush, gc, history, lake, migrate, snapshots
 from duckicelake.cli.console.command import add_command, make_group, read_own_version
 from duckicelake.cli.pipeline.main import app as pipeline_app
 from duckicelake.cli.rows import command as ingest_rows
@@ -25,8 +25,8 @@ add_command(app, serve.serve, *serve.EXAMPLES)
 add_command(app, lake.init, *lake.INIT_EXAMPLES)
 add_command(app, lake.info, *lake.INFO_EXAMPLES)
 add_command(app, lake.doctor, *lake.DOCTOR_EXAMPLES)
-add_command(app, history.history, *history.EXAMPLES)
-add_command(app, audit.audit, *audit.EXAMPLES)
+add_command(app, history.history, *history.HISTORY_EXAMPLES)
+add_command(app, history.audit, *history.AUDIT_EXAMPLES)
 add_command(app, lake.adopt, *lake.ADOPT_EXAMPLES)
 add_command(app, migrate.migrate, *migrate.EXAMPLES)
 add_command(app, gc.gc, *gc.EXAMPLES)

@@ -232,7 +232,7 @@ class _Migration:
 
     def _build_backup(self) -> str:
         """Return the command that dumps the lake's database, without the password: PGPASSWORD or ~/.pgpass has it."""
-        from duckicelake.lake.setup.attach import build_dump_source
+        from duckicelake.lake.ducklake.database import build_dump_source
 
         source = shlex.quote(build_dump_source(self.services.database.url))
         return f"pg_dump --format custom --file lake-before-1.1.dump --dbname {source}"

@@ -23,7 +23,7 @@ from duckicelake.constraints.condition import (
     Term,
     Truth,
 )
-from duckicelake.constraints.properties import Constraint
+from duckicelake.constraints.definition import Constraint
 from duckicelake.iceberg.calendar import format_date, format_timestamp
 from duckicelake.rows.problems import (
     MAX_NAMED_ROWS,

@@ -10,15 +10,15 @@ from duckicelake.catalog.commit.workspace import Workspace
 from duckicelake.catalog.context.cache import TableVersion
 from duckicelake.catalog.context.hooks import CommitRule, RowCheck
 from duckicelake.catalog.context.services import Services
-from duckicelake.constraints.duckdb_check import check_row_constraints
-from duckicelake.constraints.metrics_check import find_unproven
-from duckicelake.constraints.properties import (
+from duckicelake.constraints.definition import (
     Constraint,
     copy_marks,
     parse_constraint,
     read_constraints,
     split_checkable,
 )
+from duckicelake.constraints.duckdb_check import check_row_constraints
+from duckicelake.constraints.metrics_check import find_unproven
 from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.manifest.entry import FileContent
 from duckicelake.iceberg.metadata import TableMetadata

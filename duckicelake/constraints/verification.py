@@ -13,15 +13,15 @@ from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.table.load import load_current_table
 from duckicelake.cli.console.terminal import format_count
 from duckicelake.cli.wiring.services import open_lake
+from duckicelake.constraints.definition import find_unverified, split_checkable
 from duckicelake.constraints.duckdb_check import render_condition
-from duckicelake.constraints.properties import find_unverified, split_checkable
 from duckicelake.errors import CommitFailedError, InvalidRequestError, PipelineError
 from duckicelake.iceberg.identifiers import Namespace, to_schema_name
 from duckicelake.iceberg.requirements import AssertRefSnapshotId, AssertTableUuid
 from duckicelake.iceberg.rest import CommitTableRequest
 from duckicelake.iceberg.snapshot import MAIN
 from duckicelake.iceberg.updates import RemoveProperties
-from duckicelake.lake.setup.attach import build_attach_source, find_duckdb_parameters
+from duckicelake.lake.ducklake.database import build_attach_source, find_duckdb_parameters
 from duckicelake.pipeline.duckdb_lake import LAKE_ALIAS, attach_lake
 from duckicelake.properties import UNVERIFIED_KEY, read_constraint_texts
 from duckicelake.settings.model import Settings

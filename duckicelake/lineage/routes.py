@@ -1,11 +1,18 @@
-"""/lineage/v1/…: the lineage graph, as far as the caller may read it."""
+"""The HTTP API of lineage: the graph, its page, and events of other tools; who may use which route."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Final, Literal
 from uuid import UUID
 
-from fastapi import APIRouter, Depends, Query, Response
+import orjson
+from fastapi import APIRouter, Depends, Header, HTTPException, Query, Request, Response
+from pydantic import BaseModel, ConfigDict
 
+from duckicelake.errors import InvalidRequestError
+from duckicelake.lineage import marquez_routes
+from duckicelake.lineage.events import intake
+from duckicelake.lineage.events.received import OpenLineageEvent, OpenLineageEvents
 from duckicelake.lineage.graph import export as lineage_export
 from duckicelake.lineage.graph import traversal as lineage
 from duckicelake.lineage.graph.model import MAX_DEPTH, MAX_NODES
@@ -18,10 +25,73 @@ from duckicelake.lineage.graph.responses import (
     build_run_response,
 )
 from duckicelake.lineage.graph.traversal import GraphQuery
-from duckicelake.server.http.errors import RESPONSES
+from duckicelake.server.auth.permissions import AnyToken, Need, Public
+from duckicelake.server.hooks import FeatureRoutes
+from duckicelake.server.http.errors import RESPONSES, parse_body
 from duckicelake.server.http.route import StrictRoute
-from duckicelake.server.routes.dependencies import AppServices
+from duckicelake.server.http.scope import find_caller
+from duckicelake.server.routes.dependencies import AppServices, Body, ServerContext, describe_body
 from duckicelake.server.routes.operations import IfNoneMatch, load_assets
+
+intake_router = APIRouter(tags=["lineage"], responses=RESPONSES)
+
+RECEIVE = "/api/v1/lineage"
+
+HostHeader = Annotated[str, Header(include_in_schema=False)]
+
+
+async def spend_lineage_quota(request: Request) -> None:
+    """Answer 429 before the body is read, if the principal has sent an hour's worth of lineage; else count it."""
+    context: ServerContext = request.app.state.context
+    principal, quota = find_caller(request.scope).principal.name, context.quotas.lineage
+    wait = quota.wait(principal)
+    if wait:
+        detail = (
+            "You have sent as many bytes of lineage as DUCKICELAKE_LINEAGE_BYTES_PER_HOUR allows: come again in "
+            f"{wait} s; nothing was kept"
+        )
+        raise HTTPException(429, detail, {"Retry-After": str(wait), "Connection": "close"})
+    quota.spend(principal, len(await request.body()))
+
+
+WithinLineageQuota = Annotated[None, Depends(spend_lineage_quota)]
+"""For endpoints that take events of lineage: the first that they depend on."""
+
+
+class Received(BaseModel):
+    """How many events were sent, and how many of them weren't there yet."""
+
+    model_config = ConfigDict(frozen=True)
+
+    received: int
+    new: int
+
+
+@intake_router.post(RECEIVE, openapi_extra=describe_body(OpenLineageEvent))
+def receive_lineage(_: WithinLineageQuota, services: AppServices, body: Body, host: HostHeader = "") -> Received:
+    """Take an event of OpenLineage: of a run, a job or a dataset."""
+    parse_body(OpenLineageEvent, body)
+    return _build_received(services, [_read_as_sent(body)], host)
+
+
+@intake_router.post(f"{RECEIVE}/batch", openapi_extra=describe_body(OpenLineageEvents))
+def receive_lineage_batch(_: WithinLineageQuota, services: AppServices, body: Body, host: HostHeader = "") -> Received:
+    """Take a list of events of OpenLineage, all or none."""
+    parse_body(OpenLineageEvents, body)
+    return _build_received(services, _read_as_sent(body), host)
+
+
+def _read_as_sent(body: bytes) -> Any:
+    """With what no model knows; InvalidRequestError for numbers that aren't JSON's, or too large."""
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise InvalidRequestError(f"Invalid request: the body is not JSON: {error}") from error
+
+
+def _build_received(services: AppServices, events: list[dict[str, Any]], host: str) -> Received:
+    return Received(received=len(events), new=intake.receive_events(services, events, host))
+
 
 router = APIRouter(tags=["lineage"], responses=RESPONSES, route_class=StrictRoute)
 page_router = APIRouter(include_in_schema=False)
@@ -85,3 +155,42 @@ def get_lineage_facet(facet: str) -> Response:
 async def get_lineage_page(if_none_match: IfNoneMatch = None) -> Response:
     """Answer with the page that draws lineage."""
     return load_assets()["lineage.html"].answer(if_none_match)
+
+
+_NEEDS: Final[Mapping[tuple[str, str], Need]] = {
+    ("GET", "/ui/lineage"): Public(),
+    ("HEAD", "/ui/lineage"): Public(),
+    ("GET", "/lineage/v1/graph"): AnyToken(),
+    ("GET", "/lineage/v1/export"): AnyToken(),
+    ("GET", "/lineage/v1/datasets"): AnyToken(),
+    ("GET", "/lineage/v1/runs/{run}"): AnyToken(),
+    ("GET", "/lineage/v1/facets/{facet}.json"): Public(),
+    ("POST", "/api/v1/lineage"): AnyToken(),
+    ("POST", "/api/v1/lineage/batch"): AnyToken(),
+    ("GET", "/api/v1/namespaces"): AnyToken(),
+    ("GET", "/api/v1/namespaces/{space}/datasets"): AnyToken(),
+    ("GET", "/api/v1/namespaces/{space}/datasets/{dataset}"): AnyToken(),
+    ("GET", "/api/v1/namespaces/{space}/datasets/{dataset}/versions"): AnyToken(),
+    ("GET", "/api/v1/jobs"): AnyToken(),
+    ("GET", "/api/v1/namespaces/{space}/jobs"): AnyToken(),
+    ("GET", "/api/v1/namespaces/{space}/jobs/{job}"): AnyToken(),
+    ("GET", "/api/v1/namespaces/{space}/jobs/{job}/runs"): AnyToken(),
+    ("GET", "/api/v1/jobs/runs/{run}"): AnyToken(),
+    ("GET", "/api/v1/jobs/runs/{run}/facets"): AnyToken(),
+    ("GET", "/api/v1/lineage"): AnyToken(),
+    ("GET", "/api/v1/lineage/"): AnyToken(),
+    ("GET", "/api/v1/column-lineage"): AnyToken(),
+    ("GET", "/api/v1/events/lineage"): AnyToken(),
+    ("GET", "/api/v1/search"): AnyToken(),
+    ("GET", "/api/v1/search/"): AnyToken(),
+    ("GET", "/api/v1/tags"): AnyToken(),
+    ("GET", "/api/v1/stats/lineage-events"): AnyToken(),
+    ("GET", "/api/v1/stats/{counted}"): AnyToken(),
+}
+"""Answers hold what their reader may read. Of a received event, the right to each of its datasets is checked."""
+
+ROUTES: Final = FeatureRoutes(
+    (router, intake_router, marquez_routes.router, page_router),
+    _NEEDS,
+    (OpenLineageEvent, OpenLineageEvents),
+)

@@ -14,8 +14,8 @@ from pyiceberg.table.update.snapshot import _SnapshotProducer
 from pyiceberg.typedef import TableVersion
 
 from duckicelake.pyiceberg_v3 import manifest_io
+from duckicelake.pyiceberg_v3.installation import Patch, patch
 from duckicelake.pyiceberg_v3.manifest_io import V3, DeleteManifestWriterV3
-from duckicelake.pyiceberg_v3.patch import Patch, patch
 
 Producer = _SnapshotProducer[Any]
 _TAKEN_ATTRIBUTE: Final = "_duckicelake_taken"

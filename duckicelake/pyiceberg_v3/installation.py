@@ -1,9 +1,30 @@
 """Install and undo the patches, for tested versions of PyIceberg."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from typing import Final
+from typing import Any, Final
 
-from duckicelake.pyiceberg_v3.patch import Patch, Undo
+Undo = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    owner: Any
+    name: str
+    replace: Callable[[Any], Any]
+
+    def apply(self) -> Undo:
+        """Replace the attribute; return a function that restores it."""
+        was = vars(self.owner)[self.name]
+        setattr(self.owner, self.name, self.replace(was))
+        return lambda: setattr(self.owner, self.name, was)
+
+
+def patch(owner: Any, name: str) -> Callable[[Callable[[Any], Any]], Patch]:
+    """Make a Patch of the decorated function. Its docstring says what PyIceberg lacks."""
+    return lambda replace: Patch(owner, name, replace)
+
 
 TESTED_VERSIONS: Final = ("0.11.1", "0.12.0")
 _installed: list[Undo] = []

@@ -29,7 +29,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.typedef import StructProtocol, TableVersion
 
-from duckicelake.pyiceberg_v3.patch import Patch, patch
+from duckicelake.pyiceberg_v3.installation import Patch, patch
 
 V3: Final = 3
 _MANIFEST_WIDTH: Final = len(MANIFEST_LIST_FILE_SCHEMAS[V3].fields)

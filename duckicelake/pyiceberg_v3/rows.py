@@ -22,8 +22,8 @@ from pyiceberg.table.upsert_util import create_match_filter, has_duplicate_rows
 from pyiceberg.types import LongType, NestedField, UnknownType
 
 from duckicelake.pyiceberg_v3 import manifest_io
+from duckicelake.pyiceberg_v3.installation import Patch, patch
 from duckicelake.pyiceberg_v3.manifest_io import V3
-from duckicelake.pyiceberg_v3.patch import Patch, patch
 
 ROW_ID_FIELD: Final = NestedField(2147483540, "_row_id", LongType(), required=False)
 LAST_UPDATED_FIELD: Final = NestedField(2147483539, "_last_updated_sequence_number", LongType(), required=False)

@@ -1,13 +1,18 @@
-"""The ASGI app: routes, and the middleware around them."""
+"""Build the ASGI app: routes, the middleware around them, and the OpenAPI document."""
 
+import json
 import sys
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
 from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.errors import ServerErrorMiddleware
 from starlette.routing import Route
@@ -16,7 +21,23 @@ from structlog.typing import FilteringBoundLogger
 
 from duckicelake.catalog.context.hooks import load_rules
 from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.jobs import BeginJob, EndJob, RenewJob
 from duckicelake.catalog.load_response import LoadTableFastPath, build_freshness_checks
+from duckicelake.catalog.maintenance import FindOrphans
+from duckicelake.iceberg.reports import MetricsReport
+from duckicelake.iceberg.rest import (
+    CommitTableRequest,
+    CommitTransactionRequest,
+    CommitViewRequest,
+    CreateNamespaceRequest,
+    CreateTableRequest,
+    CreateViewRequest,
+    RegisterTableRequest,
+    RegisterViewRequest,
+    RemoteSignRequest,
+    RenameTableRequest,
+    UpdateNamespacePropertiesRequest,
+)
 from duckicelake.server.auth.authentication import Authentication
 from duckicelake.server.fast_path import LoadTableMiddleware
 from duckicelake.server.feed.hub import FeedHub, ReaderLimits
@@ -31,7 +52,6 @@ from duckicelake.server.middleware.load_limit import LoadLimitMiddleware, LoginR
 from duckicelake.server.middleware.quotas import Quotas, Rates
 from duckicelake.server.middleware.request_log import RequestLog, RequestLogMiddleware
 from duckicelake.server.middleware.traces import TracedMeter, TraceMiddleware, Tracer
-from duckicelake.server.openapi import describe_app
 from duckicelake.server.routes import (
     catalog,
     events,
@@ -45,9 +65,52 @@ from duckicelake.server.routes import (
     views,
 )
 from duckicelake.server.routes.dependencies import ServerContext
+from duckicelake.server.routes.events import QueryEventsRequest
 from duckicelake.server.routes.guard import guard_routes
+from duckicelake.server.routes.table_operations import CloneTableRequest, ExpireRequest, RestoreRequest
 from duckicelake.server.telemetry.logs import make_logger
 from duckicelake.server.telemetry.metrics import Metrics
+
+REQUEST_MODELS: tuple[type[BaseModel], ...] = (
+    BeginJob,
+    CommitTableRequest,
+    CommitTransactionRequest,
+    CommitViewRequest,
+    CreateNamespaceRequest,
+    CreateTableRequest,
+    CreateViewRequest,
+    EndJob,
+    CloneTableRequest,
+    ExpireRequest,
+    FindOrphans,
+    MetricsReport,
+    QueryEventsRequest,
+    RegisterTableRequest,
+    RestoreRequest,
+    RegisterViewRequest,
+    RemoteSignRequest,
+    RenameTableRequest,
+    RenewJob,
+    UpdateNamespacePropertiesRequest,
+)
+"""Bodies that endpoints parse in their own thread, which FastAPI therefore does not see."""
+
+
+def render_document(app: FastAPI) -> str:
+    """Render the document for `openapi/duckicelake.json`."""
+    return json.dumps(describe_app(app), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def describe_app(app: FastAPI) -> dict[str, Any]:
+    """Build the OpenAPI document, the same on every machine."""
+    document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+    models = (*REQUEST_MODELS, *(model for feature in load_routes() for model in feature.request_models))
+    _, definitions = models_json_schema(
+        [(model, "validation") for model in models], ref_template="#/components/schemas/{model}"
+    )
+    document["components"]["schemas"].update(definitions["$defs"])
+    return document
+
 
 WAREHOUSE_NAME = "duckicelake"
 DEFAULT_BODY_BYTES = 64 * 1024 * 1024

@@ -57,21 +57,27 @@ class NotTranslatableError(Exception):
     """A query isn't known to mean the same in the other dialect; the message names the construct."""
 
 
-class DuckDBNames(DuckDB):
-    """DuckDB's SQL with functions as they are written: sqlglot's own idea of what they mean isn't asked."""
+class DuckDBNamesParser(DuckDBParser):
+    FUNCTIONS: ClassVar[dict[str, Any]] = {}
+    FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {key: DuckDBParser.FUNCTION_PARSERS[key] for key in _TYPED}
 
-    class Parser(DuckDBParser):
-        FUNCTIONS: ClassVar[dict[str, Any]] = {}
-        FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {key: DuckDBParser.FUNCTION_PARSERS[key] for key in _TYPED}
+
+class DuckDBNames(DuckDB):
+    """DuckDB's SQL with functions as they are written: sqlglot doesn't interpret them."""
+
+    Parser = DuckDBNamesParser
+
+
+class SparkNamesParser(SparkParser):
+    STRICT_CAST = True  # as with ANSI SQL, Spark's default since version 4
+    FUNCTIONS: ClassVar[dict[str, Any]] = {}
+    FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {key: SparkParser.FUNCTION_PARSERS[key] for key in _TYPED}
 
 
 class SparkNames(Spark):
     """Spark's SQL with functions as they are written."""
 
-    class Parser(SparkParser):
-        STRICT_CAST = True  # as with ANSI SQL, Spark's default since version 4
-        FUNCTIONS: ClassVar[dict[str, Any]] = {}
-        FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {key: SparkParser.FUNCTION_PARSERS[key] for key in _TYPED}
+    Parser = SparkNamesParser
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,7 @@ from duckdb_extensions import import_extension
 
 from duckicelake.catalog.context.services import Services
 from duckicelake.cli.serve import process
-from duckicelake.lake.ducklake.database import open_lake_database
-from duckicelake.lake.setup.attach import build_duckdb_attach
+from duckicelake.lake.ducklake.database import build_duckdb_attach, open_lake_database
 from duckicelake.lake.setup.format import prepare_catalog
 from duckicelake.postgres.embedded import EmbeddedPostgres
 from duckicelake.storage.local import LocalStore

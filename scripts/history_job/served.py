@@ -15,7 +15,7 @@ from time import monotonic, sleep
 
 import psutil  # type: ignore[import-untyped]
 
-from duckicelake.lake.setup.attach import build_attach_source
+from duckicelake.lake.ducklake.database import build_attach_source
 from duckicelake.postgres.embedded import build_embedded_url
 from scripts.demo_job.server import PROGRAM, is_ready, own_environment, stop
 from scripts.history_job.proxy import Proxy

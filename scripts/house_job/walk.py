@@ -27,7 +27,7 @@ import duckdb
 from duckdb_extensions import import_extension
 
 from duckicelake.cli.serve.server import serve_lake
-from duckicelake.lake.setup.attach import build_duckdb_attach
+from duckicelake.lake.ducklake.database import build_duckdb_attach
 from duckicelake.settings.model import Settings
 from duckicelake.settings.sources import read_settings
 from scripts.bench_job.client import NAMESPACE, Appender, LocalFiles, Rest

@@ -15,8 +15,7 @@ from duckicelake.catalog.flush import flush_rows
 from duckicelake.catalog.rows.inserts import PostedRows, append_rows
 from duckicelake.changelog.doctor import diagnose
 from duckicelake.errors import UnavailableError, UnsupportedCatalogError
-from duckicelake.lake.ducklake.database import open_lake_database
-from duckicelake.lake.setup.attach import build_attach_source, find_duckdb_parameters
+from duckicelake.lake.ducklake.database import build_attach_source, find_duckdb_parameters, open_lake_database
 from duckicelake.lake.side_tables.freshness import open_freshness_line
 from duckicelake.lake.state import FreshnessQuery
 from duckicelake.postgres.database import Database

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import pytest
 
-from duckicelake.lake.setup.attach import build_duckdb_attach
+from duckicelake.lake.ducklake.database import build_duckdb_attach
 from duckicelake.postgres.embedded import build_embedded_url
 from duckicelake.rest.client import CatalogClient
 from duckicelake.rest.connection import Connection

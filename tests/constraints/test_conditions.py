@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from duckicelake.constraints.duckdb_check import render_condition
-from duckicelake.constraints.metrics_check import judge_file
-from duckicelake.constraints.properties import (
+from duckicelake.constraints.definition import (
     copy_marks,
     find_unverified,
     parse_constraint,
     read_constraints,
 )
+from duckicelake.constraints.duckdb_check import render_condition
+from duckicelake.constraints.metrics_check import judge_file
 from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.values import to_bytes

@@ -16,8 +16,7 @@ from pyiceberg.catalog.rest import RestCatalog
 
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.namespaces import create_namespace
-from duckicelake.lake.ducklake.database import open_lake_database
-from duckicelake.lake.setup.attach import build_duckdb_attach
+from duckicelake.lake.ducklake.database import build_duckdb_attach, open_lake_database
 from duckicelake.lake.setup.format import prepare_catalog
 from duckicelake.postgres.embedded import EmbeddedPostgres
 from duckicelake.server.app import create_app

@@ -8,8 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from duckicelake.cli.pipeline.app import AttachOption, OptionalSourceOption, command, list_packages, parse_properties
-from duckicelake.cli.pipeline.exit_codes import DIFFERENT_EXIT_CODE
+from duckicelake.cli.pipeline.app import (
+    DIFFERENT_EXIT_CODE,
+    AttachOption,
+    OptionalSourceOption,
+    command,
+    list_packages,
+    parse_properties,
+)
 from duckicelake.cli.pipeline.run import PipelineRun, Summary
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, cast, get_args
 
 import typer
 
-from duckicelake.cli.pipeline.exit_codes import INTERRUPTED_EXIT_CODE, one_line_errors
+from duckicelake.cli.pipeline.app import INTERRUPTED_EXIT_CODE, one_line_errors
 from duckicelake.rest.connection import DEFAULT_URI
 
 if TYPE_CHECKING:

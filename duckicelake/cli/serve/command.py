@@ -38,8 +38,7 @@ def serve(
     ] = False,
 ) -> None:
     """Serve the catalog until Ctrl-C or SIGTERM, with an embedded Postgres unless one is configured."""
-    from duckicelake.cli.serve.banner import announce
-    from duckicelake.cli.serve.server import serve_lake
+    from duckicelake.cli.serve.server import announce, serve_lake
     from duckicelake.settings.sources import read_settings
 
     flags = {"lake": lake, "host": host, "port": port, "workers": workers, "snapshot_ids": snapshot_ids}

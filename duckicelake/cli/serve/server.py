@@ -1,4 +1,4 @@
-"""Run the server: in this process, or in workers under this one."""
+"""Run the server, in this process or in workers, and print its address with snippets for clients."""
 
 import os
 import socket
@@ -9,9 +9,14 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
+from rich.console import Console
+from rich.syntax import Syntax
 from uvicorn.config import STARTUP_FAILURE
 
 from duckicelake.catalog.context.services import Services
+from duckicelake.cli.console import snippets
+from duckicelake.cli.console.command import read_own_version
+from duckicelake.cli.console.snippets import build_lake_secret
 from duckicelake.cli.serve import process
 from duckicelake.cli.serve.address import bind, find_uri, listen, note_database_server, note_server
 from duckicelake.cli.serve.background_tasks import load_feature_services, run_background_tasks
@@ -26,20 +31,61 @@ from duckicelake.cli.serve.process import (
     is_transient,
 )
 from duckicelake.cli.serve.workers import WORKER_FACTORY, Supervisor
-from duckicelake.cli.wiring.authentication import add_keys, build_authentication, check_openness, list_warnings
-from duckicelake.cli.wiring.location import keep_postgres
-from duckicelake.cli.wiring.services import open_services, prepare_lake, warn_of_others
+from duckicelake.cli.wiring.authentication import (
+    add_keys,
+    build_authentication,
+    check_openness,
+    has_logins,
+    list_warnings,
+)
+from duckicelake.cli.wiring.location import build_policy, keep_postgres
+from duckicelake.cli.wiring.services import open_services, open_tracer, prepare_lake, warn_of_others
 from duckicelake.errors import CatalogError, StartupError
+from duckicelake.lake.ducklake.database import build_attach_source
 from duckicelake.server.app import App, create_app
 from duckicelake.server.middleware.traces import Tracer
 from duckicelake.server.protocol.connections import raise_descriptor_limit
 from duckicelake.server.telemetry.logs import forward_standard_logging, make_logger
 from duckicelake.server.telemetry.shared_files import SHARED_FOLDER_VARIABLE
 from duckicelake.settings.model import Settings
-from duckicelake.tracing.factory import open_tracer
 
-if TYPE_CHECKING:  # of an optional library
+if TYPE_CHECKING:
     from duckicelake.tracing.spans import OtelTracer
+
+NO_LOGINS_NOTE: Final = (
+    "Clients need no login: everyone who reaches this address may do everything. Logins: docs/security.md"
+)
+
+
+def announce(settings: Settings, address: str, *, embedded: bool) -> None:
+    """Print the address, and snippets of code for clients of an embedded lake."""
+    console = Console(highlight=False, soft_wrap=True)
+    with console:  # one write: whoever sees the URI sees the whole banner
+        console.print(f"[bold]duckicelake[/bold] {read_own_version()} serves [bold]{address}[/bold]")
+        console.print(f"warehouse {build_policy(settings).warehouse}")
+        console.print(f"lineage   {address}/ui/lineage\n")
+        console.print((snippets.build_login_hint(address) if has_logins(settings) else NO_LOGINS_NOTE) + "\n")
+        # The URL of an external database has a password, which must not be logged: `duckicelake info` prints it.
+        if embedded and settings.database_url is not None:
+            secret = build_lake_secret(settings, build_policy(settings).data_path)
+            duckdb = snippets.build_duckdb_snippet(build_attach_source(settings.database_url), secret)
+            _print_snippets(console, address, duckdb, with_login=has_logins(settings))
+
+
+def _print_snippets(console: Console, address: str, duckdb: str, *, with_login: bool) -> None:
+    for title, code, language in (
+        ("Spark", snippets.build_spark_snippet(address, with_login=with_login), "bash"),
+        ("PyIceberg", snippets.build_pyiceberg_snippet(address, with_login=with_login), "python"),
+        ("DuckDB", duckdb, "sql"),
+    ):
+        console.print(f"[bold]{title}[/bold]")
+        console.print(_highlight(code, language) if console.is_terminal else code + "\n", markup=False)
+
+
+def _highlight(code: str, language: str) -> Syntax:
+    """Highlight code in the terminal's own colours, which are readable on light and dark backgrounds."""
+    return Syntax(code, language, theme="ansi_light", background_color="default")
+
 
 _PAUSE_SECONDS: Final = 1.0
 

@@ -29,13 +29,12 @@ from duckicelake.cli.serve.process import (
     leave_terminal,
 )
 from duckicelake.cli.wiring.authentication import build_authentication
-from duckicelake.cli.wiring.services import open_services
+from duckicelake.cli.wiring.services import open_services, open_tracer
 from duckicelake.errors import CatalogError
 from duckicelake.lake.setup.format import require_known
 from duckicelake.server.app import create_app
 from duckicelake.server.telemetry.logs import forward_standard_logging, make_logger
 from duckicelake.settings.sources import read_settings
-from duckicelake.tracing.factory import open_tracer
 
 _POLL_SECONDS: Final = 0.1
 _PARENT_SECONDS: Final = 3.0

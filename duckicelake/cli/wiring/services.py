@@ -1,13 +1,13 @@
-"""Services of the use cases, from the settings: for a server, or for one command."""
+"""Open what a server and commands need: database, store, services, tracer."""
 
 import getpass
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
 import typer
@@ -48,6 +48,44 @@ from duckicelake.storage.policy import canonicalize, is_within
 from duckicelake.storage.protocol import ObjectStore
 from duckicelake.storage.registry import open_store
 from duckicelake.storage.s3 import S3Options
+
+if TYPE_CHECKING:
+    from duckicelake.tracing.spans import OtelTracer
+
+_ENDPOINT_VARIABLES: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+
+
+@contextmanager
+def open_tracer(endpoint: str | None, environment: Mapping[str, str] = os.environ) -> "Iterator[OtelTracer | None]":
+    """Yield a tracer for the collector that the endpoint or OpenTelemetry's variables name; None if neither names one.
+
+    The remaining spans are sent after the block.
+
+    Raises:
+        InvalidSettingsError: the libraries of the extra `otel` aren't installed.
+
+    """
+    variable = next((name for name in _ENDPOINT_VARIABLES if environment.get(name)), None)
+    if environment.get("OTEL_SDK_DISABLED", "").lower() == "true" or not (endpoint or variable):
+        yield None
+        return
+    spans = _load_tracer(endpoint, "DUCKICELAKE_OTLP_ENDPOINT" if endpoint else str(variable))
+    try:
+        yield spans
+    finally:
+        spans.close()
+
+
+def _load_tracer(endpoint: str | None, asked_by: str) -> "OtelTracer":
+    try:
+        from duckicelake.tracing.spans import OtelTracer
+    except ModuleNotFoundError as missing:
+        raise InvalidSettingsError(
+            f"{asked_by} asks for traces, but {missing.name} isn't installed: install duckicelake[otel], "
+            "or unset the variable"
+        ) from missing
+    return OtelTracer(endpoint)
+
 
 _MAX_CONNECTIONS = 80
 """Max connections of all workers of a server: Postgres takes 100 by default, and DuckDB needs some."""

@@ -16,8 +16,7 @@ import psycopg
 from psycopg import Connection, sql
 
 from duckicelake.errors import FormatChangeError, UnavailableError, UnsupportedCatalogError
-from duckicelake.lake.ducklake.database import open_lake_session
-from duckicelake.lake.setup.attach import build_attach_source, quote_literal
+from duckicelake.lake.ducklake.database import build_attach_source, open_lake_session, quote_literal
 from duckicelake.postgres.queries import Row, load_queries
 
 _SQL = load_queries("lake", "format_change")

@@ -46,22 +46,31 @@ _NAMING: Final = frozenset({"CatalogException", "BinderException"})
 """DuckDB's errors about names; others quote values, of the statement or of data."""
 
 
+class _QuietDuckDBParser(DuckDBParser):
+    def _warn_unsupported(self) -> None:
+        """Log no warning of a statement that isn't read."""
+
+
 class _DuckDB(DuckDB):
-    class Parser(DuckDBParser):
-        def _warn_unsupported(self) -> None:
-            """A statement that isn't read is nothing to tell the user."""
+    Parser = _QuietDuckDBParser
+
+
+class _QuietSparkParser(SparkParser):
+    def _warn_unsupported(self) -> None:
+        """Log no warning of a statement that isn't read."""
 
 
 class _Spark(Spark):
-    class Parser(SparkParser):
-        def _warn_unsupported(self) -> None:
-            """A statement that isn't read is nothing to tell the user."""
+    Parser = _QuietSparkParser
+
+
+class _QuietTrinoParser(TrinoParser):
+    def _warn_unsupported(self) -> None:
+        """Log no warning of a statement that isn't read."""
 
 
 class _Trino(Trino):
-    class Parser(TrinoParser):
-        def _warn_unsupported(self) -> None:
-            """A statement that isn't read is nothing to tell the user."""
+    Parser = _QuietTrinoParser
 
 
 class SqlDialect(Enum):

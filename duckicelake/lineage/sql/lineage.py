@@ -1,7 +1,7 @@
-"""PURE. Lineage of a statement from its text and known tables, and as OpenLineage's columnLineage facet."""
+"""PURE. Read the lineage of SQL statements from their text and known tables, and build its OpenLineage facet."""
 
-from collections.abc import Callable, Iterable
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Final
 
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
@@ -10,9 +10,253 @@ from duckicelake.lineage.openlineage.names import PRODUCER
 from duckicelake.lineage.sql.dialects import SqlDialect, find_dialect
 from duckicelake.lineage.sql.expressions import SqlTooComplexError
 from duckicelake.lineage.sql.functions import name_file_dataset
-from duckicelake.lineage.sql.model import ColumnOrigin, Files, Flow, FlowEffect, Lookup, SqlDataset, StatementLineage
-from duckicelake.lineage.sql.scopes import fold_ascii
-from duckicelake.lineage.sql.statements import StatementReader
+from duckicelake.lineage.sql.model import (
+    NO_FLOW,
+    ColumnOrigin,
+    Fields,
+    Files,
+    Flow,
+    FlowEffect,
+    FlowSubtype,
+    Lookup,
+    OpenColumns,
+    SqlColumn,
+    SqlDataset,
+    SqlRelation,
+    StatementLineage,
+    build_deciding_flow,
+    match_by_name,
+    match_by_position,
+    merge_fields,
+    merge_flows,
+    name_all,
+)
+from duckicelake.lineage.sql.queries import QueryReader
+from duckicelake.lineage.sql.scopes import Fold, NameScope, ScopeSource, fold_ascii
+from duckicelake.lineage.sql.sources import build_base_relation
+
+
+class StatementReader:
+    """Reads one statement."""
+
+    def __init__(self, fold: Fold, lookup: Lookup, files: Files) -> None:
+        self.fold, self._lookup, self._files = fold, lookup, files
+        self.queries = QueryReader(fold, lookup, files)
+
+    def lineage(self, node: exp.Expr, names: Sequence[str] | None = None) -> StatementLineage | None:
+        """Return what the statement reads and writes; None for what does neither.
+
+        `names` are those of the columns that a query gives, where somebody knows them.
+        """
+        if isinstance(node, exp.Query | exp.Values | exp.Pivot):
+            relation = self.queries.relation(node, NameScope(self.fold))
+            return self._written(
+                None, match_by_position(relation, names) if names else match_by_name(relation), relation.influence
+            )
+        for kind, read in self._readers.items():
+            if isinstance(node, kind):
+                return read(self, node)
+        return None
+
+    def _create(self, node: exp.Create) -> StatementLineage | None:
+        query = node.expression
+        if (node.args.get("kind") or "").upper() not in {"TABLE", "VIEW"} or not isinstance(query, exp.Query):
+            return None
+        target, names = _find_target(node.this)
+        relation = self.queries.relation(query, NameScope(self.fold)).renamed(names)
+        output = self._output(target)
+        columns = output.columns if output is not None else None
+        fields = name_all(relation, columns) if columns else match_by_name(relation)
+        return self._written(output, fields, relation.influence)
+
+    def _insert(self, node: exp.Insert) -> StatementLineage | None:
+        target, names = _find_target(node.this)
+        output = self._output(target)
+        query = node.expression
+        if query is None:
+            return self._written(output, {}, NO_FLOW)
+        scope = NameScope(self.fold)
+        if node.args.get("with_"):
+            self.queries.define(node.args["with_"], scope)
+        relation = self.queries.relation(query, scope)
+        if not names and output is not None and not node.args.get("partition"):
+            names = list(output.columns or ())
+        if node.args.get("by_name"):
+            fields = self._spelled(match_by_name(relation), output)
+        else:
+            fields = self._spelled(match_by_position(relation, names), output) if names else {}
+        updated, influence = self._on_conflict(node, output, target, relation.renamed(names))
+        return self._written(output, merge_fields(fields, updated), merge_flows([relation.influence, influence]))
+
+    def _on_conflict(
+        self, node: exp.Insert, output: SqlDataset | None, target: exp.Table | None, new: SqlRelation
+    ) -> tuple[Fields, Flow]:
+        conflict = node.args.get("conflict")
+        if conflict is None or target is None:
+            return {}, NO_FLOW
+        scope = NameScope(self.fold, [self._as_source(target, output), ScopeSource(("excluded",), new)])
+        where = conflict.args.get("where")
+        influence = build_deciding_flow(self.queries.flow(where.this, scope), FlowSubtype.FILTER) if where else NO_FLOW
+        return self._assigned(conflict.expressions, scope, output), influence
+
+    def _update(self, node: exp.Update) -> StatementLineage | None:
+        if not isinstance(node.this, exp.Table):
+            return None
+        output, scope = self._aimed(node.this, node)
+        influence = [self._joined_to(node.this, scope), self.queries.read_from(node, scope), self._where(node, scope)]
+        return self._written(output, self._assigned(node.expressions, scope, output), merge_flows(influence))
+
+    def _delete(self, node: exp.Delete) -> StatementLineage | None:
+        if not isinstance(node.this, exp.Table):
+            return None
+        output, scope = self._aimed(node.this, node)
+        influence = [self.queries.add(used, scope) for used in node.args.get("using") or ()]
+        return self._written(output, {}, merge_flows([*influence, self._where(node, scope)]))
+
+    def _merge(self, node: exp.Merge) -> StatementLineage | None:
+        if not isinstance(node.this, exp.Table):
+            return None
+        output, scope = self._aimed(node.this, node)
+        influence = [self.queries.add(node.args["using"], scope)]
+        by = [self.queries.flow(node.args["on"], scope)] if node.args.get("on") else []
+        for condition in node.args.get("using_cond") or ():
+            by += [NameScope(self.fold, [source]).find([condition.name]) for source in scope.sources]
+        influence.append(build_deciding_flow(merge_flows(by), FlowSubtype.JOIN))
+        fields: Fields = {}
+        for when in node.args["whens"].expressions:
+            if when.args.get("condition"):
+                influence.append(
+                    build_deciding_flow(self.queries.flow(when.args["condition"], scope), FlowSubtype.FILTER)
+                )
+            fields = merge_fields(fields, self._when(when.args["then"], scope, output))
+        return self._written(output, fields, merge_flows(influence))
+
+    def _when(self, then: exp.Expr, scope: NameScope, output: SqlDataset | None) -> Fields:
+        """Return what one WHEN of a MERGE writes; all columns, by position or by name, where it names none."""
+        new = NameScope(self.fold, scope.sources[1:], outer=scope.outer)
+        if isinstance(then, exp.Update):
+            named = [expression for expression in then.expressions or () if isinstance(expression, exp.EQ)]
+            if named or isinstance(then.expressions, exp.Star):
+                return self._assigned(named, scope, output)
+            return self._alike(new, output)
+        if not isinstance(then, exp.Insert):
+            return {}
+        columns = then.this.expressions if isinstance(then.this, exp.Tuple) else []
+        names = [column.name for column in columns if isinstance(column, exp.Column | exp.Identifier)]
+        values = then.expression.expressions if isinstance(then.expression, exp.Tuple) else []
+        if not values:
+            return self._alike(new, output)
+        names = names or list(output.columns or () if output is not None else ())
+        if len(names) != len(values):
+            return {}
+        flows = [self.queries.flow(value, new) for value in values]
+        return self._spelled(dict(zip(names, flows, strict=True)), output)
+
+    def _alike(self, new: NameScope, output: SqlDataset | None) -> Fields:
+        """Return columns of the same names, as `UPDATE *` and `INSERT *` take them."""
+        columns = output.columns if output is not None else None
+        return {name: flow for name in columns or () if (flow := new.find([name]))}
+
+    def _copy(self, node: exp.Copy) -> StatementLineage | None:
+        files = [
+            self._files(literal.this) for literal in node.args.get("files") or () if isinstance(literal, exp.Literal)
+        ]
+        file = files[0] if len(files) == 1 else None
+        target, names = _find_target(node.this)
+        if node.args.get("kind"):
+            self.queries.inputs |= dict.fromkeys(dataset for dataset in files if dataset is not None)
+            return self._written(self._output(target), {}, NO_FLOW)
+        if target is None:
+            query = node.this
+            relation = self.queries.relation(
+                query.this if isinstance(query, exp.Subquery) else query, NameScope(self.fold)
+            )
+        else:
+            relation = self.queries.find_source(target, NameScope(self.fold), NameScope(self.fold)).relation
+            if names:
+                relation = _choose_columns(relation, names, self.fold)
+        return self._written(file, match_by_name(relation), relation.influence)
+
+    def _aimed(self, target: exp.Table, node: exp.Expr) -> tuple[SqlDataset | None, NameScope]:
+        """Return the table that a statement changes rows of, and the names that hold in the statement.
+
+        Its own come first.
+        """
+        output, scope = self._output(target), self._with(node)
+        scope.sources.append(self._as_source(target, output))
+        return output, scope
+
+    def _with(self, node: exp.Expr) -> NameScope:
+        scope = NameScope(self.fold)
+        if node.args.get("with_"):
+            self.queries.define(node.args["with_"], scope)
+        return scope
+
+    def _where(self, node: exp.Expr, scope: NameScope) -> Flow:
+        where = node.args.get("where")
+        return (
+            NO_FLOW if where is None else build_deciding_flow(self.queries.flow(where.this, scope), FlowSubtype.FILTER)
+        )
+
+    def _joined_to(self, target: exp.Table, scope: NameScope) -> Flow:
+        """Return what is joined to the table that an UPDATE names; as some dialects let it."""
+        return self.queries.read_from(exp.Select(joins=target.args.get("joins")), scope)
+
+    def _assigned(self, nodes: Iterable[exp.Expr], scope: NameScope, output: SqlDataset | None) -> Fields:
+        fields: Fields = {}
+        for node in nodes:
+            if isinstance(node, exp.EQ) and isinstance(node.this, exp.Column):
+                parts = [part.name for part in node.this.parts]
+                fields = merge_fields(fields, {parts[-1]: self.queries.flow(node.expression, scope)})
+        return self._spelled(fields, output)
+
+    def _spelled(self, fields: Mapping[str, Flow], output: SqlDataset | None) -> Fields:
+        """Return the fields with the names that the table has for them."""
+        columns = output.columns if output is not None else None
+        if columns is None:
+            return dict(fields)
+        known = {self.fold(column): column for column in columns}
+        return {known[self.fold(name)]: flow for name, flow in fields.items() if self.fold(name) in known}
+
+    def _output(self, target: exp.Table | None) -> SqlDataset | None:
+        if target is None or not isinstance(target.this, exp.Identifier | exp.Dot):
+            return None
+        return self._lookup(tuple(part.name for part in target.parts))
+
+    def _as_source(self, target: exp.Table, output: SqlDataset | None) -> ScopeSource:
+        parts = (target.alias,) if target.alias else tuple(part.name for part in target.parts)
+        return ScopeSource(
+            parts, SqlRelation((OpenColumns(flow=NO_FLOW),), NO_FLOW) if output is None else build_base_relation(output)
+        )
+
+    def _written(self, output: SqlDataset | None, fields: Fields, influence: Flow) -> StatementLineage:
+        """Return the statement's lineage; a table that it writes is read as well if it's where something comes from."""
+        inputs = self.queries.inputs
+        read = [origin.dataset for flow in (*fields.values(), influence) for origin in flow]
+        return StatementLineage(tuple({**inputs, **dict.fromkeys(read)}), output, fields, influence)
+
+    _readers: ClassVar[dict[type[exp.Expr], Callable[..., StatementLineage | None]]] = {
+        exp.Create: _create,
+        exp.Insert: _insert,
+        exp.Update: _update,
+        exp.Delete: _delete,
+        exp.Merge: _merge,
+        exp.Copy: _copy,
+    }
+
+
+def _find_target(node: exp.Expr) -> tuple[exp.Table | None, list[str]]:
+    """Return (the table that is written, the columns that the statement names)."""
+    if isinstance(node, exp.Schema):
+        names = [expression.name for expression in node.expressions]
+        return (node.this if isinstance(node.this, exp.Table) else None), names
+    return (node if isinstance(node, exp.Table) else None), []
+
+
+def _choose_columns(relation: SqlRelation, names: Sequence[str], fold: Fold) -> SqlRelation:
+    scope = NameScope(fold, [ScopeSource((), relation)])
+    return SqlRelation(tuple(SqlColumn(name, scope.find([name])) for name in names), relation.influence)
+
 
 _COLUMN_LINEAGE: Final = (
     "https://openlineage.io/spec/facets/1-2-0/ColumnLineageDatasetFacet.json#/$defs/ColumnLineageDatasetFacet"

@@ -21,8 +21,7 @@ from psycopg.conninfo import conninfo_to_dict
 from duckicelake.catalog.context.services import Services
 from duckicelake.errors import CatalogError, CommitFailedError, UnavailableError
 from duckicelake.lake.ducklake import snapshots
-from duckicelake.lake.ducklake.database import open_lake_database
-from duckicelake.lake.setup.attach import build_duckdb_attach
+from duckicelake.lake.ducklake.database import build_duckdb_attach, open_lake_database
 from duckicelake.postgres.embedded import EmbeddedPostgres
 from duckicelake.server.http.errors import HTTP_ERRORS
 from tests.catalog.commit.conflict_operations import DUCK, FOREIGN, NATIVE, OTHER, Act, Foreign, Native

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from duckicelake.cli.console import snippets
-from duckicelake.cli.serve import banner
+from duckicelake.cli.serve import server
 from duckicelake.cli.serve.address import find_database_notes, note_database_server, read_noted_uri
 from duckicelake.server.telemetry.logs import make_logger
 from tests.cli.test_commands import COMMAND, environment, run
@@ -79,7 +79,7 @@ def test_snippets_log_in_where_clients_must() -> None:
 def test_snippets_have_the_colours_of_the_terminal_itself() -> None:
     console = Console(force_terminal=True, color_system="truecolor", width=100)
     with console.capture() as capture:
-        console.print(banner._highlight(snippets.build_pyiceberg_snippet(ADDRESS), "python"))
+        console.print(server._highlight(snippets.build_pyiceberg_snippet(ADDRESS), "python"))
     assert "\x1b[" in capture.get()
     assert "38;2;" not in capture.get(), "a colour of ours, which may be that of the background"
 

@@ -23,14 +23,14 @@ from duckicelake import errors
 from duckicelake.catalog.context.services import Services
 from duckicelake.cli.main import app
 from duckicelake.cli.pipeline import display
-from duckicelake.cli.pipeline.display import BarDisplay, CountColumn, LineDisplay
-from duckicelake.cli.pipeline.exit_codes import (
+from duckicelake.cli.pipeline.app import (
     DIFFERENT_EXIT_CODE,
     EXIT_CODES,
     INTERRUPTED_EXIT_CODE,
     find_exit_code,
     one_line_errors,
 )
+from duckicelake.cli.pipeline.display import BarDisplay, CountColumn, LineDisplay
 from duckicelake.errors import BadInputError, PipelineError
 from duckicelake.pipeline.job import run_job
 from duckicelake.pipeline.progress import TaskProgress

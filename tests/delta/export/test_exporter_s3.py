@@ -9,7 +9,7 @@ from deltalake import DeltaTable, QueryBuilder
 from duckdb_extensions import import_extension
 
 from duckicelake.catalog.context.services import Services
-from duckicelake.lake.setup.attach import build_duckdb_attach
+from duckicelake.lake.ducklake.database import build_duckdb_attach
 from duckicelake.postgres.embedded import EmbeddedPostgres
 from tests.conftest import new_duckdb
 from tests.delta.export.readers import keep, rows_of

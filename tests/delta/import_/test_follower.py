@@ -18,8 +18,7 @@ from duckicelake.delta.import_.sync import adopt_table, read_statuses, sync
 from duckicelake.delta.log.reader import DeltaLog
 from duckicelake.errors import CatalogError, ExpiredError, InvalidRequestError
 from duckicelake.iceberg.rest import RenameTableRequest
-from duckicelake.lake.ducklake.database import open_lake_database
-from duckicelake.lake.setup.attach import build_duckdb_attach
+from duckicelake.lake.ducklake.database import build_duckdb_attach, open_lake_database
 from duckicelake.postgres.embedded import EmbeddedPostgres
 from tests.conftest import new_duckdb, new_lake, services_of
 from tests.support.followed_table import Following, batch

@@ -15,7 +15,7 @@ from duckicelake.delta.import_.importer import DeltaImport, import_table
 from duckicelake.delta.import_.sync import adopt_table, find_source, sync
 from duckicelake.delta.log.reader import DeltaLog
 from duckicelake.errors import UnsupportedError
-from duckicelake.lake.setup.attach import build_duckdb_attach
+from duckicelake.lake.ducklake.database import build_duckdb_attach
 from duckicelake.postgres.embedded import EmbeddedPostgres
 from tests.conftest import new_duckdb
 from tests.delta.import_.tables import (

@@ -10,8 +10,7 @@ import pytest
 from duckicelake.delta.import_ import sources
 from duckicelake.delta.import_.sources import DeltaPosition, DeltaSource
 from duckicelake.lake.conflicts import StaleBaseError
-from duckicelake.lake.ducklake.database import open_lake_database
-from duckicelake.lake.setup.attach import build_duckdb_attach
+from duckicelake.lake.ducklake.database import build_duckdb_attach, open_lake_database
 from duckicelake.postgres.database import Database
 from duckicelake.postgres.embedded import EmbeddedPostgres
 from tests.conftest import new_duckdb, new_lake

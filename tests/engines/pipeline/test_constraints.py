@@ -13,8 +13,8 @@ import pytest
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
+from duckicelake.constraints.definition import parse_constraint
 from duckicelake.constraints.duckdb_check import render_condition
-from duckicelake.constraints.properties import parse_constraint
 from duckicelake.pipeline.quarantine import build_violation_test
 from duckicelake.rest.client import CatalogClient
 from tests.constraints.test_conditions import ARROW, CONSTANTS, OTHER_TEXTS, SCHEMA

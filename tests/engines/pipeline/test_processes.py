@@ -47,7 +47,7 @@ def test_spark_submit_runs_a_job_with_the_same_arguments(
 
 OUT_OF_MEMORY = """
 import typer
-from duckicelake.cli.pipeline.exit_codes import one_line_errors
+from duckicelake.cli.pipeline.app import one_line_errors
 from duckicelake.rest.connection import Connection
 from duckicelake.pipeline.session import open_spark_session
 
@@ -77,7 +77,7 @@ import sys
 import threading
 import time
 import typer
-from duckicelake.cli.pipeline.exit_codes import one_line_errors
+from duckicelake.cli.pipeline.app import one_line_errors
 from duckicelake.pipeline.session import open_spark_session
 from duckicelake.rest.connection import Connection
 

@@ -18,9 +18,8 @@ from duckicelake.catalog.flush import flush_rows
 from duckicelake.changelog.doctor import diagnose
 from duckicelake.errors import StartupError, UnsupportedCatalogError
 from duckicelake.lake.doctor.findings import Finding
-from duckicelake.lake.ducklake.database import open_lake_database
+from duckicelake.lake.ducklake.database import build_duckdb_attach, open_lake_database
 from duckicelake.lake.ducklake.roles import LakeLogins, apply_grants, build_grants
-from duckicelake.lake.setup.attach import build_duckdb_attach
 from duckicelake.lake.setup.format import prepare_catalog
 from tests.conftest import services_of
 from tests.support.client import data_files, delete, duckdb_rows, new_client, pyiceberg_rows, set_properties

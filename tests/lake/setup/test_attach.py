@@ -3,7 +3,7 @@
 import pytest
 
 from duckicelake.errors import InvalidSettingsError
-from duckicelake.lake.setup.attach import build_attach_source, build_duckdb_attach
+from duckicelake.lake.ducklake.database import build_attach_source, build_duckdb_attach
 
 
 def test_attach_quotes_what_sql_and_conninfo_need_quoted() -> None:

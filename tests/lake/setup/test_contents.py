@@ -10,8 +10,7 @@ import pytest
 
 from duckicelake.changelog.doctor import diagnose
 from duckicelake.errors import StartupError
-from duckicelake.lake.ducklake.database import open_lake_database
-from duckicelake.lake.setup.attach import build_duckdb_attach
+from duckicelake.lake.ducklake.database import build_duckdb_attach, open_lake_database
 from duckicelake.lake.setup.format import DUCKLAKE_TABLES, prepare_catalog, read_contents
 from tests.conftest import new_duckdb
 

@@ -7,7 +7,7 @@ import pytest
 
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.table.load import load_current_table
-from duckicelake.lake.setup.attach import build_duckdb_attach
+from duckicelake.lake.ducklake.database import build_duckdb_attach
 from duckicelake.lineage.duckdb.connection import LineageConnection, connect
 from duckicelake.lineage.openlineage.names import name_location
 from tests.support.openlineage import check_event

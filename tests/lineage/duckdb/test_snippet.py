@@ -9,7 +9,7 @@ import pytest
 
 from duckicelake.catalog.context.services import Services
 from duckicelake.changelog.writer import write_all_changes
-from duckicelake.lake.setup.attach import build_duckdb_attach
+from duckicelake.lake.ducklake.database import build_duckdb_attach
 from duckicelake.lineage.events.generator import EventGenerator
 from duckicelake.server.app import create_app
 from tests.support.documents import snippets

@@ -12,11 +12,11 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from duckicelake.catalog.context.meter import NO_METER
 from duckicelake.catalog.context.services import Services
+from duckicelake.cli.wiring.services import open_tracer
 from duckicelake.errors import InvalidSettingsError
 from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.server.app import create_app
 from duckicelake.server.middleware.traces import TracedMeter
-from duckicelake.tracing.factory import open_tracer
 from tests.conftest import services_of
 from tests.support.client import append, new_client
 from tests.support.collector import Collector, values

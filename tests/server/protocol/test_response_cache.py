@@ -22,10 +22,10 @@ from uvicorn import Server
 from duckicelake.catalog import tables
 from duckicelake.catalog.context.services import Services
 from duckicelake.cli.serve.edge import build_config
+from duckicelake.cli.wiring.services import open_tracer
 from duckicelake.server.app import App, Edge, create_app
 from duckicelake.server.telemetry.logs import make_logger
 from duckicelake.settings.model import Settings
-from duckicelake.tracing.factory import open_tracer
 from tests.support.client import NS, Client, new_client
 from tests.support.collector import Collector
 from tests.support.servers import in_a_thread

@@ -6,7 +6,7 @@ from threading import Event
 
 import pytest
 
-from duckicelake.server.routes.coalescer import Coalescer, More
+from duckicelake.server.routes.dependencies import Coalescer, More
 
 
 def test_works_asked_for_while_one_is_done_are_done_together() -> None:

@@ -17,7 +17,7 @@ from fastapi import FastAPI
 
 from duckicelake.catalog.context.services import Services
 from duckicelake.errors import UnavailableError
-from duckicelake.lake.setup.attach import build_duckdb_attach
+from duckicelake.lake.ducklake.database import build_duckdb_attach
 from duckicelake.lake.side_tables.audit import AuditFilter, read_entries
 from duckicelake.postgres.embedded import EmbeddedPostgres
 from duckicelake.server.app import create_app
