@@ -26,7 +26,6 @@ from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.rows.inserts import PreparedPost, RowsAnswer, append_together
 from duckicelake.errors import (
     ForbiddenError,
-    FormatChangeError,
     InvalidRequestError,
     UnavailableError,
     UnknownFormatError,
@@ -164,8 +163,6 @@ def _run_checks(checks: ReadinessChecks) -> None:
     for part, check in checks.items():
         try:
             check()
-        except FormatChangeError:
-            continue  # loads are served
         except UnknownFormatError:
             raise
         except UnavailableError as error:
