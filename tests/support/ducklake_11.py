@@ -3,11 +3,13 @@
 Functions that write rows take a connection and leave COMMIT to the caller.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from datetime import UTC, datetime
 from itertools import accumulate, chain
+from typing import Self
 
+import duckdb
 import orjson
 import psycopg
 from psycopg import sql
@@ -316,3 +318,47 @@ def replace_by_container(
         "WHERE data_file_id = %s AND end_snapshot IS NULL",
         [path, len(vectors[newest]), *sizes, newest, data_file_id],
     )
+
+
+# DuckDB 1.5 in the place of DuckDB 2.0
+
+
+class Answer:
+    """Rows that were read while the lake was 1.0."""
+
+    def __init__(self, rows: list[tuple[object, ...]], description: object) -> None:
+        self._rows = rows
+        self.description = description
+
+    def fetchall(self) -> list[tuple[object, ...]]:
+        return self._rows
+
+
+class NewerDuckDB:
+    """DuckDB 1.5 on a 1.1 lake, which is 1.0 for each of its statements, and for each transaction."""
+
+    def __init__(self, url: str, attach: Callable[[], duckdb.DuckDBPyConnection]) -> None:
+        self._url = url
+        self._transaction = ExitStack()
+        self._is_open = False
+        with as_1_0(url):
+            self._connection = attach()
+
+    def execute(self, statement: str) -> Answer:
+        if statement.startswith("BEGIN"):
+            self._transaction.enter_context(as_1_0(self._url))
+            self._is_open = True
+        with nullcontext() if self._is_open else as_1_0(self._url):
+            done = self._connection.execute(statement)
+            answer = Answer(done.fetchall(), done.description)
+        if statement.startswith(("COMMIT", "ROLLBACK")):
+            self._is_open = False
+            self._transaction.close()
+        return answer
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._transaction.close()
+        self._connection.close()
