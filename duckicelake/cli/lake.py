@@ -41,14 +41,16 @@ def init(lake: LakeOption = None) -> None:
     """Create the lake, or check that an existing one can be served, and stop again."""
     from duckicelake.cli.wiring.location import run_postgres
     from duckicelake.cli.wiring.services import open_services, prepare_lake, warn_of_others
-    from duckicelake.lake.formats import NEW_LAKE_FORMAT
+    from duckicelake.lake.ducklake.snapshots import read_lake_format
     from duckicelake.settings.sources import read_settings
 
     with run_postgres(read_settings({"lake": lake})) as settings, open_services(settings) as services:
         warn_of_others(services)
         data_path = prepare_lake(services, creates=True)
         services.database.gate.require_open()
-        typer.echo(f"DuckLake {NEW_LAKE_FORMAT.version} catalog is ready; DuckDB's files go to {data_path}")
+        with services.database.reading() as cursor:
+            version = read_lake_format(cursor).version
+        typer.echo(f"DuckLake {version} catalog is ready; DuckDB's files go to {data_path}")
 
 
 @one_line_errors()

@@ -14,12 +14,13 @@ from duckicelake.catalog.flush import flush_rows
 from duckicelake.catalog.rows.inserts import PostedRows, append_rows
 from duckicelake.catalog.table.load import load_current_table
 from duckicelake.changelog.doctor import diagnose
-from duckicelake.errors import DamagedTableError
+from duckicelake.errors import DamagedTableError, UnsupportedError
 from duckicelake.lake.formats import FORMAT_1_1
 from tests.support.ducklake_11 import (
     NEW_NAMES,
     OLD_NAMES,
     add_exactness_columns,
+    add_snapshot,
     as_1_0,
     delete_whole_file,
     encode_container,
@@ -164,6 +165,38 @@ def test_an_inlined_table_without_its_three_columns_is_named_and_nothing_is_writ
     assert [finding.detail for finding in examine_tables(lake.services.database)[0] if name in finding.detail]
     assert lake.newest() == newest
     assert iceberg_rows(lake.static("filed"))[0] == (0, "x0")
+
+
+def test_inlined_variants_are_refused_by_name_until_they_are_flushed(migrated, connection, database_url):
+    lake = migrated
+    with as_1_0(database_url):
+        lake.run("CREATE TABLE loose (i BIGINT, v VARIANT)", "INSERT INTO loose VALUES (1, 42::VARIANT)")
+    own = table_id(connection, "loose")
+    name = f"ducklake_inlined_data_{own}_99"
+    with connection.transaction():
+        at = add_snapshot(connection, f"inlined_insert:{own}")
+        version = "SELECT max(schema_version) FROM ducklake_schema_versions WHERE table_id = %s"
+        connection.execute(
+            f"CREATE TABLE {name} ({', '.join(f'{each} bigint' for each in NEW_NAMES)}, i bigint, v bytea)"
+        )
+        connection.execute(f"INSERT INTO {name} VALUES (1, {at}, NULL, 2, '\\x0c2a')")
+        connection.execute(f"INSERT INTO ducklake_inlined_data_tables SELECT %s, '{name}', ({version})", [own, own])
+        connection.execute(
+            "UPDATE ducklake_table_stats SET record_count = 2, next_row_id = 2 WHERE table_id = %s", [own]
+        )
+
+    for act in (
+        lambda: load_current_table(lake.services, ("main",), "loose"),
+        lambda: flush_rows(lake.services, ("main",), "loose"),
+    ):
+        with pytest.raises(
+            UnsupportedError, match=f"{name}, a table of inlined rows, holds values of v, of type VARIANT"
+        ):
+            act()
+
+    assert lake.newest() == at
+    connection.execute(f"DELETE FROM {name}")
+    assert load_current_table(lake.services, ("main",), "loose")
 
 
 # Statistics

@@ -149,6 +149,7 @@ def _write_rows(
         with translate_disk_errors(), path.open("wb") as file, services.database.statement() as cursor:
             columns = native.read_columns(cursor, table_id, inlined_rows.find_columns_snapshot(cursor, table_id, name))
             columns, gone = _still_there(columns, schema)
+            inlined_rows.check_decodable(name, columns)
             check_written(columns, schema, "inlined rows")
             copied = inlined_rows.copy_keyed_rows(cursor, keys, find_children(columns, None), file)
         try:

@@ -7,7 +7,7 @@ from typing import IO, Final, NamedTuple
 from psycopg import Cursor, sql
 from psycopg.errors import AmbiguousColumn, InvalidColumnReference, UndefinedColumn, UndefinedTable
 
-from duckicelake.errors import DamagedTableError
+from duckicelake.errors import DamagedTableError, UnsupportedError
 from duckicelake.lake.formats import INLINED_ALIAS, NEW_LAKE_FORMAT, has_system_columns
 from duckicelake.lake.model import Column, InlinedDelete, InlinedKey, InlinedRow, fold_case
 from duckicelake.lake.types import select_types
@@ -155,6 +155,20 @@ def _build_value_list(cursor: Cursor[Row], name: str, columns: Sequence[Column])
             raise DamagedTableError(f"{name}, a table of its inlined rows, has no column {column.column_name}")
     found = [(own[fold_case(column.column_name)], column.column_type in _HEX_TYPES) for column in columns]
     return [sql.SQL(_VALUE_FORMS[in_hex, type_ == "bytea"]).format(sql.Identifier(of)) for (of, type_), in_hex in found]
+
+
+def check_decodable(name: str, columns: Sequence[Column]) -> None:
+    """Raise UnsupportedError if rows of a table of inlined rows with these columns hold values of an unknown encoding.
+
+    columns: all, those inside others too. DuckDB 2.0 inlines variants as bytes, DuckDB 1.5 doesn't.
+    """
+    variants = [column.column_name for column in columns if column.column_type == "variant"]
+    if variants:
+        raise UnsupportedError(
+            "ducklake-types",
+            f"{name}, a table of inlined rows, holds values of {', '.join(variants)}, of type VARIANT, which this "
+            "server reads in files alone: run CALL ducklake_flush_inlined_data('<lake>') in DuckDB",
+        )
 
 
 def check_intact(damaged: Sequence[str]) -> None:

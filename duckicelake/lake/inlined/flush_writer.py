@@ -159,6 +159,8 @@ def _copy_table(cursor: Cursor[Row], table_id: int, name: str, since: int | None
     copy = folder / f"{name}.csv"
     with copy.open("wb") as file:
         rows, longest = inlined_rows.copy_table(cursor, name, top, at, file)
+    if rows:
+        inlined_rows.check_decodable(name, definition.columns)
     return CopiedTable(name, definition.columns, rows, copy, longest)
 
 

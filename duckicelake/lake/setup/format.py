@@ -261,6 +261,8 @@ def _advise_upgrade(version: str) -> str:
         return "back it up, then attach it once from DuckDB 1.5 with AUTOMATIC_MIGRATION TRUE, which migrates it to 1.0"
     if not version:
         return "ducklake_metadata has no row for its version; restore the catalog from a backup"
+    if version in SERVED_FORMAT_VERSIONS:
+        return "DuckLake can't migrate it back; copy its tables in DuckDB into a lake that Postgres has"
     return (
         "DuckLake can't migrate it back; run a duckicelake that serves this format, "
         "or restore the catalog from a backup of before the migration (docs/ducklake-versions.md)"
