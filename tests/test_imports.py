@@ -50,7 +50,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "server": {
         "errors", "iceberg", "lake.side_tables.audit", "lake.side_tables.idempotency", "catalog", "changelog",
-        "features",
+        "features", "rest",
     },
     "cli": {
         "errors", "settings", "tracing", "postgres", "storage", "lake", "catalog", "changelog", "server",
@@ -90,7 +90,7 @@ HOMES = {
     "opentelemetry": {"tracing"},
     "openlineage": {"lineage"},
     "requests": {"lineage"},
-    "urllib3": {"lineage", "client"},
+    "urllib3": {"lineage", "rest"},
     "confluent_kafka": {"lineage"},
 }
 """The parts outside which a library must not be seen."""

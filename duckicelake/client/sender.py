@@ -1,24 +1,69 @@
 """Send batches of rows until they are answered; each batch takes effect once."""
 
-import json
+import random
 import threading
+import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 from urllib.parse import urlencode
 
 from duckicelake.client.batch import Portion
-from duckicelake.client.http import FIRST_CONTACT_SECONDS, HttpConnection, HttpResponse, RetryableError, RetryPolicy
 from duckicelake.errors import CatalogUnreachableError, InvalidCatalogUriError, JobConflictError, PipelineError
 from duckicelake.rest.client import CatalogClient, build_error, encode_namespace, encode_segment
 from duckicelake.rest.connection import Connection
-from duckicelake.rest.http import JsonAnswer, create_request_key
+from duckicelake.rest.http import (
+    BUSY_STATUSES,
+    HttpConnection,
+    HttpResponse,
+    JsonAnswer,
+    NoAnswerError,
+    create_request_key,
+    parse_json,
+)
 from duckicelake.rest.names import parse_table
 
 OnUnknown: TypeAlias = Literal["reject", "ignore"]
 T = TypeVar("T")
 
-_BUSY_STATUSES: Final = frozenset({408, 429, 502, 503, 504})
+FIRST_PAUSE_SECONDS: Final = 0.1
+MAX_PAUSE_SECONDS: Final = 10.0
+FIRST_CONTACT_SECONDS: Final = 10.0
+"""Retry time for a server that has never answered: its address may be wrong."""
+
+
+class RetryableError(Exception):
+    """The request may be sent again, after `retry_after` seconds if the server asks for a pause."""
+
+    def __init__(self, why: str, *, retry_after: float | None = None, is_unsent: bool = False) -> None:
+        super().__init__(why)
+        self.retry_after = retry_after
+        self.is_unsent = is_unsent
+
+
+@dataclass(slots=True)
+class RetryPolicy:
+    """Decide the pauses between attempts of one request. Pauses double, with jitter.
+
+    Attributes:
+        seconds: time for retries, from the first failure on.
+
+    """
+
+    seconds: float
+    clock: Callable[[], float] = time.monotonic
+    chance: Callable[[], float] = random.random
+    attempts: int = 0
+    _ends: float | None = field(default=None, repr=False)
+
+    def pause(self, retry_after: float | None = None) -> float | None:
+        """Return the seconds before the next attempt, None to give up. retry_after: the server's minimum."""
+        now = self.clock()
+        self._ends = now + self.seconds if self._ends is None else self._ends
+        longest = min(MAX_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2**self.attempts)
+        pause = (retry_after or 0.0) + longest * (0.5 + self.chance() / 2)
+        self.attempts += 1
+        return pause if now + pause <= self._ends else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +161,7 @@ class Sender:
         answer = self._once(method, full, headers, body)
         if answer.status == 401 and self._target.connection.credential is not None:
             answer = self._once(method, full, headers, body, renew=True)
-        read = JsonAnswer(answer.status, _parse_json(answer.body))
+        read = JsonAnswer(answer.status, parse_json(answer.body) if answer.body else None)
         if 200 <= answer.status < 300 and isinstance(read.body, dict):
             return read.body
         raise self._build_error(read, answer, f"{method} {self._target.connection.uri.rstrip('/')}{path}")
@@ -124,7 +169,10 @@ class Sender:
     def _once(self, method: str, path: str, headers: Mapping[str, str], body: Any, renew: bool = False) -> HttpResponse:
         token = self._reach(lambda: self._catalog.get_token(renew=renew))
         authorization = {} if token is None else {"Authorization": f"Bearer {token}"}
-        answer = self._http.ask(method, path, {**headers, **authorization}, body)
+        try:
+            answer = self._http.ask(method, path, {**headers, **authorization}, body)
+        except NoAnswerError as error:
+            raise RetryableError(str(error), is_unsent=error.is_unsent) from error
         self._is_stranger = False
         return answer
 
@@ -146,7 +194,7 @@ class Sender:
 
     def _build_error(self, read: JsonAnswer, answer: HttpResponse, asked: str) -> Exception:
         kind, message = read.problem
-        if read.status in _BUSY_STATUSES or kind == "CommitStateUnknownException":
+        if read.status in BUSY_STATUSES or kind == "CommitStateUnknownException":
             return RetryableError(
                 f"{asked}: {message}", retry_after=_parse_retry_after(answer), is_unsent=read.status == 429
             )
@@ -161,10 +209,3 @@ def _parse_retry_after(answer: HttpResponse) -> float | None:
     """Parse Retry-After; None unless it is a number."""
     text = answer.headers.get("retry-after", "")
     return float(text) if text.isdigit() else None
-
-
-def _parse_json(body: bytes) -> Any:
-    try:
-        return json.loads(body)
-    except ValueError:
-        return None

@@ -26,12 +26,20 @@ from duckicelake.errors import (
     PipelineError,
 )
 from duckicelake.rest.connection import Connection
-from duckicelake.rest.http import TIMEOUT_SECONDS, Json, JsonAnswer, create_request_key, log_in, send_request
+from duckicelake.rest.http import (
+    BUSY_STATUSES,
+    TIMEOUT_SECONDS,
+    HttpConnection,
+    Json,
+    JsonAnswer,
+    create_request_key,
+    log_in,
+    send_json,
+)
 from duckicelake.rest.names import Namespace
 
 _PAUSE_SECONDS: Final = (0.5, 1.0, 2.0, 4.0)
 """Seconds between attempts of a request."""
-_BUSY_STATUSES: Final = frozenset({429, 502, 503, 504})
 _FLUSH_SECONDS: Final = 600.0
 """Timeout of a flush: the server answers after it has written the files."""
 _STATUS_ERRORS: Final[Mapping[int, type[PipelineError]]] = {
@@ -61,6 +69,7 @@ class CatalogClient:
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self._uri = connection.uri.rstrip("/")
+        self._http = HttpConnection(connection.uri)
         self._token = connection.token
         self._lock = Lock()
         self._prefix: str | None = None
@@ -177,7 +186,7 @@ class CatalogClient:
         answer = self._retry(question, self.get_token())
         if answer.status == 401 and self.connection.credential is not None:
             answer = self._retry(question, self.get_token(renew=True))
-        if answer.status >= 400 and (question.method, answer.status) != ("HEAD", 404):
+        if answer.status >= 300 and (question.method, answer.status) != ("HEAD", 404):
             raise build_error(answer, f"{question.method} {self._uri}{question.path}")
         if answer.body is None:
             raise CatalogUnreachableError(f"{self._uri} is no Iceberg REST catalog: it answers, but not with JSON")
@@ -186,16 +195,14 @@ class CatalogClient:
     def _retry(self, question: _CatalogRequest, token: str | None) -> JsonAnswer:
         for pause in _PAUSE_SECONDS:
             answer = self._once(question, token)
-            if answer.status not in _BUSY_STATUSES:
+            if answer.status not in BUSY_STATUSES:
                 return answer
             time.sleep(pause)
         return self._once(question, token)
 
     def _once(self, question: _CatalogRequest, token: str | None) -> JsonAnswer:
-        url = self._uri + question.path
-        return send_request(
-            question.method, url, body=question.body, token=token, key=question.key, seconds=question.seconds
-        )
+        options = {"body": question.body, "token": token, "key": question.key, "seconds": question.seconds}
+        return send_json(self._http, question.method, question.path, **options)
 
     def get_token(self, *, renew: bool = False) -> str | None:
         """Return the token; log in if there is none yet. None without a credential and a token."""
@@ -222,9 +229,11 @@ def build_jobs_path(namespace: Namespace, table: str) -> str:
 def build_error(answer: JsonAnswer, asked: str) -> PipelineError:
     """Build the error for a response that is no success. asked: method and address."""
     kind, message = answer.problem
+    if answer.status < 400:
+        return CatalogUnreachableError(f"{asked} is redirected ({answer.status}): give the URI that it leads to")
     if answer.status == 401:
         return BadCredentialsError(f"{asked}: {message}; give --credential or --token")
-    if answer.status >= 500 or answer.status in _BUSY_STATUSES:
+    if answer.status >= 500 or answer.status in BUSY_STATUSES:
         return CatalogUnreachableError(f"{asked} can't be served now ({answer.status}): {message}")
     if kind == "" and answer.status == 404:
         return CatalogUnreachableError(f"{asked} isn't there: is it the URI of an Iceberg REST catalog?")

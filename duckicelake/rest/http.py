@@ -1,23 +1,46 @@
-"""Send JSON over HTTP with the standard library, create idempotency keys, and log in."""
+"""Send HTTP requests on kept connections, read JSON, create idempotency keys, and log in.
+
+Every request of duckicelake to another HTTP server goes through here, but those of libraries: of obstore and boto3 to
+S3, and of OpenLineage's client to receivers of events.
+"""
 
 import json
 import os
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
-from http.client import HTTPException
+from functools import partial
 from typing import Any, Final
-from urllib.error import HTTPError
-from urllib.parse import urlencode, urlsplit
-from urllib.request import Request, urlopen
+from urllib.parse import unquote, urlencode, urljoin, urlsplit
+from urllib.request import getproxies, proxy_bypass
 from uuid import UUID
+
+import urllib3
+from urllib3.exceptions import (
+    ConnectTimeoutError,
+    HTTPError,
+    LocationValueError,
+    NewConnectionError,
+    ProtocolError,
+    ProxyError,
+    SSLError,
+)
 
 from duckicelake.errors import BadCredentialsError, CatalogUnreachableError, InvalidCatalogUriError
 from duckicelake.rest.connection import Connection
 
 TIMEOUT_SECONDS: Final = 60.0
+CONNECT_TIMEOUT_SECONDS: Final = 5.0
 PIPELINE_AGENT: Final = "duckicelake-pipeline"
 """The User-Agent of the pipeline; the catalog's history shows it."""
+READ_TIMEOUT_SECONDS: Final = 120.0
+BUSY_STATUSES: Final = frozenset({408, 429, 502, 503, 504})
+"""Statuses of a server that may serve the same request soon."""
+_MAX_CONNECTIONS: Final = 10
+_MAX_REDIRECTS: Final = 3
+_REDIRECT_STATUSES: Final = frozenset({301, 302, 303, 307, 308})
+_UNSENT_ERRORS: Final = (ConnectTimeoutError, NewConnectionError, ProxyError, SSLError)
 Json = Any
 
 
@@ -27,6 +50,150 @@ def create_request_key() -> UUID:
     value = millis << 80 | int.from_bytes(os.urandom(10), "big")
     value &= ~(0xF << 76 | 0b11 << 62)
     return UUID(int=value | 7 << 76 | 0b10 << 62)
+
+
+class NoAnswerError(Exception):
+    """No answer came. is_unsent: the server can't have seen the request."""
+
+    def __init__(self, why: str, *, is_unsent: bool) -> None:
+        super().__init__(why)
+        self.is_unsent = is_unsent
+
+
+@dataclass(frozen=True, slots=True)
+class HttpResponse:
+    """A response. Names of headers are in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class HttpConnection:
+    """Kept connections to one server, straight or by the proxy of the environment. Threads may share it."""
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri.rstrip("/")
+        self._pool: urllib3.PoolManager | None = None
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        body: bytes | None = None,
+        *,
+        seconds: float = READ_TIMEOUT_SECONDS,
+        most_bytes: int | None = None,
+        may_repeat: bool = False,
+    ) -> HttpResponse:
+        """Send a request and return its response, whatever the status.
+
+        GET and HEAD follow redirects within the server, and from http to https there: the headers may hold a token.
+
+        Args:
+            method: of HTTP.
+            path: behind the server's URI, with the query.
+            headers: by name.
+            body: what is sent.
+            seconds: longest wait for bytes of the answer.
+            most_bytes: longest body of an answer; None: any.
+            may_repeat: whether the request may be sent twice, as where the server closes a kept connection.
+
+        Raises:
+            NoAnswerError: no response came, or too long a one.
+            CatalogUnreachableError: the URI or the token is invalid.
+
+        """
+        if not all(value.isascii() and value.isprintable() for value in headers.values()):
+            raise CatalogUnreachableError(
+                f"Invalid token for {self.uri}: the token has letters that no HTTP header may have"
+            )
+        url, sent = self.uri + path, {"User-Agent": "duckicelake", **headers}
+        send = partial(self._send_twice if may_repeat else self._send, method, headers=sent, body=body, seconds=seconds)
+        try:
+            answer = send(url, most_bytes)
+            for _ in range(_MAX_REDIRECTS):
+                target = _find_redirect(method, url, answer)
+                if target is None:
+                    break
+                url = target
+                answer = send(url, most_bytes)
+        except (ValueError, LocationValueError) as error:
+            raise CatalogUnreachableError(f"Invalid catalog URI {self.uri!r}: {error}") from error
+        except (HTTPError, OSError) as error:
+            raise NoAnswerError(self._explain(error), is_unsent=isinstance(error, _UNSENT_ERRORS)) from error
+        return answer
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.clear()
+            self._pool = None
+
+    def _send_twice(self, method: str, url: str, most_bytes: int | None, **sent: Any) -> HttpResponse:
+        try:
+            return self._send(method, url, most_bytes, **sent)
+        except ProtocolError:
+            return self._send(method, url, most_bytes, **sent)
+
+    def _send(
+        self, method: str, url: str, most_bytes: int | None, *, headers: Json, body: bytes | None, seconds: float
+    ) -> HttpResponse:
+        if self._pool is None:
+            self._pool = _open_pool(_find_proxy(self.uri))
+        timeout = urllib3.Timeout(connect=min(CONNECT_TIMEOUT_SECONDS, seconds), read=seconds)
+        answer = self._pool.urlopen(
+            method,
+            url,
+            body=body,
+            headers=headers,
+            timeout=timeout,
+            retries=False,
+            redirect=False,
+            preload_content=most_bytes is None,
+        )
+        names = {name.lower(): value for name, value in answer.headers.items()}
+        if most_bytes is None:
+            return HttpResponse(answer.status, names, answer.data)
+        with answer:
+            found = answer.read(most_bytes + 1, decode_content=True)
+        if len(found) > most_bytes:
+            raise NoAnswerError(f"{url} answers with more than {most_bytes} bytes", is_unsent=False)
+        return HttpResponse(answer.status, names, found)
+
+    def _explain(self, error: Exception) -> str:
+        proxy = _find_proxy(self.uri)
+        by = "" if proxy is None else f" by the proxy {urlsplit(proxy).netloc.rpartition('@')[2]}"
+        return f"{self.uri} doesn't answer{by} ({getattr(error, 'reason', None) or error})"
+
+
+def _find_redirect(method: str, url: str, answer: HttpResponse) -> str | None:
+    """Return the URL of a redirect that may be followed with the same headers, a token among them."""
+    if method not in {"GET", "HEAD"} or answer.status not in _REDIRECT_STATUSES or "location" not in answer.headers:
+        return None
+    target = urljoin(url, answer.headers["location"])
+    old, new = urlsplit(url), urlsplit(target)
+    is_same = (new.scheme, new.netloc) == (old.scheme, old.netloc)
+    is_secured = (old.scheme, new.scheme) == ("http", "https") and new.hostname == old.hostname
+    return target if is_same or is_secured else None
+
+
+def _find_proxy(uri: str) -> str | None:
+    """Return the proxy that the environment names for a server."""
+    server = urlsplit(uri)
+    proxy = getproxies().get(server.scheme)
+    return proxy if proxy and not proxy_bypass(server.netloc.rpartition("@")[2]) else None
+
+
+def _open_pool(proxy: str | None) -> urllib3.PoolManager:
+    if proxy is None:
+        return urllib3.PoolManager(maxsize=_MAX_CONNECTIONS)
+    named = urlsplit(proxy)
+    known = None
+    if named.username is not None:
+        both = f"{unquote(named.username)}:{unquote(named.password or '')}"
+        known = urllib3.make_headers(proxy_basic_auth=both)
+    return urllib3.ProxyManager(proxy, maxsize=_MAX_CONNECTIONS, proxy_headers=known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +213,17 @@ class JsonAnswer:
         return str(error or ""), str(described or f"status {self.status}")
 
 
-def send_request(
+def send_request(method: str, url: str, **options: Any) -> JsonAnswer:
+    """Send a request to any URL, as `send_json` does."""
+    server = _format_server(url)
+    with closing(HttpConnection(server)) as http:
+        return send_json(http, method, url.removeprefix(server), **options)
+
+
+def send_json(
+    http: HttpConnection,
     method: str,
-    url: str,
+    path: str,
     *,
     body: Json = None,
     form: Mapping[str, str] | None = None,
@@ -56,10 +231,10 @@ def send_request(
     key: UUID | None = None,
     seconds: float = TIMEOUT_SECONDS,
 ) -> JsonAnswer:
-    """Send a request once and return its response, whatever the status. key: the idempotency key.
+    """Send a request that may be sent twice and return its response, whatever the status. key: the idempotency key.
 
     Raises:
-        InvalidCatalogUriError: the URL isn't http:// or https://.
+        InvalidCatalogUriError: the URI isn't http:// or https://.
         CatalogUnreachableError: no response within so many seconds.
 
     """
@@ -73,23 +248,13 @@ def send_request(
         headers["Authorization"] = f"Bearer {token}"
     if key is not None:
         headers["Idempotency-Key"] = str(key)
-    if not url.startswith(("http://", "https://")):
-        raise InvalidCatalogUriError(
-            f"Invalid catalog URI {_format_server(url)!r}: must start with http:// or https://"
-        )
-    request = Request(url, data, headers, method=method)  # noqa: S310 - the scheme was checked
+    if not http.uri.startswith(("http://", "https://")):
+        raise InvalidCatalogUriError(f"Invalid catalog URI {http.uri!r}: must start with http:// or https://")
     try:
-        with urlopen(request, timeout=seconds) as answer:  # noqa: S310
-            return JsonAnswer(answer.status, _parse_json(answer.read()))
-    except HTTPError as refused:
-        with refused:
-            return JsonAnswer(refused.code, _parse_json(refused.read()))
-    except (OSError, HTTPException, ValueError) as error:
-        proxy = "" if request.host == urlsplit(url).netloc else f" by the proxy {request.host}"
-        reason = getattr(error, "reason", error)
-        raise CatalogUnreachableError(
-            f"{_format_server(url)} doesn't answer{proxy} ({reason}): check --uri, and that it runs"
-        ) from error
+        answer = http.ask(method, path, headers, data, seconds=seconds, may_repeat=True)
+    except NoAnswerError as error:
+        raise CatalogUnreachableError(f"{error}: check --uri, and that it runs") from error
+    return JsonAnswer(answer.status, parse_json(answer.body))
 
 
 def _format_server(url: str) -> str:
@@ -97,7 +262,7 @@ def _format_server(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc}" if "://" in url else url.partition("/")[0]
 
 
-def _parse_json(raw: bytes) -> Json:
+def parse_json(raw: bytes) -> Json:
     try:
         return json.loads(raw) if raw else {}
     except ValueError:

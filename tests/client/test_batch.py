@@ -19,7 +19,7 @@ from duckicelake.client.batch import (
     join_portions,
     split_into_portions,
 )
-from duckicelake.client.http import MAX_PAUSE_SECONDS, RetryPolicy
+from duckicelake.client.sender import MAX_PAUSE_SECONDS, RetryPolicy
 from duckicelake.errors import BadInputError
 
 SMALL = Batching(max_rows=3, max_bytes=40)

@@ -12,10 +12,10 @@ from urllib.parse import urlsplit
 import pytest
 
 from duckicelake.client.batch import Batching
-from duckicelake.client.http import HttpConnection
 from duckicelake.client.writer import Writer
 from duckicelake.errors import CatalogUnreachableError
 from duckicelake.rest.connection import Connection
+from duckicelake.rest.http import HttpConnection
 from tests.client.conftest import LiveLake
 
 

@@ -5,18 +5,24 @@ never more often than every few seconds. While the provider doesn't answer, keys
 """
 
 import json
-import urllib.request
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from http.client import HTTPException
 from threading import Lock
 from typing import Any, Final, cast
+from urllib.parse import urlsplit, urlunsplit
 
 import jwt
 
 from duckicelake.catalog.context.caller import Principal, build_grants, parse_scope
-from duckicelake.errors import InvalidRequestError, InvalidSettingsError, InvalidTokenError, UnavailableError
+from duckicelake.errors import (
+    CatalogUnreachableError,
+    InvalidRequestError,
+    InvalidSettingsError,
+    InvalidTokenError,
+    UnavailableError,
+)
+from duckicelake.rest.http import HttpConnection, NoAnswerError
 from duckicelake.server.auth.tokens import ISSUER, UNREADABLE_ERRORS, Clock, Token
 
 _ALGORITHMS: Final = {"RSA": "RS256", "EC": "ES256"}
@@ -26,6 +32,16 @@ _PAUSE_SECONDS: Final = 10
 _TIMEOUT_SECONDS: Final = 3
 _MAX_RESPONSE_BYTES: Final = 1 << 20
 _MAX_NAME_CHARS: Final = 256
+_FETCH_ERRORS: Final = (
+    NoAnswerError,
+    CatalogUnreachableError,
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    RecursionError,
+)
+"""What an answer of a provider that is no provider can lead to."""
 _DECODE_OPTIONS: Final = {
     "require": ["iss", "aud", "exp"],
     "verify_exp": False,
@@ -148,7 +164,7 @@ class _ProviderKeys:
             if self._url is None:
                 self._url = _discover(self._provider.issuer)
             self._keys = _select_usable(_fetch(self._url))
-        except (OSError, HTTPException, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except _FETCH_ERRORS as error:
             return f"{type(error).__name__}: {error}"
         self._fetched = now
         return None
@@ -213,12 +229,18 @@ def _discover(issuer: str) -> str:
 def _fetch(url: str) -> Any:
     if not url.startswith(("https://", "http://")):
         raise ValueError(f"{url!r} is no http or https address")
-    request = urllib.request.Request(url, headers={"Accept": "application/json"})  # noqa: S310 - checked above
-    with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as answer:  # noqa: S310
-        body = answer.read(_MAX_RESPONSE_BYTES + 1)
-    if len(body) > _MAX_RESPONSE_BYTES:
-        raise ValueError(f"{url} answers with more than {_MAX_RESPONSE_BYTES} bytes")
-    return json.loads(body)
+    server = urlunsplit((*urlsplit(url)[:2], "", "", ""))
+    with closing(HttpConnection(server)) as http:
+        answer = http.ask(
+            "GET",
+            url.removeprefix(server),
+            {"Accept": "application/json"},
+            seconds=_TIMEOUT_SECONDS,
+            most_bytes=_MAX_RESPONSE_BYTES,
+        )
+    if answer.status != 200:
+        raise ValueError(f"{url} answers {answer.status}")
+    return json.loads(answer.body)
 
 
 def _select_usable(document: Mapping[str, Any]) -> dict[str | None, jwt.PyJWK]:
