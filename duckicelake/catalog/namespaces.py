@@ -1,4 +1,4 @@
-"""Namespaces are DuckLake schemas: [a, b] is the schema "a.b" (design §6.14).
+"""Namespaces are DuckLake schemas (design §6.14): [a, b] is the schema "a.b", or in DuckLake 1.1 the schema b within a.
 
 A parent that no schema stands for is virtual: it is listed and loads without properties as long as it has children.
 """
@@ -20,7 +20,9 @@ from duckicelake.errors import (
     summarize,
 )
 from duckicelake.iceberg.identifiers import Namespace, check_namespace, parse_readable_namespace, to_schema_name
+from duckicelake.lake.ducklake.database import build_nested_refusal
 from duckicelake.lake.ducklake.schemas import (
+    LiveSchema,
     create_schema,
     drop_schema,
     read_live_schemas,
@@ -62,8 +64,8 @@ def list_namespaces(services: Services, parent: Namespace | None, page: PageRequ
 def create_namespace(services: Services, namespace: Namespace, properties: Mapping[str, str]) -> dict[str, str]:
     """Create a namespace, its parents need not exist; return its properties.
 
-    Raises AlreadyExistsError, and InvalidRequestError for a bad name or one that differs from a sibling's only by case:
-    to DuckDB these are one schema.
+    Raises AlreadyExistsError, UnsupportedError below a nested schema, and InvalidRequestError for a bad name or one
+    that differs from a sibling's only by case: to DuckDB these are one schema.
     """
     check_namespace(namespace)
     return services.run_once(
@@ -110,7 +112,9 @@ def update_namespace(
 def _create(services: Services, namespace: Namespace, properties: dict[str, str]) -> dict[str, str]:
     with services.database.transaction() as cursor:
         snapshot = begin_snapshot(cursor, schema_change=True, catalog_ids=1)
-        _check_free(_find_known(cursor), namespace, services.caller.principal)
+        known = _find_known(cursor)
+        _check_free(known, namespace, services.caller.principal)
+        _check_flat(known, namespace)
         schema_id = create_schema(cursor, snapshot, to_schema_name(namespace))
         if properties:
             set_schema_properties(cursor, schema_id, properties)
@@ -125,7 +129,7 @@ def _drop(services: Services, namespace: Namespace) -> None:
         schema_id = _require(known, namespace)
         inside = [f"namespace {to_schema_name(child)}" for child in sorted(_children(known, namespace))]
         if schema_id is not None:
-            inside += read_schema_contents(cursor, schema_id)
+            inside = list(dict.fromkeys([*inside, *read_schema_contents(cursor, schema_id)]))
         if inside or schema_id is None:
             raise NamespaceNotEmptyError(
                 f"Namespace {to_schema_name(namespace)} is not empty. It holds {summarize(inside)}"
@@ -166,25 +170,31 @@ def _store_properties(
 ) -> None:
     if schema_id is None:
         snapshot = begin_snapshot(cursor, schema_change=True, catalog_ids=1)
-        schema_id = _find_known(cursor).get(namespace)
+        known = _find_known(cursor)
+        schema_id = _find_id(known, namespace)
         if schema_id is None:
+            _check_flat(known, namespace)
             schema_id = create_schema(cursor, snapshot, to_schema_name(namespace))
         else:  # by DuckDB, which was faster
             record_changes(cursor, snapshot.id, [])
     set_schema_properties(cursor, schema_id, properties)
 
 
-def _find_known(cursor: Transaction) -> dict[Namespace, int]:
-    """Return schema ids by namespace; neither virtual ones are in it nor schemas that no request can name."""
+def _find_known(cursor: Transaction) -> dict[Namespace, LiveSchema]:
+    """Return schemas by namespace; neither virtual ones are in it nor schemas that no request can name."""
     schemas = read_live_schemas(cursor).items()
-    return {known: schema_id for name, schema_id in schemas if (known := parse_readable_namespace(name))}
+    return {known: schema for name, schema in schemas if (known := parse_readable_namespace(name))}
 
 
-def _require(known: Mapping[Namespace, int], namespace: Namespace) -> int | None:
+def _find_id(known: Mapping[Namespace, LiveSchema], namespace: Namespace) -> int | None:
+    return known[namespace].schema_id if namespace in known else None
+
+
+def _require(known: Mapping[Namespace, LiveSchema], namespace: Namespace) -> int | None:
     """Return the schema's id, None if the namespace is virtual; NoSuchNamespaceError if it is neither."""
     if namespace not in known and not _children(known, namespace):
         raise NoSuchNamespaceError(f"Namespace does not exist: {to_schema_name(namespace)}")
-    return known.get(namespace)
+    return _find_id(known, namespace)
 
 
 def _children(known: Iterable[Namespace], parent: Namespace) -> set[Namespace]:
@@ -193,7 +203,17 @@ def _children(known: Iterable[Namespace], parent: Namespace) -> set[Namespace]:
     return {other[: depth + 1] for other in known if len(other) > depth and other[:depth] == parent}
 
 
-def _check_free(known: Mapping[Namespace, int], namespace: Namespace, principal: Principal) -> None:
+def _check_flat(known: Mapping[Namespace, LiveSchema], namespace: Namespace) -> None:
+    """Raise UnsupportedError for a new namespace below a nested schema: it would have to be nested, too."""
+    for depth in range(1, len(namespace)):
+        if namespace[:depth] in known and known[namespace[:depth]].is_nested:
+            raise build_nested_refusal(
+                f"Namespace {to_schema_name(namespace)} can't be created below {to_schema_name(namespace[:depth])}, a "
+                "schema that lies within another one"
+            )
+
+
+def _check_free(known: Mapping[Namespace, LiveSchema], namespace: Namespace, principal: Principal) -> None:
     if namespace in known:
         raise AlreadyExistsError(f"Namespace already exists: {to_schema_name(namespace)}")
     for depth in range(len(namespace)):

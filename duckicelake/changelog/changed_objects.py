@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from functools import reduce
 from typing import Final
 
 from duckicelake.changelog import object_names as followed_names
@@ -66,11 +67,11 @@ class ChangedObjectReader:
         )
         tables = {
             *self._ids(_OF_TABLES),
-            *self._new_tables.values(),
+            *(id_ for ids in self._new_tables.values() for id_ in ids),
             *(id_ for ids in self._others.values() for id_ in ids),
         }
-        views = {*self._ids(_OF_VIEWS), *self._new_views.values()}
-        schemas = {*self._ids({"dropped_schema"}), *self._new_schemas.values()}
+        views = {*self._ids(_OF_VIEWS), *(id_ for ids in self._new_views.values() for id_ in ids)}
+        schemas = {*self._ids({"dropped_schema"}), *(id_ for ids in self._new_schemas.values() for id_ in ids)}
         self._names: defaultdict[int, list[NamedObject]] = defaultdict(list)
         for named in (
             *followed_names.read_table_names(cursor, tables),
@@ -101,15 +102,17 @@ class ChangedObjectReader:
 
     def _schemas(self, at: int, words: ChangeWords) -> list[ChangedObject]:
         found = []
-        for kind, value in words:
-            if kind == "created_schema":
-                name, _ = _unquote(value)
-                object_id = self._new_schemas.get((at, name))
-                uuid = next((named.uuid for named in self._names.get(object_id or -1, ())), None)
-                found.append(ChangedObject((ChangeKind.CREATE_NAMESPACE,), name, None, object_id, uuid))
+        created = dict.fromkeys(_unquote(value)[0] for kind, value in words if kind == "created_schema")
+        for name in created:
+            found += [self._new_schema(name, object_id) for object_id in self._new_schemas.get((at, name), [None])]
         for schema_id in _group_by_id(words, {"dropped_schema"}):
             found += self._thing(at, schema_id, (ChangeKind.DROP_NAMESPACE,))
         return found
+
+    def _new_schema(self, recorded_name: str, object_id: int | None) -> ChangedObject:
+        named = next(iter(self._names.get(-1 if object_id is None else object_id, ())), None)
+        name, uuid = (recorded_name, None) if named is None else (named.namespace, named.uuid)
+        return ChangedObject((ChangeKind.CREATE_NAMESPACE,), name, None, object_id, uuid)
 
     def _tables(self, at: int, words: ChangeWords) -> list[ChangedObject]:
         by_id = _group_by_id(words, _OF_TABLES)
@@ -121,8 +124,8 @@ class ChangedObjectReader:
             new = self._new_tables.get((at, schema, name))
             if new is None:
                 unknown.append(ChangedObject((ChangeKind.CREATE_TABLE,), schema, name))
-            else:
-                by_id.setdefault(new, set()).add("created_table")
+            for table_id in new or ():
+                by_id.setdefault(table_id, set()).add("created_table")
         if len(unknown) < len(created):
             unknown = []  # a name that the same transaction gave and took away again
         things = (self._thing(at, id_, self._table_kinds(at, id_, kinds), kinds) for id_, kinds in by_id.items())
@@ -143,15 +146,13 @@ class ChangedObjectReader:
         by_id = _group_by_id(words, _OF_VIEWS)
         replaced = {self._name(at, id_) for id_, kinds in by_id.items() if "dropped_view" in kinds}
         found: list[ChangedObject] = []
-        for schema, name in (_unquote(value) for kind, value in words if kind == "created_view"):
-            view_id = self._new_views.get((at, schema, name))
-            if view_id is None:
-                continue
+        created = dict.fromkeys(_unquote(value) for kind, value in words if kind == "created_view")
+        for view_id in (view_id for names in created for view_id in self._new_views.get((at, *names), ())):
             by_id.pop(view_id, None)
             if self._before(at, view_id):
                 kind = ChangeKind.RENAME_VIEW
             else:
-                kind = ChangeKind.ALTER_VIEW if (schema, name) in replaced else ChangeKind.CREATE_VIEW
+                kind = ChangeKind.ALTER_VIEW if self._name(at, view_id) in replaced else ChangeKind.CREATE_VIEW
             found += self._thing(at, view_id, (kind,))
         names = {(change.namespace, change.name) for change in found}
         for view_id, kinds in by_id.items():
@@ -209,9 +210,13 @@ def _classify_data(words: AbstractSet[str]) -> ChangeKind | None:
 
 
 def _unquote(value: str) -> tuple[str, str]:
-    """Return (schema, name) of a quoted name; an empty name for a schema's own, and for what isn't quoted."""
-    schema, *name = [part.replace('""', '"') for part in _NAME.findall(value)] or [value]
-    return schema, name[0] if name else ""
+    """Return (schema, name) of a quoted name; an empty name for a schema's own, and for what isn't quoted.
+
+    Of more than two names the last is the object's, and the others are the levels of its schema.
+    """
+    first, *others = [part.replace('""', '"') for part in _NAME.findall(value)] or [value]
+    *levels, name = others or [""]
+    return reduce(format_full_name, levels, first), name
 
 
 def _sort_key(thing: ChangedObject) -> tuple[int, int]:

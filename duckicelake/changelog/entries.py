@@ -23,7 +23,7 @@ SNAPSHOTS: Final = "duckicelake_snapshot"
 """Who listens to this one, of what they will be told of: DuckLake snapshots, and changes without any."""
 AWAITED_KEY: Final = LOCK_KEY + 5
 """Of an advisory lock that all share who await the chronicle."""
-_NAMESPACE: Final = "(namespace = %(namespace)s OR starts_with(namespace, %(namespace)s || '.'))"
+_NAMESPACE: Final = "duckicelake_is_within(namespace, %(namespace)s)"
 _OBJECT: Final = "object_id = %(object_id)s"
 _TABLE: Final = """left(namespace, 200) = left(%(namespace)s, 200) AND namespace = %(namespace)s
     AND left(name, 200) = left(%(name)s, 200) AND name = %(name)s"""
@@ -31,8 +31,8 @@ _KINDS: Final = """(kind = ANY(%(kinds)s::text[]) OR EXISTS (
     SELECT FROM json_array_elements_text(facts -> 'kinds') AS k (kind) WHERE k.kind = ANY(%(kinds)s::text[])))"""
 _ENGINE: Final = """strpos(lower(concat_ws(' ', agent, facts -> 'summary' ->> 'engine-name',
     facts -> 'client' ->> 'engine', CASE source WHEN 'duckdb' THEN source END)), lower(%(engine)s)) > 0"""
-_VISIBLE: Final = """EXISTS (SELECT FROM unnest(%(visible)s::text[]) AS v (prefix)
-    WHERE namespace = prefix OR starts_with(namespace, prefix || '.'))"""
+_VISIBLE: Final = """EXISTS (SELECT FROM unnest(%(visible)s::text[]) AS v (readable)
+    WHERE duckicelake_is_within(namespace, readable))"""
 _SKIPPED_SQL = load_queries("changelog", "skipped")
 SkipperName = Literal["chronicle", "lineage"]
 

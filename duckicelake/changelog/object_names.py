@@ -2,10 +2,12 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
-from duckicelake.postgres.queries import Transaction, load_queries
+from duckicelake.postgres.queries import Row, Transaction, load_queries
 
 _SQL = load_queries("changelog", "entries")
+_KeyT = TypeVar("_KeyT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,30 +34,38 @@ Begun = tuple[int, str, str]
 """(Snapshot, schema, name) of something that got the name at the snapshot."""
 
 
-def find_begun_tables(cursor: Transaction, begun: Sequence[Begun]) -> dict[Begun, int]:
-    """Return their ids, of those that there are."""
+def find_begun_tables(cursor: Transaction, begun: Sequence[Begun]) -> dict[Begun, list[int]]:
+    """Find their ids, of those that there are. Schemas within several others may have one name."""
     return _find_begun(cursor, _SQL.begun_tables, begun)
 
 
-def find_begun_views(cursor: Transaction, begun: Sequence[Begun]) -> dict[Begun, int]:
-    """Return their ids, of those that there are."""
+def find_begun_views(cursor: Transaction, begun: Sequence[Begun]) -> dict[Begun, list[int]]:
+    """Find their ids, as `find_begun_tables`."""
     return _find_begun(cursor, _SQL.begun_views, begun)
 
 
-def find_begun_schemas(cursor: Transaction, begun: Sequence[tuple[int, str]]) -> dict[tuple[int, str], int]:
-    """Return ids of schemas by (snapshot, name)."""
+def find_begun_schemas(cursor: Transaction, begun: Sequence[tuple[int, str]]) -> dict[tuple[int, str], list[int]]:
+    """Find ids of schemas by (snapshot, name)."""
     if not begun:
         return {}
     parameters = {"at": [at for at, _ in begun], "names": [name for _, name in begun]}
-    return {begun[ordinal - 1]: found for ordinal, found in cursor.execute(_SQL.begun_schemas, parameters).fetchall()}
+    return _group_ids(begun, cursor.execute(_SQL.begun_schemas, parameters).fetchall())
 
 
-def _find_begun(cursor: Transaction, query: str, begun: Sequence[Begun]) -> dict[Begun, int]:
+def _find_begun(cursor: Transaction, query: str, begun: Sequence[Begun]) -> dict[Begun, list[int]]:
     if not begun:
         return {}
     at, schemas, names = map(list, zip(*begun, strict=True))
-    rows = cursor.execute(query, {"at": at, "schemas": schemas, "names": names}).fetchall()
-    return {begun[ordinal - 1]: found for ordinal, found in rows}
+    return _group_ids(begun, cursor.execute(query, {"at": at, "schemas": schemas, "names": names}).fetchall())
+
+
+def _group_ids(begun: Sequence[_KeyT], rows: Iterable[Row]) -> dict[_KeyT, list[int]]:
+    """Return ids by what was asked. rows: (ordinal of what was asked, id)."""
+    found: dict[_KeyT, list[int]] = {}
+    for ordinal, object_id in rows:
+        if object_id not in found.setdefault(begun[ordinal - 1], []):
+            found[begun[ordinal - 1]].append(object_id)
+    return found
 
 
 def read_table_names(cursor: Transaction, ids: Iterable[int]) -> list[NamedObject]:

@@ -40,11 +40,15 @@ class TableStats:
 
 @dataclass(frozen=True, slots=True)
 class Creation:
-    """A new `ducklake_table` row; its columns and keys come as the same step's definition."""
+    """A new `ducklake_table` row; its columns and keys come as the same step's definition.
+
+    recorded_schema: what DuckLake calls the schema; None before the schema was looked up.
+    """
 
     schema_name: str
     table_name: str
     table_uuid: str
+    recorded_schema: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

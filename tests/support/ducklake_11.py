@@ -136,6 +136,22 @@ def add_nested_schemas(connection: psycopg.Connection) -> None:
     connection.execute("ALTER TABLE ducklake_schema ADD COLUMN parent_schema_id bigint")
 
 
+def nest(connection: psycopg.Connection, schema: str, parent: str | None, name: str | None = None) -> int:
+    """Make a top-level schema, as DuckDB 1.5 creates it, one within another (§7); return its id.
+
+    schema, parent: full names. parent: None puts it at the top. name: its last level, if that is another.
+    """
+    find = "SELECT schema_id FROM duckicelake_schemas() WHERE schema_name = %s AND end_snapshot IS NULL"
+    ((schema_id,),) = connection.execute(find, [schema]).fetchall()
+    within = None if parent is None else connection.execute(find, [parent]).fetchall()[0][0]
+    connection.execute(
+        "UPDATE ducklake_schema SET schema_name = coalesce(%s, schema_name), parent_schema_id = %s "
+        "WHERE schema_id = %s",
+        [name, within, schema_id],
+    )
+    return int(schema_id)
+
+
 # Rows that DuckDB 2.0 writes (§3)
 
 

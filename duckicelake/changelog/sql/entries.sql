@@ -78,40 +78,41 @@ FROM ducklake_snapshot s
 WHERE s.snapshot_id = (SELECT min(n.snapshot_id) FROM ducklake_snapshot n WHERE n.snapshot_id > c.snapshot_id)
 RETURNING s.snapshot_id;
 
--- begun_tables: tables that got these names at these snapshots
+-- begun_tables: tables that got these names at these snapshots. A schema goes by what DuckLake calls it or by its full
+-- name, as the release says nowhere what `changes_made` calls one that is nested
 SELECT n.ordinal, t.table_id
 FROM unnest(%(at)s::bigint[], %(schemas)s::text[], %(names)s::text[]) WITH ORDINALITY AS n (at, schema, name, ordinal)
-JOIN ducklake_schema s ON s.schema_name = n.schema
+JOIN duckicelake_schemas() s ON n.schema IN (s.recorded_name, s.schema_name)
 JOIN ducklake_table t ON t.schema_id = s.schema_id AND t.table_name = n.name AND t.begin_snapshot = n.at;
 
 -- begun_views: views that got these names at these snapshots
 SELECT n.ordinal, v.view_id
 FROM unnest(%(at)s::bigint[], %(schemas)s::text[], %(names)s::text[]) WITH ORDINALITY AS n (at, schema, name, ordinal)
-JOIN ducklake_schema s ON s.schema_name = n.schema
+JOIN duckicelake_schemas() s ON n.schema IN (s.recorded_name, s.schema_name)
 JOIN ducklake_view v ON v.schema_id = s.schema_id AND v.view_name = n.name AND v.begin_snapshot = n.at;
 
 -- begun_schemas: schemas that were created at these snapshots
 SELECT n.ordinal, s.schema_id
 FROM unnest(%(at)s::bigint[], %(names)s::text[]) WITH ORDINALITY AS n (at, name, ordinal)
-JOIN ducklake_schema s ON s.schema_name = n.name AND s.begin_snapshot = n.at;
+JOIN duckicelake_schemas() s ON n.name IN (s.recorded_name, s.schema_name) AND s.begin_snapshot = n.at;
 
 -- table_names: all names that tables ever had, and where Iceberg clients find them, in which format
 SELECT t.table_id, t.table_uuid::text, t.begin_snapshot, t.end_snapshot, s.schema_name, t.table_name, d.location,
        d.format_version
-FROM ducklake_table t JOIN ducklake_schema s USING (schema_id) LEFT JOIN duckicelake_table d USING (table_id)
+FROM ducklake_table t JOIN duckicelake_schemas() s USING (schema_id) LEFT JOIN duckicelake_table d USING (table_id)
 WHERE t.table_id = ANY(%(ids)s)
 ORDER BY t.table_id, t.begin_snapshot;
 
 -- view_names: all names that views ever had, and where Iceberg clients find them
 SELECT v.view_id, v.view_uuid::text, v.begin_snapshot, v.end_snapshot, s.schema_name, v.view_name,
        d.metadata ->> 'location', NULL
-FROM ducklake_view v JOIN ducklake_schema s USING (schema_id) LEFT JOIN duckicelake_view d USING (view_id)
+FROM ducklake_view v JOIN duckicelake_schemas() s USING (schema_id) LEFT JOIN duckicelake_view d USING (view_id)
 WHERE v.view_id = ANY(%(ids)s)
 ORDER BY v.view_id, v.begin_snapshot;
 
 -- schema_names: the names of schemas
 SELECT schema_id, schema_uuid::text, begin_snapshot, end_snapshot, schema_name, NULL, NULL, NULL
-FROM ducklake_schema WHERE schema_id = ANY(%(ids)s);
+FROM duckicelake_schemas() WHERE schema_id = ANY(%(ids)s);
 
 -- last_names: what things whose rows are gone were called when the chronicle last told of them, and where they are
 SELECT i.id, last.uuid::text, -1, NULL, last.namespace, last.name, place.location, place.format_version
@@ -129,19 +130,19 @@ CROSS JOIN LATERAL (
 -- live_tables: the ids of tables by their names
 SELECT n.ordinal, t.table_id
 FROM unnest(%(schemas)s::text[], %(names)s::text[]) WITH ORDINALITY AS n (schema, name, ordinal)
-JOIN ducklake_schema s ON s.schema_name = n.schema AND s.end_snapshot IS NULL
+JOIN duckicelake_schemas() s ON s.schema_name = n.schema AND s.end_snapshot IS NULL
 JOIN ducklake_table t ON t.schema_id = s.schema_id AND t.table_name = n.name AND t.end_snapshot IS NULL;
 
 -- live_views: the ids of views by their names
 SELECT n.ordinal, v.view_id
 FROM unnest(%(schemas)s::text[], %(names)s::text[]) WITH ORDINALITY AS n (schema, name, ordinal)
-JOIN ducklake_schema s ON s.schema_name = n.schema AND s.end_snapshot IS NULL
+JOIN duckicelake_schemas() s ON s.schema_name = n.schema AND s.end_snapshot IS NULL
 JOIN ducklake_view v ON v.schema_id = s.schema_id AND v.view_name = n.name AND v.end_snapshot IS NULL;
 
 -- live_schemas: the ids of schemas by their names
 SELECT n.ordinal, s.schema_id
 FROM unnest(%(schemas)s::text[]) WITH ORDINALITY AS n (name, ordinal)
-JOIN ducklake_schema s ON s.schema_name = n.name AND s.end_snapshot IS NULL;
+JOIN duckicelake_schemas() s ON s.schema_name = n.name AND s.end_snapshot IS NULL;
 
 -- last_places: where tables and views were when the chronicle last told that, and their format versions
 SELECT i.id, last.facts ->> 'location', (last.facts ->> 'format-version')::integer

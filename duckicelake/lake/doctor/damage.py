@@ -146,6 +146,19 @@ DAMAGE_KINDS = (
     ),
     Damage(
         "names",
+        _SQL.same_named_namespaces,
+        "the schemas {schema_ids} are one namespace to Iceberg clients: {name}",
+        "rename one: UPDATE ducklake_schema SET schema_name = '…' WHERE schema_id = …;",
+    ),
+    Damage(
+        "names",
+        _SQL.homeless_schemas,
+        "schema {schema_name} ({schema_id}) is in one that isn't there",
+        "put it into one that is, or at the top: "
+        "UPDATE ducklake_schema SET parent_schema_id = … WHERE schema_id = {schema_id};",
+    ),
+    Damage(
+        "names",
         _SQL.homeless_tables,
         "table {table_name} is in namespace {schema_id}, which isn't there",
         "put it into one that is: UPDATE ducklake_table SET schema_id = … WHERE table_name = '{table_name}';",
@@ -231,8 +244,9 @@ def find_damage(cursor: Transaction) -> list[Finding]:
 
 
 def find_misspelled_tables(cursor: Transaction) -> list[Finding]:
-    """Find tables of inlined rows with the column names of another format, in a lake of any format."""
-    return _find_cases(cursor, SPELLING_DAMAGE, read_table_names(cursor))
+    """Find tables of inlined rows with the column names of another format, in a lake of any format and migration."""
+    names: dict[int, str] = dict(cursor.execute(_SQL.unprepared_table_names).fetchall())
+    return _find_cases(cursor, SPELLING_DAMAGE, names)
 
 
 def read_table_names(cursor: Transaction) -> dict[int, str]:

@@ -8,7 +8,13 @@ from typing import Any, Final
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from duckicelake.errors import CatalogError, FormatChangeError, ReadOnlyTableError, UnknownFormatError
+from duckicelake.errors import (
+    CatalogError,
+    FormatChangeError,
+    ReadOnlyTableError,
+    UnknownFormatError,
+    UnsupportedError,
+)
 from duckicelake.lake.conflicts import RepeatedRequestError, StaleSnapshotError
 from duckicelake.postgres.database import Database
 from duckicelake.postgres.embedded import parse_url
@@ -22,6 +28,8 @@ _UNKNOWN_FORMAT_STATE: Final = "DIUF1"
 """SQLSTATE of the precondition of migration 0032: this server doesn't know the lake's format."""
 _FORMAT_CHANGE_STATE: Final = "DIFC1"
 """SQLSTATE of what refuses writers while `duckicelake migrate` runs (migration 0045)."""
+_NESTED_SCHEMA_STATE: Final = "DINS1"
+"""SQLSTATE of migration 0044's refusal of a table in a nested schema."""
 
 
 def translate_refusal(error: psycopg.Error) -> CatalogError | None:
@@ -32,7 +40,18 @@ def translate_refusal(error: psycopg.Error) -> CatalogError | None:
         return UnknownFormatError(f"{error.diag.message_primary}; nothing was written")
     if error.sqlstate == _FORMAT_CHANGE_STATE:
         return FormatChangeError(f"{error.diag.message_primary}; nothing was written, try again")
+    if error.sqlstate == _NESTED_SCHEMA_STATE:
+        return build_nested_refusal(error.diag.message_primary or "The table is in a nested schema")
     return None
+
+
+def build_nested_refusal(problem: str) -> UnsupportedError:
+    """Return the error for what this server can't do in a schema that lies within another one."""
+    return UnsupportedError(
+        "nested-schemas",
+        f"{problem}: this server doesn't know where DuckLake keeps the files of such schemas. "
+        "Use DuckDB 2.0 for it, or a schema at the top level",
+    )
 
 
 LAKE_RULES: Final = DatabaseRules(

@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Iterable
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 from uuid import uuid4
 
 from psycopg import Cursor
 
 from duckicelake.errors import AlreadyExistsError, InvalidRequestError, NoSuchNamespaceError
+from duckicelake.lake.ducklake.database import build_nested_refusal
 from duckicelake.lake.ducklake.snapshots import SnapshotAllocation, quote_name, record_changes
 from duckicelake.postgres.queries import Row, Transaction, load_queries
 
@@ -16,6 +17,20 @@ _NAMES_SQL = load_queries("lake", "names")
 _AMBIGUOUS_PERCENT_PATTERN: Final = re.compile(r"%(?=25|2E)")
 _SQL = load_queries("lake", "schemas")
 _PLAIN_NAME_PATTERN = re.compile(r"[A-Za-z0-9_-]+")
+
+
+class SchemaPlace(NamedTuple):
+    """A live schema in which something is created. recorded_name: what DuckLake calls it."""
+
+    schema_id: int
+    recorded_name: str
+
+
+class LiveSchema(NamedTuple):
+    """A schema that exists now. is_nested: it lies within another one, as DuckLake 1.1 has them."""
+
+    schema_id: int
+    is_nested: bool
 
 
 def format_full_name(schema_name: str, name: str | None) -> str:
@@ -27,23 +42,22 @@ def format_full_name(schema_name: str, name: str | None) -> str:
 
 def has_namespace(cursor: Cursor[Row], schema_name: str) -> bool:
     """Return whether there is such a namespace, virtual or real."""
-    parameters = {"schema_name": schema_name, "prefix": f"{schema_name}."}
-    row = cursor.execute(_NAMES_SQL.namespace_exists, parameters).fetchone()
+    row = cursor.execute(_NAMES_SQL.namespace_exists, {"schema_name": schema_name}).fetchone()
     return row is not None and bool(row[0])
 
 
-def check_name_free(cursor: Cursor[Row], schema_name: str, name: str, kind: ObjectKind = "Table") -> int:
-    """Return the id of the live schema in which a new table or view may have the name.
+def check_name_free(cursor: Cursor[Row], schema_name: str, name: str, kind: ObjectKind = "Table") -> SchemaPlace:
+    """Return the live schema in which a new table or view may have the name.
 
     Raises NoSuchNamespaceError, AlreadyExistsError in the words of Iceberg's own catalogs, InvalidRequestError if only
-    case differs.
+    case differs, UnsupportedError for a nested schema.
     """
-    schema_id = _read_schema_id(cursor, schema_name)
-    taken = _find_taken(cursor, schema_id, schema_name, name)
+    place = _read_schema_place(cursor, schema_name, f"{kind} {format_full_name(schema_name, name)}")
+    taken = _find_taken(cursor, place.schema_id, schema_name, name)
     if taken is not None:
         problem = f"{kind} already exists" if taken == kind else f"{taken} with same name already exists"
         raise AlreadyExistsError(f"{problem}: {format_full_name(schema_name, name)}")
-    return schema_id
+    return place
 
 
 def check_name_new(name: tuple[str, str], others: Iterable[tuple[str, str]]) -> None:
@@ -55,25 +69,31 @@ def check_name_new(name: tuple[str, str], others: Iterable[tuple[str, str]]) -> 
             raise _is_other_case(name, other[1])
 
 
-def check_target_free(cursor: Cursor[Row], source: tuple[str, str], target: tuple[str, str], own_id: int) -> int:
-    """Return the id of the schema to which table or view `own_id` may be renamed; names are (schema name, name).
+def check_target_free(
+    cursor: Cursor[Row], source: tuple[str, str], target: tuple[str, str], own_id: int
+) -> SchemaPlace:
+    """Return the schema to which table or view `own_id` may be renamed; names are (schema name, name).
 
     Another spelling of its own name is allowed. Raises what `check_name_free` raises.
     """
-    schema_id = _read_schema_id(cursor, target[0])
-    taken = _find_taken(cursor, schema_id, *target, own_id)
+    place = _read_schema_place(cursor, target[0], format_full_name(*target))
+    taken = _find_taken(cursor, place.schema_id, *target, own_id)
     if taken is not None:
         raise AlreadyExistsError(
             f"Cannot rename {format_full_name(*source)} to {format_full_name(*target)}. {taken} already exists"
         )
-    return schema_id
+    return place
 
 
-def _read_schema_id(cursor: Cursor[Row], schema_name: str) -> int:
-    row = cursor.execute(_NAMES_SQL.schema_id, {"schema_name": schema_name}).fetchone()
+def _read_schema_place(cursor: Cursor[Row], schema_name: str, new: str) -> SchemaPlace:
+    """Read the schema that is to hold a new object. Raises NoSuchNamespaceError, UnsupportedError for a nested one."""
+    row = cursor.execute(_NAMES_SQL.place, {"schema_name": schema_name}).fetchone()
     if row is None:
         raise NoSuchNamespaceError(f"Namespace does not exist: {schema_name}")
-    return int(row[0])
+    schema_id, recorded_name, is_nested = row
+    if is_nested:
+        raise build_nested_refusal(f"{new} can't be created in a schema that lies within another one")
+    return SchemaPlace(schema_id, recorded_name)
 
 
 def _find_taken(
@@ -100,9 +120,9 @@ def _is_other_case(name: tuple[str, str], other: str) -> InvalidRequestError:
     )
 
 
-def read_live_schemas(cursor: Transaction) -> dict[str, int]:
-    """Read schema ids by name, in code point order."""
-    return {name: schema_id for schema_id, name in cursor.execute(_SQL.live).fetchall()}
+def read_live_schemas(cursor: Transaction) -> dict[str, LiveSchema]:
+    """Read schemas by full name, in code point order."""
+    return {name: LiveSchema(*schema) for name, *schema in cursor.execute(_SQL.live).fetchall()}
 
 
 def create_schema(cursor: Transaction, snapshot: SnapshotAllocation, name: str) -> int:
@@ -125,7 +145,7 @@ def drop_schema(cursor: Transaction, snapshot: SnapshotAllocation, schema_id: in
 
 
 def read_schema_contents(cursor: Transaction, schema_id: int) -> list[str]:
-    """Read what the schema holds, as "table t", "view v" or "macro m"."""
+    """Read what the schema holds, as "namespace a.b", "table t", "view v" or "macro m"."""
     return [row[0] for row in cursor.execute(_SQL.contents, {"schema_id": schema_id}).fetchall()]
 
 

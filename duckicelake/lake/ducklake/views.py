@@ -64,10 +64,11 @@ def _parse_definition(
 def create_view(cursor: Cursor[Row], schema_name: str, view_name: str, view_uuid: str, target: ViewTarget) -> None:
     """Create a view; NoSuchNamespaceError, AlreadyExistsError, InvalidRequestError for its name."""
     snapshot = begin_snapshot(cursor, schema_change=True, catalog_ids=1)
+    place = check_name_free(cursor, schema_name, view_name, "View")
     view_id = snapshot.first_catalog_id
     parameters = {
         **_build_parameters(view_id, target),
-        "schema_id": check_name_free(cursor, schema_name, view_name, "View"),
+        "schema_id": place.schema_id,
         "view_name": view_name,
         "view_uuid": view_uuid,
         "at": snapshot.id,
@@ -76,7 +77,7 @@ def create_view(cursor: Cursor[Row], schema_name: str, view_name: str, view_uuid
     if target.definition.comment is not None:
         cursor.execute(_SQL.insert_comment, parameters)
     cursor.execute(_SQL.insert_side_row, parameters | _comment_columns(cursor, parameters))
-    change = f"created_view:{quote_name(schema_name, view_name)}"
+    change = f"created_view:{quote_name(place.recorded_name, view_name)}"
     record_changes(cursor, snapshot.id, [change], extra_info=_build_extra_info(view_id, target))
 
 
@@ -122,11 +123,11 @@ def rename_view(cursor: Cursor[Row], source: tuple[str, str], destination: tuple
     view = find_view(cursor, *source)
     if view is None:
         return False
-    schema_id = check_target_free(cursor, source, destination, view.view_id)
-    parameters = {"view_id": view.view_id, "at": snapshot.id, "schema_id": schema_id, "view_name": destination[1]}
+    place = check_target_free(cursor, source, destination, view.view_id)
+    parameters = {"view_id": view.view_id, "at": snapshot.id, "schema_id": place.schema_id, "view_name": destination[1]}
     cursor.execute(_SQL.rename, parameters)
     cursor.execute(_SQL.end_column_tags, parameters | {"goes_on": True})
-    changes = [f"created_view:{quote_name(*destination)}", f"altered_view:{view.view_id}"]
+    changes = [f"created_view:{quote_name(place.recorded_name, destination[1])}", f"altered_view:{view.view_id}"]
     record_changes(cursor, snapshot.id, changes)
     return True
 

@@ -53,7 +53,7 @@ FROM duckicelake_audit
 WHERE id > %(after)s
   AND (%(since)s::timestamptz IS NULL OR at >= %(since)s)
   AND (%(principal)s::text IS NULL OR principal = %(principal)s)
-  AND (%(resource)s::text IS NULL OR resource = %(resource)s OR starts_with(resource, %(resource)s || '.')
+  AND (%(resource)s::text IS NULL OR duckicelake_is_within(resource, %(resource)s)
        OR detail ->> 'to' = %(resource)s)
   AND (%(operation)s::text IS NULL OR operation = %(operation)s)
   AND (%(result)s::text IS NULL OR result = %(result)s OR starts_with(result, %(result)s || ' '))
@@ -63,14 +63,14 @@ LIMIT %(limit)s;
 -- is_known: whether anything was ever called so, as far as the trail and DuckLake's tables go back
 SELECT EXISTS (
     SELECT FROM duckicelake_audit
-    WHERE resource = %(resource)s OR starts_with(resource, %(resource)s || '.') OR detail ->> 'to' = %(resource)s
+    WHERE duckicelake_is_within(resource, %(resource)s) OR detail ->> 'to' = %(resource)s
     UNION ALL
-    SELECT FROM ducklake_schema WHERE schema_name = %(resource)s OR starts_with(schema_name, %(resource)s || '.')
+    SELECT FROM duckicelake_schemas() WHERE duckicelake_is_within(schema_name, %(resource)s)
     UNION ALL
     SELECT FROM (
         SELECT schema_id, table_name AS name FROM ducklake_table UNION ALL SELECT schema_id, view_name FROM ducklake_view
-    ) named JOIN ducklake_schema USING (schema_id)
-    WHERE schema_name || '.' || replace(replace(name, '%%', '%%25'), '.', '%%2E') = %(resource)s
+    ) named JOIN duckicelake_schemas() USING (schema_id)
+    WHERE schema_name || '.' || duckicelake_escape_level(name) = %(resource)s
        OR schema_name || '.' || name = %(resource)s);
 
 -- prune: forget some of the oldest entries from before a time

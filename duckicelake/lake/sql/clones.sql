@@ -15,7 +15,7 @@ SELECT 1 FROM duckicelake_guard WHERE table_id = %(table_id)s;
 
 -- guarded: the live tables of which it said so, by their names
 SELECT g.table_id, s.schema_name, t.table_name
-FROM duckicelake_guard g JOIN ducklake_table t USING (table_id) JOIN ducklake_schema s USING (schema_id)
+FROM duckicelake_guard g JOIN ducklake_table t USING (table_id) JOIN duckicelake_schemas() s USING (schema_id)
 WHERE t.end_snapshot IS NULL AND s.end_snapshot IS NULL
 ORDER BY s.schema_name, t.table_name;
 

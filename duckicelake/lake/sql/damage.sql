@@ -1,15 +1,20 @@
 -- table_names: the live tables with their namespaces
 SELECT t.table_id, s.schema_name || '.' || t.table_name
+FROM ducklake_table t JOIN duckicelake_schemas() s USING (schema_id)
+WHERE t.end_snapshot IS NULL AND s.end_snapshot IS NULL;
+
+-- unprepared_table_names: the same of a lake that lacks migrations
+SELECT t.table_id, s.schema_name || '.' || t.table_name
 FROM ducklake_table t JOIN ducklake_schema s USING (schema_id)
 WHERE t.end_snapshot IS NULL AND s.end_snapshot IS NULL;
 
 -- names_of_all: what is live, as kind, schema and name, which a schema itself has none of
-SELECT 'schema', schema_name, NULL FROM ducklake_schema WHERE end_snapshot IS NULL
+SELECT 'schema', schema_name, NULL FROM duckicelake_schemas() WHERE end_snapshot IS NULL
 UNION ALL
-SELECT 'table', s.schema_name, t.table_name FROM ducklake_table t JOIN ducklake_schema s USING (schema_id)
+SELECT 'table', s.schema_name, t.table_name FROM ducklake_table t JOIN duckicelake_schemas() s USING (schema_id)
 WHERE t.end_snapshot IS NULL AND s.end_snapshot IS NULL
 UNION ALL
-SELECT 'view', s.schema_name, v.view_name FROM ducklake_view v JOIN ducklake_schema s USING (schema_id)
+SELECT 'view', s.schema_name, v.view_name FROM ducklake_view v JOIN duckicelake_schemas() s USING (schema_id)
 WHERE v.end_snapshot IS NULL AND s.end_snapshot IS NULL;
 
 -- doubled_delete_files: live data files with more than one live delete file; the last one is what should stay
@@ -188,18 +193,31 @@ SELECT t.table_id, t.location, n.next_catalog_id
 FROM duckicelake_table t, (SELECT next_catalog_id FROM ducklake_snapshot ORDER BY snapshot_id DESC LIMIT 1) n
 WHERE t.table_id >= n.next_catalog_id AND NOT EXISTS (SELECT FROM ducklake_table l WHERE l.table_id = t.table_id);
 
--- like_named_namespaces: namespaces whose names differ in nothing but case
+-- like_named_namespaces: namespaces whose names differ in nothing but case, in one parent
 SELECT string_agg(schema_name, ', ' ORDER BY schema_name) AS names
-FROM ducklake_schema
+FROM duckicelake_schemas()
 WHERE end_snapshot IS NULL
-GROUP BY lower(schema_name COLLATE "C")
+GROUP BY parent_id, lower(recorded_name COLLATE "C")
 HAVING count(*) > 1;
+
+-- same_named_namespaces: live schemas that Iceberg clients can't tell apart
+SELECT min(schema_name) AS name, string_agg(schema_id::text, ', ' ORDER BY schema_id) AS schema_ids
+FROM duckicelake_schemas()
+WHERE end_snapshot IS NULL
+GROUP BY schema_name
+HAVING count(*) > 1 AND count(DISTINCT recorded_name) + count(DISTINCT parent_id) > 1;
+
+-- homeless_schemas: live schemas in schemas that aren't live
+SELECT s.schema_id, coalesce(n.schema_name, s.schema_name) AS schema_name
+FROM ducklake_schema s LEFT JOIN duckicelake_schemas() n USING (schema_id)
+LEFT JOIN ducklake_schema p ON p.schema_id = n.parent_id
+WHERE s.end_snapshot IS NULL AND (n.schema_id IS NULL OR p.end_snapshot IS NOT NULL);
 
 -- homeless_tables: live tables in namespaces that aren't live
 SELECT t.table_name, t.schema_id
 FROM ducklake_table t
 WHERE t.end_snapshot IS NULL AND NOT EXISTS (
-    SELECT FROM ducklake_schema s WHERE s.schema_id = t.schema_id AND s.end_snapshot IS NULL);
+    SELECT FROM duckicelake_schemas() s WHERE s.schema_id = t.schema_id AND s.end_snapshot IS NULL);
 
 -- unknown_changes: snapshots whose record of changes DuckDB can't read; names in quotes may hold anything
 SELECT snapshot_id, changes_made
@@ -285,7 +303,7 @@ WHERE f.table_id = %(table_id)s AND f.end_snapshot = %(at)s AND i.begin_snapshot
 GROUP BY f.data_file_id, f.row_id_start
 ORDER BY f.data_file_id;
 
--- live_files: the data and delete files that DuckLake reads now
+-- live_files: the data and delete files that DuckLake reads now, but for those whose folder isn't known
 SELECT f.table_id, f.kind, f.file_id, CASE WHEN f.path_is_relative THEN p.prefix || f.path ELSE f.path END, f.size
 FROM (
     SELECT table_id, 'data' AS kind, data_file_id AS file_id, path, path_is_relative, file_size_bytes AS size
@@ -297,13 +315,11 @@ FROM (
       AND d.begin_snapshot <= (SELECT max(snapshot_id) FROM ducklake_snapshot)
 ) f
 JOIN (
-    SELECT t.table_id, CASE WHEN t.path_is_relative
-                            THEN CASE WHEN s.path_is_relative THEN m.value || s.path ELSE s.path END || t.path
-                            ELSE t.path END AS prefix
-    FROM ducklake_table t JOIN ducklake_schema s USING (schema_id), ducklake_metadata m
-    WHERE t.end_snapshot IS NULL AND s.end_snapshot IS NULL AND m.key = 'data_path' AND m.scope IS NULL
+    SELECT t.table_id, CASE WHEN t.path_is_relative THEN s.folder ELSE '' END || t.path AS prefix
+    FROM ducklake_table t JOIN duckicelake_schemas() s USING (schema_id)
+    WHERE t.end_snapshot IS NULL AND s.end_snapshot IS NULL
 ) p USING (table_id)
-WHERE f.path IS NOT NULL;
+WHERE f.path IS NOT NULL AND (p.prefix IS NOT NULL OR NOT f.path_is_relative);
 
 -- listed_files: the files of every snapshot that Iceberg clients may read
 SELECT DISTINCT t.table_id, f.path, f.file_size_in_bytes

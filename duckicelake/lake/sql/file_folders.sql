@@ -12,10 +12,10 @@ ORDER BY path LIMIT 1;
 
 -- sharers: the last schemas of other tables whose own files DuckLake keeps or kept in the same folder
 SELECT DISTINCT (
-    SELECT n.schema_name FROM ducklake_table l JOIN ducklake_schema n USING (schema_id)
+    SELECT n.schema_name FROM ducklake_table l JOIN duckicelake_schemas() n USING (schema_id)
     WHERE l.table_id = t.table_id ORDER BY l.begin_snapshot DESC, n.begin_snapshot DESC LIMIT 1)
-FROM ducklake_table t JOIN ducklake_schema s USING (schema_id), ducklake_metadata m
+FROM ducklake_table t JOIN duckicelake_schemas() s USING (schema_id), ducklake_metadata m
 WHERE m.key = 'data_path' AND m.scope IS NULL AND t.table_id <> %(table_id)s
-  AND CASE WHEN t.path_is_relative
-           THEN CASE WHEN s.path_is_relative THEN m.value || s.path ELSE s.path END || t.path
-           ELSE t.path END = %(folder)s;
+  AND CASE WHEN NOT t.path_is_relative THEN t.path = %(folder)s
+           WHEN NOT s.is_nested THEN s.folder || t.path = %(folder)s
+           ELSE %(folder)s = ANY (ARRAY(SELECT m.value || p || t.path FROM unnest(s.possible_paths) p)) END;

@@ -52,8 +52,7 @@ WHERE (%(before)s::bigint IS NULL OR number < %(before)s)
   AND (%(run_id)s::text IS NULL OR run_id = %(run_id)s)
   AND (%(result)s::text IS NULL OR result = %(result)s)
   AND (%(visible)s::text[] IS NULL OR EXISTS (
-      SELECT FROM unnest(%(visible)s::text[]) AS v (prefix)
-      WHERE schema_name = prefix OR starts_with(schema_name, prefix || '.')))
+      SELECT FROM unnest(%(visible)s::text[]) AS v (namespace) WHERE duckicelake_is_within(schema_name, namespace)))
 ORDER BY number DESC
 LIMIT %(limit)s;
 

@@ -8,23 +8,23 @@ FROM unnest(%(table_ids)s::bigint[]) AS t (id)
 JOIN pg_class c ON c.oid = to_regclass('ducklake_inlined_delete_' || t.id)
 WHERE pg_relation_size(c.oid) > 0;
 
--- tables: ids of live tables after one that may be seen, in a namespace and those below it, or of one name there
+-- tables: ids of live tables after one that may be seen, in a namespace and those below it, or of one name there, but for
+-- those in nested schemas, which are maintained by DuckDB alone
 SELECT t.table_id, s.schema_name
-FROM ducklake_table t JOIN ducklake_schema s ON s.schema_id = t.schema_id AND s.end_snapshot IS NULL
-WHERE t.end_snapshot IS NULL AND t.table_id > %(after)s
+FROM ducklake_table t JOIN duckicelake_schemas() s ON s.schema_id = t.schema_id AND s.end_snapshot IS NULL
+WHERE t.end_snapshot IS NULL AND t.table_id > %(after)s AND NOT s.is_nested
   AND (%(schema_name)s::text IS NULL OR s.schema_name = %(schema_name)s
-       OR (%(table_name)s::text IS NULL AND starts_with(s.schema_name, %(schema_name)s || '.')))
+       OR (%(table_name)s::text IS NULL AND duckicelake_is_within(s.schema_name, %(schema_name)s)))
   AND (%(table_name)s::text IS NULL OR t.table_name = %(table_name)s)
   AND (%(visible)s::text[] IS NULL OR EXISTS (
-      SELECT FROM unnest(%(visible)s::text[]) AS v (prefix)
-      WHERE s.schema_name = prefix OR starts_with(s.schema_name, prefix || '.')))
+      SELECT FROM unnest(%(visible)s::text[]) AS v (namespace) WHERE duckicelake_is_within(s.schema_name, namespace)))
 ORDER BY t.table_id
 LIMIT %(limit)s;
 
 -- statistics: all that decides how tables are to be maintained
 WITH wanted AS MATERIALIZED (
     SELECT t.table_id, t.table_name, s.schema_id, s.schema_name
-    FROM ducklake_table t JOIN ducklake_schema s ON s.schema_id = t.schema_id AND s.end_snapshot IS NULL
+    FROM ducklake_table t JOIN duckicelake_schemas() s ON s.schema_id = t.schema_id AND s.end_snapshot IS NULL
     WHERE t.end_snapshot IS NULL AND t.table_id = ANY(%(table_ids)s)
 ),
 known AS MATERIALIZED (
@@ -49,10 +49,9 @@ option AS (
     GROUP BY scope, scope_id
 ),
 inherited AS (
-    SELECT w.schema_id, jsonb_object_agg(each.key, each.value ORDER BY length(p.schema_name)) AS policies
+    SELECT w.schema_id, jsonb_object_agg(each.key, each.value ORDER BY cardinality(p.levels)) AS policies
     FROM (SELECT DISTINCT schema_id, schema_name FROM wanted) w
-    JOIN ducklake_schema p ON p.end_snapshot IS NULL
-         AND (p.schema_name = w.schema_name OR starts_with(w.schema_name, p.schema_name || '.'))
+    JOIN duckicelake_schemas() p ON p.end_snapshot IS NULL AND duckicelake_is_within(w.schema_name, p.schema_name)
     JOIN duckicelake_namespace n ON n.schema_id = p.schema_id
     CROSS JOIN json_each_text(n.properties) each
     GROUP BY w.schema_id
@@ -169,7 +168,7 @@ ORDER BY s.table_id;
 
 -- names: of live tables
 SELECT t.table_id, s.schema_name, t.table_name
-FROM ducklake_table t JOIN ducklake_schema s ON s.schema_id = t.schema_id AND s.end_snapshot IS NULL
+FROM ducklake_table t JOIN duckicelake_schemas() s ON s.schema_id = t.schema_id AND s.end_snapshot IS NULL
 WHERE t.end_snapshot IS NULL AND t.table_id = ANY(%(table_ids)s)
 ORDER BY t.table_id;
 
@@ -181,6 +180,6 @@ FROM ducklake_snapshot WHERE snapshot_id = ANY(%(snapshot_ids)s);
 -- location: of a live table that an Iceberg client knows
 SELECT d.location
 FROM ducklake_table t
-JOIN ducklake_schema s ON s.schema_id = t.schema_id AND s.end_snapshot IS NULL
+JOIN duckicelake_schemas() s ON s.schema_id = t.schema_id AND s.end_snapshot IS NULL
 JOIN duckicelake_table d ON d.table_id = t.table_id
 WHERE t.end_snapshot IS NULL AND s.schema_name = %(schema_name)s AND t.table_name = %(table_name)s;

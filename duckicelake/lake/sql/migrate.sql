@@ -28,7 +28,7 @@ SELECT number, digest FROM duckicelake_migration WHERE digest IS NOT NULL;
 
 -- schema: one line for each column, index, constraint, trigger, view and function of ours. Columns are in no order: those
 -- of a lake that was repaired come last. Bodies of SQL functions without text are left out, as each version of Postgres
--- writes them its own way
+-- writes them its own way, and so is the body that depends on whether there are nested schemas
 WITH ours AS (
     SELECT c.oid, c.relname::text AS name, c.relkind FROM pg_class c
     WHERE c.relnamespace = current_schema()::regnamespace AND starts_with(c.relname, 'duckicelake_')
@@ -56,7 +56,7 @@ WITH ours AS (
     UNION ALL
     SELECT concat_ws(' ', 'function', p.proname, pg_get_function_arguments(p.oid), pg_get_function_result(p.oid),
                      p.provolatile, p.proparallel, p.proisstrict, p.prosecdef, array_to_string(p.proconfig, '; '),
-                     md5(p.prosrc))
+                     CASE WHEN p.proname <> 'duckicelake_schemas' THEN md5(p.prosrc) END)
     FROM pg_proc p
     WHERE p.pronamespace = current_schema()::regnamespace AND starts_with(p.proname, 'duckicelake_')
 )

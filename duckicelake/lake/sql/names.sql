@@ -1,10 +1,11 @@
 -- namespace_exists: whether a schema of the name, or one below it, is live
 SELECT EXISTS (
-    SELECT FROM ducklake_schema
-    WHERE end_snapshot IS NULL AND (schema_name = %(schema_name)s OR starts_with(schema_name, %(prefix)s)));
+    SELECT FROM duckicelake_schemas()
+    WHERE end_snapshot IS NULL AND duckicelake_is_within(schema_name, %(schema_name)s));
 
--- schema_id: the live DuckLake schema of a name
-SELECT schema_id FROM ducklake_schema WHERE schema_name = %(schema_name)s AND end_snapshot IS NULL;
+-- place: the live DuckLake schema of a name, what DuckLake calls it, and whether it lies within another one
+SELECT schema_id, recorded_name, is_nested FROM duckicelake_schemas()
+WHERE schema_name = %(schema_name)s AND end_snapshot IS NULL;
 
 -- taken: live tables and views of a schema whose name differs at most by case; `own_id` may respell its own
 SELECT 'Table', table_name FROM ducklake_table

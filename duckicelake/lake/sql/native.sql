@@ -18,14 +18,14 @@ ORDER BY r.snapshot_id;
 
 -- table_names: name and identity of a table at a snapshot
 SELECT t.table_uuid::text, s.schema_name, t.table_name
-FROM ducklake_table t JOIN ducklake_schema s USING (schema_id)
+FROM ducklake_table t JOIN duckicelake_schemas() s USING (schema_id)
 WHERE t.table_id = %(table_id)s
   AND t.begin_snapshot <= %(at)s AND (t.end_snapshot IS NULL OR t.end_snapshot > %(at)s)
   AND s.begin_snapshot <= %(at)s AND (s.end_snapshot IS NULL OR s.end_snapshot > %(at)s);
 
 -- full_name: the newest name of a table
 SELECT s.schema_name, t.table_name
-FROM ducklake_table t JOIN ducklake_schema s USING (schema_id)
+FROM ducklake_table t JOIN duckicelake_schemas() s USING (schema_id)
 WHERE t.table_id = %(table_id)s
 ORDER BY t.begin_snapshot DESC, s.begin_snapshot DESC
 LIMIT 1;
@@ -120,18 +120,15 @@ HAVING count(*) > 1
 ORDER BY d.data_file_id;
 
 -- path_prefix: where relative paths of a table's files begin
-SELECT CASE WHEN t.path_is_relative
-            THEN CASE WHEN s.path_is_relative THEN m.value || s.path ELSE s.path END || t.path
-            ELSE t.path END
-FROM ducklake_table t JOIN ducklake_schema s USING (schema_id), ducklake_metadata m
-WHERE t.table_id = %(table_id)s AND m.key = 'data_path' AND m.scope IS NULL
+SELECT CASE WHEN t.path_is_relative THEN coalesce(
+                s.folder, duckicelake_refuse_nested(s.schema_name || '.' || t.table_name)::text) ELSE '' END || t.path
+FROM ducklake_table t JOIN duckicelake_schemas() s USING (schema_id)
+WHERE t.table_id = %(table_id)s
 ORDER BY t.begin_snapshot DESC
 LIMIT 1;
 
 -- schema_prefix: where relative paths of a schema's tables begin
-SELECT CASE WHEN s.path_is_relative THEN m.value || s.path ELSE s.path END
-FROM ducklake_schema s, ducklake_metadata m
-WHERE s.schema_name = %(schema_name)s AND s.end_snapshot IS NULL AND m.key = 'data_path' AND m.scope IS NULL;
+SELECT folder FROM duckicelake_schemas() WHERE schema_name = %(schema_name)s AND end_snapshot IS NULL;
 
 -- file_stats: column statistics of data files, those of each as the fields of ColumnStats
 SELECT data_file_id, json_agg(json_build_array(column_id, null_count > 0, contains_nan, min_value, max_value,

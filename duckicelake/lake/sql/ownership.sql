@@ -28,10 +28,10 @@ WITH found AS (
         AND starts_with(duckicelake_canonical_path(v.metadata ->> 'location'), f.folder || '/')
 )
 SELECT duckicelake_canonical_path(location), CASE kind WHEN 't' THEN (
-           SELECT s.schema_name FROM ducklake_table l JOIN ducklake_schema s USING (schema_id)
+           SELECT s.schema_name FROM ducklake_table l JOIN duckicelake_schemas() s USING (schema_id)
            WHERE l.table_id = f.id ORDER BY l.begin_snapshot DESC, s.begin_snapshot DESC LIMIT 1)
        ELSE (
-           SELECT s.schema_name FROM ducklake_view l JOIN ducklake_schema s USING (schema_id)
+           SELECT s.schema_name FROM ducklake_view l JOIN duckicelake_schemas() s USING (schema_id)
            WHERE l.view_id = f.id ORDER BY l.begin_snapshot DESC, s.begin_snapshot DESC LIMIT 1) END
 FROM found f
 WHERE NOT (f.kind = 't' AND f.id = coalesce(%(table_id)s::bigint, -1));
@@ -46,11 +46,16 @@ WITH folder AS MATERIALIZED (
     FROM unnest(%(prefixes)s::text[]) AS p (prefix)
 )
 SELECT f.prefix, s.schema_name
-FROM ducklake_table t JOIN ducklake_schema s USING (schema_id)
+FROM ducklake_table t JOIN duckicelake_schemas() s USING (schema_id)
 JOIN folder f ON s.path || t.path = f.relative AND t.path_is_relative AND s.path_is_relative
 UNION
 SELECT f.prefix, s.schema_name
-FROM ducklake_table t JOIN ducklake_schema s USING (schema_id)
+FROM duckicelake_schemas() s JOIN ducklake_table t USING (schema_id), unnest(s.possible_paths) p
+JOIN folder f ON true
+WHERE s.is_nested AND t.path_is_relative AND p || t.path = f.relative
+UNION
+SELECT f.prefix, s.schema_name
+FROM ducklake_table t JOIN duckicelake_schemas() s USING (schema_id)
 JOIN folder f ON NOT t.path_is_relative AND rtrim(t.path, '/') = ANY(ARRAY[f.prefix, substr(f.prefix, 8)]);
 
 -- files: (file, schema) of files that a table has or had
@@ -69,7 +74,7 @@ owned AS (
         AND NOT f.path_is_relative AND duckicelake_canonical_path(f.path) = w.path
 )
 SELECT path, (
-    SELECT s.schema_name FROM ducklake_table l JOIN ducklake_schema s USING (schema_id)
+    SELECT s.schema_name FROM ducklake_table l JOIN duckicelake_schemas() s USING (schema_id)
     WHERE l.table_id = o.table_id ORDER BY l.begin_snapshot DESC, s.begin_snapshot DESC LIMIT 1)
 FROM owned o
 WHERE o.table_id <> coalesce(%(table_id)s::bigint, -1);
@@ -94,11 +99,12 @@ owned AS (
         AND starts_with(duckicelake_canonical_path(o.path), f.folder || '/')
 )
 SELECT DISTINCT (
-    SELECT s.schema_name FROM ducklake_table l JOIN ducklake_schema s USING (schema_id)
+    SELECT s.schema_name FROM ducklake_table l JOIN duckicelake_schemas() s USING (schema_id)
     WHERE l.table_id = o.table_id ORDER BY l.begin_snapshot DESC, s.begin_snapshot DESC LIMIT 1)
 FROM owned o
 WHERE o.table_id <> coalesce(%(table_id)s::bigint, -1);
 
 -- name_of: (schema, name, whether it is there) of a table, as it was last
-SELECT s.schema_name, l.table_name, l.end_snapshot IS NULL FROM ducklake_table l JOIN ducklake_schema s USING (schema_id)
+SELECT s.schema_name, l.table_name, l.end_snapshot IS NULL
+FROM ducklake_table l JOIN duckicelake_schemas() s USING (schema_id)
 WHERE l.table_id = %(table_id)s ORDER BY l.begin_snapshot DESC, s.begin_snapshot DESC LIMIT 1;

@@ -14,6 +14,6 @@ WHERE duckicelake_producer.sequence < excluded.sequence;
 -- newest: how far a producer is with the live table of a name; one row of nulls if it hasn't begun, none without table
 SELECT p.sequence, p.snapshot_id, p.applied
 FROM ducklake_table t
-JOIN ducklake_schema s ON s.schema_id = t.schema_id AND s.end_snapshot IS NULL AND s.schema_name = %(schema_name)s
+JOIN duckicelake_schemas() s ON s.schema_id = t.schema_id AND s.end_snapshot IS NULL AND s.schema_name = %(schema_name)s
 LEFT JOIN duckicelake_producer p ON p.table_id = t.table_id AND p.app_id = %(app_id)s
 WHERE t.end_snapshot IS NULL AND t.table_name = %(table_name)s;

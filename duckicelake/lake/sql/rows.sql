@@ -6,8 +6,9 @@ SELECT (SELECT schema_version FROM ducklake_snapshot ORDER BY snapshot_id DESC L
        (SELECT value FROM ducklake_metadata WHERE key = 'version' AND scope IS NULL);
 
 -- live_table: ids of a live table and its schema
-SELECT t.table_id, t.schema_id
-FROM ducklake_table t JOIN ducklake_schema s USING (schema_id)
+SELECT CASE WHEN s.is_nested THEN duckicelake_refuse_nested(s.schema_name || '.' || t.table_name) ELSE t.table_id END,
+       t.schema_id
+FROM ducklake_table t JOIN duckicelake_schemas() s USING (schema_id)
 WHERE s.schema_name = %(schema_name)s AND s.end_snapshot IS NULL
   AND t.table_name = %(table_name)s AND t.end_snapshot IS NULL;
 

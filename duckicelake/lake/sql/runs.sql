@@ -13,5 +13,5 @@ WHERE table_id = %(table_id)s AND run_id = %(run_id)s;
 SELECT r.epoch, r.snapshot_id, r.committed, r.summary
 FROM duckicelake_run r
 JOIN ducklake_table t ON t.table_id = r.table_id AND t.end_snapshot IS NULL AND t.table_name = %(table_name)s
-JOIN ducklake_schema s ON s.schema_id = t.schema_id AND s.end_snapshot IS NULL AND s.schema_name = %(schema_name)s
+JOIN duckicelake_schemas() s ON s.schema_id = t.schema_id AND s.end_snapshot IS NULL AND s.schema_name = %(schema_name)s
 WHERE r.run_id = %(run_id)s;

@@ -1,5 +1,6 @@
 -- live: schemas that exist now, in code point order
-SELECT schema_id, schema_name FROM ducklake_schema WHERE end_snapshot IS NULL ORDER BY schema_name COLLATE "C";
+SELECT schema_name, schema_id, is_nested FROM duckicelake_schemas()
+WHERE end_snapshot IS NULL ORDER BY schema_name COLLATE "C";
 
 -- insert_schema: a schema that exists from a snapshot on
 INSERT INTO ducklake_schema (schema_id, schema_uuid, begin_snapshot, schema_name, path, path_is_relative)
@@ -8,7 +9,9 @@ VALUES (%(schema_id)s, %(uuid)s, %(snapshot_id)s, %(name)s, %(path)s, true);
 -- end_schema: a schema no longer exists from a snapshot on
 UPDATE ducklake_schema SET end_snapshot = %(snapshot_id)s WHERE schema_id = %(schema_id)s AND end_snapshot IS NULL;
 
--- contents: what a schema holds now
+-- contents: what a schema holds now, but for the namespaces below it that aren't nested in it
+SELECT 'namespace ' || schema_name FROM duckicelake_schemas() WHERE parent_id = %(schema_id)s AND end_snapshot IS NULL
+UNION ALL
 SELECT 'table ' || table_name FROM ducklake_table WHERE schema_id = %(schema_id)s AND end_snapshot IS NULL
 UNION ALL
 SELECT 'view ' || view_name FROM ducklake_view WHERE schema_id = %(schema_id)s AND end_snapshot IS NULL

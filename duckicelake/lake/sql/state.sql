@@ -1,6 +1,6 @@
 -- table_id: the live table of a name
-SELECT t.table_id
-FROM ducklake_table t JOIN ducklake_schema s USING (schema_id)
+SELECT CASE WHEN s.is_nested THEN duckicelake_refuse_nested(s.schema_name || '.' || t.table_name) ELSE t.table_id END
+FROM ducklake_table t JOIN duckicelake_schemas() s USING (schema_id)
 WHERE s.schema_name = %(schema_name)s AND t.table_name = %(table_name)s
   AND s.end_snapshot IS NULL AND t.end_snapshot IS NULL;
 
@@ -169,7 +169,7 @@ FROM wanted w
 JOIN duckicelake_file f ON duckicelake_name_hash(f.path) = duckicelake_name_hash(w.path)
     AND duckicelake_canonical_path(f.path) = w.path
 JOIN ducklake_table t USING (table_id)
-JOIN ducklake_schema s USING (schema_id)
+JOIN duckicelake_schemas() s USING (schema_id)
 WHERE t.end_snapshot IS NULL AND s.end_snapshot IS NULL;
 
 -- live_among: those of the files that the manifests list as live; joined, as `&&` would compare each with each
@@ -190,7 +190,9 @@ WHERE table_id = %(table_id)s AND data_file_id = ANY(%(file_ids)s);
 -- freshness: whether what is known of tables is still so, in the order of the tables that are there. An id of a schema or
 -- view that is a table's, too, makes a table look touched that isn't, and so do names; far behind, each counts as touched.
 -- DIUF1 if the lake has a format that this server doesn't know
-SELECT w.ordinal, t.table_id, d.version, d.caught_up_to, n.newest, e.epoch,
+SELECT w.ordinal,
+       CASE WHEN s.is_nested THEN duckicelake_refuse_nested(s.schema_name || '.' || t.table_name) ELSE t.table_id END,
+       d.version, d.caught_up_to, n.newest, e.epoch,
        EXISTS (SELECT FROM duckicelake_snapshot h WHERE h.table_id = t.table_id AND h.held_until <= now()),
        n.newest - w.checked_upto <= 1000 AND n.newest - w.checked_upto = (
            SELECT count(*) FROM ducklake_snapshot_changes c
@@ -201,7 +203,7 @@ FROM ROWS FROM (json_to_recordset(%(asked)s::json) AS (schema_name text, table_n
      WITH ORDINALITY AS w (schema_name, table_name, checked_upto, ordinal)
 CROSS JOIN (SELECT max(snapshot_id) AS newest, pg_current_snapshot()::text AS seen FROM ducklake_snapshot) n
 CROSS JOIN duckicelake_epoch e
-JOIN ducklake_schema s ON s.schema_name = w.schema_name AND s.end_snapshot IS NULL
+JOIN duckicelake_schemas() s ON s.schema_name = w.schema_name AND s.end_snapshot IS NULL
 JOIN ducklake_table t ON t.schema_id = s.schema_id AND t.table_name = w.table_name AND t.end_snapshot IS NULL
 LEFT JOIN duckicelake_table d ON d.table_id = t.table_id
 WHERE duckicelake_require_known(false);

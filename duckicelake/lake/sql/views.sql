@@ -1,6 +1,6 @@
 -- names: live views of a schema after a key, but for those that no request can name (`iceberg/names`)
 SELECT v.view_name
-FROM ducklake_view v JOIN ducklake_schema s USING (schema_id)
+FROM ducklake_view v JOIN duckicelake_schemas() s USING (schema_id)
 WHERE s.schema_name = %(schema_name)s AND s.end_snapshot IS NULL AND v.end_snapshot IS NULL
   AND v.view_name COLLATE "C" > %(after)s
   AND v.view_name !~ '^(\.\.?|)$|[\u0001-\u001f\u007f]' AND octet_length(v.view_name) <= 2000
@@ -13,7 +13,7 @@ SELECT v.view_id, v.view_uuid::text, s.schema_name, v.view_name, (
            WHERE snapshot_id >= v.begin_snapshot ORDER BY snapshot_id LIMIT 1),
        coalesce(v.dialect, 'duckdb'), coalesce(v.sql, ''), coalesce(v.column_aliases, ''), g.value,
        duckicelake_view_column_comments(v.view_id)
-FROM ducklake_view v JOIN ducklake_schema s USING (schema_id)
+FROM ducklake_view v JOIN duckicelake_schemas() s USING (schema_id)
 LEFT JOIN ducklake_tag g ON g.object_id = v.view_id AND g.key = 'comment' AND g.end_snapshot IS NULL
 WHERE s.schema_name = %(schema_name)s AND s.end_snapshot IS NULL
   AND v.view_name = %(view_name)s AND v.end_snapshot IS NULL;
@@ -99,10 +99,12 @@ VALUES (%(view_id)s, %(at)s, NULL, 'comment', %(comment)s);
 
 -- relation: the live table or view, by table id or null, that DuckDB means by a name, whatever its case
 SELECT s.schema_name, r.name, r.table_id
-FROM ducklake_schema s
+FROM duckicelake_schemas() s
 JOIN (
     SELECT schema_id, table_name AS name, table_id FROM ducklake_table WHERE end_snapshot IS NULL
     UNION ALL
     SELECT schema_id, view_name, NULL FROM ducklake_view WHERE end_snapshot IS NULL
 ) r USING (schema_id)
-WHERE s.end_snapshot IS NULL AND lower(s.schema_name) = lower(%(schema_name)s) AND lower(r.name) = lower(%(name)s);
+WHERE s.end_snapshot IS NULL AND lower(r.name) = lower(%(name)s)
+  AND (lower(s.schema_name) = lower(%(schema_name)s)
+       OR NOT s.is_nested AND lower(s.recorded_name) = lower(%(schema_name)s));

@@ -159,7 +159,7 @@ UPDATE ducklake_sort_info SET end_snapshot = %(at)s WHERE table_id = %(table_id)
 
 -- table_names: live tables of a schema after a key, but for those that no request can name (`iceberg/names`)
 SELECT t.table_name
-FROM ducklake_table t JOIN ducklake_schema s USING (schema_id)
+FROM ducklake_table t JOIN duckicelake_schemas() s USING (schema_id)
 WHERE s.schema_name = %(schema_name)s AND s.end_snapshot IS NULL AND t.end_snapshot IS NULL
   AND t.table_name COLLATE "C" > %(after)s
   AND t.table_name !~ '^(\.\.?|)$|[\u0001-\u001f\u007f]' AND octet_length(t.table_name) <= 2000

@@ -151,8 +151,10 @@ class ChangeSetGroup:
         schema_id = None
         if change.table_id is None:
             creation = _find_creation(change)
-            schema_id = check_name_free(self._cursor, creation.schema_name, creation.table_name)
+            schema_id, recorded = check_name_free(self._cursor, creation.schema_name, creation.table_name)
             check_name_new(_get_new_name(change), [_get_new_name(other) for other in before if other.table_id is None])
+            first = replace(change.steps[0], creation=replace(creation, recorded_schema=recorded))
+            change = replace(change, steps=(first, *change.steps[1:]))
         elif (problem := self._bases.find_problem(change)) is not None:
             raise StaleBaseError(problem)
         change = self._shift_ids(change)
@@ -375,7 +377,8 @@ def _write_files(
 
 
 def _build_change_tokens(step: LakeStep, table_id: int) -> list[str]:
-    names = [quote_name(step.creation.schema_name, step.creation.table_name)] if step.creation else []
+    made = step.creation
+    names = [] if made is None else [quote_name(made.recorded_schema or made.schema_name, made.table_name)]
     return [*(f"created_table:{name}" for name in names), *(f"{kind}:{table_id}" for kind in step.kinds)]
 
 

@@ -67,18 +67,18 @@ def rename_table(cursor: Cursor[Row], source: tuple[str, str], destination: tupl
     if table_id is None:
         return False
     allow_write(cursor, table_id)  # a table that follows another does so under any name
-    schema_id = check_target_free(cursor, source, destination, table_id)
+    place = check_target_free(cursor, source, destination, table_id)
     parameters = {
         "table_id": table_id,
         "at": snapshot.id,
-        "schema_id": schema_id,
+        "schema_id": place.schema_id,
         "table_name": destination[1],
         "absolute_path": native.read_path_prefix(cursor, table_id),
         "schema_version": snapshot.schema_version,
     }
     cursor.execute(_SQL.rename_table, parameters)
     cursor.execute(_SQL.insert_schema_version, parameters)
-    changes = [f"created_table:{quote_name(*destination)}", f"altered_table:{table_id}"]
+    changes = [f"created_table:{quote_name(place.recorded_name, destination[1])}", f"altered_table:{table_id}"]
     record_changes(cursor, snapshot.id, changes)
     return True
 

@@ -12,7 +12,7 @@ SELECT s.table_id, n.schema_name, t.table_name, s.root, s.delta_id, s.version, s
        CASE WHEN %(table_name)s::text IS NOT NULL THEN s.state END, s.error, s.failed_at
 FROM duckicelake_delta_source s
 JOIN ducklake_table t ON t.table_id = s.table_id AND t.end_snapshot IS NULL
-JOIN ducklake_schema n ON n.schema_id = t.schema_id AND n.end_snapshot IS NULL
+JOIN duckicelake_schemas() n ON n.schema_id = t.schema_id AND n.end_snapshot IS NULL
 WHERE (s.following OR NOT %(followed)s)
   AND (%(table_name)s::text IS NULL OR (n.schema_name, t.table_name) = (%(schema_name)s, %(table_name)s))
 ORDER BY n.schema_name, t.table_name;

@@ -27,13 +27,13 @@ SELECT table_id, location FROM duckicelake_table WHERE table_id = ANY(%(table_id
 
 -- named: the table or view that had a name at a snapshot
 SELECT t.table_id, false
-FROM ducklake_table t JOIN ducklake_schema s USING (schema_id)
+FROM ducklake_table t JOIN duckicelake_schemas() s USING (schema_id)
 WHERE s.schema_name = %(schema_name)s AND t.table_name = %(name)s
   AND t.begin_snapshot <= %(at)s AND (t.end_snapshot IS NULL OR t.end_snapshot > %(at)s)
   AND s.begin_snapshot <= %(at)s AND (s.end_snapshot IS NULL OR s.end_snapshot > %(at)s)
 UNION ALL
 SELECT v.view_id, true
-FROM ducklake_view v JOIN ducklake_schema s USING (schema_id)
+FROM ducklake_view v JOIN duckicelake_schemas() s USING (schema_id)
 WHERE s.schema_name = %(schema_name)s AND v.view_name = %(name)s
   AND v.begin_snapshot <= %(at)s AND (v.end_snapshot IS NULL OR v.end_snapshot > %(at)s)
   AND s.begin_snapshot <= %(at)s AND (s.end_snapshot IS NULL OR s.end_snapshot > %(at)s)

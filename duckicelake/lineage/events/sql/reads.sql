@@ -5,7 +5,7 @@ SELECT clock_timestamp() - seen.ago * interval '1 second', seen.kind, seen.princ
        t.table_id, seen.full_name, seen.snapshot_id, seen.projected, seen.filtered
 FROM json_to_recordset(%(seen)s::json) AS seen (ago float8, kind text, principal text, session text, application text,
         schema_name text, table_name text, full_name text, snapshot_id bigint, projected text[], filtered text[])
-JOIN ducklake_schema s ON s.schema_name = seen.schema_name AND s.end_snapshot IS NULL
+JOIN duckicelake_schemas() s ON s.schema_name = seen.schema_name AND s.end_snapshot IS NULL
 JOIN ducklake_table t ON t.schema_id = s.schema_id AND t.table_name = seen.table_name AND t.end_snapshot IS NULL;
 
 -- readers: of some programs, and of some applications, those of which anything is known

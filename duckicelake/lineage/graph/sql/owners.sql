@@ -9,5 +9,5 @@ FROM (SELECT t.schema_id, t.table_name AS name, d.location
       FROM ducklake_table t LEFT JOIN duckicelake_table d USING (table_id) WHERE t.end_snapshot IS NULL
       UNION ALL
       SELECT v.schema_id, v.view_name, NULL FROM ducklake_view v WHERE v.end_snapshot IS NULL) AS t
-JOIN ducklake_schema s ON s.schema_id = t.schema_id AND s.end_snapshot IS NULL
+JOIN duckicelake_schemas() s ON s.schema_id = t.schema_id AND s.end_snapshot IS NULL
 WHERE s.schema_name || '.' || t.name = ANY (%(names)s::text[]);
