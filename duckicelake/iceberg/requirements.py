@@ -131,21 +131,29 @@ def _find_ref_problem(requirement: AssertRefSnapshotId, base: TableMetadata) -> 
 
 
 _ID_CHECKS: dict[type[SpecModel], Callable[[Any, TableMetadata], tuple[str, int, int]]] = {
-    AssertLastAssignedFieldId: lambda each, base: (
+    AssertLastAssignedFieldId: lambda requirement, base: (
         "last assigned field id",
-        each.last_assigned_field_id,
+        requirement.last_assigned_field_id,
         base.last_column_id,
     ),
-    AssertCurrentSchemaId: lambda each, base: ("current schema", each.current_schema_id, base.current_schema_id),
-    AssertLastAssignedPartitionId: lambda each, base: (
+    AssertCurrentSchemaId: lambda requirement, base: (
+        "current schema",
+        requirement.current_schema_id,
+        base.current_schema_id,
+    ),
+    AssertLastAssignedPartitionId: lambda requirement, base: (
         "last assigned partition id",
-        each.last_assigned_partition_id,
+        requirement.last_assigned_partition_id,
         base.last_partition_id,
     ),
-    AssertDefaultSpecId: lambda each, base: ("default partition spec", each.default_spec_id, base.default_spec_id),
-    AssertDefaultSortOrderId: lambda each, base: (
+    AssertDefaultSpecId: lambda requirement, base: (
+        "default partition spec",
+        requirement.default_spec_id,
+        base.default_spec_id,
+    ),
+    AssertDefaultSortOrderId: lambda requirement, base: (
         "default sort order",
-        each.default_sort_order_id,
+        requirement.default_sort_order_id,
         base.default_sort_order_id,
     ),
 }

@@ -46,14 +46,20 @@ def build_text(dialect: ComparisonDialect, type_: Type, value: str, depth: int =
         case Plain() | Decimal():
             return dialect.single(type_, value)
         case List(element):
-            each = f"e{depth}"
-            return dialect.join_texts(dialect.map_values(value, each, _digest_part(dialect, element, each, depth)))
-        case Map(key, item):
-            each = f"e{depth}"
-            pair = _join_parts(
-                dialect, [(dialect.field(each, "key"), key), (dialect.field(each, "value"), item)], depth
+            element_name = f"e{depth}"
+            return dialect.join_texts(
+                dialect.map_values(value, element_name, _digest_part(dialect, element, element_name, depth))
             )
-            return dialect.join_texts(dialect.sort_texts(dialect.map_values(f"map_entries({value})", each, pair)))
+        case Map(key, item):
+            element_name = f"e{depth}"
+            pair = _join_parts(
+                dialect,
+                [(dialect.field(element_name, "key"), key), (dialect.field(element_name, "value"), item)],
+                depth,
+            )
+            return dialect.join_texts(
+                dialect.sort_texts(dialect.map_values(f"map_entries({value})", element_name, pair))
+            )
         case Struct(fields):
             parts = _join_parts(dialect, [(dialect.field(value, name), field) for name, field in fields], depth)
             return f"CASE WHEN {value} IS NOT NULL THEN {parts} END"

@@ -133,10 +133,10 @@ def apply_known_types(source: StructType, known: StructType) -> StructType:
     types = index_by_name(known)
     return StructType(
         [
-            StructField(each.name, _apply_known_type(each.dataType, types[each.name.lower()].dataType))
-            if each.name.lower() in types
-            else each
-            for each in source.fields
+            StructField(field.name, _apply_known_type(field.dataType, types[field.name.lower()].dataType))
+            if field.name.lower() in types
+            else field
+            for field in source.fields
         ]
     )
 
@@ -147,7 +147,7 @@ def fit_value(column: Column, source: DataType, target: DataType) -> Column:
         return column
     if isinstance(source, StructType) and isinstance(target, StructType):
         has = index_by_name(source)
-        return F.when(column.isNotNull(), F.struct(*(_fit_field(column, has, each) for each in target.fields)))
+        return F.when(column.isNotNull(), F.struct(*(_fit_field(column, has, field) for field in target.fields)))
     if isinstance(source, ArrayType) and isinstance(target, ArrayType):
         return F.transform(column, lambda item: fit_value(item, source.elementType, target.elementType))
     if isinstance(source, MapType) and isinstance(target, MapType):
@@ -164,14 +164,14 @@ def _fit_field(column: Column, has: dict[str, StructField], target: StructField)
 
 
 def index_by_name(struct: StructType) -> dict[str, StructField]:
-    return {each.name.lower(): each for each in struct.fields}
+    return {field.name.lower(): field for field in struct.fields}
 
 
 def find_storable_type(given: DataType) -> DataType | None:
     """Return the type as Iceberg keeps it, and Spark reads it back; None if Iceberg has none."""
     if isinstance(given, StructType):
-        inner = [(each, find_storable_type(each.dataType)) for each in given.fields]
-        found = [StructField(each.name, kept) for each, kept in inner if kept is not None]
+        inner = [(field, find_storable_type(field.dataType)) for field in given.fields]
+        found = [StructField(field.name, kept) for field, kept in inner if kept is not None]
         return StructType(found) if len(found) == len(given.fields) else None
     if isinstance(given, ArrayType):
         element = find_storable_type(given.elementType)

@@ -99,8 +99,8 @@ def copy_table(
     with stamp_snapshots(spark, job):  # a snapshot's number would bring the columns of when it was made
         spark.sql(f"INSERT INTO {format_sql_name(table.namespace, table.name)} BY NAME SELECT * FROM {theirs}")
     made = client.load_table(table.namespace, table.name, "refs")["metadata"]["snapshots"]
-    rows = sum(int(each["summary"].get("added-records", 0)) for each in made)
-    job.ends("done", snapshot_ids=[each["snapshot-id"] for each in made], rows=rows)
+    rows = sum(int(snapshot["summary"].get("added-records", 0)) for snapshot in made)
+    job.ends("done", snapshot_ids=[snapshot["snapshot-id"] for snapshot in made], rows=rows)
     return len(made)
 
 
@@ -217,7 +217,7 @@ def _find_imported(run: _ImportRun, table: ForeignTable) -> ImportedTable | None
         return None
     label = format_name(table.namespace, table.name)
     metadata = run.client.load_table(table.namespace, table.name)["metadata"]
-    snapshots = {each["snapshot-id"] for each in metadata.get("snapshots", [])}
+    snapshots = {snapshot["snapshot-id"] for snapshot in metadata.get("snapshots", [])}
     if read_origin(metadata.get("properties", {})) == table.uuid:
         unfinished = run.request.copy and table.snapshot is not None and not snapshots
         return None if unfinished else ImportedTable(label, "there", len(snapshots), "a copy, made before")

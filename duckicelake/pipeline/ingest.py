@@ -98,7 +98,10 @@ def list_inputs(source: PipelineSource) -> list[str]:
     if source.format == "jdbc":
         return []
     is_url = re.compile(r"[a-z][a-z0-9+.-]*:/", re.IGNORECASE).match
-    return [mask_secrets(each if is_url(each) else os.path.abspath(each)) for each in source.locations[:_MAX_INPUTS]]  # noqa: PTH100 - a pattern is no path
+    return [
+        mask_secrets(location if is_url(location) else os.path.abspath(location))  # noqa: PTH100 - a pattern is no path
+        for location in source.locations[:_MAX_INPUTS]
+    ]
 
 
 def _ingest_once(

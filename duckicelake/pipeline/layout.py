@@ -92,8 +92,8 @@ def read_partitions(metadata: Mapping[str, Any]) -> tuple[TransformedColumn, ...
     """Return how a table is partitioned, from its metadata."""
     names = dict(_list_field_names((), metadata["schemas"], metadata["current-schema-id"]))
     specs = {spec["spec-id"]: spec["fields"] for spec in metadata["partition-specs"]}
-    fields = [each for each in specs[metadata["default-spec-id"]] if each["transform"] != "void"]
-    return tuple(TransformedColumn(names[each["source-id"]], each["transform"]) for each in fields)
+    fields = [field for field in specs[metadata["default-spec-id"]] if field["transform"] != "void"]
+    return tuple(TransformedColumn(names[field["source-id"]], field["transform"]) for field in fields)
 
 
 def read_sort_keys(metadata: Mapping[str, Any]) -> tuple[RowSortKey, ...]:
@@ -102,26 +102,26 @@ def read_sort_keys(metadata: Mapping[str, Any]) -> tuple[RowSortKey, ...]:
     orders = {order["order-id"]: order["fields"] for order in metadata["sort-orders"]}
     return tuple(
         RowSortKey(
-            TransformedColumn(names[each["source-id"]], each["transform"]),
-            each["direction"] == "desc",
-            each["null-order"] == "nulls-first",
+            TransformedColumn(names[field["source-id"]], field["transform"]),
+            field["direction"] == "desc",
+            field["null-order"] == "nulls-first",
         )
-        for each in orders[metadata["default-sort-order-id"]]
+        for field in orders[metadata["default-sort-order-id"]]
     )
 
 
 def _list_field_names(
     path: tuple[str, ...], schemas: Sequence[Mapping[str, Any]], current: int
 ) -> Iterator[tuple[int, Any]]:
-    (schema,) = (each for each in schemas if each["schema-id"] == current)
+    (schema,) = (field for field in schemas if field["schema-id"] == current)
     yield from _list_fields(path, schema)
 
 
 def _list_fields(path: tuple[str, ...], struct: Mapping[str, Any]) -> Iterator[tuple[int, Any]]:
-    for each in struct["fields"]:
-        yield each["id"], (*path, each["name"])
-        if isinstance(each["type"], dict) and each["type"]["type"] == "struct":
-            yield from _list_fields((*path, each["name"]), each["type"])
+    for field in struct["fields"]:
+        yield field["id"], (*path, field["name"])
+        if isinstance(field["type"], dict) and field["type"]["type"] == "struct":
+            yield from _list_fields((*path, field["name"]), field["type"])
 
 
 def _parse_part(text: str) -> TransformedColumn:

@@ -55,8 +55,8 @@ def is_partitioned(client: CatalogClient, target: Target) -> bool:
 
 def change_columns(spark: SparkSession, target: Target, changes: list[ColumnChange]) -> None:
     """Add and widen columns."""
-    for each in changes:
-        spark.sql(each.sql(target.sql))
+    for change in changes:
+        spark.sql(change.sql(target.sql))
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ def _find_wanted_columns(
 
 
 def _check_given(given: StructType, found: StructType) -> None:
-    missing = [each.name for each in found.fields if each.name.lower() not in index_by_name(given)]
+    missing = [field.name for field in found.fields if field.name.lower() not in index_by_name(given)]
     if missing:
         raise BadColumnError(f"--schema leaves out {', '.join(missing)}: it names all columns of the source")
     join_columns(given, found, may_change=False)
@@ -173,7 +173,7 @@ def _find_merge_keys(how: LoadRequest, groups: Sequence[SourceGroup], wanted: St
     shapes = [frozenset(index_by_name(group.schema)) for group in groups]
     uneven = frozenset[str]().union(*shapes) - frozenset(has).intersection(*shapes)
     if uneven:
-        names = ", ".join(each.name for each in wanted.fields if each.name.lower() in uneven)
+        names = ", ".join(field.name for field in wanted.fields if field.name.lower() in uneven)
         raise BadColumnError(
             f"Only some of the files have {names}, so a merge can't tell what the others leave as it is: "
             "merge files with other columns in runs of their own"

@@ -44,7 +44,9 @@ class MaintenanceState:
     small_manifests: int = 0
 
 
-_STATE_FIELDS: Final = {each.name.replace("_", "-"): each.name for each in fields(MaintenanceState)}
+_STATE_FIELDS: Final = {
+    state_field.name.replace("_", "-"): state_field.name for state_field in fields(MaintenanceState)
+}
 
 
 def parse_state(told: Mapping[str, Any]) -> MaintenanceState:

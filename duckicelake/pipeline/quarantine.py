@@ -28,19 +28,21 @@ def list_demands(columns: StructType, keys: Collection[str] = ()) -> Iterator[tu
 
     Keys must be, too.
     """
-    for each in columns.fields:
-        column = F.col(quote_name(each.name))
-        if not each.nullable or each.name in keys:
-            yield each.name, column.isNull()
-        for name, lacks in _list_inner_demands(each.name, each.dataType):
+    for field in columns.fields:
+        column = F.col(quote_name(field.name))
+        if not field.nullable or field.name in keys:
+            yield field.name, column.isNull()
+        for name, lacks in _list_inner_demands(field.name, field.dataType):
             yield name, column.isNotNull() & lacks(column)
 
 
 def _list_inner_demands(name: str, given: DataType) -> Iterator[tuple[str, ValueTest]]:
     """Yield what values of the type, which aren't null themselves, may lack."""
     if isinstance(given, StructType):
-        for each in given.fields:
-            yield from _list_part_demands(f"{name}.{each.name}", each.dataType, each.nullable, _get_field(each.name))
+        for field in given.fields:
+            yield from _list_part_demands(
+                f"{name}.{field.name}", field.dataType, field.nullable, _get_field(field.name)
+            )
     elif isinstance(given, ArrayType):
         for inner, lacks in _list_part_demands(f"{name}.element", given.elementType, given.containsNull, _get_itself):
             yield inner, _test_any(lacks, _get_itself)
@@ -88,7 +90,7 @@ def read_table_constraints(
     }
     if not found:
         return {}
-    come = spark.createDataFrame([], StructType([each for each in columns.fields if each.name in set(written)]))
+    come = spark.createDataFrame([], StructType([field for field in columns.fields if field.name in set(written)]))
 
     def resolves(text: str) -> bool:
         try:
@@ -124,10 +126,10 @@ def join_fitted_rows(
 def _fit_group(group: SourceGroup, wanted: StructType, *, has_problems: bool) -> DataFrame:
     has = index_by_name(group.schema)
     values = [
-        F.lit(None).cast(each.dataType).alias(each.name)
-        if (found := has.get(each.name.lower())) is None
-        else fit_value(F.col(quote_name(found.name)), found.dataType, each.dataType).alias(each.name)
-        for each in wanted.fields
+        F.lit(None).cast(field.dataType).alias(field.name)
+        if (found := has.get(field.name.lower())) is None
+        else fit_value(F.col(quote_name(found.name)), found.dataType, field.dataType).alias(field.name)
+        for field in wanted.fields
     ]
     problem_columns = (group.file.alias(FILE_COLUMN), group.problem.alias(PROBLEM_COLUMN)) if has_problems else ()
     return group.read().select(*values, RECORD_COLUMN, *problem_columns)

@@ -55,8 +55,8 @@ def list_files(spark: SparkSession, source: PipelineSource) -> list[SourceFile]:
     """Return all files of a source, by path; none for a database. BadSourceError if a location has none."""
     if source.format == "jdbc":
         return []
-    found = [each for location in source.locations for each in _list_location(spark, location)]
-    return sorted({each.path: each for each in found}.values())
+    found = [file for location in source.locations for file in _list_location(spark, location)]
+    return sorted({file.path: file for file in found}.values())
 
 
 def read_groups(
@@ -76,8 +76,8 @@ def read_groups(
         rows = spark.read.format("jdbc").options(**source.jdbc_options).load()
         return [build_frame_group(rows, source.masked_locations[0])]
     shapes = [
-        _SourceShape(spark, source, base, tuple(each.path for each in members), schema)
-        for base, of_base in _group_items(drop_empty_files(source, files), lambda each: each.base)
+        _SourceShape(spark, source, base, tuple(member.path for member in members), schema)
+        for base, of_base in _group_items(drop_empty_files(source, files), lambda member: member.base)
         for schema, members in _group_by_schema(spark, source, base, of_base, apart=apart)
     ]
     if source.format not in TEXT_FORMATS:
@@ -111,7 +111,7 @@ class _SourceShape:
         """Return the columns with types that hold all values; reads everything."""
         reader = self.spark.read.format(self.source.format).options(**self.options, inferSchema="true")
         found = reader.load([escape_pattern(path) for path in self.paths]).schema
-        return StructType([each for each in found.fields if each.name != "_corrupt_record"])
+        return StructType([field for field in found.fields if field.name != "_corrupt_record"])
 
     def rows(self) -> DataFrame:
         reader = self.spark.read.format(self.source.format).options(**self.options).schema(self.schema)
@@ -133,7 +133,9 @@ def _build_text_groups(shapes: Sequence[_SourceShape], known: StructType) -> lis
     found = [_find_text_columns(shape, known) for shape in shapes]
     unknown = _NO_COLUMNS
     for schema in found:
-        unknown = merge_columns(unknown, StructType([each for each in schema.fields if each.name.lower() not in names]))
+        unknown = merge_columns(
+            unknown, StructType([field for field in schema.fields if field.name.lower() not in names])
+        )
     types = StructType([*known.fields, *unknown.fields])
     return [
         _build_text_group(shape, apply_known_types(schema, types)) for shape, schema in zip(shapes, found, strict=True)
@@ -169,9 +171,9 @@ def _group_by_schema(
     def schema(paths: Sequence[str], **more: str) -> StructType:
         reader = spark.read.format(source.format).options(**_build_options(source, base), **more)
         found = reader.load([escape_pattern(path) for path in paths]).schema
-        return StructType([StructField(each.name, each.dataType) for each in found.fields])
+        return StructType([StructField(field.name, field.dataType) for field in found.fields])
 
-    paths = [each.path for each in files]
+    paths = [file.path for file in files]
     if source.format == "json":
         return [(_NO_COLUMNS, list(files))]
     if source.format == "csv" and not _has_header(source):
@@ -181,7 +183,7 @@ def _group_by_schema(
             return [(schema(paths, mergeSchema="true"), list(files))]
     with ThreadPoolExecutor(_LISTING_THREADS) as pool:
         schemas = list(pool.map(lambda path: schema([path]), paths))
-    keyed = list(zip((each.json() for each in schemas), schemas, files, strict=True))
+    keyed = list(zip((schema_.json() for schema_ in schemas), schemas, files, strict=True))
     return [(rows[0][1], [file for _, _, file in rows]) for _, rows in _group_items(keyed, lambda row: row[0])]
 
 
@@ -231,13 +233,13 @@ def _explain_csv(schema: StructType, options: Mapping[str, str]) -> Column:
     texts = StructType([StructField(f"c{number}", StringType()) for number in range(len(schema.fields) + 1)])
     plain = {name: value for name, value in options.items() if name.lower() not in {"header", "multiline"}}
     split = F.from_csv(F.col(RECORD_COLUMN), texts.toDDL(), {**plain, "mode": "PERMISSIVE"})
-    wrong = [_explain_column(each, split[f"c{number}"]) for number, each in enumerate(schema.fields)]
+    wrong = [_explain_column(field, split[f"c{number}"]) for number, field in enumerate(schema.fields)]
     return _join_explanations(wrong, F.lit(f"not {len(schema.fields)} fields, or quotes that don't end"))
 
 
 def _explain_json(schema: StructType, _: Mapping[str, str]) -> Column:
     values = F.from_json(F.col(RECORD_COLUMN), "map<string, string>")
-    wrong = [_explain_column(each, F.element_at(values, each.name)) for each in schema.fields]
+    wrong = [_explain_column(field, F.element_at(values, field.name)) for field in schema.fields]
     return F.when(values.isNull(), F.lit("not a JSON object")).otherwise(
         _join_explanations(wrong, F.lit("a value inside isn't what its column wants"))
     )

@@ -152,7 +152,7 @@ def build_listener_settings(
     is_present = any("openlineage-spark" in conf.get(name, "") for name in _JAR_SETTINGS)
     if wanted == "off" or (wanted == "auto" and not is_present):
         return ListenerSettings(conf)
-    listeners = [each for each in conf.get(_LISTENERS_SETTING, "").split(",") if each]
+    listeners = [listener for listener in conf.get(_LISTENERS_SETTING, "").split(",") if listener]
     catalog_conf = {
         "spark.openlineage.transport.type": "http",
         "spark.openlineage.transport.url": connection.uri.rstrip("/"),

@@ -106,7 +106,7 @@ class DuckSide:
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, reference: TableReference) -> None:
         self._connection = connection.begin()
-        schema, table = (self.dialect.identifier(each) for each in (".".join(reference.namespace), reference.table))
+        schema, table = (self.dialect.identifier(part) for part in (".".join(reference.namespace), reference.table))
         at = "" if reference.snapshot is None else f" AT (VERSION => {reference.snapshot})"
         self.relation = f"{LAKE_ALIAS}.{schema}.{table}{at}"
         try:

@@ -104,7 +104,7 @@ def parse_source(
         )
     if wanted == "csv":
         given = {"header": "true"} | given
-        if all(_strip_suffix(each).endswith(".tsv") for each in locations):
+        if all(_strip_suffix(location).endswith(".tsv") for location in locations):
             given = {"sep": "\t"} | given
     return PipelineSource(tuple(locations), cast("SourceFormat", wanted), given, schema)
 
@@ -125,10 +125,10 @@ def drop_empty_files(source: PipelineSource, files: Iterable[SourceFile]) -> lis
     Raises BadSourceError for an empty one of a format that has none: a copy that was cut off.
     """
     found = list(files)
-    broken = [each.path for each in found if not each.size]
+    broken = [file.path for file in found if not file.size]
     if broken and source.format not in TEXT_FORMATS:
         raise BadSourceError(f"{broken[0]} is empty, which no file of {source.format} is: copy it again, or remove it")
-    return [each for each in found if each.size]
+    return [file for file in found if file.size]
 
 
 def compute_fingerprint(source: PipelineSource, files: Iterable[SourceFile]) -> str:
@@ -136,7 +136,7 @@ def compute_fingerprint(source: PipelineSource, files: Iterable[SourceFile]) -> 
 
     Of a database only what is asked.
     """
-    what = [repr((each.path, each.size, each.modified_ms)) for each in sorted(files)]
+    what = [repr((location.path, location.size, location.modified_ms)) for location in sorted(files)]
     if source.format == "jdbc":
         asked = {name: value for name, value in source.options.items() if name.lower() in {"dbtable", "query"}}
         what = [repr((source.masked_locations, sorted(asked.items())))]
@@ -149,9 +149,9 @@ def escape_pattern(path: str) -> str:
 
 
 def _guess_format(locations: Sequence[str]) -> str:
-    if all(each.startswith("jdbc:") for each in locations):
+    if all(location.startswith("jdbc:") for location in locations):
         return "jdbc"
-    found = {_SUFFIX_FORMATS.get(_strip_suffix(each).rpartition(".")[2]) for each in locations}
+    found = {_SUFFIX_FORMATS.get(_strip_suffix(location).rpartition(".")[2]) for location in locations}
     if len(found) != 1 or None in found:
         raise BadInputError(f"The format can't be told from {', '.join(locations)}: give --format")
     return str(found.pop())

@@ -46,7 +46,10 @@ def create_table(
     _check_columns("--partition-by", target.partition_by, parts, columns)
     _check_columns("--sort-by", target.sort_by, [key.part for key in keys], columns)
     whole = rows.select(
-        [F.col(quote_name(each.name)) if each.name in rows.columns else _build_null_column(each) for each in columns]
+        [
+            F.col(quote_name(column.name)) if column.name in rows.columns else _build_null_column(column)
+            for column in columns
+        ]
     )
     partitioned = f" PARTITIONED BY ({', '.join(part.sql for part in parts)})" if parts else ""
     sorted_by = f" TBLPROPERTIES ({_format_sort_properties(keys)})" if keys else ""

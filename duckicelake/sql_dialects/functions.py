@@ -330,11 +330,11 @@ class CallWriter(ABC):
         """Return the function's SQL with its arguments, without and with guards."""
         first = arguments[0] if arguments else make_plain("")
         fixed, more = arguments[: len(function.arguments)], arguments[len(function.arguments) :]
-        each = REST.get(key, {}).get(self.target.name, ", {}")
+        template = REST.get(key, {}).get(self.target.name, ", {}")
 
         def fill(guards: bool) -> str:
             texts = [a.text if guards else a.bare for a in fixed]
-            rest = "".join(each.format(a.text if guards else a.bare) for a in more)
+            rest = "".join(template.format(a.text if guards else a.bare) for a in more)
             return function.sql.format(*texts, rest=rest, bare=first.bare, over=over)
 
         text, bare = fill(True), fill(False)

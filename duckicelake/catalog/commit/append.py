@@ -106,9 +106,9 @@ def _settle(batch: Sequence[_Append]) -> None:
             append.outcome = _commit_singly(append)
 
 
-def _commit_singly(each: _Append) -> TableVersion | Exception:
+def _commit_singly(one_append: _Append) -> TableVersion | Exception:
     try:
-        return commit(each.services, each.commit)
+        return commit(one_append.services, one_append.commit)
     except Exception as error:  # noqa: BLE001 - raised again in the thread of the client
         return error
 

@@ -50,7 +50,7 @@ class ReaderLimits:
     """Of one worker: readers that wait, of all principals and of each."""
 
     total: int = 5000
-    each: int = 1000
+    per_principal: int = 1000
 
 
 @dataclass(frozen=True)
@@ -203,8 +203,10 @@ class FeedHub:
             raise _build_full_error(
                 503, f"{limits.total} wait for changes, as many as this worker lets wait; try again"
             )
-        if self._of_principal[principal] >= limits.each:
-            raise _build_full_error(429, f"You wait for changes {limits.each} times already; end one, or try again")
+        if self._of_principal[principal] >= limits.per_principal:
+            raise _build_full_error(
+                429, f"You wait for changes {limits.per_principal} times already; end one, or try again"
+            )
 
 
 def _build_full_error(status: int, message: str) -> HTTPException:

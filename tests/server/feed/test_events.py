@@ -694,7 +694,7 @@ def test_changes_that_were_pruned_are_410(
 def test_streams_leave_room_for_requests_and_have_limits_of_their_own(
     services: Services, client: Client, serve: Callable[[Any], httpx.Client]
 ) -> None:
-    edge = Edge(max_requests=2, readers=ReaderLimits(total=4, each=3))
+    edge = Edge(max_requests=2, readers=ReaderLimits(total=4, per_principal=3))
     http = serve(create_app(services, edge=edge, log=QUIET))
     with streams(str(http.base_url), *["?from=newest"] * 3):
         refused = http.get(EVENTS, headers=STREAM)
