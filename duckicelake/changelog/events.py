@@ -175,17 +175,17 @@ def _build_operation(operation: str, change: LoggedChange) -> dict[str, Any]:
     uuid = _drop_absent({f"{_find_object_type(change.kind)}-uuid": change.uuid})
     if former and operation.startswith("rename-"):
         return {"source": _build_identifier(*former[0]), "destination": _build_identifier(namespace, name), **uuid}
-    told: dict[str, Any] = {"identifier": _build_identifier(namespace, name), **uuid}
+    body: dict[str, Any] = {"identifier": _build_identifier(namespace, name), **uuid}
     if operation.startswith("drop-"):
-        return told | _drop_absent({"purge": _build_parameters(change).get("purge")})
-    return told | {"updates": []}
+        return body | _drop_absent({"purge": _build_parameters(change).get("purge")})
+    return body | {"updates": []}
 
 
 def _build_namespace_operation(operation: str, namespace: Namespace, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    told: dict[str, Any] = {"namespace": namespace}
+    body: dict[str, Any] = {"namespace": namespace}
     if operation == "update-namespace-properties":
-        return told | {name: parameters.get(name, []) for name in ("updated", "removed")}
-    return told
+        return body | {name: parameters.get(name, []) for name in ("updated", "removed")}
+    return body
 
 
 def _build_parameters(change: LoggedChange) -> Mapping[str, Any]:
@@ -196,7 +196,7 @@ def _build_parameters(change: LoggedChange) -> Mapping[str, Any]:
 
 def _build_extension(change: LoggedChange, position: LogPosition) -> dict[str, Any]:
     """Of which nothing is in the draft."""
-    told = {
+    body = {
         "position": str(position),
         "snapshot-id": change.snapshot_id,
         "kind": change.kind.value,
@@ -209,7 +209,7 @@ def _build_extension(change: LoggedChange, position: LogPosition) -> dict[str, A
             {name: request.get(name) for name in _OF_REQUESTS} for request in change.facts.get("requests", ())
         ],
     }
-    return _drop_absent(told | {name: change.facts.get(name) for name in _REPORTED_FACTS})
+    return _drop_absent(body | {name: change.facts.get(name) for name in _REPORTED_FACTS})
 
 
 def _omit(name: str, fields: Mapping[str, Any] | None) -> dict[str, Any]:

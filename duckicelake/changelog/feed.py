@@ -136,11 +136,11 @@ class RecentChanges:
 class NewsReader:
     """Tells all changes from a moment on, in a thread of its own, until the database is closed."""
 
-    def __init__(self, database: Database, tell: PublishChanges, failed: ReadFailed) -> None:
+    def __init__(self, database: Database, publish: PublishChanges, failed: ReadFailed) -> None:
         self._notices: NotificationListener = database.open_listener(CHANNEL)
-        self._tell = tell
+        self._publish = publish
         self._failed = failed
-        self._told: LogPosition | None = None
+        self._published: LogPosition | None = None
         self._pause = _PAUSE_SECONDS
 
     def start(self) -> None:
@@ -164,8 +164,8 @@ class NewsReader:
 
     def _follow(self, cursor: Transaction) -> None:
         chronicle.await_folding(cursor)
-        if self._told is not None and chronicle.read_newest_position(cursor) < self._told:
-            self._told = None  # another Postgres has taken over, which hasn't seen all: what was told is not so
+        if self._published is not None and chronicle.read_newest_position(cursor) < self._published:
+            self._published = None  # another Postgres has taken over, which hasn't seen all: what was told is not so
         while not self._notices.is_closed:
             while self._read(cursor):
                 pass
@@ -174,11 +174,11 @@ class NewsReader:
 
     def _read(self, cursor: Transaction) -> bool:
         """Return what is new; whether there may be more."""
-        after = self._told or _find_first(cursor)
+        after = self._published or _find_first(cursor)
         found = _read_page(cursor, after, _READ)
-        if found or self._told is None:
-            self._tell(after, found)
-            self._told = found[-1].position if found else after
+        if found or self._published is None:
+            self._publish(after, found)
+            self._published = found[-1].position if found else after
         return bool(found)
 
 

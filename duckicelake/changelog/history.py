@@ -162,10 +162,10 @@ def build_entry(change: LoggedChange) -> HistoryEntry:
     )
 
 
-def _hide_session(told: Mapping[str, Any]) -> dict[str, Any]:
+def _hide_session(facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return one of several, without what tells programs apart: that is made of addresses, and so nobody's business."""
-    client = {name: value for name, value in told.get("client", {}).items() if name != SESSION}
-    return {**told, "client": client} if "client" in told else dict(told)
+    client = {name: value for name, value in facts.get("client", {}).items() if name != SESSION}
+    return {**facts, "client": client} if "client" in facts else dict(facts)
 
 
 def _hide_previous(entry: HistoryEntry, principal: Principal) -> HistoryEntry:

@@ -68,9 +68,9 @@ def write_new_changes(
         is_last = len(news.snapshots) < most
         unplaced = source.take_unplaced(cursor, unplaced_most) if is_last and news.has_unplaced else []
         if snapshots or unplaced:
-            told = _ChangeBuilder(services, cursor, progress, snapshots).changes()
+            snapshot_change = _ChangeBuilder(services, cursor, progress, snapshots).changes()
             changes, position = place_changes(
-                told, read_unplaced_changes(cursor, unplaced), snapshots, progress.position
+                snapshot_change, read_unplaced_changes(cursor, unplaced), snapshots, progress.position
             )
             next_file_id = max([progress.next_file_id, *(snapshot.next_file_id for snapshot in snapshots)])
             source.write_entries(cursor, changes, position, next_file_id)
@@ -116,17 +116,17 @@ class _ChangeBuilder:
     def changes(self) -> list[LoggedChange]:
         if not self._snapshots:
             return []
-        told = self._told()
-        metrics = self._metrics(told)
+        snapshot_change = self._list_changes()
+        metrics = self._metrics(snapshot_change)
         dropped = {
             change.thing.object_id or -1
-            for change in told
+            for change in snapshot_change
             if ChangeKind.DROP_TABLE in change.thing.kinds and change.thing.place is None
         }
         places = followed_names.read_last_places(self._cursor, dropped)
-        return [self._change(change, metrics, places) for change in told]
+        return [self._change(change, metrics, places) for change in snapshot_change]
 
-    def _told(self) -> list[_SnapshotChange]:
+    def _list_changes(self) -> list[_SnapshotChange]:
         iceberg = {
             (snapshot.snapshot_id, table.table_id): table for snapshot in self._snapshots for table in snapshot.iceberg
         }
@@ -143,9 +143,9 @@ class _ChangeBuilder:
             for thing in things.of(snapshot.snapshot_id)
         ]
 
-    def _metrics(self, told: Sequence[_SnapshotChange]) -> Mapping[MetricsKey, Metrics]:
+    def _metrics(self, snapshot_change: Sequence[_SnapshotChange]) -> Mapping[MetricsKey, Metrics]:
         things, rows = {}, {}
-        for change in told:
+        for change in snapshot_change:
             if change.thing.object_id is not None:
                 place = change.snapshot.snapshot_id, change.thing.object_id
                 things[place] = change.thing
@@ -156,11 +156,14 @@ class _ChangeBuilder:
         return read_metrics(self._cursor, self._snapshots, before, things, rows)
 
     def _change(
-        self, told: _SnapshotChange, metrics: Mapping[MetricsKey, Metrics], places: Mapping[int, tuple[str, int | None]]
+        self,
+        snapshot_change: _SnapshotChange,
+        metrics: Mapping[MetricsKey, Metrics],
+        places: Mapping[int, tuple[str, int | None]],
     ) -> LoggedChange:
-        snapshot, thing, entries = told.snapshot, told.thing, told.entries
-        kinds = _find_kinds(told)
-        summary = dict(told.iceberg.summary) if told.iceberg else {}
+        snapshot, thing, entries = snapshot_change.snapshot, snapshot_change.thing, snapshot_change.entries
+        kinds = _find_kinds(snapshot_change)
+        summary = dict(snapshot_change.iceberg.summary) if snapshot_change.iceberg else {}
         location, version = thing.place or places.get(thing.object_id or -1) or (self._location(thing), None)
         counted = metrics.get((snapshot.snapshot_id, thing.object_id or -1))
         facts = {
@@ -185,7 +188,7 @@ class _ChangeBuilder:
             object_id=thing.object_id,
             uuid=thing.uuid,
             source=find_source(entries),
-            iceberg_snapshot_id=told.iceberg.snapshot_id if told.iceberg else None,
+            iceberg_snapshot_id=snapshot_change.iceberg.snapshot_id if snapshot_change.iceberg else None,
             facts={name: value for name, value in facts.items() if value},
             **find_asker(entries),
         )
@@ -207,20 +210,22 @@ class _ChangeBuilder:
         return None
 
 
-def _find_kinds(told: _SnapshotChange) -> tuple[ChangeKind, ...]:
+def _find_kinds(snapshot_change: _SnapshotChange) -> tuple[ChangeKind, ...]:
     """Return what Iceberg says that became of the rows counts, where they are main's."""
-    kinds = told.thing.kinds
-    operation = _OPERATIONS.get(told.iceberg.summary.get("operation", "")) if told.iceberg else None
+    kinds = snapshot_change.thing.kinds
+    operation = (
+        _OPERATIONS.get(snapshot_change.iceberg.summary.get("operation", "")) if snapshot_change.iceberg else None
+    )
     if operation is None:
         return kinds
     return tuple(operation if kind.value in _OPERATIONS else kind for kind in kinds)
 
 
-def _find_rows(told: _SnapshotChange) -> int | None:
+def _find_rows(snapshot_change: _SnapshotChange) -> int | None:
     """Return how many rows were added, where that needn't be counted."""
-    if told.iceberg is not None:
-        return read_summary_metrics(told.iceberg.summary, whole=True).get("added-records")
-    return sum_rows(told.entries)
+    if snapshot_change.iceberg is not None:
+        return read_summary_metrics(snapshot_change.iceberg.summary, whole=True).get("added-records")
+    return sum_rows(snapshot_change.entries)
 
 
 def skip_snapshot(services: Services, cursor: Transaction) -> SkippedError | None:

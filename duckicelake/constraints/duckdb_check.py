@@ -110,12 +110,12 @@ def check_row_constraints(constraints: Sequence[Constraint], batch: Batch) -> No
 def _evaluate_conditions(conditions: Sequence[str], table: pa.Table) -> list[list[bool]]:
     """For each condition, whether each row keeps it."""
     asked = ", ".join(f"bool_and(({condition}) IS TRUE)" for condition in conditions)
-    told = ", ".join(f"({condition}) IS TRUE AS c{index}" for index, condition in enumerate(conditions))
+    checks = ", ".join(f"({condition}) IS TRUE AS c{index}" for index, condition in enumerate(conditions))
     with _open_duckdb().cursor() as cursor:
         cursor.register("batch", table)
         if all(cursor.execute(f"SELECT {asked} FROM batch r").fetchone() or ()):
             return [[]] * len(conditions)
-        found = cursor.execute(f"SELECT {told} FROM batch r").to_arrow_table()
+        found = cursor.execute(f"SELECT {checks} FROM batch r").to_arrow_table()
     return [column.to_pylist() for column in found.columns]
 
 

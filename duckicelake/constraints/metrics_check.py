@@ -256,7 +256,7 @@ def judge_file(
     if not may_refute:
         return Verdict()
     if True not in found:
-        return Verdict(problem=f"by its bounds no row of {file.path} keeps it: {facts.told(constraint)}")
+        return Verdict(problem=f"by its bounds no row of {file.path} keeps it: {facts.describe(constraint)}")
     for column in constraint.columns:
         for witness in facts.witnesses(column):
             if True not in _find_outcomes(constraint, _replace_span(facts.span, column, witness)):
@@ -348,7 +348,7 @@ class _FileFacts:
             if value is not None and (column.kind is not Kind.TEXT or len(value) < self._exact_below):
                 yield build_point(value)
 
-    def told(self, constraint: Constraint) -> str:
+    def describe(self, constraint: Constraint) -> str:
         """Return the bounds of the constraint's columns, for people."""
         return ", ".join(
             f"{_find_name(column)} is {_format_value(column, self.span(column))}" for column in constraint.columns

@@ -49,9 +49,9 @@ _STATE_FIELDS: Final = {
 }
 
 
-def parse_state(told: Mapping[str, Any]) -> MaintenanceState:
+def parse_state(fields_json: Mapping[str, Any]) -> MaintenanceState:
     """Return the table as the catalog's JSON tells it."""
-    values = {_STATE_FIELDS[key]: value for key, value in told.items() if key in _STATE_FIELDS}
+    values = {_STATE_FIELDS[key]: value for key, value in fields_json.items() if key in _STATE_FIELDS}
     values["namespace"] = tuple(values["namespace"])
     values["by_deleted_tenths"] = tuple(values["by_deleted_tenths"])
     values["small_by_partition"] = {int(files): parts for files, parts in values["small_by_partition"].items()}

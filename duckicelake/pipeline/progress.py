@@ -60,11 +60,11 @@ class TaskProgress:
 
 
 @contextmanager
-def watch_tasks(spark: SparkSession, tell: Callable[[TaskProgress | None], None]) -> Iterator[None]:
+def watch_tasks(spark: SparkSession, report: Callable[[TaskProgress | None], None]) -> Iterator[None]:
     """Tell, from a thread, how far Spark is while the block runs; None when it has become idle, or the block ends."""
     over = threading.Event()
     thread = threading.Thread(
-        target=_watch_until_over, args=(spark.sparkContext, tell, over), name="progress", daemon=True
+        target=_watch_until_over, args=(spark.sparkContext, report, over), name="progress", daemon=True
     )
     thread.start()
     try:
@@ -74,19 +74,19 @@ def watch_tasks(spark: SparkSession, tell: Callable[[TaskProgress | None], None]
         thread.join()
 
 
-def _watch_until_over(context: Any, tell: Callable[[TaskProgress | None], None], over: threading.Event) -> None:
+def _watch_until_over(context: Any, report: Callable[[TaskProgress | None], None], over: threading.Event) -> None:
     stages: set[int] = set()
     with suppress(Exception):  # Spark has died, which others tell better
         while not over.wait(_POLL_SECONDS):
             active = set(context.statusTracker().getActiveStageIds())
             if active:
                 stages |= active
-                tell(_read_tasks(context, stages))
+                report(_read_tasks(context, stages))
             elif stages:
                 stages.clear()
-                tell(None)
+                report(None)
     if stages:
-        tell(None)
+        report(None)
 
 
 def _read_tasks(context: Any, stages: set[int]) -> TaskProgress:

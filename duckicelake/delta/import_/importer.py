@@ -217,9 +217,9 @@ class _ImportPlan:
                 table_id = write_changes(cursor, computed).table_id
             _check_newest(readable, self._history)
             self._settle(cursor, table_id, translation.state)
-        told = translation.told
+        count = translation.count
         return DeltaImportResult(
-            table_id, self._history.newest, told.versions, told.files, told.rows, tuple(readable.left_out)
+            table_id, self._history.newest, count.versions, count.files, count.rows, tuple(readable.left_out)
         )
 
     def _first_definition(self) -> Metadata:

@@ -156,8 +156,8 @@ class _StatsReading:
     @property
     def metrics(self) -> dict[str, dict[str, Any]]:
         """As `entries.metrics_json` has them."""
-        told: tuple[dict[str, Any], ...] = (self._counts, self._null_counts, self._lower, self._upper)
-        return {name: values for name, values in zip(_METRICS, told, strict=True) if values}
+        metrics: tuple[dict[str, Any], ...] = (self._counts, self._null_counts, self._lower, self._upper)
+        return {name: values for name, values in zip(_METRICS, metrics, strict=True) if values}
 
     def leaf(self, leaf: _Leaf) -> None:
         records, wide, field_id = self._records, self._wide, leaf.field_id

@@ -98,7 +98,7 @@ class Translation:
     """
 
     def __init__(self, services: Services, files: DeltaFiles, target: DeltaTarget) -> None:
-        self.told = TranslatedCount()
+        self.count = TranslatedCount()
         self._services = services
         self._delta = files
         self._base = target.base
@@ -179,9 +179,9 @@ class Translation:
         snapshot = self._snapshot(version, numbers, added, tuple(removed.values()))
         side = SideFiles(added, deleted.deletions, (), self._manifests(snapshot, added, removed.keys()))
         move = self._move(new, wide, left, deleted, rewrites=snapshot.operation == "replace")
-        self.told.versions += 1
-        self.told.files += len(new)
-        self.told.rows += sum(added_file.file.record_count for added_file in new)
+        self.count.versions += 1
+        self.count.files += len(new)
+        self.count.rows += sum(added_file.file.record_count for added_file in new)
         row = NewList(snapshot, tuple(manifest.manifest_id for manifest in self._listed))
         return Increment((row,), side, move, expected)
 

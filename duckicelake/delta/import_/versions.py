@@ -98,7 +98,7 @@ class ReadableVersions:
 def build_summary(version: DeltaVersion) -> dict[str, str]:
     """Return what a snapshot's summary says of its Delta version."""
     info = version.info
-    told: dict[str, object] = {
+    summary: dict[str, object] = {
         "delta.version": version.version,
         "delta.timestamp": version.timestamp_ms,
         "delta.operation": info.get("operation"),
@@ -111,7 +111,9 @@ def build_summary(version: DeltaVersion) -> dict[str, str]:
         },
     }
     return {
-        key: str(value)[:_MAX_SUMMARY_CHARS].replace("\0", "\ufffd") for key, value in told.items() if value is not None
+        key: str(value)[:_MAX_SUMMARY_CHARS].replace("\0", "\ufffd")
+        for key, value in summary.items()
+        if value is not None
     }
 
 

@@ -32,7 +32,7 @@ def connect(
     job_namespace: str | None = None,
     job_name: str | None = None,
     literals: Literal["mask", "keep"] | None = None,
-    patience: float = 5.0,
+    close_seconds: float = 5.0,
     **options: Any,
 ) -> "LineageConnection":
     """As `duckdb.connect`, with events to `client`, `transport`, or the catalog at `catalog_uri`.
@@ -41,7 +41,7 @@ def connect(
     `catalog_uri` also gives tables of its lake the names that its own events have for them; `token` is for it. Jobs
     are in `job_namespace` (else `OPENLINEAGE_NAMESPACE`); their names begin with `job_name` (else the program's).
     Literals of SQL are masked unless `literals`, or DUCKICELAKE_LINEAGE_LITERALS, is "keep". `close` waits for at most
-    `patience` seconds.
+    `close_seconds` seconds; `patience` is the former name of that.
     """
     sender = client or _open_client(transport, catalog_uri, token)
     program = Program(
@@ -51,16 +51,19 @@ def connect(
         parent=parse_parent(os.environ),
         literals=(literals or os.environ.get(LITERALS)) == "keep",
     )
+    close_seconds = options.pop("patience", close_seconds)
     opened = duckdb.connect(database, *arguments, **options)
     outbox = None if isinstance(sender.transport, NoopTransport) else EventOutbox(sender)
-    return LineageConnection(opened, StatementRecorder(opened, program, outbox, catalog_uri), patience)
+    return LineageConnection(opened, StatementRecorder(opened, program, outbox, catalog_uri), close_seconds)
 
 
 class LineageConnection:
     """DuckDB's connection; what isn't here is its own."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, recorder: StatementRecorder, patience: float) -> None:
-        self._connection, self._recorder, self._patience = connection, recorder, patience
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, recorder: StatementRecorder, close_seconds: float
+    ) -> None:
+        self._connection, self._recorder, self._close_seconds = connection, recorder, close_seconds
         self._closed = False
 
     def execute(self, query: Any, parameters: object = None) -> Any:
@@ -101,16 +104,16 @@ class LineageConnection:
     def cursor(self) -> "LineageConnection":
         """Return one more connection to the database, which tells as this one does."""
         opened = self._connection.cursor()
-        return LineageConnection(opened, self._recorder.beside(opened), self._patience)
+        return LineageConnection(opened, self._recorder.beside(opened), self._close_seconds)
 
     duplicate = cursor
 
     def close(self) -> None:
-        """Close the connection; the last one waits until all is told, or its patience ends."""
+        """Close the connection; the last one waits until all events are sent, or for `close_seconds`."""
         self._connection.close()
         if not self._closed:
             self._closed = True
-            self._recorder.closed(self._patience)
+            self._recorder.closed(self._close_seconds)
 
     def __enter__(self) -> Self:
         return self

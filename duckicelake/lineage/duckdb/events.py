@@ -107,27 +107,27 @@ def build_begun(run: StatementRun) -> list[RunEvent]:
 
     Of what it writes it tells but the name.
     """
-    return _build_events(run, RunState.START, run.begun, run.lineage(), told=False)
+    return _build_events(run, RunState.START, run.begun, run.lineage(), is_complete=False)
 
 
 def build_completed(run: StatementRun, at: datetime) -> list[RunEvent]:
     """Return the event of a run that is done, and whose transaction is."""
-    return _build_events(run, RunState.COMPLETE, at, run.lineage(), told=True)
+    return _build_events(run, RunState.COMPLETE, at, run.lineage(), is_complete=True)
 
 
 def build_failed(run: StatementRun, at: datetime, message: str) -> list[RunEvent]:
     """Return the event of a run that came to nothing, for the reason that the message says."""
     facet = error_message_run.ErrorMessageRunFacet(message, "SQL")
-    return _build_events(run, RunState.FAIL, at, run.lineage(), told=False, errorMessage=encode_facet(facet))
+    return _build_events(run, RunState.FAIL, at, run.lineage(), is_complete=False, errorMessage=encode_facet(facet))
 
 
 def build_aborted(run: StatementRun, at: datetime) -> list[RunEvent]:
     """Return the event of a run that was taken back, or broken off, by the user."""
-    return _build_events(run, RunState.ABORT, at, run.lineage(), told=False)
+    return _build_events(run, RunState.ABORT, at, run.lineage(), is_complete=False)
 
 
 def _build_events(
-    run: StatementRun, kind: RunState, at: datetime, lineage: StatementLineage, *, told: bool, **facets: Any
+    run: StatementRun, kind: RunState, at: datetime, lineage: StatementLineage, *, is_complete: bool, **facets: Any
 ) -> list[RunEvent]:
     if not lineage.inputs and lineage.output is None and run.statement.written is None:
         return []
@@ -138,13 +138,17 @@ def _build_events(
         run=Run(run.id, {**_run_facets(run.program), **facets}),
         job=_build_job(run, lineage),
         inputs=[InputDataset(input_.namespace, input_.name, facets=run.facets(input_)) for input_ in lineage.inputs],
-        outputs=[] if lineage.output is None else [_build_output(run, lineage, lineage.output, told=told)],
+        outputs=[]
+        if lineage.output is None
+        else [_build_output(run, lineage, lineage.output, is_complete=is_complete)],
     )
     return [event]
 
 
-def _build_output(run: StatementRun, lineage: StatementLineage, output: SqlDataset, *, told: bool) -> OutputDataset:
-    if not told:
+def _build_output(
+    run: StatementRun, lineage: StatementLineage, output: SqlDataset, *, is_complete: bool
+) -> OutputDataset:
+    if not is_complete:
         symlinks = {key: value for key, value in run.facets(output).items() if key == "symlinks"}
         return OutputDataset(output.namespace, output.name, facets=symlinks)
     facets = run.facets(output)
@@ -184,9 +188,9 @@ def _build_job(run: StatementRun, lineage: StatementLineage) -> Job:
     digest = blake2b(identity.encode(), digest_size=4).hexdigest()
     kind = job_type_job.JobTypeJobFacet(processingType="BATCH", integration="DUCKDB", jobType="QUERY")
     facets: dict[str, Any] = {"jobType": encode_facet(kind)}
-    told = run.statement.text[:MAX_MASKED_CHARS] if program.literals else text
-    if told is not None:
-        facets["sql"] = encode_facet(sql_job.SQLJobFacet(told, "duckdb"))
+    is_complete = run.statement.text[:MAX_MASKED_CHARS] if program.literals else text
+    if is_complete is not None:
+        facets["sql"] = encode_facet(sql_job.SQLJobFacet(is_complete, "duckdb"))
     return Job(program.namespace, f"{program.name}.{_find_verb(tree)}.{_find_subject(run, lineage)}.{digest}", facets)
 
 

@@ -270,6 +270,6 @@ def quote_identifier(name: str) -> str:
 
 def build_schema_facet(columns: Sequence[str], types: Sequence[str]) -> dict[str, Any]:
     """Return OpenLineage's schema facet, with DuckDB's names of types; without columns whose names may hold values."""
-    told = [column for column in zip(columns, types, strict=True) if not may_show_values(column[0])]
-    fields = [schema_dataset.SchemaDatasetFacetFields(name, kind) for name, kind in told]
+    shown = [column for column in zip(columns, types, strict=True) if not may_show_values(column[0])]
+    fields = [schema_dataset.SchemaDatasetFacetFields(name, kind) for name, kind in shown]
     return encode_facet(schema_dataset.SchemaDatasetFacet(fields=fields))

@@ -43,7 +43,7 @@ class EventOutbox:
     """Makes and sends events in one thread of its own, in order; nothing is raised to whoever puts work in.
 
     It is shared by connections: each says `opened`, and the last that says `closed` waits until all is sent, or for
-    `patience` seconds.
+    the seconds of the connection.
     """
 
     def __init__(self, emitter: Emitter, capacity: int = CAPACITY) -> None:
@@ -64,12 +64,12 @@ class EventOutbox:
         with self._lock:
             self._users += 1
 
-    def closed(self, patience: float) -> bool:
+    def closed(self, seconds: float) -> bool:
         """Note one connection less; whether all is sent, if it was the last."""
         with self._lock:
             self._users -= 1
             last = self._users <= 0
-        return self.flush(patience) if last else True
+        return self.flush(seconds) if last else True
 
     def put(self, work: Work) -> None:
         """Let the work be done when its turn comes; it's dropped if too much waits."""
@@ -82,18 +82,18 @@ class EventOutbox:
             if self.dropped == 1:
                 _log.warning("lineage: the receiver is slow; events are dropped")
 
-    def flush(self, patience: float) -> bool:
-        """Wait until all is sent, or for `patience` seconds; whether it is."""
+    def flush(self, seconds: float) -> bool:
+        """Wait until all is sent, or for `seconds`; return whether it is."""
         with self._lock:
             thread, self._thread = self._thread, None
         if thread is None:
             return True
         atexit.unregister(self.flush)
         try:
-            self._waiting.put(None, timeout=patience)
+            self._waiting.put(None, timeout=seconds)
         except Full:
             return False
-        thread.join(patience)
+        thread.join(seconds)
         return not thread.is_alive()
 
     def _start(self) -> None:
@@ -162,11 +162,11 @@ class StatementRecorder:
         """Note that it has failed, or was broken off."""
         self.quietly(lambda: self._failed(statement, run, error))
 
-    def closed(self, patience: float) -> None:
+    def closed(self, seconds: float) -> None:
         """Note that the connection is closed, and its transaction with it."""
         self.quietly(self._rolled_back)
         if self._outbox is not None:
-            self._outbox.closed(patience)
+            self._outbox.closed(seconds)
 
     def restore_result(self) -> None:
         """Let the result of the last statement, the number of rows it wrote, be there to be fetched."""

@@ -106,17 +106,23 @@ class RunInputs:
         inputs = [
             (inferred, name_location(places[inferred.table_id])) for inferred in found if inferred.table_id in places
         ]
-        told = [_build_input(inferred, name, lake) for inferred, name in inputs]
+        catalog_change = [_build_input(inferred, name, lake) for inferred, name in inputs]
         outputs = [_find_output(output, inputs, lake) for output in body["outputs"]]
         name = format_job_name(run, lake, [inferred.table.rpartition(".")[0] for inferred, _ in inputs])
-        return {**body, "job": {**body["job"], "name": name}, "inputs": told, "outputs": outputs}
+        return {**body, "job": {**body["job"], "name": name}, "inputs": catalog_change, "outputs": outputs}
 
 
 def _build_write(run: RunChanges) -> ApplicationWrite | None:
     """Return what the run wrote, if it wrote rows at all, or none where there might have been some."""
-    kinds = [str(kind) for told in run for kind in told.facts.get("kinds") or (told.change.kind,)]
+    kinds = [
+        str(kind)
+        for catalog_change in run
+        for kind in catalog_change.facts.get("kinds") or (catalog_change.change.kind,)
+    ]
     written = [kind for kind in kinds if kind in DATA]
-    outputs = frozenset(told.change.object_id for told in run if told.change.object_id is not None)
+    outputs = frozenset(
+        catalog_change.change.object_id for catalog_change in run if catalog_change.change.object_id is not None
+    )
     first = run[0]
     operation = next(iter(written), first.summary.get("operation"))
     if operation is None or not outputs:
@@ -227,7 +233,7 @@ class EventGenerator:
     ) -> None:
         """Record what the due changes come to, and what was refused; `until` is how far time has passed for streams."""
         lake = NamedLake(progress.lake_id, self._uri)
-        runs = group_runs(self._tables.tell(cursor, progress.position, due))
+        runs = group_runs(self._tables.resolve(cursor, progress.position, due))
         inputs = RunInputs(cursor, runs, get_window(self._services.reads))
 
         def describe(run: RunChanges) -> Json:

@@ -40,9 +40,9 @@ def receive_events(services: Services, events: Sequence[Mapping[str, Any]], host
     """
     if len(events) > MAX_EVENTS:
         raise InvalidRequestError(f"A batch has {len(events)} events; it may have {MAX_EVENTS} at most")
-    told = [parse_event(event) for event in events]
+    parsed = [parse_event(event) for event in events]
     latest = datetime.fromtimestamp(services.clock() / 1000, UTC) + _AHEAD
-    if any(event.at > latest for event in told):
+    if any(event.at > latest for event in parsed):
         raise InvalidRequestError(
             f"An event's time is after {latest:%Y-%m-%dT%H:%M:%SZ}, which is far ahead of this server's clock"
         )
@@ -54,8 +54,8 @@ def receive_events(services: Services, events: Sequence[Mapping[str, Any]], host
             raise TooManyRequestsError(
                 f"You have sent {MAX_EVENTS_PER_HOUR} events of lineage within an hour; send fewer"
             )
-        owners = _TableOwners(cursor, services.policy, told)
-        for event in told:
+        owners = _TableOwners(cursor, services.policy, parsed)
+        for event in parsed:
             _check(owners, who, event)
         return lineage_store.record_events(
             cursor, events, origin="received", principal=who.name, tables=owners.tables(host)

@@ -202,7 +202,7 @@ class OpenLineageEvents(RootModel[tuple[OpenLineageEvent, ...]]):
 
 
 def _count_columns(dataset: DatasetPart) -> int:
-    told = dataset.facets.columnLineage if dataset.facets is not None else None
-    if told is None:
+    lineage = dataset.facets.columnLineage if dataset.facets is not None else None
+    if lineage is None:
         return 0
-    return len(told.dataset or ()) + sum(len(field.inputFields) for field in told.fields.values())
+    return len(lineage.dataset or ()) + sum(len(field.inputFields) for field in lineage.fields.values())

@@ -48,7 +48,7 @@ class KnownTables:
         self._tables: OrderedDict[int, _KnownTable] = OrderedDict()
         self._upto: LogPosition = START_POSITION
 
-    def tell(self, cursor: Transaction, after: LogPosition, changes: Sequence[LoggedChange]) -> list[CatalogChange]:
+    def resolve(self, cursor: Transaction, after: LogPosition, changes: Sequence[LoggedChange]) -> list[CatalogChange]:
         """Return the changes that come after a position, each with what its table was with it."""
         if after != self._upto:
             self._tables.clear()
@@ -60,10 +60,10 @@ class KnownTables:
         unknown = of_tables - self._tables.keys()
         places = lineage_follower.read_places(cursor, unknown) if unknown else {}
         self._tables |= {table_id: _KnownTable(places.get(table_id)) for table_id in unknown}
-        told = [CatalogChange(change, self._known(cursor, change, owners)) for change in changes]
+        catalog_change = [CatalogChange(change, self._known(cursor, change, owners)) for change in changes]
         while len(self._tables) > _LRU_ENTRIES:
             self._tables.popitem(last=False)
-        return told
+        return catalog_change
 
     def place(self, table_id: int) -> str | None:
         """Return where a table lies of which there was a change."""
@@ -121,29 +121,31 @@ class DefinedView:
     literals: bool = False
 
 
-def build_definition_event(told: CatalogChange, definition: DefinedView, lookup: Lookup, lake: NamedLake) -> Json:
+def build_definition_event(
+    catalog_change: CatalogChange, definition: DefinedView, lookup: Lookup, lake: NamedLake
+) -> Json:
     """Return a view as it was created or altered, by its SQL; its lineage as far as that can be told."""
-    view = SqlDataset(*told.dataset(lake), definition.columns)
+    view = SqlDataset(*catalog_change.dataset(lake), definition.columns)
     found = read_view_lineage(definition.sql, definition.dialect, view, lookup) or StatementLineage(())
-    (output,) = strip_to_names(build_outputs([told], lake))
+    (output,) = strip_to_names(build_outputs([catalog_change], lake))
     columns = build_column_lineage(found if definition.literals else _hide_valued_columns(found))
     facets = output["facets"] if columns is None else {**output["facets"], "columnLineage": columns}
     return {
-        "eventTime": format_utc(told.change.at),
+        "eventTime": format_utc(catalog_change.change.at),
         "producer": PRODUCER,
         "schemaURL": _SCHEMA_URL,
-        "job": _build_job(told, definition, lake),
+        "job": _build_job(catalog_change, definition, lake),
         "inputs": [{"namespace": input_.namespace, "name": input_.name, "facets": {}} for input_ in found.inputs],
         "outputs": [{**output, "facets": facets}],
     }
 
 
-def _build_job(told: CatalogChange, definition: DefinedView, lake: NamedLake) -> Json:
+def _build_job(catalog_change: CatalogChange, definition: DefinedView, lake: NamedLake) -> Json:
     facets: dict[str, BaseFacet] = {"jobType": job_type_job.JobTypeJobFacet("BATCH", "DUCKICELAKE", "VIEW")}
     sql = definition.shown[:MAX_MASKED_CHARS] if definition.literals else mask_sql(definition.shown, definition.dialect)
     if sql:
         facets["sql"] = sql_job.SQLJobFacet(sql, definition.dialect)
-    name = add_hash(lake, "duckicelake", "view", [told.change.resource], None)
+    name = add_hash(lake, "duckicelake", "view", [catalog_change.change.resource], None)
     return {"namespace": lake.uri, "name": name, "facets": {key: encode_facet(facet) for key, facet in facets.items()}}
 
 
@@ -158,15 +160,15 @@ def build_definitions(
 ) -> list[Json]:
     """Return events of the views that the run defined."""
     events = []
-    for told in run:
-        change = told.change
+    for catalog_change in run:
+        change = catalog_change.change
         if change.kind not in DEFINING or change.object_id is None:
             continue
         view = lineage_follower.read_view(cursor, change.object_id, change.snapshot_id)
         if view is not None:
             definition = DefinedView(view.sql, view.query, view.dialect, _read_columns(view), literals)
             lookup = _build_lookup(cursor, change.snapshot_id, lake, places)
-            events.append(build_definition_event(told, definition, lookup, lake))
+            events.append(build_definition_event(catalog_change, definition, lookup, lake))
     return events
 
 

@@ -68,11 +68,11 @@ def is_over(entry: DatasetEntry, at: datetime) -> bool:
     return entry.lifecycle == "DROP" and entry.lifecycle_at is not None and entry.lifecycle_at < at
 
 
-def find_table(entry: DatasetEntry, told: EventDataset) -> LakeTable | None:
+def find_table(entry: DatasetEntry, dataset: EventDataset) -> LakeTable | None:
     """Return the table that the dataset is said to be; None: as it was."""
-    if told.table is not None or not told.tables:
-        return told.table
-    meant = LakeTable.cut(told.tables[0].name)
+    if dataset.table is not None or not dataset.tables:
+        return dataset.table
+    meant = LakeTable.cut(dataset.tables[0].name)
     known = LakeTable(entry.schema_name or "", entry.table_name or "")
     return None if meant is None or meant.dotted == known.dotted else meant
 
@@ -84,10 +84,10 @@ class DatasetDirectory:
     """
 
     def __init__(
-        self, cursor: Transaction, told: Iterable[EventDataset], tables: Mapping[EventName, LakeTable]
+        self, cursor: Transaction, event_datasets: Iterable[EventDataset], tables: Mapping[EventName, LakeTable]
     ) -> None:
         self._cursor, self._tables = cursor, tables
-        datasets = list(told)
+        datasets = list(event_datasets)
         keys = list({name.key for dataset in datasets for name in dataset.names()})
         said = {dataset.table for dataset in datasets} | set(tables.values())
         dotted = list({table.dotted for table in said if table is not None})
@@ -102,19 +102,19 @@ class DatasetDirectory:
         self._merged: list[tuple[DatasetEntry, DatasetEntry]] = []
         self._touched: dict[int, DatasetEntry] = {}
 
-    def find(self, told: EventDataset, at: datetime, origin: str, *, is_output: bool) -> DatasetEntry:
+    def find(self, dataset: EventDataset, at: datetime, origin: str, *, is_output: bool) -> DatasetEntry:
         """Return the dataset that is told of, which takes over what is new about it.
 
         What others say of the lake's own adds to that only if it was written: who only reads describes nothing.
         """
-        entry = self._owner(told, at, origin)
+        entry = self._owner(dataset, at, origin)
         self._touched[id(entry)] = entry
         may_change = origin != RECEIVED or entry.origin == RECEIVED
         if may_change:
-            self._name(entry, told, at, origin)
-            self._describe(entry, told, at, origin)
+            self._name(entry, dataset, at, origin)
+            self._describe(entry, dataset, at, origin)
         time = at.isoformat(timespec="microseconds")
-        for name, facet in told.facets.items():
+        for name, facet in dataset.facets.items():
             before = entry.facet_times.get(name, "")
             if name not in _NOT_KEPT and (time >= before if may_change else is_output and not before):
                 entry.facets[name], entry.facet_times[name] = facet, time
@@ -133,26 +133,26 @@ class DatasetDirectory:
             entry = kept if entry is lost else entry
         return entry.id
 
-    def _owner(self, told: EventDataset, at: datetime, origin: str) -> DatasetEntry:
+    def _owner(self, dataset: EventDataset, at: datetime, origin: str) -> DatasetEntry:
         """Return the dataset that has one of the names; of several, those of unknown place become one with it."""
-        is_new = told.lifecycle == "CREATE"
-        held = self._held.get(told.name)
+        is_new = dataset.lifecycle == "CREATE"
+        held = self._held.get(dataset.name)
         if held and is_new and is_over(held.entry, at) and may_rename(held.entry, origin):
-            self._end(told.name, held, at)
+            self._end(dataset.name, held, at)
             held = None
-        others = [self._held[name].entry for name in told.tables if name in self._held]
-        others += self._namesakes(told, origin)
+        others = [self._held[name].entry for name in dataset.tables if name in self._held]
+        others += self._namesakes(dataset, origin)
         others = [other for other in others if not (is_new and is_over(other, at))]
         loose = [other for other in others if not other.is_located and may_rename(other, origin)]
         if held is None and loose:
             entry = loose[0]
-            entry.namespace, entry.name, entry.is_located = *told.name, told.is_located
-            self._hold(told.name, entry, at, is_table=False)
-        elif held is None and told.previous in self._held and not told.tables:
-            entry = self._held[told.previous].entry
+            entry.namespace, entry.name, entry.is_located = *dataset.name, dataset.is_located
+            self._hold(dataset.name, entry, at, is_table=False)
+        elif held is None and dataset.previous in self._held and not dataset.tables:
+            entry = self._held[dataset.previous].entry
         elif held is None:
-            meant = self._meant([told.name, *told.tables]) if origin == RECEIVED else None
-            entry = meant or self._new(told.name, at, origin, is_located=told.is_located)
+            meant = self._meant([dataset.name, *dataset.tables]) if origin == RECEIVED else None
+            entry = meant or self._new(dataset.name, at, origin, is_located=dataset.is_located)
         else:
             entry = held.entry
         for other in loose:
@@ -160,11 +160,11 @@ class DatasetDirectory:
                 self._merge(other, entry)
         return entry
 
-    def _namesakes(self, told: EventDataset, origin: str) -> Iterator[DatasetEntry]:
+    def _namesakes(self, dataset: EventDataset, origin: str) -> Iterator[DatasetEntry]:
         """Yield what had the table's name in a catalog of another URI: it is this catalog, which was known by that."""
-        if origin != RECEIVED and told.table is not None:
+        if origin != RECEIVED and dataset.table is not None:
             yield from (
-                held.entry for name, held in self._held.items() if name.name == told.table.dotted and held.is_table
+                held.entry for name, held in self._held.items() if name.name == dataset.table.dotted and held.is_table
             )
 
     def _meant(self, names: Sequence[EventName]) -> DatasetEntry | None:
@@ -181,24 +181,24 @@ class DatasetDirectory:
         self._hold(name, entry, at, is_table=False)
         return entry
 
-    def _name(self, entry: DatasetEntry, told: EventDataset, at: datetime, origin: str) -> None:
+    def _name(self, entry: DatasetEntry, dataset: EventDataset, at: datetime, origin: str) -> None:
         """Give it the names that it is told to have, unless that is older than those it has."""
-        spaces = {name.namespace for name in told.tables}
-        if told.previous is not None:
-            spaces.add(told.previous.namespace)
-        now = {told.name, *told.tables}
+        spaces = {name.namespace for name in dataset.tables}
+        if dataset.previous is not None:
+            spaces.add(dataset.previous.namespace)
+        now = {dataset.name, *dataset.tables}
         others = (name for name in self._names.get(id(entry), ()) if name.namespace in spaces)
         former = [(name, self._held[name]) for name in others if name not in now]
         if any(held.since > at for _, held in former):
             return
-        entry.is_located = entry.is_located or told.is_located
-        table = find_table(entry, told) if origin != RECEIVED else self._tables.get(told.name)
+        entry.is_located = entry.is_located or dataset.is_located
+        table = find_table(entry, dataset) if origin != RECEIVED else self._tables.get(dataset.name)
         if table is not None:
             entry.schema_name, entry.table_name = table
         for name, held in former:
             self._end(name, held, at)
         for name in now:
-            is_table = name in told.tables or (told.table is not None and not told.tables)
+            is_table = name in dataset.tables or (dataset.table is not None and not dataset.tables)
             self._claim(name, entry, at, origin, is_table=is_table)
 
     def _claim(self, name: EventName, entry: DatasetEntry, at: datetime, origin: str, *, is_table: bool) -> None:
@@ -212,13 +212,13 @@ class DatasetDirectory:
             self._end(name, held, at)
             self._hold(name, entry, at, is_table=is_trusted)
 
-    def _describe(self, entry: DatasetEntry, told: EventDataset, at: datetime, origin: str) -> None:
+    def _describe(self, entry: DatasetEntry, dataset: EventDataset, at: datetime, origin: str) -> None:
         if origin != RECEIVED:
             entry.origin = origin
-        if told.kind != "DATASET":
-            entry.kind = told.kind
-        if told.lifecycle is not None and (entry.lifecycle_at is None or at >= entry.lifecycle_at):
-            entry.lifecycle, entry.lifecycle_at = told.lifecycle, at
+        if dataset.kind != "DATASET":
+            entry.kind = dataset.kind
+        if dataset.lifecycle is not None and (entry.lifecycle_at is None or at >= entry.lifecycle_at):
+            entry.lifecycle, entry.lifecycle_at = dataset.lifecycle, at
 
     def _hold(self, name: EventName, entry: DatasetEntry, at: datetime, *, is_table: bool) -> None:
         self._held[name] = HeldEntry(entry, is_table, at)

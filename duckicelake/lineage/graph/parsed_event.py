@@ -190,8 +190,8 @@ def parse_time(text: str) -> datetime:
     return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).astimezone(UTC)
 
 
-def _parse_dataset(told: Json, of_this_run: str, confidence: float | None) -> EventDataset:
-    facets = told.get("facets") or {}
+def _parse_dataset(parsed: Json, of_this_run: str, confidence: float | None) -> EventDataset:
+    facets = parsed.get("facets") or {}
     change = facets.get("lifecycleStateChange") or {}
     previous = change.get("previousIdentifier")
     symlinks = (facets.get("symlinks") or {}).get("identifiers") or ()
@@ -201,10 +201,10 @@ def _parse_dataset(told: Json, of_this_run: str, confidence: float | None) -> Ev
         if symlink.get("type") not in _NOT_A_TABLE
     )
     ours = facets.get(TABLE)
-    own = [_parse_confidence(facets), _parse_confidence(told.get(of_this_run) or {}), confidence]
+    own = [_parse_confidence(facets), _parse_confidence(parsed.get(of_this_run) or {}), confidence]
     columns = facets.get("columnLineage")
     return EventDataset(
-        name=EventName(told["namespace"], told["name"]),
+        name=EventName(parsed["namespace"], parsed["name"]),
         tables=tables,
         table=LakeTable(ours["namespace"], ours["name"]) if ours else None,
         kind=_parse_kind(facets, symlinks),
@@ -219,9 +219,9 @@ def _parse_dataset(told: Json, of_this_run: str, confidence: float | None) -> Ev
 
 
 def _parse_kind(facets: Json, symlinks: Sequence[Json]) -> str:
-    told = (facets.get("datasetType") or {}).get("datasetType")
-    if told:
-        return str(told).upper()
+    kind = (facets.get("datasetType") or {}).get("datasetType")
+    if kind:
+        return str(kind).upper()
     types = [str(symlink.get("type")).upper() for symlink in symlinks]
     return "VIEW" if "VIEW" in types else "TABLE" if symlinks else "DATASET"
 

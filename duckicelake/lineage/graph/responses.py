@@ -248,7 +248,7 @@ def build_run_response(known: KnownRun) -> LineageRunDetails:
         inputs=tuple(_build_side(side) for side in known.io if not side.is_output),
         outputs=tuple(_build_side(side) for side in known.io if side.is_output),
         facets=dict(known.facets),
-        events=tuple(dict(event) for event in known.told),
+        events=tuple(dict(event) for event in known.events),
     )
 
 

@@ -54,15 +54,15 @@ def find_own_jobs(cursor: Transaction, events: Iterable[ParsedEvent]) -> set[Eve
 
 def record_jobs(cursor: Transaction, events: Iterable[ParsedEvent], origin: str) -> dict[EventName, int]:
     """Note the jobs of the events; their ids. What others sent of one is forgotten once the catalog tells of it."""
-    told = [event for event in events if event.job is not None]
-    keys = list({event.job.key for event in told if event.job})
-    if not told:
+    dataset = [event for event in events if event.job is not None]
+    keys = list({event.job.key for event in dataset if event.job})
+    if not dataset:
         return {}
     known = {EventName(row[2], row[3]): JobRow(*row) for row in cursor.execute(_SQL.jobs, {"keys": keys})}
     for received in known.values():
         if received.origin == RECEIVED != origin:
             received.origin, received.last_seen, received.facets = origin, received.first_seen, {}
-    for event in told:
+    for event in dataset:
         assert event.job is not None
         job = known.get(event.job)
         if job is None:
@@ -127,7 +127,7 @@ class EventSide:
 
     event_id: int
     event: ParsedEvent
-    told: EventDataset
+    dataset: EventDataset
     entry: DatasetEntry
     is_output: bool
 
@@ -148,7 +148,7 @@ class EdgeRows:
                 continue
             key = (side.event.run, self.id_of(side.entry), side.is_output)
             before = found.get(key)
-            confidence = side.told.confidence
+            confidence = side.dataset.confidence
             if before and (before["confidence"] is None or confidence is None):
                 confidence = None
             found[key] = {
@@ -157,10 +157,10 @@ class EdgeRows:
                 "is_output": key[2],
                 "job_id": self._job(side.event),
                 "at": side.event.at,
-                "version": side.told.version or (before and before["version"]),
-                "lifecycle": side.told.lifecycle or (before and before["lifecycle"]),
+                "version": side.dataset.version or (before and before["version"]),
+                "lifecycle": side.dataset.lifecycle or (before and before["lifecycle"]),
                 "confidence": confidence,
-                "has_columns": side.told.has_columns or bool(before and before["has_columns"]),
+                "has_columns": side.dataset.has_columns or bool(before and before["has_columns"]),
                 "event_id": side.event_id,
             }
         return list(found.values())
@@ -182,7 +182,9 @@ class EdgeRows:
         self, made_of: Iterable[tuple[EventSide, EventColumn, DatasetEntry]], sides: Iterable[EventSide]
     ) -> list[Row]:
         """From which fields the fields of outputs come; as sure as it is said of them, or else of the input."""
-        inputs = {(side.event_id, self.id_of(side.entry)): side.told.confidence for side in sides if not side.is_output}
+        inputs = {
+            (side.event_id, self.id_of(side.entry)): side.dataset.confidence for side in sides if not side.is_output
+        }
         rows = []
         for side, column, entry in made_of:
             source = self.id_of(entry)
@@ -217,19 +219,19 @@ class EdgeRows:
         for side in sides:
             if side.event.run is None:
                 by_event.setdefault(side.event_id, []).append(side)
-        for told in by_event.values():
-            outputs = [side for side in told if side.is_output]
+        for dataset in by_event.values():
+            outputs = [side for side in dataset if side.is_output]
             for output in outputs:
-                if output.told.has_columns and len(outputs) > 1:
+                if output.dataset.has_columns and len(outputs) > 1:
                     continue
-                for given in told:
+                for given in dataset:
                     if not given.is_output:
                         yield {
                             "source": self.id_of(given.entry),
                             "target": self.id_of(output.entry),
                             "job_id": self._job(output.event),
                             "at": output.event.at,
-                            "confidence": given.told.confidence,
+                            "confidence": given.dataset.confidence,
                         }
 
     def definitions(self, sides: Iterable[EventSide]) -> list[Row]:
@@ -237,7 +239,7 @@ class EdgeRows:
 
         All of a job's, and datasets with their columns.
         """
-        defined = [side for side in sides if side.event.run is None and (side.event.job or side.told.has_columns)]
+        defined = [side for side in sides if side.event.run is None and (side.event.job or side.dataset.has_columns)]
         newest: dict[tuple[int, int], Row] = {}
         for side in defined:
             target, job_id = self.id_of(side.entry), self._job(side.event)

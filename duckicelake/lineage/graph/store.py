@@ -26,7 +26,7 @@ MAX_EVENT_EDGES: Final = 250_000
 """Between all inputs and all outputs of one run: more than that say nothing, and would fill the database."""
 LOCK_KEY: Final = 0x6C696E656167  # "lineag"
 _SQL: Final = load_queries("lineage.graph", "store")
-_NOTHING_TOLD: Final[Mapping[EventName, LakeTable]] = {}
+_NO_TABLES: Final[Mapping[EventName, LakeTable]] = {}
 _OWNERS_SQL: Final = load_queries("lineage.graph", "owners")
 _RETENTION_SQL: Final = load_queries("lineage.graph", "retention")
 BATCH: Final = 5_000
@@ -45,7 +45,7 @@ def record_events(
     *,
     origin: str,
     principal: str | None = None,
-    tables: Mapping[EventName, LakeTable] = _NOTHING_TOLD,
+    tables: Mapping[EventName, LakeTable] = _NO_TABLES,
 ) -> int:
     """Keep OpenLineage events (run, job and dataset events) that aren't there yet; how many weren't.
 
@@ -86,15 +86,15 @@ def _keep(cursor: Transaction, events: Sequence[Json], origin: str, principal: s
     read_ones = {hash_json(event): (event, parse_event(event)) for event in events}
     rows = [
         {
-            "at": told.at,
-            "run_id": told.run,
-            "job_namespace": told.job.namespace if told.job else None,
-            "job_name": told.job.name if told.job else None,
-            "event_type": told.type,
+            "at": parsed.at,
+            "run_id": parsed.run,
+            "job_namespace": parsed.job.namespace if parsed.job else None,
+            "job_name": parsed.job.name if parsed.job else None,
+            "event_type": parsed.type,
             "digest": key,
             "body": orjson.Fragment(orjson.dumps(event)),
         }
-        for key, (event, told) in read_ones.items()
+        for key, (event, parsed) in read_ones.items()
     ]
     added = cursor.execute(_SQL.add_events, {"origin": origin, "principal": principal, "rows": json_param(rows)})
     return [_KeptEvent(number, read_ones[key][1]) for number, key in added.fetchall()]
@@ -119,16 +119,20 @@ def _fold(
     sides = [side for kept_event in kept for side in _iterate_sides(kept_event, directory, origin)]
     outputs = [side for side in sides if side.is_output] + [
         EventSide(
-            recorded.id, recorded.event, told, directory.named(told.name, recorded.event.at, origin), is_output=True
+            recorded.id,
+            recorded.event,
+            dataset,
+            directory.named(dataset.name, recorded.event.at, origin),
+            is_output=True,
         )
         for recorded in earlier
-        for told in recorded.event.outputs
+        for dataset in recorded.event.outputs
     ]
     flowing = [side for side in outputs if side.event.run is None or side.event.run in flown]
     made_of = [
         (side, column, directory.named(column.source, side.event.at, origin))
         for side in flowing
-        for column in side.told.columns
+        for column in side.dataset.columns
     ]
     directory.save()
     _save(cursor, EdgeRows(directory.id_of, job_ids, known), sides, flowing, made_of, flown)
@@ -137,9 +141,9 @@ def _fold(
 def _iterate_sides(kept: _KeptEvent, directory: DatasetDirectory, origin: str) -> Iterator[EventSide]:
     event = kept.event
     for is_output, datasets in ((False, event.inputs), (True, event.outputs)):
-        for told in datasets:
+        for dataset in datasets:
             yield EventSide(
-                kept.id, event, told, directory.find(told, event.at, origin, is_output=is_output), is_output
+                kept.id, event, dataset, directory.find(dataset, event.at, origin, is_output=is_output), is_output
             )
 
 

@@ -52,7 +52,7 @@ class KnownRun:
     run: RunRow
     io: tuple[IoRow, ...]
     facets: Mapping[str, Any]
-    told: tuple[Mapping[str, Any], ...]
+    events: tuple[Mapping[str, Any], ...]
     is_complete: bool
 
 
@@ -83,10 +83,10 @@ def read_run(database: Database, reader: Principal, run_id: UUID) -> KnownRun:
         known = tuple(side for side in io if side.may_be_known)
         if found is None or (view.granted is not None and not known):
             raise NotFoundError(f"There is no run {run_id} in the lineage of what you may read")
-        if not found.may_be_told:
+        if not found.may_be_shown:
             return KnownRun(found, known, {}, (), is_complete=False)
-        told = tuple(view.events_of_run(run_id, _MAX_EVENTS))
-        return KnownRun(found, known, found.facets, told, is_complete=True)
+        events = tuple(view.events_of_run(run_id, _MAX_EVENTS))
+        return KnownRun(found, known, found.facets, events, is_complete=True)
 
 
 def read_events(
@@ -172,8 +172,8 @@ def _check_column(view: GraphView, place: Field) -> None:
         names = list(read_field_names(row.fields))
         if names and row.table_name is not None and place[1] not in names:
             columns = [name for name in names if "." not in name] or names
-            told = summarize(columns, _MAX_NAMES)
-            raise NotFoundError(f"{row.schema_name}.{row.table_name} has no column {place[1]!r}: there are {told}")
+            events = summarize(columns, _MAX_NAMES)
+            raise NotFoundError(f"{row.schema_name}.{row.table_name} has no column {place[1]!r}: there are {events}")
 
 
 def _is_between(row: ColumnRow, fields: Mapping[int, Collection[str]]) -> bool:
@@ -205,8 +205,8 @@ def _build_graph(
         for row in view.datasets(distances)
     ]
     nodes.sort(key=lambda node: (abs(node.distance), node.distance, node.name))
-    told = tuple(_build_edge(edge, of_edge.get((edge.source, edge.target, edge.job_id), ())) for edge in edges)
-    return LineageGraphView(*start, tuple(nodes), told, is_truncated)
+    events = tuple(_build_edge(edge, of_edge.get((edge.source, edge.target, edge.job_id), ())) for edge in edges)
+    return LineageGraphView(*start, tuple(nodes), events, is_truncated)
 
 
 def _collect_reached(columns: Iterable[ColumnRow]) -> dict[int, set[str]]:
@@ -242,17 +242,17 @@ def _build_edge(row: EdgeRow, columns: Iterable[ColumnRow]) -> GraphEdge:
     return GraphEdge(row.source, row.target, job, row.first_seen, row.last_seen, row.confidence, runs, between)
 
 
-def _build_run(told: Mapping[str, Any]) -> GraphRun:
-    commit = told["commit"]
-    ended = None if told["ended"] is None else datetime.fromisoformat(told["ended"])
+def _build_run(events: Mapping[str, Any]) -> GraphRun:
+    commit = events["commit"]
+    ended = None if events["ended"] is None else datetime.fromisoformat(events["ended"])
     return GraphRun(
-        id=told["id"],
-        state=told["state"],
-        started=datetime.fromisoformat(told["started"]),
+        id=events["id"],
+        state=events["state"],
+        started=datetime.fromisoformat(events["started"]),
         ended=ended,
-        engine=read_engine(told["engine"]),
+        engine=read_engine(events["engine"]),
         application=read_word(commit, "application"),
         principal=read_word(commit, "principal"),
-        version=told["version"],
-        confidence=told["confidence"],
+        version=events["version"],
+        confidence=events["confidence"],
     )

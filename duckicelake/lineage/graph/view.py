@@ -73,7 +73,7 @@ class RunRow(NamedTuple):
     job_namespace: str
     job_name: str
     job_facets: dict[str, Any]
-    may_be_told: bool
+    may_be_shown: bool
 
 
 class IoRow(NamedTuple):

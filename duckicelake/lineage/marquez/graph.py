@@ -62,8 +62,8 @@ def read_column_graph(services: Services, node: str, depth: int, *, with_downstr
         datasets = known.read_datasets_by_id([found_node.id for found_node in found.nodes])
         columns = [row for row in known.columns_to(datasets) if row.source in datasets]
     on_the_way = {found_node.id: set(found_node.columns) for found_node in found.nodes}
-    told = [row for row in columns if row.target_field in on_the_way[row.target]]
-    return _read_fields(datasets, [row for row in told if row.source_field in on_the_way[row.source]])
+    reachable = [row for row in columns if row.target_field in on_the_way[row.target]]
+    return _read_fields(datasets, [row for row in reachable if row.source_field in on_the_way[row.source]])
 
 
 def _read_fields(datasets: dict[int, DatasetListed], columns: Collection[ColumnListed]) -> MarquezGraph:

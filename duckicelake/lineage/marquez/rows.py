@@ -96,9 +96,10 @@ def build_version(
     row: VersionListed, dataset: DatasetListed, names: set[EventName], run: RunListed | None
 ) -> MarquezDatasetVersion:
     """Return what a run made of a dataset, which it called by one of the names."""
-    told: list[dict[str, Any]] = row.outputs or []
+    outputs: list[dict[str, Any]] = row.outputs or []
     facets = next(
-        (parsed.get("facets") or {} for parsed in told if EventName(parsed["namespace"], parsed["name"]) in names), {}
+        (parsed.get("facets") or {} for parsed in outputs if EventName(parsed["namespace"], parsed["name"]) in names),
+        {},
     )
     version = row.version or str(row.run_id)
     named = {"namespace": dataset.shown_namespace, "name": dataset.shown_name}
@@ -133,12 +134,12 @@ def _find_description(facets: Mapping[str, Any]) -> str:
 
 
 def _build_fields(facets: Mapping[str, Any]) -> tuple[MarquezField, ...]:
-    told = (facets.get("schema") or {}).get("fields") or ()
+    fields = (facets.get("schema") or {}).get("fields") or ()
     return tuple(
         MarquezField(
             name=parsed["name"], type=read_word(parsed, "type"), description=read_word(parsed, "description") or ""
         )
-        for parsed in told
+        for parsed in fields
     )
 
 

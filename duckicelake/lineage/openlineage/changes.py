@@ -127,15 +127,15 @@ class EngineInfo:
 
 
 @lru_cache(_KEPT)
-def find_engine(told: CatalogChange) -> EngineInfo:
+def find_engine(catalog_change: CatalogChange) -> EngineInfo:
     """Find the engine by what its client says, which is shortened where it is too long."""
-    if told.change.source == "duckdb":
+    if catalog_change.change.source == "duckdb":
         return EngineInfo("duckdb")
-    summary, client = told.summary, told.client
+    summary, client = catalog_change.summary, catalog_change.client
     application = next((summary[key] for key in _APPLICATIONS if key in summary), client.get("application"))
     name, version = summary.get("engine-name"), summary.get("engine-version")
     if name is None:
-        name, version = _find_by_traces(told)
+        name, version = _find_by_traces(catalog_change)
     return EngineInfo(
         _truncate(name) or "unknown",
         _truncate(version),
@@ -145,18 +145,23 @@ def find_engine(told: CatalogChange) -> EngineInfo:
     )
 
 
-def is_streaming(told: CatalogChange) -> bool:
+def is_streaming(catalog_change: CatalogChange) -> bool:
     """Return whether the change is one of many that a program makes which goes on: it has no end of its own."""
-    return told.change.operation in _ROWS or not _STREAMS.isdisjoint(told.summary)
+    return catalog_change.change.operation in _ROWS or not _STREAMS.isdisjoint(catalog_change.summary)
 
 
-def _find_by_traces(told: CatalogChange) -> tuple[str | None, str | None]:
+def _find_by_traces(catalog_change: CatalogChange) -> tuple[str | None, str | None]:
     """Return the name and version of an engine that doesn't say them in the summary."""
-    if _QUERY in told.summary:
-        return "trino", told.summary.get("trino_version")
-    if _FLINK_JOB in told.summary:
+    if _QUERY in catalog_change.summary:
+        return "trino", catalog_change.summary.get("trino_version")
+    if _FLINK_JOB in catalog_change.summary:
         return "flink", None
-    agent = told.client.get("engine") or told.change.agent or told.client.get("user-agent") or ""
+    agent = (
+        catalog_change.client.get("engine")
+        or catalog_change.change.agent
+        or catalog_change.client.get("user-agent")
+        or ""
+    )
     if agent.startswith(_JAVA):
         return "iceberg-java", None
     matched = _AGENT.match(agent)

@@ -69,9 +69,9 @@ def build_own_facet(lake: NamedLake, key: str, **values: Any) -> Json:
     return {"_producer": PRODUCER, "_schemaURL": build_schema_url(lake, key), **said}
 
 
-def build_symlinks(told: CatalogChange, lake: NamedLake) -> Json:
+def build_symlinks(catalog_change: CatalogChange, lake: NamedLake) -> Json:
     """By which name the catalog knows it, and DuckLake, in whose schemas' names there may be dots."""
-    change, kind = told.change, "VIEW" if told.is_view else "TABLE"
+    change, kind = catalog_change.change, "VIEW" if catalog_change.is_view else "TABLE"
     table = build_own_facet(
         lake, TABLE, namespace=change.namespace, name=change.name, objectId=change.object_id, uuid=change.uuid
     )
@@ -85,16 +85,16 @@ def build_symlink(resource: str, kind: str, lake: NamedLake) -> Json:
     return {"symlinks": encode_facet(symlinks_dataset.SymlinksDatasetFacet([identifier]))}
 
 
-def build_dataset_facets(told: CatalogChange, lake: NamedLake, name: DatasetName) -> Json:
+def build_dataset_facets(catalog_change: CatalogChange, lake: NamedLake, name: DatasetName) -> Json:
     """Return what is true of a table or view after its change."""
-    facets = dict(_build_constant_facets(lake, name.namespace, is_view=told.is_view))
-    version = None if told.is_view else _build_version(told)
+    facets = dict(_build_constant_facets(lake, name.namespace, is_view=catalog_change.is_view))
+    version = None if catalog_change.is_view else _build_version(catalog_change)
     if version is not None:
         facets["version"] = {**_VERSION, "datasetVersion": version}
-    if told.known.owner:
-        facets["ownership"] = _build_ownership(told.known.owner)
-    if told.known.schema is not None:
-        facets["schema"] = _build_schema(told.known.schema)
+    if catalog_change.known.owner:
+        facets["ownership"] = _build_ownership(catalog_change.known.owner)
+    if catalog_change.known.schema is not None:
+        facets["schema"] = _build_schema(catalog_change.known.schema)
     return facets
 
 
@@ -113,12 +113,12 @@ def _build_constant_facets(lake: NamedLake, namespace: str, *, is_view: bool) ->
     return {key: encode_facet(facet) for key, facet in facets.items()}
 
 
-def _build_version(told: CatalogChange) -> str | None:
+def _build_version(catalog_change: CatalogChange) -> str | None:
     """Return Iceberg's snapshot, as engines name it.
 
     DuckDB's have DuckLake's number. None if the rows stay the same.
     """
-    change = told.change
+    change = catalog_change.change
     if change.iceberg_snapshot_id is not None:
         return str(change.iceberg_snapshot_id)
     return str(change.snapshot_id) if change.source == "duckdb" and change.kind in DATA else None
@@ -165,9 +165,9 @@ def _iterate_inner(kind: Mapping[str, Any], left: Iterator[int]) -> Iterator[Fie
 _STATISTICS: Final = encode_facet(output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet())
 
 
-def build_outputs(tolds: Sequence[CatalogChange], lake: NamedLake) -> list[Json]:
+def build_outputs(catalog_changes: Sequence[CatalogChange], lake: NamedLake) -> list[Json]:
     """Return the datasets of a run's changes, in their order; namespaces are none."""
-    return [_build_output(group, lake) for group in _group_by_object(tolds)]
+    return [_build_output(group, lake) for group in _group_by_object(catalog_changes)]
 
 
 def strip_to_names(outputs: Sequence[Json]) -> list[Json]:
@@ -190,35 +190,39 @@ def add_counts(output: Json, counts: Mapping[str, int]) -> Json:
     return {**output, "outputFacets": {**said, "outputStatistics": _build_statistics(counts)}}
 
 
-def sum_counts(tolds: Sequence[CatalogChange]) -> dict[str, int]:
+def sum_counts(catalog_changes: Sequence[CatalogChange]) -> dict[str, int]:
     """Rows, files and bytes that the changes added and took away, as far as that is known."""
     counts: dict[str, int] = {}
-    for told in tolds:
-        metrics = told.facts.get("metrics") or {}
+    for catalog_change in catalog_changes:
+        metrics = catalog_change.facts.get("metrics") or {}
         for key in _COUNTED:
             if metrics.get(key) is not None:
                 counts[key] = counts.get(key, 0) + int(metrics[key])
     return counts
 
 
-def _group_by_object(tolds: Sequence[CatalogChange]) -> list[list[CatalogChange]]:
+def _group_by_object(catalog_changes: Sequence[CatalogChange]) -> list[list[CatalogChange]]:
     found: dict[object, list[CatalogChange]] = {}
-    for told in tolds:
-        if told.change.name is not None:
-            key = told.change.resource if told.change.object_id is None else told.change.object_id
-            found.setdefault(key, []).append(told)
+    for catalog_change in catalog_changes:
+        if catalog_change.change.name is not None:
+            key = (
+                catalog_change.change.resource
+                if catalog_change.change.object_id is None
+                else catalog_change.change.object_id
+            )
+            found.setdefault(key, []).append(catalog_change)
     return list(found.values())
 
 
-def _build_output(tolds: Sequence[CatalogChange], lake: NamedLake) -> Json:
-    last = tolds[-1]
+def _build_output(catalog_changes: Sequence[CatalogChange], lake: NamedLake) -> Json:
+    last = catalog_changes[-1]
     name = last.dataset(lake)
     facets = build_symlinks(last, lake) | build_dataset_facets(last, lake, name)
-    lifecycle = _build_lifecycle(tolds, lake)
+    lifecycle = _build_lifecycle(catalog_changes, lake)
     if lifecycle is not None:
         facets["lifecycleStateChange"] = lifecycle
-    counts = sum_counts(tolds)
-    kinds = list(dict.fromkeys(kind for told in tolds for kind in _collect_kinds(told)))
+    counts = sum_counts(catalog_changes)
+    kinds = list(dict.fromkeys(kind for catalog_change in catalog_changes for kind in _collect_kinds(catalog_change)))
     position = f"{last.change.snapshot_id}.{last.change.ordinal}"
     said = {CHANGE: build_own_facet(lake, CHANGE, kinds=kinds, position=position, **_rename_counts(counts))}
     if DATA.intersection(kinds):
@@ -226,17 +230,20 @@ def _build_output(tolds: Sequence[CatalogChange], lake: NamedLake) -> Json:
     return {"namespace": name.namespace, "name": name.name, "facets": facets, "outputFacets": said}
 
 
-def _collect_kinds(told: CatalogChange) -> list[str]:
-    return [str(kind) for kind in told.facts.get("kinds") or (told.change.kind,)]
+def _collect_kinds(catalog_change: CatalogChange) -> list[str]:
+    return [str(kind) for kind in catalog_change.facts.get("kinds") or (catalog_change.change.kind,)]
 
 
 def _build_statistics(counts: Mapping[str, int]) -> Json:
     return {**_STATISTICS, **{name: counts[key] for key, name in _IN_STATISTICS.items() if key in counts}}
 
 
-def _build_lifecycle(tolds: Sequence[CatalogChange], lake: NamedLake) -> Json | None:
+def _build_lifecycle(catalog_changes: Sequence[CatalogChange], lake: NamedLake) -> Json | None:
     done = {
-        state: told for told in tolds for kind in _collect_kinds(told) if (state := _find_state(kind, told)) is not None
+        state: catalog_change
+        for catalog_change in catalog_changes
+        for kind in _collect_kinds(catalog_change)
+        if (state := _find_state(kind, catalog_change)) is not None
     }
     state = next((change_kind for change_kind in _BY_WEIGHT if change_kind in done), None)
     if state is None:
@@ -250,17 +257,17 @@ def _build_lifecycle(tolds: Sequence[CatalogChange], lake: NamedLake) -> Json | 
     return encode_facet(lifecycle_state_change_dataset.LifecycleStateChangeDatasetFacet(change, identifier))
 
 
-def _find_state(kind: str, told: CatalogChange) -> str | None:
+def _find_state(kind: str, catalog_change: CatalogChange) -> str | None:
     """Return the state that a change brings about. A table is overwritten if all of its rows were written anew."""
     if kind in {"delete", "overwrite"}:
-        metrics = told.facts.get("metrics") or {}
+        metrics = catalog_change.facts.get("metrics") or {}
         total, added = _read_number(metrics, "total-records"), _read_number(metrics, "added-records") or 0
         if not _read_number(metrics, "deleted-records"):
             return None
         if total == 0:
             return "TRUNCATE"
         is_whole = kind == "overwrite" and total == added
-        return "OVERWRITE" if is_whole or told.summary.get("replace-partitions") == "true" else None
+        return "OVERWRITE" if is_whole or catalog_change.summary.get("replace-partitions") == "true" else None
     return _LIFECYCLES.get(kind)
 
 

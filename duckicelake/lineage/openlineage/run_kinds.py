@@ -75,7 +75,7 @@ class RefusedRequest:
 
 
 def is_failure(result: str) -> bool:
-    """Return whether it tells something of a job that a request came to this."""
+    """Return whether the result of a request says something about a job."""
     error, _, status = result.rpartition(" ")
     return error != _UNKNOWN and (error in _REPORTED_OPERATIONS or status.startswith("5"))
 
@@ -85,7 +85,7 @@ def build_failed_runs(refused: Sequence[RefusedRequest], lake: NamedLake) -> lis
     found: dict[tuple[str, str], list[RefusedRequest]] = {}
     for refusal in refused:
         found.setdefault((format_job_name([_build_change(refusal)], lake), refusal.result), []).append(refusal)
-    return [told for group in found.values() for told in _build_failed(group, lake)]
+    return [event for group in found.values() for event in _build_failed(group, lake)]
 
 
 def _build_failed(group: Sequence[RefusedRequest], lake: NamedLake) -> list[Json]:
@@ -105,40 +105,42 @@ def _build_change(refused: RefusedRequest) -> CatalogChange:
 
 @dataclass(frozen=True, slots=True)
 class StreamPace:
-    """When a stream tells how far it is, when it is over, and when it is cut; most: how many may be open."""
+    """Set when a stream reports its progress, when it is over, and when it is cut; most: how many may be open."""
 
-    telling: timedelta = timedelta(seconds=10)
+    report_interval: timedelta = timedelta(seconds=10)
     idle: timedelta = timedelta(seconds=10)
     longest: timedelta = timedelta(hours=1)
     most: int = 200
 
 
 PACE: Final = StreamPace()
+_STORED_TIMES: Final = {"started": "started", "last": "last", "told": "reported"}
+"""Attributes of a stream by the keys of its stored JSON."""
 
 
 @dataclass(frozen=True, slots=True)
 class LineageStream:
-    """An open run. body: as it was told, or kept, last; latest: what has come since. counts: of all of it."""
+    """An open run. body: as it was reported, or kept, last; latest: what has come since. counts: of all of it."""
 
     body: Json
     counts: dict[str, int]
     started: datetime
     last: datetime
-    told: datetime
+    reported: datetime
     latest: RunChanges = field(default_factory=list)
 
     def to_json(self) -> Json:
-        times = {name: getattr(self, name).isoformat() for name in ("started", "last", "told")}
+        times = {key: getattr(self, name).isoformat() for key, name in _STORED_TIMES.items()}
         return {"body": self.body, "counts": self.counts, **times}
 
     @classmethod
     def from_json(cls, kept: Json) -> Self:
-        times = {name: datetime.fromisoformat(kept[name]) for name in ("started", "last", "told")}
-        return cls(kept["body"], kept["counts"], times["started"], times["last"], times["told"])
+        times = {name: datetime.fromisoformat(kept[key]) for key, name in _STORED_TIMES.items()}
+        return cls(kept["body"], kept["counts"], times["started"], times["last"], times["reported"])
 
 
 class StreamGroups:
-    """Those that are open, by identities of their jobs, and the events that come of them. describe: a run's body."""
+    """Open streams by their jobs' identities, and the events that come of them. describe: builds a run's body."""
 
     def __init__(self, kept: Sequence[Json], describe: Callable[[RunChanges], Json], pace: StreamPace = PACE) -> None:
         self._describe = describe
@@ -149,7 +151,7 @@ class StreamGroups:
         self.events: list[Json] = []
 
     def add(self, name: str, run: RunChanges) -> None:
-        """Take the next run of the job of this name, in the order of the chronicle."""
+        """Take the next run of the job of this name, in the order of the changelog."""
         at, counts, name = run[0].change.at, sum_counts(run), find_job_identity(name)
         known = self._open.get(name)
         if known is not None and self._is_over(known, at):
@@ -158,11 +160,11 @@ class StreamGroups:
         if known is None:
             body = self._describe(run)
             self.events.append(build_run_event(body, "START", at))
-            self._open[name] = self._told(LineageStream(body, counts, at, at, at))
+            self._open[name] = self._report(LineageStream(body, counts, at, at, at))
             return
         total = {key: known.counts.get(key, 0) + counts.get(key, 0) for key in sorted({*known.counts, *counts})}
         stream = replace(known, counts=total, last=at, latest=run)
-        self._open[name] = self._told(stream) if at - known.told >= self._pace.telling else stream
+        self._open[name] = self._report(stream) if at - known.reported >= self._pace.report_interval else stream
 
     def pass_until(self, now: datetime) -> None:
         """Let time pass: what has said nothing for long enough is over, and so are the oldest if there are too many."""
@@ -180,10 +182,10 @@ class StreamGroups:
     def _is_over(self, stream: LineageStream, at: datetime) -> bool:
         return at - stream.last >= self._pace.idle or at - stream.started >= self._pace.longest
 
-    def _told(self, stream: LineageStream) -> LineageStream:
+    def _report(self, stream: LineageStream) -> LineageStream:
         current = self._current(stream)
         self.events.append(build_run_event(current.body, "RUNNING", current.last))
-        return replace(current, told=current.last)
+        return replace(current, reported=current.last)
 
     def _end(self, name: str) -> None:
         current = self._current(self._open.pop(name))

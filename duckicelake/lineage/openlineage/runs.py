@@ -65,24 +65,28 @@ _SCHEMA_URL: Final = RunEvent._get_schema()  # noqa: SLF001 - as the library its
 _TRANSACTION: Final = "commit_transaction"
 
 
-def format_job_name(tolds: Sequence[CatalogChange], lake: NamedLake, others: Iterable[str] = ()) -> str:
+def format_job_name(catalog_changes: Sequence[CatalogChange], lake: NamedLake, others: Iterable[str] = ()) -> str:
     """`program.what.table.hash`: the same as long as all of that, and the principal, is.
 
     others: namespaces of tables that the job reads. Who may read one of them may know of the job, and not the table.
     """
-    engine = find_engine(tolds[0])
-    program, verb, principal = engine.application_name or engine.name, name_verb(tolds), find_principal(tolds[0])
-    resources = list(dict.fromkeys(told.change.resource for told in tolds))
-    is_of_one = len({told.change.namespace for told in tolds} | set(others)) == 1
+    engine = find_engine(catalog_changes[0])
+    program, verb, principal = (
+        engine.application_name or engine.name,
+        name_verb(catalog_changes),
+        find_principal(catalog_changes[0]),
+    )
+    resources = list(dict.fromkeys(catalog_change.change.resource for catalog_change in catalog_changes))
+    is_of_one = len({catalog_change.change.namespace for catalog_change in catalog_changes} | set(others)) == 1
     return add_hash(lake, program, verb, resources, principal, subject=None if is_of_one else _SEVERAL)
 
 
-def build_job(tolds: Sequence[CatalogChange], lake: NamedLake) -> Json:
+def build_job(catalog_changes: Sequence[CatalogChange], lake: NamedLake) -> Json:
     """Return the job of a run's changes."""
-    first, verb = tolds[0], name_verb(tolds)
+    first, verb = catalog_changes[0], name_verb(catalog_changes)
     processing = "STREAMING" if is_streaming(first) else "BATCH"
     job_type = _build_job_type(processing, find_engine(first).name.upper(), _TYPES.get(verb, "DDL"))
-    return {"namespace": lake.uri, "name": format_job_name(tolds, lake), "facets": {"jobType": job_type}}
+    return {"namespace": lake.uri, "name": format_job_name(catalog_changes, lake), "facets": {"jobType": job_type}}
 
 
 @lru_cache(KEPT_PROPERTIES)
@@ -100,9 +104,9 @@ def may_name_table(name: str) -> bool:
     return f".{_SEVERAL}." not in name
 
 
-def name_verb(tolds: Sequence[CatalogChange]) -> str:
+def name_verb(catalog_changes: Sequence[CatalogChange]) -> str:
     """Return what was done, as the chronicle calls it."""
-    kinds = [str(told.change.kind) for told in tolds]
+    kinds = [str(catalog_change.change.kind) for catalog_change in catalog_changes]
     return next((kind for kind in _BY_WEIGHT if kind in kinds), kinds[0])
 
 
@@ -124,14 +128,14 @@ def add_hash(
     return f"{program[:_MAX_NAME_CHARS]}.{verb}.{subject or resources[0][:_MAX_NAME_CHARS] + others}.{digest}"
 
 
-def find_principal(told: CatalogChange) -> str | None:
+def find_principal(catalog_change: CatalogChange) -> str | None:
     """Who did it: a principal of the catalog, or whom DuckDB calls the author of its commit."""
-    return told.change.principal or told.facts.get("author")
+    return catalog_change.change.principal or catalog_change.facts.get("author")
 
 
-def build_run_facets(tolds: Sequence[CatalogChange], lake: NamedLake) -> Json:
+def build_run_facets(catalog_changes: Sequence[CatalogChange], lake: NamedLake) -> Json:
     """Return the facets of the run that made these changes in one transaction."""
-    first, engine = tolds[0], find_engine(tolds[0])
+    first, engine = catalog_changes[0], find_engine(catalog_changes[0])
     said = {**_read_summary(first.summary), **first.client}
     facets = [("parent", _build_parent(said)), ("nominalTime", _build_nominal_time(said))]
     if engine.query is not None:
@@ -140,17 +144,19 @@ def build_run_facets(tolds: Sequence[CatalogChange], lake: NamedLake) -> Json:
     return {
         "processing_engine": _build_engine(engine.name, engine.version),
         **known,
-        COMMIT: _build_commit(tolds, engine, lake),
+        COMMIT: _build_commit(catalog_changes, engine, lake),
     }
 
 
-def _build_commit(tolds: Sequence[CatalogChange], engine: EngineInfo, lake: NamedLake) -> Json:
-    first, last = tolds[0].change, tolds[-1].change
-    namespaces = [told.change.namespace for told in tolds if told.change.name is None]
+def _build_commit(catalog_changes: Sequence[CatalogChange], engine: EngineInfo, lake: NamedLake) -> Json:
+    first, last = catalog_changes[0].change, catalog_changes[-1].change
+    namespaces = [
+        catalog_change.change.namespace for catalog_change in catalog_changes if catalog_change.change.name is None
+    ]
     return build_own_facet(
         lake,
         COMMIT,
-        principal=find_principal(tolds[0]),
+        principal=find_principal(catalog_changes[0]),
         source=first.source,
         operation=first.operation,
         requestId=first.request_id,
@@ -215,20 +221,20 @@ def format_utc(time: datetime) -> str:
     return time.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
-def find_transaction_key(told: CatalogChange) -> tuple[Any, ...]:
+def find_transaction_key(catalog_change: CatalogChange) -> tuple[Any, ...]:
     """Return the same for all changes of a transaction. Clients may give several requests one id."""
-    change = told.change
+    change = catalog_change.change
     if change.request_id is None:
         return (change.snapshot_id,)
     at = None if change.operation == _TRANSACTION else change.at
     return change.request_id, change.principal, change.operation, at
 
 
-def group_runs(tolds: Sequence[CatalogChange]) -> list[RunChanges]:
+def group_runs(catalog_changes: Sequence[CatalogChange]) -> list[RunChanges]:
     """Return the runs of these changes, in the order of their beginnings."""
     found: dict[tuple[Any, ...], RunChanges] = {}
-    for told in tolds:
-        found.setdefault(find_transaction_key(told), []).append(told)
+    for catalog_change in catalog_changes:
+        found.setdefault(find_transaction_key(catalog_change), []).append(catalog_change)
     return list(found.values())
 
 

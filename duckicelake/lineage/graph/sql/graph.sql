@@ -74,11 +74,11 @@ LIMIT %(limit)s;
 -- edges: between some datasets, as of a time, each with its newest runs, which are sought among the job's newest
 SELECT e.source, e.target, e.job_id, j.namespace,
        duckicelake_lineage_shown_job_name(j.id, j.name, j.origin, %(granted)s::text[]),
-       j.facets -> 'jobType', e.first_seen, e.last_seen, e.confidence, runs.told
+       j.facets -> 'jobType', e.first_seen, e.last_seen, e.confidence, runs.recent
 FROM duckicelake_lineage_edge e
 LEFT JOIN duckicelake_lineage_job j ON j.id = e.job_id
 LEFT JOIN LATERAL (
-    SELECT json_agg(newest) AS told FROM (
+    SELECT json_agg(newest) AS recent FROM (
         SELECT run.id, run.state, run.started, run.ended, run.facets -> 'processing_engine' AS engine,
                run.facets -> 'duckicelake_commit' AS commit, o.version, i.confidence
         FROM (SELECT * FROM duckicelake_lineage_io

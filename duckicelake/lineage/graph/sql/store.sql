@@ -11,12 +11,12 @@ SELECT EXISTS (
 INSERT INTO duckicelake_lineage_event
     (at, origin, principal, run_id, job_namespace, job_name, event_type, digest, body)
 SELECT at, %(origin)s, %(principal)s, run_id, job_namespace, job_name, event_type, digest, body
-FROM json_to_recordset(%(rows)s::json) AS told (at timestamptz, run_id uuid, job_namespace text, job_name text,
+FROM json_to_recordset(%(rows)s::json) AS sent (at timestamptz, run_id uuid, job_namespace text, job_name text,
                                                 event_type text, digest uuid, body json)
 ON CONFLICT (digest) DO NOTHING
 RETURNING id, digest;
 
--- beginnings: what runs told before they told that anything flows
+-- beginnings: the START events of runs, which come before it is known that anything flows
 SELECT id, body FROM duckicelake_lineage_event
 WHERE run_id = ANY (%(run_ids)s) AND event_type = 'START' AND id <> ALL (%(new)s::bigint[])
 ORDER BY at;
@@ -25,7 +25,7 @@ ORDER BY at;
 SELECT id, key, namespace, name, origin, first_seen, last_seen, facets
 FROM duckicelake_lineage_job WHERE key = ANY (%(keys)s);
 
--- own_jobs: those of some that the catalog has told of itself
+-- own_jobs: those of some jobs that the catalog itself has reported
 SELECT namespace, name FROM duckicelake_lineage_job WHERE key = ANY (%(keys)s) AND origin <> 'received';
 
 -- job_ids: for new jobs
@@ -34,7 +34,7 @@ SELECT nextval('duckicelake_lineage_job_id_seq') FROM generate_series(1, %(count
 -- save_jobs: new ones, and how the others have become
 INSERT INTO duckicelake_lineage_job (id, key, namespace, name, origin, first_seen, last_seen, facets)
 SELECT id, key, namespace, name, origin, first_seen, last_seen, facets
-FROM jsonb_to_recordset(%(rows)s::jsonb) AS told (id bigint, key uuid, namespace text, name text, origin text,
+FROM jsonb_to_recordset(%(rows)s::jsonb) AS sent (id bigint, key uuid, namespace text, name text, origin text,
                                                   first_seen timestamptz, last_seen timestamptz, facets jsonb)
 ON CONFLICT (id) DO UPDATE
 SET origin = excluded.origin, first_seen = excluded.first_seen, last_seen = excluded.last_seen, facets = excluded.facets;
@@ -46,7 +46,7 @@ FROM duckicelake_lineage_run WHERE id = ANY (%(ids)s);
 -- save_runs: new ones, and how the others have become
 INSERT INTO duckicelake_lineage_run (id, job_id, origin, state, state_at, started, ended, last_seen, has_flown, facets)
 SELECT id, job_id, origin, state, state_at, started, ended, last_seen, has_flown, facets
-FROM jsonb_to_recordset(%(rows)s::jsonb) AS told (id uuid, job_id bigint, origin text, state text, state_at timestamptz,
+FROM jsonb_to_recordset(%(rows)s::jsonb) AS sent (id uuid, job_id bigint, origin text, state text, state_at timestamptz,
     started timestamptz, ended timestamptz, last_seen timestamptz, has_flown boolean, facets jsonb)
 ON CONFLICT (id) DO UPDATE
 SET job_id = excluded.job_id, origin = excluded.origin, state = excluded.state, state_at = excluded.state_at, started = excluded.started,
@@ -70,7 +70,7 @@ INSERT INTO duckicelake_lineage_dataset (id, namespace, name, is_located, schema
                                          first_seen, last_seen, lifecycle, lifecycle_at, facets, facet_times)
 SELECT id, namespace, name, is_located, schema_name, table_name, kind, origin, first_seen, last_seen, lifecycle,
        lifecycle_at, facets, facet_times
-FROM jsonb_to_recordset(%(rows)s::jsonb) AS told (id bigint, namespace text, name text, is_located boolean,
+FROM jsonb_to_recordset(%(rows)s::jsonb) AS sent (id bigint, namespace text, name text, is_located boolean,
     schema_name text, table_name text, kind text, origin text, first_seen timestamptz, last_seen timestamptz,
     lifecycle text, lifecycle_at timestamptz, facets jsonb, facet_times jsonb)
 ON CONFLICT (id) DO UPDATE
@@ -81,22 +81,22 @@ SET namespace = excluded.namespace, name = excluded.name, is_located = excluded.
     facet_times = excluded.facet_times;
 
 -- end_names: names that datasets had until a time; some of them have come and gone at once
-WITH told AS (
-    SELECT * FROM jsonb_to_recordset(%(rows)s::jsonb) AS told (key uuid, namespace text, name text, dataset_id bigint,
+WITH sent AS (
+    SELECT * FROM jsonb_to_recordset(%(rows)s::jsonb) AS sent (key uuid, namespace text, name text, dataset_id bigint,
         is_table boolean, since timestamptz, until timestamptz)
 ), ended AS (
-    UPDATE duckicelake_lineage_name n SET until = greatest(told.until, n.since)
-    FROM told WHERE n.key = told.key AND n.dataset_id = told.dataset_id AND n.until IS NULL
+    UPDATE duckicelake_lineage_name n SET until = greatest(sent.until, n.since)
+    FROM sent WHERE n.key = sent.key AND n.dataset_id = sent.dataset_id AND n.until IS NULL
     RETURNING n.key, n.dataset_id
 )
 INSERT INTO duckicelake_lineage_name (key, namespace, name, dataset_id, is_table, since, until)
-SELECT key, namespace, name, dataset_id, is_table, since, until FROM told
+SELECT key, namespace, name, dataset_id, is_table, since, until FROM sent
 WHERE until > since AND (key, dataset_id) NOT IN (SELECT key, dataset_id FROM ended);
 
 -- save_names: names that datasets have now
 INSERT INTO duckicelake_lineage_name (key, namespace, name, dataset_id, is_table, since)
 SELECT key, namespace, name, dataset_id, is_table, since
-FROM jsonb_to_recordset(%(rows)s::jsonb) AS told (key uuid, namespace text, name text, dataset_id bigint,
+FROM jsonb_to_recordset(%(rows)s::jsonb) AS sent (key uuid, namespace text, name text, dataset_id bigint,
                                                   is_table boolean, since timestamptz)
 ON CONFLICT (key) WHERE until IS NULL DO UPDATE
 SET dataset_id = excluded.dataset_id, is_table = excluded.is_table, since = excluded.since;
@@ -144,7 +144,7 @@ DELETE FROM duckicelake_lineage_dataset WHERE id = %(lost)s;
 INSERT INTO duckicelake_lineage_io AS known
     (run_id, dataset_id, is_output, job_id, at, version, lifecycle, confidence, has_columns, event_id)
 SELECT run_id, dataset_id, is_output, job_id, at, version, lifecycle, confidence, has_columns, event_id
-FROM jsonb_to_recordset(%(rows)s::jsonb) AS told (run_id uuid, dataset_id bigint, is_output boolean, job_id bigint,
+FROM jsonb_to_recordset(%(rows)s::jsonb) AS sent (run_id uuid, dataset_id bigint, is_output boolean, job_id bigint,
     at timestamptz, version text, lifecycle text, confidence real, has_columns boolean, event_id bigint)
 ON CONFLICT (run_id, dataset_id, is_output) DO UPDATE
 SET at = greatest(known.at, excluded.at),
@@ -160,7 +160,7 @@ SET at = greatest(known.at, excluded.at),
 -- save_job_io: what jobs read and write
 INSERT INTO duckicelake_lineage_job_io AS known (job_id, dataset_id, is_output, last_seen)
 SELECT job_id, dataset_id, is_output, max(at)
-FROM jsonb_to_recordset(%(rows)s::jsonb) AS told (job_id bigint, dataset_id bigint, is_output boolean, at timestamptz)
+FROM jsonb_to_recordset(%(rows)s::jsonb) AS sent (job_id bigint, dataset_id bigint, is_output boolean, at timestamptz)
 GROUP BY job_id, dataset_id, is_output
 ON CONFLICT (job_id, dataset_id, is_output) DO UPDATE SET last_seen = greatest(known.last_seen, excluded.last_seen);
 
@@ -185,7 +185,7 @@ FROM (
         WHERE other.run_id = o.run_id AND other.is_output AND other.dataset_id <> o.dataset_id))
     UNION ALL
     SELECT source, target, job_id, at, at, confidence
-    FROM jsonb_to_recordset(%(rows)s::jsonb) AS told (source bigint, target bigint, job_id bigint, at timestamptz,
+    FROM jsonb_to_recordset(%(rows)s::jsonb) AS sent (source bigint, target bigint, job_id bigint, at timestamptz,
                                                       confidence real)
 ) AS found
 GROUP BY source, target, job_id
@@ -201,7 +201,7 @@ INSERT INTO duckicelake_lineage_column AS known (source, source_field, target, t
 SELECT source, source_field, target, target_field, job_id, kind, subtype,
        (array_agg(description ORDER BY at DESC))[1], bool_or(is_masked), min(at), max(at),
        CASE WHEN count(confidence) = count(*) THEN max(confidence) END
-FROM jsonb_to_recordset(%(rows)s::jsonb) AS told (source bigint, source_field text, target bigint, target_field text,
+FROM jsonb_to_recordset(%(rows)s::jsonb) AS sent (source bigint, source_field text, target bigint, target_field text,
     job_id bigint, kind text, subtype text, description text, is_masked boolean, at timestamptz, confidence real)
 GROUP BY source, source_field, target, target_field, job_id, kind, subtype
 ON CONFLICT (key) DO UPDATE
@@ -213,11 +213,11 @@ SET description = CASE WHEN excluded.last_seen >= known.last_seen THEN excluded.
                       THEN greatest(known.confidence, excluded.confidence) END;
 
 -- end_columns: those that newer definitions of their targets leave out
-UPDATE duckicelake_lineage_column c SET until = told.at
-FROM jsonb_to_recordset(%(rows)s::jsonb) AS told (target bigint, job_id bigint, at timestamptz)
-WHERE c.target = told.target AND c.job_id = told.job_id AND c.last_seen < told.at AND c.until IS NULL;
+UPDATE duckicelake_lineage_column c SET until = sent.at
+FROM jsonb_to_recordset(%(rows)s::jsonb) AS sent (target bigint, job_id bigint, at timestamptz)
+WHERE c.target = sent.target AND c.job_id = sent.job_id AND c.last_seen < sent.at AND c.until IS NULL;
 
 -- end_edges: those that newer definitions of their targets leave out
-UPDATE duckicelake_lineage_edge e SET until = told.at
-FROM jsonb_to_recordset(%(rows)s::jsonb) AS told (target bigint, job_id bigint, at timestamptz)
-WHERE e.target = told.target AND e.job_id = told.job_id AND e.last_seen < told.at AND e.until IS NULL;
+UPDATE duckicelake_lineage_edge e SET until = sent.at
+FROM jsonb_to_recordset(%(rows)s::jsonb) AS sent (target bigint, job_id bigint, at timestamptz)
+WHERE e.target = sent.target AND e.job_id = sent.job_id AND e.last_seen < sent.at AND e.until IS NULL;
