@@ -213,7 +213,7 @@ def serialize_partition(values: Sequence[Any], type_: StructType) -> list[Any]:
 
     Numbers that JSON lacks, NaN and the infinities, as texts.
 
-    Nobody may change it: all files without a partition share one.
+    Callers must not change it: all files without a partition share one.
     """
     if not type_.fields and not values:
         return _NO_PARTITION

@@ -45,7 +45,7 @@ class EqualityDeletes:
     ranges: Mapping[int, ColumnRange]
 
     def may_delete_from(self, data: AnyFile) -> bool:
-        """Return whether the file applies to a data file, as far as sequence numbers, partitions and metrics tell."""
+        """Return whether the file applies to a data file, as far as sequence numbers, partitions and metrics show."""
         return (
             data.sequence_number < self.file.sequence_number
             and (self.is_global or (data.spec_id, data.partition) == (self.file.spec_id, self.file.partition))

@@ -64,7 +64,7 @@ def find_data_sequence_number(file: LakeFile, metadata: TableMetadata, numbers: 
 
 
 def find_next_row_id(added: Iterable[NewFile], at_most: int) -> int:
-    """Return the next row id after a snapshot in the midst of DuckLake's history, as far as its added files tell."""
+    """Return the next row id after a snapshot in the midst of DuckLake's history, as far as its added files show."""
     ends = (file.first_row_id + file.record_count for file in added if file.first_row_id is not None)
     return min(max(ends, default=0), at_most)
 

@@ -1,8 +1,7 @@
-"""PURE. What DuckDB is shown of an Iceberg view, and what Iceberg clients are shown of a view that DuckDB made.
+"""PURE. Translate views: Iceberg's for DuckDB, and DuckDB's for Iceberg clients.
 
-What one side's engine is given in place of SQL of its own is made anew from the other side's at each change. It isn't
-kept with what clients wrote where that can be told apart: in DuckLake's row for Spark's views, beside DuckDB's SQL for
-DuckDB's.
+SQL that a side lacks is made anew from the other side's at each change. It is kept apart from what clients wrote: in
+DuckLake's row for Spark's views, beside DuckDB's SQL for DuckDB's.
 """
 
 from collections.abc import Collection, Sequence

@@ -198,7 +198,7 @@ def _vend(services: Services, asking: DelegationQuery) -> tuple[VendedKeys, tupl
 
 
 def _note(services: Services, asking: DelegationQuery, vended: FolderKeys) -> None:
-    """Tell the audit trail, unless it knows that these keys were given for this table to this address."""
+    """Write to the audit trail, unless it has that these keys were given for this table to this address."""
     caller = services.caller
     table = f"{asking.table_id}" if asking.table_id is not None else asking.path
     if services.access.noted.put((vended.keys.access_key_id, table, caller.principal.name, caller.address), None):

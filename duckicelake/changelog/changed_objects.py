@@ -31,7 +31,7 @@ ChangeWords = Sequence[tuple[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class ChangedObject:
-    """What a snapshot touched, and how: in its own words, and what they mean, the most telling first.
+    """An object that a snapshot touched, and how: in DuckLake's words, and their kinds, the most specific first.
 
     born: the schema and name that it was created with. place: location and format version that Iceberg clients know.
     """
@@ -83,7 +83,7 @@ class ChangedObjectReader:
             self._names[named.object_id].append(named)
 
     def of(self, snapshot_id: int) -> list[ChangedObject]:
-        """In an order in which they may have happened. What nobody knows the name of any more is left out."""
+        """Return the objects in an order in which the changes may have happened, without those of unknown names."""
         words = self._words[snapshot_id]
         found = [
             *self._schemas(snapshot_id, words),

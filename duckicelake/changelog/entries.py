@@ -62,7 +62,7 @@ class ChangeKind(StrEnum):
 
 
 class LogPosition(NamedTuple):
-    """A place in the chronicle, spelled `17.0`; `17` comes after all that happened in and after that snapshot so far.
+    """A place in the changelog, spelled `17.0`; `17` comes after all that happened in and after that snapshot so far.
 
     The ordinal counts what happened in one DuckLake snapshot, and after it without a snapshot.
     """
@@ -131,7 +131,7 @@ class LoggedChange:
 
 @dataclass(frozen=True, slots=True)
 class WantedChanges:
-    """Which changes somebody asks for; None: any. namespace: with all in and below it, unless `name` is given.
+    """Which changes a reader asks for; None: any. namespace: with all in and below it, unless `name` is given.
 
     object_id: by this identity, or by the name, if that is given, too. visible: namespaces which, with those below
     them, may be seen. engine: text in the user agent or the engine's name.
@@ -185,7 +185,7 @@ def read_oldest(cursor: Transaction) -> LogPosition | None:
 
 
 def prune_entries(database: Database, before: datetime, batch: int = PRUNE_BATCH_ROWS) -> int:
-    """Forget what is older, `batch` rows in a transaction so that nobody waits for long; how many there were."""
+    """Delete older entries, `batch` rows in a transaction so that no other waits for long; return how many."""
     with database.transaction() as cursor:
         cursor.execute(_SQL.forget_lost_files)
     return database.prune(_SQL.prune, before, batch)
@@ -230,7 +230,7 @@ def _build_conditions(wanted: WantedChanges) -> tuple[list[str], dict[str, objec
 
 
 class SkippedError(Exception):
-    """Something can't be told, whatever is tried."""
+    """A change can't be recorded, whatever is tried."""
 
 
 def is_caused_by_change(error: Exception) -> bool:

@@ -107,9 +107,9 @@ class RequestChanges:
 
 
 def group_requests(changes: Sequence[LoggedChange]) -> list[RequestChanges]:
-    """Return what changed, in the same order.
+    """Return the changes by request, in the same order.
 
-    All changes of a request must be among them, for each event tells how many.
+    All changes of a request must be among them: each event has their number.
     """
     found: list[RequestChanges] = []
     for request_id, group in groupby(changes, find_request):
@@ -122,7 +122,7 @@ def group_requests(changes: Sequence[LoggedChange]) -> list[RequestChanges]:
 
 
 def find_request(change: LoggedChange) -> str:
-    """Return what tells which changes were made at once: the id of the request, or of what DuckDB committed."""
+    """Return what changes of one act share: the id of the request, or of DuckDB's snapshot."""
     return change.request_id or f"snapshot-{change.snapshot_id}"
 
 

@@ -77,7 +77,7 @@ class EventSelection:
 
 @dataclass(frozen=True)
 class EventView:
-    """Equal for all readers who are told the same. A change is told to those who may read its namespace."""
+    """What some readers may see; equal for those who may see the same. A change is sent to readers of its namespace."""
 
     grants: tuple[Grant, ...]
     selection: EventSelection = EventSelection()
@@ -91,7 +91,7 @@ class EventView:
         return hash((self.grants, self.selection))
 
     def events(self, changes: Iterable[RequestChanges]) -> list[ChangeEvent]:
-        """Return what is told of these changes, in their order."""
+        """Return the events of these changes, in their order."""
         seen = (change.seen(self._may_read) for change in changes)
         return [event for event in seen if event is not None and self.selection.wants(event)]
 
@@ -134,7 +134,7 @@ class RecentChanges:
 
 
 class NewsReader:
-    """Tells all changes from a moment on, in a thread of its own, until the database is closed."""
+    """Publishes all changes from a moment on, in a thread of its own, until the database is closed."""
 
     def __init__(self, database: Database, publish: PublishChanges, failed: ReadFailed) -> None:
         self._notices: NotificationListener = database.open_listener(CHANNEL)

@@ -96,7 +96,7 @@ def read_history(
 
 
 def parse_wanted(asked: HistoryQuery) -> WantedChanges:
-    """Return what is asked for of the chronicle; InvalidRequestError."""
+    """Return the changes to read from the changelog; InvalidRequestError."""
     kinds = None if asked.kinds is None else [_parse_kind(kind.strip()) for kind in asked.kinds.split(",")]
     if asked.source is not None and asked.source not in SOURCES:
         raise InvalidRequestError(f"{asked.source!r} is no source of changes: there are {', '.join(SOURCES)}")
@@ -163,7 +163,7 @@ def build_entry(change: LoggedChange) -> HistoryEntry:
 
 
 def _hide_session(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return one of several, without what tells programs apart: that is made of addresses, and so nobody's business."""
+    """Return facts without the session, which is made of addresses and is private."""
     client = {name: value for name, value in facts.get("client", {}).items() if name != SESSION}
     return {**facts, "client": client} if "client" in facts else dict(facts)
 

@@ -122,10 +122,7 @@ def _sum_removed(
 def _sum_deleted_in_files(
     delete_files: Sequence[tuple[int, CountedDeletes]], numbered: Mapping[int, int], known: dict[int, int]
 ) -> tuple[Counter[MetricsKey], set[MetricsKey]]:
-    """Return (rows that delete files took away, places of which that can't be told).
-
-    known: deleted rows by file, kept on.
-    """
+    """Return (rows that delete files deleted, places where that is unknown). known: deleted rows by file, updated."""
     gone_rows: Counter[MetricsKey] = Counter()
     uncounted: set[MetricsKey] = set()
     for number, deleted in delete_files:

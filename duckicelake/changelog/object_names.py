@@ -83,7 +83,7 @@ def read_schema_names(cursor: Transaction, ids: Iterable[int]) -> list[NamedObje
 
 
 def read_last_names(cursor: Transaction, ids: Iterable[int]) -> list[NamedObject]:
-    """Return what the chronicle last called things, as if they had always been called so."""
+    """Return the objects' last names in the changelog, as if they had always had them."""
     return _read_named(cursor, _SQL.last_names, ids)
 
 
@@ -119,7 +119,7 @@ def _find_live(cursor: Transaction, query: str, names: Sequence[ObjectName]) -> 
 
 
 def read_last_places(cursor: Transaction, ids: Iterable[int]) -> dict[int, tuple[str, int | None]]:
-    """Return (location, format version) of tables and views that are gone, as the chronicle told them last."""
+    """Return (location, format version) of tables and views that are gone, as the changelog has them last."""
     wanted = sorted(ids)
     rows = cursor.execute(_SQL.last_places, {"ids": wanted}).fetchall() if wanted else []
     return {object_id: (location, version) for object_id, location, version in rows}

@@ -22,7 +22,7 @@ _DELETED_SQL = "SELECT begin_snapshot, file_id, count(*) FROM {} WHERE begin_sna
 
 
 class ChangelogProgress(NamedTuple):
-    """How far the chronicle is, and where the counter of files stood after that snapshot."""
+    """How far the changelog is, and where the counter of files stood after that snapshot."""
 
     position: LogPosition
     next_file_id: int
@@ -64,7 +64,7 @@ class LakeSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class LakeNews:
-    """Up to where the chronicle is, and what comes next. is_awaited: somebody waits for the chronicle to tell it.
+    """How far the changelog is, and what comes next. is_awaited: a reader waits for it.
 
     has_unplaced: something has changed that made no snapshot.
     """
@@ -122,7 +122,7 @@ class InlinedChange(NamedTuple):
 
 
 def is_follower_free(cursor: Transaction) -> bool:
-    """Return whether nobody follows the lake at this moment."""
+    """Return whether no process follows the lake at this moment."""
     return cursor.execute(_SQL.is_free, {"key": FOLLOWER_KEY}).fetchone() == (True,)
 
 
@@ -133,7 +133,7 @@ def take_lead(cursor: Transaction) -> bool:
 
 @contextmanager
 def open_state(cursor: Transaction) -> Iterator[None]:
-    """Yield a transaction to fold in: nobody else does meanwhile, and every statement sees the same state.
+    """Yield a transaction to fold in, as the only one; every statement sees the same state.
 
     The cursor's connection is in none; it begins, and waits for its turn, in one round trip.
     """
@@ -148,7 +148,7 @@ def open_state(cursor: Transaction) -> Iterator[None]:
 
 
 def read_news(cursor: Transaction, limit: int) -> LakeNews:
-    """Up to where the chronicle is, and the next snapshots, `limit` at the most."""
+    """Return how far the changelog is, and the next snapshots, `limit` at the most."""
     rows = cursor.execute(_SQL.news, {"awaited": AWAITED_KEY, "limit": limit}).fetchall()
     snapshot_id, ordinal, next_file_id, is_not_awaited, has_unplaced, *_ = rows[0]
     progress = ChangelogProgress(LogPosition(snapshot_id, ordinal), next_file_id)
@@ -166,21 +166,21 @@ def _build_snapshot(*row: Any) -> LakeSnapshot:
 
 
 def take_unplaced(cursor: Transaction, limit: int) -> list[tuple[datetime, AuditedRequest]]:
-    """What the audit trail says of changes that made no snapshot, and that have no place in the chronicle until now."""
+    """Return the audit trail's changes that made no snapshot, and that the changelog doesn't have yet."""
     rows = cursor.execute(_SQL.unplaced, {"limit": limit}).fetchall()
     return [(at, AuditedRequest(*entry)) for at, *entry in rows]
 
 
 def pass_snapshot(cursor: Transaction) -> int:
-    """Go on past the next snapshot, of which nothing is told; its id."""
+    """Skip the next snapshot; return its id."""
     (snapshot_id,) = cursor.execute(_SQL.pass_snapshot).fetchall()[0]
     return int(snapshot_id)
 
 
 def read_new_files(cursor: Transaction, bounds: Sequence[int]) -> NewFiles:
-    """Return files by the counter of files, which `bounds` tell from before the first snapshot and after each.
+    """Return files by the counter of files; `bounds` are its values before the first snapshot and after each.
 
-    Only ids tell: DuckDB's flushes and merges make files that earlier snapshots see, too.
+    Only ids are reliable: DuckDB's flushes and merges make files that earlier snapshots see, too.
     """
     if bounds[0] == bounds[-1]:
         return NewFiles([], [])
@@ -203,10 +203,7 @@ def read_ended_files(cursor: Transaction, ended: Sequence[tuple[int, int]]) -> l
 
 
 def read_deleted_rows(cursor: Transaction, data_file_ids: Iterable[int]) -> dict[int, int]:
-    """Return how many rows of data files were deleted by the last snapshot that the chronicle told of.
-
-    Only what is known.
-    """
+    """Return how many rows of data files were deleted by the changelog's last snapshot, as far as known."""
     wanted = sorted(data_file_ids)
     return dict(cursor.execute(_SQL.deleted_rows, {"ids": wanted}).fetchall()) if wanted else {}
 
@@ -222,7 +219,7 @@ def record_deleted_rows(cursor: Transaction, known: Mapping[int, int], gone: Ite
 def write_entries(
     cursor: Transaction, changes: Sequence[LoggedChange], position: LogPosition, next_file_id: int
 ) -> None:
-    """Add changes, and note how far the chronicle is; who waits for it is told once the transaction is committed."""
+    """Add changes, and note how far the changelog is; Postgres notifies readers at the commit."""
     for part in split_batches(changes) or [()]:
         parameters = {**position._asdict(), "next_file_id": next_file_id, "changes": json_param(part)}
         cursor.execute(_SQL.write, parameters)

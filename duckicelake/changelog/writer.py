@@ -52,7 +52,7 @@ _UNAWAITED_REST_SECONDS: Final = 0.5
 
 
 class WrittenBatch(NamedTuple):
-    """How many snapshots were, and changes without any. is_awaited: somebody waits for what comes next."""
+    """Numbers of written snapshots, and of changes without any. is_awaited: a reader waits for what comes next."""
 
     number: int
     is_awaited: bool
@@ -78,7 +78,7 @@ def write_new_changes(
 
 
 def write_all_changes(services: Services) -> None:
-    """Bring the chronicle up to date."""
+    """Bring the changelog up to date."""
     with services.database.open_listener(SNAPSHOTS).connect() as cursor:
         while write_new_changes(services, cursor).number:
             pass
@@ -269,7 +269,7 @@ def follow_in_background(services: Services, failed: Failed) -> AbstractContextM
 
 
 class ChangelogWriter:
-    """Folds what comes; for one thread. What fails again and again is left out, so that what comes after it is told."""
+    """Folds new changes; for one thread. A change that fails repeatedly is skipped, so that later ones are written."""
 
     def __init__(self, services: Services, failed: Failed) -> None:
         self._services = services

@@ -97,7 +97,7 @@ class _ConditionReader:
         return refuse_construct(f"{node.key.upper()} ({_format_node(node)})")
 
     def known(self, node: exp.Expr) -> Term:
-        """Return a value that tells its own kind."""
+        """Return a value that has a kind of its own."""
         value = self.value(node)
         return (
             refuse_construct(f"a constant without a column beside it: {_format_node(node)}")
@@ -121,7 +121,7 @@ class _ConditionReader:
         return value
 
     def pair(self, left: exp.Expr, right: exp.Expr) -> tuple[Term, Term]:
-        """Return two values of one kind, at least one of which tells it."""
+        """Return two values of one kind, at least one of which has it of its own."""
         first = self.value(left)
         if not isinstance(first, exp.Expr):
             return first, self.beside(right, first)

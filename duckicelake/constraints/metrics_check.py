@@ -234,7 +234,7 @@ _MAX_CASES: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`holds` for every row; else `problem` is why it can't hold for one; else nobody knows."""
+    """`holds` for every row; else `problem` says why it can't hold for one; else the outcome is unknown."""
 
     holds: bool = False
     problem: str | None = None

@@ -124,7 +124,7 @@ class TableMetadata(SpecModel):
         return self._serialize_scalars() | self._serialize_versioned() | _serialize_lists(self, _TO_JSON)
 
     def drop_history(self) -> dict[str, Json]:
-        """Give the same without snapshots and logs; nobody may change what is in it, which is made but once."""
+        """Return the metadata without snapshots and logs. It is made once, so callers must not change it."""
         return self._with_schemas(self.schemas)
 
     def encoded(self, snapshots: Iterable[Snapshot] | None = None) -> bytes:

@@ -107,7 +107,7 @@ def get_tag(
     foreign: Sequence[str],
     of: Literal["table", "view"] = "table",
 ) -> str:
-    """Give what tells the members of a union apart: `value[key]`, one of `legal`; `foreign` are the other kind's.
+    """Return the tag of a union's member: `value[key]`, one of `legal`; `foreign` are the other kind's.
 
     Raises:
         InvalidRequestError: it is something else; the message names it and lists what is legal.

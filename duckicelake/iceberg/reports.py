@@ -1,7 +1,7 @@
 """Reports of engines on scans and commits, as far as they say what was read (REST specification, ReportMetricsRequest).
 
-Engines may send metrics, metadata and kinds of predicates that nobody has heard of: what isn't understood is passed
-over. Of filters only the names of columns are kept, never a constant.
+Engines may send unknown metrics, metadata and kinds of predicates: these are ignored. Of filters only the names of
+columns are kept, never a constant.
 """
 
 from collections.abc import Iterable, Iterator

@@ -108,7 +108,7 @@ def to_bytes(kind: PrimitiveType, value: SingleValue) -> bytes:
 
 
 def from_bytes(kind: PrimitiveType, data: bytes) -> SingleValue:
-    """Return the value of a stored bound, whose length tells the type it was written with before a promotion.
+    """Return the value of a stored bound; its length shows the type it was written with before a promotion.
 
     Four bytes for a long, float for a double and date for a timestamp. Raises InvalidRequestError for a wrong length.
     """

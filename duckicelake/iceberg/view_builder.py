@@ -222,7 +222,7 @@ def _parse_history_size(properties: Mapping[str, str]) -> int:
 
 
 def _trim_log(log: Iterable[ViewLogEntry], kept: set[int]) -> tuple[ViewLogEntry, ...]:
-    """Return the log from after its last entry of a version that is gone: what went before can't be told any more."""
+    """Return the log from after its last entry of an expired version: earlier history is unknown."""
     entries: list[ViewLogEntry] = []
     for entry in log:
         entries = [*entries, entry] if entry.version_id in kept else []

@@ -86,7 +86,7 @@ def marquez_datasets(services: AppServices, space: SpacePath, part: PartQuery) -
 
 @router.get(_DATASET)
 def marquez_dataset(services: AppServices, dataset: DatasetPath) -> MarquezDataset:
-    """Tell of a dataset."""
+    """Return a dataset."""
     return marquez.read_dataset(services, dataset)
 
 
@@ -110,7 +110,7 @@ def marquez_jobs_of(services: AppServices, space: SpacePath, part: PartQuery, st
 
 @router.get(_JOB)
 def marquez_job(services: AppServices, job: JobPath) -> MarquezJob:
-    """Tell of a job."""
+    """Return a job."""
     return marquez.read_job(services, job)
 
 
@@ -122,7 +122,7 @@ def marquez_runs(services: AppServices, job: JobPath, part: PartQuery) -> Marque
 
 @router.get("/jobs/runs/{run}")
 def marquez_run(services: AppServices, run: UUID) -> MarquezRun:
-    """Tell of a run."""
+    """Return a run."""
     return marquez.read_run(services, run)
 
 

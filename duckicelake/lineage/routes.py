@@ -114,7 +114,7 @@ Asked = Annotated[GraphQuery, Depends(_build_question)]
 
 @router.get("/lineage/v1/graph")
 def get_lineage_graph(services: AppServices, asked: Asked) -> LineageGraph:
-    """Tell what a table or a column comes from and what comes from it, with the runs behind each edge."""
+    """Return what a table or a column comes from and what comes from it, with the runs behind each edge."""
     found = lineage.read_graph(services.database, services.caller.principal, asked)
     return build_graph_response(found, asked.direction, asked.depth, asked.at)
 
@@ -141,7 +141,7 @@ def search_lineage(
 
 @router.get("/lineage/v1/runs/{run}")
 def get_lineage_run(services: AppServices, run: UUID) -> LineageRunDetails:
-    """Tell what a run read and wrote, and what it said."""
+    """Return what a run read and wrote, and its events."""
     return build_run_response(lineage.read_run(services.database, services.caller.principal, run))
 
 

@@ -101,7 +101,7 @@ class KeyColumn:
 def rule_out_keys(
     connection: duckdb.DuckDBPyConnection, file: Path, columns: Mapping[int, str], keys: Sequence[tuple[Any, ...]]
 ) -> bool:
-    """Return whether no row of the file has one of the keys, as its filters tell; they never tell of nulls.
+    """Return whether no row of the file has one of the keys, by its Bloom filters; these never rule out nulls.
 
     columns: top-level columns of `BLOOM_TYPES`, by their place in a key. At most `MAX_BLOOM_KEYS` keys are looked up.
     """

@@ -76,5 +76,5 @@ def _filter_file(connection: duckdb.DuckDBPyConnection, matching: RowFilter, fil
 
 
 def _name_value_columns(number: int) -> tuple[str, str]:
-    """Of a column's value and, where that has two zeros, of what tells them apart."""
+    """Return the names of a column's value and, where that has two zeros, of its sign."""
     return f"v{number}", f"s{number}"

@@ -190,7 +190,7 @@ def open_change_table(
 class ChangesRequest:
     """after, upto: snapshots of main, by Iceberg's ids or DuckLake's; None: from the beginning, to where main is.
 
-    keys: columns that tell rows apart; none: row ids, in format version 3, else the table's identifier fields.
+    keys: columns that identify rows; none: row ids, in format version 3, else the table's identifier fields.
     ordinal: of the first snapshot that changes any.
     """
 

@@ -52,7 +52,7 @@ def build_load_request(
     may_change: bool = True,
     quarantine: Target | None = None,
 ) -> LoadRequest:
-    """Check what somebody asked for; the quarantine is `<table>_quarantine` unless it is named. BadInputError."""
+    """Check a request to load; the quarantine is `<table>_quarantine` unless it is named. BadInputError."""
     if mode not in WRITE_MODES:
         raise BadInputError(f"--mode {mode}: there are {', '.join(sorted(WRITE_MODES))}")
     if (mode == "merge") != bool(keys):

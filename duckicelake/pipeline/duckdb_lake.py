@@ -19,7 +19,7 @@ def attach_lake(attach: str | None, *, read_only: bool) -> Iterator[duckdb.DuckD
 
     Raises BadInputError, and BadSourceError for every error of DuckDB in the block.
 
-    attach: what `duckicelake info` prints for ATTACH; no error tells it, as it may have a password in it. Keys for a
+    attach: what `duckicelake info` prints for ATTACH; no error repeats it, as it may have a password in it. Keys for a
     store are DuckDB's own: `CREATE PERSISTENT SECRET`.
     """
     if attach is None:

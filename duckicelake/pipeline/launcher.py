@@ -65,7 +65,7 @@ _START_FAILURES: Final[Sequence[tuple[str, type[MissingRequirementError], str]]]
 
 
 def hide_secrets(spark: SparkSession) -> None:
-    """Keep secrets of the sessions to come out of Spark's pages, unless somebody has said what it is to hide."""
+    """Keep secrets of later sessions out of Spark's pages, unless the user has set what to hide."""
     _get_live_conf(spark).setIfMissing(REDACTION_KEY, SECRETS_PATTERN)
 
 
@@ -85,7 +85,7 @@ def _get_live_conf(spark: SparkSession) -> Any:
 
 
 class Interruption:
-    """Whether somebody has pressed Ctrl-C. The second time nothing is waited for."""
+    """Whether Ctrl-C was pressed. The second time ends the process at once."""
 
     def __init__(self) -> None:
         self.has_come = False
@@ -199,7 +199,7 @@ def _compute_megabytes() -> int:
 def launch_spark(conf: Mapping[str, str]) -> Iterator[SparkSession]:
     """Yield a Spark of its own while the block runs.
 
-    Its log is kept, and named, where nobody can tell why the block failed.
+    Its log is kept, and named, where the reason of a failure is unknown.
 
     Raises MissingJavaError, MissingPackagesError where Spark doesn't start, OutOfMemoryError where its JVM dies of
     that, what `explained` says of other errors of Spark's, and KeyboardInterrupt after Ctrl-C, whatever that made fail.
@@ -258,9 +258,9 @@ def _start_session(conf: Mapping[str, str], output: Any, log: Path, interruption
 
 @contextmanager
 def end_orphaned_jvm() -> Iterator[None]:
-    """Around the start of Spark: ends its JVM where Ctrl-C comes before pyspark knows it.
+    """End Spark's JVM where Ctrl-C comes during its start, before pyspark knows it.
 
-    Pyspark then forgets the process, which finds nobody to tell that it is there, and stays.
+    Pyspark would forget the process, which would stay.
     """
     from pyspark import java_gateway
 

@@ -112,7 +112,7 @@ def load_rows(
 def _open_both_passes(
     groups: Sequence[SourceGroup], wanted: StructType, keys: Sequence[str], flaws: Sequence[Column]
 ) -> Iterator[tuple[DataFrame, DataFrame]]:
-    """Yield the rows to be written, and the same to be told of.
+    """Yield the rows to be written, and the same to be reported.
 
     What may change is kept for the block if any may be bad.
 
@@ -132,7 +132,7 @@ def _open_both_passes(
 def build_quarantine_epoch(how: LoadRequest, epoch: Epoch) -> Epoch:
     """Return the same in the quarantine, which tables may share.
 
-    Their runs there are told apart even if they have one id.
+    Their runs there have ids of their own even if they share one here.
     """
     return replace(epoch, run_id=f"{epoch.run_id} of {how.target}")
 

@@ -78,7 +78,7 @@ class _MainHistory:
         raise self.gone(f"snapshot {wanted}")
 
     def begins_with(self, after: int | None) -> bool:
-        """Return whether the first listed step can be told, from the beginning or from the one before."""
+        """Return whether the changes of the first listed step are known, from the beginning or from the step before."""
         step = self.step(self.line[0])
         return step.parent_id is None if after is None else step.only_adds or step.only_moves
 

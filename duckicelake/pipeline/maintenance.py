@@ -82,7 +82,7 @@ def build_request(
 
 
 def build_plan(client: CatalogClient, request: MaintainRequest, now_ms: int) -> Plan:
-    """Return what the tables need now, of what the catalog tells; nothing is read but its statistics.
+    """Return the jobs that the tables need now, by the catalog's statistics alone.
 
     Raises MissingTableError, BadInputError.
     """
@@ -90,7 +90,7 @@ def build_plan(client: CatalogClient, request: MaintainRequest, now_ms: int) -> 
 
 
 def read_states(client: CatalogClient, request: MaintainRequest) -> Iterator[MaintenanceState]:
-    """Yield what the catalog tells of the request's tables."""
+    """Yield the catalog's statistics of the request's tables."""
     query = {"pageSize": _PAGE_TABLES}
     if request.namespace is not None:
         query["namespace"] = "\x1f".join(request.namespace)
@@ -137,7 +137,7 @@ def _run_table_jobs(
     ended: SimpleQueue[FinishedJob],
     stopped: Event,
 ) -> None:
-    """All jobs of one table until the run is stopped; whatever comes of each, it is told of once."""
+    """Run all jobs of one table until the run is stopped; report each once, whatever its result."""
     for job in takewhile(lambda _: not stopped.is_set(), jobs):
         try:
             ended.put(_run_job(spark, client, job))

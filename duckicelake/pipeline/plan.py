@@ -50,7 +50,7 @@ _STATE_FIELDS: Final = {
 
 
 def parse_state(fields_json: Mapping[str, Any]) -> MaintenanceState:
-    """Return the table as the catalog's JSON tells it."""
+    """Return the table's state from the catalog's JSON."""
     values = {_STATE_FIELDS[key]: value for key, value in fields_json.items() if key in _STATE_FIELDS}
     values["namespace"] = tuple(values["namespace"])
     values["by_deleted_tenths"] = tuple(values["by_deleted_tenths"])
@@ -155,7 +155,7 @@ def _explain_compaction(table: MaintenanceState, policy: MaintenancePolicy, now_
 
 
 def count_files_with_deletes(table: MaintenanceState, ratio: float) -> int:
-    """Return how many files have lost at least this share of their rows, as far as tenths tell; 0.25 counts as 0.3."""
+    """Return how many files have lost at least this share of their rows, in tenths; 0.25 counts as 0.3."""
     tenth = -int(-ratio * 10 // 1)
     return table.by_deleted_tenths[max(1, min(tenth, 9)) - 1]
 
@@ -256,7 +256,7 @@ def plan_optimization(
 ) -> Plan:
     """Return the one job: with an order all files are rewritten, without one those that are small or have deletes.
 
-    `where` limits it to files that may hold such rows. MissingTableError if the catalog tells nothing of the table.
+    `where` limits it to files that may hold such rows. MissingTableError if the catalog doesn't have the table.
     """
     namespace, table = parse_table(name)
     state = next(tables, None)

@@ -18,7 +18,7 @@ class Reporter(Protocol):
     """Hears of one step of work at a time."""
 
     def begin(self, what: str, total: int | None = None, unit: str = "") -> None:
-        """A step begins, as `reading flights.csv`; total: how much there is to do, None if nobody knows."""
+        """Begin a step, as `reading flights.csv`; total: how much there is to do, None if unknown."""
 
     def advance(self, amount: int = 1) -> None:
         """So much more of the step is done."""
@@ -31,7 +31,7 @@ class Reporter(Protocol):
 
 
 class SilentReporter:
-    """Tells nobody."""
+    """Reports nothing."""
 
     def begin(self, what: str, total: int | None = None, unit: str = "") -> None:
         pass
@@ -61,7 +61,7 @@ class TaskProgress:
 
 @contextmanager
 def watch_tasks(spark: SparkSession, report: Callable[[TaskProgress | None], None]) -> Iterator[None]:
-    """Tell, from a thread, how far Spark is while the block runs; None when it has become idle, or the block ends."""
+    """Report from a thread how far Spark is while the block runs; None when it is idle, or the block ends."""
     over = threading.Event()
     thread = threading.Thread(
         target=_watch_until_over, args=(spark.sparkContext, report, over), name="progress", daemon=True

@@ -156,9 +156,9 @@ def combine_flaws(flaws: Sequence[Column]) -> Column:
 def select_good_rows(
     rows: DataFrame, flaws: Sequence[Column], written: Sequence[str]
 ) -> tuple[DataFrame, Callable[[], int | None]]:
-    """Of the good rows what is written; and once it is, how many bad ones there were.
+    """Return the good rows that are written and, once they are, the number of bad ones.
 
-    Bad ones are told twice, which costs less than to copy every row once more with a column that says so.
+    Rows are tested twice, which costs less than to copy each once more with a column for the result.
     """
     columns = list(map(quote_name, written))
     if not flaws:

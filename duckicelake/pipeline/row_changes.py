@@ -37,7 +37,7 @@ ScanTasks = Mapping[tuple[str, ...], Any]
 class RowChanges:
     """The changes of a table, in the columns that it has now; what comes later needs another.
 
-    keys: what tells rows apart; none: row ids where a snapshot and the one before have them, else the identifier fields
+    keys: what identifies rows; none: row ids where a snapshot and the one before have them, else the identifier fields
     of the table, else nothing. BadColumnError for a key that isn't there.
     """
 
@@ -102,7 +102,7 @@ class RowChanges:
             yield self._shaped(step, side, self._spark.read.format("iceberg").load(name))
 
     def _shaped(self, step: SnapshotStep, side: int, rows: DataFrame) -> DataFrame:
-        """Return rows with what tells them apart (`key`), and whether they are as they were (`same`)."""
+        """Return rows with their identity (`key`), and whether they are unchanged (`same`)."""
         key, same = self._identity(step)
         return rows.select(
             F.lit(side).alias("side"),

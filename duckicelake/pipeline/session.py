@@ -121,16 +121,16 @@ def override_settings(spark: SparkSession, settings: Mapping[str, str]) -> Itera
 
 @dataclass(frozen=True, slots=True)
 class ListenerSettings:
-    """What Spark must be told when it starts, and the packages that it needs for that."""
+    """Settings that Spark needs at its start, and the packages for them."""
 
     conf: Mapping[str, str] = field(default_factory=dict)
     packages: tuple[str, ...] = ()
 
 
 def build_parent_conf(environment: Mapping[str, str]) -> dict[str, str]:
-    """Settings by which snapshots and the listener's events say which run they are part of, as schedulers tell it.
+    """Return settings by which snapshots and the listener's events name the run they are part of.
 
-    They do by `OPENLINEAGE_PARENT_ID` (`namespace/name/run id`) and `OPENLINEAGE_ROOT_PARENT_ID`.
+    Schedulers give it by `OPENLINEAGE_PARENT_ID` (`namespace/name/run id`) and `OPENLINEAGE_ROOT_PARENT_ID`.
     """
     conf: dict[str, str] = {}
     for prefix, variable in (("parent", "OPENLINEAGE_PARENT_ID"), ("rootParent", "OPENLINEAGE_ROOT_PARENT_ID")):

@@ -88,7 +88,7 @@ class SourceFile:
 def parse_source(
     locations: Sequence[str], format_: str | None = None, options: Sequence[str] = (), schema: str | None = None
 ) -> PipelineSource:
-    """Return a source from what somebody typed; the format is told by a suffix unless it is given. BadInputError."""
+    """Return a source from the command line; a suffix gives the format unless an option does. BadInputError."""
     if not locations:
         raise BadInputError("Say what to read: files, folders, patterns, or a JDBC URL")
     wanted = format_ or _guess_format(locations)
@@ -132,10 +132,7 @@ def drop_empty_files(source: PipelineSource, files: Iterable[SourceFile]) -> lis
 
 
 def compute_fingerprint(source: PipelineSource, files: Iterable[SourceFile]) -> str:
-    """Return what tells this content from another: paths, sizes and times of files.
-
-    Of a database only what is asked.
-    """
+    """Return the content's identity: paths, sizes and times of files; of a database only the query."""
     what = [repr((location.path, location.size, location.modified_ms)) for location in sorted(files)]
     if source.format == "jdbc":
         asked = {name: value for name, value in source.options.items() if name.lower() in {"dbtable", "query"}}

@@ -36,7 +36,7 @@ def create_table(
 ) -> None:
     """Make the table, and its namespace, with the rows, which may lack columns; their snapshot has the summary.
 
-    BadInputError, BadColumnError before the rows are computed. Java's AlreadyExistsException if somebody else was
+    BadInputError, BadColumnError before the rows are computed. Java's AlreadyExistsException if another writer was
     faster.
     """
     parts = () if target.partition_by is None else parse_partitions(target.partition_by)
@@ -136,9 +136,9 @@ def write_once(
 ) -> tuple[CommittedRun, bool]:
     """Write the rows; the run as the catalog knows it, and whether Spark came to its end with it.
 
-    It didn't if somebody else has committed the run, or if the answer to the commit got lost. JobConflictError if other
-    writers were faster every time. BadInputError as `Epoch.done`. made_of: the columns of a table that isn't there; it
-    is made with the rows, unless somebody else is faster.
+    It didn't if another process has committed the run, or if the answer to the commit got lost. JobConflictError if
+    other writers were faster every time. BadInputError as `Epoch.done`. made_of: the columns of a table that isn't
+    there; it is made with the rows, unless another writer is faster.
     """
     summary = {**epoch.summary, RUN_ID_KEY: epoch.run_id, RUN_EPOCH_KEY: str(epoch.number)}
     came_through = False

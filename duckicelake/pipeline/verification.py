@@ -38,9 +38,9 @@ MAX_SHOWN_ROWS: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What is to be compared. left, right: `ns.t` of the lake, `source:ns.t`, `duckdb:ns.t`, each also `…@<snapshot>`.
+    """A comparison to make. left, right: `ns.t` of the lake, `source:ns.t`, `duckdb:ns.t`, each also `…@<snapshot>`.
 
-    leave_out: columns that may differ. keys: columns that tell rows apart, by which some that differ are shown.
+    leave_out: columns that may differ. keys: columns that identify rows, by which some that differ are shown.
     source: properties of the other catalog, as Iceberg's documentation has them. attach: the lake for DuckDB.
     """
 

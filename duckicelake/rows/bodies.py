@@ -90,7 +90,7 @@ def _has_no_name_twice(text: bytes, value: Any) -> bool:
 def _count_names(text: bytes) -> int | None:
     """Return how many names there are at most in its objects.
 
-    None where they can't be told by the colon at their end.
+    None where the colon at their end doesn't find them.
     """
     return None if any(colon in text for colon in _SPACED_COLONS) else text.count(b'":')
 

@@ -90,9 +90,9 @@ def split_partitions(
 
 
 def _read_column(batch: Batch, column_id: int, text_of: Callable[[PrimitiveType], _Text | None]) -> list[str | None]:
-    """Return what the column's values are told apart by.
+    """Return the column's values as keys.
 
-    All alike where that isn't known, or the column is inside another.
+    All keys are equal where they aren't known, or the column is inside another.
     """
     for index, column in enumerate(batch.layout.stored):
         if column.field_id == column_id and isinstance(column.type, PrimitiveType):
@@ -142,7 +142,7 @@ def _format_identity(kind: PrimitiveType, value: Any) -> str:
 
 
 def _make_value(transform: Transform, kind: PrimitiveType) -> _Text | None:
-    """Return Iceberg's value, where a file's bounds can tell it."""
+    """Return Iceberg's value, where a file's bounds can hold it."""
     if transform.name in {"bucket", "void"} or not transform.accepts(kind):
         return None
     return lambda value: repr(apply_transform(transform, kind, value))

@@ -18,7 +18,7 @@ MAX_OBJECTS: Final = 1 << 21
 
 
 def check_text_size(body: bytes) -> None:
-    """Raise InvalidRequestError for a JSON body of too many values, told without reading it."""
+    """Raise InvalidRequestError for a JSON body of too many values, without parsing it."""
     if len(body) <= MAX_OBJECTS:
         return
     objects = body.count(b"{") + body.count(b"[")

@@ -1,4 +1,4 @@
-"""PURE. What is wrong with rows, told by the first few that are: no row of such a batch is stored."""
+"""PURE. Describe what is wrong with rows, by the first few: no row of such a batch is stored."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

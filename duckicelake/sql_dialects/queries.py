@@ -154,7 +154,7 @@ class Tables(Protocol):
 class QueryWriter(OrderingWriter):
     """Writes queries; `tables` says what tables are called that aren't defined in the query itself.
 
-    The schema is that of the whole query, which tells what types the sides of its set operations become.
+    The schema is that of the whole query; it has the types that the sides of its set operations become.
     """
 
     def __init__(self, source: DialectSide, target: DialectSide, tables: Tables, schema: Schema) -> None:

@@ -121,7 +121,7 @@ def _format_spark_table(parts: Sequence[str]) -> str:
 class _LakeTables:
     """Names of tables as Spark reads them: without a catalog they're in the default one, None for the view's own.
 
-    What the lake is called in Spark isn't told, so a catalog that all full names share is taken for it.
+    The lake's name in Spark is unknown, so a catalog that all full names share is taken for it.
     """
 
     namespace: Namespace

@@ -208,9 +208,9 @@ def find_manifest_layout(
     kept: Mapping[str, int | tuple[AnyFile, ...]],
     missing: Sequence[AnyFile],
 ) -> ManifestLayout | None:
-    """Return what an upload lays out that adds and removes no file.
+    """Return the layout of an upload that adds and removes no file.
 
-    None if it can't be told, or isn't one of each file.
+    None if it can't be found, or isn't one of each file.
 
     read: its new manifests by path. kept: those of the parent that it lists. missing: the files of the others.
     """

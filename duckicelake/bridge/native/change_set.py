@@ -277,7 +277,7 @@ def find_partition(
 ) -> tuple[TableMetadata, PartitionSpec, tuple[Any, ...]]:
     """Return the spec and partition of a file.
 
-    The default spec's if they can be told, else another's, else unpartitioned.
+    They are the default spec's if the values are known, else another spec's, else none.
 
     What a folder's name says of an added file counts where DuckDB reads it there, too.
     """

@@ -78,7 +78,7 @@ def evolve_metadata(metadata: TableMetadata, definition: TableDefinition, *, hol
 
 
 def add_unpartitioned_spec(metadata: TableMetadata) -> tuple[TableMetadata, PartitionSpec]:
-    """Return the metadata with a spec for files whose partition can't be told: one without fields."""
+    """Return the metadata with a spec without fields, for files whose partition is unknown."""
     for spec in metadata.partition_specs:
         if not spec.fields:
             return metadata, spec

@@ -251,7 +251,7 @@ def _is_kept(before: IcebergType, after: IcebergType) -> bool:
 
 
 def _is_required(column: Column, before: NestedField | None) -> bool:
-    """Return whether a field has a value in each row, as far as DuckLake's rows and what it was before tell.
+    """Return whether a field has a value in each row, by DuckLake's rows and by the field's former definition.
 
     DuckLake says it of top-level columns only. DuckDB checks it neither in structs, lists and maps nor in variants, so
     these are required only where an Iceberg client has declared them so.
@@ -344,7 +344,7 @@ class _SchemaReader:
 
 
 def find_returning_columns(base: TableMetadata | None, target: TableMetadata, column_ids: Iterable[int]) -> set[int]:
-    """Return those of the columns whose values of before aren't told as values of the type that they have now."""
+    """Return the columns whose older values can't be read as values of their present type."""
     if base is None or base.current_schema_id == target.current_schema_id:
         return set()
     before, after = base.schema().leaves(), target.schema().leaves()

@@ -121,7 +121,7 @@ def to_partition(
 ) -> tuple[Any, ...] | None:
     """Return Iceberg's partition of a file that DuckDB wrote.
 
-    None if it can't be told exactly for every field of `spec`.
+    None if it isn't known exactly for every field of `spec`.
     """
     if not spec.fields:
         return ()

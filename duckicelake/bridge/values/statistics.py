@@ -333,7 +333,7 @@ def _describe_value(value: bool | None) -> str:
 
 
 def _is_less(text: str, than: str, type_: PrimitiveType) -> bool:
-    """Return whether one text's value is less than another's, as DuckDB sorts them; no, where one can't be told."""
+    """Return whether one text's value is less than another's, as DuckDB sorts them; False where one is unknown."""
     if type_.name in _AMBIGUOUS:
         return False
     if type_.name == "string":

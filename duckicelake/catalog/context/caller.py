@@ -47,7 +47,7 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Somebody who was authenticated, and the grants of the scopes they came with."""
+    """An authenticated caller, and the grants of its scopes."""
 
     name: str
     grants: tuple[Grant, ...]

@@ -1,4 +1,4 @@
-"""What the use cases tell whoever measures them: how long which phase took, and what happened on the way.
+"""Measure the use cases: how long each phase took, and what happened on the way.
 
 `services.meter` is the seam. Without a measuring entry point it is `NO_METER`, which costs next to nothing.
 """
@@ -11,7 +11,7 @@ Phase = Literal[
     "catch_up",  # folding in what DuckDB did
     "upload_read",  # reading what a client uploaded before its commit
     "rows_read",  # reading a batch of rows, and looking at each value
-    "plan",  # computing a commit outside the lock; reading uploads included, and if nobody else commits materialising
+    "plan",  # computing a commit outside the lock; with reading uploads and, if it commits alone, materializing
     "lock_wait",  # from asking for the turn until the lock is held
     "critical_section",  # from the lock to COMMIT's return
     "duckdb_pause",  # keeping still so that DuckDB's clients get their turn
@@ -53,7 +53,7 @@ class Meter(Protocol):
         """Something is done again."""
 
     def caught_up(self, snapshots: int) -> None:
-        """A table was found this many DuckLake snapshots of its own behind; none is not told."""
+        """Note that a table was this many of its DuckLake snapshots behind; 0 isn't noted."""
 
     def written_together(self, commits: int) -> None:
         """A transaction with this many clients' commits in it was committed."""

@@ -60,7 +60,7 @@ def parse_deletion(body: bytes) -> list[Any] | Predicate:
 def build_key_layout(metadata: TableMetadata, layout: Layout, names: Sequence[str]) -> Layout:
     """Return the key columns alone, each of them required: those with the names, else the table's identifier fields.
 
-    InvalidRequestError if there are none, or one that can't tell rows apart.
+    InvalidRequestError if there are none, or one that can't identify rows.
     """
     by_name = {column.name: column for column in layout.columns}
     keys = tuple(dict.fromkeys(names)) or _identifiers(metadata, layout)
@@ -128,7 +128,7 @@ def find_matching_rows(
 
 
 def _keys(bound: Predicate, metadata: TableMetadata, layout: Layout) -> list[EqualityKey]:
-    """Return the columns that the filter tests; where it tests none, any that tells rows apart."""
+    """Return the columns that the filter tests; where it tests none, any that identifies rows."""
     field_ids = sorted({test.column for test in collect_tests(bound) if isinstance(test.column, int)})
     if field_ids:
         return [find_equality_key(field_id, metadata, "The filter") for field_id in field_ids]

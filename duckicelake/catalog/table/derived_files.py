@@ -74,7 +74,7 @@ class BackgroundWriter:
     def add(self, metadata: TableMetadata, name: str, data: bytes, source: str = "") -> str:
         """Have a file written and return its path, `name` with a uuid of the content.
 
-        Two sources of one snapshot may hold the same rows, but deletes tell files apart by their paths.
+        Two sources of one snapshot may hold the same rows, but deletes refer to files by their paths.
         """
         unique = uuid5(UUID(metadata.table_uuid), sha256(data).hexdigest() + source)
         path = f"{metadata.location}/metadata/{name.format(unique)}"

@@ -242,8 +242,8 @@ def load_committed_before(services: Services, table_ids: Sequence[int]) -> Table
     """Return the one table of a commit whose response got lost, as it is now or as it was before it was dropped.
 
     Raises:
-        CommitStateUnknownError: The table was purged, or has moved to where the caller may not see it. A refusal would
-            tell the client to delete the files of its commit.
+        CommitStateUnknownError: The table was purged, or has moved to where the caller may not see it. After a refusal
+            the client would delete the files of its commit.
 
     """
     (table_id,) = table_ids

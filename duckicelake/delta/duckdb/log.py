@@ -64,7 +64,7 @@ class ListedFile:
 
 
 class DuckStore:
-    """What a log's reader asks for, answered by a DuckDB connection; without `timed`, nothing is told about when.
+    """Files and listings for a log's reader, read by a DuckDB connection; without `timed`, without times.
 
     `read` may be called by several threads at once.
     """

@@ -151,7 +151,7 @@ def split_parts(table: DeltaTable, files: Sequence[DeltaLiveFile], zone: str) ->
 def _with_int96(table: DeltaTable, files: Sequence[DeltaLiveFile], zone: str) -> set[str]:
     """Return files with instants that DuckDB would take for ones of the session's zone.
 
-    Footers tell, if that isn't UTC.
+    Footers show that, unless the zone is UTC.
     """
     if not files or zone in _UTC or not any(has_instants(column.type) for column in table.data_columns):
         return set()

@@ -57,7 +57,7 @@ class _NewestVersion:
 
 @dataclass(frozen=True, slots=True)
 class _PendingState:
-    """What the next version is to tell: the snapshot that main named since `logged_ms`; None: of metadata alone.
+    """What the next version is to hold: the snapshot that main named since `logged_ms`; None: metadata alone.
 
     is_next: it is what main was directly after the newest version.
     """
@@ -75,7 +75,7 @@ class _PendingState:
 def update_delta_log(services: Services, table: TableVersion) -> LogRow:
     """Bring the table's log up to this version of it, all files written; the log.
 
-    It begins anew in another location, and where its files tell of commits that a restored Postgres doesn't know.
+    It begins anew in another location, and where its files have commits that a restored Postgres lacks.
 
     Raises UnsupportedError, and notes it with the log, where Delta can't say what the table has become: the log stays
     as it is until a state of the table can be said again.
@@ -170,7 +170,7 @@ def _build_addition(services: Services, table: TableVersion) -> LogAddition | No
 def _build_version(
     services: Services, table: TableVersion, newest: _NewestVersion | None, following: _PendingState
 ) -> LogAddition | None:
-    """Return the version that tells of this; None if it would tell nothing."""
+    """Return the version with this change; None if it would be empty."""
     root = newest.log.root if newest else canonicalize(table.metadata.location)
     base = None if newest is None else LoggedBase(root, newest.row.version, newest.row.snapshot_id)
     files = read_differences(services, table.state, base, root, following.snapshot)
@@ -195,7 +195,7 @@ def _build_version(
 
 
 def _build_row(following: _PendingState, newest: _NewestVersion | None) -> VersionRow:
-    """Return metadata alone leaves main what it is, so that what follows in its log is still told from there on."""
+    """Return the log's row; a version of metadata alone leaves main as it is, so the next one begins from there."""
     snapshot_id = following.snapshot.snapshot_id if following.snapshot else None
     if newest is None:
         return VersionRow(0, snapshot_id, following.logged_ms, following.logged_ms)

@@ -117,7 +117,7 @@ def _describe_disagreement(path: str, name: str, other: str) -> str:
 
 
 def read_logged_names(columns: DeltaStruct, schemas: Iterable[Schema]) -> NamesInFile:
-    """Return the names that a log told of, which its files all have; schemas: all that the table had."""
+    """Return the names in a log, which its files all have; schemas: all that the table had."""
     parents = {field_id: parent for schema in schemas for field_id, parent in schema.parents().items()}
     ids = ((field.physical_name, field.id) for field in _iterate_delta_fields(columns))
     return {(parents.get(field_id), name): field_id for name, field_id in ids if field_id is not None}

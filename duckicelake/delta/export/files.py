@@ -70,9 +70,9 @@ def remove_log(services: Services, table_id: int) -> None:
 
 
 def clear_log(services: Services, root: str) -> None:
-    """Take away what an earlier log of ours left in a folder.
+    """Delete what an earlier log of this server left in a folder.
 
-    Raises AlreadyExistsError if there is a log of somebody else's.
+    Raises AlreadyExistsError if the folder has another log.
     """
     found = _iterate_files(services, root)
     ours = any(

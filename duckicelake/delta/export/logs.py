@@ -69,7 +69,7 @@ class LogAddition:
 
 
 def is_keeper_free(cursor: Transaction) -> bool:
-    """Return whether nobody keeps Delta logs at this moment."""
+    """Return whether no process keeps Delta logs at this moment."""
     return cursor.execute(_SQL.is_free, {"key": KEEPER_KEY}).fetchone() == (True,)
 
 

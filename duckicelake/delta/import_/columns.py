@@ -200,7 +200,7 @@ def _check_order(schema: Schema) -> None:
 
 
 def find_leaf_paths(columns: TableColumns) -> dict[int, tuple[NamePath, PrimitiveType]]:
-    """Return the leaves that statistics may tell of, by id: those in no list or map."""
+    """Return the leaves that may have statistics, by id: those in no list or map."""
     found: dict[int, tuple[NamePath, PrimitiveType]] = {}
 
     def walk(fields: tuple[NestedField, ...]) -> None:

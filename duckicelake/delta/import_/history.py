@@ -95,7 +95,7 @@ class DeltaFiles:
     missing: frozenset[str] = frozenset()
 
     def located(self, path: str) -> str:
-        """Return where the log's path is, as clients are told."""
+        """Return the log's path as clients know it."""
         is_plain = ":" not in path and ".." not in path and not path.startswith("/")  # most are
         return f"{self.log.root}/{path}" if is_plain else format_root(resolve_location(self.log.root, path))
 
@@ -150,7 +150,7 @@ def open_log(services: Services, root: str) -> DeltaLog:
 
 
 def read_history(services: Services, log: DeltaLog, from_version: int | None) -> DeltaHistory:
-    """Return the whole history that can be told, or from a version on.
+    """Return the whole readable history, or from a version on.
 
     Raises InvalidRequestError, ExpiredError, DamagedLogError, FileMissingError.
     """

@@ -94,7 +94,7 @@ def _shorten_turns() -> Iterator[None]:
 
 
 def _empty_queue(queue: Queue[object]) -> None:
-    """Let go of what nobody takes any more."""
+    """Drop what is left in the queue."""
     while True:
         try:
             queue.get_nowait()
@@ -104,7 +104,7 @@ def _empty_queue(queue: Queue[object]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class DeltaImport:
-    """What is wanted: the table in a folder, from a version on or with all that can be told.
+    """A request to import the table in a folder, from a version on or with all that is readable.
 
     copies: files that DuckLake couldn't read in their place may be copied. following: what comes later is to follow.
     """

@@ -52,7 +52,7 @@ class DeltaSource:
 def record_source(cursor: Transaction, table_id: int, root: str, position: DeltaPosition, *, following: bool) -> None:
     """Note in the transaction that makes a table, as its last step, which Delta table it is of.
 
-    following: from then on nobody else may write it.
+    following: from then on no other writer may write it.
     """
     parameters = {"table_id": table_id, "root": root.rstrip("/"), "following": following, **_build_columns(position)}
     cursor.execute(_SQL.record, parameters)
@@ -90,7 +90,7 @@ def move_position(cursor: Transaction, source: DeltaSource, position: DeltaPosit
 
 
 def is_redefined(cursor: Transaction, source: DeltaSource) -> bool:
-    """Whether somebody has changed the table's definition since its version came, as far as that was caught up with."""
+    """Return whether the table's definition was changed since its version came, as far as that was caught up with."""
     return cursor.execute(_SQL.is_redefined, {"table_id": source.table_id}).fetchone() == (True,)
 
 
@@ -112,7 +112,7 @@ def end_following(cursor: Transaction, table_id: int) -> bool:
 
 
 def is_follower_free(cursor: Transaction) -> bool:
-    """Return whether nobody follows Delta tables at this moment."""
+    """Return whether no process follows Delta tables at this moment."""
     return cursor.execute(_SQL.is_free, {"key": FOLLOWER_KEY}).fetchone() == (True,)
 
 

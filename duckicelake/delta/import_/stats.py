@@ -1,6 +1,6 @@
 """PURE. Statistics in a Delta log as Iceberg's metrics and DuckLake's rows (Delta protocol, "Per-file Statistics").
 
-What isn't told of a column, or not so that both sides can bound by it, is left out. Table-wide rows come of exact
+Statistics that a column lacks, or that can't be bounds on both sides, are left out. Table-wide rows come of exact
 values only (design §6.9): neither of times, which Delta cuts to milliseconds, nor of texts that may be cut,
 nor of files whose bounds are wide.
 """
@@ -71,7 +71,7 @@ class StatsWidening:
 
 @dataclass(frozen=True, slots=True)
 class _Leaf:
-    """A column that statistics may tell of: how it is found in them, and what reads its bounds, where it has any."""
+    """A column that may have statistics: how it is found in them, and what reads its bounds, where it has any."""
 
     field_id: int
     key: str
@@ -113,7 +113,7 @@ class StatsReader:
         path: str,
         wide: StatsWidening,
     ) -> DeltaFileStats:
-        """Return what a file's statistics and its partition's values tell; `wide` takes it in.
+        """Return the metrics of a file from its statistics and its partition's values; `wide` includes them.
 
         counted: how many rows it has, where its statistics don't say.
         """

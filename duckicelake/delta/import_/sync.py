@@ -195,7 +195,7 @@ def _check_same(services: Services, source: DeltaSource, log: DeltaLog, newest: 
 
 
 def _is_same(services: Services, source: DeltaSource, log: DeltaLog) -> bool:
-    """Return whether the version that is here is the log's, as far as that can be told."""
+    """Return whether the imported version is the log's, as far as known."""
     if source.position.digest is None:
         return True
     return hash_commit(services, log, source.position.version) in {None, source.position.digest}

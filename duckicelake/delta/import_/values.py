@@ -123,7 +123,7 @@ _TEXT_PARSERS: Final[dict[str, Callable[[PrimitiveType, str], Any]]] = {
 def find_bound_readers(type_: PrimitiveType) -> tuple[BoundReader, BoundReader] | None:
     """Return what reads lower and upper bounds of a type out of JSON, None for what bounds nothing.
 
-    None if none are told.
+    None if the log has none.
 
     Times were cut to milliseconds, so upper bounds of them are raised by what may be missing.
     """

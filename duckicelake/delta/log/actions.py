@@ -41,7 +41,7 @@ class DeletionVector:
 
     @property
     def unique_id(self) -> str:
-        """What tells it from other vectors of the same data file."""
+        """Return its identity among vectors of the same data file."""
         suffix = "" if self.offset is None else f"@{self.offset}"
         return f"{self.storage}{self.path_or_inline}{suffix}"
 
@@ -139,7 +139,7 @@ class DomainMetadata:
 
 @dataclass(frozen=True, slots=True)
 class DeltaCommit:
-    """One version as its log file tells it. `timestamp_ms` is the in-commit timestamp, else the file's, never back.
+    """One version as its log file has it. `timestamp_ms` is the in-commit timestamp, else the file's, never back.
 
     `info` is the `commitInfo` as JSON has it, empty where the log has none.
     """

@@ -58,7 +58,7 @@ def compute_file_times(listing: LogListing, oldest: int) -> Mapping[int, int]:
 
     The log file's, but later than the version's before by one at least.
 
-    A version that only a checkpoint tells has the checkpoint's time.
+    A version that only a checkpoint holds has the checkpoint's time.
     """
     times: dict[int, int] = {}
     least = None
@@ -102,7 +102,7 @@ class VersionClock:
         return self._listing is listing
 
     def time(self, version: int) -> int:
-        """Return milliseconds of a version from the oldest on that can be told."""
+        """Return milliseconds of a readable version, from the oldest on."""
         commit = self._listing.commits.get(version)
         if not self.in_commit.has(version) or commit is None:
             return self.file_time(version)
@@ -154,7 +154,7 @@ class VersionClock:
         return InCommitTimes() if before is None else before.in_commit
 
     def _newest_metadata(self, known: int) -> Metadata | None:
-        """That of the versions after `known`; None if they set none. Readers are told of torn files, not here."""
+        """Return the metadata of the versions after `known`; None if they set none. Torn files raise elsewhere."""
         lower, upper = max(known, self.first - 1), self.last
         checkpoints = sorted((version for version in self._listing.checkpoints if version > lower), reverse=True)
         for base in (*checkpoints, lower + 1):

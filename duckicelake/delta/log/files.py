@@ -134,7 +134,7 @@ def _read_maps(column: pa.Array | None, count: int) -> list[Mapping[str, str | N
 
 
 def read_checkpoint(store: LogStore, root: str, checkpoint: CheckpointFiles) -> Iterator[LogActions]:
-    """Yield the state that a checkpoint holds, some of it at a time: it may tell of millions of files.
+    """Yield the state that a checkpoint holds, some of it at a time: it may hold millions of files.
 
     DamagedLogError names the file of it that is torn or isn't there.
     """

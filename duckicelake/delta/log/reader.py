@@ -97,7 +97,7 @@ class DeltaLog:
         return True
 
     def oldest(self) -> int:
-        """Return the oldest version from which on every one can be told."""
+        """Return the oldest version from which on every one is readable."""
         return find_oldest_version(self._listing)
 
     def snapshot(self, version: int | None = None) -> DeltaSnapshot:
@@ -133,7 +133,7 @@ class DeltaLog:
     def version_at(self, timestamp_ms: int) -> int:
         """Return the newest version that was there at a time, as Delta's TIMESTAMP AS OF answers.
 
-        Before the oldest version that can be told, and after the newest, there is no answer: ExpiredError,
+        There is no answer before the oldest readable version, and after the newest: ExpiredError,
         InvalidRequestError.
         """
         return self._times().version_at(timestamp_ms)

@@ -137,7 +137,7 @@ def _join_parts(
 
 @dataclass(frozen=True, slots=True)
 class LogSegment:
-    """Files that tell a version, `tail` in order: commits, and compactions that stand for several."""
+    """Files that make a version, `tail` in order: commits, and compactions that stand for several."""
 
     checkpoint: CheckpointFiles | None
     tail: tuple[LogFile, ...]
@@ -155,7 +155,7 @@ def find_newest_version(listing: LogListing) -> int:
 
 
 def find_oldest_version(listing: LogListing) -> int:
-    """Return the oldest version from which on every one can be told.
+    """Return the oldest version from which on every one is readable.
 
     Raises DamagedLogError naming the gap if the newest can't be.
     """
@@ -172,7 +172,7 @@ def find_oldest_version(listing: LogListing) -> int:
 
 
 def check_version(listing: LogListing, version: int) -> None:
-    """Raise InvalidRequestError for a version that never was, ExpiredError for one that the log no longer tells."""
+    """Raise InvalidRequestError for a version that never was, ExpiredError for one that the log no longer holds."""
     last = find_newest_version(listing)
     if not 0 <= version <= last:
         raise InvalidRequestError(f"{listing.root} has no version {version}: its newest is {last}")
@@ -205,7 +205,7 @@ def find_segments(listing: LogListing, version: int) -> Iterator[LogSegment]:
 
 
 def _find_tail(listing: LogListing, after: int, upto: int) -> tuple[LogFile, ...] | None:
-    """Return the fewest files that tell `after` + 1 … `upto`; None if one is missing."""
+    """Return the fewest files that hold `after` + 1 … `upto`; None if one is missing."""
     files: list[LogFile] = []
     version = after + 1
     while version <= upto:

@@ -59,7 +59,7 @@ def compute_pause(failures: int, chance: float) -> float:
 
 
 class PositionMovedError(Exception):
-    """Somebody has moved the transport's position in the outbox: begin there."""
+    """Another process has moved the transport's position in the outbox: begin there."""
 
 
 class Deliverer:
@@ -124,7 +124,7 @@ class Deliverer:
             self._look_at = self._looked + _LOOK_SECONDS
 
     def _look(self) -> None:
-        """Fill the queue from the outbox, and with dead letters that somebody wants tried again."""
+        """Fill the queue from the outbox, and with dead letters that an operator sends again."""
         outbox = deliveries.read_outbox(self._cursor, self._name)
         if outbox.position != self._position:
             raise PositionMovedError

@@ -67,7 +67,7 @@ def register_receivers(database: Database, transports: Sequence[str]) -> None:
 
 
 def listen_for_events(database: Database) -> NotificationListener:
-    """Return a connection that is told of new events."""
+    """Return a connection that Postgres notifies of new events."""
     return database.open_listener(_CHANNEL)
 
 
@@ -117,7 +117,7 @@ def count_waiting(cursor: Cursor[Row], after: int, upto: int) -> int:
 def move_position(
     cursor: Cursor[Row], transport: str, after: int, upto: int, delivered: int = 0, dropped: int = 0
 ) -> bool:
-    """Go on from one event to another; False if the position was another: somebody has moved it."""
+    """Go on from one event to another; return False if another process has moved the position."""
     parameters = {
         "transport": transport,
         "after": after,
@@ -150,7 +150,7 @@ def delete_delivered(cursor: Cursor[Row], transport: str, most: int) -> int:
 
 
 def read_letters_to_send(cursor: Cursor[Row], transport: str, limit: int) -> list[Event]:
-    """Return dead letters that somebody wants tried again."""
+    """Return dead letters that an operator sends again."""
     parameters = {"transport": transport, "limit": limit}
     return [(id_, text) for id_, text in cursor.execute(_SQL.letters, parameters).fetchall()]
 

@@ -1,4 +1,4 @@
-"""DuckDB's connection, whose statements tell OpenLineage what they read and wrote."""
+"""DuckDB's connection, with events of OpenLineage on what its statements read and wrote."""
 
 from duckicelake.lineage.duckdb.connection import LineageConnection, connect
 

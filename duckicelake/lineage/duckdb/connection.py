@@ -35,13 +35,13 @@ def connect(
     close_seconds: float = 5.0,
     **options: Any,
 ) -> "LineageConnection":
-    """As `duckdb.connect`, with events to `client`, `transport`, or the catalog at `catalog_uri`.
+    """Open a connection as `duckdb.connect`, with events to `client`, `transport`, or the catalog at `catalog_uri`.
 
     Without any of them, OpenLineage's own configuration says where to (`OPENLINEAGE_URL`, `openlineage.yml`, …). A
     `catalog_uri` also gives tables of its lake the names that its own events have for them; `token` is for it. Jobs
     are in `job_namespace` (else `OPENLINEAGE_NAMESPACE`); their names begin with `job_name` (else the program's).
     Literals of SQL are masked unless `literals`, or DUCKICELAKE_LINEAGE_LITERALS, is "keep". `close` waits for at most
-    `close_seconds` seconds; `patience` is the former name of that.
+    `close_seconds`, whose former name is accepted, too.
     """
     sender = client or _open_client(transport, catalog_uri, token)
     program = Program(
@@ -92,17 +92,17 @@ class LineageConnection:
         return self
 
     def commit(self) -> Self:
-        """Commit the transaction; what was run in it is told now."""
+        """Commit the transaction, and send the events of its statements."""
         self._run(None, self._connection.execute, "COMMIT", (), {})
         return self
 
     def rollback(self) -> Self:
-        """Roll the transaction back, and tell that of what was run in it."""
+        """Roll the transaction back, and send that as the end of its statements."""
         self._run(None, self._connection.execute, "ROLLBACK", (), {})
         return self
 
     def cursor(self) -> "LineageConnection":
-        """Return one more connection to the database, which tells as this one does."""
+        """Return one more connection to the database, which sends events as this one does."""
         opened = self._connection.cursor()
         return LineageConnection(opened, self._recorder.beside(opened), self._close_seconds)
 

@@ -38,7 +38,10 @@ _SPACE: Final = re.compile(r"\s+")
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Who runs the statements. literals: whether those of SQL may be told. folder: where relative paths begin."""
+    """The program that runs the statements.
+
+    literals: whether events may hold those of SQL. folder: where relative paths begin.
+    """
 
     namespace: str
     name: str
@@ -105,7 +108,7 @@ def _mask_sql(text: str) -> str | None:
 def build_begun(run: StatementRun) -> list[RunEvent]:
     """Return the event of a run's beginning, if it reads or writes anything.
 
-    Of what it writes it tells but the name.
+    Its outputs are names alone.
     """
     return _build_events(run, RunState.START, run.begun, run.lineage(), is_complete=False)
 

@@ -35,7 +35,7 @@ _NAME: Final = re.compile(r'"((?:[^"]|"")*)"|([^."]+)')
 
 @dataclass(frozen=True, slots=True)
 class DuckPlace:
-    """A dataset's name and facets; `is_ours` if our catalog tells of it as well, and of its schema."""
+    """A dataset's name and facets; `is_ours` if this catalog sends events of it, too, with its schema."""
 
     name: DatasetName
     facets: Mapping[str, Any] = field(default_factory=dict)

@@ -38,12 +38,12 @@ class DuckStatement:
 
     @cached_property
     def matters(self) -> bool:
-        """Tell whether it may have lineage."""
+        """Whether it may have lineage."""
         return self.kind in _WRITING or isinstance(self.tree, _TREE_KINDS) or self.created is not None
 
     @property
     def changes_names(self) -> bool:
-        """Tell whether names may mean something else afterwards."""
+        """Whether names may mean something else afterwards."""
         return self.kind not in _HARMLESS
 
     @cached_property
@@ -92,12 +92,12 @@ class DuckStatement:
 
     @property
     def only_if_new(self) -> bool:
-        """Tell whether it does nothing to a table that exists."""
+        """Whether it does nothing to a table that exists."""
         return self.tree is not None and bool(self.tree.args.get("exists"))
 
     @cached_property
     def gives_count(self) -> bool:
-        """Tell whether its result is the number of rows that it wrote."""
+        """Whether its result is the number of rows that it wrote."""
         if self.kind in _WRITING:
             return self.tree is not None and not self.tree.args.get("returning")
         return self.created is not None and self.tree is not None and self.tree.args.get("kind") == "TABLE"

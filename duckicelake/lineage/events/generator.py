@@ -149,7 +149,7 @@ def _find_output(output: Json, inputs: Sequence[tuple[InferredInput, DatasetName
 
 
 class EventGenerator:
-    """Makes events. uri: by which engines know the catalog. literals: whether those of SQL may be told."""
+    """Makes events. uri: by which engines know the catalog. literals: whether events may hold those of SQL."""
 
     def __init__(
         self,
@@ -314,9 +314,9 @@ def generate_events_in_background(
 
 
 def _run_generator(maker: EventGenerator, failed: Callable[[Exception], object], ended: threading.Event) -> None:
-    """While there is more, it rests for as long as it works: the process has requests to answer.
+    """Make events until the server stops. While there is more, rest for as long as it works: requests need the process.
 
-    What fails again and again is left out, so that it doesn't keep all that comes after it from being told.
+    A change that fails repeatedly is skipped, so that later ones have their events.
     """
     pause, failures = LOOK_SECONDS, 0
     while not ended.wait(pause):

@@ -36,7 +36,7 @@ class ReadKind(StrEnum):
     """How a read came to be known, or a write.
 
     `LOOKUP`: a load that says which snapshots it wants, as Iceberg's Java library does but when it refreshes a table.
-    `REPORT`: of a commit, which tells that the application reports what it does.
+    `REPORT`: of a commit, which shows that the application reports what it does.
     """
 
     LOAD = "load"
@@ -64,10 +64,10 @@ _CONFIDENCE: Final = {
 
 
 class ApplicationRead(Protocol):
-    """A table that somebody has loaded or scanned, or a report. snapshot_id: Iceberg's.
+    """A table that an application has loaded or scanned, or a report. snapshot_id: Iceberg's.
 
-    session: by the server; what stands before `:` is the program on its machine, what stands after it the connection
-    of somebody who hasn't logged in. application: as `name_application` names it. filtered: columns of the filter.
+    session: by the server; what stands before `:` is the program on its machine, what stands after it the connection of
+        a client that hasn't logged in. application: as `name_application` names it. filtered: columns of the filter.
     """
 
     @property

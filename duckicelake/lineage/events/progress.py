@@ -41,7 +41,7 @@ class RefusalRow:
 
 
 def take_progress(cursor: Transaction) -> LineageProgress | None:
-    """Be the one who makes events, until the end of the transaction; None while somebody else is."""
+    """Take the duty to make events until the end of the transaction; None while another process has it."""
     row = cursor.execute(_SQL.take).fetchone()
     return None if row is None else LineageProgress(row[0], LogPosition(row[1], row[2]), *row[3:])
 

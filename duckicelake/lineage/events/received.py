@@ -131,7 +131,7 @@ class _Facets(BaseModel):
 
 
 class DatasetFacets(_Facets):
-    """What is told of a dataset."""
+    """Facets that an event has of a dataset."""
 
     symlinks: Symlinks | None = None
     lifecycleStateChange: LifecycleStateChange | None = None  # noqa: N815

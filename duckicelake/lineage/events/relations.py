@@ -42,7 +42,7 @@ class _KnownTable:
 
 
 class KnownTables:
-    """Tables as of the last change that was told, for as long as nobody else tells of the changes in between."""
+    """Tables as of the last resolved change, as long as no other process resolves the changes in between."""
 
     def __init__(self) -> None:
         self._tables: OrderedDict[int, _KnownTable] = OrderedDict()
@@ -109,9 +109,9 @@ def _is_table_change(change: LoggedChange) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class DefinedView:
-    """What a view says. sql: as DuckLake keeps it; shown: for people. columns: their names, where it names them.
+    """A view's definition. sql: as DuckLake keeps it; shown: for people. columns: their names, where it names them.
 
-    literals: whether those of its SQL may be told.
+    literals: whether events may hold those of its SQL.
     """
 
     sql: str
@@ -124,7 +124,7 @@ class DefinedView:
 def build_definition_event(
     catalog_change: CatalogChange, definition: DefinedView, lookup: Lookup, lake: NamedLake
 ) -> Json:
-    """Return a view as it was created or altered, by its SQL; its lineage as far as that can be told."""
+    """Return the event of a created or altered view, with its SQL, and its lineage as far as known."""
     view = SqlDataset(*catalog_change.dataset(lake), definition.columns)
     found = read_view_lineage(definition.sql, definition.dialect, view, lookup) or StatementLineage(())
     (output,) = strip_to_names(build_outputs([catalog_change], lake))

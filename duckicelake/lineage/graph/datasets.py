@@ -25,7 +25,10 @@ _MERGE: Final = (
 
 @dataclass(slots=True, eq=False)
 class DatasetEntry:
-    """A row of `duckicelake_lineage_dataset`; id: 0 until it is written. facet_times: when each facet was told."""
+    """A row of `duckicelake_lineage_dataset`.
+
+    Id: 0 until it is written. facet_times: the time of each facet's event.
+    """
 
     id: int
     namespace: str
@@ -58,7 +61,7 @@ def may_rename(entry: DatasetEntry, origin: str) -> bool:
 
 
 def merge_seen(entry: DatasetEntry, at: datetime) -> DatasetEntry:
-    """Return the same, told of at a time."""
+    """Return the same, seen at a time."""
     entry.first_seen, entry.last_seen = min(entry.first_seen, at), max(entry.last_seen, at)
     return entry
 
@@ -78,7 +81,7 @@ def find_table(entry: DatasetEntry, dataset: EventDataset) -> LakeTable | None:
 
 
 class DatasetDirectory:
-    """The datasets that events tell of, as they are and as they become by that; `save` writes what has changed.
+    """The datasets of events, as they are and as the events change them; `save` writes the changes.
 
     tables: what the lake itself says of which table has a name; it is asked where an event can't be believed.
     """
@@ -103,7 +106,7 @@ class DatasetDirectory:
         self._touched: dict[int, DatasetEntry] = {}
 
     def find(self, dataset: EventDataset, at: datetime, origin: str, *, is_output: bool) -> DatasetEntry:
-        """Return the dataset that is told of, which takes over what is new about it.
+        """Return the entry of an event's dataset, with what the event adds to it.
 
         What others say of the lake's own adds to that only if it was written: who only reads describes nothing.
         """
@@ -121,7 +124,7 @@ class DatasetDirectory:
         return merge_seen(entry, at)
 
     def named(self, name: EventName, at: datetime, origin: str) -> DatasetEntry:
-        """Return the dataset of that name, of which nothing else is told."""
+        """Return the dataset of that name, without anything else known of it."""
         held = self._held.get(name)
         entry = held.entry if held else self._meant([name]) or self._new(name, at, origin, is_located=False)
         self._touched[id(entry)] = entry
@@ -182,7 +185,7 @@ class DatasetDirectory:
         return entry
 
     def _name(self, entry: DatasetEntry, dataset: EventDataset, at: datetime, origin: str) -> None:
-        """Give it the names that it is told to have, unless that is older than those it has."""
+        """Give it the names of the event's dataset, unless the event is older than those it has."""
         spaces = {name.namespace for name in dataset.tables}
         if dataset.previous is not None:
             spaces.add(dataset.previous.namespace)

@@ -83,7 +83,10 @@ class RunListed(NamedTuple):
 
 
 class VersionListed(NamedTuple):
-    """What a run made of a dataset. outputs: as its event told them, if all may be known. total: of the list."""
+    """A version that a run made of a dataset.
+
+    outputs: as in its event, if the reader may see all. total: of the list.
+    """
 
     run_id: UUID
     at: datetime

@@ -27,7 +27,7 @@ class GraphJob:
 
 @dataclass(frozen=True, slots=True)
 class GraphRun:
-    """A time that a job ran. version: of what it wrote. confidence: how sure it is that it read; None: it was told."""
+    """A run of a job. version: of what it wrote. confidence: how sure it is that it read; None: an event says so."""
 
     id: str
     state: str
@@ -79,7 +79,10 @@ class ColumnEdge:
 
 @dataclass(frozen=True, slots=True)
 class GraphEdge:
-    """From dataset to dataset, by a job, or by a definition. runs: the newest. confidence: None where it was told."""
+    """From dataset to dataset, by a job, or by a definition.
+
+    runs: the newest. confidence: None where an event says so.
+    """
 
     source: int
     target: int

@@ -127,7 +127,7 @@ class EventDataset:
         return bool(self.tables) and self.name not in self.tables
 
     def names(self) -> Iterator[EventName]:
-        """Yield all that are told, of what it is made of, too."""
+        """Yield all names in the event, those of the columns' sources, too."""
         yield self.name
         yield from self.tables
         if self.previous is not None:

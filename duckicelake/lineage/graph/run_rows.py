@@ -47,13 +47,13 @@ class RunState:
 
 
 def find_own_jobs(cursor: Transaction, events: Iterable[ParsedEvent]) -> set[EventName]:
-    """Return those of the jobs of the events that the catalog has told of itself."""
+    """Return the events' jobs that the catalog itself has reported."""
     keys = list({event.job.key for event in events if event.job is not None})
     return {EventName(*row) for row in cursor.execute(_SQL.own_jobs, {"keys": keys})} if keys else set()
 
 
 def record_jobs(cursor: Transaction, events: Iterable[ParsedEvent], origin: str) -> dict[EventName, int]:
-    """Note the jobs of the events; their ids. What others sent of one is forgotten once the catalog tells of it."""
+    """Record the jobs of the events; return their ids. The catalog's own events replace what others sent of a job."""
     dataset = [event for event in events if event.job is not None]
     keys = list({event.job.key for event in dataset if event.job})
     if not dataset:
@@ -134,7 +134,7 @@ class EventSide:
 
 @dataclass(frozen=True, slots=True)
 class EdgeRows:
-    """ids: of the datasets. runs: those of the events, which tell the jobs that they are of."""
+    """ids: of the datasets. runs: those of the events, by which jobs are found."""
 
     id_of: Callable[[DatasetEntry], int]
     job_ids: Mapping[EventName, int]
@@ -207,10 +207,7 @@ class EdgeRows:
         return rows
 
     def edges(self, columns: Iterable[Row], sides: Sequence[EventSide]) -> list[Row]:
-        """Return between datasets.
-
-        Those that columns tell of, and those of definitions of jobs, of which there is no run.
-        """
+        """Return edges between datasets: those of columns, and those of jobs' definitions, which have no run."""
         kept = ("source", "target", "job_id", "at", "confidence")
         return [*({name: row[name] for name in kept} for row in columns), *self._defined(sides)]
 
@@ -235,10 +232,7 @@ class EdgeRows:
                         }
 
     def definitions(self, sides: Iterable[EventSide]) -> list[Row]:
-        """Return outputs of which it is told anew from what they come.
-
-        All of a job's, and datasets with their columns.
-        """
+        """Return outputs whose sources the events define anew: all of a job's, and datasets with their columns."""
         defined = [side for side in sides if side.event.run is None and (side.event.job or side.dataset.has_columns)]
         newest: dict[tuple[int, int], Row] = {}
         for side in defined:

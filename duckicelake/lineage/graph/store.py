@@ -107,7 +107,7 @@ def _fold(
     origin: str,
     tables: Mapping[EventName, LakeTable],
 ) -> None:
-    """Make the graph of what the events tell; they are given in the order of their times."""
+    """Add the events to the graph; they are in the order of their times."""
     had_flown = {run_id for run_id, run in known.items() if run.has_flown}
     events = [kept_event.event for kept_event in kept]
     job_ids = lineage_runs.record_jobs(cursor, events, origin)
@@ -169,7 +169,7 @@ def _save(
 
 
 def _read_earlier(cursor: Transaction, run_ids: set[UUID], new: set[int]) -> list[_KeptEvent]:
-    """Return what runs told before it was known that anything flows."""
+    """Return START events of runs, which came before it was known that anything flows."""
     if not run_ids:
         return []
     rows = cursor.execute(_SQL.beginnings, {"run_ids": list(run_ids), "new": list(new)}).fetchall()
@@ -205,7 +205,7 @@ def count_kept(database: Database, before: datetime) -> list[tuple[str, int]]:
 
 
 def forget_runs(database: Database, before: datetime, batch: int = BATCH) -> ForgottenCount:
-    """Delete what is older, `batch` rows in a transaction, so that nobody waits for long.
+    """Delete older runs, `batch` rows in a transaction, so that no other waits for long.
 
     Datasets, jobs and edges stay, then without the runs behind them. Events that receivers are yet to get stay, too.
     """

@@ -47,7 +47,7 @@ class GraphQuery:
 
 @dataclass(frozen=True, slots=True)
 class KnownRun:
-    """A run, what it read and wrote as far as the reader may know, and what it told, unless something is hidden."""
+    """A run, what it read and wrote as far as the reader may know, and its events, unless something is hidden."""
 
     run: RunRow
     io: tuple[IoRow, ...]
@@ -92,7 +92,7 @@ def read_run(database: Database, reader: Principal, run_id: UUID) -> KnownRun:
 def read_events(
     database: Database, reader: Principal, found: LineageGraphView, at: datetime | None = None
 ) -> list[dict[str, Any]]:
-    """Return what runs behind the graph's edges said, as OpenLineage's events; those that tell of nothing hidden."""
+    """Return OpenLineage's events of the runs behind the graph's edges, without those that name hidden datasets."""
     with database.reading() as cursor:
         view = GraphView(cursor, reader.readable_schemas(), at)
         return view.events_of([node.id for node in found.nodes], _MAX_EVENTS)
@@ -166,7 +166,7 @@ def _touches_field(row: ColumnRow, place: Field) -> bool:
 def _check_column(view: GraphView, place: Field) -> None:
     """Raise NotFoundError for a column that its table doesn't have.
 
-    What others tell of theirs may not be all of them.
+    Columns in others' events may not be all of theirs.
     """
     for row in view.datasets([place[0]]):
         names = list(read_field_names(row.fields))

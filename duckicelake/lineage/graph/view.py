@@ -62,7 +62,7 @@ class ColumnRow(NamedTuple):
 
 
 class RunRow(NamedTuple):
-    """A run with its job. may_be_told: what it said, to the reader."""
+    """A run with its job. may_be_shown: whether its reader may see its events."""
 
     id: UUID
     origin: str

@@ -26,7 +26,7 @@ _ROWS: Final = frozenset({"append_rows", "delete_rows"})
 
 
 class LineageChange(Protocol):
-    """A change as the chronicle of the lake has it (`lake.chronicle.entries`), which says what its fields mean."""
+    """A change as the changelog has it; `changelog.entries` says what its fields mean."""
 
     @property
     def snapshot_id(self) -> int: ...
@@ -117,7 +117,7 @@ class CatalogChange:
 
 @dataclass(frozen=True, slots=True)
 class EngineInfo:
-    """A program. application: the id of what ran in it, which somebody may have given a name. query: an id, too."""
+    """A program. application: the id of what ran in it, which its user may have named. query: an id, too."""
 
     name: str
     version: str | None = None

@@ -171,7 +171,7 @@ def build_outputs(catalog_changes: Sequence[CatalogChange], lake: NamedLake) -> 
 
 
 def strip_to_names(outputs: Sequence[Json]) -> list[Json]:
-    """Return the same by name alone, as a run's beginning tells them."""
+    """Return the same by name alone, as a START event has them."""
     kept = ("symlinks", "duckicelake_table")
     return [
         {

@@ -26,7 +26,7 @@ class DatasetName(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NamedLake:
-    """What tells one lake's datasets, jobs and runs from another's. uri: by which engines know the catalog."""
+    """The identity of a lake in names of datasets, jobs and runs. uri: by which engines know the catalog."""
 
     id: UUID
     uri: str

@@ -95,17 +95,17 @@ def _build_job_type(processing: str, integration: str, job_type: str) -> Json:
 
 
 def find_job_identity(name: str) -> str:
-    """Return the part of a job's name that is the same whether or not the name tells the table."""
+    """Return the part of a job's name that is the same whether or not the name has the table."""
     return name.rpartition(".")[2]
 
 
 def may_name_table(name: str) -> bool:
-    """Return whether a job's name may tell that of a table."""
+    """Return whether a job's name may hold that of a table."""
     return f".{_SEVERAL}." not in name
 
 
 def name_verb(catalog_changes: Sequence[CatalogChange]) -> str:
-    """Return what was done, as the chronicle calls it."""
+    """Return what was done, in the changelog's word."""
     kinds = [str(catalog_change.change.kind) for catalog_change in catalog_changes]
     return next((kind for kind in _BY_WEIGHT if kind in kinds), kinds[0])
 
@@ -260,7 +260,7 @@ def describe_run(run: RunChanges, lake: NamedLake) -> Json:
 
 
 def build_run_event(body: Json, kind: EventType, at: datetime) -> Json:
-    """Return one of the run's events. Its beginning tells of outputs by name alone."""
+    """Return one of the run's events. START has outputs by name alone."""
     outputs = strip_to_names(body["outputs"]) if kind == "START" else body["outputs"]
     return {"eventType": kind, "eventTime": format_utc(at), **body, "outputs": outputs}
 

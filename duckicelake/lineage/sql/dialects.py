@@ -119,7 +119,7 @@ def _is_deep(tokens: Sequence[Token]) -> bool:
 def mask_sql(sql: str, dialect: str) -> str | None:
     """Return the statement as its author wrote it, but with `?` for each literal and without comments.
 
-    None where it can't be told what is a literal: such a text is kept out of events.
+    None where literals can't be found: such a text is kept out of events.
     """
     found = find_dialect(dialect)
     try:

@@ -32,7 +32,7 @@ class SqlTooComplexError(Exception):
 
 
 class ExpressionReader(ABC):
-    """Reads expressions; what a query in one of them gives, the subclass tells."""
+    """Reads expressions; the subclass reads queries in them."""
 
     def __init__(self, fold: Fold) -> None:
         self.fold = fold

@@ -65,7 +65,7 @@ def is_aggregate(node: exp.Expr) -> bool:
 
 
 def is_masking(node: exp.Expr) -> bool:
-    """Return whether the arguments can't be told from the result."""
+    """Return whether the result hides the arguments."""
     return find_function_name(node) in MASKING
 
 

@@ -46,7 +46,7 @@ class StatementReader:
     def lineage(self, node: exp.Expr, names: Sequence[str] | None = None) -> StatementLineage | None:
         """Return what the statement reads and writes; None for what does neither.
 
-        `names` are those of the columns that a query gives, where somebody knows them.
+        `names` are those of a query's columns, where they are known.
         """
         if isinstance(node, exp.Query | exp.Values | exp.Pivot):
             relation = self.queries.relation(node, NameScope(self.fold))

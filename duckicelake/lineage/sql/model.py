@@ -9,7 +9,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class SqlDataset:
-    """A table, view or file by its OpenLineage name; `columns` in their order, None where nobody knows them."""
+    """A table, view or file by its OpenLineage name; `columns` in their order, None where they are unknown."""
 
     namespace: str
     name: str
@@ -42,14 +42,14 @@ _DIRECT: Final = (FlowSubtype.IDENTITY, FlowSubtype.TRANSFORMATION, FlowSubtype.
 
 @dataclass(frozen=True, slots=True, order=True)
 class FlowEffect:
-    """One of OpenLineage's transformations; `masking` if the value can't be told from what is left of it."""
+    """One of OpenLineage's transformations; `masking` if the result hides the value."""
 
     subtype: FlowSubtype
     masking: bool = False
 
     @property
     def is_direct(self) -> bool:
-        """Tell whether values are handed on."""
+        """Whether values are passed on."""
         return self.subtype in _DIRECT
 
 
@@ -108,7 +108,7 @@ class SqlColumn:
 
 @dataclass(frozen=True, slots=True)
 class OpenColumns:
-    """Columns that nobody knows, as many as there may be: all of a dataset, or with the flow that each of them has."""
+    """Unknown columns, of any number: all of a dataset, or with the flow that each of them has."""
 
     dataset: SqlDataset | None = None
     flow: Flow | None = None
@@ -185,7 +185,7 @@ def match_by_position(relation: SqlRelation, names: Sequence[str]) -> Fields:
 
 
 def name_all(relation: SqlRelation, names: Sequence[str]) -> Fields:
-    """Return the columns of what is made of a query: those that nobody knew, too, if they are all of one dataset's."""
+    """Return the columns of what is made of a query: unknown ones, too, if they are all of one dataset's."""
     columns = relation.columns
     if len(columns) == 1 and isinstance(columns[0], OpenColumns) and columns[0].dataset is not None:
         return {name: columns[0].named(name) for name in names}

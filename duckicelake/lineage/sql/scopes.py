@@ -116,7 +116,7 @@ class NameScope:
 
     @property
     def _is_open(self) -> bool:
-        """Tell whether there may be columns that nobody knows."""
+        """Return whether there may be unknown columns."""
         return any(not is_closed(source.relation) for source in self.sources)
 
     def qualifies(self, parts: Sequence[str]) -> bool:
