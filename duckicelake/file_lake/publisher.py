@@ -235,6 +235,8 @@ def _copy_inlined_rows(cursor: Cursor[Row], duck: duckdb.DuckDBPyConnection, tab
             path = Path(folder, "rows.csv")
             with path.open("wb") as file:
                 copied = inlined_rows.copy_table(cursor, name, find_children(columns, None), at, file)
+            if copied.rows:
+                inlined_rows.check_decodable(name, columns)
             rows = CopiedRows(path, copied.longest, parquet_columns(columns))
             duck.execute(
                 f'CREATE TABLE "{name}" AS SELECT {ROW_ID_COLUMN} AS row_id, {SNAPSHOT_COLUMN} AS begin_snapshot, '

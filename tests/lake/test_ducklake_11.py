@@ -282,6 +282,17 @@ def test_a_missing_row_of_table_statistics_is_named_before_rows_come(migrated, c
     assert [finding for finding in found if "no row in ducklake_table_stats" in finding.detail]
 
 
+def test_doctor_names_a_count_below_that_of_the_live_rows(migrated, connection):
+    """DuckDB 2.0 takes such a table for empty once it deletes a whole file."""
+    own = table_id(connection, "filed")
+    connection.execute("UPDATE ducklake_table_stats SET record_count = 99 WHERE table_id = %s", [own])
+
+    (finding,) = examine_tables(migrated.services.database)[0]
+    assert finding.detail == "main.filed: ducklake_table_stats counts 99 rows, but it has at least 100"
+    connection.execute(finding.advice.split(": ", 1)[1])
+    assert examine_tables(migrated.services.database)[0] == []
+
+
 # Deletes
 
 

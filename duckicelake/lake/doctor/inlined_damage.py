@@ -16,18 +16,23 @@ _MAX_ROW_IDS = 100
 
 @dataclass(frozen=True, slots=True)
 class _NeededStats:
-    """Statistics that a table's rows need. recorded_next_row_id: the one in its table-wide statistics."""
+    """Statistics that a table's rows need. recorded_*: those in its table-wide statistics.
+
+    live: how many rows it has, at least.
+    """
 
     table_id: int
     records: int
     next_row_id: int
     size: int
     recorded_next_row_id: int | None
+    recorded_records: int | None
+    live: int
 
 
 def find_inlined_damage(cursor: Transaction, names: Mapping[int, str]) -> list[Finding]:
-    """Find inlined deletes of other tables' data files, and row ids that would be given again."""
-    return [*_find_dangling_deletes(cursor, names), *_find_low_row_ids(cursor, names)]
+    """Find inlined deletes of other tables' data files, row ids that would be given again, and low counts."""
+    return [*_find_dangling_deletes(cursor, names), *_find_low_statistics(cursor, names)]
 
 
 def _find_dangling_deletes(cursor: Transaction, names: Mapping[int, str]) -> Iterator[Finding]:
@@ -49,12 +54,30 @@ def _find_dangling_deletes(cursor: Transaction, names: Mapping[int, str]) -> Ite
             )
 
 
-def _find_low_row_ids(cursor: Transaction, names: Mapping[int, str]) -> Iterator[Finding]:
+def _find_low_statistics(cursor: Transaction, names: Mapping[int, str]) -> Iterator[Finding]:
     for needed in _read_needed_stats(cursor):
         name = names.get(needed.table_id)
-        recorded = needed.recorded_next_row_id
-        if name is None or not needed.next_row_id or (recorded is not None and recorded >= needed.next_row_id):
-            continue
+        if name is not None:
+            yield from _find_low_row_ids(name, needed)
+            yield from _find_low_count(name, needed)
+
+
+def _find_low_count(name: str, needed: _NeededStats) -> Iterator[Finding]:
+    """Find a count below that of the live rows: DuckDB 2.0 then takes a table for empty, and filters lose rows."""
+    recorded = needed.recorded_records
+    if recorded is not None and recorded < needed.live:
+        yield Finding(
+            "statistics",
+            ok=False,
+            detail=f"{name}: ducklake_table_stats counts {recorded} rows, but it has at least {needed.live}",
+            advice="DuckDB 2.0 would lose rows in filters after it deletes a whole file: UPDATE ducklake_table_stats "
+            f"SET record_count = {needed.records} WHERE table_id = {needed.table_id};",
+        )
+
+
+def _find_low_row_ids(name: str, needed: _NeededStats) -> Iterator[Finding]:
+    recorded = needed.recorded_next_row_id
+    if needed.next_row_id and (recorded is None or recorded < needed.next_row_id):
         if recorded is None:
             yield Finding(
                 "statistics",
@@ -74,22 +97,41 @@ def _find_low_row_ids(cursor: Transaction, names: Mapping[int, str]) -> Iterator
 
 
 def _read_needed_stats(cursor: Transaction) -> Iterator[_NeededStats]:
-    inlined = _read_inlined_counts(cursor)
-    for table_id, records, next_row_id, size, recorded in cursor.execute(_SQL.row_ids).fetchall():
-        count, following = inlined.get(table_id, (0, 0))
-        yield _NeededStats(table_id, records + count, max(next_row_id, following), size, recorded)
-
-
-def _read_inlined_counts(cursor: Transaction) -> dict[int, tuple[int, int]]:
-    """Read (number of inlined rows, row id after the highest) by table."""
-    found: dict[int, tuple[int, int]] = {}
-    for table_id, name in cursor.execute(_SQL.inlined_tables).fetchall():
-        query = sql.SQL(f"SELECT count(*), coalesce(max(_dl_row_id) + 1, 0) FROM {{}} {INLINED_ALIAS}").format(
-            sql.Identifier(name)
+    inlined, deleted = _read_inlined_counts(cursor), _read_deleted_counts(cursor)
+    for table_id, records, next_row_id, size, recorded, recorded_records, live in cursor.execute(
+        _SQL.row_ids
+    ).fetchall():
+        count, following, live_inlined = inlined.get(table_id, (0, 0, 0))
+        yield _NeededStats(
+            table_id,
+            records + count,
+            max(next_row_id, following),
+            size,
+            recorded,
+            recorded_records,
+            live + live_inlined - deleted.get(table_id, 0),
         )
-        ((count, following),) = cursor.execute(query).fetchall()
-        before = found.get(table_id, (0, 0))
-        found[table_id] = (before[0] + count, max(before[1], following))
+
+
+def _read_deleted_counts(cursor: Transaction) -> dict[int, int]:
+    """Read the number of inlined deletes by table."""
+    return {
+        table_id: cursor.execute(sql.SQL("SELECT count(*) FROM {}").format(sql.Identifier(name))).fetchall()[0][0]
+        for table_id, name in cursor.execute(_SQL.inlined_delete_tables).fetchall()
+    }
+
+
+def _read_inlined_counts(cursor: Transaction) -> dict[int, tuple[int, int, int]]:
+    """Read (number of inlined rows, row id after the highest, number of live ones) by table."""
+    found: dict[int, tuple[int, int, int]] = {}
+    for table_id, name in cursor.execute(_SQL.inlined_tables).fetchall():
+        query = sql.SQL(
+            "SELECT count(*), coalesce(max(_dl_row_id) + 1, 0), count(*) FILTER (WHERE _dl_end IS NULL) "
+            f"FROM {{}} {INLINED_ALIAS}"
+        ).format(sql.Identifier(name))
+        ((count, following, live),) = cursor.execute(query).fetchall()
+        before = found.get(table_id, (0, 0, 0))
+        found[table_id] = (before[0] + count, max(before[1], following), before[2] + live)
     return found
 
 

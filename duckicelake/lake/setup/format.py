@@ -13,6 +13,7 @@ from duckicelake.errors import StartupError, UnavailableError, UnsupportedCatalo
 from duckicelake.lake.ducklake.database import open_lake_session
 from duckicelake.lake.ducklake.snapshots import lock_writers, retry_transaction
 from duckicelake.lake.formats import (
+    KNOWN_FORMATS,
     SERVED_FORMAT_VERSIONS,
     get_format,
 )
@@ -63,7 +64,8 @@ class DatabaseContents:
 
 def read_contents(cursor: Cursor[Row]) -> DatabaseContents:
     """Look at the database; nothing is locked or changed."""
-    (row,) = cursor.execute(_SQL.contents, {"tables": list(DUCKLAKE_TABLES)}).fetchall()
+    later = {table for known in KNOWN_FORMATS.values() for table in known.extra_tables}
+    (row,) = cursor.execute(_SQL.contents, {"tables": [*DUCKLAKE_TABLES, *later]}).fetchall()
     return DatabaseContents(*row)
 
 

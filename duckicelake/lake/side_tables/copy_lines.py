@@ -81,12 +81,13 @@ def format_partition_values(table_id: int, file: NewDataFile, data_file_id: int)
         yield f"{data_file_id}\t{table_id}\t{index}\t{format_optional_text(value)}\n"
 
 
-def format_stats(table_id: int, stats: PackedStats, data_file_id: int) -> Iterator[str]:
-    """Format rows of `ducklake_file_column_stats`."""
+def format_stats(table_id: int, stats: PackedStats, data_file_id: int, *, has_flags: bool) -> Iterator[str]:
+    """Format rows of `ducklake_file_column_stats`; flags, if it has any, say that bounds may not be exact."""
+    end = "\tf\tf\n" if has_flags else "\n"
     for column_id, _, nan, low, high, size, values, nulls in stats.values():
         yield (
             f"{data_file_id}\t{table_id}\t{column_id}\t{format_number(size)}\t{format_number(values)}\t{format_number(nulls)}\t"
-            f"{format_optional_text(low)}\t{format_optional_text(high)}\t{format_flag(nan)}\n"
+            f"{format_optional_text(low)}\t{format_optional_text(high)}\t{format_flag(nan)}{end}"
         )
 
 

@@ -38,5 +38,15 @@ COPY ducklake_file_column_stats (data_file_id, table_id, column_id, column_size_
     min_value, max_value, contains_nan)
 FROM STDIN;
 
+-- has_flags: whether statistics of files say if bounds are exact
+SELECT count(*) = 2 FROM pg_attribute
+WHERE attrelid = 'ducklake_file_column_stats'::regclass AND attname IN ('min_is_exact', 'max_is_exact')
+  AND NOT attisdropped;
+
+-- flagged_stats: statistics of columns in a lake with these flags
+COPY ducklake_file_column_stats (data_file_id, table_id, column_id, column_size_bytes, value_count, null_count,
+    min_value, max_value, contains_nan, min_is_exact, max_is_exact)
+FROM STDIN;
+
 -- changes: what DuckLake snapshots changed
 COPY ducklake_snapshot_changes (snapshot_id, changes_made, commit_extra_info) FROM STDIN;

@@ -251,12 +251,17 @@ FROM ducklake_column
 WHERE end_snapshot IS NULL
 ORDER BY table_id, parent_column NULLS FIRST, column_order;
 
--- row_ids: what the table-wide statistics of each table must tell at least; a flushed row may be in a file repeatedly
+-- row_ids: what the table-wide statistics of each table must say at least; a flushed row may be in a file repeatedly. Then
+-- what they say, and how many rows of files are live, at least, but for deletes that are inlined
 SELECT t.table_id, coalesce(f.record_count, 0)::bigint, coalesce(f.next_row_id, 0)::bigint,
-       coalesce(f.file_size_bytes, 0)::bigint, s.next_row_id
+       coalesce(f.file_size_bytes, 0)::bigint, s.next_row_id, s.record_count,
+       (coalesce(f.live_count, 0) - coalesce((
+            SELECT sum(d.delete_count) FROM ducklake_delete_file d
+            WHERE d.table_id = t.table_id AND d.end_snapshot IS NULL AND d.begin_snapshot < duckicelake_never()), 0))::bigint
 FROM ducklake_table t
 LEFT JOIN (
     SELECT table_id, sum(record_count) AS record_count, sum(file_size_bytes) AS file_size_bytes,
+           sum(record_count) FILTER (WHERE end_snapshot IS NULL) AS live_count,
            max(row_id_start + CASE WHEN partial_max IS NULL THEN record_count ELSE 1 END) AS next_row_id
     FROM ducklake_data_file GROUP BY table_id
 ) f USING (table_id)

@@ -75,8 +75,13 @@ def copy_data_files(
         _SQL.values,
         chain.from_iterable(lines.format_partition_values(table_id, file, id_) for file, id_, _ in files),
     )
+    ((has_flags,),) = cursor.execute(_SQL.has_flags).fetchall()
     _copy_lines(
-        cursor, _SQL.stats, chain.from_iterable(lines.format_stats(table_id, file.stats, id_) for file, id_, _ in files)
+        cursor,
+        _SQL.flagged_stats if has_flags else _SQL.stats,
+        chain.from_iterable(
+            lines.format_stats(table_id, file.stats, id_, has_flags=has_flags) for file, id_, _ in files
+        ),
     )
 
 
