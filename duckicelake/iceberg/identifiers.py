@@ -1,8 +1,8 @@
 """Names of namespaces and tables: checks, the form in URLs, and the DuckLake schema that a namespace is.
 
-A namespace is the DuckLake schema whose name joins the levels with `.`; inside a level, `.` is written `%2E`, and a `%`
-that would begin such an escape is written `%25`. So nearly every schema that DuckDB made, `100%` too, is a namespace.
-Lists leave out what no request can name.
+A namespace is the DuckLake schema whose full name joins the levels with `.`; inside a level, `.` is written `%2E`, and
+a `%` that would begin such an escape is written `%25`. So nearly every schema that DuckDB made, `100%` too, is a
+namespace. Lists leave out what no request can name. `duckicelake_schemas()` gives the full names of nested schemas.
 """
 
 import re

@@ -10,7 +10,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from pyiceberg.catalog import CatalogError
+from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import RESTError
 
 from duckicelake.catalog.clone import CloneRequest
@@ -46,7 +46,7 @@ from duckicelake.errors import AlreadyExistsError, NamespaceNotEmptyError, NoSuc
 from duckicelake.iceberg.rest import CommitTableRequest, CreateTableRequest, CreateViewRequest, RenameTableRequest
 from duckicelake.lake.ducklake.schemas import create_schema
 from duckicelake.lake.ducklake.snapshots import begin_snapshot
-from tests.support.ducklake_11 import add_nested_schemas, nest
+from tests.support.ducklake_11 import add_nested_schemas, migrate_by_sql, nest
 from tests.support.lakes import Lake
 from tests.support.view_requests import creation
 
@@ -335,7 +335,7 @@ def test_the_changelog_reads_whatever_name_ducklake_may_record(lake: Lake, datab
     assert changes[-1].object_id is not None
 
 
-def test_pyiceberg_lists_levels_and_is_told_what_is_not_served(tree: Lake, catalog: CatalogError) -> None:
+def test_pyiceberg_lists_levels_and_is_told_what_is_not_served(tree: Lake, catalog: Catalog) -> None:
     assert sorted(catalog.list_namespaces()) == [("europe",), ("main",), ("sales",)]
     assert sorted(catalog.list_namespaces("sales")) == [("sales", "asia"), ("sales", "europe")]
     assert catalog.list_namespaces(NESTED) == [(*NESTED, "north")]
@@ -364,3 +364,15 @@ def test_a_lake_that_is_migrated_under_a_server_shows_them_at_once(lake: Lake, d
     with psycopg.connect(database_url) as connection:
         nest(connection, "a.b", None)
     assert children(lake.services) == [("a",), ("b",), ("main",)]
+
+
+def test_a_lake_of_1_1_shows_them_and_refuses_their_tables(tree: Lake, database_url: str) -> None:
+    with psycopg.connect(database_url) as connection:
+        migrate_by_sql(connection)
+    assert children(tree.services, "sales") == [("sales", "asia"), ("sales", "europe")]
+    assert list_tables(tree.services, NESTED, ALL).items == ("t",)
+    append_rows(tree.services, PostedRows(("europe",), "t", b'[{"i": 7}]', "application/json"))
+    create_namespace(tree.services, ("sales", "africa"), {})
+    with pytest.raises(UnsupportedError, match="nested-schemas"):
+        load_table(tree.services, NESTED, "t")
+    assert all(finding.ok for finding in diagnose(tree.services.database) if finding.name in {"schema", "names"})

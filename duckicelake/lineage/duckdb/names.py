@@ -20,8 +20,10 @@ from duckicelake.storage.policy import LocationPolicy
 _PLACE: Final = """
 SELECT t.table_uuid, t.path, t.path_is_relative, s.path, s.path_is_relative{ours}
 FROM {metadata}.ducklake_table t JOIN {metadata}.ducklake_schema s ON s.schema_id = t.schema_id{joined}
-WHERE t.table_name = ? AND s.schema_name = ? AND t.end_snapshot IS NULL AND s.end_snapshot IS NULL
+WHERE t.table_name = ? AND s.schema_name = ? AND t.end_snapshot IS NULL AND s.end_snapshot IS NULL AND {at_top}
 """
+_AT_TOP: Final = "(to_json(s) ->> 'parent_schema_id') IS NULL"
+"""What holds of a schema at the top, to which a name of two parts leads; DuckLake 1.0 lacks the column."""
 _OURS: Final = "/ducklake"
 """How a DATA_PATH ends that our catalog gave a lake, and so gives places to its tables when it first tells of them."""
 Parts = tuple[str, ...]
@@ -98,18 +100,22 @@ class AttachedLakes:
         """Return (whether it's our catalog's, what it says of the table)."""
         if self._is_ours.get(lake, True):
             joined = f" LEFT JOIN {metadata}.duckicelake_table i ON i.table_id = t.table_id"
-            rows = self._rows(_PLACE.format(metadata=metadata, ours=", i.location", joined=joined), name, schema)
+            rows = self._rows(
+                _PLACE.format(metadata=metadata, ours=", i.location", joined=joined, at_top=_AT_TOP), name, schema
+            )
             if rows is not None:
                 self._is_ours[lake] = True
                 return True, rows
         self._is_ours[lake] = False
-        return False, self._rows(_PLACE.format(metadata=metadata, ours="", joined=""), name, schema) or []
+        return False, self._rows(
+            _PLACE.format(metadata=metadata, ours="", joined="", at_top=_AT_TOP), name, schema
+        ) or []
 
     def _view(self, metadata: str, lake: str, schema: str, name: str) -> DuckPlace | None:
         """Find the place of a view, which has no files: its name in the catalog, or one below the lake's folder."""
         query = f"""
         SELECT 1 FROM {metadata}.ducklake_view v JOIN {metadata}.ducklake_schema s ON s.schema_id = v.schema_id
-        WHERE v.view_name = ? AND s.schema_name = ? AND v.end_snapshot IS NULL AND s.end_snapshot IS NULL
+        WHERE v.view_name = ? AND s.schema_name = ? AND v.end_snapshot IS NULL AND s.end_snapshot IS NULL AND {_AT_TOP}
         """
         if not self._rows(query, name, schema):
             return None
