@@ -137,7 +137,19 @@ def to_snapshot_row(snapshot: Snapshot, manifest_ids: Iterable[int], proposed_id
 
 
 def _parse_refs(stored: Mapping[str, Any]) -> dict[str, SnapshotRef]:
-    return {name: SnapshotRef.model_validate(ref) for name, ref in stored.get("refs", {}).items()}
+    return {name: _to_ref(ref) for name, ref in stored.get("refs", {}).items()}
+
+
+def _to_ref(ref: Mapping[str, Any]) -> SnapshotRef:
+    return SnapshotRef.trusted(
+        {
+            "snapshot_id": ref["snapshot-id"],
+            "type": ref["type"],
+            "max_ref_age_ms": ref.get("max-ref-age-ms"),
+            "max_snapshot_age_ms": ref.get("max-snapshot-age-ms"),
+            "min_snapshots_to_keep": ref.get("min-snapshots-to-keep"),
+        }
+    )
 
 
 def build_target(base: TableMetadata | None, target: TableMetadata) -> TableTarget:

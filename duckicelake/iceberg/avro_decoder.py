@@ -26,6 +26,8 @@ MAX_RATIO: Final = 40
 
 _MAX_DEPTH: Final = 12
 _MAX_SCALE: Final = 38
+_MAX_REMEMBERED_BYTES: Final = 1 << 10
+_REMEMBERED_RECORDS: Final = 4096
 _MAX_ITEMS: Final = 200_000
 """Items of a list or map, which are a table's columns or a file's row groups."""
 
@@ -189,6 +191,30 @@ def decode_records(records: AvroReader, count: int, data: bytes) -> Iterator[Any
         raise InvalidRequestError(f"after byte {at} of a block: {error}") from error
     if at != len(data):
         raise InvalidRequestError(f"a block has {len(data) - at} bytes after its last record")
+
+
+def remember_records(records: AvroReader, build: Callable[[Any], Any]) -> AvroReader:
+    """Make a reader of what `build` makes of records, which remembers small ones by their bytes.
+
+    Their bytes are found by their first field, a string.
+    """
+    known: dict[bytes, tuple[bytes, Any]] = {}
+
+    def decode(data: bytes, at: int) -> tuple[Any, int]:
+        size, first_at = read_long(data, at)
+        first = data[at : first_at + size] if size < _MAX_REMEMBERED_BYTES else b""
+        found = known.get(first)
+        if found is not None and data.startswith(found[0], at):
+            return found[1], at + len(found[0])
+        row, end = records.decode(data, at)
+        made = build(row)
+        if end - at <= _MAX_REMEMBERED_BYTES:
+            if len(known) >= _REMEMBERED_RECORDS:
+                known.clear()
+            known[first] = data[at:end], made
+        return made, end
+
+    return AvroReader("remembered", decode, records.is_empty)
 
 
 def _refuse_schema(schema: Json) -> NoReturn:

@@ -287,12 +287,14 @@ def _take_row_ids(draft: MetadataDraft, snapshot: Snapshot) -> None:
 
 
 def set_snapshot_ref(draft: MetadataDraft, update: SetSnapshotRef) -> None:
-    ref = SnapshotRef(
-        snapshot_id=update.snapshot_id,
-        type=update.type,
-        max_ref_age_ms=update.max_ref_age_ms,
-        max_snapshot_age_ms=update.max_snapshot_age_ms,
-        min_snapshots_to_keep=update.min_snapshots_to_keep,
+    ref = SnapshotRef.trusted(
+        {
+            "snapshot_id": update.snapshot_id,
+            "type": update.type,
+            "max_ref_age_ms": update.max_ref_age_ms,
+            "max_snapshot_age_ms": update.max_snapshot_age_ms,
+            "min_snapshots_to_keep": update.min_snapshots_to_keep,
+        }
     )
     _check_ref(draft, update.ref_name, ref)
     draft.refs[update.ref_name] = ref
@@ -325,7 +327,8 @@ def _move_main(draft: MetadataDraft, snapshot_id: int) -> None:
     added = snapshot_id in draft.added_snapshots
     moment = draft.snapshots[snapshot_id].timestamp_ms if added else draft.now_ms
     previous = draft.snapshot_log[-1].timestamp_ms if draft.snapshot_log else moment
-    draft.snapshot_log.append(SnapshotLogEntry(snapshot_id=snapshot_id, timestamp_ms=max(moment, previous)))
+    entry = {"snapshot_id": snapshot_id, "timestamp_ms": max(moment, previous)}
+    draft.snapshot_log.append(SnapshotLogEntry.trusted(entry))
     draft.current_snapshot_id = snapshot_id
     if added:
         draft.snapshots_once_main.add(snapshot_id)

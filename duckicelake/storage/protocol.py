@@ -89,15 +89,18 @@ def check_same_length(location: str, present: int, wanted: int) -> None:
         raise AlreadyExistsError(f"{location} exists with {present} bytes and won't be overwritten with {wanted}")
 
 
-@dataclass(frozen=True, slots=True)
 class MeasuredStore:
     """A store that makes each call in a block of `measure`, by the method's name.
 
     Listings aren't measured: their time is their reader's.
     """
 
-    store: ObjectStore
-    measure: Callable[[str], AbstractContextManager[object]]
+    def __init__(self, store: ObjectStore, measure: Callable[[str], AbstractContextManager[object]]) -> None:
+        self.store = store
+        self.measure = measure
+        self.files_below = store.files_below
+        self.local_path = store.local_path
+        self.close = store.close
 
     def read(self, location: str, at_most: int | None = None) -> bytes:
         with self.measure("read"):
@@ -139,15 +142,6 @@ class MeasuredStore:
         with self.measure("delete"):
             self.store.delete(location)
 
-    def files_below(self, folder: str) -> Iterator[StoredFile]:
-        return self.store.files_below(folder)
-
-    def local_path(self, location: str) -> Path | None:
-        return self.store.local_path(location)
-
     def check(self) -> None:
         with self.measure("check"):
             self.store.check()
-
-    def close(self) -> None:
-        self.store.close()

@@ -53,17 +53,25 @@ def write_derived(services: Services, files: Sequence[NewObject]) -> None:
 
 
 def _check_places(services: Services, named: Sequence[str]) -> None:
-    near = {location: path for location in named if (path := _local_path(services, location)) is not None}
-    links = (location for location, path in near.items() if os.path.islink(path))  # noqa: PTH114 - as in `is_link`
-    for place in {*map(os.path.dirname, near), *links}:
-        _check_links(services, place, ())
+    by_folder: defaultdict[str, list[str]] = defaultdict(list)
+    for location in named:
+        folder, _, name = location.rpartition("/")
+        by_folder[folder].append(name)
+    for folder, names in by_folder.items():
+        path = _local_path(services, folder)
+        if path is not None:
+            _check_links(services, folder, ())
+            for name in names:
+                if os.path.islink(path / name):  # noqa: PTH114 - as in `is_link`
+                    _check_links(services, f"{folder}/{name}", ())
 
 
 def _check_links(services: Services, location: str, places: Iterable[str]) -> None:
     """Check that links lead to where the places really are; for none of them, into the lake's zones."""
-    real = real_place(services, location)
-    if real == canonicalize(location):
+    path = _local_path(services, location)
+    if path is None or _real_path(location, path) == str(path):
         return
+    real = real_place(services, location)
     zones = [real_place(services, zone) for zone in _zones(services)]
     allowed = [place for place in (real_place(services, place) for place in places) if _is_in(place, zones)] or zones
     if not _is_in(real, allowed):
@@ -95,13 +103,18 @@ def _local_path(services: Services, location: str) -> Path | None:
 def real_place(services: Services, location: str) -> str:
     """Return the canonical location with symbolic links followed, where the store has them."""
     path = _local_path(services, location)
+    return canonicalize(location if path is None else _real_path(location, path))
+
+
+def _real_path(location: str, path: Path) -> str:
+    """Return the path with links followed. Raises InvalidRequest for no usable name."""
     try:
-        return canonicalize(location if path is None else _real_path(path))
+        return _follow_links(path)
     except (OSError, ValueError) as error:
         raise InvalidRequestError(f"{location!r} isn't a usable file name: {error}") from error
 
 
-def _real_path(path: Path) -> str:
+def _follow_links(path: Path) -> str:
     """Resolve links like `os.path.realpath`, with one system call: Linux knows the path of an open file."""
     try:
         descriptor = os.open(path, _ONLY_THE_PATH | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -15,7 +15,7 @@ from duckicelake.iceberg.avro_decoder import (
     compile_reader,
     decode_records,
     read_container,
-    read_long,
+    remember_records,
 )
 from duckicelake.iceberg.manifest.entry import (
     DataFile,
@@ -44,8 +44,6 @@ _FILE_NEEDS: Final = {
 _LINE_NEEDS: Final = {500: "manifest_path", 501: "manifest_length", 502: "partition_spec_id", 503: "added_snapshot_id"}
 _SUMMARY_NEEDS: Final = {509: "contains_null"}
 _MAX_CACHED_BYTES: Final = 16 << 10
-_MAX_CACHED_LINE_BYTES: Final = 1 << 10
-_KNOWN_LINES: Final = 4096
 MAX_RECORDS: Final = 200_000
 MAX_ITEMS: Final = 8_000_000
 _PRIMITIVE_SHAPES: Final = frozenset({"null", "boolean", "integer", "float", "string", "bytes", "decimal", "uuid"})
@@ -107,32 +105,11 @@ def _get_line_cache(schema_text: bytes) -> AvroReader:
 
 
 def _make_line_reader(rows: AvroReader) -> AvroReader:
-    """Return what reads a list's lines, and knows those that it has read.
-
-    A list has most of the lines of the one before.
-    """
+    """Make a reader of a list's lines, which remembers them: a list has most of the lines of the one before."""
     _check_fields(rows, _LINE, _LINE_NEEDS)
     if 507 in rows.fields:
         _check_fields(rows.fields[507], _LINE.fields[507], _SUMMARY_NEEDS)
-    known: dict[bytes, tuple[bytes, ManifestFile]] = {}
-
-    def decode(data: bytes, at: int) -> tuple[ManifestFile, int]:
-        size, path_at = read_long(data, at)
-        beginning = (
-            data[at : path_at + size] if size < _MAX_CACHED_BYTES else b""
-        )  # the path, in the files of all known writers
-        found = known.get(beginning)
-        if found is not None and data.startswith(found[0], at):
-            return found[1], at + len(found[0])
-        row, end = rows.decode(data, at)
-        line = _build_line(row)
-        if end - at <= _MAX_CACHED_LINE_BYTES:
-            if len(known) >= _KNOWN_LINES:
-                known.clear()
-            known[beginning] = data[at:end], line
-        return line, end
-
-    return AvroReader("line", decode, rows.is_empty)
+    return remember_records(rows, _build_line)
 
 
 def _get_reader(container: Container) -> AvroReader:
