@@ -19,14 +19,12 @@ from duckicelake.catalog.authz.locations import check_table_places
 from duckicelake.catalog.commit.apply import new_base
 from duckicelake.catalog.commit.guards import guard_change
 from duckicelake.catalog.commit.main_update import (
-    build_difference,
     build_name_maps,
     find_former_files,
     write_delete_files,
     write_row_id_copies,
 )
-from duckicelake.catalog.commit.retry import retry_on_conflict
-from duckicelake.catalog.commit.run import materialize_committed
+from duckicelake.catalog.commit.run import materialize_committed, retry_on_conflict
 from duckicelake.catalog.commit.workspace import Listed, Workspace
 from duckicelake.catalog.context.audit_notes import build_touched
 from duckicelake.catalog.context.cache import TableVersion
@@ -43,7 +41,7 @@ from duckicelake.lake.ducklake import native
 from duckicelake.lake.ducklake.schemas import check_name_free
 from duckicelake.lake.ducklake.snapshots import lock_writers, retry_transaction
 from duckicelake.lake.side_tables import locations, reader
-from duckicelake.lake.writer import change_sets
+from duckicelake.lake.writer import change_sets, groups
 from duckicelake.properties import GC_DISABLED, WRITE_FOLDERS, is_gc_disabled
 
 
@@ -91,11 +89,11 @@ def clone_table(services: Services, namespace: Namespace, name: str, request: Cl
 def _write(services: Services, namespace: Namespace, name: str, plan: _ClonePlan, source: str) -> WrittenCommit:
     with services.database.transaction() as cursor:
         lock_writers(cursor)
-        written = change_sets.write_change_set(cursor, plan.creation)
+        written = groups.write_change_set(cursor, plan.creation)
         row = plan.source.row
         change_sets.check_base(cursor, row.table_id, (row.version, row.caught_up_to), written.snapshots[0] - 1)
         if plan.guard is not None:
-            change_sets.write_change_set(cursor, plan.guard)
+            groups.write_change_set(cursor, plan.guard)
         if plan.is_guarded_by_us:
             locations.record_sharing(cursor, row.table_id, written.table_id)
         services.settle(cursor, [build_touched(namespace, name, {"cloned-from": source})], [written.table_id])
@@ -192,7 +190,7 @@ def _move(
     """Return Main's files as DuckLake gets them: as it has them for the source already, where it has them."""
     space = Workspace(services, creation)
     space.learn(made.side.files, made.side.deletions)
-    changed = diff_main(build_difference(space, (), main))
+    changed = diff_main(space.build_difference((), main))
     files = {file.file_id: file for file in changed.registered}
     known = find_former_files(services, table.row.table_id, lake_ids, changed.registered)
     at_source, of_source = (

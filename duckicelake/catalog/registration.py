@@ -14,8 +14,7 @@ from duckicelake.catalog.commit.apply import TableCommit, change_over, new_base
 from duckicelake.catalog.commit.deletes import Targets, find_deletions, read_all_deletions
 from duckicelake.catalog.commit.equality_deletes import find_equality_deletes
 from duckicelake.catalog.commit.main_update import move_main
-from duckicelake.catalog.commit.retry import retry_on_conflict
-from duckicelake.catalog.commit.run import materialize_committed
+from duckicelake.catalog.commit.run import materialize_committed, retry_on_conflict
 from duckicelake.catalog.commit.uploads import (
     check_sizes,
     check_statistics,
@@ -27,7 +26,7 @@ from duckicelake.catalog.commit.uploads import (
 from duckicelake.catalog.commit.workspace import Workspace
 from duckicelake.catalog.context.audit_notes import build_touched
 from duckicelake.catalog.context.cache import TableVersion
-from duckicelake.catalog.context.hooks import check_definition
+from duckicelake.catalog.context.hooks import find_rules
 from duckicelake.catalog.context.services import Services, take_file_ids, take_manifest_ids
 from duckicelake.catalog.table.load import load_current_table
 from duckicelake.errors import CommitStateUnknownError, FileMissingError, NoSuchTableError
@@ -44,7 +43,7 @@ from duckicelake.lake.ducklake.schemas import check_name_free
 from duckicelake.lake.ducklake.snapshots import lock_writers, retry_transaction
 from duckicelake.lake.side_tables import reader
 from duckicelake.lake.side_tables import writer as side_tables
-from duckicelake.lake.writer import change_sets
+from duckicelake.lake.writer import groups
 from duckicelake.lake.writer import tables as lake_tables
 from duckicelake.postgres.queries import Transaction
 from duckicelake.properties import DUCKLAKE_ID, GC_DISABLED, check_property_values
@@ -178,7 +177,8 @@ def register_table(
             check_name_free(cursor, to_schema_name(namespace), name)
     metadata = read_metadata(services, location)
     check_property_values(metadata.properties)
-    check_definition(format_full_name(namespace, name), metadata, None)
+    for rule in find_rules(namespace, name, metadata, None):
+        rule.check_definition(metadata, None)
     check_table_places(services, metadata.location, metadata.properties, None, None)
     creation = Creation(to_schema_name(namespace), name, metadata.table_uuid)
     table = read_foreign_table(services, metadata, creation)
@@ -218,10 +218,10 @@ def _render(services: Services, namespace: Namespace, name: str, written: Writte
 
 
 def _write(cursor: Transaction, plan: _RegistrationPlan, metadata: TableMetadata, location: str) -> WrittenCommit:
-    written = change_sets.write_change_set(cursor, plan.creation)
+    written = groups.write_change_set(cursor, plan.creation)
     table_id = written.table_id
     for guard in plan.guards:
-        change_sets.write_change_set(cursor, guard)
+        groups.write_change_set(cursor, guard)
     side_tables.forget_dropped(cursor, metadata.table_uuid, table_id)
     log = [(entry.metadata_file, entry.timestamp_ms) for entry in metadata.metadata_log]
     side_tables.record_registered(cursor, table_id, [*log, (location, metadata.last_updated_ms)])

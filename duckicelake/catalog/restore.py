@@ -15,9 +15,7 @@ from duckicelake.bridge.definitions import FormerDefinition, find_former_definit
 from duckicelake.bridge.main_diff import FileSetDifference
 from duckicelake.catalog.authz.locations import check_readable
 from duckicelake.catalog.commit.apply import TableCommit
-from duckicelake.catalog.commit.main_update import build_difference, find_changed_files
-from duckicelake.catalog.commit.retry import OutdatedPlanError, retry_on_conflict
-from duckicelake.catalog.commit.run import commit_all
+from duckicelake.catalog.commit.run import OutdatedPlanError, commit_all, retry_on_conflict
 from duckicelake.catalog.commit.workspace import Workspace
 from duckicelake.catalog.context.audit_notes import build_touched
 from duckicelake.catalog.context.cache import TableVersion
@@ -106,12 +104,12 @@ def _plan(services: Services, namespace: Namespace, name: str, to: str) -> _Rest
     space = Workspace(services, table.row.table_id, table.known)
     before = space.list_manifests(current.manifest_ids if current else ())
     after = space.list_manifests(rows[target.snapshot_id].manifest_ids)
-    _check_there(services, table, space, find_changed_files(space, before, after)[1])
+    _check_there(services, table, space, space.find_changed_files(before, after)[1])
     used = {manifest.spec_id for manifest in after if manifest.content == ManifestContent.DATA}
     with services.database.reading() as cursor:
         then = native.read_definition(cursor, table.row.table_id, rows[target.snapshot_id].ducklake_id)
     definition = find_former_definition(metadata, target, used, then)
-    counted = _count(build_difference(space, before, after), space)
+    counted = _count(space.build_difference(before, after), space)
     restored = Restored(
         target.snapshot_id,
         metadata.current_snapshot_id,

@@ -14,8 +14,7 @@ from duckicelake.catalog.commit import run as commits
 from duckicelake.catalog.commit.append import commit_or_append
 from duckicelake.catalog.commit.apply import TableCommit
 from duckicelake.catalog.commit.guards import lift_quietly, shares_files
-from duckicelake.catalog.commit.retry import retry_on_conflict
-from duckicelake.catalog.commit.run import commit_all
+from duckicelake.catalog.commit.run import commit_all, retry_on_conflict
 from duckicelake.catalog.context.audit_notes import build_touched
 from duckicelake.catalog.context.cache import LoadedTable, TableVersion
 from duckicelake.catalog.context.page import ListPage, PageRequest, cut_page

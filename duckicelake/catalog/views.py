@@ -16,7 +16,7 @@ from duckicelake.bridge.views import (
     redefine_view,
 )
 from duckicelake.catalog.authz.locations import check_may_read, check_may_settle, check_readable, write
-from duckicelake.catalog.commit.retry import retry_on_conflict
+from duckicelake.catalog.commit.run import retry_on_conflict
 from duckicelake.catalog.context.audit_notes import actions, build_touched
 from duckicelake.catalog.context.page import ListPage, PageRequest, cut_page
 from duckicelake.catalog.context.services import Services

@@ -12,7 +12,8 @@ from psycopg import sql
 from duckicelake.changelog.entries import AWAITED_KEY, LoggedChange, LogPosition
 from duckicelake.lake.ducklake.snapshots import LOCK_KEY
 from duckicelake.lake.formats import INLINED_ALIAS
-from duckicelake.postgres.queries import Transaction, json_param, load_queries, split_batches
+from duckicelake.postgres.pipeline import json_param, split_batches
+from duckicelake.postgres.queries import Transaction, load_queries
 
 _SQL = load_queries("changelog", "entries")
 FOLLOWER_KEY: Final = LOCK_KEY + 2

@@ -163,6 +163,8 @@ def _find_unproven_rows(commit: _ConstrainedCommit, increments: Sequence[Increme
 class ConstraintRule(CommitRule):
     """Rows make every CHECK constraint of their table TRUE, or the table says which are unverified."""
 
+    feature = "constraints"
+
     def check_definition(self, target: TableMetadata, base: TableMetadata | None) -> None:
         """Raise InvalidRequestError if a new table has a constraint that can't be checked.
 

@@ -56,6 +56,7 @@ def _find_feature(name: str) -> Feature | None:
     return feature
 
 
+@cache
 def is_installed(name: str) -> bool:
     """Return whether a feature is installed."""
     return any(feature.name == name for feature in find_features())

@@ -27,6 +27,11 @@ class DefinitionChange:
         keys = self.partition_keys is not None or self.sort_keys is not None
         return bool(columns) or keys or self.table_comment is not None
 
+    @property
+    def catalog_ids(self) -> int:
+        """How many ids it takes from `next_catalog_id`."""
+        return (self.partition_keys is not None) + bool(self.sort_keys)
+
 
 @dataclass(frozen=True, slots=True)
 class TableStats:
@@ -101,6 +106,17 @@ class LakeStep:
         """
         least = 1 if self.stats or self.definition.ended_columns else 0
         return max(len(self.data_files) + len(self.delete_files) + len(self.name_maps), least)
+
+    @property
+    def catalog_ids(self) -> int:
+        """How many ids it takes from `next_catalog_id`."""
+        return self.definition.catalog_ids + (self.creation is not None)
+
+    @property
+    def changes_schema(self) -> bool:
+        """Whether DuckDB's clients must read the schema again."""
+        is_changed = self.creation is not None or bool(self.definition)
+        return is_changed or self.divides_files or self.has_new_inlined_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,13 +221,6 @@ def predict_commit(table_id: int, change: ChangeSet) -> WrittenCommit:
 def is_as_predicted(written: WrittenCommit) -> bool:
     """Return whether no commit came between the moment up to which a change was checked and its own."""
     return written.caught_up_to == written.change.checked_upto + len(written.snapshots)
-
-
-def attach_predicted_files(change: ChangeSet, files: tuple[WrittenFile, ...]) -> ChangeSet:
-    """Return the change with the files written for the version that it is expected to make."""
-    assert change.table_id is not None
-    expected = predict_commit(change.table_id, change)
-    return replace(change, files=VersionFiles(expected.snapshots, expected.caught_up_to, files))
 
 
 def shift_snapshot_ids(change: ChangeSet, later: int) -> ChangeSet | None:

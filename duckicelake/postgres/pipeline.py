@@ -1,4 +1,4 @@
-"""Connections whose pipelines defer statements until a result is needed, then send all at once."""
+"""Connections whose pipelines defer statements until a result is needed, then send all at once; many rows as JSON."""
 
 import os
 import re
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, partial
 from time import monotonic
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import orjson
 from psycopg import Connection, Cursor, DataError, Error, OperationalError, Pipeline, sql
@@ -19,6 +19,7 @@ from psycopg.pq import ExecStatus, TransactionStatus
 from duckicelake.errors import UnavailableError
 from duckicelake.postgres.queries import BATCH_ROWS, Row
 
+T = TypeVar("T")
 _WAIT_SECONDS: Final = 0.1
 """psycopg's: seconds after which a wait looks for signals."""
 _BIGINT_OID: Final = 20
@@ -214,6 +215,16 @@ class DeferredConnection(Connection[Any]):
             yield from pipeline.commit()
         else:
             yield from super()._commit_gen()
+
+
+def json_param(rows: Sequence[object]) -> str:
+    """Encode the rows as JSON; a text that is JSON already comes as `orjson.Fragment`."""
+    return orjson.dumps(rows).decode()
+
+
+def split_batches(rows: Sequence[T]) -> list[Sequence[T]]:
+    """Split the rows into parts, one for each statement; no rows are no parts."""
+    return [rows[start : start + BATCH_ROWS] for start in range(0, len(rows), BATCH_ROWS)]
 
 
 def flush_pipeline(cursor: Cursor[Any]) -> None:

@@ -1,12 +1,10 @@
-"""Load named SQL, and pass many rows as one JSON parameter."""
+"""Load named SQL."""
 
 import re
-from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
-import orjson
 from psycopg import Cursor
 
 Row = tuple[Any, ...]
@@ -17,7 +15,6 @@ _STATEMENT_NAMES: dict[str, str] = {}
 _HEAD_PATTERN = re.compile(r"^-- (\w+): .+$", re.MULTILINE)
 BATCH_ROWS: Final = 500
 """Rows that a statement takes without much memory."""
-T = TypeVar("T")
 
 
 class Queries:
@@ -25,14 +22,13 @@ class Queries:
 
     def __init__(self, topic: str, text: str) -> None:
         self._topic = topic
-        self._by_name = _split_queries(text)
+        queries = _split_queries(text)
+        self._known = ", ".join(sorted(queries))
+        self.__dict__.update(queries)
 
     def __getattr__(self, name: str) -> str:
-        """Return the SQL of the query called `name`; an unknown one is an AttributeError that lists the known."""
-        if name.startswith("_") or name not in self._by_name:
-            known = ", ".join(sorted(self._by_name))
-            raise AttributeError(f"sql/{self._topic}.sql has no query {name!r}, only {known}")
-        return self._by_name[name]
+        """Raise an AttributeError for an unknown query that lists the known."""
+        raise AttributeError(f"sql/{self._topic}.sql has no query {name!r}, only {self._known}")
 
 
 @cache
@@ -59,13 +55,3 @@ def _split_queries(text: str) -> dict[str, str]:
     if not all(found.values()):
         raise ValueError("a query is empty: a comment may have a line like a head")
     return found
-
-
-def json_param(rows: Sequence[object]) -> str:
-    """Encode the rows as JSON; a text that is JSON already comes as `orjson.Fragment`."""
-    return orjson.dumps(rows).decode()
-
-
-def split_batches(rows: Sequence[T]) -> list[Sequence[T]]:
-    """Split the rows into parts, one for each statement; no rows are no parts."""
-    return [rows[start : start + BATCH_ROWS] for start in range(0, len(rows), BATCH_ROWS)]

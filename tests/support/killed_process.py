@@ -130,7 +130,7 @@ def _serve_and_exit(url: str, warehouse: str, work: Work, log: int) -> None:
         lambda: time.time_ns() // 1_000_000,
     )
     if not work.alone:
-        services = replace(services, commits=CommitQueue(foreseen=0))
+        services = replace(services, commits=CommitQueue(expected_commits=0))
     if work.key is not None:
         services = replace(services, once=Once(UUID(work.key), FINGERPRINT))
     fuse = _LastingSteps(work.steps, lambda: os.kill(os.getpid(), signal.SIGKILL), _Pipe(log))

@@ -49,10 +49,10 @@ def undeclare_buckets(
     declared: tuple[PartitionKey, ...],
 ) -> tuple[DefinitionChange, tuple[PartitionKey, ...]]:
     """Take bucket keys back from DuckLake if a file is registered that has no value for them."""
+    if not (declared and has_buckets(declared)):
+        return definition, declared
     as_iceberg = DataFiles(target)
-    if has_buckets(declared) and any(
-        _find_partition_values(target, declared, file, as_iceberg.get(file)) is None for file in files
-    ):
+    if any(_find_partition_values(target, declared, file, as_iceberg.get(file)) is None for file in files):
         plain = tuple(key for key in declared if not has_buckets([key]))
         return replace(definition, partition_keys=plain), plain
     return definition, declared
@@ -224,15 +224,12 @@ def _has_row_ids_left(base: Base, target: TableMetadata) -> bool:
 def _build_definition(base: Base, target: TableMetadata, increments: Sequence[Increment]) -> DefinitionChange:
     if base.metadata is None:
         return definitions.build_creation(target, with_epochs=base.has_epoch_keys)
-    moves = (increment.move for increment in increments if increment.move is not None)
-    as_iceberg = DataFiles(target)
-    files = (as_iceberg.get(file) for move in moves for file in move.registered) if base.narrow else ()
-    declared = DeclaredDefinition(
-        base.declared,
-        base.narrow,
-        find_outgrown_columns(base.narrow, files, target.schema().leaves()),
-        with_epochs=base.has_epoch_keys,
-    )
+    outgrown = frozenset[int]()
+    if base.narrow:
+        moves, as_iceberg = (increment.move for increment in increments if increment.move), DataFiles(target)
+        files = (as_iceberg.get(file) for move in moves for file in move.registered)
+        outgrown = find_outgrown_columns(base.narrow, files, target.schema().leaves())
+    declared = DeclaredDefinition(base.declared, base.narrow, outgrown, with_epochs=base.has_epoch_keys)
     return definitions.build_definition_change(base.metadata, target, declared, holds_files=base.holds_files)
 
 

@@ -107,7 +107,7 @@ def real_place(services: Services, location: str) -> str:
 
 
 def _real_path(location: str, path: Path) -> str:
-    """Return the path with links followed. Raises InvalidRequest for no usable name."""
+    """Return the path with links followed. Raises InvalidRequestError for no usable name."""
     try:
         return _follow_links(path)
     except (OSError, ValueError) as error:

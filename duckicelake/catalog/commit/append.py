@@ -10,10 +10,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
-from duckicelake.bridge.commit.rebase import find_appends, join_requests
+from duckicelake.bridge.commit.renumber import find_appends, join_requests
 from duckicelake.catalog.commit.apply import TableCommit
 from duckicelake.catalog.commit.rules import share_apps
-from duckicelake.catalog.commit.run import CommitOutcome, commit, commit_all, render_outcome
+from duckicelake.catalog.commit.run import CommitPlan, commit, commit_all, render_version
 from duckicelake.catalog.commit.uploads import ReadAhead, read_ahead
 from duckicelake.catalog.context.audit_notes import actions, build_touched
 from duckicelake.catalog.context.cache import TableVersion
@@ -123,12 +123,12 @@ def _commit_jointly(batch: Sequence[_Append]) -> TableVersion | Exception | None
     except Exception:  # noqa: BLE001 - who is to blame hears it when each is committed by itself
         return None
     try:
-        return render_outcome(services, written)
+        return render_version(services, written)
     except CommitStateUnknownError as error:
         return error
 
 
-def _commit_together(batch: Sequence[_Append]) -> CommitOutcome:
+def _commit_together(batch: Sequence[_Append]) -> CommitPlan:
     first = batch[0]
     count = [len(find_appends(append.commit.request)) for append in batch]
 
@@ -145,5 +145,5 @@ def _commit_together(batch: Sequence[_Append]) -> CommitOutcome:
     all_of_them = replace(
         first.commit, request=request, ahead=ReadAhead.all_of(append.commit.ahead for append in batch)
     )
-    (outcome,) = commit_all(first.services, [all_of_them], settle, prepare=True)
-    return outcome
+    (done,) = commit_all(first.services, [all_of_them], settle, prepare=True)
+    return done

@@ -8,15 +8,23 @@ from dataclasses import dataclass, field, replace
 
 from duckicelake.bridge.commit.change_set import build_change_set
 from duckicelake.bridge.commit.increments import Base
-from duckicelake.bridge.commit.rebase import BuiltOn, find_appends, rebase_appends
-from duckicelake.bridge.commit.renumber import NextNumbers, Renumbered, find_aliases, renumber_request, set_built_on
+from duckicelake.bridge.commit.renumber import (
+    BuiltOn,
+    NextNumbers,
+    Renumbered,
+    find_aliases,
+    find_appends,
+    rebase_appends,
+    renumber_request,
+    set_built_on,
+)
 from duckicelake.bridge.snapshots import drop_snapshots_over_limit, set_snapshot_times
 from duckicelake.bridge.values.partitions import has_calendar_fields
 from duckicelake.bridge.values.types import find_narrow_columns
 from duckicelake.catalog.authz.locations import check_table_places
-from duckicelake.catalog.commit.absorption import build_absorber
 from duckicelake.catalog.commit.deletes import FoundRows
 from duckicelake.catalog.commit.increments import CommitContext, build_increments
+from duckicelake.catalog.commit.main_update import build_absorber
 from duckicelake.catalog.commit.rules import (
     check_batches,
     check_guard,
@@ -26,10 +34,11 @@ from duckicelake.catalog.commit.rules import (
 )
 from duckicelake.catalog.commit.uploads import ReadAhead, check_statistics
 from duckicelake.catalog.context.cache import TableVersion
-from duckicelake.catalog.context.hooks import check_commit, check_definition
+from duckicelake.catalog.context.hooks import find_rules
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.table.load import damage_context
-from duckicelake.catalog.table.row_target import check_followed
+from duckicelake.catalog.table.row_target import check_not_followed
+from duckicelake.features.registry import is_installed
 from duckicelake.iceberg.identifiers import Namespace, format_full_name, to_schema_name
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
 from duckicelake.iceberg.metadata_builder import apply_updates, get_format_version_after
@@ -78,9 +87,12 @@ def change_over(services: Services, commit: TableCommit, cached: TableVersion | 
     if target is base or _changes_only_ours(base, target):
         return None
     check_properties(target.properties, base.properties)
-    name, table_id = format_full_name(commit.namespace, commit.name), cached.row.table_id
-    check_definition(name, target, base)
-    check_followed(services, name, table_id)
+    table_id, rules = cached.row.table_id, find_rules(commit.namespace, commit.name, target, base)
+    for rule in rules:
+        rule.check_definition(target, base)
+    if not is_installed("delta"):  # which else refuses the commit, as it is written
+        with services.database.reading() as cursor:
+            check_not_followed(cursor, format_full_name(commit.namespace, commit.name), table_id)
     target = drop_snapshots_over_limit(target)
     check_table_places(services, target.location, target.properties, base, table_id)
     check_guard(services, table_id, base, target)
@@ -92,7 +104,8 @@ def change_over(services: Services, commit: TableCommit, cached: TableVersion | 
     target, new = build_increments(services, cached.state, target, renumbered, known=known, brought=brought)
     check_removals(services, cached, target, new)
     check_schema_of_files(services, target, new)
-    target, new = check_commit(services, cached, target, new)
+    for rule in rules:
+        target, new = rule.check_commit(services, cached, target, new)
     return build_change_set(replace(base_of(services, cached), row_ids=upgrade.given), target, new)
 
 
@@ -101,13 +114,16 @@ def creation_of(
 ) -> ChangeSet:
     """Return the creation of a table with this metadata; InvalidRequestError, UnsupportedError."""
     check_properties(target.properties)
-    check_definition(format_full_name(namespace, name), target, None)
+    rules = find_rules(namespace, name, target, None)
+    for rule in rules:
+        rule.check_definition(target, None)
     check_table_places(services, target.location, target.properties, None, None)
     check_statistics(services, None, None, target)
     creation = Creation(to_schema_name(namespace), name, target.table_uuid)
     target, new = build_increments(services, None, target, renumbered or Renumbered(), creation)
     check_schema_of_files(services, target, new)
-    target, new = check_commit(services, None, target, new)
+    for rule in rules:
+        target, new = rule.check_commit(services, None, target, new)
     return build_change_set(new_base(services, target), target, new, creation)
 
 
@@ -126,11 +142,10 @@ def _rebase(
     if cached is None or not may_rebase_appends(cached.metadata.properties):
         return request, {}
     aliases = find_aliases(cached.state.snapshots)
-    rebased = rebase_appends(request, cached.metadata, aliases)
-    if rebased is None:
-        return request, {}
-    services.meter.retried("append_rebase")
-    return rebased.request, rebased.built_on
+    rebased, built_on = rebase_appends(request, cached.metadata, aliases)
+    if built_on:
+        services.meter.retried("append_rebase")
+    return rebased, built_on
 
 
 @dataclass(frozen=True, slots=True)

@@ -177,9 +177,11 @@ class _IncrementBuilder:
         uploaded = self._assign_row_ids(build_new_files(read.upload, target, self._file_ids, row_shift))
         if snapshot.snapshot_id in self._built_on:
             self._parents[snapshot.snapshot_id] = read.as_parent(uploaded)
-        parent = (*self._list_of(parent_id), *space.list_manifests(sorted(read.borrowed.values())))
-        gone = space.find_among(parent, (file.file_id for file in read.upload.removed))
-        targets = Targets(space, parent, frozenset(gone), uploaded)
+        parent = self._list_of(parent_id)
+        if read.borrowed:
+            parent = (*parent, *space.list_manifests(sorted(read.borrowed.values())))
+        removed = [file.file_id for file in read.upload.removed]
+        targets = Targets(space, parent, frozenset(space.find_among(parent, removed) if removed else ()), uploaded)
         made = list_files(services, target, snapshot, uploaded, targets, self._file_ids)
         return _Built(parent, made, read.layout, tuple(dict.fromkeys((*read_snapshot_files(snapshot), *read.read))))
 

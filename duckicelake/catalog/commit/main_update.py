@@ -1,34 +1,47 @@
-"""Main's file changes of a commit, with the copies and name maps that DuckLake needs."""
+"""Main's file changes of a commit: copies and name maps that DuckLake needs, and appends whose rows are inlined.
+
+Appends of Iceberg clients that are small are inlined, as DuckDB does with inserts of its own. What can't be inlined is
+committed as it came: other columns than the table's, values that DuckLake doesn't inline, and files that the server
+can't or may not read.
+"""
 
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from uuid import uuid4
 
 import duckdb
 
-from duckicelake.bridge.commit.increments import LakeCopy, MainUpdate
+from duckicelake.bridge.commit.increments import Absorbed, AbsorbedFile, LakeCopy, MainUpdate
 from duckicelake.bridge.file_schema import build_name_map
-from duckicelake.bridge.main_diff import FileSetDifference, LakeFileChanges, collect_deleted_positions, diff_main
+from duckicelake.bridge.main_diff import LakeFileChanges, diff_main
 from duckicelake.catalog.authz.locations import check_readable, write
 from duckicelake.catalog.commit.workspace import Listed, Workspace
+from duckicelake.catalog.context.hooks import RowCheck, build_row_check
+from duckicelake.catalog.context.row_targets import RowTarget
 from duckicelake.catalog.context.services import Services
-from duckicelake.errors import FileMissingError, InvalidRequestError
+from duckicelake.catalog.table.row_target import pack_columns, read_row_target
+from duckicelake.errors import CatalogError, FileMissingError, InvalidRequestError
+from duckicelake.iceberg.identifiers import Namespace
 from duckicelake.iceberg.manifest.entry import FileContent
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
 from duckicelake.iceberg.name_mapping import NamePath, parse_name_mapping
-from duckicelake.lake.additions import AnyFile, NewDeleteFile
+from duckicelake.lake.additions import AnyFile, InlinedInto, NewDeleteFile, NewFile
 from duckicelake.lake.ducklake import column_names
 from duckicelake.lake.model import NameMap
 from duckicelake.lake.side_tables import locations
 from duckicelake.lake.side_tables.locations import LocatedFile
-from duckicelake.lake.state import DeletionRow
 from duckicelake.parquet.copy import ROW_ID_FIELD_ID, copy_with_row_ids
+from duckicelake.parquet.footer import check_footer
 from duckicelake.parquet.local_copies import open_local_copies
 from duckicelake.parquet.position_deletes import write_position_deletes
 from duckicelake.parquet.schema import ParquetName, read_names
+from duckicelake.properties import get_absorbed_rows
+from duckicelake.rows import row_batch
+from duckicelake.rows.arrow_rows import MAX_PARQUET_BYTES, read_parquet
+from duckicelake.rows.row_batch import Batch
 from duckicelake.storage.policy import canonicalize
 from duckicelake.storage.threads import run_in_parallel
 
@@ -154,64 +167,26 @@ def move_main(
 
     `metadata` is the table's after the commit.
     """
-    changed = build_difference(space, before, after)
-    realisation = diff_main(changed)
+    changed = space.build_difference(before, after)
+    changes = diff_main(changed)
     files = {file.file_id: file for file in (*changed.joined, *changed.kept)}
-    lake_ids = {file.file_id: file.ducklake_id for file in realisation.registered if file.ducklake_id is not None}
-    known = find_former_files(services, space.table_id, lake_ids, realisation.registered)
+    lake_ids = {file.file_id: file.ducklake_id for file in changes.registered if file.ducklake_id is not None}
+    known = find_former_files(services, space.table_id, lake_ids, changes.registered)
     return MainUpdate(
-        ended_files=tuple(realisation.ended_files),
-        ended_rows=tuple(realisation.ended_rows),
-        registered=tuple(realisation.registered),
+        ended_files=tuple(changes.ended_files),
+        ended_rows=tuple(changes.ended_rows),
+        registered=tuple(changes.registered),
         copies=(*known.copies, *write_row_id_copies(services, space, metadata, known.unknown)),
         name_maps={**known.name_maps, **build_name_maps(services, space, metadata, known.unknown)},
-        delete_files=tuple(write_delete_files(services, space, realisation.delete_files, files)),
-        rewrites=operation == "replace" and not _adds_rows(space, realisation),
+        delete_files=tuple(write_delete_files(services, space, changes.delete_files, files)),
+        rewrites=operation == "replace" and not _adds_rows(space, changes),
     )
 
 
-def build_difference(space: Workspace, before: Listed, after: Listed) -> FileSetDifference:
-    """Return what main has before and after, as far as it differs: rows that come and go, by file."""
-    gone, come = find_changed_files(space, before, after)
-    files = space.files(gone | come)
-    deletes = {file_id for file_id, file in files.items() if file.content != FileContent.DATA}
-    left, joined = sorted(gone - deletes), sorted(come - deletes)
-    kept = space.find_among(after, space.targets_of(deletes)) - come
-    touched = {*left, *joined, *kept}
-    if not touched:
-        return FileSetDifference()
-    known = space.files(kept)
-    deletions = space.deletions_of(touched)
-    return FileSetDifference(
-        left=left,
-        joined=[files[file_id] for file_id in joined],
-        kept=[known[file_id] for file_id in sorted(kept)],
-        deleted_before=_find_deleted(space, before, deletions),
-        deleted_after=_find_deleted(space, after, deletions),
-        virtual=space.read_virtual_files(touched),
-        inlined=space.read_inlined_deletes(known.values()),
-    )
-
-
-def find_changed_files(space: Workspace, before: Listed, after: Listed) -> tuple[set[int], set[int]]:
-    """Return (files that only the first list has, files that only the second has); manifests of both aren't read."""
-    shared = {m.manifest_id for m in before} & {m.manifest_id for m in after}
-    old = space.live(manifest for manifest in before if manifest.manifest_id not in shared)
-    new = space.live(manifest for manifest in after if manifest.manifest_id not in shared)
-    return old - new, new - old
-
-
-def _find_deleted(space: Workspace, listed: Listed, deletions: Sequence[DeletionRow]) -> dict[int, frozenset[int]]:
-    if not deletions:
-        return {}
-    live = space.find_among(listed, {row.delete_file_id for row in deletions})
-    return collect_deleted_positions(deletions, space.files(live))
-
-
-def _adds_rows(space: Workspace, realisation: LakeFileChanges) -> bool:
-    """Return whether more rows come than go, so that it can't be the rewrite that the client calls it."""
-    ended = sum(file.record_count for file in space.files(realisation.ended_files).values())
-    return sum(file.record_count for file in realisation.registered) > ended + len(realisation.ended_rows)
+def _adds_rows(space: Workspace, changes: LakeFileChanges) -> bool:
+    """Whether more rows come than go, so that it can't be the rewrite that the client calls it."""
+    ended = sum(file.record_count for file in space.files(changes.ended_files).values())
+    return sum(file.record_count for file in changes.registered) > ended + len(changes.ended_rows)
 
 
 def write_delete_files(
@@ -229,3 +204,86 @@ def write_delete_files(
         return NewDeleteFile(file_id, name, len(found), len(data))
 
     return run_in_parallel(written, wanted)
+
+
+class _ViolatedError(Exception):
+    """Rows violate a constraint of the table, so that they can't be committed as they came either."""
+
+
+def build_absorber(
+    services: Services, namespace: Namespace, table: str, metadata: TableMetadata
+) -> Callable[[MainUpdate], MainUpdate] | None:
+    """Return what inlines the rows of appends to a table as it will be, one after the other.
+
+    None if it wants none inlined.
+    """
+    most = get_absorbed_rows(metadata.properties)
+    if not most:
+        return None
+    made: set[str] = set()
+
+    def absorb(move: MainUpdate) -> MainUpdate:
+        if not _is_small(move, most):
+            return move
+        target = read_row_target(services, namespace, table, services.rows.find(namespace, table))
+        try:
+            absorbed = _absorb(services, metadata, target, move)
+        except _ViolatedError as error:
+            raise InvalidRequestError(str(error)) from error
+        except CatalogError:
+            return move
+        if absorbed is None:
+            return move
+        if absorbed.into.name in made:
+            absorbed = replace(absorbed, into=replace(absorbed.into, version=None))
+        made.add(absorbed.into.name)
+        return replace(move, registered=(), absorbed=absorbed)
+
+    return absorb
+
+
+def _is_small(move: MainUpdate, most: int) -> bool:
+    """Return whether main gains rows of new files and nothing else, as few as may be inlined, in a moderate size."""
+    is_append = not (move.ended_files or move.ended_rows or move.delete_files or move.copies or move.name_maps)
+    is_append &= all(isinstance(file, NewFile) for file in move.registered)
+    count = sum(file.record_count for file in move.registered)
+    return (
+        is_append
+        and 0 < count <= most
+        and sum(file.file_size_in_bytes for file in move.registered) <= MAX_PARQUET_BYTES
+    )
+
+
+def _absorb(services: Services, metadata: TableMetadata, target: RowTarget, move: MainUpdate) -> Absorbed | None:
+    into = _into(target)
+    if into is None or target.metadata.schema().leaves() != metadata.schema().leaves():
+        return None
+    check = build_row_check(metadata.properties, metadata.schema())
+    for file in move.registered:
+        check_readable(services, file.path, metadata.location)
+    with open_local_copies(services.store, (file.path for file in move.registered)) as paths:
+        files = []
+        for file in move.registered:
+            check_footer(paths[file.path], file.path)
+            batch = read_parquet(paths[file.path], target.layout, file.record_count)
+            _check_rows(check, file, batch)
+            if row_batch.find_inlining_obstacle(batch) is not None:
+                return None
+            files.append(AbsorbedFile(file, tuple(pack_columns(target, batch)), row_batch.build_column_stats(batch)))
+    return Absorbed(into, tuple(files))
+
+
+def _check_rows(check: RowCheck, file: AnyFile, batch: Batch) -> None:
+    try:
+        check(batch)
+    except InvalidRequestError as error:
+        raise _ViolatedError(f"{file.path}: {error}") from error
+
+
+def _into(target: RowTarget) -> InlinedInto | None:
+    """None where rows can't be inlined, or are not safe: DuckDB's flush forgets deletes in some partitions."""
+    inlined, columns = target.lake.inlined, target.lake.definition.columns
+    if inlined is None or target.lake.definition.partition_keys:
+        return None
+    version = None if inlined.name == inlined.registered else inlined.version
+    return InlinedInto(inlined.name, inlined.types, version, columns)

@@ -1,12 +1,13 @@
-"""Plan commits on the newest tables, write them, and materialize the results."""
+"""Plan commits on the newest tables, write them, retry them on conflict, and materialize the results."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
+from time import monotonic
+from typing import Final, TypeVar
 
-from duckicelake.bridge.commit.rebase import find_appends
+from duckicelake.bridge.commit.renumber import find_appends
 from duckicelake.catalog.commit.apply import TableCommit, change_over, creation_of
-from duckicelake.catalog.commit.retry import retry_on_conflict
 from duckicelake.catalog.commit.rules import check_unguarded, removes_guard
 from duckicelake.catalog.context.audit_notes import actions, build_touched
 from duckicelake.catalog.context.cache import ManifestLostError, TableVersion
@@ -23,57 +24,52 @@ from duckicelake.catalog.table.load import (
 )
 from duckicelake.catalog.table.materialize import prepare_next, write_files
 from duckicelake.catalog.table.reclaim import is_due, release_files
-from duckicelake.errors import CommitFailedError, CommitStateUnknownError, NoSuchTableError
+from duckicelake.errors import CommitFailedError, CommitStateUnknownError, NoSuchTableError, UnavailableError
 from duckicelake.iceberg.identifiers import Namespace, format_full_name
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.requirements import AssertCreate
-from duckicelake.lake.changes import ChangeSet, WrittenCommit, attach_predicted_files, predict_commit
-from duckicelake.lake.conflicts import StaleBaseError
+from duckicelake.lake.changes import ChangeSet, VersionFiles, WrittenCommit, predict_commit
+from duckicelake.lake.conflicts import StaleBaseError, WriteConflictError
 from duckicelake.lake.ducklake import native
+from duckicelake.lake.ducklake.snapshots import RETRY_SECONDS
 from duckicelake.lake.side_tables.audit import AuditedResource
 from duckicelake.postgres.queries import Transaction
 
+MAX_ATTEMPTS: Final = 50
+MAX_SHARED_ATTEMPTS: Final = 3
+"""Conflicts after which an attempt holds the commit queue exclusively."""
 
-@dataclass(frozen=True, slots=True)
-class PrewrittenVersion:
-    """A change, and the version that it will make, whose files are written. Their bytes are not kept."""
-
-    change: ChangeSet
-    version: TableVersion
+T = TypeVar("T")
 
 
-def prewrite(services: Services, before: TableVersion, change: ChangeSet) -> PrewrittenVersion | None:
-    """Write the files of the version that the change will make; None if they can't be predicted.
-
-    They can't when a table becomes version 3: the commit assigns all row ids.
-    """
-    assert change.table_id is not None
-    if change.row_ids:
-        return None
-    expected = predict_commit(change.table_id, change)
-
-    def prepare() -> TableVersion | None:
-        with services.meter.phase("materialize"):
-            version = prepare_next(services, before, change, expected)
-            if version is not None:
-                write_files(services, version)
-            return version
-
-    version = read_or_report_damage(services, change.table_id, prepare)
-    if version is None:
-        return None
-    rows = tuple(file.row for file in version.new_files)
-    return PrewrittenVersion(attach_predicted_files(change, rows), replace(version, new_files=()))
+class OutdatedPlanError(WriteConflictError):
+    """A table changed after a plan was computed for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommitPlan:
-    """One table's part of an attempt. Attributes: cached: the table as loaded; change: None if nothing changes."""
+    """One table's part of a commit: planned, then written.
 
-    table: AuditedResource
+    Attributes:
+        commit: the request.
+        cached: the table as loaded; None if the request creates it.
+        change: what is to be written; None if nothing changes.
+        prewritten: the version that the change makes, if its files are written; their bytes are not kept.
+        written: what was written, after COMMIT.
+        released: the DuckLake snapshot right after it that released old files, if any.
+
+    """
+
+    commit: TableCommit
     cached: TableVersion | None
     change: ChangeSet | None
-    foreseen: PrewrittenVersion | None = None
+    prewritten: TableVersion | None = None
+    written: WrittenCommit | None = None
+    released: int | None = None
+
+    def describe(self) -> AuditedResource:
+        """Describe the plan for the audit trail."""
+        return build_touched(self.commit.namespace, self.commit.name, actions(self.commit.request.updates))
 
 
 def plan_all(services: Services, commits: Sequence[TableCommit], *, prepare: bool) -> list[CommitPlan]:
@@ -121,11 +117,28 @@ def _plan_unchecked(services: Services, commits: Sequence[TableCommit], *, prepa
     return planned if planned[0].change is not None else None
 
 
-def _prewrite_all(services: Services, plan: CommitPlan) -> CommitPlan:
-    if plan.change is None or plan.cached is None:
+def _prewrite(services: Services, plan: CommitPlan) -> CommitPlan:
+    """Write the files of the version that the change will make, where they can be predicted.
+
+    They can't when a table becomes version 3: the commit assigns all row ids.
+    """
+    change, cached = plan.change, plan.cached
+    if change is None or change.table_id is None or cached is None or change.row_ids:
         return plan
-    foreseen = prewrite(services, plan.cached, plan.change)
-    return plan if foreseen is None else replace(plan, change=foreseen.change, foreseen=foreseen)
+    expected = predict_commit(change.table_id, change)
+
+    def prepare() -> TableVersion | None:
+        with services.meter.phase("materialize"):
+            version = prepare_next(services, cached, change, expected)
+            if version is not None:
+                write_files(services, version)
+            return version
+
+    version = read_or_report_damage(services, change.table_id, prepare)
+    if version is None:
+        return plan
+    files = VersionFiles(expected.snapshots, expected.caught_up_to, tuple(file.row for file in version.new_files))
+    return replace(plan, change=replace(change, files=files), prewritten=replace(version, new_files=()))
 
 
 def _are_current(services: Services, commits: Sequence[TableCommit], loaded: Sequence[TableVersion | None]) -> bool:
@@ -146,14 +159,8 @@ def _compute_changes(
         if change is not None and cached is not None:
             change = replace(change, checked_upto=cached.checked_upto)
         next_id += len(change.steps) if change else 0
-        planned.append(
-            CommitPlan(
-                build_touched(table_commit.namespace, table_commit.name, actions(table_commit.request.updates)),
-                cached,
-                change,
-            )
-        )
-    return [_prewrite_all(services, planned[0]), *planned[1:]] if prepare else planned
+        planned.append(CommitPlan(table_commit, cached, change))
+    return [_prewrite(services, planned[0]), *planned[1:]] if prepare else planned
 
 
 def _read_newest(services: Services, loaded: Sequence[TableVersion | None]) -> int:
@@ -174,40 +181,22 @@ def _load(services: Services, commit: TableCommit) -> TableVersion | None:
         raise
 
 
-@dataclass(frozen=True, slots=True)
-class CommitOutcome:
-    """One table's part of a commit.
-
-    Attributes:
-        cached: the table as loaded; None if it was created.
-        written: what was written; None if nothing changed.
-        prepared: the version that was made, if its files were written before COMMIT.
-        released: the DuckLake snapshot right after it that released old files, if any.
-
-    """
-
-    cached: TableVersion | None
-    written: WrittenCommit | None
-    prepared: TableVersion | None = None
-    released: int | None = None
-
-
 def commit(services: Services, commit: TableCommit) -> TableVersion:
     """Commit to one table, or create it, and return the committed version with all files written.
 
     Raises NoSuchTableError, CommitFailedError for a requirement that doesn't hold, InvalidRequestError,
     UnsupportedError.
     """
-    (outcome,) = commit_all(services, [commit], prepare=True)
-    return render_outcome(services, outcome)
+    (done,) = commit_all(services, [commit], prepare=True)
+    return render_version(services, done)
 
 
-def render_outcome(services: Services, outcome: CommitOutcome) -> TableVersion:
+def render_version(services: Services, done: CommitPlan) -> TableVersion:
     """Return the committed version of one table, all files written."""
-    if outcome.written is None:
-        assert outcome.cached is not None
-        return outcome.cached
-    return materialize_committed(services, outcome.written, outcome.cached, outcome.prepared, outcome.released)
+    if done.written is None:
+        assert done.cached is not None
+        return done.cached
+    return materialize_committed(services, done.written, done.cached, done.prewritten, done.released)
 
 
 def commit_all(
@@ -217,8 +206,8 @@ def commit_all(
     *,
     prepare: bool = False,
     is_alone: bool = False,
-) -> list[CommitOutcome]:
-    """Commit to several tables in one transaction.
+) -> list[CommitPlan]:
+    """Commit to several tables in one transaction; return the plans with what was written.
 
     settle: the transaction's last step, instead of settling the request of the services; its errors are raised.
     prepare: write the files of the next version before COMMIT, where they can be predicted.
@@ -226,26 +215,62 @@ def commit_all(
     """
     services.database.gate.require_open()  # before files are written that the transaction would refuse to name
 
-    def attempt(alone: bool) -> tuple[list[CommitPlan], Iterator[WrittenCommit]]:
+    def attempt(alone: bool) -> list[CommitPlan]:
         planned = plan_all(services, commits, prepare=prepare and services.commits.is_calm)
-        changed = [plan for plan in planned if plan.change is not None]
-        if not changed:
-            table_ids_before = [cached.row.table_id for cached in _load_outcome(planned)]
-            services.settle_unchanged([plan.table for plan in planned], table_ids_before)
-        last = _add_guard_check(changed, settle or _build_settle(services, [plan.table for plan in changed]))
-        return planned, _write(services, [plan.change for plan in changed if plan.change], last, alone=alone)
+        return _write_plans(services, planned, settle, alone=alone)
 
-    names = ", ".join(format_full_name(table_commit.namespace, table_commit.name) for table_commit in commits)
-    planned, written = retry_on_conflict(services, names, attempt, is_alone=is_alone, overtaken=(StaleBaseError,))
-    outcomes = [_build_outcome(plan, next(written) if plan.change is not None else None) for plan in planned]
-    return [_release(services, commit, outcome) for commit, outcome in zip(commits, outcomes, strict=True)]
+    def name_tables() -> str:
+        return ", ".join(format_full_name(table_commit.namespace, table_commit.name) for table_commit in commits)
+
+    done = retry_on_conflict(services, name_tables, attempt, is_alone=is_alone, conflicts=(StaleBaseError,))
+    return [_release(services, plan) for plan in done]
 
 
-def _build_outcome(plan: CommitPlan, written: WrittenCommit | None) -> CommitOutcome:
-    has_files = written is not None and written.has_files
-    return CommitOutcome(
-        plan.cached, written, plan.foreseen.version if plan.foreseen is not None and has_files else None
-    )
+def _write_plans(
+    services: Services, planned: Sequence[CommitPlan], settle: Settle | None, *, alone: bool
+) -> list[CommitPlan]:
+    """Write the changes in one transaction."""
+    changed = [plan for plan in planned if plan.change is not None]
+    if not changed:
+        table_ids = [plan.cached.row.table_id for plan in planned if plan.cached is not None]
+        services.settle_unchanged([plan.describe() for plan in planned], table_ids)
+        return list(planned)
+    last = settle or _build_settle(services, [plan.describe() for plan in changed])
+    changes = [plan.change for plan in changed if plan.change is not None]
+    written = iter(_write(services, changes, _add_guard_check(changed, last), alone=alone))
+    return [plan if plan.change is None else replace(plan, written=next(written)) for plan in planned]
+
+
+def retry_on_conflict(
+    services: Services,
+    tables: str | Callable[[], str],
+    attempt: Callable[[bool], T],
+    *,
+    is_alone: bool = False,
+    conflicts: tuple[type[Exception], ...] = (StaleBaseError, OutdatedPlanError),
+) -> T:
+    """Return the result of the first attempt without a conflict; UnavailableError after RETRY_SECONDS.
+
+    Args:
+        services: the queue of commits, and the meter that counts retries.
+        tables: names for the error text.
+        attempt: called with whether it holds the commit queue exclusively; raises one of `conflicts` on conflict.
+        is_alone: the caller holds the queue already.
+        conflicts: exceptions that mean a conflict.
+
+    """
+    until = monotonic() + RETRY_SECONDS
+    for number in range(MAX_ATTEMPTS):
+        is_last = number > 0 and monotonic() > until
+        alone = is_alone or is_last or number >= MAX_SHARED_ATTEMPTS
+        waiting = services.commits.alone(services.database) if alone and not is_alone else nullcontext()
+        with suppress(*conflicts), waiting:
+            return attempt(alone)
+        services.meter.retried("stale_base")
+        if is_last:
+            break
+    names = tables if isinstance(tables, str) else tables()
+    raise UnavailableError(f"Other writers changed {names} {number + 1} times in a row; try again")
 
 
 def create_from(services: Services, namespace: Namespace, name: str, target: TableMetadata) -> TableVersion:
@@ -254,22 +279,25 @@ def create_from(services: Services, namespace: Namespace, name: str, target: Tab
         change = creation_of(services, namespace, name, target)
         with suppress(StaleBaseError):  # another commit of the same transaction creates the same table
             settle = _build_settle(services, [build_touched(namespace, name)])
-            return materialize_committed(services, next(_write(services, [change], settle)))
+            (written,) = _write(services, [change], settle)
+            return materialize_committed(services, written)
 
 
 def materialize_committed(
     services: Services,
     written: WrittenCommit,
     cached: TableVersion | None = None,
-    prepared: TableVersion | None = None,
+    prewritten: TableVersion | None = None,
     released: int | None = None,
 ) -> TableVersion:
     """Materialize the newest version of a table after COMMIT; every failure is CommitStateUnknownError from here on.
 
-    With `cached`, the version is computed from it and what was written, and nothing is read.
+    With `cached`, the version is computed from it and what was written, and nothing is read. prewritten: that version,
+    if its files may be recorded.
     """
     try:
         if cached is not None:
+            prepared = prewritten if written.has_files else None
             return follow(services, cached, written, prepared, released)
         return refresh(services, written.table_id)
     except Exception as error:
@@ -280,14 +308,10 @@ def materialize_committed(
 
 def _write(
     services: Services, changes: Sequence[ChangeSet], settle: Settle, *, alone: bool = False
-) -> Iterator[WrittenCommit]:
+) -> Sequence[WrittenCommit]:
     """Write all changes in one transaction."""
-    if not changes:
-        return iter(())
-    commit = QueuedCommit(changes, settle=settle)
     write = services.commits.write_alone if alone else services.commits.write
-    written: Sequence[WrittenCommit] = write(services.database, services.meter, commit)
-    return iter(written)
+    return write(services.database, services.meter, QueuedCommit(changes, settle=settle))
 
 
 def _build_settle(services: Services, touched: Sequence[AuditedResource]) -> Settle:
@@ -315,17 +339,13 @@ def _add_guard_check(planned: Sequence[CommitPlan], settle: Settle) -> Settle:
     return check_and_settle
 
 
-def _load_outcome(planned: Sequence[CommitPlan]) -> list[TableVersion]:
-    return [plan.cached for plan in planned if plan.cached is not None]
-
-
-def _release(services: Services, commit: TableCommit, outcome: CommitOutcome) -> CommitOutcome:
+def _release(services: Services, plan: CommitPlan) -> CommitPlan:
     """Release files that left history, best effort: the next release takes what this one leaves."""
-    cached, written = outcome.cached, outcome.written
+    cached, written = plan.cached, plan.written
     if cached is None or written is None:
-        return outcome
+        return plan
     with suppress(Exception):
-        if is_due(commit.request.updates, cached.metadata, written.change):
+        if is_due(plan.commit.request.updates, cached.metadata, written.change):
             made = release_files(services, cached.row.table_id)
-            return replace(outcome, released=made) if made == written.caught_up_to + 1 else outcome
-    return outcome
+            return replace(plan, released=made) if made == written.caught_up_to + 1 else plan
+    return plan

@@ -257,7 +257,8 @@ def check_statistics(
     new = [path for path in find_statistics(target) if path not in known]
     for path in new:
         check_file(path)
-    check_may_read(services, new, partial(_folders, services, table_id, target), table_id)
+    if new:
+        check_may_read(services, new, partial(_folders, services, table_id, target), table_id)
 
 
 def find_statistics(metadata: TableMetadata) -> list[str]:

@@ -6,9 +6,11 @@ Everything is read outside of any lock; the writer checks that the table is stil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from duckicelake.bridge.main_diff import FileSetDifference, collect_deleted_positions
 from duckicelake.bridge.manifest_lists import DEFAULT_PACKING, ListedManifest, ManifestPacking, find_manifests_to_load
 from duckicelake.catalog.context.cache import ManifestCache, ManifestLostError
 from duckicelake.catalog.context.services import Services
+from duckicelake.iceberg.manifest.entry import FileContent
 from duckicelake.lake.additions import AnyFile, NewDeletion, NewFile
 from duckicelake.lake.changes import Creation
 from duckicelake.lake.ducklake import inlined_rows, native
@@ -152,6 +154,41 @@ class Workspace:
                 if delete.data_file_id in ids:
                     found.setdefault(ids[delete.data_file_id], set()).add(delete.position)
         return {file_id: frozenset(deleted) for file_id, deleted in found.items()}
+
+    def build_difference(self, before: Listed, after: Listed) -> FileSetDifference:
+        """What main has before and after, as far as it differs: rows that come and go, by file."""
+        gone, come = self.find_changed_files(before, after)
+        files = self.files(gone | come)
+        deletes = {file_id for file_id, file in files.items() if file.content != FileContent.DATA}
+        left, joined = sorted(gone - deletes), sorted(come - deletes)
+        kept = self.find_among(after, self.targets_of(deletes)) - come
+        touched = {*left, *joined, *kept}
+        if not touched:
+            return FileSetDifference()
+        known = self.files(kept)
+        deletions = self.deletions_of(touched)
+        return FileSetDifference(
+            left=left,
+            joined=[files[file_id] for file_id in joined],
+            kept=[known[file_id] for file_id in sorted(kept)],
+            deleted_before=self._find_deleted(before, deletions),
+            deleted_after=self._find_deleted(after, deletions),
+            virtual=self.read_virtual_files(touched),
+            inlined=self.read_inlined_deletes(known.values()),
+        )
+
+    def find_changed_files(self, before: Listed, after: Listed) -> tuple[set[int], set[int]]:
+        """(files that only the first list has, files that only the second has); manifests of both aren't read."""
+        shared = {m.manifest_id for m in before} & {m.manifest_id for m in after}
+        old = self.live(manifest for manifest in before if manifest.manifest_id not in shared)
+        new = self.live(manifest for manifest in after if manifest.manifest_id not in shared)
+        return old - new, new - old
+
+    def _find_deleted(self, listed: Listed, deletions: Sequence[DeletionRow]) -> dict[int, frozenset[int]]:
+        if not deletions:
+            return {}
+        live = self.find_among(listed, {row.delete_file_id for row in deletions})
+        return collect_deleted_positions(deletions, self.files(live))
 
     def folders(self) -> tuple[str, ...]:
         """Return where files of the table may lie besides its location.

@@ -1,7 +1,9 @@
-"""Combine calls of concurrent threads, and record materialized versions together."""
+"""Combine works that come at the same time, and record materialized versions together."""
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
 from threading import BoundedSemaphore, Event, Lock
@@ -23,27 +25,56 @@ MAX_RECORDED_VERSIONS: Final = 16
 
 
 class CombiningQueue(Generic[T]):
-    """Let one thread at a time act for all that wait, first come, first served."""
+    """Let one thread at a time act for all that wait, first come, first served.
+
+    A thread waits by `do`. Works of `enqueue` have no thread: where one of them is first, the queue's own thread acts.
+    """
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._mutex = Lock()
         self._waiting: list[_Waiting[T]] = []
         self._is_taken = False
+        self._thread: ThreadPoolExecutor | None = None
 
     def do(self, work: T, act: Callable[["CombinedBatch[T]"], None]) -> None:
         """Return after `act` was called with the work, in this thread or in another one, together with others' works.
 
         What `act` raises reaches only the thread that called it.
         """
-        self.do_all([work], act)
+        awake = Event()
+        own = _Waiting([work], awake.set, awake.set)
+        if self._join(own):
+            awake.wait()
+        if not own.is_done:
+            self._act(act)
 
-    def do_all(self, works: Sequence[T], act: Callable[["CombinedBatch[T]"], None]) -> None:
-        """The same for several works, which stay together, however many there are."""
-        own = _Waiting(works)
-        self._wait(own)
-        if own.is_done:
-            return
+    def enqueue(self, work: T, act: Callable[["CombinedBatch[T]"], None], finish: Callable[[], None]) -> None:
+        """Have `act` called with the work, together with others' works; return at once.
+
+        finish: called afterwards in the thread that acted. What `act` raises is dropped.
+        """
+        context = copy_context()  # of the request, for its traces
+        own = _Waiting([work], partial(self._start, partial(context.run, self._act, act)), finish)
+        if not self._join(own):
+            own.lead()
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Hold the queue exclusively, without work to combine."""
+        awake = Event()
+        own = _Waiting[T]([], awake.set, awake.set, shares=False)
+        if self._join(own):
+            awake.wait()
+        try:
+            with self._mutex:
+                self._waiting.remove(own)
+            yield
+        finally:
+            self._pass_on()
+
+    def _act(self, act: Callable[["CombinedBatch[T]"], None]) -> None:
+        """Act for the first in the line, and for those that go with it."""
         taken: list[_Waiting[T]] = []
         batch = CombinedBatch(partial(self._take, taken))
         batch.grow()
@@ -53,48 +84,40 @@ class CombiningQueue(Generic[T]):
             self._pass_on()
             for waiting in taken:
                 waiting.is_done = True
-                waiting.awake.set()
+                waiting.finish()
 
-    @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Hold the queue exclusively, without work to combine."""
-        own = _Waiting[Any]((), shares=False)
-        self._wait(own)
-        try:
-            with self._mutex:
-                self._waiting.remove(own)
-            yield
-        finally:
-            self._pass_on()
+    def _start(self, act: Callable[[], None]) -> None:
+        """Act in the queue's own thread, which ends when the queue is deleted."""
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, "combiner")
+        self._thread.submit(act)
 
     def _take(self, taken: list["_Waiting[T]"], fits: Callable[[T], bool]) -> list[T]:
-        """Return the works of those that come next; the first goes however many it has, others as they may and fit."""
+        """The works that come next; the first goes in any case, others as they may and fit."""
         new: list[_Waiting[T]] = []
-        count = sum(len(waiting.works) for waiting in taken)
         with self._mutex:
             for item in self._waiting:
-                count += len(item.works)
-                may = item.shares and count <= self._most and all(map(fits, item.works))
-                if (taken or new) and not may:
+                has_room = item.shares and len(taken) + len(new) < self._most
+                if (taken or new) and not (has_room and all(map(fits, item.works))):
                     break
                 new.append(item)
             del self._waiting[: len(new)]
         taken += new
         return [work for waiting in new for work in waiting.works]
 
-    def _wait(self, own: "_Waiting[T]") -> None:
-        """Until the work is done, or first in the line and the turn free."""
+    def _join(self, own: "_Waiting[T]") -> bool:
+        """Join the line; return whether the turn is another's."""
         with self._mutex:
             self._waiting.append(own)
             waits, self._is_taken = self._is_taken, True
-        if waits:
-            own.awake.wait()
+        return waits
 
     def _pass_on(self) -> None:
         with self._mutex:
             self._is_taken = bool(self._waiting)
-            if self._waiting:
-                self._waiting[0].awake.set()
+            first = self._waiting[0] if self._waiting else None
+        if first is not None:
+            first.lead()
 
 
 class CombinedBatch(list[T]):
@@ -129,10 +152,15 @@ class CombiningQueues:
 
 
 class _Waiting(Generic[T]):
-    def __init__(self, works: Sequence[T], *, shares: bool = True) -> None:
+    """A place in the line. lead: gives it the turn. finish: called once others have acted for its works."""
+
+    def __init__(
+        self, works: Sequence[T], lead: Callable[[], None], finish: Callable[[], None], *, shares: bool = True
+    ) -> None:
         self.works = works
+        self.lead = lead
+        self.finish = finish
         self.shares = shares
-        self.awake = Event()
         self.is_done = False
 
 

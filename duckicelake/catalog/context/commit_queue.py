@@ -1,6 +1,6 @@
 """Group commit: waiting commits share one Postgres transaction, with pauses for DuckDB's writers."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -26,9 +26,8 @@ from duckicelake.lake.ducklake.snapshots import (
 )
 from duckicelake.lake.inlined import inserts as inlined_rows
 from duckicelake.lake.inlined.batches import RowBatch, WrittenRows
-from duckicelake.lake.inlined.last_commit import LastRowCommit
-from duckicelake.lake.writer import change_sets
-from duckicelake.lake.writer.bases import LastOwnSnapshot
+from duckicelake.lake.inlined.last_commit import STABLE_AFTER_COMMITS, LastCommit
+from duckicelake.lake.writer.groups import ChangeSetGroup
 from duckicelake.postgres.database import Database, is_retryable
 from duckicelake.postgres.pipeline import measure_lock_seconds
 from duckicelake.postgres.queries import Transaction
@@ -47,8 +46,6 @@ _OBSERVED_SECONDS: Final = 5.0
 """Seconds after which a client that doesn't lose any more is taken to be gone; the longest wait of DuckDB's own."""
 MAX_GROUP_COMMITS: Final = 64
 """Commits in one transaction, so that others don't wait for long."""
-STABLE_AFTER_COMMITS: Final = 4
-"""Commits in a row that got the snapshot ids they were planned for, after which the next is expected to."""
 Settle = Callable[[Transaction, Sequence[WrittenCommit]], None]
 """The last step of a transaction, given what was written."""
 W = TypeVar("W")
@@ -97,14 +94,6 @@ class DuckDBBackoff:
             self._until = max(self._until, now + _SUSPECTED)
 
 
-@dataclass(frozen=True, slots=True)
-class LastCommits:
-    """The last commit of this process, by kind of work: if it is still the lake's last, nothing needs to be read."""
-
-    rows: LastRowCommit = field(default_factory=LastRowCommit)
-    snapshot: LastOwnSnapshot = field(default_factory=LastOwnSnapshot)
-
-
 class CommitGroup(Protocol):
     """Works of one kind, begun in one transaction."""
 
@@ -127,7 +116,7 @@ class QueuedWork(Generic[W, R]):
     outcome: R | Exception | None = None
 
     @staticmethod
-    def begin(cursor: Transaction, works: Sequence[Any], memories: LastCommits) -> CommitGroup:
+    def begin(cursor: Transaction, works: Sequence[Any], last: LastCommit) -> CommitGroup:
         """Begin to write the changes of several of this kind."""
         raise NotImplementedError
 
@@ -157,8 +146,8 @@ class QueuedCommit(QueuedWork[Sequence[ChangeSet], Sequence[WrittenCommit]]):
     settle: Settle = field(kw_only=True)
 
     @staticmethod
-    def begin(cursor: Transaction, works: Sequence[Any], memories: LastCommits) -> CommitGroup:
-        return change_sets.ChangeSetGroup(cursor, works, memories.snapshot)
+    def begin(cursor: Transaction, works: Sequence[Any], last: LastCommit) -> CommitGroup:
+        return ChangeSetGroup(cursor, works, last)
 
     @staticmethod
     def settle_all(database: Database, cursor: Transaction, pairs: Sequence[tuple[Any, Any]]) -> None:  # noqa: ARG004
@@ -178,8 +167,8 @@ class QueuedRows(QueuedWork[RowBatch, WrittenRows]):
     noted: Callable[[WrittenRows], AuditNote] = field(kw_only=True)
 
     @staticmethod
-    def begin(cursor: Transaction, works: Sequence[Any], memories: LastCommits) -> CommitGroup:
-        return inlined_rows.RowsGroup(cursor, works, memories.rows)
+    def begin(cursor: Transaction, works: Sequence[Any], last: LastCommit) -> CommitGroup:
+        return inlined_rows.RowsGroup(cursor, works, last)
 
     @staticmethod
     def settle_all(database: Database, cursor: Transaction, pairs: Sequence[tuple[Any, Any]]) -> None:
@@ -200,12 +189,6 @@ def _as_parsed(written: WrittenRows) -> tuple[int, int, int]:
 Join = Callable[[], Sequence[QueuedWork[Any, Any]]]
 """Gives works that have come since a group was put together, and that go with it."""
 
-_NO_MORE: Final[Mapping[type[QueuedWork[Any, Any]], Join]] = {}
-
-
-def _join_all(joins: Sequence[Join]) -> list[QueuedWork[Any, Any]]:
-    return [work for join in joins for work in join()]
-
 
 def _is_of(kind: type[QueuedWork[Any, Any]], work: QueuedWork[Any, Any]) -> bool:
     return type(work) is kind
@@ -214,33 +197,30 @@ def _is_of(kind: type[QueuedWork[Any, Any]], work: QueuedWork[Any, Any]) -> bool
 class CommitQueue:
     """Queue of the commits of one process; waiting commits hold no connection."""
 
-    def __init__(self, foreseen: int = STABLE_AFTER_COMMITS) -> None:
-        """foreseen: so many of the last commits got the snapshot ids that they were planned for."""
+    def __init__(self, expected_commits: int = STABLE_AFTER_COMMITS) -> None:
+        """Make a queue. expected_commits: so many of the last commits got the snapshot ids they were planned for."""
         self._turns = CombiningQueue[QueuedWork[Any, Any]](MAX_GROUP_COMMITS)
         self._backoff = DuckDBBackoff()
-        self._foreseen = foreseen
+        self._expected_commits = expected_commits
+        self.is_calm = expected_commits >= STABLE_AFTER_COMMITS
+        """Whether the last commits got the snapshot ids that they were planned for."""
         self._is_crowded = False
-        self._memories = LastCommits()
-
-    @property
-    def is_calm(self) -> bool:
-        """Return whether the last commits got the snapshot ids that they were planned with."""
-        return self._foreseen >= STABLE_AFTER_COMMITS
+        self._last = LastCommit()
 
     def note_snapshot(self, newest: SnapshotCounters) -> None:
         """Remember a DuckLake snapshot that this process made without the queue."""
-        self._memories.snapshot.put(newest)
+        self._last.put_snapshot(newest)
 
     def write(self, database: Database, meter: Meter, commit: QueuedWork[W, R]) -> R:
         """Write the commit, together with others that wait; StaleBaseError, and what the writer and `settle` raise."""
         self._turns.do(commit, partial(self._write_all, database, meter))
         return commit.result()
 
-    def write_together(
-        self, database: Database, meter: Meter, commits: Sequence[QueuedWork[Any, Any]], more: Join = list
+    def enqueue(
+        self, database: Database, meter: Meter, commit: QueuedWork[Any, Any], finish: Callable[[], None]
     ) -> None:
-        """Write the commits, and those of the same kind that `more` gives; sets every outcome."""
-        self._turns.do_all(commits, partial(self._write_all, database, meter, more={type(commits[0]): more}))
+        """Write the commit as `write` does, but return at once; `finish` is called when its outcome is set."""
+        self._turns.enqueue(commit, partial(self._write_all, database, meter), finish)
 
     @contextmanager
     def alone(self, database: Database) -> Iterator[None]:
@@ -253,19 +233,12 @@ class CommitQueue:
         self._write_alike(database, meter, [commit], is_alone=True)
         return commit.result()
 
-    def _write_all(
-        self,
-        database: Database,
-        meter: Meter,
-        batch: CombinedBatch[QueuedWork[Any, Any]],
-        more: Mapping[type[QueuedWork[Any, Any]], Join] = _NO_MORE,
-    ) -> None:
+    def _write_all(self, database: Database, meter: Meter, batch: CombinedBatch[QueuedWork[Any, Any]]) -> None:
         """Set every outcome; every kind of work has its own transaction."""
         count = 0
         for kind in dict.fromkeys(map(type, batch)):
             group = [work for work in batch if type(work) is kind]
-            joins = (partial(batch.grow, partial(_is_of, kind)), more.get(kind, list))
-            self._write_alike(database, meter, group, partial(_join_all, joins))
+            self._write_alike(database, meter, group, partial(batch.grow, partial(_is_of, kind)))
             count += len(group)
         self._is_crowded = count > 1
 
@@ -317,7 +290,7 @@ class CommitQueue:
             if self._is_crowded or len(group) > 1:
                 cursor.fetchone()
                 group += join()
-            together = group[0].begin(cursor, [work.changes for work in group], self._memories)
+            together = group[0].begin(cursor, [work.changes for work in group], self._last)
             locked, held = monotonic(), measure_lock_seconds(cursor)
             database.after_commit(cursor, lambda: meter.took("critical_section", held()))
             database.after_commit(cursor, together.remember_snapshot)
@@ -336,7 +309,6 @@ class CommitQueue:
         group[0].report(meter, written)
 
     def _observe_prediction(self, results: Sequence[Sequence[WrittenCommit]]) -> None:
-        if all(is_as_predicted(commit) for written in results for commit in written):
-            self._foreseen += 1
-        else:
-            self._foreseen = 0
+        is_expected = all(is_as_predicted(commit) for written in results for commit in written)
+        self._expected_commits = self._expected_commits + 1 if is_expected else 0
+        self.is_calm = self._expected_commits >= STABLE_AFTER_COMMITS

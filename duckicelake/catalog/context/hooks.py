@@ -13,7 +13,7 @@ from duckicelake.bridge.commit.increments import Increment
 from duckicelake.catalog.context.caller import Caller
 from duckicelake.errors import FeatureUnavailableError
 from duckicelake.features.registry import is_installed, load_hooks
-from duckicelake.iceberg.identifiers import Namespace
+from duckicelake.iceberg.identifiers import Namespace, format_full_name
 from duckicelake.iceberg.manifest.entry import FileContent
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.reports import MetricsReport
@@ -31,7 +31,13 @@ RowCheck = Callable[["Batch"], None]
 
 
 class CommitRule:
-    """A rule that commits of every client keep. Each method accepts everything unless the feature overrides it."""
+    """A rule that commits of every client keep. Each method accepts everything unless the feature overrides it.
+
+    A commit is checked by the rules of the features that its table uses: those of `properties.find_claims`.
+    """
+
+    feature: str
+    """The name of the feature."""
 
     def check_definition(self, target: TableMetadata, base: TableMetadata | None) -> None:
         """Check what a commit changes in schema and properties. base: None for a table that is new here.
@@ -112,23 +118,17 @@ def check_features(name: str, properties: Mapping[str, str]) -> None:
             )
 
 
-def check_definition(name: str, target: TableMetadata, base: TableMetadata | None) -> None:
-    """Check a table's schema and properties by all rules. base: None for a table that is new here.
+def find_rules(namespace: Namespace, name: str, target: TableMetadata, base: TableMetadata | None) -> list[CommitRule]:
+    """Return the rules of the features that a table uses, or used so far. base: None for a table that is new here.
 
-    Raises FeatureUnavailableError, InvalidRequestError, UnsupportedError.
+    Raises FeatureUnavailableError for a feature that isn't installed.
     """
-    check_features(name, target.properties)
-    for rule in load_rules():
-        rule.check_definition(target, base)
-
-
-def check_commit(
-    services: "Services", table: "TableVersion | None", target: TableMetadata, increments: list[Increment]
-) -> tuple[TableMetadata, list[Increment]]:
-    """Check a commit by all rules, and return it with what they add to it; InvalidRequestError."""
-    for rule in load_rules():
-        target, increments = rule.check_commit(services, table, target, increments)
-    return target, increments
+    claims = find_claims(target.properties)
+    if claims:
+        check_features(format_full_name(namespace, name), target.properties)
+    if base is not None and base.properties != target.properties:
+        claims |= find_claims(base.properties)
+    return [rule for rule in load_rules() if rule.feature in claims] if claims else []
 
 
 def build_row_check(properties: Mapping[str, str], schema: Schema) -> RowCheck:

@@ -8,8 +8,7 @@ from typing import Any, Final
 from duckicelake.bridge.equality_deletes import EqualityKey, build_field_names, find_equality_key, find_range, may_match
 from duckicelake.catalog.commit.deletes import FoundRows, Targets
 from duckicelake.catalog.commit.equality_deletes import check_sizes, data_rows, key_column
-from duckicelake.catalog.commit.retry import OutdatedPlanError, retry_on_conflict
-from duckicelake.catalog.commit.run import CommitOutcome, commit_all
+from duckicelake.catalog.commit.run import CommitPlan, OutdatedPlanError, commit_all, retry_on_conflict
 from duckicelake.catalog.commit.workspace import Workspace
 from duckicelake.catalog.context.audit_notes import build_touched
 from duckicelake.catalog.context.cache import TableVersion
@@ -252,7 +251,7 @@ def _write(
 
 def commit_delete(
     services: Services, deleted: RowDelete, rows: KeyFile | FoundRows, settle: Settle, *, is_alone: bool
-) -> CommitOutcome:
+) -> CommitPlan:
     """Delete the rows with the keys, or that were found; Outdated if main isn't the snapshot of the metadata any more.
 
     is_alone: the caller keeps all other commits waiting.

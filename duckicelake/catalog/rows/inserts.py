@@ -6,20 +6,14 @@ from functools import partial
 from typing import Any, Final
 from uuid import uuid4
 
-from duckicelake.catalog.commit.retry import OutdatedPlanError, retry_on_conflict
+from duckicelake.catalog.commit.run import OutdatedPlanError, retry_on_conflict
 from duckicelake.catalog.context.audit_notes import AuditNote, build_touched, origin
 from duckicelake.catalog.context.commit_queue import QueuedRows
 from duckicelake.catalog.context.row_targets import RowTarget
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.table.reclaim import discard_on_error
 from duckicelake.catalog.table.row_target import pack_columns, read_row_target
-from duckicelake.errors import (
-    CatalogError,
-    CommitStateUnknownError,
-    InvalidRequestError,
-    NoSuchTableError,
-    UnavailableError,
-)
+from duckicelake.errors import CommitStateUnknownError, InvalidRequestError, NoSuchTableError, UnavailableError
 from duckicelake.iceberg.identifiers import Namespace, format_full_name, to_schema_name
 from duckicelake.lake.additions import NewDataFile
 from duckicelake.lake.inlined.batches import PackedRows, RowBatch, WrittenRows
@@ -208,20 +202,10 @@ def build_answer(written: WrittenRows) -> RowsAnswer:
     return RowsAnswer(written.snapshot_id, written.count, written.first_row_id)
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedPost:
-    """Posted rows that only wait to be written, with the services for whoever posts them."""
+def prepare_to_join(services: Services, posted: PostedRows) -> QueuedRows | None:
+    """Prepare the rows if they may be written with others: nothing is asked of the database, so it takes no time.
 
-    services: Services
-    commit: QueuedRows
-
-
-def prepare_to_join(services: Services, posted: PostedRows) -> PreparedPost | None:
-    """Return the rows, if they may be written with others.
-
-    Nothing is asked of the database for that, so it takes no time.
-
-    None: they are to go the usual way.
+    Returns None for rows that `append_rows` must take.
     """
     if len(posted.body) > MAX_GROUPED_BODY_BYTES:
         return None
@@ -235,31 +219,22 @@ def prepare_to_join(services: Services, posted: PostedRows) -> PreparedPost | No
         return None
     if not 0 < batch.num_rows <= target.lake.limit or row_batch.find_inlining_obstacle(batch) is not None:
         return None
-    return PreparedPost(services, build_commit(services, posted, prepare_rows(services, posted, target, batch)))
+    return build_commit(services, posted, prepare_rows(services, posted, target, batch))
 
 
-def append_together(
-    prepared: Sequence[PreparedPost], more: Callable[[], Sequence[PreparedPost]]
-) -> list[RowsAnswer | CatalogError | None]:
-    """Write those that hold; for each what came of it, None if nothing was written of it: it is to go the usual way.
+def enqueue_rows(services: Services, commit: QueuedRows, finish: Callable[[], None]) -> None:
+    """Have prepared rows written with others that wait. finish: called afterwards, in another thread."""
+    services.commits.enqueue(services.database, services.meter, commit, finish)
 
-    more: gives those that have come since; they are asked for when other processes are done.
+
+def find_answer(commit: QueuedRows) -> RowsAnswer | None:
+    """Return the answer to rows that `enqueue_rows` has written; None if `append_rows` must take them.
+
+    Raises CommitStateUnknownError, UnavailableError.
     """
-    services, commits = prepared[0].services, [post.commit for post in prepared]
-
-    def join() -> list[QueuedRows]:
-        new = [post.commit for post in more()]
-        commits.extend(new)
-        return new
-
-    services.commits.write_together(services.database, services.meter, tuple(commits), join)
-    return list(map(_build_outcome, commits))
-
-
-def _build_outcome(commit: QueuedRows) -> RowsAnswer | CatalogError | None:
     try:
         return build_answer(commit.result())
-    except (CommitStateUnknownError, UnavailableError) as error:
-        return error
-    except Exception:  # noqa: BLE001 - whatever it was, the usual way meets it again
+    except (CommitStateUnknownError, UnavailableError):
+        raise
+    except Exception:  # noqa: BLE001 - whatever it was, `append_rows` meets it again
         return None

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from duckicelake.catalog.commit.retry import OutdatedPlanError, retry_on_conflict
+from duckicelake.catalog.commit.run import OutdatedPlanError, retry_on_conflict
 from duckicelake.catalog.context.audit_notes import build_touched
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.rows.delete_commit import write_key_file
@@ -31,7 +31,7 @@ from duckicelake.lake.changes import WrittenCommit
 from duckicelake.lake.conflicts import StaleBaseError
 from duckicelake.lake.inlined import inserts as inlined_rows
 from duckicelake.lake.inlined.batches import RowBatch, WrittenRows
-from duckicelake.lake.inlined.last_commit import LastRowCommit
+from duckicelake.lake.inlined.last_commit import LastCommit
 from duckicelake.postgres.queries import Transaction
 from duckicelake.rows.bodies import read_batch
 from duckicelake.rows.layout import Layout
@@ -79,7 +79,7 @@ def _replace(services: Services, posted: PostedRows, prepared: _Prepared, *, is_
     answers: list[RowsAnswer] = []
 
     def settle(cursor: Transaction, written: Sequence[WrittenCommit]) -> None:
-        group = inlined_rows.RowsGroup(cursor, [prepared.rows], LastRowCommit())
+        group = inlined_rows.RowsGroup(cursor, [prepared.rows], LastCommit())
         try:
             (inserted,) = group.write()
         except StaleBaseError as error:

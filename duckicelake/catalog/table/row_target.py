@@ -95,18 +95,6 @@ def _build_metadata(row: TableRow) -> TableMetadata:
     return project_metadata(TableState(bare, snapshots=(), snapshot_log=(), metadata_log=(), metadata_location=None))
 
 
-def check_followed(services: Services, name: str, table_id: int) -> None:
-    """Raise FeatureUnavailableError for a followed table where Delta isn't installed.
-
-    Else the commit itself refuses it.
-
-    name: the table's full name.
-    """
-    if not is_installed("delta"):
-        with services.database.reading() as cursor:
-            check_not_followed(cursor, name, table_id)
-
-
 def check_not_followed(cursor: Transaction, name: str, table_id: int) -> None:
     """Raise ReadOnlyTableError for a followed table, FeatureUnavailableError where Delta isn't installed."""
     try:

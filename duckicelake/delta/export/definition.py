@@ -178,6 +178,8 @@ def keep_unchanged(metadata: Metadata, before: Metadata | None) -> Metadata:
 class DeltaRule(CommitRule):
     """A table with a Delta log has columns that Delta's readers understand."""
 
+    feature = "delta"
+
     def check_definition(self, target: TableMetadata, base: TableMetadata | None) -> None:
         """Check the definition by `check_delta_writable`."""
         check_delta_writable(target, base)

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from duckicelake.lake.ducklake.snapshots import LOCK_KEY
-from duckicelake.postgres.queries import Transaction, json_param, load_queries
+from duckicelake.postgres.pipeline import json_param
+from duckicelake.postgres.queries import Transaction, load_queries
 
 _SQL = load_queries("delta.export", "logs")
 KEEPER_KEY: Final = LOCK_KEY + 4

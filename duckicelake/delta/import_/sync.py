@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Final
 
 from duckicelake.catalog.commit.apply import base_of
-from duckicelake.catalog.commit.retry import retry_on_conflict
+from duckicelake.catalog.commit.run import retry_on_conflict
 from duckicelake.catalog.commit.workspace import Workspace
 from duckicelake.catalog.context.audit_notes import build_touched
 from duckicelake.catalog.context.cache import TableVersion

@@ -23,7 +23,7 @@ from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
 from duckicelake.iceberg.snapshot import Snapshot, SnapshotRef
 from duckicelake.lake.additions import AnyFile, NewFile, NewManifest, SideFiles
 from duckicelake.lake.changes import ChangeSet, Creation, WrittenCommit
-from duckicelake.lake.writer import change_sets
+from duckicelake.lake.writer import groups
 from duckicelake.postgres.queries import Transaction
 
 VERSION_ZERO: Final = 1 << 62
@@ -69,7 +69,7 @@ def write_changes(cursor: Transaction, changes: Iterable[ChangeSet]) -> WrittenC
             following = replace(
                 change, table_id=written.table_id, base_version=version, caught_up_to=written.caught_up_to
             )
-        written = change_sets.write_change_set(cursor, following)
+        written = groups.write_change_set(cursor, following)
     assert written is not None
     return written
 

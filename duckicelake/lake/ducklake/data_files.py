@@ -12,8 +12,8 @@ from duckicelake.lake.changes import LakeStep, TableStats
 from duckicelake.lake.conflicts import StaleBaseError
 from duckicelake.lake.model import InlinedKey, NameMap
 from duckicelake.lake.packed import PackedStats
-from duckicelake.postgres.pipeline import execute_no_result, flush_full_batch
-from duckicelake.postgres.queries import Row, json_param, load_queries, split_batches
+from duckicelake.postgres.pipeline import execute_no_result, flush_full_batch, json_param, split_batches
+from duckicelake.postgres.queries import Row, load_queries
 
 _SQL = load_queries("lake", "write")
 _NO_MAPS: Mapping[NameMap, int] = {}

@@ -11,7 +11,8 @@ from duckicelake.lake.ducklake.snapshots import SnapshotAllocation, read_lake_fo
 from duckicelake.lake.formats import LakeFormat
 from duckicelake.lake.model import Column, find_children
 from duckicelake.lake.types import LAKE_TYPES, select_types
-from duckicelake.postgres.queries import Row, json_param, load_queries, split_batches
+from duckicelake.postgres.pipeline import json_param, split_batches
+from duckicelake.postgres.queries import Row, load_queries
 
 _SQL = load_queries("lake", "write")
 _PLAIN_NAME_PATTERN = re.compile(r"[A-Za-z0-9_-]+")
@@ -40,16 +41,11 @@ def build_folder_name(creation: Creation) -> str:
     return f"{name if _PLAIN_NAME_PATTERN.fullmatch(name) else creation.table_uuid}/"
 
 
-def count_catalog_ids(change: DefinitionChange) -> int:
-    """Count the ids that the change takes from `next_catalog_id`."""
-    return (change.partition_keys is not None) + bool(change.sort_keys)
-
-
 def write_definition(
     cursor: Cursor[Row], table_id: int, change: DefinitionChange, snapshot: SnapshotAllocation, first_id: int
 ) -> None:
     """Write the change at the snapshot; `first_id` is the first of its `catalog_ids`."""
-    ids = iter(range(first_id, first_id + count_catalog_ids(change)))
+    ids = iter(range(first_id, first_id + change.catalog_ids))
     _write_columns(cursor, table_id, change, snapshot.id)
     _write_comments(cursor, table_id, change, snapshot.id)
     if change.partition_keys is not None:

@@ -127,11 +127,11 @@ class SnapshotClaim:
         catalog_id, file_id = last.next_catalog_id + self.catalog_ids, last.next_file_id + self.file_ids
         return made, SnapshotCounters(made.id, last.time, version, catalog_id, file_id)
 
-    def revert_from(self, claimed: SnapshotCounters) -> SnapshotCounters:
-        """Return the row for which `apply_to` gives the claimed one; its time isn't known."""
+    def revert_from(self, claimed: SnapshotCounters, time: datetime) -> SnapshotCounters:
+        """Return the row for which `apply_to` gives the claimed one. time: that row's."""
         return SnapshotCounters(
             claimed.snapshot_id - 1,
-            claimed.time,
+            time,
             claimed.schema_version - self.schema_change,
             claimed.next_catalog_id - self.catalog_ids,
             claimed.next_file_id - self.file_ids,
@@ -148,14 +148,14 @@ def begin_snapshot(
     """
     lock_writers(cursor)
     wanted = SnapshotClaim(schema_change, catalog_ids, file_ids)
-    claimed, *_ = claim_snapshot(cursor, wanted, lambda: None)
-    return wanted.apply_to(wanted.revert_from(claimed))[0]
+    _, before, _ = claim_snapshot(cursor, wanted, lambda: None)
+    return wanted.apply_to(before)[0]
 
 
 def claim_snapshot(
     cursor: Cursor[Row], wanted: SnapshotClaim, ask: Callable[[], T]
-) -> tuple[SnapshotCounters, datetime, T]:
-    """Insert the next ducklake_snapshot row under `lock_writers`; return it, the time of the last, and the answer.
+) -> tuple[SnapshotCounters, SnapshotCounters, T]:
+    """Insert the next ducklake_snapshot row under `lock_writers`; return it, the row before it, and the answer.
 
     ask: sends further questions once the row is there; in a pipeline one wait serves both.
     """
@@ -171,7 +171,8 @@ def claim_snapshot(
         asked = ask()
         row = tried.fetchone()
         if row is not None:
-            return SnapshotCounters(*row[:5]), row[5], asked
+            claimed = SnapshotCounters(*row[:5])
+            return claimed, wanted.revert_from(claimed, row[5]), asked
     raise UnavailableError("DuckDB clients took the next snapshot ids again and again; nothing was written, try again")
 
 

@@ -18,7 +18,8 @@ from duckicelake.lake.ducklake.snapshots import SnapshotAllocation, begin_snapsh
 from duckicelake.lake.formats import INLINED_ALIAS
 from duckicelake.lake.model import Column, ColumnStats, InlinedKey, LakeFile, TableDefinition, find_children
 from duckicelake.lake.packed import PackedStats
-from duckicelake.postgres.queries import Row, json_param, load_queries
+from duckicelake.postgres.pipeline import json_param
+from duckicelake.postgres.queries import Row, load_queries
 
 _SQL = load_queries("lake", "flush")
 _LEASE_KEY: Final = 0x666C7573  # "flus"; a key of two parts, the other is the table

@@ -2,14 +2,12 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache, partial
 
 from psycopg import Cursor, sql
 
 from duckicelake.errors import CatalogError, TxnAlreadyAppliedError
 from duckicelake.lake.additions import InlinedFile, InlinedRows, NewDataFile, NewVirtualFile
-from duckicelake.lake.changes import LakeStep
 from duckicelake.lake.conflicts import RepeatedRequestError, StaleBaseError
 from duckicelake.lake.ducklake import data_files, definition, native
 from duckicelake.lake.ducklake.snapshots import (
@@ -20,7 +18,7 @@ from duckicelake.lake.ducklake.snapshots import (
     record_changes,
 )
 from duckicelake.lake.inlined.batches import PackedRows, RowBatch, WrittenRows
-from duckicelake.lake.inlined.last_commit import CommittedState, LastRowCommit, claim_next_snapshot
+from duckicelake.lake.inlined.last_commit import CommittedState, LastCommit, claim_next_snapshot
 from duckicelake.lake.inlined.targets import LockedState, LockedTable, TableGain, query_locked_state, write_gains
 from duckicelake.lake.model import ColumnStats, Extent, InlinedKey
 from duckicelake.lake.side_tables import idempotency
@@ -33,21 +31,21 @@ from duckicelake.postgres.queries import Row
 class RowsGroup:
     """Batches for one or many tables that get one snapshot, under `lock_writers`, best in a pipeline."""
 
-    def __init__(self, cursor: Cursor[Row], batches: Sequence[RowBatch], memory: LastRowCommit) -> None:
+    def __init__(self, cursor: Cursor[Row], batches: Sequence[RowBatch], last: LastCommit) -> None:
         """Take the snapshot id, and check that every batch holds for its table as it is now.
 
-        memory: the state after this process's last group; if it serves, no wait comes before COMMIT.
+        last: this process's last commit; if its state serves, no wait comes before COMMIT.
         """
         self._cursor = cursor
-        self._memory = memory
+        self._last = last
         file_ids = max(1, sum(len(batch.files) for batch in batches))
         wanted = SnapshotClaim(schema_change=any(batch.has_new_table for batch in batches), file_ids=file_ids)
         self._prepacked: dict[int, tuple[list[RowBatch], PackedRows]] = {}
-        left = memory.take(batches)
+        left = last.take_for_rows(batches)
         self._claiming = None if left is None else claim_next_snapshot(cursor, wanted, left, batches)
         if left is None:
-            self._claimed, last, asked = claim_snapshot(cursor, wanted, partial(self._ask, batches))
-            self._now, self._before = asked(), replace(wanted.revert_from(self._claimed), time=last)
+            self._claimed, self._before, asked = claim_snapshot(cursor, wanted, partial(self._ask, batches))
+            self._now = asked()
         else:
             self._claimed, self._now, self._before = wanted.apply_to(left.snapshot)[1], left.now(), left.snapshot
         self._next_file_id = self._before.next_file_id
@@ -97,7 +95,7 @@ class RowsGroup:
         row = self._claiming.fetchone() if self._claiming is not None else None
         snapshot = self._claimed if row is None else SnapshotCounters(*row[:5])
         tables = {gain.state.table_id: gain.after for gain in self._gains}
-        self._memory.put(self._before, CommittedState(snapshot, tables, self._now.sequences))
+        self._last.put(self._before, CommittedState(snapshot, tables, self._now.sequences), tables)
 
     def _admit(self, batch: RowBatch) -> RowBatch | StaleBaseError | CatalogError | RepeatedRequestError:
         if batch.key in self._now.keys:
@@ -219,21 +217,14 @@ def _build_applied_error(batch: RowBatch, known: int) -> TxnAlreadyAppliedError:
     )
 
 
-def insert_absorbed_rows(cursor: Cursor[Row], table_id: int, step: LakeStep, at: int) -> LakeStep:
-    """Insert the step's inlined rows in this snapshot; return the step with the rows that its files serve."""
-    if step.inlined is None:
-        return step
-    into = step.inlined.into
+def insert_absorbed_rows(cursor: Cursor[Row], table_id: int, rows: InlinedRows, at: int) -> Sequence[NewVirtualFile]:
+    """Insert a step's inlined rows in this snapshot; return which of them each of its files serves."""
+    into = rows.into
     if into.version is not None:
         definition.make_inlined_table(cursor, table_id, into.columns, into.version)
-    for file in step.inlined.files:
+    for file in rows.files:
         arrays = [f"{{{values}}}" for values in file.values]
         cursor.execute(build_insert(into.name, into.types), [file.first_row_id - 1, at, *arrays])
-    virtual = (*step.side.virtual_files, *_build_virtual_files(step.inlined, at))
-    return replace(step, side=replace(step.side, virtual_files=virtual))
-
-
-def _build_virtual_files(rows: InlinedRows, at: int) -> Sequence[NewVirtualFile]:
     return [NewVirtualFile(file.file_id, _build_keys(rows.into.name, file, at)) for file in rows.files]
 
 

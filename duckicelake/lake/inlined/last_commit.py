@@ -1,7 +1,7 @@
-"""The state of the lake after this process's last commit of rows, which saves the next commit its questions."""
+"""The state of the lake after this process's last commit, which saves the next commit its questions."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from psycopg import Cursor
@@ -10,10 +10,11 @@ from duckicelake.lake.ducklake.snapshots import SnapshotClaim, SnapshotCounters
 from duckicelake.lake.inlined.batches import RowBatch
 from duckicelake.lake.inlined.targets import LockedState, LockedTable
 from duckicelake.lake.side_tables.idempotency import TxnApp
-from duckicelake.postgres.queries import Row, json_param, load_queries
+from duckicelake.postgres.pipeline import json_param
+from duckicelake.postgres.queries import Row, load_queries
 
 STABLE_AFTER_COMMITS: Final = 4
-"""Groups in a row without another writer in between, after which the next group is expected to follow too."""
+"""Commits in a row that came out as expected, after which the next one is expected to."""
 MAX_REMEMBERED_TABLES: Final = 1024
 """Tables, and producers, that are remembered."""
 
@@ -25,8 +26,8 @@ class CommittedState:
     """The newest snapshot, which this process made, and the state of some tables and producers with it."""
 
     snapshot: SnapshotCounters
-    tables: Mapping[int, LockedTable]
-    sequences: Mapping[TxnApp, int]
+    tables: Mapping[int, LockedTable] = field(default_factory=dict)
+    sequences: Mapping[TxnApp, int] = field(default_factory=dict)
 
     def is_sufficient_for(self, batch: RowBatch) -> bool:
         """Return whether the batch can be written from this state: it only brings rows for a remembered table."""
@@ -39,40 +40,59 @@ class CommittedState:
         """Return what batches depend on, with the next snapshot."""
         return LockedState(dict(self.tables), dict(self.sequences), set())
 
-    def merge_older(self, before: "CommittedState | None") -> "CommittedState":
-        """Add what an older state holds; since then only this group was written."""
-        if (
-            before is None
-            or len(before.tables) > MAX_REMEMBERED_TABLES
-            or len(before.sequences) > MAX_REMEMBERED_TABLES
-        ):
-            return self
-        return CommittedState(self.snapshot, {**before.tables, **self.tables}, {**before.sequences, **self.sequences})
+    def forget_tables(self, table_ids: Collection[int]) -> "CommittedState":
+        """Return the state without these tables and their producers, and without any if there are too many."""
+        if len(self.tables) > MAX_REMEMBERED_TABLES or len(self.sequences) > MAX_REMEMBERED_TABLES:
+            return CommittedState(self.snapshot)
+        return CommittedState(
+            self.snapshot,
+            {table_id: table for table_id, table in self.tables.items() if table_id not in table_ids},
+            {app: version for app, version in self.sequences.items() if app.table_id not in table_ids},
+        )
 
 
-class LastRowCommit:
-    """Remembers the state after one group for the next."""
+class LastCommit:
+    """Remembers what this process's last commit left, for the next one. Used by one thread at a time.
+
+    A commit takes the state and puts its own after COMMIT. Postgres checks that no other commit came in between.
+    """
 
     def __init__(self) -> None:
-        self._left: CommittedState | None = None
+        self._state: CommittedState | None = None
         self._taken: CommittedState | None = None
-        self._calm = self._stable_commits_before = 0
+        self._successive = self._successive_before = 0
 
-    def take(self, batches: Iterable[RowBatch]) -> CommittedState | None:
-        """Return the state from which the batches can be written, if any, and forget it until `put`."""
-        self._taken, self._left = self._left, None
-        self._stable_commits_before, self._calm = self._calm, 0
-        left = self._taken if self._stable_commits_before >= STABLE_AFTER_COMMITS else None
-        return left if left is not None and all(map(left.is_sufficient_for, batches)) else None
+    def take_snapshot(self) -> SnapshotCounters | None:
+        """Return the newest snapshot, if this process made it; forget the state until the next `put`."""
+        self._taken, self._state = self._state, None
+        self._successive_before, self._successive = self._successive, 0
+        return None if self._taken is None else self._taken.snapshot
 
-    def put(self, before: SnapshotCounters, left: CommittedState) -> None:
-        """Remember the state after a committed group. before: the snapshot that the group follows.
+    def take_for_rows(self, batches: Iterable[RowBatch]) -> CommittedState | None:
+        """Return the state from which the batches can be written, if any; forget it until the next `put`."""
+        self.take_snapshot()
+        taken = self._taken if self._successive_before >= STABLE_AFTER_COMMITS else None
+        return taken if taken is not None and all(map(taken.is_sufficient_for, batches)) else None
 
-        Snapshots are compared with their times: after a failover another one may have the id of the remembered one.
+    def put(self, before: SnapshotCounters, after: CommittedState, changed: Collection[int]) -> None:
+        """Remember the state after a commit. before: the snapshot that it follows. changed: the tables it has changed.
+
+        What the state before says of other tables still holds if the commit follows that. Snapshots are compared with
+        their times: after a failover another one may have the id of the remembered one.
         """
-        follows = self._taken is not None and self._taken.snapshot == before
-        self._calm = self._stable_commits_before + 1 if follows else 0
-        self._left = left.merge_older(self._taken if follows else None)
+        taken = self._taken
+        if taken is None or taken.snapshot != before:
+            self._successive, self._state = 0, after
+            return
+        older = taken.forget_tables(changed)
+        self._successive = self._successive_before + 1
+        self._state = CommittedState(
+            after.snapshot, {**older.tables, **after.tables}, {**older.sequences, **after.sequences}
+        )
+
+    def put_snapshot(self, snapshot: SnapshotCounters) -> None:
+        """Remember the newest snapshot alone, which this process made by other means than a commit."""
+        self._state = CommittedState(snapshot)
 
 
 def claim_next_snapshot(

@@ -19,7 +19,8 @@ from duckicelake.lake.inlined.batches import InlinedTable, InliningOptions, Inse
 from duckicelake.lake.model import ColumnStats, Extent, TableDefinition, fold_case
 from duckicelake.lake.side_tables import idempotency
 from duckicelake.lake.side_tables.idempotency import TxnApp
-from duckicelake.postgres.queries import Row, json_param, load_queries
+from duckicelake.postgres.pipeline import json_param
+from duckicelake.postgres.queries import Row, load_queries
 
 _SQL = load_queries("lake", "rows")
 TableSizes = tuple[int, int, int]

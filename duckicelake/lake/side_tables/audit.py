@@ -6,7 +6,8 @@ from datetime import datetime
 from typing import Any, Final
 
 from duckicelake.postgres.database import Database
-from duckicelake.postgres.queries import Transaction, json_param, load_queries
+from duckicelake.postgres.pipeline import json_param
+from duckicelake.postgres.queries import Transaction, load_queries
 
 OK_RESULT: Final = "ok"
 UNCHANGED_RESULT: Final = "unchanged"

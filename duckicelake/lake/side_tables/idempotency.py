@@ -9,7 +9,8 @@ from uuid import UUID
 from psycopg import Cursor
 
 from duckicelake.lake.additions import NewSnapshot
-from duckicelake.postgres.queries import Row, Transaction, json_param, load_queries
+from duckicelake.postgres.pipeline import json_param
+from duckicelake.postgres.queries import Row, Transaction, load_queries
 
 _REQUESTS_SQL = load_queries("lake", "idempotency")
 OUTCOME_LIFETIME: Final = timedelta(minutes=30)

@@ -12,8 +12,8 @@ from duckicelake.lake.additions import NewFile, NewManifest, NewSnapshot, NewVir
 from duckicelake.lake.changes import ChangeSet, Hold, LakeStep, TableTarget
 from duckicelake.lake.packed import Packed
 from duckicelake.lake.side_tables.copy_lines import format_array
-from duckicelake.postgres.pipeline import execute_no_result, flush_full_batch
-from duckicelake.postgres.queries import Row, Transaction, json_param, load_queries, split_batches
+from duckicelake.postgres.pipeline import execute_no_result, flush_full_batch, json_param, split_batches
+from duckicelake.postgres.queries import Row, Transaction, load_queries
 
 _UPLOADS_SQL = load_queries("lake", "uploads")
 _SQL = load_queries("lake", "write")

@@ -10,8 +10,8 @@ from duckicelake.lake.changes import WrittenFile
 from duckicelake.lake.model import KnownColumns
 from duckicelake.lake.side_tables.writer import cancel_deletion
 from duckicelake.lake.state import TableRow
-from duckicelake.postgres.pipeline import execute_no_result
-from duckicelake.postgres.queries import Row, json_param, load_queries
+from duckicelake.postgres.pipeline import execute_no_result, json_param
+from duckicelake.postgres.queries import Row, load_queries
 
 _SQL = load_queries("lake", "artifacts")
 _CONTRACT_SQL = load_queries("lake", "contract")

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from duckicelake.postgres.queries import Transaction, json_param, load_queries
+from duckicelake.postgres.pipeline import json_param
+from duckicelake.postgres.queries import Transaction, load_queries
 
 _SQL = load_queries("lineage.events", "reads")
 MAX_READS: Final = 1000

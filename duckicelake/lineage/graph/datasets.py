@@ -6,7 +6,8 @@ from datetime import datetime
 from typing import Any, Final
 
 from duckicelake.lineage.graph.parsed_event import INFERRED, EventDataset, EventName, LakeTable
-from duckicelake.postgres.queries import Transaction, json_param, load_queries
+from duckicelake.postgres.pipeline import json_param
+from duckicelake.postgres.queries import Transaction, load_queries
 
 RECEIVED: Final = "received"
 """The origin of what others have sent."""

@@ -8,7 +8,8 @@ from uuid import UUID
 
 from duckicelake.lineage.graph.datasets import RECEIVED, DatasetEntry
 from duckicelake.lineage.graph.parsed_event import FLOWING, EventColumn, EventDataset, EventName, ParsedEvent
-from duckicelake.postgres.queries import Transaction, json_param, load_queries
+from duckicelake.postgres.pipeline import json_param
+from duckicelake.postgres.queries import Transaction, load_queries
 
 _SQL: Final = load_queries("lineage.graph", "store")
 _RANKS: Final = {"OTHER": 0, "START": 0, "RUNNING": 1, "COMPLETE": 2, "FAIL": 2, "ABORT": 2}

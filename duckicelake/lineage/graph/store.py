@@ -20,7 +20,8 @@ from duckicelake.lineage.graph.parsed_event import (
 )
 from duckicelake.lineage.graph.run_rows import EdgeRows, EventSide, RunState
 from duckicelake.postgres.database import Database
-from duckicelake.postgres.queries import Transaction, json_param, load_queries
+from duckicelake.postgres.pipeline import json_param
+from duckicelake.postgres.queries import Transaction, load_queries
 
 MAX_EVENT_EDGES: Final = 250_000
 """Between all inputs and all outputs of one run: more than that say nothing, and would fill the database."""

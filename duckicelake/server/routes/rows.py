@@ -1,5 +1,7 @@
 """Routes of rows: append, upsert, delete, flush, producers."""
 
+import asyncio
+from contextlib import suppress
 from datetime import datetime
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -8,12 +10,20 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from starlette.concurrency import run_in_threadpool
 
+from duckicelake.catalog.context.commit_queue import QueuedRows
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.flush import flush_rows
 from duckicelake.catalog.rows import deletes as row_deletes
 from duckicelake.catalog.rows import inserts as rows
 from duckicelake.catalog.rows.deletes import DeleteRequest
-from duckicelake.catalog.rows.inserts import PostedRows, ProducerVersion, RowsAnswer, prepare_to_join
+from duckicelake.catalog.rows.inserts import (
+    PostedRows,
+    ProducerVersion,
+    RowsAnswer,
+    enqueue_rows,
+    find_answer,
+    prepare_to_join,
+)
 from duckicelake.catalog.rows.inserts import append_rows as append
 from duckicelake.catalog.rows.upserts import upsert_rows
 from duckicelake.errors import InvalidRequestError
@@ -22,7 +32,6 @@ from duckicelake.server.http.errors import RESPONSES
 from duckicelake.server.http.route import StrictFastRoute, StrictRoute
 from duckicelake.server.http.scope import PREFIX
 from duckicelake.server.routes.dependencies import (
-    AppContext,
     AppServices,
     Body,
     KeyedServices,
@@ -130,7 +139,6 @@ class RowsWritten(BaseModel):
 async def append_rows(
     _: WithinQuota,
     request: Request,
-    context: AppContext,
     services: KeyedServices,
     namespace: NamespacePath,
     table: TablePath,
@@ -141,10 +149,23 @@ async def append_rows(
     kind = request.headers.get("content-type", "")
     posted = PostedRows(namespace, table, body, kind, query.on_unknown, query.parse_producer())
     prepared = prepare_to_join(services, posted) if query.mode == "append" else None
-    written = await context.rows.do(prepared) if prepared is not None else None
+    written = await _write_with_others(services, prepared) if prepared is not None else None
     if written is None:
         written = await run_in_threadpool(_write, services, posted, query)
     return Response(orjson.dumps(written.as_json()), media_type="application/json")
+
+
+async def _write_with_others(services: Services, prepared: QueuedRows) -> RowsAnswer | None:
+    """Wait without a thread until the rows are written; None if they are to be written by themselves."""
+    loop, is_done = asyncio.get_running_loop(), asyncio.Event()
+
+    def finish() -> None:
+        with suppress(RuntimeError):  # a closed loop has no requests that wait
+            loop.call_soon_threadsafe(is_done.set)
+
+    enqueue_rows(services, prepared, finish)
+    await is_done.wait()
+    return find_answer(prepared)
 
 
 def _write(services: Services, posted: PostedRows, query: RowsQuery) -> RowsAnswer:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
-from threading import Event
+from threading import Event, Semaphore
 from typing import Any
 
 import duckdb
@@ -191,22 +191,40 @@ def test_what_one_thread_raises_while_it_does_the_work_of_all_reaches_no_other()
     assert sorted(type(error).__name__ for error in errors) == ["NoneType", "NoneType", "ValueError"]
 
 
-def test_works_of_one_thread_stay_together_and_take_others_along_up_to_a_limit() -> None:
-    turns, groups = CombiningQueue[int](3), list[list[int]]()
+def test_works_go_together_up_to_a_limit_whether_or_not_a_thread_waits_for_them() -> None:
+    turns, groups, finished = CombiningQueue[int](3), list[list[int]](), Semaphore(0)
 
     def act(batch: Sequence[int]) -> None:
         groups.append(list(batch))
 
-    with ThreadPoolExecutor(4) as pool, turns.alone():
-        for works in ([1, 2, 3, 4], [5, 6], [7, 8], [9]):
-            waiting = len(turns._waiting)
-            pool.submit(turns.do_all, works, act)
-            until(partial(_is_longer, turns._waiting, waiting))
-    assert groups == [[1, 2, 3, 4], [5, 6], [7, 8, 9]]
+    with ThreadPoolExecutor(2) as pool:
+        with turns.alone():
+            for work in range(1, 5):
+                turns.enqueue(work, act, finished.release)
+            for work in (5, 6):
+                pool.submit(turns.do, work, act)
+                until(lambda work=work: len(turns._waiting) == work)
+            assert groups == []
+        assert all(finished.acquire(timeout=20) for _ in range(4))
+    assert groups == [[1, 2, 3], [4, 5, 6]]
 
 
-def _is_longer(line: Sequence[object], length: int) -> bool:
-    return len(line) > length
+def test_works_that_wait_without_a_thread_are_done_though_those_before_them_failed() -> None:
+    turns, done, finished, may_go_on = CombiningQueue[int](8), list[list[int]](), list[int](), Event()
+
+    def act(batch: CombinedBatch[int]) -> None:
+        assert may_go_on.wait(10)
+        done.append(list(batch))
+        if 1 in batch:
+            raise LookupError
+
+    for work in (1, 2, 3):
+        turns.enqueue(work, act, partial(finished.append, work))
+        until(lambda work=work: len(turns._waiting) == work - 1)
+    may_go_on.set()
+    until(lambda: len(finished) == 3)
+    assert done == [[1], [2, 3]]
+    assert finished == [1, 2, 3]
 
 
 def test_works_that_come_while_a_turn_waits_for_others_are_done_in_it() -> None:

@@ -10,8 +10,8 @@ import duckdb
 import psycopg
 import pytest
 
-from duckicelake.catalog.commit import retry
-from duckicelake.catalog.commit.retry import retry_on_conflict
+from duckicelake.catalog.commit import run
+from duckicelake.catalog.commit.run import retry_on_conflict
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.registration import unregister_table
 from duckicelake.errors import UnavailableError
@@ -45,7 +45,7 @@ class Overtaken:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (retry, snapshots):
+    for module in (run, snapshots):
         monkeypatch.setattr(module, "RETRY_SECONDS", 0)
 
 

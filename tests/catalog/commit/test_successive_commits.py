@@ -6,11 +6,12 @@ from dataclasses import dataclass, field, replace
 import duckdb
 import pytest
 
-from duckicelake.catalog.context.commit_queue import STABLE_AFTER_COMMITS, CommitQueue
+from duckicelake.catalog.context.commit_queue import CommitQueue
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.table.reclaim import SELDOM
 from duckicelake.errors import CommitFailedError
-from duckicelake.lake.writer import change_sets
+from duckicelake.lake.inlined.last_commit import STABLE_AFTER_COMMITS
+from duckicelake.lake.writer import groups
 from duckicelake.properties import MAX_LISTED
 from tests.catalog.commit.test_crashes import assert_whole_catalog
 from tests.support.client import Client, Row, append, duckdb_rows, pyiceberg_rows, set_properties
@@ -48,13 +49,13 @@ class Others:
 def followed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The snapshots that commits were to follow without asking."""
     found: list[int] = []
-    claim_after = change_sets.claim_snapshot_after
+    claim_after = groups.claim_snapshot_after
 
     def noted(cursor, wanted, last, change):  # type: ignore[no-untyped-def]
         found.append(last.snapshot_id)
         return claim_after(cursor, wanted, last, change)
 
-    monkeypatch.setattr(change_sets, "claim_snapshot_after", noted)
+    monkeypatch.setattr(groups, "claim_snapshot_after", noted)
     return found
 
 
@@ -62,7 +63,7 @@ def followed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def worker(services: Services, client: Client) -> Client:
     """One that was alone with its table for a while."""
     client.create()
-    calm = Client(replace(fresh(services), commits=CommitQueue(foreseen=0)))
+    calm = Client(replace(fresh(services), commits=CommitQueue(expected_commits=0)))
     for number in range(STABLE_AFTER_COMMITS + 2):
         calm.append((number, None))
     return calm

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from math import inf
+from threading import Semaphore
 from typing import Any
 
 import duckdb
@@ -15,11 +16,12 @@ import pytest
 from duckicelake.catalog.context.cache import TableCache
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.rows.deletes import DeleteRequest, delete_rows
-from duckicelake.catalog.rows.inserts import PostedRows, RowsAnswer, append_rows, append_together, prepare_to_join
+from duckicelake.catalog.rows.inserts import PostedRows, append_rows, enqueue_rows, find_answer, prepare_to_join
 from duckicelake.catalog.rows.upserts import upsert_rows
 from duckicelake.lake.ducklake import inlined_rows
 from duckicelake.lake.ducklake.database import open_lake_database
-from tests.catalog.commit.test_group_commits import Ears, sent_together
+from duckicelake.lake.ducklake.snapshots import begin_snapshot
+from tests.catalog.commit.test_group_commits import Ears, sent_together, until, waiting
 from tests.support.lakes import Lake, iceberg_rows
 from tests.support.waits import counted_waits
 
@@ -69,12 +71,20 @@ def test_client_that_knew_of_no_inlined_rows_sees_those_that_are_posted_first(la
 
 def test_small_batches_that_come_while_others_write_are_written_with_those_before_them(lake: Lake) -> None:
     append_rows(lake.services, posted((0, 0)))
-    first, *later = [prepare_to_join(lake.services, posted((id_, id_))) for id_ in (1, 2, 3)]
-    assert first is not None
+    commits = [prepare_to_join(lake.services, posted((id_, id_))) for id_ in (1, 2, 3)]
     lake.services.commits._is_crowded = True
-    answers = append_together([first], lambda: [each for each in later if each is not None])
-    assert [each.first_row_id for each in answers if isinstance(each, RowsAnswer)] == [1, 2, 3]
-    assert len({each.snapshot_id for each in answers if isinstance(each, RowsAnswer)}) == 1
+    finished = Semaphore(0)
+    with lake.services.database.transaction() as other:
+        begin_snapshot(other, schema_change=False)
+        for number, commit in enumerate(commits):
+            assert commit is not None
+            enqueue_rows(lake.services, commit, finished.release)
+            until(lambda number=number: waiting(lake.services.commits) == number)
+        other.connection.rollback()
+    assert all(finished.acquire(timeout=20) for _ in commits)
+    answers = [find_answer(commit) for commit in commits if commit is not None]
+    assert [each.first_row_id for each in answers if each is not None] == [1, 2, 3]
+    assert len({each.snapshot_id for each in answers if each is not None}) == 1
     assert lake.duck_rows() == [(id_, id_) for id_ in range(4)]
 
 

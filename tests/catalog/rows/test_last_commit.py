@@ -12,6 +12,7 @@ import pytest
 
 from duckicelake.catalog.context.idempotency import Once
 from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.rows.deletes import DeleteRequest, delete_rows
 from duckicelake.catalog.rows.inserts import PostedRows, ProducerVersion, RowsAnswer, append_rows
 from duckicelake.errors import NoSuchTableError, TxnAlreadyAppliedError
 from duckicelake.lake.inlined.last_commit import STABLE_AFTER_COMMITS
@@ -30,7 +31,7 @@ def lake(services: Services, ducklake: duckdb.DuckDBPyConnection) -> Lake:
     lake.run("CREATE TABLE lake.t (id BIGINT)", "CREATE TABLE lake.u (id BIGINT)")
     for id_ in range(STABLE_AFTER_COMMITS + 2):
         append_rows(services, posted(id_, table="tu"[id_ % 2]))
-    assert services.commits._memories.rows._calm >= STABLE_AFTER_COMMITS
+    assert services.commits._last._successive >= STABLE_AFTER_COMMITS
     return lake
 
 
@@ -43,8 +44,16 @@ def repair(lake: Lake) -> None:
         cursor.execute("UPDATE ducklake_table_stats SET next_row_id = 50 WHERE table_id = 1")
 
 
+def delete(lake: Lake, table: str, id_: int) -> None:
+    """Commit to a table as Iceberg clients do: in another group than rows."""
+    body = json.dumps({"keys": [{"id": id_}]}).encode()
+    assert delete_rows(lake.services, DeleteRequest(("main",), table, body, ("id",))).snapshot_id is not None
+
+
 BETWEEN: dict[str, Callable[[Lake], object]] = {
     "nothing": lambda _: None,
+    "own_commit": lambda lake: delete(lake, "t", 0),
+    "own_commit_elsewhere": lambda lake: delete(lake, "u", 1),
     "duckdb_inserts": lambda lake: lake.run("INSERT INTO lake.t VALUES (100), (101)"),
     "duckdb_inserts_elsewhere": lambda lake: lake.run("INSERT INTO lake.u VALUES (100)"),
     "duckdb_deletes": lambda lake: lake.run("DELETE FROM lake.t WHERE id = 0"),
@@ -68,6 +77,19 @@ def test_rows_follow_what_others_did(lake: Lake, between: str) -> None:
     statistics = "SELECT min_value, max_value FROM ducklake_table_column_stats WHERE table_id = 1 AND column_id = 1"
     assert lake.sql(statistics) == [("0", "203")]
     assert lake.sql("SELECT FROM ducklake_snapshot_changes WHERE snapshot_id > %s AND author IS NULL", newest) == []
+
+
+def test_own_commit_to_one_table_leaves_the_state_of_others_known(lake: Lake) -> None:
+    """Rows go on without asking, and so do commits after rows."""
+    for id_ in (0, 2):
+        delete(lake, "t", id_)
+    last = lake.services.commits._last
+    assert last._state is not None
+    assert (last._state.snapshot.snapshot_id, set(last._state.tables)) == (lake.newest(), {2})
+    assert last._successive >= STABLE_AFTER_COMMITS
+    post(lake, 200)
+    assert last._successive > STABLE_AFTER_COMMITS
+    assert iceberg_rows(lake.static()) == lake.duck_rows()
 
 
 def test_options_hold_from_the_next_batch_on(lake: Lake) -> None:
@@ -109,16 +131,16 @@ def test_batches_of_one_group_share_a_snapshot(lake: Lake) -> None:
 def test_what_is_known_of_a_snapshot_that_a_failover_lost_is_forgotten(lake: Lake) -> None:
     """Another one has its id by now, and the sequence that came with it isn't applied."""
     append_rows(lake.services, replace(posted(201), counted=ProducerVersion("app", 1)))
-    memory = lake.services.commits._memories.rows
-    lost = memory._left
+    memory = lake.services.commits._last
+    lost = memory._state
     assert lost is not None
-    memory._left = replace(lost, sequences=dict.fromkeys(lost.sequences, 7))
+    memory._state = replace(lost, sequences=dict.fromkeys(lost.sequences, 7))
     with lake.services.database.transaction() as cursor:
         cursor.execute(
             "UPDATE ducklake_snapshot SET snapshot_time = snapshot_time + interval '1 ms' WHERE snapshot_id = %s",
             [lake.newest()],
         )
-    memory._calm = 0
+    memory._successive = 0
     for id_ in range(202, 204 + STABLE_AFTER_COMMITS):
         post(lake, id_)
     append_rows(lake.services, replace(posted(300), counted=ProducerVersion("app", 2)))

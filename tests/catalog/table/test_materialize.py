@@ -95,7 +95,7 @@ def recorded(services: Services) -> tuple[Client, Recorded]:
 
 def commit_without_materialising(services: Services, body: Json) -> None:
     """Commit through a server that dies at its first write, which is after COMMIT."""
-    busy = CommitQueue(foreseen=0)
+    busy = CommitQueue(expected_commits=0)
     with pytest.raises(Killed):
         Client(replace(fresh(services), store=Unwritable(services.store), commits=busy)).commit(body)
 

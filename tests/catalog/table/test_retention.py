@@ -9,10 +9,11 @@ import duckdb
 import pytest
 
 from duckicelake.catalog.commit import run
-from duckicelake.catalog.context.commit_queue import STABLE_AFTER_COMMITS, CommitQueue
+from duckicelake.catalog.context.commit_queue import CommitQueue
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.table.reclaim import SELDOM, release_all
 from duckicelake.errors import InvalidRequestError
+from duckicelake.lake.inlined.last_commit import STABLE_AFTER_COMMITS
 from duckicelake.properties import MAX_LISTED
 from tests.support import engine
 from tests.support.client import (
