@@ -29,13 +29,12 @@ from duckicelake.iceberg.partition import PartitionSpec
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import IcebergType, PrimitiveType, StructType
 from duckicelake.iceberg.values import to_bytes
-from duckicelake.lake.additions import AnyFile
 from duckicelake.lake.changes import WrittenFile
 from duckicelake.lake.model import KnownColumns
-from duckicelake.lake.state import ManifestRow, SnapshotRow
+from duckicelake.lake.state import FileRow, ManifestRow, SnapshotRow
 
 MANIFEST, MANIFEST_LIST, METADATA = "manifest", "manifest-list", "metadata"
-Entries: TypeAlias = Sequence[tuple[int, AnyFile]]
+Entries: TypeAlias = Sequence[tuple[int, FileRow]]
 """The files that a manifest lists, in its order, each after the status of its entry."""
 Encoded: TypeAlias = dict[tuple[int, int], bytes]
 """Files as manifests have them, by the manifests' format version and the file's id."""
@@ -93,7 +92,7 @@ def encode_manifest(
     version, content = manifest.format_version, ManifestContent(manifest.content)
     encode = make_file_encoder(version, content, type_)
 
-    def file_of(row: AnyFile) -> bytes:
+    def file_of(row: FileRow) -> bytes:
         found = None if encoded is None else encoded.get((version, row.file_id))
         if found is None:
             found = encode(to_plain_file(row, type_, known.contract))

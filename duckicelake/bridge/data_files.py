@@ -13,7 +13,6 @@ from duckicelake.iceberg.primitives import TypeFamily
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import IcebergType, ListType, MapType, PrimitiveType, StructType, list_children
 from duckicelake.iceberg.values import from_json, to_json
-from duckicelake.lake.additions import NewFile
 from duckicelake.lake.packed import Packed
 from duckicelake.lake.state import FileRow
 
@@ -197,7 +196,7 @@ def serialize_metrics(file: DataFile) -> dict[str, Any]:
     return found
 
 
-def parse_kept_metrics(row: FileRow | NewFile) -> Mapping[str, Any]:
+def parse_kept_metrics(row: FileRow) -> Mapping[str, Any]:
     """Return what `metrics_json` made of the row's file, parsed once."""
     return row.metrics.unpack() if isinstance(row.metrics, Packed) else row.metrics
 
@@ -223,7 +222,7 @@ def serialize_partition(values: Sequence[Any], type_: StructType) -> list[Any]:
     ]
 
 
-def to_data_file(row: FileRow | NewFile, type_: StructType) -> DataFile:
+def to_data_file(row: FileRow, type_: StructType) -> DataFile:
     """Return the DataFile of a row, its bounds beside counts of nulls; `type_` is the partition type of its spec."""
     metrics = complete_counts(row.content, parse_kept_metrics(row))
     return DataFile(
@@ -245,7 +244,7 @@ def to_data_file(row: FileRow | NewFile, type_: StructType) -> DataFile:
     )
 
 
-def parse_partition(row: FileRow | NewFile, type_: StructType) -> tuple[Any, ...]:
+def parse_partition(row: FileRow, type_: StructType) -> tuple[Any, ...]:
     """Return the partition values of a row."""
     if not row.partition and not type_.fields:
         return ()
@@ -260,7 +259,7 @@ def _parse_partition_value(type_: IcebergType, value: Any) -> Any:
     return float(value) if is_number and isinstance(value, str) else from_json(type_, value)
 
 
-def to_plain_entry(status: int, row: FileRow | NewFile, added_snapshot_id: int, encoded: bytes) -> PlainEntry:
+def to_plain_entry(status: int, row: FileRow, added_snapshot_id: int, encoded: bytes) -> PlainEntry:
     """Return the manifest entry of a row; a deleted file's entry names the manifest's snapshot, which deleted it."""
     return PlainEntry(
         status=status,
@@ -271,7 +270,7 @@ def to_plain_entry(status: int, row: FileRow | NewFile, added_snapshot_id: int, 
     )
 
 
-def to_plain_file(row: FileRow | NewFile, type_: StructType, contract: MetricsContract) -> PlainFile:
+def to_plain_file(row: FileRow, type_: StructType, contract: MetricsContract) -> PlainFile:
     """Return the DataFile of a row as manifests have it.
 
     With those of its metrics that the contract lets be published.

@@ -13,7 +13,7 @@ from duckicelake.iceberg.partition import PartitionSpec
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import NestedField, PrimitiveType, StructType
 from duckicelake.iceberg.values import from_bytes
-from duckicelake.lake.additions import AnyFile
+from duckicelake.lake.state import FileRow
 from duckicelake.lake.types import LAKE_TYPES
 
 
@@ -39,12 +39,12 @@ class ColumnRange(NamedTuple):
 class EqualityDeletes:
     """An equality delete file of a table."""
 
-    file: AnyFile
+    file: FileRow
     keys: tuple[EqualityKey, ...]
     is_global: bool
     ranges: Mapping[int, ColumnRange]
 
-    def may_delete_from(self, data: AnyFile) -> bool:
+    def may_delete_from(self, data: FileRow) -> bool:
         """Return whether the file applies to a data file, as far as sequence numbers, partitions and metrics show."""
         return (
             data.sequence_number < self.file.sequence_number
@@ -57,7 +57,7 @@ class EqualityDeletes:
         )
 
 
-def build_equality_deletes(file: AnyFile, table: TableMetadata) -> EqualityDeletes:
+def build_equality_deletes(file: FileRow, table: TableMetadata) -> EqualityDeletes:
     """Return the delete file with what it deletes by.
 
     Raises InvalidRequestError or UnsupportedError if rows can't be compared so.
@@ -82,7 +82,7 @@ class FieldNames:
     mapped: Mapping[NamePath, int] | None
     by_schema: Mapping[int | None, Mapping[NamePath, int]]
 
-    def find_in_file(self, file: AnyFile) -> Mapping[NamePath, int]:
+    def find_in_file(self, file: FileRow) -> Mapping[NamePath, int]:
         """Return the names for one data file."""
         if self.mapped is not None:
             return self.mapped
@@ -97,7 +97,7 @@ def build_field_names(table: TableMetadata) -> FieldNames:
     return FieldNames(table, parse_name_mapping(table.properties), by_schema)
 
 
-def find_missing_values(file: AnyFile, keys: Iterable[EqualityKey], table: TableMetadata) -> dict[int, str | None]:
+def find_missing_values(file: FileRow, keys: Iterable[EqualityKey], table: TableMetadata) -> dict[int, str | None]:
     """Return what delete columns hold that a data file lacks, as DuckDB's texts (table spec, "Column Projection")."""
     fields = table.spec(file.spec_id).fields
     identical = {
@@ -160,7 +160,7 @@ def _format_text(key: EqualityKey, value: Any) -> str | None:
     return str(value).lower() if isinstance(value, bool) else repr(value)
 
 
-def find_range(file: AnyFile, key: EqualityKey) -> ColumnRange:
+def find_range(file: FileRow, key: EqualityKey) -> ColumnRange:
     """Return what a file's metrics say of a delete column that is in no struct."""
     metrics, name = file.metrics, str(key.field.id)
     counts = (metrics.get(kind, {}).get(name) for kind in ("value_counts", "null_value_counts"))

@@ -18,8 +18,8 @@ from duckicelake.iceberg.name_mapping import (
 )
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import ListType, NestedField, PrimitiveType, StructType
-from duckicelake.lake.additions import AnyFile
 from duckicelake.lake.model import MappedName, NameMap
+from duckicelake.lake.state import FileRow
 from duckicelake.properties import NAME_MAPPING
 
 _RESERVED: Final = 2_147_483_446
@@ -45,7 +45,7 @@ def check_field_ids(file: UploadedFile, last_column_id: int) -> None:
         )
 
 
-def check_required_metrics(files: Iterable[AnyFile], schema: Schema) -> None:
+def check_required_metrics(files: Iterable[FileRow], schema: Schema) -> None:
     """Raise InvalidRequestError for a file whose metrics count nulls in a required column.
 
     Fields inside of others are left out: writers don't agree whether those of a null struct count.
@@ -108,7 +108,7 @@ def _format_path(path: tuple[str, ...], field: NestedField, *, by_id: bool) -> o
 
 
 def build_name_map(
-    file: AnyFile, names: Iterable[tuple[NamePath, str]], ids: Mapping[NamePath, int], table: TableMetadata
+    file: FileRow, names: Iterable[tuple[NamePath, str]], ids: Mapping[NamePath, int], table: TableMetadata
 ) -> NameMap:
     """Return the map of a file with these fields, depth first, each with DuckDB's name for it.
 
@@ -134,7 +134,7 @@ def _map_names(names: Iterable[tuple[NamePath, str]], ids: Mapping[NamePath, int
 
 
 def _map_folders(
-    file: AnyFile, present: set[int], ids: Mapping[NamePath, int], table: TableMetadata
+    file: FileRow, present: set[int], ids: Mapping[NamePath, int], table: TableMetadata
 ) -> Iterator[MappedName]:
     """Yield the partition columns that the file lacks."""
     folders = dict(_parse_hive_values(file.path))

@@ -7,7 +7,6 @@ from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg import puffin
 from duckicelake.iceberg.manifest.entry import FileContent
 from duckicelake.iceberg.puffin import read_bitmap, write_bitmap
-from duckicelake.lake.additions import AnyFile, NewFile
 from duckicelake.lake.model import InlinedKey
 from duckicelake.lake.state import DeletionRow, FileRow, LiveFile, VirtualFileRow
 
@@ -24,7 +23,7 @@ def decode_positions(data: bytes) -> frozenset[int]:
     return read_bitmap(data)
 
 
-def check_positions(deleted: Mapping[int, frozenset[int]], files: Mapping[int, NewFile | FileRow]) -> None:
+def check_positions(deleted: Mapping[int, frozenset[int]], files: Mapping[int, FileRow]) -> None:
     """Raise InvalidRequestError if a position isn't one of its data file."""
     for file_id, rows in deleted.items():
         file, last = files[file_id], max(rows, default=0)
@@ -50,8 +49,8 @@ class FileSetDifference:
     """
 
     left: Sequence[int] = ()
-    joined: Sequence[AnyFile] = ()
-    kept: Sequence[AnyFile] = ()
+    joined: Sequence[FileRow] = ()
+    kept: Sequence[FileRow] = ()
     deleted_before: Mapping[int, frozenset[int]] = field(default_factory=dict)
     deleted_after: Mapping[int, frozenset[int]] = field(default_factory=dict)
     virtual: Mapping[int, VirtualFileRow] = field(default_factory=dict)
@@ -64,7 +63,7 @@ class LakeFileChanges:
 
     ended_files: list[int] = field(default_factory=list)
     ended_rows: list[InlinedKey] = field(default_factory=list)
-    registered: list[AnyFile] = field(default_factory=list)
+    registered: list[FileRow] = field(default_factory=list)
     delete_files: dict[int, frozenset[int]] = field(default_factory=dict)
 
 
@@ -81,7 +80,7 @@ def diff_main(difference: FileSetDifference) -> LakeFileChanges:
 
 
 def collect_deleted_positions(
-    deletions: Sequence[DeletionRow], delete_files: Mapping[int, AnyFile | LiveFile]
+    deletions: Sequence[DeletionRow], delete_files: Mapping[int, FileRow | LiveFile]
 ) -> dict[int, frozenset[int]]:
     """Return the positions deleted from each data file by these live delete files.
 
@@ -109,14 +108,14 @@ def _end_file(file_id: int, difference: FileSetDifference, result: LakeFileChang
         result.ended_rows += _get_row_keys(virtual, _get_deleted_before(difference, file_id))
 
 
-def _register_file(file: AnyFile, difference: FileSetDifference, result: LakeFileChanges) -> None:
+def _register_file(file: FileRow, difference: FileSetDifference, result: LakeFileChanges) -> None:
     result.registered.append(file)
     deleted = difference.deleted_after.get(file.file_id)
     if deleted:
         result.delete_files[file.file_id] = deleted
 
 
-def _replace_deletes(file: AnyFile, difference: FileSetDifference, result: LakeFileChanges) -> None:
+def _replace_deletes(file: FileRow, difference: FileSetDifference, result: LakeFileChanges) -> None:
     file_id = file.file_id
     before, after = _get_deleted_before(difference, file_id), difference.deleted_after.get(file_id, frozenset())
     virtual = difference.virtual.get(file_id)

@@ -8,8 +8,8 @@ from typing import Final, TypeVar
 
 from duckicelake.iceberg.manifest.entry import ManifestContent
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION
-from duckicelake.lake.additions import NewFile, NewManifest
-from duckicelake.lake.state import ManifestRow
+from duckicelake.lake.additions import NewManifest
+from duckicelake.lake.state import FileRow, ManifestRow
 from duckicelake.properties import MANIFEST_MERGE, MIN_MANIFESTS_TO_MERGE, TARGET_MANIFEST_BYTES
 
 T = TypeVar("T")
@@ -146,7 +146,7 @@ def find_manifests_to_load(
 
 def build_next_list(
     parent: Sequence[ListedManifest],
-    added: Sequence[NewFile],
+    added: Sequence[FileRow],
     removed: AbstractSet[int],
     owner: ListOwner,
     new_ids: Iterator[int],
@@ -196,15 +196,15 @@ def build_relaid_list(
     return ManifestList((*listed, *others.listed), (*new, *others.new))
 
 
-def _group_by_manifest(files: Sequence[NewFile]) -> dict[tuple[int, int], list[NewFile]]:
-    groups: dict[tuple[int, int], list[NewFile]] = defaultdict(list)
+def _group_by_manifest(files: Sequence[FileRow]) -> dict[tuple[int, int], list[FileRow]]:
+    groups: dict[tuple[int, int], list[FileRow]] = defaultdict(list)
     for file in files:
         groups[min(file.content, 1), file.spec_id].append(file)
     return groups
 
 
 def _build_added(
-    key: tuple[int, int], files: Sequence[NewFile], owner: ListOwner, manifest_id: int
+    key: tuple[int, int], files: Sequence[FileRow], owner: ListOwner, manifest_id: int
 ) -> tuple[ListedManifest, NewManifest]:
     content, spec_id = key
     live = {file.file_id: file.sequence_number for file in files}

@@ -12,14 +12,13 @@ from duckicelake.iceberg.metadata_builder import apply_updates
 from duckicelake.iceberg.puffin import FILE_FORMAT
 from duckicelake.iceberg.snapshot import Snapshot
 from duckicelake.iceberg.updates import AddSnapshot, RemoveSnapshots, TableUpdate
-from duckicelake.lake.additions import NewFile
 from duckicelake.lake.model import LakeFile
 from duckicelake.lake.state import FileRow
 from duckicelake.properties import get_max_listed
 
 _FOREIGN_ID_OFFSET: Final = 1 << 40
 CLOCK_TOLERANCE_MS = 30_000
-SummaryFiles = Sequence[NewFile | FileRow]
+SummaryFiles = Sequence[FileRow]
 _TOO_LONG = 20
 
 
@@ -63,7 +62,7 @@ def find_data_sequence_number(file: LakeFile, metadata: TableMetadata, numbers: 
     return min(max(file.begin_snapshot, metadata.last_sequence_number + 1), numbers.sequence_number)
 
 
-def find_next_row_id(added: Iterable[NewFile], at_most: int) -> int:
+def find_next_row_id(added: Iterable[FileRow], at_most: int) -> int:
     """Return the next row id after a snapshot in the midst of DuckLake's history, as far as its added files show."""
     ends = (file.first_row_id + file.record_count for file in added if file.first_row_id is not None)
     return min(max(ends, default=0), at_most)
@@ -212,7 +211,7 @@ def _count_records(files: SummaryFiles) -> int:
     return sum(file.record_count for file in files)
 
 
-def _measure_file(file: NewFile | FileRow) -> int:
+def _measure_file(file: FileRow) -> int:
     """Return a vector's own bytes, as Java counts them: its file holds those of other data files, too."""
     if file.content == FileContent.DATA:
         return file.file_size_in_bytes

@@ -36,13 +36,14 @@ from duckicelake.iceberg.metadata import TableMetadata, parse_table_metadata
 from duckicelake.iceberg.metadata_file import MAX_METADATA_BYTES, read_document
 from duckicelake.iceberg.rest import CommitTableRequest
 from duckicelake.iceberg.updates import SetProperties
-from duckicelake.lake.additions import NewDeletion, NewFile, SideFiles
+from duckicelake.lake.additions import NewDeletion, SideFiles
 from duckicelake.lake.changes import ChangeSet, Creation, WrittenCommit
 from duckicelake.lake.conflicts import StaleBaseError
 from duckicelake.lake.ducklake.schemas import check_name_free
 from duckicelake.lake.ducklake.snapshots import lock_writers, retry_transaction
 from duckicelake.lake.side_tables import reader
 from duckicelake.lake.side_tables import writer as side_tables
+from duckicelake.lake.state import FileRow
 from duckicelake.lake.writer import groups
 from duckicelake.lake.writer import tables as lake_tables
 from duckicelake.postgres.queries import Transaction
@@ -145,8 +146,8 @@ def _read_equality_deletions(
     services: Services,
     metadata: TableMetadata,
     space: Workspace,
-    live: Sequence[NewFile],
-    equality: Sequence[NewFile],
+    live: Sequence[FileRow],
+    equality: Sequence[FileRow],
 ) -> list[NewDeletion]:
     if not equality:
         return []

@@ -29,7 +29,7 @@ from duckicelake.constraints.condition import (
 from duckicelake.constraints.definition import Constraint
 from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.values import from_bytes, to_json
-from duckicelake.lake.additions import AnyFile
+from duckicelake.lake.state import FileRow
 
 Outcomes: TypeAlias = frozenset[bool | None]
 """What a condition may come to: True, False, or None for NULL."""
@@ -241,7 +241,7 @@ class Verdict:
 
 
 def judge_file(
-    constraint: Constraint, file: AnyFile, properties: Mapping[str, str], *, may_refute: bool = True
+    constraint: Constraint, file: FileRow, properties: Mapping[str, str], *, may_refute: bool = True
 ) -> Verdict:
     """Return what a file's metrics say.
 
@@ -268,7 +268,7 @@ def judge_file(
 
 def find_unproven(
     constraints: Sequence[Constraint],
-    files: Iterable[AnyFile],
+    files: Iterable[FileRow],
     properties: Mapping[str, str],
     refutable: Container[int] = (),
 ) -> list[str]:
@@ -321,7 +321,7 @@ def _replace_span(spans: Spans, column: ConstraintColumn, witness: Span) -> Span
 class _FileFacts:
     """The metrics of one file, as values."""
 
-    def __init__(self, file: AnyFile, exact_below: int) -> None:
+    def __init__(self, file: FileRow, exact_below: int) -> None:
         self._rows = file.record_count
         self._metrics: Mapping[str, Any] = dict(file.metrics)
         self._exact_below = exact_below

@@ -1,6 +1,7 @@
 """The commit rule of CHECK constraints: commits are checked by the metrics of their files, and no file is read."""
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -24,7 +25,7 @@ from duckicelake.iceberg.manifest.entry import FileContent
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.snapshot import Snapshot
-from duckicelake.lake.additions import NewFile
+from duckicelake.lake.state import FileRow
 from duckicelake.properties import UNVERIFIED_HERE_KEY, add_unverified, read_constraint_texts
 
 
@@ -62,9 +63,9 @@ def check_constraints(
     commit = _ConstrainedCommit(services, table, target, before, after)
     _check_definitions(commit)
     properties = copy_marks(target.properties, after.keys() - commit.new)
-    steps = []
+    steps, new_ids = [], {file.file_id for increment in increments for file in increment.side.files}
     for increment in increments:
-        step, names = _judge_increment(commit, increment)
+        step, names = _judge_increment(commit, increment, new_ids)
         steps.append(step)
         if increment.move is not None and names:
             properties = add_unverified(properties, names, _find_snapshot_id(increment, target))
@@ -76,7 +77,7 @@ def check_constraints(
     return target, [replace(steps[0], redefines=True), *steps[1:]] if steps else [Increment(redefines=True)]
 
 
-def find_unverified_natively(metadata: TableMetadata, added: Sequence[NewFile]) -> list[str]:
+def find_unverified_natively(metadata: TableMetadata, added: Sequence[FileRow]) -> list[str]:
     """Return the constraints that files don't surely keep which DuckDB wrote, unasked."""
     if not read_constraint_texts(metadata.properties):
         return []
@@ -102,13 +103,15 @@ def _check_definitions(commit: _ConstrainedCommit) -> None:
             raise InvalidRequestError(f"The table's columns can't become these: {problem}")
 
 
-def _judge_increment(commit: _ConstrainedCommit, increment: Increment) -> tuple[Increment, list[str]]:
+def _judge_increment(
+    commit: _ConstrainedCommit, increment: Increment, new_ids: AbstractSet[int]
+) -> tuple[Increment, list[str]]:
     """Return the increment with the names of the constraints that it leaves unverified in its snapshots' summaries."""
     move = increment.move
     snapshots = [snapshot.snapshot for snapshot in increment.snapshots]
     is_rewrite = move.rewrites if move is not None else any(snapshot.operation == "replace" for snapshot in snapshots)
     new = [file for file in increment.side.files if file.content == FileContent.DATA]
-    back = [file for file in move.registered if not isinstance(file, NewFile)] if move is not None else []
+    back = [file for file in move.registered if file.file_id not in new_ids] if move is not None else []
     if move is not None and move.absorbed is not None:
         checked = {absorbed.file.file_id for absorbed in move.absorbed.files}
         new = [file for file in new if file.file_id not in checked]
@@ -184,7 +187,7 @@ class ConstraintRule(CommitRule):
         constraints = read_constraints(properties, schema)
         return partial(check_row_constraints, constraints) if constraints else None
 
-    def find_unverified(self, metadata: TableMetadata, added: Sequence[NewFile]) -> list[str]:
+    def find_unverified(self, metadata: TableMetadata, added: Sequence[FileRow]) -> list[str]:
         """Name the constraints that the metrics of the files don't prove."""
         return find_unverified_natively(metadata, added)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from duckicelake.lake.model import Column, InlinedKey, NameMap
 from duckicelake.lake.packed import PackedStats
@@ -10,29 +10,6 @@ from duckicelake.lake.state import FileRow
 
 _OWN_PARTITIONING_ID: Final = 2**62
 """The first partitioning id of ours; DuckLake's own ids are lower."""
-
-
-class NewFile(NamedTuple):
-    """A `duckicelake_file` row: a file added to the table, with every fact of its manifest entry."""
-
-    file_id: int
-    content: int
-    path: str
-    file_format: str
-    spec_id: int
-    partition: list[Any]
-    record_count: int
-    file_size_in_bytes: int
-    metrics: Mapping[str, Any]
-    added_snapshot_id: int
-    sequence_number: int
-    file_sequence_number: int
-    first_row_id: int | None = None
-    ducklake_id: int | None = None
-
-
-AnyFile = FileRow | NewFile
-"""A data or delete file of the catalog, or of the commit itself."""
 
 
 class NewDataFile(NamedTuple):
@@ -167,7 +144,7 @@ class NewSnapshot:
 class SideFiles:
     """The side-table rows that a new Iceberg snapshot brings; `uploads` are the client's files that these replace."""
 
-    files: tuple[NewFile, ...] = ()
+    files: tuple[FileRow, ...] = ()
     deletions: tuple[NewDeletion, ...] = ()
     virtual_files: tuple[NewVirtualFile, ...] = ()
     manifests: tuple[NewManifest, ...] = ()

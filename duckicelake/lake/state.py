@@ -130,7 +130,7 @@ class ManifestRow:
 
 
 class FileRow(NamedTuple):
-    """A `duckicelake_file` row."""
+    """A `duckicelake_file` row: a data or delete file, with every fact of its manifest entry."""
 
     file_id: int
     content: int
@@ -140,12 +140,12 @@ class FileRow(NamedTuple):
     partition: list[Any]
     record_count: int
     file_size_in_bytes: int
+    metrics: Mapping[str, Any]
     added_snapshot_id: int
     sequence_number: int
     file_sequence_number: int
-    first_row_id: int | None
-    metrics: Mapping[str, Any]
-    ducklake_id: int | None
+    first_row_id: int | None = None
+    ducklake_id: int | None = None
 
 
 Entry: TypeAlias = tuple[int, FileRow]

@@ -24,7 +24,7 @@ SCHEMA = Schema.model_validate(
     {"type": "struct", "schema-id": 0, "fields": [{"id": 1, "name": "x", "required": False, "type": "int"}]}
 )
 KNOWN = ManifestDefinitions("01a1fe90-0000-7000-8000-000000000000", "/t", (SCHEMA,), {0: UNPARTITIONED})
-DATA = FileRow(1, FileContent.DATA, "/a", "PARQUET", 0, [], 10, 100, 7, 9, 9, 40, {}, 1)
+DATA = FileRow(1, FileContent.DATA, "/a", "PARQUET", 0, [], 10, 100, {}, 7, 9, 9, 40, 1)
 VECTOR = DATA._replace(
     file_id=3,
     content=FileContent.POSITION_DELETES,

@@ -5,8 +5,8 @@ import pytest
 from duckicelake.bridge.file_schema import build_name_map
 from duckicelake.errors import UnsupportedError
 from duckicelake.iceberg.metadata import TableMetadata, parse_table_metadata
-from duckicelake.lake.additions import NewFile
 from duckicelake.lake.model import MappedName
+from duckicelake.lake.state import FileRow
 
 IDS = {("id",): 1, ("day",): 2, ("DAY",): 2, ("s",): 3, ("s", "x"): 4, ("l",): 5, ("l", "element"): 6}
 TYPES = {"day": "date", "n": "int", "flag": "boolean", "amount": "decimal(4, 2)", "name": "string"}
@@ -40,8 +40,8 @@ def table(type_: str = "date") -> TableMetadata:
     )
 
 
-def file(path: str, *partition: object) -> NewFile:
-    return NewFile(1, 0, path, "PARQUET", len(partition), list(partition), 1, 1, {}, 1, 1, 1)
+def file(path: str, *partition: object) -> FileRow:
+    return FileRow(1, 0, path, "PARQUET", len(partition), list(partition), 1, 1, {}, 1, 1, 1)
 
 
 def test_fields_are_mapped_with_what_they_are_in_and_unknown_ones_left_out() -> None:

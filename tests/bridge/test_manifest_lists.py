@@ -16,11 +16,11 @@ from duckicelake.bridge.manifest_lists import (
     find_manifests_to_load,
     parse_packing,
 )
-from duckicelake.lake.additions import NewFile
+from duckicelake.lake.state import FileRow
 
 
 def new_file(file_id, sequence_number, content=0, spec_id=0):
-    return NewFile(
+    return FileRow(
         file_id=file_id, content=content, path=f"f{file_id}", file_format="PARQUET", spec_id=spec_id, partition=[],
         record_count=1, file_size_in_bytes=1, metrics={}, added_snapshot_id=sequence_number,
         sequence_number=sequence_number, file_sequence_number=sequence_number,

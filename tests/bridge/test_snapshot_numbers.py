@@ -6,8 +6,8 @@ import pytest
 
 from duckicelake.bridge.snapshots import SnapshotNumbers, build_numbering, find_data_sequence_number, find_next_row_id
 from duckicelake.iceberg.metadata import TableMetadata, parse_table_metadata
-from duckicelake.lake.additions import NewFile
 from duckicelake.lake.model import LakeFile
+from duckicelake.lake.state import FileRow
 
 Mode = Literal["client", "ducklake"]
 
@@ -69,8 +69,8 @@ def test_data_file_is_dated_between_its_snapshot_and_the_one_before(
     assert find_data_sequence_number(file, metadata(2, last), SnapshotNumbers(17, number)) == expected
 
 
-def new_file(first_row_id: int | None, record_count: int) -> NewFile:
-    return NewFile(1, 0, "/f", "PARQUET", 0, [], record_count, 1, {}, 1, 1, 1, first_row_id)
+def new_file(first_row_id: int | None, record_count: int) -> FileRow:
+    return FileRow(1, 0, "/f", "PARQUET", 0, [], record_count, 1, {}, 1, 1, 1, first_row_id)
 
 
 def test_row_ids_are_used_up_by_what_is_added_and_no_further_than_ducklake_went() -> None:

@@ -2,9 +2,9 @@
 
 from duckicelake.bridge.snapshots import SnapshotTotals, summarize_snapshot
 from duckicelake.iceberg.manifest.entry import FileContent
-from duckicelake.lake.additions import NewFile
+from duckicelake.lake.state import FileRow
 
-DATA = NewFile(
+DATA = FileRow(
     file_id=1,
     content=FileContent.DATA,
     path="/data",
@@ -32,7 +32,7 @@ BEFORE = SnapshotTotals(
 )
 
 
-def changes(added: list[NewFile], removed: list[NewFile]) -> dict[str, int]:
+def changes(added: list[FileRow], removed: list[FileRow]) -> dict[str, int]:
     """The summary's counts without the totals."""
     summary = summarize_snapshot("overwrite", added, removed, BEFORE)
     return {key: int(value) for key, value in summary.items() if key[:5] != "total" and key != "operation"}

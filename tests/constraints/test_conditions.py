@@ -22,7 +22,7 @@ from duckicelake.constraints.metrics_check import judge_file
 from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.values import to_bytes
-from duckicelake.lake.additions import NewFile
+from duckicelake.lake.state import FileRow
 from duckicelake.properties import add_unverified
 
 TYPES = {
@@ -180,7 +180,7 @@ def bounds(name: str, values: list[Any]) -> tuple[bytes | None, bytes | None]:
     return to_bytes(kind, low), to_bytes(kind, high)
 
 
-def file_of(table: dict[str, list[Any]], left_out: frozenset[str] = frozenset()) -> NewFile:
+def file_of(table: dict[str, list[Any]], left_out: frozenset[str] = frozenset()) -> FileRow:
     """A data file with these rows and all their metrics, but for those of some columns."""
     metrics: dict[str, dict[str, Any]] = {
         key: {} for key in ("null_value_counts", "nan_value_counts", "lower_bounds", "upper_bounds")
@@ -196,7 +196,7 @@ def file_of(table: dict[str, list[Any]], left_out: frozenset[str] = frozenset())
         if low is not None and high is not None:
             metrics["lower_bounds"][key], metrics["upper_bounds"][key] = low.hex(), high.hex()
     count = len(next(iter(table.values())))
-    return NewFile(1, 0, "file.parquet", "PARQUET", 0, [], count, 100, metrics, 1, 1, 1)
+    return FileRow(1, 0, "file.parquet", "PARQUET", 0, [], count, 100, metrics, 1, 1, 1)
 
 
 @pytest.fixture(scope="module")
@@ -225,7 +225,7 @@ def test_bounds_never_prove_what_a_row_violates_nor_refute_what_all_keep(
     assert not (verdict.problem and not found), f"{text} was refuted: {verdict.problem}"
 
 
-def one(name: str, *values: Any) -> NewFile:
+def one(name: str, *values: Any) -> FileRow:
     return file_of({name: list(values)})
 
 
@@ -252,7 +252,7 @@ def one(name: str, *values: Any) -> NewFile:
         ("p.x > 0", one("i", 1), None),
     ],
 )
-def test_bounds_prove_and_refute_what_they_can(text: str, file: NewFile, expected: bool | str | None) -> None:
+def test_bounds_prove_and_refute_what_they_can(text: str, file: FileRow, expected: bool | str | None) -> None:
     verdict = judge_file(parse_constraint("c", text, SCHEMA), file, {})
     if isinstance(expected, str):
         assert expected in (verdict.problem or "")

@@ -16,7 +16,7 @@ from duckicelake.iceberg.manifest.entry import FileContent
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.types import PrimitiveType
 from duckicelake.iceberg.values import to_json
-from duckicelake.lake.additions import NewFile
+from duckicelake.lake.state import FileRow
 
 Json = dict[str, Any]
 Row = Mapping[int, Any]
@@ -142,7 +142,7 @@ def table_metadata(location: str, columns: Sequence[Column], **changes: Any) -> 
     return TableMetadata.model_validate(document | {name.replace("_", "-"): value for name, value in changes.items()})
 
 
-def new_file(file_id: int, path: str, sequence_number: int, **changes: Any) -> NewFile:
+def new_file(file_id: int, path: str, sequence_number: int, **changes: Any) -> FileRow:
     """A row for a Parquet file that exists or not; with equality ids, of equality deletes."""
     metrics = dict(changes.pop("metrics", {}))
     ids = changes.pop("equality_ids", ())
@@ -157,10 +157,10 @@ def new_file(file_id: int, path: str, sequence_number: int, **changes: Any) -> N
         "file_sequence_number": sequence_number,
     }
     metrics |= {"equality_ids": list(ids)} if ids else {}
-    return NewFile(file_id=file_id, path=path, sequence_number=sequence_number, metrics=metrics, **values | changes)
+    return FileRow(file_id=file_id, path=path, sequence_number=sequence_number, metrics=metrics, **values | changes)
 
 
-def write(file: File, folder: Path, file_id: int) -> NewFile:
+def write(file: File, folder: Path, file_id: int) -> FileRow:
     """Write a file as an engine would."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{uuid4()}.parquet"
@@ -288,8 +288,8 @@ class Written:
     """The case as files and rows: data files have the ids 1, 2, …, delete files 101, 102, …"""
 
     table: TableMetadata
-    data: list[NewFile] = field(default_factory=list)
-    deletes: list[NewFile] = field(default_factory=list)
+    data: list[FileRow] = field(default_factory=list)
+    deletes: list[FileRow] = field(default_factory=list)
 
 
 def write_case(case: Case, folder: Path) -> Written:

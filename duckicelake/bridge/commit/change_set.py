@@ -1,6 +1,7 @@
 """PURE. Build the ChangeSet of a commit, with DuckLake's rows of the files that join main."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from sys import maxsize
 
@@ -18,10 +19,11 @@ from duckicelake.iceberg.manifest.entry import DataFile
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import StructType
-from duckicelake.lake.additions import AnyFile, InlinedFile, InlinedRows, NewDataFile, NewFile
+from duckicelake.lake.additions import InlinedFile, InlinedRows, NewDataFile
 from duckicelake.lake.changes import ChangeSet, Creation, DefinitionChange, LakeStep, TableStats
 from duckicelake.lake.model import ColumnStats, PartitionKey
 from duckicelake.lake.packed import PackedStats
+from duckicelake.lake.state import FileRow
 
 _TOO_MANY = 2**63
 
@@ -33,7 +35,7 @@ class DataFiles:
         self._target = target
         self._types: dict[int, StructType] = {}
 
-    def get(self, file: AnyFile) -> DataFile:
+    def get(self, file: FileRow) -> DataFile:
         """Return the file with its partition and metrics."""
         type_ = self._types.get(file.spec_id)
         if type_ is None:
@@ -44,7 +46,7 @@ class DataFiles:
 
 def undeclare_buckets(
     target: TableMetadata,
-    files: Sequence[AnyFile],
+    files: Sequence[FileRow],
     definition: DefinitionChange,
     declared: tuple[PartitionKey, ...],
 ) -> tuple[DefinitionChange, tuple[PartitionKey, ...]]:
@@ -59,7 +61,7 @@ def undeclare_buckets(
 
 
 def _find_partition_values(
-    target: TableMetadata, declared: tuple[PartitionKey, ...], row: AnyFile, file: DataFile
+    target: TableMetadata, declared: tuple[PartitionKey, ...], row: FileRow, file: DataFile
 ) -> tuple[str | None, ...] | None:
     spec = next(spec for spec in target.partition_specs if spec.spec_id == row.spec_id)
     return to_partition_values(spec, target.schema(), declared, file.partition)
@@ -135,7 +137,7 @@ class _LakeFacts:
         self._stats = target.schema().compute_once(_get_lake_stats)
         self._as_iceberg = DataFiles(target)
 
-    def get(self, row: AnyFile) -> tuple[PackedStats, tuple[str | None, ...] | None]:
+    def get(self, row: FileRow) -> tuple[PackedStats, tuple[str | None, ...] | None]:
         if self._known is not None:
             return self._known.stats[row.file_id], self._known.partition_values[row.file_id]
         values = (
@@ -197,9 +199,9 @@ def build_change_and_next_base(
     if not increments and (definition or creation or _has_row_ids_left(base, target)):
         increments = [Increment()]
     steps: list[LakeStep] = []
-    state = base
+    state, new = base, {file.file_id for increment in increments for file in increment.side.files}
     for increment in increments:
-        step, state = _build_step(state, target, increment, definition)
+        step, state = _build_step(state, target, increment, definition, new)
         steps.append(step if steps else replace(step, creation=creation))
         definition = DefinitionChange(columns_after=definition.columns_after)
     moved = [index for index, increment in enumerate(increments) if increment.move is not None]
@@ -234,7 +236,7 @@ def _build_definition(base: Base, target: TableMetadata, increments: Sequence[In
 
 
 def _build_step(
-    base: Base, target: TableMetadata, increment: Increment, definition: DefinitionChange
+    base: Base, target: TableMetadata, increment: Increment, definition: DefinitionChange, new: AbstractSet[int]
 ) -> tuple[LakeStep, Base]:
     """Return the step of one increment, and the base of the next."""
     move = increment.move or MainUpdate()
@@ -258,7 +260,7 @@ def _build_step(
         delete_files=move.delete_files,
         inlined=inlined,
         stats=stats,
-        divides_files=increment.redefines or _has_older_numbers(move, target),
+        divides_files=increment.redefines or _has_older_numbers(move, target, new),
         snapshots=tuple(
             to_snapshot_row(new.snapshot, new.manifest_ids, new.proposed_id) for new in increment.snapshots
         ),
@@ -272,13 +274,13 @@ def _build_step(
     return step, replace(after, stats=totals, column_stats=columns)
 
 
-def _has_older_numbers(move: MainUpdate, target: TableMetadata) -> bool:
+def _has_older_numbers(move: MainUpdate, target: TableMetadata, new: AbstractSet[int]) -> bool:
     """Return whether rows of its files may name older snapshots.
 
     In files that come back, or rewrite rows in version 3.
     """
     rewrites = target.format_version >= ROW_LINEAGE_VERSION and bool(move.ended_files or move.ended_rows)
-    return bool(move.registered) and (rewrites or any(not isinstance(file, NewFile) for file in move.registered))
+    return bool(move.registered) and (rewrites or any(file.file_id not in new for file in move.registered))
 
 
 def _collect_kinds(move: MainUpdate, definition: DefinitionChange, *, is_new: bool) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.manifest.entry import EntryStatus, FileContent, Manifest, ManifestEntry, ManifestFile
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
 from duckicelake.iceberg.snapshot import MAIN, Snapshot, SnapshotLogEntry, SnapshotRef
-from duckicelake.lake.additions import NewDeletion, NewFile, NewManifest, SideFiles
+from duckicelake.lake.additions import NewDeletion, NewManifest, SideFiles
 from duckicelake.lake.state import DeletionRow, Entry, FileRow, ManifestRow
 
 CLONED_FROM = "cloned-from"
@@ -105,8 +105,8 @@ def _clone_log(source: TableMetadata, ids: Collection[int], head: Snapshot | Non
     return (*kept, SnapshotLogEntry(snapshot_id=head.snapshot_id, timestamp_ms=moment))
 
 
-def _clone_file(row: FileRow, file_id: int) -> NewFile:
-    return NewFile(
+def _clone_file(row: FileRow, file_id: int) -> FileRow:
+    return FileRow(
         file_id=file_id,
         content=row.content,
         path=row.path,
@@ -167,7 +167,7 @@ class Registration:
     manifest_ids: Iterator[int]
     listed: dict[str, ListedManifest] = field(default_factory=dict)
     manifests: list[NewManifest] = field(default_factory=list)
-    _files: dict[_FileKey, NewFile] = field(default_factory=dict)
+    _files: dict[_FileKey, FileRow] = field(default_factory=dict)
 
     def add(self, line: ManifestFile, manifest: Manifest) -> None:
         """Take in a manifest with the line of the first list that names it; entries have what they inherit."""
@@ -197,12 +197,12 @@ class Registration:
         )
 
     @property
-    def files(self) -> tuple[NewFile, ...]:
+    def files(self) -> tuple[FileRow, ...]:
         """All files of all manifests."""
         return tuple(self._files.values())
 
     @property
-    def live(self) -> tuple[NewFile, ...]:
+    def live(self) -> tuple[FileRow, ...]:
         """The files that any snapshot has; of others only the names may be left."""
         live = {file_id for manifest in self.listed.values() for file_id in manifest.live or ()}
         return tuple(file for file in self.files if file.file_id in live)
@@ -222,7 +222,7 @@ class Registration:
         """Return the manifests of each snapshot by its id, given the lines of their lists."""
         return {id_: tuple(self.listed[line.manifest_path] for line in found) for id_, found in lines.items()}
 
-    def _file(self, entry: ManifestEntry, line: ManifestFile) -> NewFile:
+    def _file(self, entry: ManifestEntry, line: ManifestFile) -> FileRow:
         file, number = entry.data_file, entry.file_sequence_number or 0
         key = (file.file_path, file.content_offset, number)
         known = self._files.get(key)
@@ -232,7 +232,7 @@ class Registration:
             self._files[key] = known._replace(first_row_id=file.first_row_id)
         return self._files[key]
 
-    def _new_file(self, entry: ManifestEntry, line: ManifestFile, number: int) -> NewFile:
+    def _new_file(self, entry: ManifestEntry, line: ManifestFile, number: int) -> FileRow:
         file = entry.data_file
         spec = self.metadata.spec(line.partition_spec_id)
         type_ = find_writable_partition_type(spec, self.metadata.schemas)[1]
@@ -242,7 +242,7 @@ class Registration:
             raise InvalidRequestError(
                 f"{file.file_path} has the partition {file.partition}, no value of {type_}"
             ) from error
-        return NewFile(
+        return FileRow(
             file_id=next(self.file_ids),
             content=int(file.content),
             path=file.file_path,

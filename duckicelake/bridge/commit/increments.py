@@ -5,18 +5,18 @@ from dataclasses import dataclass, field, replace
 
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.snapshot import Snapshot
-from duckicelake.lake.additions import AnyFile, InlinedInto, NewDeleteFile, SideFiles
+from duckicelake.lake.additions import InlinedInto, NewDeleteFile, SideFiles
 from duckicelake.lake.changes import ChangeSet
 from duckicelake.lake.model import ColumnStats, InlinedKey, NameMap, PartitionKey
 from duckicelake.lake.packed import PackedStats
-from duckicelake.lake.state import TableRow
+from duckicelake.lake.state import FileRow, TableRow
 
 
 @dataclass(frozen=True, slots=True)
 class AbsorbedFile:
     """A file whose rows are inlined: the values of each column, packed, and their exact statistics."""
 
-    file: AnyFile
+    file: FileRow
     values: tuple[str, ...]
     stats: tuple[ColumnStats, ...]
 
@@ -105,7 +105,7 @@ class MainUpdate:
 
     ended_files: tuple[int, ...] = ()
     ended_rows: tuple[InlinedKey, ...] = ()
-    registered: tuple[AnyFile, ...] = ()
+    registered: tuple[FileRow, ...] = ()
     copies: tuple[LakeCopy, ...] = ()
     name_maps: Mapping[int, NameMap] = field(default_factory=dict)
     delete_files: tuple[NewDeleteFile, ...] = ()

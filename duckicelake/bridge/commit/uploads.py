@@ -22,7 +22,7 @@ from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
 from duckicelake.iceberg.partition import PartitionSpec
 from duckicelake.iceberg.snapshot import Snapshot
 from duckicelake.iceberg.types import StructType
-from duckicelake.lake.additions import AnyFile, NewFile
+from duckicelake.lake.state import FileRow
 
 Place: TypeAlias = tuple[str, int | None]
 """Where a file is: its path, and for a deletion vector, which shares its Puffin file with others, the offset in it."""
@@ -36,13 +36,13 @@ class Upload:
 
     snapshot: Snapshot
     added: tuple[tuple[DataFile, int, int | None], ...]
-    removed: tuple[AnyFile, ...]
+    removed: tuple[FileRow, ...]
 
 
 def find_changed_files(
     listed: Sequence[ManifestFile],
     read: Mapping[str, Manifest],
-    missing: Sequence[AnyFile],
+    missing: Sequence[FileRow],
     snapshot: Snapshot,
     proposed_id: int,
 ) -> Upload:
@@ -65,7 +65,7 @@ def find_changed_files(
     return Upload(snapshot, tuple(added), tuple(row for row in missing if get_place(row) not in kept))
 
 
-def get_place(file: AnyFile | DataFile) -> Place:
+def get_place(file: FileRow | DataFile) -> Place:
     """Return what names a file in manifests: its path and, as deletion vectors share files, the place in that."""
     if isinstance(file, DataFile):
         return file.file_path, file.content_offset
@@ -84,7 +84,7 @@ def _check_kept_place(entry: ManifestEntry, known: AbstractSet[Place], line: Man
 
 def build_new_files(
     upload: Upload, target: TableMetadata, ids: Iterator[int], row_shift: int = 0
-) -> tuple[NewFile, ...]:
+) -> tuple[FileRow, ...]:
     """Return the side-table rows of the files that an upload adds; the client's row ids are `row_shift` too low."""
     types = {spec.spec_id: find_writable_partition_type(spec, target.schemas)[1] for spec in target.partition_specs}
     snapshot = upload.snapshot
@@ -93,7 +93,7 @@ def build_new_files(
     for file, spec_id, number in upload.added:
         sequence = snapshot.sequence_number if number is None else number
         rows.append(
-            NewFile(
+            FileRow(
                 file_id=next(ids),
                 content=int(file.content),
                 path=file.file_path,
@@ -205,8 +205,8 @@ class ManifestLayout:
 def find_manifest_layout(
     listed: Sequence[ManifestFile],
     read: Mapping[str, Manifest],
-    kept: Mapping[str, int | tuple[AnyFile, ...]],
-    missing: Sequence[AnyFile],
+    kept: Mapping[str, int | tuple[FileRow, ...]],
+    missing: Sequence[FileRow],
 ) -> ManifestLayout | None:
     """Return the layout of an upload that adds and removes no file.
 
@@ -214,7 +214,7 @@ def find_manifest_layout(
 
     read: its new manifests by path. kept: those of the parent that it lists. missing: the files of the others.
     """
-    rows: dict[Place, AnyFile] = {get_place(row): row for row in missing}
+    rows: dict[Place, FileRow] = {get_place(row): row for row in missing}
     groups: list[ManifestGroup] = []
     for line in listed:
         entries = read[line.manifest_path].entries if line.manifest_path in read else ()

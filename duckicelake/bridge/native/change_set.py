@@ -25,7 +25,7 @@ from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.snapshot import MAIN, Snapshot, SnapshotLogEntry, SnapshotRef
 from duckicelake.iceberg.types import StructType
 from duckicelake.iceberg.updates import RemoveSnapshots, UpgradeFormatVersion
-from duckicelake.lake.additions import NewDeletion, NewFile, NewVirtualFile, SideFiles
+from duckicelake.lake.additions import NewDeletion, NewVirtualFile, SideFiles
 from duckicelake.lake.changes import ChangeSet, LakeStep
 from duckicelake.lake.model import ColumnStats, LakeFile, NameMap, PartitionKey
 from duckicelake.lake.packed import Packed, PackedStats
@@ -60,7 +60,7 @@ class ServedData:
 class ServedFiles:
     """What the server wrote for one step: delete files with their deletions, and virtual files."""
 
-    files: tuple[NewFile, ...] = ()
+    files: tuple[FileRow, ...] = ()
     deletions: tuple[NewDeletion, ...] = ()
     virtual_files: tuple[NewVirtualFile, ...] = ()
 
@@ -71,14 +71,14 @@ def build_native_files(
     metadata: TableMetadata,
     numbers: SnapshotNumbers,
     served: ServedData,
-) -> tuple[TableMetadata, tuple[NewFile, ...]]:
+) -> tuple[TableMetadata, tuple[FileRow, ...]]:
     """The rows of the data files that DuckDB wrote or added, or of the copies that Iceberg clients get in their place.
 
     The metadata gains a spec for those whose partition is unclear, and names of columns for those without field ids.
     """
     if not step.data_files:
         return metadata, ()
-    rows: list[NewFile] = []
+    rows: list[FileRow] = []
     for names in served.names:
         metadata = add_name_mapping(metadata, names) or metadata
     schema = metadata.schema()
@@ -92,7 +92,7 @@ def build_native_files(
         copy = served.copies.get(file.file_id)
         known = metrics.build_metrics(stats.values())
         rows.append(
-            NewFile(  # by position: for very many, names take twice as long
+            FileRow(  # by position: for very many, names take twice as long
                 file_id,
                 _DATA,
                 copy.path if copy else file.path,
@@ -119,9 +119,9 @@ def build_new_file(
     partition_type: StructType,
     numbers: SnapshotNumbers,
     ducklake_id: int | None,
-) -> NewFile:
+) -> FileRow:
     """Return the row of a data file that joins the table with this snapshot; `partition_type` is that of the spec."""
-    return NewFile(
+    return FileRow(
         file_id=file_id,
         content=int(file.content),
         path=file.file_path,
@@ -172,8 +172,8 @@ def build_native_step(
     line: SnapshotLine,
     numbers: SnapshotNumbers,
     parent: Sequence[ListedManifest],
-    added: Sequence[NewFile],
-    removed: Sequence[FileRow | NewFile],
+    added: Sequence[FileRow],
+    removed: Sequence[FileRow],
     served: ServedFiles,
     next_row_id: int,
     manifest_ids: Iterator[int],
@@ -299,8 +299,8 @@ def _build_snapshot(
     metadata: TableMetadata,
     parent: Snapshot | None,
     numbers: SnapshotNumbers,
-    added: Sequence[NewFile],
-    removed: Sequence[FileRow | NewFile],
+    added: Sequence[FileRow],
+    removed: Sequence[FileRow],
     next_row_id: int,
 ) -> Snapshot:
     totals = SnapshotTotals.from_summary(parent.summary if parent else {})
@@ -317,7 +317,7 @@ def _build_snapshot(
     )
 
 
-def _find_operation(step: NativeStep, added: Sequence[NewFile], removed: Sequence[FileRow | NewFile]) -> str:
+def _find_operation(step: NativeStep, added: Sequence[FileRow], removed: Sequence[FileRow]) -> str:
     if step.change.kinds <= SAME_ROWS:
         return "replace"
     if not removed and all(file.content == FileContent.DATA for file in added):

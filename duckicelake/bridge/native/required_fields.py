@@ -15,7 +15,6 @@ from duckicelake.iceberg.types import (
     StructType,
     list_children,
 )
-from duckicelake.lake.additions import NewFile
 from duckicelake.lake.state import FileRow
 
 _UNCHECKED = frozenset({"variant", "unknown"})
@@ -27,7 +26,7 @@ def find_newly_required(before: Schema, after: Schema) -> frozenset[int]:
     return frozenset(field.id for field in _find_required(after.fields) if field.id not in known)
 
 
-def require_proved(metadata: TableMetadata, files: Sequence[NewFile], added: Container[int | None]) -> TableMetadata:
+def require_proved(metadata: TableMetadata, files: Sequence[FileRow], added: Container[int | None]) -> TableMetadata:
     """Return the metadata with a current schema that requires no more than what these files of DuckDB's prove.
 
     `added` are DuckLake's ids of those that it only added. In the others it checked its columns, so that their metrics
@@ -45,7 +44,7 @@ def require_proved(metadata: TableMetadata, files: Sequence[NewFile], added: Con
     return make_optional(metadata, found) if found else metadata
 
 
-def find_unproved(schema: Schema, file: NewFile | FileRow, *, is_checked: bool) -> frozenset[int]:
+def find_unproved(schema: Schema, file: FileRow, *, is_checked: bool) -> frozenset[int]:
     """Return the required fields of which the file's metrics don't say that each row has a value.
 
     is_checked: whether DuckDB wrote the rows, so that it checked the columns in which it does.

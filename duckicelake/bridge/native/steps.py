@@ -13,7 +13,7 @@ from typing import Generic, NamedTuple, TypeVar
 from duckicelake.bridge import main_diff
 from duckicelake.iceberg.manifest.entry import FileContent
 from duckicelake.iceberg.puffin import FILE_FORMAT
-from duckicelake.lake.additions import NewDeletion, NewFile
+from duckicelake.lake.additions import NewDeletion
 from duckicelake.lake.changes import Hold
 from duckicelake.lake.model import InlinedKey, LakeChange, LakeFile, TableDefinition
 from duckicelake.lake.state import FileRow, LiveFiles, NativeWindow
@@ -245,7 +245,7 @@ class _InlinedRows:
 
 
 def find_held_files(
-    step: NativeStep, window: NativeWindow, known: Mapping[int, FileRow | NewFile], properties: Mapping[str, str]
+    step: NativeStep, window: NativeWindow, known: Mapping[int, FileRow], properties: Mapping[str, str]
 ) -> Hold | None:
     """Return the files that the step gives up, by id, and until when the snapshots that list them stay.
 

@@ -18,7 +18,8 @@ from duckicelake.iceberg.manifest.entry import FileContent, ManifestContent
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
 from duckicelake.iceberg.puffin import read_deletion_vector
 from duckicelake.iceberg.snapshot import Snapshot
-from duckicelake.lake.additions import AnyFile, NewDeletion, NewFile
+from duckicelake.lake.additions import NewDeletion
+from duckicelake.lake.state import FileRow
 from duckicelake.parquet.inlined_rows import read_position_deletes
 from duckicelake.storage.threads import run_in_parallel
 
@@ -41,31 +42,31 @@ class Targets:
     space: Workspace
     parent: Listed
     removed: frozenset[int]
-    own: Sequence[NewFile]
+    own: Sequence[FileRow]
 
-    def at(self, paths: set[str]) -> dict[str, list[AnyFile]]:
+    def at(self, paths: set[str]) -> dict[str, list[FileRow]]:
         """Return live data files by path; a path may have been added more than once."""
-        found: defaultdict[str, list[AnyFile]] = defaultdict(list)
+        found: defaultdict[str, list[FileRow]] = defaultdict(list)
         for file in (*self.space.at_paths(self.parent, paths), *self.own):
             is_target = file.content == FileContent.DATA and file.path in paths
             if is_target and file.file_id not in self.removed:
                 found[file.path].append(file)
         return found
 
-    def of_parent(self) -> list[AnyFile]:
+    def of_parent(self) -> list[FileRow]:
         """Return all live data files of the parent."""
         return self._live(ManifestContent.DATA)
 
-    def equality_of_parent(self) -> list[AnyFile]:
+    def equality_of_parent(self) -> list[FileRow]:
         """Return all live equality delete files of the parent."""
         return [file for file in self._live(ManifestContent.DELETES) if file.content == FileContent.EQUALITY_DELETES]
 
-    def _live(self, content: ManifestContent) -> list[AnyFile]:
+    def _live(self, content: ManifestContent) -> list[FileRow]:
         manifests = [manifest for manifest in self.parent if manifest.content == content]
         return list(self.space.files(self.space.live(manifests) - self.removed).values())
 
 
-def read_deletions(services: Services, location: str, added: Sequence[NewFile], targets: Targets) -> list[NewDeletion]:
+def read_deletions(services: Services, location: str, added: Sequence[FileRow], targets: Targets) -> list[NewDeletion]:
     """Return the deletions of added position delete files and vectors; positions in files that have left mean nothing.
 
     InvalidRequestError where readers wouldn't agree on what is deleted.
@@ -77,7 +78,7 @@ def read_deletions(services: Services, location: str, added: Sequence[NewFile], 
 
 
 def read_all_deletions(
-    services: Services, location: str, files: Sequence[NewFile], targets: Targets
+    services: Services, location: str, files: Sequence[FileRow], targets: Targets
 ) -> list[NewDeletion]:
     """Return the deletions of all delete files of a table's history.
 
@@ -88,8 +89,8 @@ def read_all_deletions(
 
 
 def _match_targets(
-    services: Services, location: str, files: Sequence[NewFile], targets: Targets
-) -> list[tuple[NewFile, AnyFile, Sequence[int]]]:
+    services: Services, location: str, files: Sequence[FileRow], targets: Targets
+) -> list[tuple[FileRow, FileRow, Sequence[int]]]:
     """Return each delete file with each data file that it names, and the positions there."""
     deletes = [file for file in files if file.content == FileContent.POSITION_DELETES]
     if not deletes:
@@ -107,12 +108,12 @@ def _match_targets(
     ]
 
 
-def _build_deletion(delete: NewFile, target: AnyFile, rows: Sequence[int]) -> NewDeletion:
+def _build_deletion(delete: FileRow, target: FileRow, rows: Sequence[int]) -> NewDeletion:
     main_diff.check_positions({target.file_id: frozenset(rows)}, {target.file_id: target})
     return NewDeletion(delete.file_id, target.file_id, main_diff.encode_positions(rows))
 
 
-def _check_applies(delete: NewFile, target: AnyFile) -> None:
+def _check_applies(delete: FileRow, target: FileRow) -> None:
     if target.sequence_number > delete.sequence_number:
         raise InvalidRequestError(
             f"A delete file with sequence number {delete.sequence_number} deletes from {target.path}, which is newer: "
@@ -125,7 +126,7 @@ def _check_applies(delete: NewFile, target: AnyFile) -> None:
         )
 
 
-def _read_positions(file: NewFile, data: bytes) -> Positions:
+def _read_positions(file: FileRow, data: bytes) -> Positions:
     if file.file_format == DELETION_VECTOR:
         return _read_vector(file, data)
     found = read_position_deletes(data, file.path)
@@ -135,7 +136,7 @@ def _read_positions(file: NewFile, data: bytes) -> Positions:
     return found
 
 
-def _read_vector(file: NewFile, data: bytes) -> Positions:
+def _read_vector(file: FileRow, data: bytes) -> Positions:
     path, offset, size = (
         file.metrics.get(key) for key in ("referenced_data_file", "content_offset", "content_size_in_bytes")
     )
@@ -157,7 +158,7 @@ class ListedFiles:
     """What a snapshot lists as added, with its deletions, and what of its parent's leaves."""
 
     snapshot: Snapshot
-    files: tuple[NewFile, ...]
+    files: tuple[FileRow, ...]
     deletions: tuple[NewDeletion, ...]
     removed: frozenset[int]
 
@@ -166,7 +167,7 @@ def list_files(
     services: Services,
     metadata: TableMetadata,
     snapshot: Snapshot,
-    added: Sequence[NewFile],
+    added: Sequence[FileRow],
     targets: Targets,
     ids: Iterator[int],
 ) -> ListedFiles:
@@ -229,7 +230,7 @@ def _build_deleting_list(
 
 
 def _find_late_deletions(
-    services: Services, metadata: TableMetadata, added: Sequence[NewFile], targets: Targets
+    services: Services, metadata: TableMetadata, added: Sequence[FileRow], targets: Targets
 ) -> list[NewDeletion]:
     """What equality deletes that the table was registered with delete from files that are added as older ones."""
     late = [f for f in added if f.content == FileContent.DATA and f.sequence_number < f.file_sequence_number]
@@ -249,7 +250,7 @@ def find_deletions(found: Mapping[int, Mapping[int, frozenset[int]]]) -> list[Ne
     ]
 
 
-def _check_single_vectors(targets: Targets, added: Sequence[NewFile], deletions: Sequence[NewDeletion]) -> None:
+def _check_single_vectors(targets: Targets, added: Sequence[FileRow], deletions: Sequence[NewDeletion]) -> None:
     """Raise InvalidRequestError if a data file would have two deletion vectors."""
     vectors = {file.file_id for file in added if file.file_format == DELETION_VECTOR}
     if not vectors:
@@ -269,7 +270,7 @@ def _path(targets: Targets, row: NewDeletion) -> str:
     return targets.space.files([row.data_file_id])[row.data_file_id].path
 
 
-def _is_converted(file: NewFile, metadata: TableMetadata) -> bool:
+def _is_converted(file: FileRow, metadata: TableMetadata) -> bool:
     is_old = metadata.format_version >= ROW_LINEAGE_VERSION and file.file_format != DELETION_VECTOR
     return file.content == FileContent.EQUALITY_DELETES or (file.content == FileContent.POSITION_DELETES and is_old)
 
@@ -277,7 +278,7 @@ def _is_converted(file: NewFile, metadata: TableMetadata) -> bool:
 def _find_newly_deleted(
     services: Services,
     metadata: TableMetadata,
-    added: Sequence[NewFile],
+    added: Sequence[FileRow],
     targets: Targets,
     by_position: Sequence[NewDeletion],
 ) -> dict[int, frozenset[int]]:
@@ -302,12 +303,12 @@ def _drop_known(targets: Targets, newly: Mapping[int, frozenset[int]]) -> NewlyD
     before = collect_deleted_positions(deletions, targets.space.files(live))
     fresh = {file_id: rows - before.get(file_id, frozenset()) for file_id, rows in newly.items()}
     found = {file_id: rows for file_id, rows in fresh.items() if rows}
-    own: dict[int, AnyFile] = {file.file_id: file for file in targets.own}
+    own: dict[int, FileRow] = {file.file_id: file for file in targets.own}
     known = targets.space.files(found.keys() - own.keys())
     return NewlyDeleted(found, before, {file_id: own.get(file_id) or known[file_id] for file_id in found})
 
 
-def _find_vectors(targets: Targets, data_files: Mapping[int, object]) -> dict[int, AnyFile]:
+def _find_vectors(targets: Targets, data_files: Mapping[int, object]) -> dict[int, FileRow]:
     """Return the vectors that the parent has for the data files, which new ones take the place of."""
     deletes = {row.delete_file_id for row in targets.space.deletions_of(data_files)}
     live = targets.space.files(targets.space.find_among(targets.parent, deletes) - targets.removed)
@@ -315,7 +316,7 @@ def _find_vectors(targets: Targets, data_files: Mapping[int, object]) -> dict[in
 
 
 def _summarize(
-    metadata: TableMetadata, snapshot: Snapshot, added: Sequence[NewFile], removed: Sequence[AnyFile]
+    metadata: TableMetadata, snapshot: Snapshot, added: Sequence[FileRow], removed: Sequence[FileRow]
 ) -> Snapshot:
     """Return the snapshot with a summary of what it lists; the client counted what it wrote."""
     parent = None if snapshot.parent_snapshot_id is None else metadata.snapshot(snapshot.parent_snapshot_id)

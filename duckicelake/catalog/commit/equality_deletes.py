@@ -19,7 +19,7 @@ from duckicelake.catalog.authz.locations import check_readable
 from duckicelake.catalog.context.services import Services
 from duckicelake.errors import FileMissingError, InvalidRequestError, UnsupportedError
 from duckicelake.iceberg.metadata import TableMetadata
-from duckicelake.lake.additions import AnyFile
+from duckicelake.lake.state import FileRow
 from duckicelake.parquet.equality import DataRows, DeleteRows, KeyColumn, find_deleted
 from duckicelake.parquet.local_copies import open_local_copies
 from duckicelake.properties import MAX_BYTES, get_max_bytes
@@ -29,8 +29,8 @@ def find_equality_deletes(
     services: Services,
     table: TableMetadata,
     folders: Sequence[str],
-    deletes: Sequence[AnyFile],
-    data_files: Sequence[AnyFile],
+    deletes: Sequence[FileRow],
+    data_files: Sequence[FileRow],
 ) -> dict[int, dict[int, frozenset[int]]]:
     """Return the positions that each equality delete file deletes, by data file, where there are any; all by file id.
 
@@ -49,11 +49,11 @@ def find_equality_deletes(
         return find_deleted(rows, data)
 
 
-def _find_applying(deletes: Iterable[EqualityDeletes], data: AnyFile) -> list[EqualityDeletes]:
+def _find_applying(deletes: Iterable[EqualityDeletes], data: FileRow) -> list[EqualityDeletes]:
     return [delete for delete in deletes if delete.may_delete_from(data)]
 
 
-def _size(services: Services, table: TableMetadata, folders: Sequence[str], file: AnyFile) -> int:
+def _size(services: Services, table: TableMetadata, folders: Sequence[str], file: FileRow) -> int:
     """Return the size of a file that may be read; what its manifest says is only what a client said."""
     if file.file_format.upper() != "PARQUET":
         raise UnsupportedError("file-formats", f"{file.path} is {file.file_format}, and DuckLake reads Parquet only")
@@ -70,8 +70,8 @@ def check_sizes(
     services: Services,
     table: TableMetadata,
     folders: Sequence[str],
-    deletes: Sequence[AnyFile],
-    data_files: Sequence[AnyFile],
+    deletes: Sequence[FileRow],
+    data_files: Sequence[FileRow],
 ) -> None:
     """Raise InvalidRequestError for files that the server can't read, or that are too large together.
 
@@ -97,14 +97,14 @@ def _delete_rows(delete: EqualityDeletes, paths: Mapping[str, Path]) -> DeleteRo
 
 
 def _data_rows(
-    file: AnyFile, deletes: Sequence[EqualityDeletes], names: FieldNames, paths: Mapping[str, Path]
+    file: FileRow, deletes: Sequence[EqualityDeletes], names: FieldNames, paths: Mapping[str, Path]
 ) -> DataRows:
     keys = {key.field.id: key for delete in deletes for key in delete.keys}
     return data_rows(file, keys.values(), names, paths, frozenset(delete.file.file_id for delete in deletes))
 
 
 def data_rows(
-    file: AnyFile,
+    file: FileRow,
     keys: Iterable[EqualityKey],
     names: FieldNames,
     paths: Mapping[str, Path],

@@ -1,16 +1,16 @@
 """The steps of one commit: its new snapshots, on whichever branch, and the moves of main between them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Final
 
-from duckicelake.bridge.commit.increments import Increment, MainUpdate, NewList
+from duckicelake.bridge.commit.increments import Increment, NewList
 from duckicelake.bridge.commit.renumber import Renumbered
 from duckicelake.bridge.commit.uploads import ManifestLayout, build_new_files, check_rebased, set_manifest_counts
 from duckicelake.bridge.manifest_lists import ListOwner, build_next_list, build_relaid_list, parse_packing
 from duckicelake.catalog.commit.deletes import FoundRows, ListedFiles, Targets, build_deleting_files, list_files
-from duckicelake.catalog.commit.main_update import move_main
+from duckicelake.catalog.commit.main_update import Absorber, move_main
 from duckicelake.catalog.commit.uploads import ParentList, ReadAhead, read_snapshot_files, read_upload
 from duckicelake.catalog.commit.workspace import Listed, Workspace
 from duckicelake.catalog.context.cache import ManifestCache
@@ -20,9 +20,9 @@ from duckicelake.iceberg.manifest.entry import FileContent
 from duckicelake.iceberg.metadata import SEQUENCE_NUMBER_VERSION, TableMetadata
 from duckicelake.iceberg.snapshot import Snapshot, walk_ancestry
 from duckicelake.iceberg.updates import AddSnapshot
-from duckicelake.lake.additions import NewFile, SideFiles
+from duckicelake.lake.additions import SideFiles
 from duckicelake.lake.changes import Creation
-from duckicelake.lake.state import TableState
+from duckicelake.lake.state import FileRow, TableState
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class CommitContext:
     deletes. ahead: uploads that were read already.
     """
 
-    absorb: Callable[[MainUpdate], MainUpdate] | None = None
+    absorb: Absorber | None = None
     found: FoundRows | None = None
     ahead: ReadAhead = field(default_factory=ReadAhead)
 
@@ -113,7 +113,7 @@ class _IncrementBuilder:
         if snapshot.snapshot_id in self._line:
             move = move_main(self._services, self._space, self.target, self._main, listed, snapshot.operation)
             self._main, self._main_is = listed, snapshot.snapshot_id
-            move = move if self.brought.absorb is None else self.brought.absorb(move)
+            move = move if self.brought.absorb is None else self.brought.absorb(move, side.files)
         proposed = self._renumbered.proposed.get(snapshot.snapshot_id)
         row = NewList(made, tuple(manifest.manifest_id for manifest in listed), proposed)
         stays = self.target.snapshot(snapshot.snapshot_id) is not None
@@ -185,7 +185,7 @@ class _IncrementBuilder:
         made = list_files(services, target, snapshot, uploaded, targets, self._file_ids)
         return _Built(parent, made, read.layout, tuple(dict.fromkeys((*read_snapshot_files(snapshot), *read.read))))
 
-    def _assign_row_ids(self, files: tuple[NewFile, ...]) -> tuple[NewFile, ...]:
+    def _assign_row_ids(self, files: tuple[FileRow, ...]) -> tuple[FileRow, ...]:
         """Row ids for the files of a snapshot that is older than the upgrade to version 3 in the same request."""
         following, numbered = self.target.next_row_id, []
         for file in files:

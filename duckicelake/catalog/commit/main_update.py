@@ -28,11 +28,12 @@ from duckicelake.iceberg.identifiers import Namespace
 from duckicelake.iceberg.manifest.entry import FileContent
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
 from duckicelake.iceberg.name_mapping import NamePath, parse_name_mapping
-from duckicelake.lake.additions import AnyFile, InlinedInto, NewDeleteFile, NewFile
+from duckicelake.lake.additions import InlinedInto, NewDeleteFile
 from duckicelake.lake.ducklake import column_names
 from duckicelake.lake.model import NameMap
 from duckicelake.lake.side_tables import locations
 from duckicelake.lake.side_tables.locations import LocatedFile
+from duckicelake.lake.state import FileRow
 from duckicelake.parquet.copy import ROW_ID_FIELD_ID, copy_with_row_ids
 from duckicelake.parquet.footer import check_footer
 from duckicelake.parquet.local_copies import open_local_copies
@@ -52,11 +53,11 @@ class FormerFiles:
 
     copies: tuple[LakeCopy, ...]
     name_maps: Mapping[int, NameMap]
-    unknown: Sequence[AnyFile]
+    unknown: Sequence[FileRow]
 
 
 def find_former_files(
-    services: Services, table_id: int | None, lake_ids: Mapping[int, int], files: Sequence[AnyFile]
+    services: Services, table_id: int | None, lake_ids: Mapping[int, int], files: Sequence[FileRow]
 ) -> FormerFiles:
     """Read copies and name maps of the files from DuckLake's rows; lake_ids: `data_file_id`s by file id."""
     wanted = {lake_ids[file.file_id]: file for file in files if file.file_id in lake_ids}
@@ -76,7 +77,7 @@ def find_former_files(
     )
 
 
-def _copies(files: Mapping[int, AnyFile], there: Mapping[int, LocatedFile]) -> Iterator[LakeCopy]:
+def _copies(files: Mapping[int, FileRow], there: Mapping[int, LocatedFile]) -> Iterator[LakeCopy]:
     for lake_id, row in there.items():
         file = files[lake_id]
         if canonicalize(row.path) != canonicalize(file.path):
@@ -84,7 +85,7 @@ def _copies(files: Mapping[int, AnyFile], there: Mapping[int, LocatedFile]) -> I
 
 
 def build_name_maps(
-    services: Services, space: Workspace, metadata: TableMetadata, files: Iterable[AnyFile]
+    services: Services, space: Workspace, metadata: TableMetadata, files: Iterable[FileRow]
 ) -> dict[int, NameMap]:
     """Return the maps of those data files that have no field ids, by file id; a file that isn't there has none.
 
@@ -96,7 +97,7 @@ def build_name_maps(
 
 
 def _map(
-    services: Services, space: Workspace, metadata: TableMetadata, ids: dict[NamePath, int], file: AnyFile
+    services: Services, space: Workspace, metadata: TableMetadata, ids: dict[NamePath, int], file: FileRow
 ) -> NameMap | None:
     check_readable(services, file.path, metadata.location, [space.folder()])
     try:
@@ -119,7 +120,7 @@ def _read(services: Services, location: str) -> tuple[ParquetName, ...]:
 
 
 def write_row_id_copies(
-    services: Services, space: Workspace, metadata: TableMetadata, files: Iterable[AnyFile]
+    services: Services, space: Workspace, metadata: TableMetadata, files: Iterable[FileRow]
 ) -> Iterator[LakeCopy]:
     """Write copies, where DuckLake keeps its own files, of those data files that have rows without row ids.
 
@@ -134,7 +135,7 @@ def write_row_id_copies(
                 yield from _copy(services, space, metadata, file)
 
 
-def _may_lack_row_ids(file: AnyFile, leaves: set[str]) -> bool:
+def _may_lack_row_ids(file: FileRow, leaves: set[str]) -> bool:
     """Return whether the file may hold rows without row ids, by its metrics; True where they don't say."""
     counts, nulls = file.metrics.get("value_counts", {}), file.metrics.get("null_value_counts", {})
     if str(ROW_ID_FIELD_ID) in counts and str(ROW_ID_FIELD_ID) in nulls:
@@ -142,7 +143,7 @@ def _may_lack_row_ids(file: AnyFile, leaves: set[str]) -> bool:
     return not leaves <= counts.keys()
 
 
-def _copy(services: Services, space: Workspace, metadata: TableMetadata, file: AnyFile) -> Iterator[LakeCopy]:
+def _copy(services: Services, space: Workspace, metadata: TableMetadata, file: FileRow) -> Iterator[LakeCopy]:
     folder = space.folder()
     check_readable(services, file.path, metadata.location, [folder])
     with open_local_copies(services.store, [file.path]) as paths, tempfile.TemporaryDirectory() as scratch:
@@ -190,7 +191,7 @@ def _adds_rows(space: Workspace, changes: LakeFileChanges) -> bool:
 
 
 def write_delete_files(
-    services: Services, space: Workspace, wanted: Mapping[int, frozenset[int]], files: Mapping[int, AnyFile]
+    services: Services, space: Workspace, wanted: Mapping[int, frozenset[int]], files: Mapping[int, FileRow]
 ) -> list[NewDeleteFile]:
     """Write DuckLake's delete files; no position may be in one and inlined as well, or DuckDB misreads both."""
     if not wanted:
@@ -206,13 +207,15 @@ def write_delete_files(
     return run_in_parallel(written, wanted)
 
 
+Absorber = Callable[[MainUpdate, Sequence[FileRow]], MainUpdate]
+"""Inlines the rows of an update of main, given the files that its snapshot brings, where they are few."""
+
+
 class _ViolatedError(Exception):
     """Rows violate a constraint of the table, so that they can't be committed as they came either."""
 
 
-def build_absorber(
-    services: Services, namespace: Namespace, table: str, metadata: TableMetadata
-) -> Callable[[MainUpdate], MainUpdate] | None:
+def build_absorber(services: Services, namespace: Namespace, table: str, metadata: TableMetadata) -> Absorber | None:
     """Return what inlines the rows of appends to a table as it will be, one after the other.
 
     None if it wants none inlined.
@@ -222,8 +225,8 @@ def build_absorber(
         return None
     made: set[str] = set()
 
-    def absorb(move: MainUpdate) -> MainUpdate:
-        if not _is_small(move, most):
+    def absorb(move: MainUpdate, new: Sequence[FileRow]) -> MainUpdate:
+        if not _is_small(move, new, most):
             return move
         target = read_row_target(services, namespace, table, services.rows.find(namespace, table))
         try:
@@ -242,10 +245,10 @@ def build_absorber(
     return absorb
 
 
-def _is_small(move: MainUpdate, most: int) -> bool:
+def _is_small(move: MainUpdate, new: Sequence[FileRow], most: int) -> bool:
     """Return whether main gains rows of new files and nothing else, as few as may be inlined, in a moderate size."""
     is_append = not (move.ended_files or move.ended_rows or move.delete_files or move.copies or move.name_maps)
-    is_append &= all(isinstance(file, NewFile) for file in move.registered)
+    is_append &= {file.file_id for file in move.registered} <= {file.file_id for file in new}
     count = sum(file.record_count for file in move.registered)
     return (
         is_append
@@ -273,7 +276,7 @@ def _absorb(services: Services, metadata: TableMetadata, target: RowTarget, move
     return Absorbed(into, tuple(files))
 
 
-def _check_rows(check: RowCheck, file: AnyFile, batch: Batch) -> None:
+def _check_rows(check: RowCheck, file: FileRow, batch: Batch) -> None:
     try:
         check(batch)
     except InvalidRequestError as error:

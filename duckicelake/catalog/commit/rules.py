@@ -28,7 +28,6 @@ from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.model import SpecModel
 from duckicelake.iceberg.rest import CommitTableRequest
 from duckicelake.iceberg.updates import AddSnapshot, TableUpdate
-from duckicelake.lake.additions import NewFile
 from duckicelake.lake.changes import ChangeSet
 from duckicelake.lake.conflicts import StaleBaseError
 from duckicelake.lake.side_tables import idempotency, locations, reader
@@ -42,6 +41,7 @@ from duckicelake.lake.side_tables.idempotency import (
     parse_epoch,
     parse_txn_version,
 )
+from duckicelake.lake.state import FileRow
 from duckicelake.parquet.footer import check_footer
 from duckicelake.parquet.local_copies import open_local_copies
 from duckicelake.parquet.schema import read_fields
@@ -88,7 +88,7 @@ def check_schema_of_files(services: Services, target: TableMetadata, increments:
         _check_footer(services, target, file)
 
 
-def _check_footer(services: Services, target: TableMetadata, file: NewFile) -> None:
+def _check_footer(services: Services, target: TableMetadata, file: FileRow) -> None:
     check_readable(services, file.path, target.location)
     try:
         columns = _read_columns(services, file.path)

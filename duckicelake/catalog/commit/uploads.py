@@ -37,9 +37,9 @@ from duckicelake.iceberg.manifest.entry import (
 from duckicelake.iceberg.manifest.reader import read_manifest, read_manifest_list
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, SEQUENCE_NUMBER_VERSION, TableMetadata
 from duckicelake.iceberg.snapshot import Snapshot
-from duckicelake.lake.additions import AnyFile, NewFile
 from duckicelake.lake.ducklake import native
 from duckicelake.lake.side_tables import reader
+from duckicelake.lake.state import FileRow
 from duckicelake.storage.policy import check_file
 from duckicelake.storage.threads import run_in_parallel, start_within
 
@@ -52,7 +52,7 @@ EXPECTED_BYTES: Final = 1 << 20
 """Of a manifest of unknown length. Longer ones take so long to read that a saved round trip matters little."""
 _slots: Final = BoundedSemaphore(32)
 USUAL_LIST: Final = re.compile(r"(.+)/snap-[0-9]+-[0-9]+-([0-9A-Fa-f-]{36})\.avro")
-ParentList = Mapping[str, int | tuple[AnyFile, ...]]
+ParentList = Mapping[str, int | tuple[FileRow, ...]]
 """The manifests of the snapshot that a client built on, by path: our manifest ids, or the files of the client's own."""
 AHEAD_BYTES: Final = 1 << 20
 """A list, and the manifests of a snapshot, that are read ahead: many may wait for their turn with theirs."""
@@ -172,16 +172,16 @@ class ReadUpload:
     upload: Upload
     kept: ParentList
     read: Mapping[str, Manifest]
-    missing: Sequence[AnyFile]
+    missing: Sequence[FileRow]
     borrowed: Mapping[str, int]
     layout: ManifestLayout | None = None
 
-    def as_parent(self, files: Sequence[NewFile]) -> ParentList:
+    def as_parent(self, files: Sequence[FileRow]) -> ParentList:
         """Return the list for a next snapshot of the same request that builds on this one.
 
         `files` are the rows it got.
         """
-        known: dict[Place, AnyFile] = {get_place(file): file for file in (*self.missing, *files)}
+        known: dict[Place, FileRow] = {get_place(file): file for file in (*self.missing, *files)}
         own = {
             path: tuple(known[get_place(e.data_file)] for e in manifest.entries if e.status is not EntryStatus.DELETED)
             for path, manifest in self.read.items()
@@ -321,9 +321,9 @@ def check_supported(file: DataFile, format_version: int) -> None:
         )
 
 
-def _list_files(services: Services, sources: Sequence[int | tuple[AnyFile, ...]]) -> list[AnyFile]:
+def _list_files(services: Services, sources: Sequence[int | tuple[FileRow, ...]]) -> list[FileRow]:
     """Return the live files of manifests."""
-    files: list[AnyFile] = [f for source in sources if isinstance(source, tuple) for f in source]
+    files: list[FileRow] = [f for source in sources if isinstance(source, tuple) for f in source]
     ids = sorted(source for source in sources if isinstance(source, int))
     if ids:
         with services.database.reading() as cursor:

@@ -11,11 +11,11 @@ from duckicelake.bridge.manifest_lists import DEFAULT_PACKING, ListedManifest, M
 from duckicelake.catalog.context.cache import ManifestCache, ManifestLostError
 from duckicelake.catalog.context.services import Services
 from duckicelake.iceberg.manifest.entry import FileContent
-from duckicelake.lake.additions import AnyFile, NewDeletion, NewFile
+from duckicelake.lake.additions import NewDeletion
 from duckicelake.lake.changes import Creation
 from duckicelake.lake.ducklake import inlined_rows, native
 from duckicelake.lake.side_tables import reader
-from duckicelake.lake.state import DeletionRow, VirtualFileRow
+from duckicelake.lake.state import DeletionRow, FileRow, VirtualFileRow
 
 Listed = Sequence[ListedManifest]
 
@@ -31,7 +31,7 @@ class Workspace:
         self._known = known or ManifestCache()
         self._creation = table if isinstance(table, Creation) else None
         self._table_id = table if isinstance(table, int) else None
-        self._new: dict[int, NewFile] = {}
+        self._new: dict[int, FileRow] = {}
         self._deletions: list[DeletionRow] = []
         self._live_files: dict[int, Mapping[int, int]] = {}
 
@@ -40,15 +40,15 @@ class Workspace:
         """The table's; None of one that is to be created."""
         return self._table_id
 
-    def learn(self, files: Iterable[NewFile], deletions: Iterable[NewDeletion]) -> None:
+    def learn(self, files: Iterable[FileRow], deletions: Iterable[NewDeletion]) -> None:
         """Take in what a new snapshot brings."""
         self._new |= {file.file_id: file for file in files}
         self._deletions += [DeletionRow(row.delete_file_id, row.data_file_id, row.positions) for row in deletions]
 
-    def files(self, file_ids: Iterable[int]) -> dict[int, AnyFile]:
+    def files(self, file_ids: Iterable[int]) -> dict[int, FileRow]:
         """Return files by id."""
         wanted = set(file_ids)
-        found: dict[int, AnyFile] = {file_id: self._new[file_id] for file_id in wanted & self._new.keys()}
+        found: dict[int, FileRow] = {file_id: self._new[file_id] for file_id in wanted & self._new.keys()}
         missing = wanted - found.keys()
         if missing:
             with self._database.reading() as cursor:
@@ -122,7 +122,7 @@ class Workspace:
                 found |= {row.data_file_id for row in reader.read_deletions(cursor, self._table_id, wanted)}
         return found
 
-    def at_paths(self, listed: Listed, paths: Iterable[str]) -> list[AnyFile]:
+    def at_paths(self, listed: Listed, paths: Iterable[str]) -> list[FileRow]:
         """Return live data files of the manifests by path; a path may have been added more than once."""
         wanted = set(paths)
         if not wanted:
@@ -141,7 +141,7 @@ class Workspace:
         with self._database.reading() as cursor:
             return reader.read_virtual_files(cursor, self._table_id, old)
 
-    def read_inlined_deletes(self, files: Iterable[AnyFile]) -> dict[int, frozenset[int]]:
+    def read_inlined_deletes(self, files: Iterable[FileRow]) -> dict[int, frozenset[int]]:
         """Return the positions that DuckLake keeps deleted in rows of its own, by data file."""
         ids = {file.ducklake_id: file.file_id for file in files if file.ducklake_id is not None}
         if self._table_id is None or not ids:

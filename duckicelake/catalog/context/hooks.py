@@ -18,7 +18,7 @@ from duckicelake.iceberg.manifest.entry import FileContent
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.reports import MetricsReport
 from duckicelake.iceberg.schema import Schema
-from duckicelake.lake.additions import NewFile
+from duckicelake.lake.state import FileRow
 from duckicelake.properties import find_claims, read_constraint_texts
 
 if TYPE_CHECKING:  # `services` holds the rules
@@ -62,7 +62,7 @@ class CommitRule:
         """Build the check of rows that the server writes itself; None if rows need no check. InvalidRequestError."""
         return None
 
-    def find_unverified(self, metadata: TableMetadata, added: Sequence[NewFile]) -> list[str]:  # noqa: ARG002
+    def find_unverified(self, metadata: TableMetadata, added: Sequence[FileRow]) -> list[str]:  # noqa: ARG002
         """Name the table's constraints that files of DuckDB may violate, which no server has checked."""
         return []
 
@@ -143,7 +143,7 @@ def build_row_check(properties: Mapping[str, str], schema: Schema) -> RowCheck:
     return check_rows
 
 
-def find_unverified(metadata: TableMetadata, added: Sequence[NewFile]) -> list[str]:
+def find_unverified(metadata: TableMetadata, added: Sequence[FileRow]) -> list[str]:
     """Name the constraints that files of DuckDB may violate: all of them where no feature can check them."""
     if not is_installed("constraints") and any(file.content == FileContent.DATA for file in added):
         return list(read_constraint_texts(metadata.properties))

@@ -24,8 +24,8 @@ from duckicelake.iceberg.expressions import Predicate, collect_tests, parse_pred
 from duckicelake.iceberg.identifiers import Namespace
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.types import PrimitiveType
-from duckicelake.lake.additions import AnyFile
 from duckicelake.lake.changes import WrittenCommit
+from duckicelake.lake.state import FileRow
 from duckicelake.parquet.local_copies import open_local_copies
 from duckicelake.parquet.row_filter import RowFilter, find_rows
 from duckicelake.postgres.queries import Transaction
@@ -139,7 +139,7 @@ def _keys(bound: Predicate, metadata: TableMetadata, layout: Layout) -> list[Equ
     raise InvalidRequestError("The table has no column by whose values rows can be deleted")
 
 
-def _live_files(services: Services, table: TableVersion) -> Sequence[AnyFile]:
+def _live_files(services: Services, table: TableVersion) -> Sequence[FileRow]:
     current = table.state.current()
     if current is None:
         return ()
@@ -147,7 +147,7 @@ def _live_files(services: Services, table: TableVersion) -> Sequence[AnyFile]:
     return Targets(space, space.list_manifests(current.manifest_ids), frozenset(), ()).of_parent()
 
 
-def _may_match(bound: Predicate, keys: Sequence[EqualityKey], file: AnyFile) -> bool:
+def _may_match(bound: Predicate, keys: Sequence[EqualityKey], file: FileRow) -> bool:
     return may_match(bound, {key.field.id: find_range(file, key) for key in keys})
 
 

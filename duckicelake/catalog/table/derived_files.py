@@ -38,7 +38,7 @@ from duckicelake.iceberg.puffin import (
     write_deletion_vectors,
 )
 from duckicelake.iceberg.schema import Schema
-from duckicelake.lake.additions import NewDeletion, NewFile, NewVirtualFile
+from duckicelake.lake.additions import NewDeletion, NewVirtualFile
 from duckicelake.lake.ducklake import inlined_rows, native
 from duckicelake.lake.model import Column, ColumnStats, InlinedKey, LakeFile, find_children
 from duckicelake.lake.state import FileRow
@@ -57,7 +57,6 @@ _GATHERED: Final = 16 * 1024 * 1024
 """Bytes from which on files are written before there are all of them."""
 _SNAPSHOT: Final = "ducklake-snapshot-id"
 """The blob property that names the DuckLake snapshot of a vector in a container."""
-Target = FileRow | NewFile
 _PATH: Final = "2147483546"
 """The field id of `file_path` in position delete files."""
 
@@ -119,7 +118,7 @@ def write_inlined_rows(
     numbers: SnapshotNumbers,
 ) -> tuple[TableMetadata, ServedFiles]:
     """Have the step's new inlined rows written as Parquet, a file for each inlined table, listed as unpartitioned."""
-    files: list[NewFile] = []
+    files: list[FileRow] = []
     virtual: list[NewVirtualFile] = []
     for file_id, keys in step.rows:
         columns, rows = _write_rows(services, table_id, keys, metadata.schema())
@@ -258,7 +257,7 @@ class NewlyDeleted:
 
     positions: Mapping[int, AbstractSet[int]]
     before: Mapping[int, AbstractSet[int]]
-    targets: Mapping[int, Target]
+    targets: Mapping[int, FileRow]
 
 
 def write_deletes(
@@ -291,7 +290,7 @@ def _serve_vectors(
     everything = {i: deleted.positions[i] | deleted.before.get(i, frozenset()) for i in sorted(deleted.positions)}
     puffin = write_deletion_vectors((deleted.targets[i].path, found) for i, found in everything.items())
     path = beside.add(metadata, f"{numbers.snapshot_id}-{{}}-dv.puffin", puffin.data)
-    files: list[NewFile] = []
+    files: list[FileRow] = []
     deletions: list[NewDeletion] = []
     for (target_id, found), blob in zip(everything.items(), puffin.blobs, strict=True):
         written = _Written(path, FILE_FORMAT, len(puffin.data), len(found), _place(blob, deleted.targets[target_id]))
@@ -300,7 +299,7 @@ def _serve_vectors(
     return ServedFiles(files=tuple(files), deletions=tuple(deletions))
 
 
-def _place(blob: PuffinBlob, target: Target) -> dict[str, Any]:
+def _place(blob: PuffinBlob, target: FileRow) -> dict[str, Any]:
     return {
         "referenced_data_file": target.path,
         "content_offset": blob.offset,
@@ -320,7 +319,7 @@ def _serve_position_deletes(
     for target_id in sorted(deleted.positions):
         target = deleted.targets[target_id]
         groups[target.spec_id, orjson.dumps(target.partition)].append(target_id)
-    files: list[NewFile] = []
+    files: list[FileRow] = []
     deletions: list[NewDeletion] = []
     for group in groups.values():
         written = _write_positions(beside, metadata, numbers, deleted, group)
@@ -364,9 +363,9 @@ class _Written:
     metrics: dict[str, Any]
 
 
-def _new_file(file_id: int, written: _Written, target: Target, numbers: SnapshotNumbers) -> NewFile:
+def _new_file(file_id: int, written: _Written, target: FileRow, numbers: SnapshotNumbers) -> FileRow:
     """Return the row of a delete file that lies in the partition of its target."""
-    return NewFile(
+    return FileRow(
         file_id=file_id,
         content=FileContent.POSITION_DELETES,
         path=written.path,

@@ -25,11 +25,11 @@ from duckicelake.catalog.context.services import Services
 from duckicelake.errors import NoSuchTableError
 from duckicelake.iceberg.manifest.entry import EntryStatus
 from duckicelake.iceberg.metadata import TableMetadata
-from duckicelake.lake.additions import AnyFile, NewFile, NewManifest
+from duckicelake.lake.additions import NewManifest
 from duckicelake.lake.changes import ChangeSet, WrittenCommit
 from duckicelake.lake.side_tables import reader
 from duckicelake.lake.side_tables.written_files import WrittenVersion
-from duckicelake.lake.state import ManifestRow, SnapshotRow, TableRow, TableState
+from duckicelake.lake.state import FileRow, ManifestRow, SnapshotRow, TableRow, TableState
 from duckicelake.properties import DELETE_AFTER_COMMIT
 from duckicelake.storage.threads import run_in_parallel
 
@@ -83,7 +83,7 @@ def build_next_pending(
     state = replace(state, metadata_log=state.metadata_log[-logged:])
     wanted = _list_manifests(state)
     new = {m.manifest_id: m for step in change.steps for m in step.side.manifests if m.manifest_id in wanted}
-    files: dict[int, AnyFile] = dict(_files_of(change))
+    files: dict[int, FileRow] = dict(_files_of(change))
     older = {file_id for manifest in new.values() for _, file_id in _file_ids(manifest) if file_id not in files}
     if older:
         with services.database.statement() as cursor:
@@ -104,7 +104,7 @@ def _list_manifests(state: TableState) -> set[int]:
     return {manifest_id for snapshot in _without_list(state) for manifest_id in snapshot.manifest_ids}
 
 
-def _files_of(change: ChangeSet) -> Iterator[tuple[int, NewFile]]:
+def _files_of(change: ChangeSet) -> Iterator[tuple[int, FileRow]]:
     return ((file.file_id, file) for step in change.steps for file in step.side.files)
 
 

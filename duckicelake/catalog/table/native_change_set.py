@@ -34,7 +34,6 @@ from duckicelake.errors import UnsupportedError
 from duckicelake.iceberg.manifest.entry import FileContent, ManifestContent
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.puffin import DELETION_VECTOR_VERSION
-from duckicelake.lake.additions import NewFile
 from duckicelake.lake.changes import ChangeSet, LakeStep
 from duckicelake.lake.ducklake import native
 from duckicelake.lake.side_tables import reader
@@ -140,7 +139,7 @@ class _NativeChangeBuilder:
         self._window = window
         self._first = self._manifests = manifests
         self._gone: set[int] = set()
-        self._known: dict[int, FileRow | NewFile] = dict(known)
+        self._known: dict[int, FileRow] = dict(known)
         self._deletes = deletes
         self._file_ids = take_file_ids(services)
         self._manifest_ids = take_manifest_ids(services)
@@ -226,7 +225,7 @@ class _NativeChangeBuilder:
         held = find_held_files(step, window, self._known, self._metadata.properties)
         self.steps.append(replace(lake_step, hold=held))
 
-    def _find_unverified(self, step: NativeStep, metadata: TableMetadata, added: Sequence[NewFile]) -> list[str]:
+    def _find_unverified(self, step: NativeStep, metadata: TableMetadata, added: Sequence[FileRow]) -> list[str]:
         """Return the constraints that the step's rows may violate: those that were posted have been checked."""
         names = [] if step.change.kinds <= SAME_ROWS else find_unverified(metadata, added)
         if not names:
@@ -253,5 +252,5 @@ class _NativeChangeBuilder:
         self._deletes.join(served.deletions)
         return step.removed | idle, served
 
-    def _learn(self, files: Sequence[NewFile]) -> None:
+    def _learn(self, files: Sequence[FileRow]) -> None:
         self._known |= {file.file_id: file for file in files}

@@ -22,8 +22,8 @@ from duckicelake.errors import FileMissingError, InvalidRequestError, Unavailabl
 from duckicelake.iceberg.manifest.entry import ManifestContent
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
 from duckicelake.iceberg.puffin import MAX_POSITIONS, read_bitmap
-from duckicelake.lake.additions import AnyFile, NewDeleteFile, NewDeletion, NewFile
-from duckicelake.lake.state import LiveFile, LiveFiles
+from duckicelake.lake.additions import NewDeleteFile, NewDeletion
+from duckicelake.lake.state import FileRow, LiveFile, LiveFiles
 from duckicelake.storage.threads import run_in_parallel
 
 Positions = AbstractSet[int]
@@ -33,7 +33,7 @@ Positions = AbstractSet[int]
 class VersionDeletes:
     """What a version brings and takes of delete files; `idle` are those that delete nothing any more."""
 
-    files: tuple[NewFile, ...] = ()
+    files: tuple[FileRow, ...] = ()
     deletions: tuple[NewDeletion, ...] = ()
     delete_files: tuple[NewDeleteFile, ...] = ()
     idle: frozenset[int] = frozenset()
@@ -57,7 +57,7 @@ class DeltaDeletes:
         metadata: TableMetadata,
         numbers: SnapshotNumbers,
         after: Mapping[int, frozenset[int]],
-        targets: Mapping[int, AnyFile],
+        targets: Mapping[int, FileRow],
         left: AbstractSet[int],
     ) -> VersionDeletes:
         """Write the delete files of a version. after: all that is deleted then, of data files that lose rows with it.
@@ -80,7 +80,7 @@ class DeltaDeletes:
 
     def _serve(
         self, metadata: TableMetadata, numbers: SnapshotNumbers, deleted: NewlyDeleted
-    ) -> tuple[tuple[NewFile, ...], tuple[NewDeletion, ...]]:
+    ) -> tuple[tuple[FileRow, ...], tuple[NewDeletion, ...]]:
         """Return a Puffin file for each vector: of one that it opens PyIceberg applies all, live or not."""
         parts = [deleted]
         if metadata.format_version >= ROW_LINEAGE_VERSION:

@@ -17,9 +17,9 @@ from duckicelake.errors import UnsupportedError
 from duckicelake.iceberg.manifest.entry import FileContent
 from duckicelake.iceberg.types import ListType, MapType, NestedField, PrimitiveType, StructType, list_children
 from duckicelake.iceberg.values import to_json
-from duckicelake.lake.additions import NewFile
 from duckicelake.lake.model import MappedName, NameMap
 from duckicelake.lake.packed import PackedStats
+from duckicelake.lake.state import FileRow
 
 _NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 """A null, as which DuckDB reads `null` too, as long as none of its letters is escaped."""
@@ -96,7 +96,7 @@ class TranslatedFile(NamedTuple):
     keys: what its folders call the partition columns; None if they don't say all the values.
     """
 
-    file: NewFile
+    file: FileRow
     stats: PackedStats
     partition_values: tuple[str | None, ...] | None
     values: tuple[Any, ...]
@@ -142,7 +142,7 @@ class FileTranslator:
         partition = self._partitions(texts)
         facts = self._stats.of(add.stats, partition.constants, self._counted(add.path), add.path, wide)
         path = self._located(add.path)
-        file = NewFile(
+        file = FileRow(
             file_id=file_id,
             content=FileContent.DATA,
             path=path,

@@ -21,8 +21,9 @@ from duckicelake.delta.import_.stats import StatsWidening
 from duckicelake.delta.import_.versions import DeltaVersion, build_snapshot
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
 from duckicelake.iceberg.snapshot import Snapshot, SnapshotRef
-from duckicelake.lake.additions import AnyFile, NewFile, NewManifest, SideFiles
+from duckicelake.lake.additions import NewManifest, SideFiles
 from duckicelake.lake.changes import ChangeSet, Creation, WrittenCommit
+from duckicelake.lake.state import FileRow
 from duckicelake.lake.writer import groups
 from duckicelake.postgres.queries import Transaction
 
@@ -244,13 +245,13 @@ class Translation:
 
     def _delete(self, numbers: SnapshotNumbers, vectors: _VersionVectors, left: AbstractSet[int]) -> VersionDeletes:
         after = {self._live[path]: found for path, found in vectors.after.items()}
-        targets: Mapping[int, AnyFile] = self._space.files(after)
+        targets: Mapping[int, FileRow] = self._space.files(after)
         deleted = self._deletes.serve(self._metadata, numbers, after, targets, left)
         self._space.learn(deleted.files, deleted.deletions)
         return deleted
 
     def _snapshot(
-        self, version: DeltaVersion, numbers: SnapshotNumbers, added: Sequence[NewFile], removed: Sequence[AnyFile]
+        self, version: DeltaVersion, numbers: SnapshotNumbers, added: Sequence[FileRow], removed: Sequence[FileRow]
     ) -> Snapshot:
         snapshot = build_snapshot(version, numbers, self._metadata, self._line.newest, added, removed)
         self._line.add(snapshot)
@@ -261,7 +262,7 @@ class Translation:
         return snapshot
 
     def _manifests(
-        self, snapshot: Snapshot, added: Sequence[NewFile], removed: AbstractSet[int]
+        self, snapshot: Snapshot, added: Sequence[FileRow], removed: AbstractSet[int]
     ) -> tuple[NewManifest, ...]:
         """Return the manifests that the snapshot brings; `_listed` are all that it has."""
         version = self._metadata.format_version

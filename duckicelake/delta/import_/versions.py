@@ -10,7 +10,7 @@ from duckicelake.delta.log.actions import AddFile, DeltaCommit, DeltaSnapshot, M
 from duckicelake.iceberg.manifest.entry import FileContent
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.snapshot import Snapshot
-from duckicelake.lake.additions import AnyFile, NewFile
+from duckicelake.lake.state import FileRow
 
 _MAX_SUMMARY_CHARS: Final = 2_000
 """Characters of a text of somebody else's that a summary repeats."""
@@ -131,8 +131,8 @@ def build_snapshot(
     numbers: SnapshotNumbers,
     metadata: TableMetadata,
     parent: Snapshot | None,
-    added: Sequence[NewFile],
-    removed: Sequence[AnyFile],
+    added: Sequence[FileRow],
+    removed: Sequence[FileRow],
 ) -> Snapshot:
     """Return the snapshot on its parent, of the table's definition; its time is never before its parent's."""
     data = [file for file in added if file.content == FileContent.DATA]

@@ -8,7 +8,6 @@ import orjson
 from duckicelake.lake.additions import (
     NewDataFile,
     NewDeletion,
-    NewFile,
     NewManifest,
     NewSnapshot,
     NewVirtualFile,
@@ -16,9 +15,10 @@ from duckicelake.lake.additions import (
 )
 from duckicelake.lake.model import NameMap
 from duckicelake.lake.packed import Packed, PackedStats
+from duckicelake.lake.state import FileRow
 
 
-def format_file(table_id: int, file: NewFile, ducklake_id: int | None, first_row_id: int | None) -> str:
+def format_file(table_id: int, file: FileRow, ducklake_id: int | None, first_row_id: int | None) -> str:
     """Format a row of `duckicelake_file`. ducklake_id, first_row_id: its id and first row in DuckLake, if any."""
     return (
         f"{file.file_id}\t{table_id}\t{file.content:d}\t{format_text(file.path)}\t{format_text(file.file_format)}\t{file.spec_id}\t"

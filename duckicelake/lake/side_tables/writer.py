@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 import orjson
 from psycopg import Cursor
 
-from duckicelake.lake.additions import NewFile, NewManifest, NewSnapshot, NewVirtualFile, SideFiles
+from duckicelake.lake.additions import NewManifest, NewSnapshot, NewVirtualFile, SideFiles
 from duckicelake.lake.changes import ChangeSet, Hold, LakeStep, TableTarget
 from duckicelake.lake.packed import Packed
 from duckicelake.lake.side_tables.copy_lines import format_array
+from duckicelake.lake.state import FileRow
 from duckicelake.postgres.pipeline import execute_no_result, flush_full_batch, json_param, split_batches
 from duckicelake.postgres.queries import Row, Transaction, load_queries
 
@@ -59,7 +60,7 @@ class LakeFileIds:
         self._places = {file.file_id: place for place, file in enumerate(step.data_files)}
         self._inlined = {file.file_id: file.first_row_id for file in (step.inlined.files if step.inlined else ())}
 
-    def of(self, file: NewFile) -> tuple[int | None, int | None]:
+    def of(self, file: FileRow) -> tuple[int | None, int | None]:
         """Return (id in `ducklake_data_file`, first row id) of a file, each None if it has none."""
         place = self._places.get(file.file_id)
         if place is None:
@@ -67,7 +68,7 @@ class LakeFileIds:
         return self._first_id + place, _compute_first_row_id(file, self._data_files[place].row_id_start)
 
 
-def _compute_first_row_id(file: NewFile, in_lake: int | None) -> int | None:
+def _compute_first_row_id(file: FileRow, in_lake: int | None) -> int | None:
     return in_lake if file.first_row_id is None else file.first_row_id
 
 
@@ -110,7 +111,7 @@ def cancel_deletion(cursor: Cursor[Row], paths: Iterable[str]) -> None:
         flush_full_batch(cursor, some)
 
 
-def _build_file_row(file: NewFile, ducklake_id: int | None, first_row_id: int | None) -> dict[str, object]:
+def _build_file_row(file: FileRow, ducklake_id: int | None, first_row_id: int | None) -> dict[str, object]:
     return {
         "file_id": file.file_id,
         "content": file.content,

@@ -78,8 +78,8 @@ WHERE m.manifest_id = ANY(%(manifest_ids)s);
 
 -- entries: the files of manifests with the status of their entries, in manifest order
 SELECT e.manifest_id, e.status, f.file_id, f.content, f.path, f.file_format, f.spec_id, f.partition, f.record_count,
-       f.file_size_in_bytes, f.added_snapshot_id, f.sequence_number, f.file_sequence_number, f.first_row_id,
-       f.metrics, f.ducklake_id
+       f.file_size_in_bytes, f.metrics, f.added_snapshot_id, f.sequence_number, f.file_sequence_number,
+       f.first_row_id, f.ducklake_id
 FROM (
     SELECT manifest_id, 1 AS status, file_id, ordinal
     FROM duckicelake_manifest, unnest(added) WITH ORDINALITY AS u (file_id, ordinal)
@@ -148,7 +148,7 @@ WHERE f.file_id IN (
 
 -- files: files by id
 SELECT file_id, content, path, file_format, spec_id, partition, record_count, file_size_in_bytes,
-       added_snapshot_id, sequence_number, file_sequence_number, first_row_id, metrics, ducklake_id
+       metrics, added_snapshot_id, sequence_number, file_sequence_number, first_row_id, ducklake_id
 FROM duckicelake_file
 WHERE file_id = ANY(%(file_ids)s);
 

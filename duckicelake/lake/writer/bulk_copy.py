@@ -7,13 +7,14 @@ from typing import Final
 
 from psycopg import Cursor
 
-from duckicelake.lake.additions import NewDataFile, NewFile, NewSnapshot, SideFiles
+from duckicelake.lake.additions import NewDataFile, NewSnapshot, SideFiles
 from duckicelake.lake.changes import ChangeSet, LakeStep, TableStats
 from duckicelake.lake.ducklake import data_files
 from duckicelake.lake.ducklake.snapshots import SnapshotAllocation
 from duckicelake.lake.model import NameMap
 from duckicelake.lake.side_tables import copy_lines as lines
 from duckicelake.lake.side_tables import idempotency, writer
+from duckicelake.lake.state import FileRow
 from duckicelake.postgres.queries import BATCH_ROWS, Row, load_queries
 
 _SQL = load_queries("lake", "copy")
@@ -31,7 +32,7 @@ def copy_steps(cursor: Cursor[Row], table_id: int, steps: Sequence[LakeStep]) ->
     copy_snapshots(cursor, table_id, ((step.ducklake_id, snapshot) for step in steps for snapshot in step.snapshots))
 
 
-def copy_files(cursor: Cursor[Row], table_id: int, files: Iterable[tuple[NewFile, int | None, int | None]]) -> None:
+def copy_files(cursor: Cursor[Row], table_id: int, files: Iterable[tuple[FileRow, int | None, int | None]]) -> None:
     """Insert files, each with its id in DuckLake and its first row id."""
     _copy_lines(cursor, _SQL.files, (lines.format_file(table_id, *file) for file in files))
 

@@ -19,7 +19,7 @@ from duckicelake.catalog.commit.equality_deletes import find_equality_deletes
 from duckicelake.catalog.context.services import Services
 from duckicelake.errors import InvalidRequestError, UnsupportedError
 from duckicelake.iceberg.metadata import TableMetadata
-from duckicelake.lake.additions import NewFile
+from duckicelake.lake.state import FileRow
 from duckicelake.parquet.inlined_rows import CopiedRows, ParquetColumn, write_rows
 from duckicelake.storage.memory import MemoryStore
 from tests.support.equality_cases import (
@@ -54,17 +54,17 @@ def table(folder: Path) -> TableMetadata:
     return table_metadata(f"file://{folder}", COLUMNS)
 
 
-def data(folder: Path, file_id: int = 1, rows: Sequence[Row] = ROWS, sequence_number: int = 1) -> NewFile:
+def data(folder: Path, file_id: int = 1, rows: Sequence[Row] = ROWS, sequence_number: int = 1) -> FileRow:
     return write(File((ID, NAME), tuple(rows), sequence_number), folder, file_id)
 
 
-def deletes(folder: Path, *ids: int | None, file_id: int = 101) -> NewFile:
+def deletes(folder: Path, *ids: int | None, file_id: int = 101) -> FileRow:
     """An equality delete file by id, of sequence number 2."""
     return write(File((ID,), tuple({1: each} for each in ids), 2, equality_ids=(1,)), folder, file_id)
 
 
 def resolve(
-    services: Services, table: TableMetadata, delete: NewFile, *files: NewFile, folder: str = "/nowhere/"
+    services: Services, table: TableMetadata, delete: FileRow, *files: FileRow, folder: str = "/nowhere/"
 ) -> dict[int, set[int]]:
     """The positions by data file that one delete file deletes."""
     found = find_equality_deletes(services, table, [folder], [delete], files)
@@ -362,16 +362,16 @@ def test_damaged_files_are_the_clients_error(services: Services, table: TableMet
         assert ".parquet" not in message.replace(path, "")
 
 
-def path_of(file: NewFile) -> Path:
+def path_of(file: FileRow) -> Path:
     return Path(file.path.removeprefix("file:"))
 
 
-def overwritten(file: NewFile, content: bytes) -> NewFile:
+def overwritten(file: FileRow, content: bytes) -> FileRow:
     path_of(file).write_bytes(content)
     return file
 
 
-def moved(file: NewFile, path: Path) -> NewFile:
+def moved(file: FileRow, path: Path) -> FileRow:
     path.parent.mkdir(parents=True, exist_ok=True)
     path_of(file).rename(path)
     return file._replace(path=f"file://{path}")
