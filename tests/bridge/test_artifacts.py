@@ -41,7 +41,7 @@ def manifest(format_version: int, *files: FileRow, status: int = EntryStatus.ADD
     content = ManifestContent.DELETES if files and files[0].content else ManifestContent.DATA
     row = ManifestRow(1, content, format_version, 0, 0, 9, 9, 7, len(files), None, None, None)
     artifact = encode_manifest(row, [(status, file) for file in files], KNOWN)
-    return replace(row, path=artifact.path, length=len(artifact.data), facts=artifact.facts)
+    return replace(row, path=artifact.row.path, length=len(artifact.data), facts=artifact.row.facts)
 
 
 def test_manifest_of_rows_is_that_of_their_entries_byte_for_byte() -> None:
