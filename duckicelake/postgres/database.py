@@ -16,13 +16,19 @@ from psycopg.pq import TransactionStatus
 from psycopg.types.json import JsonDumper, set_json_dumps, set_json_loads
 
 from duckicelake.errors import CommitStateUnknownError, UnavailableError
+from duckicelake.postgres.failures import (
+    DatabaseRules,
+    TimelineGuard,
+    is_standby,
+    read_timeline,
+    roll_back_on_error,
+    translate_outage,
+)
 from duckicelake.postgres.notify import NotificationListener
 from duckicelake.postgres.pipeline import DeferredConnection, WriteGate, is_pipeline_refused
 from duckicelake.postgres.pool import LifoPool, TraceBlock, build_traced_connection, check_connection_open
 from duckicelake.postgres.queries import Row, Transaction
-from duckicelake.postgres.rules import DatabaseRules, roll_back_on_error
 from duckicelake.postgres.session import PinnedSession, check_encoding, check_sessions, check_triggers_enabled
-from duckicelake.postgres.timeline import TimelineGuard, is_standby, read_timeline, translate_outage
 
 POOL_CONNECTIONS = 8
 POOL_TIMEOUT_SECONDS = 10.0

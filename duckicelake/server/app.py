@@ -166,7 +166,10 @@ class App(FastAPI):
 
     async def behind_layers(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self.fast_router is None or not await self.fast_router.answers(scope, receive, send):
-            await super().__call__(scope, receive, send)
+            await self.call_fastapi(scope, receive, send)
+
+    async def call_fastapi(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await super().__call__(scope, receive, send)
 
 
 def create_app(
@@ -221,7 +224,9 @@ def _add_layers(
     layer = BodyLimitMiddleware(layer, limit=edge.max_body_bytes, seconds=edge.body_seconds, budget=budget)
     layer = UnzipMiddleware(layer)
     routes = {"GET": _find_route(app, "load_table"), "HEAD": _find_route(app, "table_exists")}
-    layer = LoadTableMiddleware(layer, routes, loads, authentication, slots, register, is_cacheable=tracer is None)
+    layer = LoadTableMiddleware(
+        layer, app.call_fastapi, routes, loads, authentication, slots, register, is_cacheable=tracer is None
+    )
     layer = LoadLimitMiddleware(layer, slots=slots, metrics=metrics, strangers=LoginRequestCounter())
     if authentication is None:
         layer = CrossSiteMiddleware(layer, hosts=edge.hosts, origins=edge.cors_origins)

@@ -134,15 +134,17 @@ class _ParsedLoad:
 
 
 class LoadTableMiddleware:
-    """Answer a load from memory as the route would, or pass the request on to the route.
+    """Answer a load from memory as the route would, or pass the request on.
 
-    It answers principals whose token was read within the last minute, and who may read the namespace. `_replay`
-    answers the same bytes again, without any other middleware.
+    Memory answers principals whose token was read within the last minute, and who may read the namespace. Their other
+    loads go on to the route at once: these have no body, and change nothing that is audited. `_replay` answers the
+    same bytes again, without any other middleware.
     """
 
     def __init__(
         self,
         app: ASGIApp,
+        fastapi: ASGIApp,
         routes: Mapping[str, Route],
         loads: LoadTableFastPath,
         authentication: Authentication | None,
@@ -151,8 +153,13 @@ class LoadTableMiddleware:
         *,
         is_cacheable: bool,
     ) -> None:
-        """Make the layer. routes: by method. is_cacheable: False where a middleware must see every request."""
+        """Make the layer.
+
+        fastapi: the app without layers. routes: by method. is_cacheable: False where a middleware must see every
+        request.
+        """
         self._app = app
+        self._fastapi = fastapi
         self._routes = routes
         self._loads = loads
         self._reads = loads.services.reads
@@ -166,18 +173,20 @@ class LoadTableMiddleware:
         self._is_granted = lru_cache(_LRU_ENTRIES)(_is_granted)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["method"] in self._routes and await self._answers(scope, send):
-            return
-        await self._app(scope, receive, send)
-
-    async def _answers(self, scope: Scope, send: Send) -> bool:
-        load = self._parse_request(scope)
+        is_candidate = scope["type"] == "http" and scope["method"] in self._routes
+        load = self._parse_request(scope) if is_candidate else None
         if load is None:
-            return False
+            await self._app(scope, receive, send)
+            return
         scope[PATH_NAMES_KEY] = load.names
         found = await self._find_outcome(scope, load)
         if found is None:
-            return False
+            await self._fastapi(scope, receive, send)
+        else:
+            await self._send(found, load, scope, send)
+
+    async def _send(self, found: LoadOutcome, load: _ParsedLoad, scope: Scope, send: Send) -> None:
+        """Send a response from memory, and keep what replays it."""
         scope["route"] = load.route
         note_principal(scope, load.request.principal)
         if load.is_cacheable and LEARN_KEY in scope:
@@ -186,7 +195,6 @@ class LoadTableMiddleware:
         status, headers, pieces = found
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": b"".join(pieces)})
-        return True
 
     async def _find_outcome(self, scope: Scope, load: _ParsedLoad) -> LoadOutcome | None:
         """Find the response in memory; else leave in the scope what Postgres has answered, so that it is asked once."""

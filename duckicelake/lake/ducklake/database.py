@@ -18,7 +18,7 @@ from duckicelake.errors import (
 from duckicelake.lake.conflicts import RepeatedRequestError, StaleSnapshotError
 from duckicelake.postgres.database import Database
 from duckicelake.postgres.embedded import parse_url
-from duckicelake.postgres.rules import DatabaseRules
+from duckicelake.postgres.failures import DatabaseRules
 from duckicelake.postgres.session import PinnedSession
 
 _MARKER_TABLE: Final = "ducklake_metadata"

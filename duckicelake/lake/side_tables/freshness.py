@@ -14,9 +14,9 @@ from psycopg.pq.abc import PGresult
 from duckicelake.errors import UnavailableError
 from duckicelake.lake.state import Freshness, FreshnessQuery
 from duckicelake.postgres.database import Database
+from duckicelake.postgres.failures import TimelineGuard, is_standby, read_timeline_async
 from duckicelake.postgres.queries import Row, load_queries
 from duckicelake.postgres.session import PinnedSession
-from duckicelake.postgres.timeline import TimelineGuard, is_standby, read_timeline_async
 
 _SQL = load_queries("lake", "state")
 _STATEMENT_NAME: Final = b"duckicelake_freshness"
