@@ -16,6 +16,7 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -36,6 +37,7 @@ PACKAGE: Final = f"{Path(__file__).parents[2] / 'duckicelake'}{os.sep}"
 WORKER_THREADS: Final = ("AnyIO worker thread", "ThreadPoolExecutor", "asyncio_")
 """Names of threads that work for requests; others work in the background."""
 PATH: Final = f"/namespaces/{NAMESPACE}/tables/t"
+CONNECT_SECONDS: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,24 +126,29 @@ class Stage:
     def load(self) -> None:
         self.rest.load("t")
 
+    def warm(self) -> None:
+        """Load until the response is cached, and the event loop has its own connection to Postgres."""
+        for _ in range(3):
+            self.load()
+            time.sleep(CONNECT_SECONDS)
+
     def trace(self, name: str, act: Callable[[], object]) -> None:
         with self.recorder.walk(name, self.walks):
             act()
 
 
 def _load_again(stage: Stage) -> None:
-    for _ in range(3):
-        stage.load()
+    stage.warm()
     stage.trace("load: the same bytes again", stage.load)
 
 
 def _load_refs(stage: Stage) -> None:
-    stage.load()
+    stage.warm()
     stage.trace("load: cached table, first time with refs only", lambda: stage.rest.load("t", query="?snapshots=refs"))
 
 
 def _load_native(stage: Stage) -> None:
-    stage.load()
+    stage.warm()
     stage.duck.execute(f"INSERT INTO lake.{NAMESPACE}.t (c1) SELECT range FROM range(100)")
     stage.trace("load: one insert of DuckDB's to catch up with", stage.load)
 
