@@ -200,7 +200,7 @@ def _find_format_version(snapshot: SnapshotRow, manifests: Iterable[ManifestRow]
 
 def encode_metadata(metadata: TableMetadata, version: int) -> Artifact:
     """Return the metadata.json of a version."""
-    data = metadata.encoded()
+    data = metadata.encode()
     known = get_definitions(metadata)
     name = f"{version:05d}-{{}}.metadata.json"
     return _make_artifact(METADATA, version, name, data, known, timestamp_ms=metadata.last_updated_ms)

@@ -93,16 +93,16 @@ def _reuse_unchanged(
 
 
 def _to_log_entry(entry: tuple[int, int]) -> SnapshotLogEntry:
-    return SnapshotLogEntry.trusted({"snapshot_id": entry[0], "timestamp_ms": entry[1]})
+    return SnapshotLogEntry.build_trusted({"snapshot_id": entry[0], "timestamp_ms": entry[1]})
 
 
 def _to_metadata_log_entry(entry: tuple[str, int]) -> MetadataLogEntry:
-    return MetadataLogEntry.trusted({"metadata_file": entry[0], "timestamp_ms": entry[1]})
+    return MetadataLogEntry.build_trusted({"metadata_file": entry[0], "timestamp_ms": entry[1]})
 
 
 def to_snapshot(row: SnapshotRow) -> Snapshot:
     """Return the Iceberg snapshot of a row; rows are trusted."""
-    return Snapshot.trusted(
+    return Snapshot.build_trusted(
         {
             "snapshot_id": row.snapshot_id,
             "parent_snapshot_id": row.parent_snapshot_id,

@@ -148,7 +148,7 @@ def _find_key(services: Services, request: TableLoad) -> Hashable:
 
 def _encode_with_refs_only(metadata: TableMetadata) -> bytes:
     named_snapshots = {ref.snapshot_id for ref in metadata.refs.values()}
-    return metadata.encoded(s for s in metadata.snapshots if s.snapshot_id in named_snapshots)
+    return metadata.encode(s for s in metadata.snapshots if s.snapshot_id in named_snapshots)
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,7 +60,7 @@ def render_condition(node: Condition) -> str:
 def _render_value(node: Term) -> str:
     match node:
         case ConstraintColumn():
-            return ".".join(("r", *map(DUCKDB.quoted, node.path)))
+            return ".".join(("r", *map(DUCKDB.quote_name, node.path)))
         case ConstraintConstant():
             return _render_constant(node)
         case ArithmeticTerm():

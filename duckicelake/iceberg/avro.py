@@ -166,7 +166,7 @@ def _sort_by_key(values: Mapping[Any, Any]) -> tuple[_MapKeys, Collection[Any]]:
 
 @lru_cache(_LRU_ENTRIES)
 def _build_keys(given: tuple[Any, ...]) -> _MapKeys:
-    """Many files have the same."""
+    """Build the keys of a schema's maps, cached as many files have the same."""
     in_order = tuple(sorted(given, key=int))
     encoded, number = tuple(_ENCODED_LONGS[int(key)] for key in in_order), _ENCODED_LONGS[len(given)]
     kept = None if in_order == given else in_order
@@ -200,17 +200,17 @@ def _compile_fixed(schema: Json) -> Encode:
         case "decimal":
             precision, scale = schema["precision"], schema["scale"]
 
-            def decimal(value: Decimal) -> bytes:
+            def encode_decimal(value: Decimal) -> bytes:
                 return to_unscaled(value, precision, scale).to_bytes(size, "big", signed=True)
 
-            return decimal
+            return encode_decimal
 
-    def fixed(value: bytes) -> bytes:
+    def encode_fixed(value: bytes) -> bytes:
         if len(value) != size:
             raise ValueError(f"{len(value)} bytes for fixed[{size}]")
         return value
 
-    return fixed
+    return encode_fixed
 
 
 try:

@@ -51,7 +51,7 @@ def read_long(data: bytes, at: int) -> tuple[int, int]:
 
 
 def read_exactly(data: bytes, at: int, size: int) -> tuple[bytes, int]:
-    """So many bytes from an offset, and the offset after them. IndexError if the data ends first."""
+    """Return so many bytes from an offset, and the offset after them; IndexError if the data ends first."""
     end = at + size
     if size < 0:
         raise InvalidRequestError(f"a length of {size} is declared at byte {at}")

@@ -69,7 +69,7 @@ def parse_timestamp(text: str, digits: int) -> int:
 
 
 def split_days(days: int) -> tuple[int, int, int]:
-    """Year, month and day of the proleptic Gregorian calendar, counted in 400-year eras that start on 1 March."""
+    """Return year, month and day of the proleptic Gregorian calendar, by 400-year eras that start on 1 March."""
     era, day_of_era = divmod(days + 719_468, 146_097)
     year = (day_of_era - day_of_era // 1_460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
     day_of_year = day_of_era - (365 * year + year // 4 - year // 100)

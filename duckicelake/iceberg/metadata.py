@@ -127,8 +127,8 @@ class TableMetadata(SpecModel):
         """Return the metadata without snapshots and logs. It is made once, so callers must not change it."""
         return self._with_schemas(self.schemas)
 
-    def encoded(self, snapshots: Iterable[Snapshot] | None = None) -> bytes:
-        """Give the same as bytes, with all snapshots or only these; what grows with the history is encoded but once."""
+    def encode(self, snapshots: Iterable[Snapshot] | None = None) -> bytes:
+        """Encode the JSON, with all snapshots or only these. Snapshots and logs are encoded once."""
         values = self._with_schemas(())
         listed = self.snapshots if snapshots is None else snapshots
         numbered = self.format_version >= SEQUENCE_NUMBER_VERSION

@@ -52,7 +52,7 @@ class SpecModel(BaseModel):
     def replace_fields(self, **changes: Any) -> Self:
         """Give a copy with other values, trusted to be valid: nothing is checked again and no cache is carried over."""
         held = self.__dict__  # of the fields and of what was worked out from them
-        return self.trusted({name: held[name] for name in type(self).model_fields} | changes)
+        return self.build_trusted({name: held[name] for name in type(self).model_fields} | changes)
 
     def compute_once(self, make: Callable[[Self], Made]) -> Made:
         """Give what a pure function makes of the object; it is called once."""
@@ -62,8 +62,8 @@ class SpecModel(BaseModel):
         return known[make]
 
     @classmethod
-    def trusted(cls, values: dict[str, Any]) -> Self:
-        """Give the object of these values, one for each field, unchecked; `model_construct` takes ten times as long."""
+    def build_trusted(cls, values: dict[str, Any]) -> Self:
+        """Build the object of these values, one for each field, unchecked; ten times as fast as `model_construct`."""
         made = cls.__new__(cls)
         set_ = object.__setattr__  # the model is frozen
         set_(made, "__dict__", values)

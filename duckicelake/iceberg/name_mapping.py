@@ -24,7 +24,7 @@ _MAPPING = TypeAdapter(tuple[MappedField, ...])
 
 
 def parse_name_mapping(properties: Mapping[str, str]) -> dict[NamePath, int] | None:
-    """Field ids by name as the table's properties map them.
+    """Return field ids by name as the table's properties map them.
 
     None if they don't, InvalidRequestError for no name mapping.
     """
@@ -55,7 +55,7 @@ def _build_fields(inside: Mapping[int | None, Mapping[int, set[str]]], parent: i
 
 
 def collect_schema_names(schema: Schema) -> dict[NamePath, int]:
-    """Field ids by the names that a schema has."""
+    """Return field ids by the names that a schema has."""
     parents, paths = schema.parents(), dict[int, NamePath]()
     for field_id, field in schema.map_fields_by_id().items():
         parent = parents[field_id]

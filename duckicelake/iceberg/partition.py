@@ -142,7 +142,7 @@ class UnboundPartitionSpec(SpecModel):
 
 
 def _describe_meaning(fields: Iterable[UnboundPartitionField]) -> bytes:
-    """Of source, transform and name; not of the field ids."""
+    """Return a digest of source, transform and name, not of the field ids."""
     return compute_digest([(field.source_id, field.source_ids, str(field.transform), field.name) for field in fields])
 
 

@@ -47,7 +47,7 @@ def _walk_references(json: Any, depth: int) -> Iterator[str]:
 
 
 def _select_texts(json: Any) -> Any:
-    """Of an object, the members that are texts."""
+    """Return the members of an object that are texts."""
     return {key: value for key, value in json.items() if type(value) is str} if type(json) is dict else json
 
 

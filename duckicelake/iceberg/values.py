@@ -77,7 +77,7 @@ def from_unscaled(number: int, scale: int) -> Decimal:
 
 
 def to_minimal_bytes(number: int) -> bytes:
-    """Two's complement, big endian, in as few bytes as hold it."""
+    """Return the two's complement, big endian, in as few bytes as hold it."""
     magnitude = number if number >= 0 else ~number
     return number.to_bytes(magnitude.bit_length() // 8 + 1, "big", signed=True)
 
@@ -108,9 +108,13 @@ def to_bytes(kind: PrimitiveType, value: SingleValue) -> bytes:
 
 
 def from_bytes(kind: PrimitiveType, data: bytes) -> SingleValue:
-    """Return the value of a stored bound; its length shows the type it was written with before a promotion.
+    """Return the value of a stored bound, which may have been written before its type was promoted.
 
-    Four bytes for a long, float for a double and date for a timestamp. Raises InvalidRequestError for a wrong length.
+    A bound of four bytes is an int of a long, a float of a double, or a date of a timestamp.
+
+    Raises:
+        InvalidRequestError: the bound has a wrong length, or the type has no bounds.
+
     """
     read = _FROM_BYTES.get(kind.name)
     try:

@@ -220,7 +220,7 @@ def _rename_columns(table: pa.Table, layout: Layout) -> pa.Table:
 
 
 def _check_parts(kind: pa.DataType, column: RowColumn) -> None:
-    """That what is inside has the ids that it has now, and fields their names."""
+    """Check that what is inside has the ids that it has now, and fields their names."""
     children = select_stored(column.children)
     parts = _list_parts(kind)
     if [_get_field_id(part) for part in parts] != [child.field_id for child in children]:

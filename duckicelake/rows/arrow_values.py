@@ -153,7 +153,7 @@ def check_unstorable(array: pa.Array | None, column: RowColumn) -> None:
 
 
 def _to_plain(array: pa.Array) -> pa.Array:
-    """Without extension types and dictionaries; texts that share their bytes are counted before they get their own."""
+    """Remove extension types and dictionaries; texts that share their bytes are counted before they get their own."""
     if isinstance(array, pa.ExtensionArray):
         return _to_plain(array.storage)
     if is_.is_dictionary(array.type):

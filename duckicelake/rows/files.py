@@ -160,7 +160,7 @@ class RowFile:
 
 
 def write_row_files(batch: Batch, keys: Sequence[PartitionKey], spec: PartitionSpec, order: SortOrder) -> list[RowFile]:
-    """The batch as files, each of one partition of both DuckLake's keys and Iceberg's spec, and sorted by the order.
+    """Write the batch as sorted files, each of one partition of both DuckLake's keys and Iceberg's spec.
 
     Raises:
         UnsupportedError: only DuckDB can compute one of the keys.

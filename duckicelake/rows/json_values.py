@@ -146,7 +146,13 @@ def _make_time_reader(kind: PrimitiveType, declared: str) -> Read:
 
 
 def _compute_ticks(match: re.Match[str], kind: PrimitiveType, digits: int) -> int:
-    """Since the epoch; ValueError or InvalidRequestError if there is no such moment, MisfitError if DuckDB has none."""
+    """Return ticks since the epoch.
+
+    Raises:
+        ValueError, InvalidRequestError: there is no such moment.
+        MisfitError: DuckDB has none.
+
+    """
     text, zone = match[0], match["zone"]
     if digits == _MICRO_DIGITS and text[4] == "-" and len(match["local"]) <= _MAX_MICRO_DIGITS:
         since = datetime.fromisoformat(text.upper()) - _EPOCH[zone is not None]

@@ -68,7 +68,7 @@ class Batch:
         arrays = [pa.array(item, kind) for item, kind in zip(self.values, schema.types, strict=True)]
         return pa.Table.from_arrays(arrays, schema=schema)
 
-    def encoded(self, index: int) -> list[Encoded]:
+    def encode_column(self, index: int) -> list[Encoded]:
         """Return the values of one of the stored columns as Postgres holds them inlined (see `encoding`)."""
         if index not in self._encoded:
             self._encoded[index] = self.layout.encoders[index](self.column(index))
@@ -90,11 +90,11 @@ def find_inlining_obstacle(batch: Batch) -> str | None:
 
 
 def _find_nul(batch: Batch) -> str | None:
-    """Nested values are texts in Postgres, which holds no NUL in any; flat ones are bytes."""
+    """Find a NUL in a nested value, which is a text in Postgres and can't hold it; flat values are bytes."""
     if not batch.layout.nested:
         return None
     for index, column in enumerate(batch.layout.stored):
-        if column.children and any("\0" in str(value) for value in batch.encoded(index)):
+        if column.children and any("\0" in str(value) for value in batch.encode_column(index)):
             return f"Postgres holds no NUL character in {column.name}, a column of nested values"
     return None
 

@@ -96,7 +96,7 @@ class DialectSide:
     kinds: Mapping[Kind, str]
     types: Mapping[str, str]
 
-    def quoted(self, name: str) -> str:
+    def quote_name(self, name: str) -> str:
         """Return an identifier."""
         return self.quote + name.replace(self.quote, self.quote * 2) + self.quote
 
@@ -104,7 +104,7 @@ class DialectSide:
         """Return a string literal; there is no backslash in it."""
         return "'" + value.replace("'", "''" if self is DUCKDB else "\\'") + "'"
 
-    def found(self, text: str, pattern: str) -> str:
+    def match_pattern(self, text: str, pattern: str) -> str:
         """Return a condition: the text has a part that matches the regular expression."""
         return self.finding.format(text, self.text(pattern))
 
@@ -203,7 +203,8 @@ def guard_operands(
         possible = [frozenset().union(*possible)]
     types = ", ".join(f"typeof({operand})" for operand in asked)
     subject = types if len(asked) == 1 else f"concat_ws('/', {types})"
-    condition = side.found(subject, f"^({'|'.join(_build_pattern(side, family, len(asked)) for family in possible)})$")
+    patterns = "|".join(_build_pattern(side, family, len(asked)) for family in possible)
+    condition = side.match_pattern(subject, f"^({patterns})$")
     error = side.error(f"This view means something else in {side.name}: {what} of these types is not carried over")
     return TypedSql(f"CASE WHEN {condition} THEN {result.text} ELSE {error} END", result.bare, result.kinds)
 

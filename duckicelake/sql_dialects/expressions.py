@@ -70,7 +70,7 @@ class ExpressionWriter(CallWriter):
         """Quote an identifier for the other dialect."""
         if not isinstance(node, exp.Identifier) or not isinstance(node.this, str):
             refuse_construct(f"{node.key.upper()} as a name")
-        return self.target.quoted(node.this)
+        return self.target.quote_name(node.this)
 
     def _write_literal(self, node: exp.Literal) -> TypedSql:
         if node.is_string:
@@ -126,7 +126,7 @@ class ExpressionWriter(CallWriter):
         return self._write_same_family([node.this, node.expression], f"({sign})", "a comparison")
 
     def _write_one_of(self, node: exp.Expr) -> TypedSql:
-        """`x = ANY(SELECT ...)`, which is how DuckDB keeps IN."""
+        """Write `x = ANY(SELECT ...)`, which is how DuckDB keeps IN."""
         query = node.expression.this
         if not isinstance(node, exp.EQ) or not isinstance(query, exp.Subquery):
             refuse_construct("ANY")
@@ -135,7 +135,7 @@ class ExpressionWriter(CallWriter):
     def _write_in_query(self, left: exp.Expr, query: exp.Expr) -> TypedSql:
         inner = _unwrap_query(query)
         members, (operand,) = make_plain(self.query(inner)), self._write_operands([left])
-        asked = self.guarded([operand, self.column(inner)], FAMILIES, operand, "IN")
+        asked = self.guard([operand, self.column(inner)], FAMILIES, operand, "IN")
         return _join_parts("({} IN ({}))", [asked, members], Kind.BOOLEAN)
 
     def _write_in(self, node: exp.In) -> TypedSql:
@@ -161,7 +161,7 @@ class ExpressionWriter(CallWriter):
             refuse_construct("LIKE with a pattern that is not a literal")
         word = "NOT LIKE" if node.args.get("negate") else "LIKE"
         operands = self._write_operands([node.this, node.expression])
-        return self.guarded(operands, [TEXT], _join_parts(f"({{}} {word} {{}})", operands, Kind.BOOLEAN), word)
+        return self.guard(operands, [TEXT], _join_parts(f"({{}} {word} {{}})", operands, Kind.BOOLEAN), word)
 
     def _write_arithmetic(self, node: exp.Expr) -> TypedSql:
         operands = self.expressions([node.this, node.expression])
@@ -169,23 +169,21 @@ class ExpressionWriter(CallWriter):
         kinds = {kind for operand in operands for kind in operand.kinds or [None]}
         result = _join_parts(f"({{}} {sign} {{}})", operands, Kind.INTEGER if kinds == {Kind.INTEGER} else None)
         asked = [_allow_decimal(*item) for item in zip((node.this, node.expression), operands, strict=True)]
-        return self.guarded(asked, ADDED, result, sign)
+        return self.guard(asked, ADDED, result, sign)
 
     def _write_division(self, node: exp.Div) -> TypedSql:
         operands = self.expressions([node.this, node.expression])
         kinds = DIVISIBLE if self.source is DUCKDB else DIVISIBLE - {Kind.SHORT}
-        return self.guarded(operands, [kinds], _join_parts(_DIVISION[self.target.name], operands, Kind.DOUBLE), "/")
+        return self.guard(operands, [kinds], _join_parts(_DIVISION[self.target.name], operands, Kind.DOUBLE), "/")
 
     def _write_remainder(self, node: exp.Mod) -> TypedSql:
         operands = self.expressions([node.this, node.expression])
-        return self.guarded(
-            operands, [INTEGERS], _join_parts(_REMAINDER[self.target.name], operands, Kind.INTEGER), "%"
-        )
+        return self.guard(operands, [INTEGERS], _join_parts(_REMAINDER[self.target.name], operands, Kind.INTEGER), "%")
 
     def _write_concatenation(self, node: exp.DPipe) -> TypedSql:
         check_no_other_parts(node, "this", "expression", "safe")
         operands = self.expressions([node.this, node.expression])
-        return self.guarded(operands, [TEXT], _join_parts("({} || {})", operands, Kind.TEXT), "||")
+        return self.guard(operands, [TEXT], _join_parts("({} || {})", operands, Kind.TEXT), "||")
 
     def _write_case(self, node: exp.Case) -> TypedSql:
         check_no_other_parts(node, "this", "ifs", "default")
@@ -205,7 +203,7 @@ class ExpressionWriter(CallWriter):
     def _write_choice(self, conditions: Sequence[exp.Expr], results: Sequence[exp.Expr], shape: str) -> TypedSql:
         tests, values = self.expressions(conditions), self.expressions(results)
         parts = [part for pair in zip(tests, values, strict=False) for part in pair] + values[len(tests) :]
-        return self.guarded(values, FAMILIES, _join_parts(shape, parts, *_find_common_kind(values)), "CASE")
+        return self.guard(values, FAMILIES, _join_parts(shape, parts, *_find_common_kind(values)), "CASE")
 
     def _write_cast(self, node: exp.Cast) -> TypedSql:
         check_no_other_parts(node, "this", "to", "_type", "safe")
@@ -216,7 +214,7 @@ class ExpressionWriter(CallWriter):
         operand = self.expression(node.this)
         word = "TRY_CAST" if isinstance(node, exp.TryCast) else "CAST"
         result = _join_parts(f"{word}({{}} AS {target})", [operand], *([gives] if gives else []))
-        return self.guarded([operand], [allowed], result, f"CAST AS {name}")
+        return self.guard([operand], [allowed], result, f"CAST AS {name}")
 
     def _write_typed_literal(self, node: exp.Cast, name: str) -> TypedSql:
         """Return a date or timestamp, or what DuckDB makes of `true`; other texts are read in different ways."""
@@ -232,7 +230,7 @@ class ExpressionWriter(CallWriter):
         return refuse_construct(f"CAST of a text AS {name}")
 
     def _write_type(self, node: exp.DataType) -> tuple[str, str]:
-        """(DuckDB's name of a type, the type in the other dialect)."""
+        """Return (DuckDB's name of a type, the type in the other dialect)."""
         name = _TYPE_NAMES.get(node.this)
         if name is None or node.args.get("nested") or (node.expressions and name != "DECIMAL"):
             refuse_construct(f"the type {node.sql(self.source.parser)[:60]}")
@@ -254,7 +252,7 @@ class ExpressionWriter(CallWriter):
         operands = [
             _allow_date(node, written) for node, written in zip(nodes, self._write_operands(nodes), strict=True)
         ]
-        return self.guarded(operands, FAMILIES, _join_parts(shape, operands, Kind.BOOLEAN), what)
+        return self.guard(operands, FAMILIES, _join_parts(shape, operands, Kind.BOOLEAN), what)
 
     WRITERS: ClassVar[Mapping[type[exp.Expr], Callable[[Any, Any], TypedSql]]] = {
         exp.Literal: _write_literal,
@@ -288,7 +286,7 @@ class ExpressionWriter(CallWriter):
         exp.Subquery: _write_scalar,
         exp.Anonymous: CallWriter.call,
         exp.Dot: CallWriter.call,
-        exp.Filter: CallWriter.filtered,
+        exp.Filter: CallWriter.write_filter,
         exp.Window: CallWriter.write_windowed,
     }
 

@@ -233,7 +233,7 @@ class CallWriter(ABC):
     def expressions(self, nodes: Sequence[exp.Expr]) -> list[TypedSql]:
         return [self.expression(node) for node in nodes]
 
-    def guarded(
+    def guard(
         self, operands: Sequence[TypedSql], families: Sequence[frozenset[Kind]], result: TypedSql, what: str
     ) -> TypedSql:
         return guard_operands(self.target, operands, families, result, what)
@@ -244,7 +244,7 @@ class CallWriter(ABC):
     def call(self, node: exp.Expr) -> TypedSql:
         return self._write_call_over(node, "")
 
-    def filtered(self, node: exp.Filter) -> TypedSql:
+    def write_filter(self, node: exp.Filter) -> TypedSql:
         condition = self.expression(node.expression.this)
         return self._write_call_over(node.this, f" FILTER (WHERE {condition.text})", aggregate=True)
 
@@ -304,9 +304,9 @@ class CallWriter(ABC):
         result = self._fill_template(key, function, arguments, over)
         for need in {family for family in wanted if isinstance(family, frozenset)}:
             needing = [argument for argument, want in zip(arguments, wanted, strict=True) if want == need]
-            result = self.guarded(needing, [need], result, key)
+            result = self.guard(needing, [need], result, key)
         same = [argument for argument, want in zip(arguments, wanted, strict=True) if want == SAME]
-        return self.guarded(same, FAMILIES, result, key) if same else result
+        return self.guard(same, FAMILIES, result, key) if same else result
 
     def _argument(self, key: str, function: Function, node: exp.Expr, wanted: Argument) -> TypedSql:
         if isinstance(node, exp.Distinct):
@@ -321,7 +321,7 @@ class CallWriter(ABC):
     def _inside(self, key: str, node: exp.Expr, argument: TypedSql, wanted: Argument) -> TypedSql:
         """Return an aggregate's argument with its guard around it: outside, it may be of no group."""
         if isinstance(wanted, frozenset):
-            argument = self.guarded([argument], [wanted], argument, key)
+            argument = self.guard([argument], [wanted], argument, key)
         if isinstance(node, exp.Distinct):
             return TypedSql(f"DISTINCT {argument.text}", f"DISTINCT {argument.bare}", argument.kinds)
         return argument
@@ -340,7 +340,7 @@ class CallWriter(ABC):
         text, bare = fill(True), fill(False)
         if function.cased:
             problem = self.target.error(f"{key} of a text with letters whose case {self.source.name} sees otherwise")
-            found = self.target.found(first.text, CASES_DIFFER)
+            found = self.target.match_pattern(first.text, CASES_DIFFER)
             text = f"CASE WHEN {found} THEN {problem} ELSE {text} END"
         return TypedSql(text, bare, frozenset({function.gives}) if function.gives else None)
 

@@ -40,7 +40,7 @@ JOINS: Final = {
 class OrderingWriter(ExpressionWriter):
     """Writes what has an order."""
 
-    def ended(self, node: exp.Expr, text: str) -> str:
+    def append_order(self, node: exp.Expr, text: str) -> str:
         """Return the query with its ORDER BY, LIMIT and OFFSET."""
         order = node.args.get("order")
         if order:
@@ -55,7 +55,7 @@ class OrderingWriter(ExpressionWriter):
         return text
 
     def _write_order(self, node: exp.Order) -> str:
-        """ORDER BY with the places of nulls, which aren't the same by default."""
+        """Write ORDER BY with the places of nulls, which aren't the same by default."""
         check_no_other_parts(node, "expressions")
         return f"ORDER BY {', '.join(map(self._write_sort_key, node.expressions))}"
 
@@ -183,12 +183,12 @@ class QueryWriter(OrderingWriter):
         """Give a whole query in the other dialect; NotTranslatableError."""
         if isinstance(node, exp.Subquery) and not node.args.get("alias"):
             check_no_other_parts(node, "this", *_ENDING)
-            return self.ended(node, f"({self.statement(node.this)})")
+            return self.append_order(node, f"({self.statement(node.this)})")
         if not isinstance(node, exp.Select | exp.SetOperation):
             refuse_construct(f"{node.key.upper()} as a query")
         with self._write_with(node.args.get("with_")) as prefix:
             body = self._write_select(node) if isinstance(node, exp.Select) else self._set_operation(node)
-            return prefix + self.ended(node, body)
+            return prefix + self.append_order(node, body)
 
     @contextmanager
     def _write_with(self, node: exp.With | None) -> Iterator[str]:
@@ -234,21 +234,21 @@ class QueryWriter(OrderingWriter):
             field.name if value.is_star else value.output_name for value, field in zip(values, fields, strict=True)
         ]
         by_name = node.is_star and self.target is SPARK and _is_first_side(node)
-        places = [self.target.quoted(name) for name in (names if by_name else map("c{}".format, range(len(names))))]
+        places = [self.target.quote_name(name) for name in (names if by_name else map("c{}".format, range(len(names))))]
         columns = [
             self._write_converted(place, field.type, known=isinstance(value.unalias(), exp.Null))
-            + (f" AS {self.target.quoted(name)}" if name else "")
+            + (f" AS {self.target.quote_name(name)}" if name else "")
             for place, value, name, field in zip(places, values, names, fields, strict=True)
         ]
         listed = "" if by_name else f"({', '.join(places)})"
-        return f"SELECT {', '.join(columns)} FROM ({text}) AS {self.target.quoted('side')}{listed}"
+        return f"SELECT {', '.join(columns)} FROM ({text}) AS {self.target.quote_name('side')}{listed}"
 
     def _write_converted(self, place: str, kind: IcebergType, *, known: bool) -> str:
         kinds = SIDES.get(kind.name) if isinstance(kind, PrimitiveType) else None
         if kinds is None:
             refuse_construct(f"a set operation with a column of type {str(kind)[:60]}")
         column = make_plain(place)
-        text = place if known else self.guarded([column], [kinds], column, "a set operation").text
+        text = place if known else self.guard([column], [kinds], column, "a set operation").text
         return f"CAST({text} AS {format_type_name(SPARK_TYPES if self.target is SPARK else DUCKDB_TYPES, kind)})"
 
     def _write_select(self, node: exp.Select) -> str:
@@ -266,7 +266,7 @@ class QueryWriter(OrderingWriter):
         return text if len(text) <= MAX_QUERY_CHARS else refuse_construct("a query of this length")
 
     def _write_from(self, node: exp.Select) -> str:
-        """FROM and WHERE, which has the guards of JOIN ... USING too: they hang on no row."""
+        """Write FROM and WHERE, which has the guards of JOIN ... USING too: they depend on no row."""
         around, self._guards = self._guards, []
         text = ""
         if node.args.get("from_"):
@@ -303,7 +303,7 @@ class QueryWriter(OrderingWriter):
                 for part in node.parts
             ]
             known = len(names) == 1 and names[0].lower() in self._defined
-            text = self.target.quoted(names[0]) if known else self._tables(names)
+            text = self.target.quote_name(names[0]) if known else self._tables(names)
         elif isinstance(node, exp.Subquery):
             check_no_other_parts(node, "this", "alias", "joins")
             inner = node.this
@@ -359,13 +359,14 @@ class QueryWriter(OrderingWriter):
     def _alike(self, name: str, *relations: str) -> str:
         """Return a condition that fails where the relations' columns of the name aren't compared in the same way."""
         operands = [make_plain(f"(SELECT {name} FROM {relation} LIMIT 0)") for relation in relations]
-        return self.guarded(operands, FAMILIES, make_plain("TRUE", Kind.BOOLEAN), "USING").text
+        return self.guard(operands, FAMILIES, make_plain("TRUE", Kind.BOOLEAN), "USING").text
 
     def _write_failing(self, node: exp.Expr, relation: str, guards: Sequence[str]) -> str:
         """Return a relation that fails if it has rows, even if none of them is joined to one of the other's."""
         if node.args.get("joins") or not node.alias_or_name:
             refuse_construct("USING with a relation without a name")
-        return f"(SELECT * FROM {relation} WHERE {' AND '.join(guards)}) AS {self.target.quoted(node.alias_or_name)}"
+        alias = self.target.quote_name(node.alias_or_name)
+        return f"(SELECT * FROM {relation} WHERE {' AND '.join(guards)}) AS {alias}"
 
 
 def is_column_source(node: exp.Expr) -> bool:

@@ -18,9 +18,9 @@ from duckicelake.sql_dialects.queries import QueryWriter, Tables, is_column_sour
 _MAX_DEPTH: Final = 48
 _MAX_TOKENS: Final = 5_000
 _ODD: Final = re.compile(r"(?P<backslash>\\)|(?P<nul>\0)|(?P<variable>\$\{)|(?P<placeholder>\{DUCKLAKE_CATALOG\})")
-"""What is read in several ways, and what Spark or DuckLake would put something else in the place of."""
+"""Parts that engines read in several ways, or that Spark or DuckLake replaces."""
 _UNREADABLE: Final = (SqlglotError, RecursionError, AttributeError, IndexError, KeyError, TypeError, ValueError)
-"""What sqlglot raises for texts that nobody tried on it."""
+"""Errors that sqlglot raises for unusual texts."""
 _OPENING: Final = frozenset({TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE, TokenType.CASE})
 _CLOSING: Final = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE, TokenType.END})
 _PREFIXES: Final = frozenset({TokenType.NOT, TokenType.DASH, TokenType.PLUS, TokenType.TILDE})
@@ -63,7 +63,7 @@ def translate_to_duckdb(sql: str, schema: Schema, default_namespace: Namespace, 
 
 
 def find_output_names(sql: str) -> tuple[str, ...]:
-    """The names that DuckDB's query gives its columns; none where only DuckDB can say them."""
+    """Return the names that DuckDB's query gives its columns; none where only DuckDB knows them."""
     try:
         names = tuple(parse_query(sql, DUCKDB).named_selects)  # type: ignore[attr-defined]
     except (NotTranslatableError, *_UNREADABLE):
@@ -114,7 +114,7 @@ def _format_spark_table(parts: Sequence[str]) -> str:
     if len(schema) > 1:
         refuse_construct("a table of another database")
     levels = [level for column in schema for level in parse_schema_name(column)]
-    return ".".join(SPARK.quoted(level) for level in (*levels, table))
+    return ".".join(SPARK.quote_name(level) for level in (*levels, table))
 
 
 @dataclass(slots=True)
@@ -137,7 +137,7 @@ class _LakeTables:
         schema = to_schema_name(tuple(namespace) or self.namespace)
         if not schema:
             refuse_construct(f"{table[:60]}, a table without a namespace")
-        return f"{{DUCKLAKE_CATALOG}}.{DUCKDB.quoted(schema)}.{DUCKDB.quoted(table)}"
+        return f"{{DUCKLAKE_CATALOG}}.{DUCKDB.quote_name(schema)}.{DUCKDB.quote_name(table)}"
 
     def _check_catalog(self, catalog: str) -> None:
         self.lake = self.lake or catalog
@@ -152,7 +152,7 @@ def _unquote_name(node: exp.Expr) -> bool:
 def _select_by_name(text: str, schema: Schema) -> str:
     """Return the columns as they were when the view was written: `*` has others once the table has."""
     names = [field.name for field in schema.fields]
-    return f"SELECT {', '.join(map(SPARK.quoted, names))} FROM ({text})"
+    return f"SELECT {', '.join(map(SPARK.quote_name, names))} FROM ({text})"
 
 
 def _check_unlike(tree: exp.Expr, unlike: Collection[str]) -> None:

@@ -112,9 +112,9 @@ def test_pyiceberg_reads_what_is_written(data: Json) -> None:
 @given(metadata())
 def test_pieces_that_are_encoded_once_make_the_same_bytes(data: Json) -> None:
     parsed = parse_table_metadata(data)
-    assert parsed.encoded() == parsed.encoded() == orjson.dumps(parsed.to_json())
+    assert parsed.encode() == parsed.encode() == orjson.dumps(parsed.to_json())
     few = parsed.snapshots[1:3]
-    assert parsed.encoded(few) == orjson.dumps(parsed.replace_fields(snapshots=few).to_json())
+    assert parsed.encode(few) == orjson.dumps(parsed.replace_fields(snapshots=few).to_json())
 
 
 def test_version_1_metadata_of_an_old_writer_is_completed() -> None:

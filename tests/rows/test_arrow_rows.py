@@ -231,7 +231,7 @@ def test_rows_are_the_same_as_json_and_as_arrow(rows: list[dict[str, Any]]) -> N
     from_arrow = read_batch(ipc(from_json.table, chunk=2), ARROW, LAYOUT)
     assert from_arrow.values == from_json.values
     for index in range(len(LAYOUT.stored)):
-        assert from_arrow.encoded(index) == from_json.encoded(index)
+        assert from_arrow.encode_column(index) == from_json.encode_column(index)
 
 
 @pytest.mark.parametrize(

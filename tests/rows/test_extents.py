@@ -74,6 +74,6 @@ def test_numbers_in_one_text_are_those_one_by_one(rows: list[dict[str, Any]]) ->
     for index, column in enumerate(LAYOUT.stored):
         in_one = encode_elements(column, batch.column(index))
         if in_one is not None:
-            assert orjson.loads(f"[{in_one}]") == [each and orjson.loads(each) for each in batch.encoded(index)]
+            assert orjson.loads(f"[{in_one}]") == [each and orjson.loads(each) for each in batch.encode_column(index)]
         else:
             assert str(column.type) not in {"int", "long"}

@@ -139,7 +139,7 @@ def _to_columns(schema: Schema) -> tuple[Column, ...]:
 
 
 def _check_order(columns: Sequence[Column]) -> None:
-    """DuckDB reads columns in the order of their parents' ids, so a container must follow the one that it is in."""
+    """Check that a container follows the one that it is in: DuckDB reads columns in the order of their parents' ids."""
     for column in columns:
         parent = column.parent_column
         if parent is not None and column.column_type in _CONTAINERS and column.column_id < parent:
@@ -310,7 +310,7 @@ class _SchemaReader:
     def _initial_default(
         self, column: Column, known: NestedField | None, type_: IcebergType, name: tuple[str, ...]
     ) -> object:
-        """It never changes, and means nothing for columns that the table began with."""
+        """Return the initial default. It never changes, and means nothing for columns that the table began with."""
         if known or column.column_id in self._began:
             return known.initial_default if known else None
         return parse_initial_default(column, type_, ".".join(name))

@@ -51,7 +51,7 @@ def build_key_expression(key: PartitionKey, definition: TableDefinition, columns
 
 
 def get_bucket_function(key: PartitionKey, definition: TableDefinition) -> Callable[[str], int | None] | None:
-    """By which the text of a value becomes its bucket; None for a key that is no bucket."""
+    """Return the function from the text of a value to its bucket; None for a key that is no bucket."""
     match = _BUCKET.fullmatch(key.transform)
     if match is None:
         _check_known(key, definition)

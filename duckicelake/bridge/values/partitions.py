@@ -149,7 +149,7 @@ def _to_epoch_keys(field: PartitionField) -> tuple[PartitionKey, ...]:
 
 
 def _to_transforms(keys: Sequence[PartitionKey], types: Mapping[int, PrimitiveType]) -> list[tuple[int, Transform]]:
-    """Iceberg's transforms of DuckLake keys, calendar parts of one column drawn together as far as its type allows."""
+    """Return Iceberg's transforms of DuckLake keys, calendar parts of a column as one where its type allows."""
     found: list[tuple[int, Transform]] = []
     for key in keys:
         type_ = types.get(key.column_id)
@@ -295,7 +295,7 @@ def _find_value_of_bounds(transform: Transform, type_: PrimitiveType, stats: Col
 
 
 def _is_either_zero(value: Any) -> bool:
-    """Zero and minus zero are one to DuckDB, in partitions and bounds, and two values to Iceberg."""
+    """Return whether it is a zero: both are one value to DuckDB, in partitions and bounds, and two to Iceberg."""
     return isinstance(value, float) and value == 0
 
 

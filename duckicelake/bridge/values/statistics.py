@@ -168,7 +168,10 @@ def _select_ordered(leaves: Mapping[int, PrimitiveType]) -> dict[int, PrimitiveT
 
 
 def _make_text_converter(type_: PrimitiveType) -> Callable[[str], str | None]:
-    """From a stored bound, in hex, to its text in statistics; None where it has none. Raises as `from_bytes`."""
+    """Make a function from a stored bound, in hex, to its text in statistics, None where it has none.
+
+    It raises as `from_bytes` does.
+    """
     hex_digits = _INTEGER_DIGITS.get(type_.name, ())
 
     def text(stored: str) -> str | None:
@@ -184,12 +187,12 @@ def _make_text_converter(type_: PrimitiveType) -> Callable[[str], str | None]:
 
 
 def _make_packer(type_: PrimitiveType) -> Callable[[int], bytes] | None:
-    """From a whole number to a stored bound, for types that have no other values."""
+    """Make a function from an integer to a stored bound, for types that have no other values."""
     return struct.Struct(_INTEGERS[type_.name]).pack if type_.name in _INTEGERS else None
 
 
 def _make_bound_converter(type_: PrimitiveType) -> Callable[[str], str | None]:
-    """From a text in statistics to a stored bound, in hex; None where the text is no value of the type.
+    """Make a function from a text in statistics to a stored bound, in hex; None where it is no value of the type.
 
     None for bytes, too: what DuckDB takes from files of others is the bytes themselves, `ab`, and not their hex.
     """

@@ -54,7 +54,7 @@ def pack_columns(target: RowTarget, batch: Batch) -> list[str]:
 
 def _encode_column(batch: Batch, index: int, kind: str) -> str:
     numbers = inlined_values.encode_elements(batch.layout.stored[index], batch.column(index))
-    return pack_values(batch.encoded(index), kind) if numbers is None else numbers
+    return pack_values(batch.encode_column(index), kind) if numbers is None else numbers
 
 
 def _read(services: Services, namespace: Namespace, name: str, known: RowTarget | None) -> RowTarget:

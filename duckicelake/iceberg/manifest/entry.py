@@ -175,7 +175,7 @@ def inherit_numbers(entry: ManifestEntry, manifest_file: ManifestFile) -> Manife
 
 
 def inherit_all_numbers(entries: Iterable[ManifestEntry], manifest_file: ManifestFile) -> Iterator[ManifestEntry]:
-    """A manifest's entries with what they inherit, row ids included (spec, "First Row ID Inheritance"), as Java reads.
+    """Return a manifest's entries with what they inherit, row ids included (spec, "First Row ID Inheritance").
 
     Live files without a first_row_id get them in order from the manifest's; if that has none, no file has.
     """

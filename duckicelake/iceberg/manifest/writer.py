@@ -170,7 +170,7 @@ def assign_row_ids(manifests: Sequence[ManifestFile], first_row_id: int) -> tupl
 def make_file_encoder(
     format_version: int, content: ManifestContent, partition: StructType
 ) -> Callable[[PlainFile], bytes]:
-    """Gives files as all manifests of this kind have them, whatever their status. Raises as `write_manifest` does."""
+    """Make an encoder of files for manifests of this kind, whatever their status; it raises as `write_manifest`."""
     encode = _get_data_file_encoder(format_version, partition)
 
     def encode_file(file: PlainFile) -> bytes:
@@ -226,7 +226,7 @@ def _check_content(format_version: int, content: ManifestContent, file: DataFile
 
 @lru_cache(_LRU_ENTRIES)
 def _encode_line(format_version: int, line: ManifestFile) -> bytes:
-    """Remembered, since a snapshot's list repeats most of its parent's."""
+    """Encode a line, cached as a snapshot's list repeats most of its parent's."""
     if format_version == 1 and line.content is not ManifestContent.DATA:
         raise InvalidRequestError(f"{line.manifest_path}: format version 1 has no delete manifests")
     try:

@@ -80,7 +80,7 @@ def test_state_that_goes_on_from_an_older_one_is_the_one_that_is_read_whole(
     assert shared_rows == (kept if only_oldest_left else [])
     metadata = project_metadata(resumed, (before.state, before.metadata))
     assert metadata == project_metadata(whole)
-    assert metadata.encoded() == orjson.dumps(project_metadata(whole).to_json())
+    assert metadata.encode() == orjson.dumps(project_metadata(whole).to_json())
     shared = {id(snapshot) for snapshot in before.metadata.snapshots}
     assert sum(id(snapshot) in shared for snapshot in metadata.snapshots) == len(shared_rows)
 
