@@ -141,7 +141,7 @@ def _parse_refs(stored: Mapping[str, Any]) -> dict[str, SnapshotRef]:
 
 
 def _to_ref(ref: Mapping[str, Any]) -> SnapshotRef:
-    return SnapshotRef.trusted(
+    return SnapshotRef.build_trusted(
         {
             "snapshot_id": ref["snapshot-id"],
             "type": ref["type"],

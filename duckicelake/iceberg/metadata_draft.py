@@ -287,7 +287,7 @@ def _take_row_ids(draft: MetadataDraft, snapshot: Snapshot) -> None:
 
 
 def set_snapshot_ref(draft: MetadataDraft, update: SetSnapshotRef) -> None:
-    ref = SnapshotRef.trusted(
+    ref = SnapshotRef.build_trusted(
         {
             "snapshot_id": update.snapshot_id,
             "type": update.type,
@@ -328,7 +328,7 @@ def _move_main(draft: MetadataDraft, snapshot_id: int) -> None:
     moment = draft.snapshots[snapshot_id].timestamp_ms if added else draft.now_ms
     previous = draft.snapshot_log[-1].timestamp_ms if draft.snapshot_log else moment
     entry = {"snapshot_id": snapshot_id, "timestamp_ms": max(moment, previous)}
-    draft.snapshot_log.append(SnapshotLogEntry.trusted(entry))
+    draft.snapshot_log.append(SnapshotLogEntry.build_trusted(entry))
     draft.current_snapshot_id = snapshot_id
     if added:
         draft.snapshots_once_main.add(snapshot_id)
