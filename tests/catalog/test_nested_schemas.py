@@ -46,6 +46,8 @@ from duckicelake.errors import AlreadyExistsError, NamespaceNotEmptyError, NoSuc
 from duckicelake.iceberg.rest import CommitTableRequest, CreateTableRequest, CreateViewRequest, RenameTableRequest
 from duckicelake.lake.ducklake.schemas import create_schema
 from duckicelake.lake.ducklake.snapshots import begin_snapshot
+from duckicelake.lake.side_tables.freshness import read_freshness
+from duckicelake.lake.state import FreshnessQuery
 from tests.support.ducklake_11 import add_nested_schemas, migrate_by_sql, nest
 from tests.support.lakes import Lake
 from tests.support.view_requests import creation
@@ -155,6 +157,14 @@ def test_what_could_misplace_a_file_is_refused_and_writes_nothing(tree: Lake, na
         REFUSED[name](tree.services)
     assert refusal.value.feature == "nested-schemas"
     assert state(tree) == before
+
+
+def test_who_asks_together_with_one_for_a_nested_table_is_answered(tree: Lake) -> None:
+    asked = [FreshnessQuery("sales.europe", "t"), FreshnessQuery("europe", "t")]
+    with tree.services.database.reading() as cursor:
+        nested, plain = read_freshness(cursor, asked)
+    assert nested is None
+    assert plain is not None
 
 
 def test_a_virtual_namespace_below_a_nested_schema_gets_no_schema(tree: Lake) -> None:

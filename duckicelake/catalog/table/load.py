@@ -149,6 +149,8 @@ def read_freshness(services: Services, namespace: Namespace, name: str, known: T
     asked = build_freshness_query(to_schema_name(namespace), name, known)
     with services.meter.phase("freshness"), services.database.statement() as cursor:
         (fresh,) = lake_freshness(cursor, [asked])
+        if fresh is None:
+            reader.find_table_id(cursor, asked.schema_name, name)  # which refuses a table in a nested schema
     if fresh is None:
         raise NoSuchTableError(f"Table does not exist: {format_full_name(namespace, name)}")
     return fresh
