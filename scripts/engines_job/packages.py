@@ -1,6 +1,7 @@
-"""Trino, Flink, ClickHouse and the Java that Trino wants, each fetched by the first who asks and kept below ~/.cache.
+"""Trino, Flink, ClickHouse, the Java that Trino wants, and the next DuckDB: fetched once and kept below ~/.cache.
 
-What is fetched is said by flink.xml, trino.xml and requirements.lock. A folder is named after that, and it is whole.
+What is fetched is said by flink.xml, trino.xml, requirements.lock and duckdb-2.lock. A folder is named after that, and
+it is whole.
 """
 
 import fcntl
@@ -15,6 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 HERE = Path(__file__).parent
+DUCKDB_2 = "duckdb-2.lock"
 CACHE = Path.home() / ".cache" / "duckicelake" / "engines"
 
 
@@ -56,12 +58,28 @@ def clickhouse_home() -> Path:
     return _packages()
 
 
+def duckdb_2_home() -> Path:
+    """Return the folder to have on Python's path, before others, for the next DuckDB."""
+    return _kept(DUCKDB_2, lambda folder: _install(DUCKDB_2, folder))
+
+
+def find_duckdb_2() -> Path | None:
+    """Return that folder if it is here; nothing is fetched."""
+    kept = _place(DUCKDB_2)
+    return kept if kept.exists() else None
+
+
+def has_ducklake(home: Path) -> bool:
+    """Return whether the next DuckDB has the extensions that attach a lake in Postgres."""
+    return all((home / f"duckdb_extension_{name}").is_dir() for name in ("ducklake", "postgres_scanner"))
+
+
 def _packages() -> Path:
-    return _kept("requirements.lock", _install)
+    return _kept("requirements.lock", lambda folder: _install("requirements.lock", folder))
 
 
-def _install(folder: Path) -> None:
-    locked = ["--require-hashes", "--no-deps", "--only-binary", ":all:", "-r", str(HERE / "requirements.lock")]
+def _install(described: str, folder: Path) -> None:
+    locked = ["--require-hashes", "--no-deps", "--only-binary", ":all:", "-r", str(HERE / described)]
     _run([sys.executable, "-m", "pip", "install", "--quiet", "--no-input", "--target", str(folder), *locked])
 
 
@@ -82,9 +100,13 @@ def _run(command: Sequence[str]) -> None:
         raise EngineError(f"fetching an engine failed, as said above: {' '.join(command)}")
 
 
-def _kept(described: str, fetch: Callable[[Path], None]) -> Path:
+def _place(described: str) -> Path:
     digest = sha256((HERE / described).read_bytes()).hexdigest()[:12]
-    kept = CACHE / f"{Path(described).stem}-{digest}"
+    return CACHE / f"{Path(described).stem}-{digest}"
+
+
+def _kept(described: str, fetch: Callable[[Path], None]) -> Path:
+    kept = _place(described)
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
