@@ -73,7 +73,7 @@ def flush_rows(services: Services, namespace: Namespace, name: str) -> Flushed:
             try:
                 return _flush(services, namespace, name)
             except StaleBaseError as error:
-                services.meter.retried("stale_base")
+                services.meter.count_retry("stale_base")
                 last = error
         raise UnavailableError(
             f"Others flush or compact {format_full_name(namespace, name)}; nothing was written: {last}"
@@ -228,7 +228,7 @@ class Thresholds:
         """Whether there is one at all."""
         return (self.rows, self.bytes, self.age) != (None, None, None)
 
-    def reached(self, waiting: FlushableRows) -> bool:
+    def is_reached_by(self, waiting: FlushableRows) -> bool:
         """Return whether the table has waited for long enough. Deletes of rows in files go with the rows, or of age."""
         is_old = self.age is not None and (waiting.age_ms is None or waiting.age_ms >= self.age)
         is_long = self.rows is not None and waiting.rows >= self.rows
@@ -293,10 +293,10 @@ class _Flusher:
                         return
                     self._look_at(table)
             except Exception as error:  # noqa: BLE001 - whatever it was, the next look may find it gone
-                self._tell(None, error)
+                self._report(None, error)
 
     def _look_at(self, table: FlushableRows) -> None:
-        if self._left_alone.get(table.table_id, 0) > monotonic() or not self._thresholds.reached(table):
+        if self._left_alone.get(table.table_id, 0) > monotonic() or not self._thresholds.is_reached_by(table):
             return
         try:
             flushed = flush_if_free(self._services, table)
@@ -304,7 +304,7 @@ class _Flusher:
             return
         except Exception as error:  # noqa: BLE001 - whatever it was, the other tables are to be flushed
             self._leave_alone(table)
-            self._tell(table, error)
+            self._report(table, error)
             return
         if flushed is not None and flushed.snapshot_id is None:
             self._leave_alone(table)
@@ -312,7 +312,7 @@ class _Flusher:
     def _leave_alone(self, table: FlushableRows) -> None:
         self._left_alone[table.table_id] = monotonic() + _AFTER_FAILURE
 
-    def _tell(self, table: FlushableRows | None, error: Exception) -> None:
+    def _report(self, table: FlushableRows | None, error: Exception) -> None:
         self._services.meter.task_failed("flush")
         with suppress(Exception):  # who can't hear of it doesn't keep rows from being flushed
             self._failed(table, error)

@@ -164,7 +164,7 @@ class ChangedObjectReader:
     def _thing(
         self, at: int, object_id: int, kinds: tuple[ChangeKind, ...], words: Iterable[str] = ()
     ) -> list[ChangedObject]:
-        named, before = self._named(at, object_id), self._before(at, object_id)
+        named, before = self._find_name(at, object_id), self._before(at, object_id)
         if named is None:
             return []
         previous = (
@@ -176,7 +176,7 @@ class ChangedObjectReader:
         said = named.namespace, named.name, object_id, named.uuid, previous, frozenset(words)
         return [ChangedObject(kinds, *said, born, place)]
 
-    def _named(self, at: int, object_id: int) -> NamedObject | None:
+    def _find_name(self, at: int, object_id: int) -> NamedObject | None:
         """Return what it is called from the snapshot on, or was called until then; else what it was called last."""
         names = self._names.get(object_id, [])
         now = [named for named in names if named.visible(at)] or [named for named in names if named.end == at]
@@ -187,7 +187,7 @@ class ChangedObjectReader:
         return next((named for named in self._names.get(object_id, ()) if named.end == at), None)
 
     def _name(self, at: int, object_id: int) -> tuple[str, str | None] | None:
-        named = self._named(at, object_id)
+        named = self._find_name(at, object_id)
         return None if named is None else (named.namespace, named.name)
 
 

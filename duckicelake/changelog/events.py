@@ -84,15 +84,15 @@ class RequestChanges:
     came: ChangeEvent | None = None
     together: tuple[frozenset[Namespace], ...] = ()
 
-    def seen(self, may_read: MayRead) -> ChangeEvent | None:
+    def show_to(self, may_read: MayRead) -> ChangeEvent | None:
         """Return the event for who may read these namespaces; None if they may not know of it."""
-        event = self._seen(may_read)
+        event = self._show_part(may_read)
         if event is None or not self.together:
             return event
         known = sum(any(map(may_read, namespaces)) for namespaces in self.together)
         return event if known == len(self.together) else event.is_from_request(known)
 
-    def _seen(self, may_read: MayRead) -> ChangeEvent | None:
+    def _show_part(self, may_read: MayRead) -> ChangeEvent | None:
         sees_it = may_read(self.whole.names[0][0])
         if self.left is None:
             return self.whole if sees_it else None

@@ -92,7 +92,7 @@ class EventView:
 
     def events(self, changes: Iterable[RequestChanges]) -> list[ChangeEvent]:
         """Return the events of these changes, in their order."""
-        seen = (change.seen(self._may_read) for change in changes)
+        seen = (change.show_to(self._may_read) for change in changes)
         return [event for event in seen if event is not None and self.selection.wants(event)]
 
     def _may_read(self, namespace: Namespace) -> bool:

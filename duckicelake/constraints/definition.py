@@ -71,7 +71,7 @@ class _ConditionReader:
             return Logic(word, tuple(self.condition(part) for part in node.flatten()))  # type: ignore[arg-type]
         read = self._CONDITIONS.get(type(node))
         if read is not None:
-            return self._negated(node, read(self, node))
+            return self._negate(node, read(self, node))
         value = self.value(node)
         if isinstance(value, exp.Expr) or value.kind is not Kind.BOOLEAN:
             refuse_construct(f"a condition that isn't one: {_format_node(node)}")
@@ -96,7 +96,7 @@ class _ConditionReader:
                 return node
         return refuse_construct(f"{node.key.upper()} ({_format_node(node)})")
 
-    def known(self, node: exp.Expr) -> Term:
+    def read_known(self, node: exp.Expr) -> Term:
         """Return a value that has a kind of its own."""
         value = self.value(node)
         return (
@@ -125,7 +125,7 @@ class _ConditionReader:
         first = self.value(left)
         if not isinstance(first, exp.Expr):
             return first, self.beside(right, first)
-        second = self.known(right)
+        second = self.read_known(right)
         return self.beside(left, second), second
 
     def _column(self, node: exp.Column) -> ConstraintColumn:
@@ -161,12 +161,12 @@ class _ConditionReader:
     def _call(self, node: exp.Anonymous) -> Term:
         name, arguments = str(node.this).lower(), node.expressions
         if name == "coalesce" and len(arguments) == 2:
-            first = self.known(arguments[0])
+            first = self.read_known(arguments[0])
             second = self.beside(arguments[1], first)
             if isinstance(second, ConstraintConstant):
                 return FunctionCall("coalesce", (first, second), first.kind)
         if len(arguments) == 1:
-            value = self.known(arguments[0])
+            value = self.read_known(arguments[0])
             if name == "abs" and value.kind in _NUMERIC:
                 return FunctionCall("abs", (value,), value.kind)
             if name in _LENGTHS and value.kind is Kind.TEXT:
@@ -189,20 +189,20 @@ class _ConditionReader:
         return Logic("AND", (NotCondition(IsNull(left)), Compare("=", left, right)))
 
     def _between(self, node: exp.Expr) -> Condition:
-        value = self.known(node.this)
+        value = self.read_known(node.this)
         low, high = self.beside(node.args["low"], value), self.beside(node.args["high"], value)
         return Logic("AND", (Compare("<=", low, value), Compare("<=", value, high)))
 
     def _in(self, node: exp.Expr) -> Condition:
         if not node.expressions or node.args.get("query") is not None or node.args.get("unnest") is not None:
             refuse_construct(f"IN without a list of values ({_format_node(node)})")
-        value = self.known(node.this)
+        value = self.read_known(node.this)
         return Logic(
             "OR", tuple(Compare("=", value, self.beside(expression, value)) for expression in node.expressions)
         )
 
     def _is(self, node: exp.Expr) -> Condition:
-        value = self.known(node.this)
+        value = self.read_known(node.this)
         if isinstance(node.expression, exp.Null):
             return IsNull(value)
         if isinstance(node.expression, exp.Boolean) and value.kind is Kind.BOOLEAN:
@@ -211,7 +211,7 @@ class _ConditionReader:
         return refuse_construct(f"IS as in {_format_node(node)}")
 
     def _like(self, node: exp.Expr) -> Condition:
-        value, pattern = self.known(node.this), node.expression
+        value, pattern = self.read_known(node.this), node.expression
         if value.kind is not Kind.TEXT or not isinstance(pattern, exp.Literal) or not pattern.is_string:
             refuse_construct(f"LIKE of anything but a text by a constant ({_format_node(node)})")
         return Like(value, pattern.this)
@@ -219,7 +219,7 @@ class _ConditionReader:
     def _not(self, node: exp.Expr) -> Condition:
         return NotCondition(self.condition(node.this))
 
-    def _negated(self, node: exp.Expr, read: Condition) -> Condition:
+    def _negate(self, node: exp.Expr, read: Condition) -> Condition:
         return NotCondition(read) if node.args.get("negate") else read
 
     _CONDITIONS: ClassVar[Mapping[type[exp.Expr], Callable[[Any, Any], Condition]]] = {

@@ -69,7 +69,7 @@ class KeyColumn:
         """The types of what is compared."""
         return (self.type, "BOOLEAN") if self.type in _FLOAT_TYPES else (self.type,)
 
-    def compared(self, value: str) -> tuple[str, ...]:
+    def list_compared(self, value: str) -> tuple[str, ...]:
         """Return what is compared of a value, an expression; DuckDB alone would take -0.0 for 0.0."""
         return (value, f"({value} = 0 AND signbit({value}))") if self.type in _FLOAT_TYPES else (value,)
 
@@ -193,7 +193,7 @@ class _DeleteTable:
         for key in self._keys:
             if key.field_id not in known:
                 raise InvalidRequestError(f"it has no column of field id {key.field_id}, by which it deletes")
-        values = ", ".join(part for key in self._keys for part in key.compared(key.read(known[key.field_id])))
+        values = ", ".join(part for key in self._keys for part in key.list_compared(key.read(known[key.field_id])))
         query = f"INSERT INTO {self._name} SELECT DISTINCT $delete_id, {values} FROM {fields.source}"
         self._connection.execute(query, {"delete_id": delete.file_id, "file": str(delete.path)})
 
@@ -205,7 +205,7 @@ class _DeleteTable:
         if self._is_ruled_out(file, fields):
             return []
         values, texts = build_values(self._keys, file, fields)
-        parts = [part for key, value in zip(self._keys, values, strict=True) for part in key.compared(value)]
+        parts = [part for key, value in zip(self._keys, values, strict=True) for part in key.list_compared(value)]
         return self._join(fields.source, parts, {"file": str(file.path), "deletes": sorted(deletes), **texts})
 
     def _join(self, source: str, parts: Sequence[str], parameters: Mapping[str, object]) -> list[tuple[int, list[int]]]:

@@ -62,7 +62,7 @@ def _filter_file(connection: duckdb.DuckDBPyConnection, matching: RowFilter, fil
     parts = ", ".join(
         f"{part} AS {name}"
         for number, (key, value) in enumerate(zip(matching.keys, values, strict=True))
-        for name, part in zip(_name_value_columns(number), key.compared(value), strict=False)
+        for name, part in zip(_name_value_columns(number), key.list_compared(value), strict=False)
     )
     query = (
         f"SELECT * FROM (SELECT file_row_number AS position, {parts} FROM {fields.source}) WHERE {matching.condition}"

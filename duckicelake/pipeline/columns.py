@@ -71,9 +71,9 @@ class ColumnJoin:
         ]
         known = index_by_name(table)
         added = [new for new in source.fields if new.name.lower() not in known]
-        return StructType([*kept, *(self._added((*path, new.name), new) for new in added)])
+        return StructType([*kept, *(self._add_field((*path, new.name), new) for new in added)])
 
-    def _added(self, path: ColumnPath, new: StructField) -> StructField:
+    def _add_field(self, path: ColumnPath, new: StructField) -> StructField:
         wanted = find_storable_type(new.dataType)
         if wanted is None:
             self.problems.append(f"{'.'.join(path)} is {new.dataType.simpleString()}, which Iceberg doesn't have")

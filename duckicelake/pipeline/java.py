@@ -45,7 +45,7 @@ class Jvm:
         resolved = converter.collectResolvedSparkExpression(self.session, table, text)
         return converter.convertToIcebergExpression(resolved)
 
-    def tried(self, value: Any) -> Any:
+    def try_value(self, value: Any) -> Any:
         """Return a column of Spark's that is null where the value can't be computed.
 
         SQL can say so of single functions.
@@ -67,7 +67,7 @@ class Jvm:
         return self.array(self._classes.java.lang.String, values)
 
     @contextmanager
-    def staged(self, table: Any, tasks: Iterable[Any]) -> Iterator[str]:
+    def stage_tasks(self, table: Any, tasks: Iterable[Any]) -> Iterator[str]:
         """Yield a name by which Iceberg's reader and its rewriter know these scan tasks of the table, within the block.
 
         `spark.read.format("iceberg").load(name)` reads their rows alone. Iceberg refuses to stage none.

@@ -108,7 +108,7 @@ def build_violation_test(text: str) -> Column:
     NULL is a violation, too, and so is an overflow.
     """
     condition: Any = F.expr(text)
-    tried = Jvm(SparkSession.active()).tried(condition._jc)  # noqa: SLF001
+    tried = Jvm(SparkSession.active()).try_value(condition._jc)  # noqa: SLF001
     return ~F.coalesce(Column(tried), F.lit(False))
 
 

@@ -107,7 +107,7 @@ class _SourceShape:
     def options(self) -> dict[str, str]:
         return _build_options(self.source, self.base)
 
-    def inferred(self) -> StructType:
+    def infer_schema(self) -> StructType:
         """Return the columns with types that hold all values; reads everything."""
         reader = self.spark.read.format(self.source.format).options(**self.options, inferSchema="true")
         found = reader.load([escape_pattern(path) for path in self.paths]).schema
@@ -145,13 +145,13 @@ def _build_text_groups(shapes: Sequence[_SourceShape], known: StructType) -> lis
 def _find_text_columns(shape: _SourceShape, known: StructType) -> StructType:
     """Return the columns of text files; what isn't known has the type that holds all its values."""
     if shape.source.format == "json":
-        found = shape.inferred()
+        found = shape.infer_schema()
         if not found.fields and not known.fields:
             raise BadSourceError(f"No record of {', '.join(shape.source.masked_locations)} is a JSON object")
         return found if found.fields else known
     if not _has_header(shape.source) and known.fields:
         return known
-    return shape.schema if set(index_by_name(shape.schema)) <= set(index_by_name(known)) else shape.inferred()
+    return shape.schema if set(index_by_name(shape.schema)) <= set(index_by_name(known)) else shape.infer_schema()
 
 
 def _build_text_group(shape: _SourceShape, schema: StructType) -> SourceGroup:

@@ -96,12 +96,12 @@ class RowChanges:
     @contextmanager
     def _rows(self, step: SnapshotStep, side: int, tasks: Sequence[Any]) -> Iterator[DataFrame]:
         if not tasks:
-            yield self._shaped(step, side, self._spark.table(self._name).limit(0))
+            yield self._shape(step, side, self._spark.table(self._name).limit(0))
             return
-        with self._jvm.staged(self._table, tasks) as name:
-            yield self._shaped(step, side, self._spark.read.format("iceberg").load(name))
+        with self._jvm.stage_tasks(self._table, tasks) as name:
+            yield self._shape(step, side, self._spark.read.format("iceberg").load(name))
 
-    def _shaped(self, step: SnapshotStep, side: int, rows: DataFrame) -> DataFrame:
+    def _shape(self, step: SnapshotStep, side: int, rows: DataFrame) -> DataFrame:
         """Return rows with their identity (`key`), and whether they are unchanged (`same`)."""
         key, same = self._identity(step)
         return rows.select(

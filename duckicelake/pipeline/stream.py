@@ -151,14 +151,14 @@ class _EpochLoader:
             query.stop()
             raise
         except Exception as error:
-            failure = self._explained(self._failure or error)
+            failure = self._explain(self._failure or error)
             if not isinstance(failure, CatalogUnreachableError) or self._outage.is_too_long(time.monotonic()):
                 raise failure from error
             self._reporter.say(f"{failure}; the stream goes on when it is back")
             return True
         return False
 
-    def _explained(self, error: Exception) -> Exception:
+    def _explain(self, error: Exception) -> Exception:
         from duckicelake.pipeline.failures import explain_failure
 
         return explain_failure(error) or error

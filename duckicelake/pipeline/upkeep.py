@@ -49,7 +49,7 @@ class IcebergTable:
         snapshot = self.java.currentSnapshot()
         return None if snapshot is None else int(snapshot.snapshotId())
 
-    def made(self) -> list[dict[str, str]]:
+    def list_made(self) -> list[dict[str, str]]:
         """The summaries of main's snapshots since then that the job made, newest first, each with its `snapshot-id`."""
         self.java.refresh()
         found = []
@@ -78,7 +78,7 @@ class IcebergTable:
         codec: packs them if the table doesn't say how; by itself Iceberg would take gzip. where: a condition in Spark's
         SQL; only files that may hold such rows are rewritten.
         """
-        action = self._stamped(self._actions(codec).rewriteDataFiles(self.java)).options(options)
+        action = self._stamp(self._actions(codec).rewriteDataFiles(self.java)).options(options)
         if where is not None:
             action = action.filter(self.jvm.condition(self._name, where))
         if order is None:
@@ -98,7 +98,7 @@ class IcebergTable:
 
     def rewrite_deletes(self) -> dict[str, int]:
         """Merge small files of position deletes, and drop those of rows that are gone."""
-        result = self._stamped(self._actions().rewritePositionDeletes(self.java)).execute()
+        result = self._stamp(self._actions().rewritePositionDeletes(self.java)).execute()
         return {
             "rewritten delete files": result.rewrittenDeleteFilesCount(),
             "added delete files": result.addedDeleteFilesCount(),
@@ -108,7 +108,7 @@ class IcebergTable:
         """Write manifests of few files anew, together, by partition; those of each partition spec by themselves."""
         rewritten = added = 0
         for spec_id in sorted(self.java.specs()):
-            action = self._stamped(self._actions().rewriteManifests(self.java)).specId(spec_id)
+            action = self._stamp(self._actions().rewriteManifests(self.java)).specId(spec_id)
             result = action.execute()
             rewritten += _count_items(result.rewrittenManifests())
             added += _count_items(result.addedManifests())
@@ -146,7 +146,7 @@ class IcebergTable:
             session.conf().set(_SESSION_CODEC_SETTING, codec)
         return self.jvm.iceberg.spark.actions.SparkActions.get(session)
 
-    def _stamped(self, action: Any) -> Any:
+    def _stamp(self, action: Any) -> Any:
         for key, value in self._summary.items():
             action.snapshotProperty(key, value)
         return action
@@ -189,7 +189,7 @@ def attempt_job(
     if planned.kind == "remove-orphans":
         return _remove_orphans(table, client, planned, job)
     counts = _ACTIONS[planned.kind](table, planned)
-    made = table.made()
+    made = table.list_made()
     if not made and (counts.get("failed files") or (planned.kind in _PARTIAL_KINDS and table.is_behind())):
         raise JobConflictError("others changed the same files, so that nothing could be committed")
     if planned.kind == "sort" and planned.where is None and made and not counts["failed files"]:

@@ -236,7 +236,7 @@ class LoadTableMiddleware:
         )
 
     def _find_principal(self, token: bytes) -> Principal | None:
-        return ANY_PRINCIPAL if self._authentication is None else self._authentication.known(token)
+        return ANY_PRINCIPAL if self._authentication is None else self._authentication.find_known(token)
 
     def _ask(self, load: _ParsedLoad, deliver: OutcomeCallback) -> bool:
         """Ask for the outcome; whether `deliver` will be called with it."""

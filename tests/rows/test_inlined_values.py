@@ -152,7 +152,7 @@ def store(lake: Lake, layout: Layout, columns: list[list[Encoded]]) -> None:
 
 
 def encoded(batch: Batch) -> list[list[Encoded]]:
-    return list(map(batch.encoded, range(len(batch.layout.stored))))
+    return list(map(batch.encode_column, range(len(batch.layout.stored))))
 
 
 def test_flat_values_are_stored_as_duckdb_stores_them(lake: Lake) -> None:

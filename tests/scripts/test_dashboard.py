@@ -45,7 +45,7 @@ def exported() -> dict[str, set[str]]:
     metrics.caught_up(1)
     metrics.job_ended("compact", "done")
     metrics.written_together(1)
-    metrics.retried("stale_base")
+    metrics.count_retry("stale_base")
     metrics.lineage_sent("console", "delivered", 1)
     metrics.lineage_waiting("console", 0)
     metrics.feed_behind(0.01)

@@ -46,9 +46,9 @@ def build_clone(
     """Return the rows of a clone with these manifests."""
     rows = {row.file_id: row for found in entries.values() for status, row in found if status != EntryStatus.DELETED}
     ids = {file_id: next(file_ids) for file_id in rows}
-    told = {id_: [(status, row) for status, row in found if row.file_id in ids] for id_, found in entries.items()}
+    shared = {id_: [(status, row) for status, row in found if row.file_id in ids] for id_, found in entries.items()}
     made = {
-        id_: _clone_manifest(manifests[id_], found, ids, next(manifest_ids)) for id_, found in told.items() if found
+        id_: _clone_manifest(manifests[id_], found, ids, next(manifest_ids)) for id_, found in shared.items() if found
     }
     side = SideFiles(
         files=tuple(_clone_file(row, ids[file_id]) for file_id, row in rows.items()),

@@ -112,7 +112,7 @@ class DuckDBAddedFile:
         column, stored = self._column(index), self._fields[index].stored
         return column is None or (self._is_plain(index) and (column.column_type, stored) not in _INEXACT)
 
-    def copied(self, path: str, stats: Mapping[int, ColumnStats]) -> tuple[CopiedColumn, ...]:
+    def copy_columns(self, path: str, stats: Mapping[int, ColumnStats]) -> tuple[CopiedColumn, ...]:
         """Return the columns of a copy; what the file lacks, the copy lacks too, so that defaults are read as always.
 
         stats: DuckLake's of the file, which have the value of a folder. UnsupportedError, naming the path, where
@@ -133,7 +133,7 @@ class DuckDBAddedFile:
             raise _refuse_copy(path, "it has none of the table's columns")
         return tuple(made)
 
-    def trusted(self, values: Mapping[PartitionKey, str | None]) -> dict[PartitionKey, str | None]:
+    def trust_folder(self, values: Mapping[PartitionKey, str | None]) -> dict[PartitionKey, str | None]:
         """Return the partition values that DuckDB reads.
 
         Of a column that it reads in the file, the folder says nothing.

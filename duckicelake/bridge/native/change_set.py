@@ -156,7 +156,7 @@ class SnapshotLine:
         self.ids.add(snapshot.snapshot_id)
         self._added.append(snapshot)
 
-    def listed(self, metadata: TableMetadata) -> TableMetadata:
+    def list_added(self, metadata: TableMetadata) -> TableMetadata:
         """Return the metadata with all that was added."""
         if not self._added:
             return metadata
@@ -284,7 +284,7 @@ def find_partition(
     values: Mapping[PartitionKey, str | None] = window.partition_values.get(file.file_id, {})
     stats: Iterable[ColumnStats] = window.stats.get(file.file_id, _NO_STATS) if metadata.specs_to_try[0].fields else ()
     if added is not None:
-        values, stats = added.trusted(values), added.without_nan(stats)
+        values, stats = added.trust_folder(values), added.without_nan(stats)
     by_column = {row.column_id: row for row in stats}
     for spec in metadata.specs_to_try:
         partition = to_partition(spec, schema, values, by_column)

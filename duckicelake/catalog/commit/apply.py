@@ -144,7 +144,7 @@ def _rebase(
     aliases = find_aliases(cached.state.snapshots)
     rebased, built_on = rebase_appends(request, cached.metadata, aliases)
     if built_on:
-        services.meter.retried("append_rebase")
+        services.meter.count_retry("append_rebase")
     return rebased, built_on
 
 

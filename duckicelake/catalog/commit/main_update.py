@@ -198,13 +198,13 @@ def write_delete_files(
         return []
     folder = space.folder()
 
-    def written(file_id: int) -> NewDeleteFile:
+    def write_file(file_id: int) -> NewDeleteFile:
         name, found = f"ducklake-{uuid4()}-delete.parquet", wanted[file_id]
         data = write_position_deletes([(files[file_id].path, position) for position in found])
         write(services, folder + name, data)
         return NewDeleteFile(file_id, name, len(found), len(data))
 
-    return run_in_parallel(written, wanted)
+    return run_in_parallel(write_file, wanted)
 
 
 Absorber = Callable[[MainUpdate, Sequence[FileRow]], MainUpdate]

@@ -112,7 +112,7 @@ def _plan_unchecked(services: Services, commits: Sequence[TableCommit], *, prepa
         with services.meter.phase("plan"):
             planned = _compute_changes(services, commits, [lately], prepare=prepare)
     except Exception:  # noqa: BLE001 - the table may be stale; a failure on the fresh one is raised by _plan_checked
-        services.meter.retried("unasked")
+        services.meter.count_retry("unasked")
         return None
     return planned if planned[0].change is not None else None
 
@@ -266,7 +266,7 @@ def retry_on_conflict(
         waiting = services.commits.alone(services.database) if alone and not is_alone else nullcontext()
         with suppress(*conflicts), waiting:
             return attempt(alone)
-        services.meter.retried("stale_base")
+        services.meter.count_retry("stale_base")
         if is_last:
             break
     names = tables if isinstance(tables, str) else tables()

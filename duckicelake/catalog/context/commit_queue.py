@@ -256,7 +256,7 @@ class CommitQueue:
             """Return whether to retry. A group may fail by one commit: its works are then written one by one."""
             if len(group) > 1 or not is_retryable(error):
                 return False
-            meter.retried("serialization")
+            meter.count_retry("serialization")
             return True
 
         def attempt() -> None:

@@ -49,7 +49,7 @@ class Meter(Protocol):
     def took(self, phase: Phase, seconds: float) -> None:
         """The same for what is no block."""
 
-    def retried(self, reason: Retry) -> None:
+    def count_retry(self, reason: Retry) -> None:
         """Something is done again."""
 
     def caught_up(self, snapshots: int) -> None:
@@ -86,7 +86,7 @@ class _Unmeasured:
     def took(self, phase: Phase, seconds: float) -> None:
         pass
 
-    def retried(self, reason: Retry) -> None:
+    def count_retry(self, reason: Retry) -> None:
         pass
 
     def caught_up(self, snapshots: int) -> None:

@@ -134,7 +134,7 @@ class ReadableCopies:
         plain, _ = _plain(files, self._examined, window, metadata)
         return frozenset(id_ for id_, added in self._examined.items() if id_ not in plain or added.inexact)
 
-    def placed(
+    def place_file(
         self, file: LakeFile, window: NativeWindow, metadata: TableMetadata
     ) -> tuple[TableMetadata, PartitionSpec, tuple[Any, ...]]:
         """`placed` of a file that was looked at for `misread`."""
@@ -217,22 +217,22 @@ class ReadableCopies:
                     yield file.file_id, ReadableCopy(self._beside.add(metadata, name, data, file.path), len(data))
 
 
-def _is_copied(copied: Copy, file: Path, copy: Path, location: str) -> bool:
+def _is_copied(copy_file: Copy, file: Path, copy: Path, location: str) -> bool:
     try:
-        return copied(file, copy)
+        return copy_file(file, copy)
     except InvalidRequestError as error:
         raise DamagedTableError(f"{location}, a data file of its: {error}") from error
 
 
 def _copy_of(file: LakeFile, added: DuckDBAddedFile, window: NativeWindow) -> Copy:
     stats = {row.column_id: row for row in window.stats.get(file.file_id, ())}
-    columns = [(item.name, item.expression, item.field_ids) for item in added.copied(file.path, stats)]
+    columns = [(item.name, item.expression, item.field_ids) for item in added.copy_columns(file.path, stats)]
 
-    def copied(source: Path, copy: Path) -> bool:
+    def copy_file(source: Path, copy: Path) -> bool:
         copy_columns(source, copy, columns)
         return True
 
-    return copied
+    return copy_file
 
 
 def _plain(

@@ -86,7 +86,7 @@ def _build_changed(
     builder = _NativeChangeBuilder(services, beside, row, window, metadata, manifests, known, deletes)
     builder.add_all(steps)
     target = drop_snapshots_over_limit(
-        drop_snapshots(skip_given_row_ids(builder.made(), window.next_row_id), missed.leaving)
+        drop_snapshots(skip_given_row_ids(builder.build_metadata(), window.next_row_id), missed.leaving)
     )
     if not builder.steps and target is base:
         return None
@@ -147,9 +147,9 @@ class _NativeChangeBuilder:
         self._written = WrittenTypes(services, row.table_id)
         self._upto = window.after
 
-    def made(self) -> TableMetadata:
+    def build_metadata(self) -> TableMetadata:
         """Return the metadata after the steps."""
-        return self._line.listed(self._metadata)
+        return self._line.list_added(self._metadata)
 
     def add_all(self, steps: Sequence[NativeStep]) -> None:
         """Add the steps; those that change no file change the metadata only.

@@ -202,7 +202,7 @@ def _step(
 def _is_as_placed(found: Examination, file: LakeFile, copies: ReadableCopies, base: TableMetadata) -> bool:
     """Return whether the file's row says the partition that it would be given now."""
     row = found.added[file.file_id]
-    metadata, spec, partition = copies.placed(file, found.missed.window, base)
+    metadata, spec, partition = copies.place_file(file, found.missed.window, base)
     type_ = build_partition_type(spec, metadata.schema())
     return (row.spec_id, list(row.partition)) == (spec.spec_id, list(serialize_partition(partition, type_)))
 

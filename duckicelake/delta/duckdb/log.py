@@ -87,7 +87,7 @@ class DuckStore:
         """Return the files in a folder itself: what is read further below is known by name."""
         pattern = f"{escape_pattern(folder)}/*"
         try:
-            return iter(self._listed(pattern))
+            return iter(self._list_files(pattern))
         except duckdb.Error as error:
             raise UnavailableError(f"{folder} can't be listed: {error}") from error
 
@@ -97,7 +97,7 @@ class DuckStore:
     def local_path(self, location: str) -> Path | None:
         return None if "://" in format_location(location) else Path(format_location(location))
 
-    def _listed(self, pattern: str) -> list[ListedFile]:
+    def _list_files(self, pattern: str) -> list[ListedFile]:
         if not self._timed or self.local_path(pattern) is not None:
             names = self._connection.execute("SELECT file FROM glob(?)", [pattern]).fetchall()
             return [ListedFile(name, self._modified_ms(name)) for (name,) in names]

@@ -141,9 +141,9 @@ class HiveLinker:
                 f"{wanted[0].file.path} has no column {columns[0].names[-1]}, nor do its folders say the value: "
                 "DuckLake needs a copy in folders that do; --copy-for-duckdb makes one of each such file, in the store",
             )
-        return tuple(run_in_parallel(lambda source: self._made(folder, columns, source), wanted))
+        return tuple(run_in_parallel(lambda source: self._make_copy(folder, columns, source), wanted))
 
-    def _made(self, folder: str, columns: tuple[PartitionColumn, ...], translated: TranslatedFile) -> LakeCopy:
+    def _make_copy(self, folder: str, columns: tuple[PartitionColumn, ...], translated: TranslatedFile) -> LakeCopy:
         file = translated.file
         name = f"{format_linked_folder(columns, translated.values)}{file.file_id}-{file.path.rpartition('/')[2]}"
         source, place = (self._services.store.local_path(location) for location in (file.path, folder + name))

@@ -94,7 +94,7 @@ class DeltaFiles:
     counts: Mapping[str, int] = field(default_factory=dict)
     missing: frozenset[str] = frozenset()
 
-    def located(self, path: str) -> str:
+    def locate(self, path: str) -> str:
         """Return the log's path as clients know it."""
         is_plain = ":" not in path and ".." not in path and not path.startswith("/")  # most are
         return f"{self.log.root}/{path}" if is_plain else format_root(resolve_location(self.log.root, path))
@@ -172,7 +172,7 @@ def read_version_files(
     known: which files the table has already, for one that is there; for a new one the whole folder is listed.
     """
     places = DeltaFiles(log)
-    paths = {add.path: places.located(add.path) for add in adds}
+    paths = {add.path: places.locate(add.path) for add in adds}
     vectors = {add.path: at for add in adds if (at := _locate_vector(log.root, add)) is not None}
     wanted = {*paths.values(), *vectors.values()}
     foreign = {at for at in wanted if not at.startswith(f"{log.root}/")}
@@ -287,7 +287,7 @@ def _has_old_timestamps(services: Services, history: DeltaHistory) -> bool:
     file = _find_recent(history)
     if file is None:
         return False
-    location = history.files.located(file.path)
+    location = history.files.locate(file.path)
     with open_local_copies(services.store, [location]) as paths, duckdb.connect() as connection:
         ((count,),) = connection.execute(_GREGORIAN_YEAR, {"file": str(paths[location])}).fetchall()
     return bool(count)

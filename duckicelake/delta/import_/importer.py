@@ -71,13 +71,13 @@ def iterate_pipelined(items: Iterable[T], most: int = 3) -> Iterator[Iterator[T]
     with _shorten_turns(), ThreadPoolExecutor(1, "duckicelake-ahead") as pool:
         computing = pool.submit(compute)
 
-        def taken() -> Iterator[T]:
+        def take_items() -> Iterator[T]:
             while (item := made.get()) is not _END:
                 yield item  # type: ignore[misc]
             computing.result()
 
         try:
-            yield taken()
+            yield take_items()
         finally:
             stopped.set()
             _empty_queue(made)
@@ -209,7 +209,7 @@ class _ImportPlan:
             if alone:
                 lock_writers(cursor)
             translation = self._translation()
-            versions = self._counted(readable.of(self._history.first(), self._history.commits))
+            versions = self._count_versions(readable.of(self._history.first(), self._history.commits))
             changes = translation.changes(versions)
             if _must_write_files(self._history) and not alone:
                 changes = iter(list(changes))  # nobody waits for the store
@@ -241,7 +241,7 @@ class _ImportPlan:
         )
         return Translation(self._services, self._history.files, target)
 
-    def _counted(self, versions: Iterable[DeltaVersion]) -> Iterator[DeltaVersion]:
+    def _count_versions(self, versions: Iterable[DeltaVersion]) -> Iterator[DeltaVersion]:
         first, count = self._history.start.version, len(self._history.commits) + 1
         for version in versions:
             yield version
@@ -292,7 +292,7 @@ def _check_newest(readable: ReadableVersions, history: DeltaHistory) -> None:
     """Raise FileMissingError if the newest version can't be read: then the table can't be, either."""
     for path in sorted(readable.absent):
         raise FileMissingError(
-            f"{history.files.located(path)}, or its deletion vector, isn't there, but is part of version "
+            f"{history.files.locate(path)}, or its deletion vector, isn't there, but is part of version "
             f"{history.newest}, the newest of the Delta table {history.files.log.root}: nobody can read that. "
             "Bring the file back, or have Delta let go of it (FSCK REPAIR TABLE, or RESTORE to a version without it)"
         )

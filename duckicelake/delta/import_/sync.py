@@ -89,16 +89,16 @@ def translate_next_versions(
     target = _build_target(services, cached, source)
     space = Workspace(services, cached.row.table_id)
 
-    def known(paths: Iterable[str]) -> set[str]:
+    def find_known(paths: Iterable[str]) -> set[str]:
         return {file.path for file in space.at_paths(target.listed, paths)}
 
-    files = read_version_files(services, log, [add for commit in commits for add in commit.adds], known)
+    files = read_version_files(services, log, [add for commit in commits for add in commit.adds], find_known)
     readable = ReadableVersions(files.missing)
     translation = Translation(services, files, target)
     first = DeltaVersion(source.position.version, 0)
     changes = list(translation.changes(readable.after(first, commits)))
     for path in sorted(readable.absent):
-        raise FileMissingError(f"{files.located(path)} isn't there, but is part of version {upto} of {log.root}")
+        raise FileMissingError(f"{files.locate(path)} isn't there, but is part of version {upto} of {log.root}")
     return NextVersions(changes, translation.state.to_json(), translation.state.metadata.id)
 
 

@@ -147,7 +147,7 @@ class Translation:
 
     def _changes(self, increments: Sequence[Increment]) -> Iterator[ChangeSet]:
         if increments:
-            self._metadata = self._line.listed(self._metadata)
+            self._metadata = self._line.list_added(self._metadata)
             self._line = SnapshotLine(self._metadata)
             change, self._base = build_change_and_next_base(self._base, self._metadata, increments, self._creation)
             self._creation = None
@@ -163,12 +163,12 @@ class Translation:
 
     def _translator(self) -> FileTranslator:
         columns = read_columns(self._definition, self._ids, self._metadata.current_schema_id)
-        return FileTranslator(columns, self._metadata.default_spec_id, self._delta.located, self._delta.counts.get)
+        return FileTranslator(columns, self._metadata.default_spec_id, self._delta.locate, self._delta.counts.get)
 
     def _increment(self, version: DeltaVersion) -> Increment:
         numbers, expected = self._numbers(version)
         wide = StatsWidening()
-        live = self._known((*version.gone, *version.added))
+        live = self._find_known((*version.gone, *version.added))
         vectors = self._vectors(version, live)
         fresh = {p: a for p, a in version.added.items() if p not in live or live[p] in vectors.returning}
         new = self._with_row_ids([self._files.of(a, next(self._file_ids), numbers, wide) for a in fresh.values()])
@@ -196,12 +196,12 @@ class Translation:
         given = expected if self._services.snapshot_ids == "ducklake" else own
         return SnapshotNumbers(find_free_id(given, self._line.ids), max(expected, following)), expected
 
-    def _known(self, paths: Iterable[str]) -> dict[str, int]:
+    def _find_known(self, paths: Iterable[str]) -> dict[str, int]:
         """Return the live files at the log's paths."""
         wanted = list(paths)
         unknown = [] if self._is_new else [path for path in wanted if path not in self._live]
         if unknown:
-            located = {self._delta.located(path): path for path in unknown}
+            located = {self._delta.locate(path): path for path in unknown}
             found = self._space.at_paths(self._listed, located)
             self._live.update((located[file.path], file.file_id) for file in found)
         return {path: self._live[path] for path in wanted if path in self._live}

@@ -205,10 +205,10 @@ class LogFiles:
 
         It is listed twice if a commit seems missing: one made meanwhile can be passed over.
         """
-        found = self._listed()
-        return self._listed() if has_hole(found) else found
+        found = self._list_log()
+        return self._list_log() if has_hole(found) else found
 
-    def _listed(self) -> LogListing:
+    def _list_log(self) -> LogListing:
         return parse_listing(self.root, self.store.files_below(f"{self.root}/{FOLDER}"))
 
     def actions(self, location: str) -> LogActions:

@@ -182,12 +182,12 @@ class DeltaLog:
         first: DamagedLogError | None = None
         for segment in find_segments(self._listing, version):
             try:
-                return self._replayed(segment)
+                return self._replay_segment(segment)
             except DamagedLogError as error:
                 first = first or error
         raise first or DamagedLogError(f"the log of {self.root} has no way to version {version}")
 
-    def _replayed(self, segment: LogSegment) -> LogReplay:
+    def _replay_segment(self, segment: LogSegment) -> LogReplay:
         replay = LogReplay()
         if segment.checkpoint is not None:
             for actions in self._files.checkpoint(segment.checkpoint):

@@ -50,7 +50,7 @@ class KafkaOutlet:
             raise InvalidSettingsError(f"{receiver.name} can't be used: {_read_text(error.args[0])}") from error
 
     def send(self, event: Event) -> DeliveryFailure | None:
-        return self._transport.sent(event)
+        return self._transport.send_and_wait(event)
 
     def settle(self) -> None:
         pass
@@ -70,7 +70,7 @@ class _Transport(KafkaTransport):
     def _hear(self, error: object) -> None:
         self._trouble = _read_text(error)
 
-    def sent(self, event: Event) -> DeliveryFailure | None:
+    def send_and_wait(self, event: Event) -> DeliveryFailure | None:
         """Wait for the brokers' word."""
         if self.producer is None:
             self._setup_producer(self.kafka_config.config)

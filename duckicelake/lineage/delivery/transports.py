@@ -108,7 +108,7 @@ class _HttpOutlet:
             answer = self._transport.emit(convert_event(event))
         except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
             if not isinstance(error, requests.HTTPError) or error.response is None:
-                return DeliveryFailure("away", self._shown(_find_cause(error)))
+                return DeliveryFailure("away", self._mask(_find_cause(error)))
             answer = error.response
         if 200 <= answer.status_code < 300:
             return None
@@ -125,12 +125,12 @@ class _HttpOutlet:
         said = self._session.answer.decode(errors="replace")
         if 300 <= status < 400:
             said = f"it is at {answer.headers.get('Location')}; set that"
-        reason = self._shown(f"{status} {answer.reason or ''}: {said}" if said else f"{status} {answer.reason or ''}")
+        reason = self._mask(f"{status} {answer.reason or ''}: {said}" if said else f"{status} {answer.reason or ''}")
         if status in _AWAY or status < 400:
             return DeliveryFailure("away", reason, status, _parse_retry_after(answer.headers.get("Retry-After")))
         return DeliveryFailure("refused" if status < 500 else "later", reason, status)
 
-    def _shown(self, text: str) -> str:
+    def _mask(self, text: str) -> str:
         """Return some of a text, on one line, without the key, which a receiver may repeat."""
         text = " ".join("".join(character if character.isprintable() else " " for character in text).split())
         return (text.replace(self._key, "…") if self._key else text)[:_EXCERPT].strip()

@@ -113,7 +113,7 @@ class LineageConnection:
         self._connection.close()
         if not self._closed:
             self._closed = True
-            self._recorder.closed(self._close_seconds)
+            self._recorder.close(self._close_seconds)
 
     def __enter__(self) -> Self:
         return self
@@ -154,7 +154,7 @@ class LineageConnection:
         try:
             result = _call_as(frame, call)
         except BaseException as error:
-            self._recorder.failed(statement, run, error)
+            self._recorder.record_failure(statement, run, error)
             raise
         self._recorder.done(statement, run, counting=counting)
         return result

@@ -66,7 +66,7 @@ class AttachedLakes:
             return None if self._uri is None else DuckPlace(DatasetName(self._uri, f"{schema}.{name}"), is_ours=True)
         key = lake, schema, name
         if key not in self._places:
-            found = self._found(*key)
+            found = self._find_place(*key)
             if found is None:
                 return None
             self._places[key] = found
@@ -77,7 +77,7 @@ class AttachedLakes:
         rows = self._rows(f"FROM ducklake_last_committed_snapshot({_quote_text(lake)})")
         return rows[0][0] if rows else None
 
-    def _found(self, lake: str, schema: str, name: str) -> DuckPlace | None:
+    def _find_place(self, lake: str, schema: str, name: str) -> DuckPlace | None:
         metadata = _quote(f"__ducklake_metadata_{lake}")
         ours, rows = self._row(metadata, schema, name, lake)
         if not rows:
@@ -181,25 +181,25 @@ class DuckNames:
         self._lakes = AttachedLakes(connection, catalog_uri)
         self._path: list[tuple[str, str]] | None = None
         self._types: dict[str, tuple[str, str | None]] | None = None
-        self._found: dict[Parts, tuple[float, KnownName]] = {}
+        self._find_place: dict[Parts, tuple[float, KnownName]] = {}
         self.has_temporary = False
 
     def forget(self) -> None:
         """Ask again from now on: something was created, dropped, altered, attached or used."""
         self._path = self._types = None
-        self._found.clear()
+        self._find_place.clear()
         self._lakes.forget()
 
     def find(self, parts: Parts) -> KnownName | None:
         """Return the dataset of a name, None if it is none or one that isn't known to be the same elsewhere."""
-        until, known = self._found.get(parts, (0.0, None))
+        until, known = self._find_place.get(parts, (0.0, None))
         begun = time.monotonic()
         if known is not None and begun < until:
             return known
         known = next((found for candidate in self._candidates(parts) if (found := self._bound(*candidate))), None)
         if known is not None:
             now = time.monotonic()
-            self._found[parts] = now + max(_FRESH, _SHARE * (now - begun)), known
+            self._find_place[parts] = now + max(_FRESH, _SHARE * (now - begun)), known
         return known
 
     def last_snapshot(self, lake: str) -> int | None:

@@ -47,7 +47,7 @@ class EventOutbox:
     """
 
     def __init__(self, emitter: Emitter, capacity: int = CAPACITY) -> None:
-        self.dropped = self.failed = 0
+        self.dropped = self.record_failure = 0
         self._emitter = emitter
         self._waiting: Queue[Work | None] = Queue(capacity)
         self._thread: Thread | None = None
@@ -59,12 +59,12 @@ class EventOutbox:
         """Connections that share it."""
         return self._users
 
-    def opened(self) -> None:
+    def open(self) -> None:
         """Note one more connection."""
         with self._lock:
             self._users += 1
 
-    def closed(self, seconds: float) -> bool:
+    def close(self, seconds: float) -> bool:
         """Note one connection less; whether all is sent, if it was the last."""
         with self._lock:
             self._users -= 1
@@ -111,8 +111,10 @@ class EventOutbox:
             for event in work():
                 self._emitter.emit(event)
         except Exception as error:  # noqa: BLE001 - lineage is never worth a failure of the program that it is about
-            self.failed += 1
-            _log.log(logging.WARNING if self.failed == 1 else logging.DEBUG, "lineage: %s", type(error).__name__)
+            self.record_failure += 1
+            _log.log(
+                logging.WARNING if self.record_failure == 1 else logging.DEBUG, "lineage: %s", type(error).__name__
+            )
 
 
 class StatementRecorder:
@@ -134,7 +136,7 @@ class StatementRecorder:
         self._prepared: dict[str, DuckStatement] = {}
         self._count: tuple[str, int] | None = None
         if outbox is not None:
-            outbox.opened()
+            outbox.open()
 
     def beside(self, connection: duckdb.DuckDBPyConnection) -> "StatementRecorder":
         """Give a recorder for another connection to the same database."""
@@ -158,15 +160,15 @@ class StatementRecorder:
         """Note that it has run; `counting` if its result may be read, as `restore_result` gives it back."""
         self.quietly(lambda: self._done(statement, run, counting=counting))
 
-    def failed(self, statement: DuckStatement, run: StatementRun | None, error: BaseException) -> None:
+    def record_failure(self, statement: DuckStatement, run: StatementRun | None, error: BaseException) -> None:
         """Note that it has failed, or was broken off."""
-        self.quietly(lambda: self._failed(statement, run, error))
+        self.quietly(lambda: self._record_failure(statement, run, error))
 
-    def closed(self, seconds: float) -> None:
+    def close(self, seconds: float) -> None:
         """Note that the connection is closed, and its transaction with it."""
         self.quietly(self._rolled_back)
         if self._outbox is not None:
-            self._outbox.closed(seconds)
+            self._outbox.close(seconds)
 
     def restore_result(self) -> None:
         """Let the result of the last statement, the number of rows it wrote, be there to be fetched."""
@@ -183,7 +185,7 @@ class StatementRecorder:
 
     def _done(self, statement: DuckStatement, run: StatementRun | None, *, counting: bool) -> None:
         if run is not None and counting and run.statement.gives_count and not run.writes_nothing:
-            run.rows = self._counted()
+            run.rows = self._read_count()
         if statement.prepared is not None:
             self._prepared |= [statement.prepared]
         if statement.changes_names:
@@ -203,7 +205,7 @@ class StatementRecorder:
         elif run is not None:
             self._complete(run)
 
-    def _failed(self, statement: DuckStatement, run: StatementRun | None, error: BaseException) -> None:
+    def _record_failure(self, statement: DuckStatement, run: StatementRun | None, error: BaseException) -> None:
         at = datetime.now(UTC)
         runs = [] if run is None else [run]
         if statement.transaction == "commit":
@@ -231,7 +233,7 @@ class StatementRecorder:
             run.version = self._names.last_snapshot(output.lake)
         self._put(partial(build_completed, run, at))
 
-    def _counted(self) -> int | None:
+    def _read_count(self) -> int | None:
         """Return the number of rows that the statement says it wrote."""
         described = self._connection.description
         if not described or len(described) != 1 or described[0][0] != "Count":

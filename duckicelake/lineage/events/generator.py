@@ -253,7 +253,7 @@ class EventGenerator:
         if due or events or noted != progress.audit_id:
             lineage_store.record_events(cursor, events, origin=_ORIGIN)
             position = due[-1].position if due else progress.position
-            lineage_follower.move_progress(cursor, position, noted, streams.kept())
+            lineage_follower.move_progress(cursor, position, noted, streams.list_open())
 
 
 def _take_due(found: Sequence[LoggedChange], most: int, before: datetime) -> Sequence[LoggedChange]:

@@ -60,7 +60,7 @@ class KnownTables:
         unknown = of_tables - self._tables.keys()
         places = lineage_follower.read_places(cursor, unknown) if unknown else {}
         self._tables |= {table_id: _KnownTable(places.get(table_id)) for table_id in unknown}
-        catalog_change = [CatalogChange(change, self._known(cursor, change, owners)) for change in changes]
+        catalog_change = [CatalogChange(change, self._find_object(cursor, change, owners)) for change in changes]
         while len(self._tables) > _LRU_ENTRIES:
             self._tables.popitem(last=False)
         return catalog_change
@@ -70,7 +70,7 @@ class KnownTables:
         table = self._tables.get(table_id)
         return None if table is None else table.location
 
-    def _known(self, cursor: Transaction, change: LoggedChange, owners: dict[int, str]) -> KnownObject:
+    def _find_object(self, cursor: Transaction, change: LoggedChange, owners: dict[int, str]) -> KnownObject:
         if not _is_table_change(change) or change.object_id is None:
             return KnownObject()
         table = self._tables[change.object_id]
@@ -183,9 +183,9 @@ def _build_lookup(cursor: Transaction, at: int, lake: NamedLake, places: TablePl
     def _dataset(cursor: Transaction, object_id: int, is_view: bool, resource: str) -> SqlDataset:
         if is_view:
             view = lineage_follower.read_view(cursor, object_id, at)
-            return SqlDataset(*lake.named(resource), None if view is None else _read_columns(view))
+            return SqlDataset(*lake.name_dataset(resource), None if view is None else _read_columns(view))
         place = places(object_id) or lineage_follower.read_places(cursor, [object_id]).get(object_id)
-        name = lake.named(resource) if place is None else name_location(place)
+        name = lake.name_dataset(resource) if place is None else name_location(place)
         return SqlDataset(*name, read_column_names(read_schema_at(cursor, object_id, at)))
 
     return find

@@ -124,7 +124,7 @@ class DatasetDirectory:
                 entry.facets[name], entry.facet_times[name] = facet, time
         return merge_seen(entry, at)
 
-    def named(self, name: EventName, at: datetime, origin: str) -> DatasetEntry:
+    def find_by_name(self, name: EventName, at: datetime, origin: str) -> DatasetEntry:
         """Return the dataset of that name, without anything else known of it."""
         held = self._held.get(name)
         entry = held.entry if held else self._meant([name]) or self._new(name, at, origin, is_located=False)

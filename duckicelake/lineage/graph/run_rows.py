@@ -210,9 +210,9 @@ class EdgeRows:
     def edges(self, columns: Iterable[Row], sides: Sequence[EventSide]) -> list[Row]:
         """Return edges between datasets: those of columns, and those of jobs' definitions, which have no run."""
         kept = ("source", "target", "job_id", "at", "confidence")
-        return [*({name: row[name] for name in kept} for row in columns), *self._defined(sides)]
+        return [*({name: row[name] for name in kept} for row in columns), *self._build_definition_edges(sides)]
 
-    def _defined(self, sides: Sequence[EventSide]) -> Iterator[Row]:
+    def _build_definition_edges(self, sides: Sequence[EventSide]) -> Iterator[Row]:
         by_event: dict[int, list[EventSide]] = {}
         for side in sides:
             if side.event.run is None:

@@ -123,7 +123,7 @@ def _fold(
             recorded.id,
             recorded.event,
             dataset,
-            directory.named(dataset.name, recorded.event.at, origin),
+            directory.find_by_name(dataset.name, recorded.event.at, origin),
             is_output=True,
         )
         for recorded in earlier
@@ -131,7 +131,7 @@ def _fold(
     ]
     flowing = [side for side in outputs if side.event.run is None or side.event.run in flown]
     made_of = [
-        (side, column, directory.named(column.source, side.event.at, origin))
+        (side, column, directory.find_by_name(column.source, side.event.at, origin))
         for side in flowing
         for column in side.dataset.columns
     ]

@@ -112,7 +112,7 @@ class CatalogChange:
 
     def dataset(self, lake: NamedLake) -> DatasetName:
         """Return what OpenLineage calls it."""
-        return lake.named(self.change.resource) if self.location is None else name_location(self.location)
+        return lake.name_dataset(self.change.resource) if self.location is None else name_location(self.location)
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,7 +81,7 @@ def build_symlinks(catalog_change: CatalogChange, lake: NamedLake) -> Json:
 @lru_cache(KEPT_PROPERTIES)
 def build_symlink(resource: str, kind: str, lake: NamedLake) -> Json:
     """Return the facet with the catalog's name of it alone."""
-    identifier = symlinks_dataset.Identifier(*lake.named(resource), type=kind)
+    identifier = symlinks_dataset.Identifier(*lake.name_dataset(resource), type=kind)
     return {"symlinks": encode_facet(symlinks_dataset.SymlinksDatasetFacet([identifier]))}
 
 
@@ -251,7 +251,7 @@ def _build_lifecycle(catalog_changes: Sequence[CatalogChange], lake: NamedLake) 
     previous = done[state].change.previous if state == "RENAME" else None
     identifier = None
     if previous is not None:
-        former = lake.named(previous)
+        former = lake.name_dataset(previous)
         identifier = lifecycle_state_change_dataset.PreviousIdentifier(name=former.name, namespace=former.namespace)
     change = lifecycle_state_change_dataset.LifecycleStateChange(state)
     return encode_facet(lifecycle_state_change_dataset.LifecycleStateChangeDatasetFacet(change, identifier))

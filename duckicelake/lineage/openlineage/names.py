@@ -31,7 +31,7 @@ class NamedLake:
     id: UUID
     uri: str
 
-    def named(self, resource: str) -> DatasetName:
+    def name_dataset(self, resource: str) -> DatasetName:
         """Return the catalog's own name of a table or view, given its full name."""
         return DatasetName(self.uri, resource)
 

@@ -174,7 +174,7 @@ class StreamGroups:
             if name in too_many or now - self._open[name].last >= self._pace.idle:
                 self._end(name)
 
-    def kept(self) -> list[Json]:
+    def list_open(self) -> list[Json]:
         """Return what is open."""
         self._open = {name: self._current(stream) for name, stream in self._open.items()}
         return [stream.to_json() for stream in self._open.values()]

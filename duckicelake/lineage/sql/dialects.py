@@ -91,7 +91,7 @@ class SqlDialect(Enum):
             return None
         return self.parser.tokenize(sql)
 
-    def parsed(self, sql: str) -> exp.Expr | None:
+    def parse(self, sql: str) -> exp.Expr | None:
         """Return the one statement's tree, None for others and those that are too much; raises what sqlglot does."""
         tokens = self.tokens(sql)
         if tokens is None or len(tokens) > _MAX_TOKENS or _is_deep(tokens):

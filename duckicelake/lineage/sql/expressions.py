@@ -95,26 +95,26 @@ class ExpressionReader(ABC):
         given = [branch.args["true"] for branch in branches] + (
             [node.args["default"]] if node.args.get("default") else []
         )
-        return self._chosen(asked, given, scope)
+        return self._read_choice(asked, given, scope)
 
     def _if(self, node: exp.If | exp.Nvl2, scope: NameScope) -> Flow:
         given = [node.args[branch] for branch in ("true", "false") if node.args.get(branch)]
-        return self._chosen([node.this], given, scope)
+        return self._read_choice([node.this], given, scope)
 
     def _coalesce(self, node: exp.Coalesce, scope: NameScope) -> Flow:
         values = [node.this, *node.expressions]
-        return self._chosen(values, values, scope)
+        return self._read_choice(values, values, scope)
 
-    def _chosen(self, asked: Iterable[exp.Expr], given: Iterable[exp.Expr], scope: NameScope) -> Flow:
+    def _read_choice(self, asked: Iterable[exp.Expr], given: Iterable[exp.Expr], scope: NameScope) -> Flow:
         return merge_flows(
             [build_deciding_flow(self.all_of(asked, scope), FlowSubtype.CONDITIONAL), self.all_of(given, scope)]
         )
 
     def _window(self, node: exp.Window, scope: NameScope) -> Flow:
-        inside = self._windowed(node.this, scope)
+        inside = self._read_window(node.this, scope)
         return merge_flows([pass_through(inside, FlowSubtype.TRANSFORMATION), self._over(node, scope)])
 
-    def _windowed(self, call: exp.Expr, scope: NameScope) -> Flow:
+    def _read_window(self, call: exp.Expr, scope: NameScope) -> Flow:
         return NO_FLOW if isinstance(call, RANKING) else self.flow(call, scope)
 
     def _over(self, node: exp.Window, scope: NameScope) -> Flow:
@@ -164,7 +164,7 @@ class ExpressionReader(ABC):
         tested = build_deciding_flow(self.flow(condition, inside), FlowSubtype.FILTER) if condition else NO_FLOW
         return pass_through(merge_flows([iterated, self.flow(node.this, inside), tested]), FlowSubtype.TRANSFORMATION)
 
-    def _keyed(self, node: exp.Expr, scope: NameScope) -> Flow:
+    def _read_keyed(self, node: exp.Expr, scope: NameScope) -> Flow:
         return pass_through(self.flow(node.expression, scope), FlowSubtype.TRANSFORMATION)
 
     def _exists(self, node: exp.Exists, scope: NameScope) -> Flow:
@@ -199,8 +199,8 @@ class ExpressionReader(ABC):
         exp.Order: _order,
         exp.Lambda: _lambda,
         exp.Comprehension: _comprehension,
-        exp.PropertyEQ: _keyed,
-        exp.Kwarg: _keyed,
+        exp.PropertyEQ: _read_keyed,
+        exp.Kwarg: _read_keyed,
         exp.Exists: _exists,
         exp.In: _in,
     }

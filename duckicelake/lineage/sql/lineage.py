@@ -50,7 +50,7 @@ class StatementReader:
         """
         if isinstance(node, exp.Query | exp.Values | exp.Pivot):
             relation = self.queries.relation(node, NameScope(self.fold))
-            return self._written(
+            return self._build_write(
                 None, match_by_position(relation, names) if names else match_by_name(relation), relation.influence
             )
         for kind, read in self._readers.items():
@@ -63,18 +63,18 @@ class StatementReader:
         if (node.args.get("kind") or "").upper() not in {"TABLE", "VIEW"} or not isinstance(query, exp.Query):
             return None
         target, names = _find_target(node.this)
-        relation = self.queries.relation(query, NameScope(self.fold)).renamed(names)
+        relation = self.queries.relation(query, NameScope(self.fold)).rename(names)
         output = self._output(target)
         columns = output.columns if output is not None else None
         fields = name_all(relation, columns) if columns else match_by_name(relation)
-        return self._written(output, fields, relation.influence)
+        return self._build_write(output, fields, relation.influence)
 
     def _insert(self, node: exp.Insert) -> StatementLineage | None:
         target, names = _find_target(node.this)
         output = self._output(target)
         query = node.expression
         if query is None:
-            return self._written(output, {}, NO_FLOW)
+            return self._build_write(output, {}, NO_FLOW)
         scope = NameScope(self.fold)
         if node.args.get("with_"):
             self.queries.define(node.args["with_"], scope)
@@ -82,11 +82,11 @@ class StatementReader:
         if not names and output is not None and not node.args.get("partition"):
             names = list(output.columns or ())
         if node.args.get("by_name"):
-            fields = self._spelled(match_by_name(relation), output)
+            fields = self._spell_as_output(match_by_name(relation), output)
         else:
-            fields = self._spelled(match_by_position(relation, names), output) if names else {}
-        updated, influence = self._on_conflict(node, output, target, relation.renamed(names))
-        return self._written(output, merge_fields(fields, updated), merge_flows([relation.influence, influence]))
+            fields = self._spell_as_output(match_by_position(relation, names), output) if names else {}
+        updated, influence = self._on_conflict(node, output, target, relation.rename(names))
+        return self._build_write(output, merge_fields(fields, updated), merge_flows([relation.influence, influence]))
 
     def _on_conflict(
         self, node: exp.Insert, output: SqlDataset | None, target: exp.Table | None, new: SqlRelation
@@ -97,26 +97,28 @@ class StatementReader:
         scope = NameScope(self.fold, [self._as_source(target, output), ScopeSource(("excluded",), new)])
         where = conflict.args.get("where")
         influence = build_deciding_flow(self.queries.flow(where.this, scope), FlowSubtype.FILTER) if where else NO_FLOW
-        return self._assigned(conflict.expressions, scope, output), influence
+        return self._read_assignments(conflict.expressions, scope, output), influence
 
     def _update(self, node: exp.Update) -> StatementLineage | None:
         if not isinstance(node.this, exp.Table):
             return None
-        output, scope = self._aimed(node.this, node)
+        output, scope = self._find_changed_table(node.this, node)
         influence = [self._joined_to(node.this, scope), self.queries.read_from(node, scope), self._where(node, scope)]
-        return self._written(output, self._assigned(node.expressions, scope, output), merge_flows(influence))
+        return self._build_write(
+            output, self._read_assignments(node.expressions, scope, output), merge_flows(influence)
+        )
 
     def _delete(self, node: exp.Delete) -> StatementLineage | None:
         if not isinstance(node.this, exp.Table):
             return None
-        output, scope = self._aimed(node.this, node)
+        output, scope = self._find_changed_table(node.this, node)
         influence = [self.queries.add(used, scope) for used in node.args.get("using") or ()]
-        return self._written(output, {}, merge_flows([*influence, self._where(node, scope)]))
+        return self._build_write(output, {}, merge_flows([*influence, self._where(node, scope)]))
 
     def _merge(self, node: exp.Merge) -> StatementLineage | None:
         if not isinstance(node.this, exp.Table):
             return None
-        output, scope = self._aimed(node.this, node)
+        output, scope = self._find_changed_table(node.this, node)
         influence = [self.queries.add(node.args["using"], scope)]
         by = [self.queries.flow(node.args["on"], scope)] if node.args.get("on") else []
         for condition in node.args.get("using_cond") or ():
@@ -129,7 +131,7 @@ class StatementReader:
                     build_deciding_flow(self.queries.flow(when.args["condition"], scope), FlowSubtype.FILTER)
                 )
             fields = merge_fields(fields, self._when(when.args["then"], scope, output))
-        return self._written(output, fields, merge_flows(influence))
+        return self._build_write(output, fields, merge_flows(influence))
 
     def _when(self, then: exp.Expr, scope: NameScope, output: SqlDataset | None) -> Fields:
         """Return what one WHEN of a MERGE writes; all columns, by position or by name, where it names none."""
@@ -137,7 +139,7 @@ class StatementReader:
         if isinstance(then, exp.Update):
             named = [expression for expression in then.expressions or () if isinstance(expression, exp.EQ)]
             if named or isinstance(then.expressions, exp.Star):
-                return self._assigned(named, scope, output)
+                return self._read_assignments(named, scope, output)
             return self._alike(new, output)
         if not isinstance(then, exp.Insert):
             return {}
@@ -150,7 +152,7 @@ class StatementReader:
         if len(names) != len(values):
             return {}
         flows = [self.queries.flow(value, new) for value in values]
-        return self._spelled(dict(zip(names, flows, strict=True)), output)
+        return self._spell_as_output(dict(zip(names, flows, strict=True)), output)
 
     def _alike(self, new: NameScope, output: SqlDataset | None) -> Fields:
         """Return columns of the same names, as `UPDATE *` and `INSERT *` take them."""
@@ -165,7 +167,7 @@ class StatementReader:
         target, names = _find_target(node.this)
         if node.args.get("kind"):
             self.queries.inputs |= dict.fromkeys(dataset for dataset in files if dataset is not None)
-            return self._written(self._output(target), {}, NO_FLOW)
+            return self._build_write(self._output(target), {}, NO_FLOW)
         if target is None:
             query = node.this
             relation = self.queries.relation(
@@ -175,9 +177,9 @@ class StatementReader:
             relation = self.queries.find_source(target, NameScope(self.fold), NameScope(self.fold)).relation
             if names:
                 relation = _choose_columns(relation, names, self.fold)
-        return self._written(file, match_by_name(relation), relation.influence)
+        return self._build_write(file, match_by_name(relation), relation.influence)
 
-    def _aimed(self, target: exp.Table, node: exp.Expr) -> tuple[SqlDataset | None, NameScope]:
+    def _find_changed_table(self, target: exp.Table, node: exp.Expr) -> tuple[SqlDataset | None, NameScope]:
         """Return the table that a statement changes rows of, and the names that hold in the statement.
 
         Its own come first.
@@ -202,15 +204,15 @@ class StatementReader:
         """Return what is joined to the table that an UPDATE names; as some dialects let it."""
         return self.queries.read_from(exp.Select(joins=target.args.get("joins")), scope)
 
-    def _assigned(self, nodes: Iterable[exp.Expr], scope: NameScope, output: SqlDataset | None) -> Fields:
+    def _read_assignments(self, nodes: Iterable[exp.Expr], scope: NameScope, output: SqlDataset | None) -> Fields:
         fields: Fields = {}
         for node in nodes:
             if isinstance(node, exp.EQ) and isinstance(node.this, exp.Column):
                 parts = [part.name for part in node.this.parts]
                 fields = merge_fields(fields, {parts[-1]: self.queries.flow(node.expression, scope)})
-        return self._spelled(fields, output)
+        return self._spell_as_output(fields, output)
 
-    def _spelled(self, fields: Mapping[str, Flow], output: SqlDataset | None) -> Fields:
+    def _spell_as_output(self, fields: Mapping[str, Flow], output: SqlDataset | None) -> Fields:
         """Return the fields with the names that the table has for them."""
         columns = output.columns if output is not None else None
         if columns is None:
@@ -229,7 +231,7 @@ class StatementReader:
             parts, SqlRelation((OpenColumns(flow=NO_FLOW),), NO_FLOW) if output is None else build_base_relation(output)
         )
 
-    def _written(self, output: SqlDataset | None, fields: Fields, influence: Flow) -> StatementLineage:
+    def _build_write(self, output: SqlDataset | None, fields: Fields, influence: Flow) -> StatementLineage:
         """Return the statement's lineage; a table that it writes is read as well if it's where something comes from."""
         inputs = self.queries.inputs
         read = [origin.dataset for flow in (*fields.values(), influence) for origin in flow]
@@ -329,7 +331,7 @@ def parse_statement(sql: str, dialect: str) -> exp.Expr | None:
     """Return the statement's syntax tree; None for several statements, none, and those too long or nested too deep."""
     found = find_dialect(dialect)
     try:
-        return None if found is None else found.parsed(sql)
+        return None if found is None else found.parse(sql)
     except _UNREADABLE:
         return None
 

@@ -113,7 +113,7 @@ class OpenColumns:
     dataset: SqlDataset | None = None
     flow: Flow | None = None
 
-    def named(self, name: str) -> Flow:
+    def find_flow(self, name: str) -> Flow:
         """Give the flow of the one that has the name."""
         if self.dataset is not None:
             return {ColumnOrigin(self.dataset, name): frozenset({FlowEffect(FlowSubtype.IDENTITY)})}
@@ -137,7 +137,7 @@ class SqlRelation:
         """Return all that flows into any column."""
         return merge_flows(column.flow for column in self.columns if isinstance(column, SqlColumn))
 
-    def renamed(self, names: Sequence[str]) -> "SqlRelation":
+    def rename(self, names: Sequence[str]) -> "SqlRelation":
         """Return the relation with names for its first columns."""
         columns = list(self.columns)
         for at, name in enumerate(names[: len(columns)]):
@@ -188,7 +188,7 @@ def name_all(relation: SqlRelation, names: Sequence[str]) -> Fields:
     """Return the columns of what is made of a query: unknown ones, too, if they are all of one dataset's."""
     columns = relation.columns
     if len(columns) == 1 and isinstance(columns[0], OpenColumns) and columns[0].dataset is not None:
-        return {name: columns[0].named(name) for name in names}
+        return {name: columns[0].find_flow(name) for name in names}
     return match_by_position(relation, names)
 
 

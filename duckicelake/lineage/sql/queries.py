@@ -44,7 +44,7 @@ class SelectReader(SourceReader):
     def _columns(self, node: exp.Select, scope: NameScope) -> list[SqlColumn | OpenColumns]:
         columns: list[SqlColumn | OpenColumns] = []
         for expression in node.expressions:
-            new = self._projected(expression, scope)
+            new = self._read_projection(expression, scope)
             self.count(len(new))
             columns += new
             for column in new if isinstance(expression, exp.Alias) else ():
@@ -52,7 +52,7 @@ class SelectReader(SourceReader):
                     scope.aliases.setdefault(scope.fold(column.name), column.flow)
         return columns
 
-    def _projected(self, node: exp.Expr, scope: NameScope) -> list[SqlColumn | OpenColumns]:
+    def _read_projection(self, node: exp.Expr, scope: NameScope) -> list[SqlColumn | OpenColumns]:
         star = node.this if isinstance(node, exp.Column) else node
         if isinstance(star, exp.Star):
             return self._star(node, star, scope)
@@ -226,13 +226,13 @@ class QueryReader(SelectReader):
         if not isinstance(query, exp.Query):
             return UNKNOWN
         if not (recursive and isinstance(query, exp.SetOperation)):
-            return self.relation(query, scope).renamed(names)
+            return self.relation(query, scope).rename(names)
         before = self._ctes[-1]
-        known = self.relation(query.this, scope).renamed(names)
+        known = self.relation(query.this, scope).rename(names)
         for _ in range(_MAX_ROUNDS):
             now = known
             self._ctes[-1] = {**before, self.fold(cte.alias): lambda now=now: now}  # type: ignore[misc]
-            known = self.relation(query, scope).renamed(names)
+            known = self.relation(query, scope).rename(names)
             if known == now:
                 break
         self._ctes[-1] = before
@@ -242,14 +242,14 @@ class QueryReader(SelectReader):
         if isinstance(node, exp.Select):
             return self.select(node, scope)
         if isinstance(node, exp.SetOperation):
-            return self._ordered(node, self._set_operation(node, scope), scope)
+            return self._read_order(node, self._set_operation(node, scope), scope)
         if isinstance(node, exp.Subquery | exp.Paren):
-            return self._ordered(node, self.find_source(node, scope.inner(), scope).relation, scope)
+            return self._read_order(node, self.find_source(node, scope.inner(), scope).relation, scope)
         if isinstance(node, exp.Values | exp.Pivot | exp.Table):
             return self.find_source(node, scope.inner(), scope).relation
         return UNKNOWN
 
-    def _ordered(self, node: exp.Expr, relation: SqlRelation, scope: NameScope) -> SqlRelation:
+    def _read_order(self, node: exp.Expr, relation: SqlRelation, scope: NameScope) -> SqlRelation:
         """Return the query with its ORDER BY and LIMIT, which see nothing but its columns."""
         if not node.args.get("order") and not node.args.get("limit"):
             return relation

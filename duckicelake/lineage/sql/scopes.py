@@ -72,7 +72,7 @@ class NameScope:
         name, within = parts[0], len(parts) > 1
         if within and self.outer is not None and self.outer.qualifies(parts) and not self._has(name):
             return None
-        found = self._unqualified(name)
+        found = self._find_unqualified(name)
         if found is None and not within:
             source = self.source(parts)
             found = None if source is None else pass_through(source.relation.flows(), FlowSubtype.TRANSFORMATION)
@@ -87,23 +87,23 @@ class NameScope:
         return found[0] if len(found) == 1 else None
 
     def _column(self, source: ScopeSource, name: str, *, within: bool) -> Flow:
-        candidates = self._known(source.relation, name) or _guess_flows(source.relation, name)
+        candidates = self._find_flows(source.relation, name) or _guess_flows(source.relation, name)
         flow = candidates[0] if len(candidates) == 1 else NO_FLOW
         return pass_through(flow, FlowSubtype.TRANSFORMATION) if within else flow
 
-    def _known(self, relation: SqlRelation, name: str) -> list[Flow]:
+    def _find_flows(self, relation: SqlRelation, name: str) -> list[Flow]:
         if id(relation) not in self._indexes:
             self._indexes[id(relation)] = relation, _group_by_name(relation, self.fold)
         columns = self._indexes[id(relation)][1].get(self.fold(name), ())
         exact = [column.flow for column in columns if column.name == name]
         return exact or [column.flow for column in columns]
 
-    def _unqualified(self, name: str) -> Flow | None:
+    def _find_unqualified(self, name: str) -> Flow | None:
         folded = self.fold(name)
         if folded in self.shared:
             return self.shared[folded]
         visible = [source for source in self.sources if folded not in source.hidden]
-        known = [flow for source in visible for flow in self._known(source.relation, name)]
+        known = [flow for source in visible for flow in self._find_flows(source.relation, name)]
         if known:
             return known[0] if len(known) == 1 else NO_FLOW
         if folded in self.aliases:
@@ -125,11 +125,11 @@ class NameScope:
         return here or (self.outer is not None and self.outer.qualifies(parts))
 
     def _has(self, name: str) -> bool:
-        return any(self._known(source.relation, name) for source in self.sources)
+        return any(self._find_flows(source.relation, name) for source in self.sources)
 
     def knows(self, name: str) -> bool:
         """Return whether the name means something here, or might."""
-        return self._unqualified(name) is not None or (self.outer is not None and self.outer.knows(name))
+        return self._find_unqualified(name) is not None or (self.outer is not None and self.outer.knows(name))
 
 
 def is_closed(relation: SqlRelation) -> bool:
@@ -147,7 +147,7 @@ def _group_by_name(relation: SqlRelation, fold: Fold) -> dict[str, list[SqlColum
 
 def _guess_flows(relation: SqlRelation, name: str) -> list[Flow]:
     return [
-        column.named(name) if isinstance(column, OpenColumns) else NO_FLOW
+        column.find_flow(name) if isinstance(column, OpenColumns) else NO_FLOW
         for column in relation.columns
         if _is_guess(column)
     ]

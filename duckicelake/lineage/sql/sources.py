@@ -74,7 +74,7 @@ class SourceReader(ExpressionReader):
             relation = apply_pivot(self, relation, pivot, parts)
         alias = node.args.get("alias")
         if isinstance(alias, exp.TableAlias):
-            relation = relation.renamed([column.name for column in alias.args.get("columns") or ()])
+            relation = relation.rename([column.name for column in alias.args.get("columns") or ()])
             parts = (alias.name,) if alias.name else parts
         self.count(len(relation.columns))
         return ScopeSource(parts, relation)

@@ -68,7 +68,7 @@ class Authentication:
         self._seen.remember(digest, principal, min(token.expires, now + _CACHE_SECONDS))
         return principal
 
-    def known(self, digest: bytes) -> Principal | None:
+    def find_known(self, digest: bytes) -> Principal | None:
         """Find the principal by the digest of its header, if the token was read lately."""
         return self._seen.find(digest, self.clock())
 

@@ -152,9 +152,9 @@ def _log_in(authentication: Authentication, throttle: LoginThrottle, asked: Toke
     for secret in secrets:
         client = _authenticate(authentication, client_id, secret)
         if client is not None:
-            throttle.succeeded(client_id, asked.address)
+            throttle.record_success(client_id, asked.address)
             return client
-    throttle.failed(client_id, asked.address)
+    throttle.record_failure(client_id, asked.address)
     raise _build_invalid_client("No client has this id and secret")
 
 
@@ -166,7 +166,7 @@ def _recognize(
     if client is None or not throttle.is_blocked_by_others(client_id, address):
         return None
     if any(authentication.clients.recognizes(client_id, secret) for secret in secrets):
-        throttle.succeeded(client_id, address)
+        throttle.record_success(client_id, address)
         return client
     throttle.failed_while_blocked(client_id, address)
     return None

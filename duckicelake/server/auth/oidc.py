@@ -123,11 +123,11 @@ class _ProviderKeys:
 
     def find(self, kid: object) -> jwt.PyJWK:
         """Find the key of that name, or the only key if none is named; InvalidTokenError, UnavailableError."""
-        key = self._known(kid)
+        key = self._find_key(kid)
         if key is not None and self._age() <= _FRESH_SECONDS:
             return key
         problem = self._refresh_if_old(kid, must=key is None or self._age() > _STALE_SECONDS)
-        key = self._known(kid)
+        key = self._find_key(kid)
         if key is not None and self._age() <= _STALE_SECONDS:
             return key
         if self._fetched == self._tried:
@@ -145,14 +145,14 @@ class _ProviderKeys:
         if not self._lock.acquire(blocking=must):
             return None
         try:
-            if self._known(kid) is not None and self._age() <= _FRESH_SECONDS:
+            if self._find_key(kid) is not None and self._age() <= _FRESH_SECONDS:
                 return None
             now = self._provider.clock()
             return self._refresh(now) if now - self._tried > _PAUSE_SECONDS else None
         finally:
             self._lock.release()
 
-    def _known(self, kid: object) -> jwt.PyJWK | None:
+    def _find_key(self, kid: object) -> jwt.PyJWK | None:
         if kid is None:
             return next(iter(self._keys.values())) if len(self._keys) == 1 else None
         return self._keys.get(kid) if isinstance(kid, str) else None

@@ -50,7 +50,7 @@ class LoginThrottle:
             mine = max(self._left(key, now), self._left((*key, _WHILE_BLOCKED), now))
             return mine == 0 and self._left(key[:1], now) > 0
 
-    def failed(self, client_id: str, address: str) -> None:
+    def record_failure(self, client_id: str, address: str) -> None:
         with self._lock:
             now = self.clock()
             key = _build_key(client_id, address)
@@ -62,7 +62,7 @@ class LoginThrottle:
         with self._lock:
             self._count((*_build_key(client_id, address), _WHILE_BLOCKED), MAX_FREE_CLIENT_FAILURES, self.clock())
 
-    def succeeded(self, client_id: str, address: str) -> None:
+    def record_success(self, client_id: str, address: str) -> None:
         with self._lock:
             key = _build_key(client_id, address)
             self._failures.pop(key, None)

@@ -61,7 +61,7 @@ class FeedSubscriber:
     async def view(self) -> EventView:
         """Return the view that the token allows now; InvalidTokenError, NotAuthenticatedError, UnavailableError."""
         if self._authentication is not None:
-            known = self._authentication.known(self._digest)
+            known = self._authentication.find_known(self._digest)
             principal = known or await self._authentication.principal(self._authorization)
             if principal is not self._principal:
                 self._principal, self._view = principal, find_view(principal.grants, self._selection)

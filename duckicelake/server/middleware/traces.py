@@ -82,9 +82,9 @@ class TracedMeter:
         self.tracer.past(phase, seconds)
         self.meter.took(phase, seconds)
 
-    def retried(self, reason: Retry) -> None:
+    def count_retry(self, reason: Retry) -> None:
         self.tracer.event("retry", reason)
-        self.meter.retried(reason)
+        self.meter.count_retry(reason)
 
     def caught_up(self, snapshots: int) -> None:
         self.tracer.event("caught_up", snapshots)

@@ -132,7 +132,7 @@ class Metrics:
     def took(self, phase: Phase, seconds: float) -> None:
         self._phase_of(phase).observe(seconds)
 
-    def retried(self, reason: Retry) -> None:
+    def count_retry(self, reason: Retry) -> None:
         self._retries.labels(reason).inc()
 
     def caught_up(self, snapshots: int) -> None:

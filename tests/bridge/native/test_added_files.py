@@ -66,16 +66,16 @@ def test_what_cannot_be_copied_is_refused(
 ) -> None:
     file = DuckDBAddedFile(fields, NameMap(names), columns)
     if reason is None:
-        assert file.copied("/f.parquet", {})
+        assert file.copy_columns("/f.parquet", {})
         return
     with pytest.raises(UnsupportedError, match=f"/f.parquet .*{reason}"):
-        file.copied("/f.parquet", {4: ColumnStats(4, min_value="00", max_value="00", value_count=1)})
+        file.copy_columns("/f.parquet", {4: ColumnStats(4, min_value="00", max_value="00", value_count=1)})
 
 
 def test_folders_say_nothing_of_columns_in_the_file() -> None:
     values: dict[PartitionKey, str | None] = {PartitionKey(1, "year"): "2024", PartitionKey(4, "identity"): "x"}
     file = DuckDBAddedFile((A,), NameMap((MAP[0], MappedName("k", 4, is_partition=True))), COLUMNS)
-    assert file.trusted(values) == {PartitionKey(4, "identity"): "x"}
+    assert file.trust_folder(values) == {PartitionKey(4, "identity"): "x"}
 
 
 def test_bounds_beside_which_may_be_nan_place_no_file() -> None:

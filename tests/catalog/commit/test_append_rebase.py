@@ -271,7 +271,7 @@ class Listener:
 
     again: list[Retry] = field(default_factory=list)
 
-    def retried(self, reason: Retry) -> None:
+    def count_retry(self, reason: Retry) -> None:
         self.again.append(reason)
 
     def __getattr__(self, name: str) -> Any:

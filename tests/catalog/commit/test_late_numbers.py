@@ -112,7 +112,7 @@ def test_append_to_version_3_is_not_computed_again_because_others_commit_to_othe
     retried: list[str] = []
 
     class Ears:
-        def retried(self, reason: str) -> None:
+        def count_retry(self, reason: str) -> None:
             retried.append(reason)
 
         def __getattr__(self, name: str) -> Any:

@@ -26,7 +26,7 @@ class Listener:
     asked: int = 0
     again: list[Retry] = field(default_factory=list)
 
-    def retried(self, reason: Retry) -> None:
+    def count_retry(self, reason: Retry) -> None:
         self.again.append(reason)
 
     def phase(self, phase: Phase) -> AbstractContextManager[object]:

@@ -36,7 +36,7 @@ class Follower:
             assert is_of_stream(run)
             streams.add(format_job_name(run, LAKE), run)
         streams.pass_until(START + timedelta(seconds=until) if until is not None else changes[-1].at)
-        self.kept = orjson.loads(orjson.dumps(streams.kept()))
+        self.kept = orjson.loads(orjson.dumps(streams.list_open()))
         self.events += streams.events
 
     def _describe(self, run: RunChanges) -> Json:

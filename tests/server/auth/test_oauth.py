@@ -432,7 +432,7 @@ def test_client_whose_secret_is_known_gets_in_where_others_have_failed(
 def test_throttle_keeps_little_of_names_however_long() -> None:
     throttle = LoginThrottle(Clock())
     for number in range(5):
-        throttle.failed("c" * 60_000 + str(number), "a" * 60_000)
+        throttle.record_failure("c" * 60_000 + str(number), "a" * 60_000)
     assert throttle.wait("c" * 60_000, "a" * 60_000) == 1
     assert sum(len(part) for key in throttle._failures for part in key) < 1000
 
@@ -448,10 +448,10 @@ def test_throttle_remembers_a_bounded_number_and_for_a_bounded_time() -> None:
     clock = Clock(0.0)
     throttle = LoginThrottle(clock)
     for number in range(2 * MAX_FAILURE_ENTRIES):
-        throttle.failed(f"client{number}", f"address{number}")
+        throttle.record_failure(f"client{number}", f"address{number}")
     assert len(throttle._failures) == MAX_FAILURE_ENTRIES
     for _ in range(40):
-        throttle.failed("c", "a")
+        throttle.record_failure("c", "a")
     assert throttle.wait("c", "a") == MAX_WAIT_SECONDS
     assert throttle.wait("c", "b") == 0
     clock.now += 3 * MAX_WAIT_SECONDS + 1
@@ -462,8 +462,8 @@ def test_throttle_remembers_a_bounded_number_and_for_a_bounded_time() -> None:
 def test_throttle_takes_a_network_of_ipv6_for_one_address() -> None:
     throttle = LoginThrottle(Clock())
     for number in range(20):
-        throttle.failed("c", f"2001:db8:1:2::{number}")
-        throttle.failed("c", f"::ffff:10.0.0.{number}")
+        throttle.record_failure("c", f"2001:db8:1:2::{number}")
+        throttle.record_failure("c", f"::ffff:10.0.0.{number}")
     assert throttle.wait("d", "2001:db8:1:2:ffff::1") == 1
     assert throttle.wait("d", "2001:db8:1:3::1") == 0
     assert throttle.wait("c", "10.0.0.1") == 0

@@ -85,7 +85,7 @@ def test_retries_and_waits_that_are_over_are_told(collector: Collector) -> None:
         meter.took("lock_wait", 9.0)
         with spans.request({}) as request:
             meter.took("lock_wait", 0.25)
-            meter.retried("stale_base")
+            meter.count_retry("stale_base")
             request.end("GET /x", {}, failed=False)
     waited, request_span = collector.named("lock_wait"), collector.named("GET /x")
     assert collector.below(request_span) == [waited]

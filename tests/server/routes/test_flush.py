@@ -73,7 +73,7 @@ def test_tables_that_wait_are_found_by_name_and_left_to_who_has_the_lease(servic
     ],
 )
 def test_each_threshold_alone_is_enough(thresholds: Thresholds, reached: bool) -> None:
-    assert thresholds.reached(FlushableRows(1, "ns", "t", 2, 0, 100, oldest_ms=1000, age_ms=5000)) is reached
+    assert thresholds.is_reached_by(FlushableRows(1, "ns", "t", 2, 0, 100, oldest_ms=1000, age_ms=5000)) is reached
 
 
 @contextmanager

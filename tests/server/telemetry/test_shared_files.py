@@ -30,7 +30,7 @@ for call in ("read", "write", "write_all", "exists", "list", "delete", "size", "
 for phase in get_args(Phase):
     metrics.took(phase, 0.1)
 for reason in get_args(Retry):
-    metrics.retried(reason)
+    metrics.count_retry(reason)
 for task in get_args(Task):
     metrics.task_failed(task)
 sys.stdout.write(metrics.render().decode())
