@@ -10,9 +10,10 @@ from threading import BoundedSemaphore, Event, Lock
 from typing import Any, Final, Generic, TypeVar
 from weakref import WeakValueDictionary
 
+from duckicelake.lake.changes import WrittenFile
 from duckicelake.lake.ducklake.snapshots import retry_transaction
 from duckicelake.lake.side_tables import written_files
-from duckicelake.lake.side_tables.written_files import WrittenVersion
+from duckicelake.lake.state import TableRow
 from duckicelake.postgres.database import Database
 
 MAX_TURN_THREADS: Final = 2
@@ -166,9 +167,10 @@ class _Waiting(Generic[T]):
 
 @dataclass(slots=True, eq=False)
 class _Recording:
-    version: WrittenVersion
+    row: TableRow
+    files: Sequence[WrittenFile]
     is_newest: bool | None = None
-    """None until it is known, and if who recorded it with others failed."""
+    """None until it is recorded; it stays so if the thread that recorded it with others failed."""
 
 
 class VersionRecorder:
@@ -177,9 +179,9 @@ class VersionRecorder:
     def __init__(self) -> None:
         self._turns = CombiningQueue[_Recording](MAX_RECORDED_VERSIONS)
 
-    def record(self, database: Database, version: WrittenVersion) -> bool:
-        """Record the files of a version; whether it is its table's newest, so that its metadata.json counts."""
-        own = _Recording(version)
+    def record(self, database: Database, row: TableRow, files: Sequence[WrittenFile]) -> bool:
+        """Record the files of a version; return whether the version is its table's newest, so that its files count."""
+        own = _Recording(row, files)
         self._turns.do(own, partial(_record, database))
         if own.is_newest is None:
             _record(database, [own])
@@ -189,7 +191,7 @@ class VersionRecorder:
 def _record(database: Database, recordings: Sequence[_Recording]) -> None:
     def attempt() -> list[bool]:
         with database.statement() as cursor:
-            return written_files.record_versions(cursor, [recording.version for recording in recordings])
+            return written_files.record_versions(cursor, [(item.row, item.files) for item in recordings])
 
     for recording, is_newest in zip(recordings, retry_transaction(attempt), strict=True):
         recording.is_newest = is_newest

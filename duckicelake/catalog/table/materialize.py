@@ -28,7 +28,6 @@ from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.lake.additions import NewManifest
 from duckicelake.lake.changes import ChangeSet, WrittenCommit
 from duckicelake.lake.side_tables import reader
-from duckicelake.lake.side_tables.written_files import WrittenVersion
 from duckicelake.lake.state import FileRow, ManifestRow, SnapshotRow, TableRow, TableState
 from duckicelake.properties import DELETE_AFTER_COMMIT
 from duckicelake.storage.threads import run_in_parallel
@@ -284,8 +283,7 @@ def write_files(services: Services, version: TableVersion) -> None:
 
 def record(services: Services, version: TableVersion) -> TableVersion | None:
     """Record the written files of a version; None if the table has a newer one, so that the metadata.json is no use."""
-    rows = [file.row for file in version.new_files]
-    if not services.recorder.record(services.database, WrittenVersion(version.row, rows)):
+    if not services.recorder.record(services.database, version.row, [file.row for file in version.new_files]):
         return None
     delete_old_metadata(services, version.row)
     return replace(version, new_files=())

@@ -1,7 +1,6 @@
 """Record which files were written for a table, and which manifests keep the metrics contract."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from psycopg import Cursor
@@ -17,34 +16,21 @@ _SQL = load_queries("lake", "artifacts")
 _CONTRACT_SQL = load_queries("lake", "contract")
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenVersion:
-    """Files of a table's version that were written; its metadata.json is the last."""
+def record_versions(cursor: Cursor[Row], versions: Sequence[tuple[TableRow, Sequence[WrittenFile]]]) -> list[bool]:
+    """Record the written files of versions; return of each version whether it is its table's newest.
 
-    row: TableRow
-    files: Sequence[WrittenFile]
-
-
-def record_versions(cursor: Cursor[Row], versions: Sequence[WrittenVersion]) -> list[bool]:
-    """Note that files of versions were written; of each, whether it is its table's newest.
-
-    If one isn't, its metadata.json isn't noted, nor are lists of snapshots that have left history. Files may have been
-    another table's of the same UUID, and let go of: they are kept from cleanups.
+    If it isn't, its metadata.json isn't recorded, nor are lists of snapshots that have left history. Files may have
+    been another table's of the same UUID, and released: they are kept from cleanups.
     """
-    in_order = sorted(versions, key=lambda version: version.row.table_id)  # two that record can't deadlock
-    parameters = {
-        "versions": json_param(
-            [_build_identity(version.row) | {"caught_up_to": version.row.caught_up_to} for version in in_order]
-        ),
-        "files": json_param(
-            [_build_identity(version.row) | _build_artifact_row(file) for version in in_order for file in version.files]
-        ),
-    }
+    in_order = sorted(versions, key=lambda version: version[0].table_id)  # two that record can't deadlock
+    identities = [_build_identity(row) | {"caught_up_to": row.caught_up_to} for row, _ in in_order]
+    artifacts = [_build_identity(row) | _build_artifact_row(file) for row, files in in_order for file in files]
+    parameters = {"versions": json_param(identities), "files": json_param(artifacts)}
     rows = cursor.execute(_SQL.record, parameters).fetchall()
     if any(may_be_scheduled for *_, may_be_scheduled in rows):
-        cancel_deletion(cursor, [file.path for version in in_order for file in version.files])
+        cancel_deletion(cursor, [file.path for _, files in in_order for file in files])
     newest = {(table_id, version) for table_id, version, is_newest, _ in rows if is_newest}
-    return [(version.row.table_id, version.row.version) in newest for version in versions]
+    return [(row.table_id, row.version) in newest for row, _ in versions]
 
 
 def _build_identity(row: TableRow) -> dict[str, object]:

@@ -20,7 +20,7 @@ from duckicelake.catalog.table.load import load_current_table
 from duckicelake.errors import UnavailableError
 from duckicelake.lake.changes import WrittenFile
 from duckicelake.lake.side_tables import written_files as lake_artifacts
-from duckicelake.lake.side_tables.written_files import WrittenVersion, record_versions
+from duckicelake.lake.side_tables.written_files import record_versions
 from duckicelake.storage.protocol import NewObject, ObjectStore
 from tests.support.client import (
     NS,
@@ -335,7 +335,7 @@ def test_files_of_a_table_that_was_purged_while_they_were_written_are_not_record
     tables.drop_table(services, NS, "t", purge=True)
     file = WrittenFile("manifest", 1, f"{table.location}/metadata/m.avro", 1, b"", 0, {})
     with services.database.transaction() as cursor:
-        assert record_versions(cursor, [WrittenVersion(table, [file])]) == [False]
+        assert record_versions(cursor, [(table, [file])]) == [False]
         assert cursor.execute("SELECT path FROM duckicelake_artifact").fetchall() == []
 
 
