@@ -10,6 +10,7 @@ import typer
 from duckicelake.cli.console.command import NO_LAKE, LakeOption, one_line_errors
 
 if TYPE_CHECKING:
+    from duckicelake.lake.setup.format import StoredLake
     from duckicelake.settings.model import Settings
 
 INIT_EXAMPLES: Final = (
@@ -76,7 +77,7 @@ def info(
     lake: LakeOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")] = False,
 ) -> None:
-    """Print where the catalog and its files are. Starts nothing, and works whether or not a server runs."""
+    """Print where the catalog and its files are, and the macros. Starts nothing, and works without a server, too."""
     from duckicelake.settings.sources import read_settings
 
     facts = _collect_facts(read_settings({"lake": lake}))
@@ -101,36 +102,38 @@ def _collect_facts(settings: Settings) -> dict[str, str]:
     if settings.database_url is None and not (settings.lake / "postgres").is_dir():
         raise StartupError(NO_LAKE.format(settings.lake))
     url = settings.database_url or build_embedded_url(settings.lake)
-    schema, options = _read_stored(url, is_embedded=settings.database_url is None)
+    stored = _read_stored(url, is_embedded=settings.database_url is None)
     served_at = (
         read_noted_uri(settings.lake) if settings.database_url is None else read_noted_uri(*find_database_notes(url))
     )
     facts = {
         "uri": served_at or build_uri(settings.host, settings.port, is_tls=settings.tls_certificate is not None),
         "ducklake-attach": build_attach_source(url, find_duckdb_parameters(url)),
-        "data-path": options.get("data_path") or build_policy(settings).data_path,
-        "format": options.get("version", NEW_LAKE_FORMAT.version),
+        "data-path": stored.options.get("data_path") or build_policy(settings).data_path,
+        "format": stored.options.get("version", NEW_LAKE_FORMAT.version),
     }
-    if schema != DEFAULT_SCHEMA_NAME:
-        facts["metadata-schema"] = schema
+    if stored.schema != DEFAULT_SCHEMA_NAME:
+        facts["metadata-schema"] = stored.schema
+    if stored.macros:
+        facts["macros"] = ", ".join(stored.macros)
     secret = build_lake_secret(settings, facts["data-path"])
     return facts | {"duckdb-secret": secret} if secret else facts
 
 
-def _read_stored(url: str, *, is_embedded: bool) -> tuple[str, dict[str, str]]:
-    """Read the schema of the lake and its options. An embedded Postgres that is stopped gives the defaults.
+def _read_stored(url: str, *, is_embedded: bool) -> StoredLake:
+    """Read the lake from Postgres. An embedded Postgres that is stopped gives the defaults.
 
     Raises StartupError if the database has no lake, UnavailableError if it doesn't answer.
     """
     from duckicelake.cli.wiring.location import advise_on_postgres
     from duckicelake.errors import UnavailableError
-    from duckicelake.lake.setup.format import DEFAULT_SCHEMA_NAME, read_stored_lake
+    from duckicelake.lake.setup.format import StoredLake, read_stored_lake
 
     try:
         return read_stored_lake(url)
     except UnavailableError as error:
         if is_embedded:
-            return DEFAULT_SCHEMA_NAME, {}
+            return StoredLake()
         raise UnavailableError(f"{error}; {advise_on_postgres(error)}") from error
 
 

@@ -356,6 +356,8 @@ def test_duckdb_attaches_by_what_info_says(lake: Path, extensions: None) -> None
             connection.execute(f"ATTACH '{source}' AS lake")
             connection.execute("CREATE TABLE lake.made_by_rest.t AS SELECT 42 AS answer")
             assert connection.execute("FROM lake.made_by_rest.t").fetchall() == [(42,)]
+            connection.execute("CREATE MACRO lake.made_by_rest.one_more(a) AS a + 1")
+        assert json.loads(run("info", "--lake", str(lake), "--json").stdout)["macros"] == "made_by_rest.one_more"
 
 
 def test_init_makes_a_lake_and_may_be_repeated(lake: Path) -> None:

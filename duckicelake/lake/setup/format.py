@@ -1,7 +1,7 @@
 """Inspect a Postgres database, and create or adopt a DuckLake 1.0 catalog in it."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import quote
 
@@ -226,8 +226,24 @@ def read_options(cursor: Cursor[Row]) -> dict[str, str] | None:
     return dict(cursor.execute(_SQL.options).fetchall())
 
 
-def read_stored_lake(url: str) -> tuple[str, dict[str, str]]:
-    """Read the schema of the lake at a Postgres URL, and its options, as `read_options`.
+@dataclass(frozen=True, slots=True)
+class StoredLake:
+    """A lake as Postgres has it.
+
+    Attributes:
+        schema: the schema in Postgres.
+        options: as of `read_options`.
+        macros: full names of DuckDB's macros, which Iceberg clients have no place for.
+
+    """
+
+    schema: str = DEFAULT_SCHEMA_NAME
+    options: Mapping[str, str] = field(default_factory=dict)
+    macros: Sequence[str] = ()
+
+
+def read_stored_lake(url: str) -> StoredLake:
+    """Read the lake at a Postgres URL, whether or not a server has prepared it.
 
     Raises StartupError if the database has no lake, UnavailableError if Postgres doesn't answer.
     """
@@ -236,9 +252,16 @@ def read_stored_lake(url: str) -> tuple[str, dict[str, str]]:
             open_lake_session().pin(connection)
             contents = read_contents(cursor)
             check_reachable(contents)
-            return contents.lake or DEFAULT_SCHEMA_NAME, read_options(cursor) or {}
+            return StoredLake(contents.lake or DEFAULT_SCHEMA_NAME, read_options(cursor) or {}, _read_macros(cursor))
     except psycopg.OperationalError as error:
         raise UnavailableError(f"Postgres does not answer: {error}") from error
+
+
+def _read_macros(cursor: Cursor[Row]) -> list[str]:
+    """Read the full names of macros; of a lake that no server has prepared, with the last levels of schemas."""
+    ((has_macros, is_prepared),) = cursor.execute(_SQL.has_macros).fetchall()
+    query = _SQL.macros if is_prepared else _SQL.unprepared_macros
+    return [name for (name,) in cursor.execute(query).fetchall()] if has_macros else []
 
 
 def check_supported(options: dict[str, str], versions: Sequence[str] = SERVED_FORMAT_VERSIONS) -> None:

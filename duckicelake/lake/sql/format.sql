@@ -9,6 +9,21 @@ SELECT option ->> 'key', option ->> 'value'
 FROM (SELECT to_jsonb(m) AS option FROM ducklake_metadata m) options
 WHERE option ->> 'scope' IS NULL;
 
+-- has_macros: whether the format has macros, and whether a server has prepared the lake
+SELECT to_regclass('ducklake_macro') IS NOT NULL, to_regproc('duckicelake_schemas') IS NOT NULL;
+
+-- macros: full names of the macros that exist now
+SELECT s.schema_name || '.' || duckicelake_escape_level(m.macro_name)
+FROM ducklake_macro m JOIN duckicelake_schemas() s USING (schema_id)
+WHERE m.end_snapshot IS NULL AND s.end_snapshot IS NULL
+ORDER BY 1;
+
+-- unprepared_macros: the same of a lake that lacks migrations
+SELECT s.schema_name || '.' || m.macro_name
+FROM ducklake_macro m JOIN ducklake_schema s USING (schema_id)
+WHERE m.end_snapshot IS NULL AND s.end_snapshot IS NULL
+ORDER BY 1;
+
 -- contents: see `lake.contents.Contents`
 WITH own AS (
     SELECT nullif(current_schema(), 'pg_catalog') AS name

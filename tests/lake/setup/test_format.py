@@ -1,14 +1,16 @@
 """A catalog that we make equals the one that DuckDB's extension makes; others are adopted or refused."""
 
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import psycopg
 import pytest
 
 from duckicelake.errors import UnsupportedCatalogError
 from duckicelake.lake.ducklake.database import open_lake_database
-from duckicelake.lake.setup.format import prepare_catalog
+from duckicelake.lake.setup.format import prepare_catalog, read_stored_lake
 from duckicelake.lake.setup.migrations import load_migrations
+from tests.conftest import Attach
 from tests.support.ducklake_11 import format_change
 
 COLUMNS = """
@@ -104,3 +106,16 @@ def test_prepare_of_a_catalog_we_do_not_understand_is_refused(database, database
             prepare_catalog(another, "/lake/")
     finally:
         another.close()
+
+
+@pytest.mark.parametrize("is_prepared", [False, True])
+def test_macros_of_a_lake_are_read(empty_database_url: str, attach: Attach, tmp_path: Path, is_prepared: bool) -> None:
+    with attach(url=empty_database_url, data_path=f"{tmp_path}/files/") as duck:
+        duck.execute("CREATE SCHEMA s; CREATE MACRO s.more(a) AS a + 1; CREATE MACRO top(n) AS TABLE FROM range(n)")
+        duck.execute("CREATE MACRO gone() AS 1; DROP MACRO gone")
+    if is_prepared:
+        database = open_lake_database(empty_database_url, pool_size=1)
+        prepare_catalog(database, f"{tmp_path}/files/")
+        database.close()
+    stored = read_stored_lake(empty_database_url)
+    assert (stored.schema, stored.macros) == ("public", ["main.top", "s.more"])
