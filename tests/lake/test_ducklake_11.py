@@ -1,5 +1,6 @@
 """Lakes of DuckLake 1.1: what DuckDB 2.0 and Iceberg clients write is read by both, whatever columns are called."""
 
+import re
 from collections.abc import Iterator
 
 import orjson
@@ -14,8 +15,10 @@ from duckicelake.catalog.flush import flush_rows
 from duckicelake.catalog.rows.inserts import PostedRows, append_rows
 from duckicelake.catalog.table.load import load_current_table
 from duckicelake.changelog.doctor import diagnose
-from duckicelake.errors import DamagedTableError, UnsupportedError
+from duckicelake.errors import DamagedTableError, UnsupportedCatalogError, UnsupportedError
 from duckicelake.lake.formats import FORMAT_1_1
+from duckicelake.lake.setup.format import prepare_catalog
+from tests.support.commands import invoke
 from tests.support.ducklake_11 import (
     NEW_NAMES,
     OLD_NAMES,
@@ -76,6 +79,24 @@ def table_id(connection: psycopg.Connection, name: str) -> int:
 def assert_healthy(lake: Lake) -> None:
     assert [finding for finding in diagnose(lake.services.database) if not finding.ok] == []
     assert examine_tables(lake.services.database)[0] == []
+
+
+def test_commands_say_the_format_that_the_lake_has(migrated, database_url, warehouse):
+    settings = {"DUCKICELAKE_DATABASE_URL": database_url, "DUCKICELAKE_WAREHOUSE": str(warehouse)}
+
+    outputs = {command: invoke(command, **settings) for command in ("init", "info", "doctor")}
+
+    assert {command: output.exit_code for command, output in outputs.items()} == dict.fromkeys(outputs, 0)
+    assert outputs["init"].output.startswith("DuckLake 1.1 catalog is ready")
+    assert re.search(r"^format +1\.1$", outputs["info"].output, re.MULTILINE)
+    assert "format 1.1" in outputs["doctor"].output
+
+
+def test_a_half_migrated_lake_is_refused_by_name(migrated, connection, database_url):
+    connection.execute("DROP TABLE ducklake_view_column_tag")
+
+    with pytest.raises(UnsupportedCatalogError, match=r"format 1.1, but lacks ducklake_view_column_tag.begin_snapshot"):
+        prepare_catalog(migrated.services.database, "/ignored/")
 
 
 # Inlined rows by their places
