@@ -131,7 +131,7 @@ class VersionClock:
         if timestamp_ms < first:
             kind = InvalidRequestError if self.first == 0 else ExpiredError
             raise kind(
-                f"{self._files.root} wasn't there at {format_time(timestamp_ms)}, as far as its log tells: "
+                f"{self._files.root} wasn't there at {format_time(timestamp_ms)}, as far as its log goes: "
                 f"version {self.first}, the oldest, is of {format_time(first)}"
             )
         if timestamp_ms > last:

@@ -179,7 +179,7 @@ def check_version(listing: LogListing, version: int) -> None:
     if version < find_oldest_version(listing):
         raise ExpiredError(
             f"{listing.root} can't be read at version {version} any more: its log was cleaned up, "
-            f"and the oldest version that it still tells is {find_oldest_version(listing)}"
+            f"and the oldest version that it still has is {find_oldest_version(listing)}"
         )
 
 

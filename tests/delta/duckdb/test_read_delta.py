@@ -317,7 +317,7 @@ def test_checkpoints_tell_what_commits_no_longer_do(kind: str, duck: DeltaConnec
     checkpointed(table, kind)
     assert read(duck, table.folder)[0] == [(2,), (3,), (4,), (5,)]
     assert read(duck, table.folder, 1)[0] == [(0,), (1,), (2,), (3,)]
-    with pytest.raises(ExpiredError, match="the oldest version that it still tells is 1"):
+    with pytest.raises(ExpiredError, match="the oldest version that it still has is 1"):
         read(duck, table.folder, 0)
 
 

@@ -64,7 +64,7 @@ def test_log_cleaned_up_to_a_checkpoint_begins_there(table: HandMade) -> None:
         table.path(f"{version:020}.json").unlink()
     log = table.log
     assert (log.oldest(), paths(log, 3), paths(log)) == (3, set("abcd"), set("abcdef"))
-    with pytest.raises(ExpiredError, match=r"version 2 any more.* oldest version that it still tells is 3"):
+    with pytest.raises(ExpiredError, match=r"version 2 any more.* oldest version that it still has is 3"):
         log.snapshot(2)
 
 
