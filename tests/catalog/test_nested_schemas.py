@@ -44,10 +44,13 @@ from duckicelake.changelog.entries import START_POSITION, read_changes
 from duckicelake.changelog.writer import write_all_changes
 from duckicelake.errors import AlreadyExistsError, NamespaceNotEmptyError, NoSuchTableError, UnsupportedError
 from duckicelake.iceberg.rest import CommitTableRequest, CreateTableRequest, CreateViewRequest, RenameTableRequest
+from duckicelake.lake.ducklake.native import read_newest_snapshot
 from duckicelake.lake.ducklake.schemas import create_schema
 from duckicelake.lake.ducklake.snapshots import begin_snapshot
 from duckicelake.lake.side_tables.freshness import read_freshness
 from duckicelake.lake.state import FreshnessQuery
+from duckicelake.lineage.events.progress import find_named
+from duckicelake.postgres.queries import load_queries
 from tests.support.ducklake_11 import add_nested_schemas, migrate_by_sql, nest
 from tests.support.lakes import Lake
 from tests.support.view_requests import creation
@@ -287,6 +290,25 @@ def test_files_of_nested_schemas_are_never_taken_for_unneeded(tree: Lake) -> Non
     assert tree.sql("SELECT duckicelake_is_named(duckicelake_canonical_path(%s))", f"{folder}eu/t/x.parquet") == [
         (False,)
     ]
+
+
+def test_either_folder_that_may_be_a_nested_tables_is_its_own(tree: Lake) -> None:
+    """Whoever may not read the table may not register files of these folders."""
+    data_path = tree.services.policy.data_path.rstrip("/")
+    folders = [f"{data_path}/{folder}" for folder in ("eu/t", "sales/eu/t", "north/t", "sales/eu/north/t", "x/t")]
+    with tree.services.database.reading() as cursor:
+        owned = cursor.execute(
+            load_queries("lake", "ownership").folders, {"prefixes": folders, "data_path": data_path}
+        ).fetchall()
+    assert sorted(owned) == sorted(zip(folders, ["sales.europe"] * 2 + ["sales.europe.north"] * 2, strict=False))
+
+
+def test_lineage_finds_them_by_their_full_names(tree: Lake) -> None:
+    with tree.services.database.reading() as cursor:
+        newest = read_newest_snapshot(cursor)
+        found = [find_named(cursor, schema, "t", newest) for schema in ("europe", "sales.europe", "sales.europe.north")]
+    assert len(set(found)) == len(found)
+    assert None not in found
 
 
 def test_doctor_finds_nothing_wrong_with_nested_schemas_and_names_lost_ones(tree: Lake, database_url: str) -> None:

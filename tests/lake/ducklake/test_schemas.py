@@ -1,6 +1,8 @@
 """Names, levels and folders of schemas: those of DuckLake 1.0, and nested ones by `ducklake-1.1-facts.md`, §7."""
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -13,6 +15,7 @@ from duckicelake.postgres.queries import load_queries
 from tests.support.ducklake_11 import add_nested_schemas
 
 Connection = psycopg.Connection[Any]
+PACKAGE = Path(__file__).parents[3] / "duckicelake"
 NAMES = st.text("ab.%25E", min_size=1, max_size=4)
 
 
@@ -113,6 +116,25 @@ def test_without_nested_schemas_queries_are_planned_as_if_they_read_ducklakes_ta
     plain = query.replace("duckicelake_schemas()", "ducklake_schema").replace("s.is_nested", "false")
     plans = [nested.execute(f"EXPLAIN {text}", parameters).fetchall() for text in (query, plain)]
     assert plans[0] == plans[1]
+
+
+BARE = {
+    "damage": 4,  # names in lakes that lack migrations; schemas that `duckicelake_schemas` leaves out; the highest id
+    "format": 2,  # a new lake's; names of macros in lakes that lack migrations
+    "format_change": 1,  # names in lakes that lack migrations
+    "publish": 2,  # copies of rows
+    "schemas": 2,  # new schemas, and their ends
+}
+"""How often SQL reads or writes DuckLake's own rows of schemas, by file."""
+
+
+def test_queries_read_schemas_by_the_function_alone() -> None:
+    found = {
+        path.stem: len(re.findall(r"\b(?:FROM|JOIN|INTO|UPDATE) ducklake_schema\b(?!_)", path.read_text()))
+        for path in PACKAGE.rglob("*.sql")
+        if "migrations" not in path.parts
+    }
+    assert {name: count for name, count in found.items() if count} == BARE
 
 
 def test_a_nested_schema_has_its_parents_levels(nested: Connection) -> None:
