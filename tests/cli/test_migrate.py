@@ -23,7 +23,7 @@ import pytest
 
 from duckicelake.server.app import create_app
 from tests.support.commands import invoke
-from tests.support.ducklake_11 import migration_statements
+from tests.support.ducklake_11 import migrate_by_sql, migration_statements
 from tests.support.lakes import Lake, assert_same_rows
 from tests.support.servers import running
 
@@ -86,7 +86,7 @@ def started(settings: dict[str, str]) -> Iterator[Any]:
         command.process.communicate()
 
 
-def attach(statement: str) -> psycopg.Connection:
+def attach_as_duckdb_2(statement: str) -> psycopg.Connection:
     """A session as DuckDB's by the printed statement."""
     found = re.fullmatch(r"ATTACH 'ducklake:postgres:(.*)' AS \"lake\" \(AUTOMATIC_MIGRATION TRUE\);", statement)
     assert found is not None
@@ -94,7 +94,7 @@ def attach(statement: str) -> psycopg.Connection:
 
 
 def migrate_as_duckdb_2(statement: str) -> None:
-    with attach(statement) as connection:
+    with attach_as_duckdb_2(statement) as connection:
         connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         for text in migration_statements(connection):
             connection.execute(text)
@@ -352,3 +352,25 @@ def test_a_lake_is_migrated_under_load_and_no_row_is_lost_or_doubled(started, la
     assert sorted(found) == sorted(written)
     assert any("was attached before" in text for text in command.texts("reattach"))
     assert lake.sql("SELECT result FROM duckicelake_audit WHERE operation = 'migrate'") == [("ok",)]
+
+
+def test_a_duckdb_that_was_attached_before_makes_no_table_with_the_names_of_1_0(settings, lake, database_url, attach):
+    idle = attach()
+    idle.sql("SELECT count(*) FROM t").fetchall()
+    with psycopg.connect(database_url) as connection:
+        migrate_by_sql(connection)
+
+    for client in (lake.duck, idle):
+        with pytest.raises(duckdb.Error, match="DETACH the lake, ATTACH it and try again"):
+            client.execute("CREATE TABLE lake.main.late (i BIGINT)")
+
+    assert lake.sql("SELECT table_name FROM ducklake_table WHERE end_snapshot IS NULL") == [("t",)]
+    assert lake.sql("SELECT count(*) FROM ducklake_inlined_data_tables") == [(1,)]
+    with serving(lake) as http:
+        schema = {
+            "type": "struct",
+            "schema-id": 0,
+            "fields": [{"id": 1, "name": "i", "type": "long", "required": False}],
+        }
+        body = {"name": "served", "schema": schema}
+        assert http.post("/v1/namespaces/main/tables", json=body).status_code == 200

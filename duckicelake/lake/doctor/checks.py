@@ -36,6 +36,7 @@ TABLES_BY_TRIGGER = {
     "duckicelake_keep_version": "ducklake_metadata",
     "duckicelake_keep_versions": "ducklake_metadata",
     "duckicelake_check_known": "ducklake_snapshot",
+    "duckicelake_check_spelling": "ducklake_inlined_data_tables",
     "duckicelake_check_merge": "ducklake_data_file",
     "duckicelake_check_delete_files": "ducklake_delete_file",
     "duckicelake_check_inlined_deletes": "ducklake_snapshot_changes",
@@ -161,8 +162,8 @@ def _check_triggers(cursor: Transaction) -> Finding:
     advice = (
         "neither expire snapshots, nor rename, merge or rewrite tables, nor write tables that follow Delta ones, nor "
         "attach with AUTOMATIC_MIGRATION in DuckDB until they are back: run ALTER TABLE … ENABLE TRIGGER, or CREATE "
-        "TRIGGER as migrations 0002_triggers.sql, 0008_renames.sql, 0021_delta_sources.sql, 0032_format_guard.sql and "
-        "0035_lost_deletes.sql do"
+        "TRIGGER as migrations 0002_triggers.sql, 0008_renames.sql, 0021_delta_sources.sql, 0032_format_guard.sql, "
+        "0035_lost_deletes.sql and 0048_old_spelling.sql do"
     )
     return make_finding("triggers", not missing, detail, advice)
 

@@ -1,6 +1,7 @@
 """Check whether DuckDB 2's migration of a lake would succeed, and whether it has."""
 
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
 from duckicelake.lake.doctor.findings import Finding, make_finding
@@ -170,6 +171,15 @@ def _list_sessions(change: FormatChange) -> Iterator[Finding]:
                 detail=f"{session}: {'writes' if session.writes else 'reads'} {session.table} now",
                 advice="the migration waits until its transaction ends; --end-sessions ends it",
             )
+    attached = change.find_attached(datetime.now(UTC) + timedelta(days=1), None)
+    if attached:
+        yield Finding(
+            "attached",
+            ok=True,
+            detail=_summarize([session.identity for session in attached], f"{len(attached)} other sessions: "),
+            advice="DETACH the lake where they are DuckDB's: DuckDB 1.5 ends with an INTERNAL error when it reads "
+            "inlined rows of a lake that was migrated under it",
+        )
 
 
 def _read_inlined_tables(change: FormatChange) -> list[_InlinedTable]:
@@ -187,4 +197,4 @@ def _read_rights(change: FormatChange) -> _Rights:
 
 def _summarize(names: Sequence[str], head: str) -> str:
     more = len(names) - _MAX_NAMES_SHOWN
-    return head + ", ".join(names[:_MAX_NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
+    return head + "; ".join(names[:_MAX_NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")

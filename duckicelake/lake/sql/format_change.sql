@@ -70,7 +70,7 @@ FROM ducklake_inlined_data_tables i
 LEFT JOIN pg_class c ON c.oid = to_regclass(quote_ident(i.table_name))
 LEFT JOIN (SELECT DISTINCT ON (table_id) table_id, table_name, schema_id, end_snapshot IS NULL AS is_live
            FROM ducklake_table ORDER BY table_id, begin_snapshot DESC) t USING (table_id)
-LEFT JOIN ducklake_schema s USING (schema_id)
+LEFT JOIN duckicelake_schemas() s USING (schema_id)
 ORDER BY 2, 1;
 
 -- columns: names of the columns of DuckLake's own tables that the migration changes
