@@ -8,6 +8,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import RESTError
 from pyiceberg.types import StringType
 
 from duckicelake.catalog.doctor import examine_tables
@@ -218,6 +219,19 @@ def test_inlined_variants_are_refused_by_name_until_they_are_flushed(migrated, c
     assert lake.newest() == at
     connection.execute(f"DELETE FROM {name}")
     assert load_current_table(lake.services, ("main",), "loose")
+
+
+def test_rows_of_a_table_that_lost_its_columns_since_it_was_loaded_are_not_deleted(migrated, catalog, connection):
+    lake = migrated
+    table = catalog.load_table("main.t")
+    (name,) = (each for each in registered_tables(connection) if f"_{table_id(connection, 't')}_" in each)
+    connection.execute(f'ALTER TABLE "{name}" DROP COLUMN _ducklake_end_snapshot')
+    newest = lake.newest()
+
+    with pytest.raises(RESTError, match=f"{name}, a table of its inlined rows: .* three columns"):
+        table.delete("i = 2")
+
+    assert lake.newest() == newest
 
 
 # Statistics

@@ -10,6 +10,7 @@ from psycopg import Cursor
 from duckicelake.lake.additions import NewDataFile, NewDeleteFile, compute_partitioning_id
 from duckicelake.lake.changes import LakeStep, TableStats
 from duckicelake.lake.conflicts import StaleBaseError
+from duckicelake.lake.ducklake.inlined_rows import translate_damage
 from duckicelake.lake.model import InlinedKey, NameMap
 from duckicelake.lake.packed import PackedStats
 from duckicelake.postgres.pipeline import execute_no_result, flush_full_batch, json_param, split_batches
@@ -44,7 +45,8 @@ def _end_rows(cursor: Cursor[Row], keys: Sequence[InlinedKey], at: int) -> None:
             "begins": [k.begin_snapshot for k in group],
             "rows": [k.row_id for k in group],
         }
-        ((ended,),) = cursor.execute(_SQL.end_inlined_rows, parameters).fetchall()
+        with translate_damage(name):
+            ((ended,),) = cursor.execute(_SQL.end_inlined_rows, parameters).fetchall()
         _check_count(ended, len(group))
 
 
