@@ -147,7 +147,7 @@ def _map_folders(
         elif key is not None or value is not None:
             raise UnsupportedError(
                 "partition-columns",
-                f"{file.path} has no column {field.name}, and DuckLake can't be told that it is {value!r} there: "
+                f"{file.path} has no column {field.name}, and DuckLake can't store that it is {value!r} there: "
                 f"a folder {field.name}=... of that value would say so, or rewrite the file with the column",
             )
 

@@ -36,7 +36,7 @@ def diagnose(database: Database, *, with_lineage: bool = True) -> list[Finding]:
 def _check_changelog(cursor: Transaction, *, with_lineage: bool) -> Iterator[Finding]:  # noqa: ARG001
     """Yield where no server runs, it is no fault that snapshots wait for one."""
     is_free, waiting, seconds = cursor.execute(_SQL.lag, {"key": FOLLOWER_KEY}).fetchall()[0]
-    detail = f"{waiting} snapshots wait to be told" + (", and no server follows the lake" if is_free else "")
+    detail = f"{waiting} snapshots wait for the changelog" + (", and no server follows the lake" if is_free else "")
     yield build_lag_finding(cursor, "chronicle", detail, None if is_free else seconds)
 
 

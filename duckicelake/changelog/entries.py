@@ -20,7 +20,7 @@ LAST_ORDINAL: Final = 2**31 - 1
 CHANNEL: Final = "duckicelake_change"
 """Who listens to it is notified of new changes."""
 SNAPSHOTS: Final = "duckicelake_snapshot"
-"""Who listens to this one, of what they will be told of: DuckLake snapshots, and changes without any."""
+"""A channel of Postgres: new DuckLake snapshots, and changes without any."""
 AWAITED_KEY: Final = LOCK_KEY + 5
 """Of an advisory lock that all share who await the chronicle."""
 _NAMESPACE: Final = "duckicelake_is_within(namespace, %(namespace)s)"

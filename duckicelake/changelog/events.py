@@ -48,7 +48,7 @@ _REPORTED_FACTS: Final = (
     "author",
     "message",
 )
-"""Facts that are told as they are."""
+"""Facts that events have as they are."""
 _OF_REQUESTS: Final = ("principal", "request-id", "operation")
 
 

@@ -29,21 +29,21 @@ from duckicelake.postgres.queries import Transaction
 
 _LRU_ENTRIES: Final = 4096
 PAGE_CHANGES: Final = 200
-"""Changes of which a reader is told at a time: each may hold so many in memory, until it has taken them."""
+"""Changes that a reader gets at a time: it may hold so many in memory until it has taken them."""
 _READ: Final = 1000
 """Changes that are read from Postgres for all, at a time."""
 MAX_CHANGES: Final = 10_000
 MAX_CHANGES_BYTES: Final = 64 * 1024 * 1024
 """Of what is kept in memory."""
 _LOOK_SECONDS: Final = 5.0
-"""After which is looked for news that nobody has told."""
+"""Seconds after which the changelog is read without a notification."""
 _PAUSE_SECONDS: Final = 0.5
 _MAX_PAUSE_SECONDS: Final = 2.0
 """After Postgres was lost, before the next try; twice as long each time."""
 PublishChanges = Callable[[LogPosition, Sequence[RequestChanges]], object]
-"""Hears what came after a position: the last that was told, unless it is the first time, or the lake was put back."""
+"""Gets what came after a position: the last published one, unless it is the first time, or the lake was restored."""
 ReadFailed = Callable[[Exception], object]
-"""Hears why nothing can be told for a while."""
+"""Gets the error for which nothing can be published for a while."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,9 @@ class NewsReader:
     def _follow(self, cursor: Transaction) -> None:
         chronicle.await_folding(cursor)
         if self._published is not None and chronicle.read_newest_position(cursor) < self._published:
-            self._published = None  # another Postgres has taken over, which hasn't seen all: what was told is not so
+            self._published = (
+                None  # another Postgres has taken over, which lacks commits: some of what was published never happened
+            )
         while not self._notices.is_closed:
             while self._read(cursor):
                 pass

@@ -43,7 +43,7 @@ _OPERATIONS: Final = {
     kind.value: kind for kind in (ChangeKind.APPEND, ChangeKind.DELETE, ChangeKind.OVERWRITE, ChangeKind.REPLACE)
 }
 WAKE_SECONDS: Final = 5.0
-"""Seconds after which the lake is looked at though nobody has said that it changed."""
+"""Seconds after which the lake is looked at without a notification."""
 MAX_TRIES: Final = 8
 """After which what fails is left out: a minute or so."""
 _REST_SECONDS: Final = 0.06
@@ -283,7 +283,7 @@ class ChangelogWriter:
             if folded.number == 0:
                 notices.wait(WAKE_SECONDS)
             elif folded.number < MAX_BATCH_SNAPSHOTS:
-                notices.listen_to(None)  # so that commits meanwhile need tell nobody
+                notices.listen_to(None)  # so that commits meanwhile send no notification
                 notices.rest(_REST_SECONDS if folded.is_awaited else _UNAWAITED_REST_SECONDS)
                 notices.listen_to(SNAPSHOTS)
 

@@ -80,7 +80,7 @@ _CONFLICT_EXCEPTIONS: Final = frozenset(
 _CONFLICT_MESSAGE: Final = re.compile(
     "Found |Missing required files|Cannot commit|Cannot determine history|Cannot remove dangling deletes: current"
 )
-"""How Iceberg's ValidationException begins where others were faster, and not where somebody asks for the impossible."""
+"""How Iceberg's ValidationException begins where another writer was faster, and not where a request is impossible."""
 _JVM_DEATH_MESSAGES: Final = (
     "Answer from Java side is empty",
     "SparkContext was shut down",
@@ -131,7 +131,7 @@ def is_conflict(error: BaseException) -> bool:
 def _list_java_causes(error: BaseException) -> Iterator[tuple[str, str]]:
     """Yield class and message of Java's exception and of what caused it. Pyspark keeps it under two names."""
     cause: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
-    with suppress(Exception):  # nobody is there to ask once the JVM has died
+    with suppress(Exception):  # the JVM may have died
         while cause is not None:
             yield str(cause.getClass().getName()), str(cause.getMessage() or "")
             cause = cause.getCause()
@@ -156,7 +156,7 @@ def _collect_message(error: BaseException) -> str:
             if explanation not in text
         )
         return "\n".join((text, *causes))
-    except Exception:  # noqa: BLE001 - whatever it is, it means that nobody is there to ask
+    except Exception:  # noqa: BLE001 - any error means that the JVM has died
         return _JVM_DEATH_MESSAGES[0]
 
 

@@ -121,5 +121,5 @@ def run_job(
     finally:
         job._over.set()  # noqa: SLF001
         keeper.join()
-        with suppress(PipelineError):  # what the job did counts; a row that isn't ended is told as lost
+        with suppress(PipelineError):  # what the job did counts; a row that isn't ended is reported as lost
             job._end()  # noqa: SLF001

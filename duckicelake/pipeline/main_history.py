@@ -37,7 +37,7 @@ def list_steps(metadata: MetadataJson, after: int | None, upto: int | None) -> l
     end = len(main.line) if upto is None else main.place(upto)
     if begin > end:
         raise BadInputError(
-            f"Snapshot {upto} comes before {after}: changes are told from the older one to the newer one"
+            f"Snapshot {upto} comes before {after}: changes are listed from the older one to the newer one"
         )
     if begin == 0 and end > 0 and not main.begins_with(after):
         raise main.gone("its beginning" if after is None else f"snapshot {after}")
@@ -83,7 +83,7 @@ class _MainHistory:
         return step.parent_id is None if after is None else step.only_adds or step.only_moves
 
     def gone(self, what: str) -> BadInputError:
-        oldest = f"; the oldest from which changes can be told is {self.line[0]}" if self.line else ""
+        oldest = f"; the oldest from which changes are known is {self.line[0]}" if self.line else ""
         return BadInputError(f"The table's history doesn't have {what}, or not any more{oldest}")
 
     def step(self, snapshot_id: int) -> SnapshotStep:

@@ -26,7 +26,7 @@ K = TypeVar("K")
 FILE_COLUMN: Final = "__file"
 RECORD_COLUMN: Final = "__record"
 PROBLEM_COLUMN: Final = "__problem"
-"""What is told of a bad row: its file, and if it can't be read its text and what is wrong with it."""
+"""Columns that describe a bad row: its file and, if it can't be read, its text and the error."""
 _LISTING_THREADS: Final = 8
 _NO_COLUMNS: Final = StructType([])
 _TEXT_COLUMN_ADVICE: Final = (

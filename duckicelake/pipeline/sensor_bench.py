@@ -74,7 +74,7 @@ ENGINES: Final = ("spark", "pyiceberg", "duckdb")
 
 def generate_batches(rows: int, size: int) -> Iterator[list[SensorRow]]:
     """So many rows, a hundred a second, in batches of a size; always the same."""
-    random = Random(23)  # noqa: S311 - nobody must not guess them
+    random = Random(23)  # noqa: S311 - no secrets
     for first in range(0, rows, size):
         yield [_generate_row(number, random) for number in range(first, min(first + size, rows))]
 

@@ -150,7 +150,7 @@ def _guess_format(locations: Sequence[str]) -> str:
         return "jdbc"
     found = {_SUFFIX_FORMATS.get(_strip_suffix(location).rpartition(".")[2]) for location in locations}
     if len(found) != 1 or None in found:
-        raise BadInputError(f"The format can't be told from {', '.join(locations)}: give --format")
+        raise BadInputError(f"The format isn't clear from {', '.join(locations)}: give --format")
     return str(found.pop())
 
 

@@ -179,7 +179,7 @@ class DeferredConnection(Connection[Any]):
     @property
     def prepared_count(self) -> int:
         """How many statements psycopg has given names, to prepare them."""
-        return self._prepared._prepared_idx  # noqa: SLF001 - psycopg tells nobody
+        return self._prepared._prepared_idx  # noqa: SLF001 - psycopg has no public name for it
 
     def forget_prepared(self, since: int) -> None:
         """Forget the statements whose names came after so many, so that psycopg prepares them anew."""
@@ -231,7 +231,7 @@ def flush_pipeline(cursor: Cursor[Any]) -> None:
     """Send the statements that wait in the cursor's pipeline, if it is in one, so that Postgres begins."""
     connection = cursor.connection
     with connection.lock:
-        pipeline = connection._pipeline  # noqa: SLF001 - psycopg gives it to nobody but who opened it
+        pipeline = connection._pipeline  # noqa: SLF001 - psycopg gives it only to who opened it
         if isinstance(pipeline, DeferredPipeline):
             connection.wait(pipeline.send_off())
 

@@ -110,7 +110,7 @@ def check_delta_writable(metadata: TableMetadata, base: TableMetadata | None = N
             raise UnsupportedError(
                 "delta-out",
                 f"The table has a name mapping ({NAME_MAPPING}) for files without field ids, by which Delta's readers "
-                "are told where columns are; a Delta table that was imported has its own log already",
+                "have the paths of columns; a Delta table that was imported has its own log already",
             )
         build_delta_schema(metadata.schema(), {})
 

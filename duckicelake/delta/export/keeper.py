@@ -22,7 +22,7 @@ from duckicelake.postgres.notify import NotificationListener
 from duckicelake.postgres.queries import Transaction
 
 _WAKE_SECONDS: Final = 5.0
-"""Seconds after which tables are looked at though nobody has said that the lake changed."""
+"""Seconds after which tables are looked at without a notification."""
 _REST_SECONDS: Final = 9
 """Times as long as a look takes: that makes a tenth of a processor."""
 _MAX_REST_SECONDS: Final = 0.5

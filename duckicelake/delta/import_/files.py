@@ -83,7 +83,7 @@ def _format_folder_value(column: PartitionColumn, value: Any) -> str:
     if text is None or text in {"", _NULL}:
         raise UnsupportedError(
             "partition-columns",
-            f"DuckLake can't be told that {column.names[0]} is {value!r} in a partition: rewrite its rows with another",
+            f"DuckLake can't store that {column.names[0]} is {value!r} in a partition: rewrite its rows with another",
         )
     if text.lower() == "null":
         return f"%{ord(text[0]):02X}{text[1:]}"

@@ -90,7 +90,7 @@ class DeltaFollower:
             return True
         try:
             return known.log.has_next(source.position.version)
-        except Exception:  # noqa: BLE001 - what it is will be told by syncing
+        except Exception:  # noqa: BLE001 - syncing reports the error
             return True
 
     def _sync(self, source: DeltaSource) -> bool:

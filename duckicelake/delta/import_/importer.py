@@ -212,7 +212,7 @@ class _ImportPlan:
             versions = self._count_versions(readable.of(self._history.first(), self._history.commits))
             changes = translation.changes(versions)
             if _must_write_files(self._history) and not alone:
-                changes = iter(list(changes))  # nobody waits for the store
+                changes = iter(list(changes))  # no other waits for the store
             with iterate_pipelined(changes) as computed:
                 table_id = write_changes(cursor, computed).table_id
             _check_newest(readable, self._history)
@@ -293,6 +293,6 @@ def _check_newest(readable: ReadableVersions, history: DeltaHistory) -> None:
     for path in sorted(readable.absent):
         raise FileMissingError(
             f"{history.files.locate(path)}, or its deletion vector, isn't there, but is part of version "
-            f"{history.newest}, the newest of the Delta table {history.files.log.root}: nobody can read that. "
+            f"{history.newest}, the newest of the Delta table {history.files.log.root}: it can't be read. "
             "Bring the file back, or have Delta let go of it (FSCK REPAIR TABLE, or RESTORE to a version without it)"
         )

@@ -13,7 +13,7 @@ from duckicelake.iceberg.snapshot import Snapshot
 from duckicelake.lake.state import FileRow
 
 _MAX_SUMMARY_CHARS: Final = 2_000
-"""Characters of a text of somebody else's that a summary repeats."""
+"""Characters of another writer's text that a summary repeats."""
 
 
 @dataclass(slots=True)

@@ -128,7 +128,7 @@ class DeltaLog:
         if len(there) < len(versions):
             missing = versions[len(there)]
             name = self._listing.commit_name(missing)
-            raise DamagedLogError(f"{name} is missing: what version {missing} did isn't known")
+            raise DamagedLogError(f"{name} is missing: the changes of version {missing} are unknown")
 
     def version_at(self, timestamp_ms: int) -> int:
         """Return the newest version that was there at a time, as Delta's TIMESTAMP AS OF answers.

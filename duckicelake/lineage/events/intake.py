@@ -22,7 +22,7 @@ MAX_EVENTS: Final = 1000
 MAX_EVENTS_PER_HOUR: Final = 100_000
 """Events that are kept of a principal; a batch that is begun within them is kept whole."""
 _AHEAD: Final = timedelta(days=1)
-"""For so long another's clock may be ahead. What is told later counts more: events of next year would for a year."""
+"""For so long another's clock may be ahead. Later events count more: those of next year would for a year."""
 _ROOM: Final = threading.BoundedSemaphore(16)
 """For requests of one process that are kept, or wait for it."""
 _TURN: Final = threading.Lock()

@@ -17,7 +17,7 @@ INFERRED: Final = "duckicelake_inferred"
 TABLE: Final = "duckicelake_table"
 _NOT_A_TABLE: Final = frozenset({"LOCATION"})
 _KEPT: Final = 2000
-"""Names whose keys are kept: most are told again and again."""
+"""Names whose keys are kept: most come again and again."""
 _MAX_KEPT_CHARS: Final = 2000
 """Letters."""
 

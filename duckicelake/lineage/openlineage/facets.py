@@ -29,7 +29,7 @@ DATA: Final = frozenset({"append", "delete", "overwrite", "replace"})
 MAX_FIELDS: Final = 5000
 """At any depth: what a schema has beyond them is left out."""
 KEPT_PROPERTIES: Final = 500
-"""Facets that are made once for all whose they are; nobody changes them."""
+"""Facets that are made once for many datasets; callers must not change them."""
 CHANGE: Final = "duckicelake_change"
 _LIFECYCLES: Final[Mapping[str, str]] = {
     "create-table": "CREATE",
@@ -52,7 +52,7 @@ _COUNTED: Final[Mapping[str, str]] = {
 """Counts by Iceberg's names, and what our facet calls them."""
 _IN_STATISTICS: Final = {"added-records": "rowCount", "added-files-size": "size", "added-data-files": "fileCount"}
 _BY_WEIGHT: Final = ("DROP", "CREATE", "RENAME", "TRUNCATE", "OVERWRITE", "ALTER")
-"""Of several things done to one dataset, that is told which changes most."""
+"""Of several changes of one dataset, the event has the one that changes most."""
 
 
 def encode_facet(facet: BaseFacet) -> Json:

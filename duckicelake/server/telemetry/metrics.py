@@ -85,7 +85,7 @@ class Metrics:
         self._batches = self._histogram(
             "row_batches_together", "Batches of rows in one transaction", buckets=_BUCKET_COUNTS
         )
-        self._behind_feed = self._histogram("feed_seconds", "From a change until readers of the change feed are told")
+        self._behind_feed = self._histogram("feed_seconds", "From a change until readers of the change feed get it")
         self._lineage = self._counter(
             "lineage_events", "Events of lineage, by what came of them", "transport", "outcome"
         )

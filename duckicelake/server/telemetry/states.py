@@ -62,9 +62,7 @@ class FeedMetrics:
         self.readers = 0
         self.sent = 0
         self._readers = gauge(registry, "feed_readers", "Readers that wait for changes")
-        self._sent = _MirroredCounter(
-            counter(registry, "feed_events", "Changes that readers of the change feed were told")
-        )
+        self._sent = _MirroredCounter(counter(registry, "feed_events", "Changes that readers of the change feed got"))
 
     def look(self) -> None:
         self._readers.set(self.readers)
@@ -79,7 +77,7 @@ class PoolMetrics:
         self._connections = gauge(registry, "pool_connections", "Postgres connections", "state")
         self._waiting = gauge(registry, "pool_waiting", "Requests waiting for a connection")
         self._most = gauge(registry, "pool_max", "Most connections")
-        self._waits = _MirroredCounter(counter(registry, "pool_waits", "Times that somebody waited for a connection"))
+        self._waits = _MirroredCounter(counter(registry, "pool_waits", "Times that a thread waited for a connection"))
         self._waited = _MirroredCounter(counter(registry, "pool_wait_seconds", "Time that was waited for connections"))
 
     def look(self) -> None:

@@ -120,7 +120,7 @@ def test_names_that_no_writer_gives_cost_nothing(table: HandMade) -> None:
 
 def test_checkpoint_far_away_does_not_stand_for_what_is_missing(table: HandMade) -> None:
     write_parquet(table.path(f"{10**18 - 1:020}.checkpoint.parquet"), [protocol(), metadata(), add("z")])
-    with pytest.raises(DamagedLogError, match=r"0{19}1\.json is missing: what version 1 did isn't known"):
+    with pytest.raises(DamagedLogError, match=r"0{19}1\.json is missing: the changes of version 1 are unknown"):
         list(table.log.commits(0, 10**18 - 1))
 
 

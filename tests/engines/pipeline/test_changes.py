@@ -250,7 +250,7 @@ def test_follower_goes_on_where_its_bookmark_is_though_what_was_told_has_expired
     spark.sql(f"DELETE FROM lake.{table} WHERE id = 3")
     expire_all_but_the_newest()
     (oldest,) = main_of(client, namespace)
-    with pytest.raises(BadInputError, match=f"the oldest from which changes can be told is {oldest}"):
+    with pytest.raises(BadInputError, match=f"the oldest from which changes are known is {oldest}"):
         send_changes(spark, client, request, lines(), SILENT)
     with pytest.raises(BadInputError, match="is of another table"):
         JsonLinesOutlet(io.StringIO(), Bookmark(tmp_path / "state", "another"))
