@@ -15,10 +15,10 @@ from duckicelake.lake.side_tables import reader
 from duckicelake.lake.state import ManifestRow, TableRow, TableState
 from duckicelake.postgres.database import Database
 
-_OLDER: Final = 50
+_MAX_INHERITED_MANIFESTS: Final = 50
 DEFAULT_SIZE = 1024
 DEFAULT_BYTES = 256 * 1024 * 1024
-_OBJECTS: Final = 9
+_OBJECT_BYTES_PER_JSON_BYTE: Final = 9
 """Bytes that the parsed rows and metadata of a table take for each byte of its JSON; measured, of long histories."""
 _MIN_ENTRY_BYTES: Final = 4096
 
@@ -61,7 +61,7 @@ class ManifestCache:
         """
         known = before.manifests.copy()  # at once: other threads add to it
         older = [manifest_id for manifest_id in known.items() if manifest_id[0] not in self.manifests]
-        self.manifests = {**dict(older[-_OLDER:]), **self.manifests}
+        self.manifests = {**dict(older[-_MAX_INHERITED_MANIFESTS:]), **self.manifests}
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ class TableVersion:
     @property
     def size(self) -> int:
         """Estimate the bytes in memory."""
-        return _MIN_ENTRY_BYTES + len(self.body) * (1 + _OBJECTS) + self.responses.size
+        return _MIN_ENTRY_BYTES + len(self.body) * (1 + _OBJECT_BYTES_PER_JSON_BYTE) + self.responses.size
 
 
 @dataclass(slots=True)

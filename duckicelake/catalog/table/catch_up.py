@@ -236,16 +236,16 @@ def _adopt(services: Services, table_id: int) -> None:
             raise NoSuchTableError(f"Table {table_id} does not exist")
         namespace = parse_schema_name(definition.schema_name)
         location = services.policy.table_location(namespace, definition.table_name, definition.table_uuid)
-        target = build_target(None, _first_metadata(cursor, definition, created, location))
+        target = build_target(None, _build_first_metadata(cursor, definition, created, location))
         epoch = reader.read_epoch(cursor)
         side_tables.insert_table(cursor, table_id, definition.table_uuid, target, created, created - 1, epoch)
 
 
-def _first_metadata(cursor: Transaction, created: TableDefinition, at: int, location: str) -> TableMetadata:
+def _build_first_metadata(cursor: Transaction, created: TableDefinition, at: int, location: str) -> TableMetadata:
     """Make the metadata of the first definition that Iceberg has words for; UnsupportedError if it has none for any."""
     began = [column.column_id for column in created.columns]
     problem: UnsupportedError | None = None
-    for snapshot_id, definition in _definitions(cursor, created, at):
+    for snapshot_id, definition in _read_definitions(cursor, created, at):
         try:
             return build_first_metadata(definition, location, native.read_snapshot_time(cursor, snapshot_id), began)
         except UnsupportedError as error:
@@ -254,7 +254,7 @@ def _first_metadata(cursor: Transaction, created: TableDefinition, at: int, loca
     raise problem
 
 
-def _definitions(cursor: Transaction, created: TableDefinition, at: int) -> Iterator[tuple[int, TableDefinition]]:
+def _read_definitions(cursor: Transaction, created: TableDefinition, at: int) -> Iterator[tuple[int, TableDefinition]]:
     """Yield the definition with which a table was created, then those that it got, each with its snapshot."""
     yield at, created
     for change in native.read_changes(cursor, created.table_id, at, native.read_newest_snapshot(cursor)):

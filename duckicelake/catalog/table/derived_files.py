@@ -53,7 +53,7 @@ from duckicelake.parquet.inlined_rows import (
 from duckicelake.parquet.position_deletes import write_position_deletes
 from duckicelake.storage.threads import start_in_thread
 
-_GATHERED: Final = 16 * 1024 * 1024
+_FLUSH_BYTES: Final = 16 * 1024 * 1024
 """Bytes from which on files are written before there are all of them."""
 _SNAPSHOT: Final = "ducklake-snapshot-id"
 """The blob property that names the DuckLake snapshot of a vector in a container."""
@@ -79,7 +79,7 @@ class BackgroundWriter:
         path = f"{metadata.location}/metadata/{name.format(unique)}"
         self._unwritten[path] = data
         self._bytes += len(data)
-        if self._bytes >= _GATHERED:
+        if self._bytes >= _FLUSH_BYTES:
             self.begin()
         return path
 
@@ -125,7 +125,9 @@ def write_inlined_rows(
         name = f"{numbers.snapshot_id}-{{}}-inlined.parquet"
         path = beside.add(metadata, name, rows.data, keys[0].inlined_table)
         metadata, spec = add_unpartitioned_spec(metadata)
-        data_file = replace(_data_file(path, rows, columns, metadata), first_row_id=min(key.row_id for key in keys))
+        data_file = replace(
+            _build_data_file(path, rows, columns, metadata), first_row_id=min(key.row_id for key in keys)
+        )
         files.append(
             build_new_file(
                 file_id, data_file, spec.spec_id, build_partition_type(spec, metadata.schema()), numbers, None
@@ -147,17 +149,19 @@ def _write_rows(
         path = Path(folder, "rows.csv")
         with translate_disk_errors(), path.open("wb") as file, services.database.statement() as cursor:
             columns = native.read_columns(cursor, table_id, inlined_rows.find_columns_snapshot(cursor, table_id, name))
-            columns, gone = _still_there(columns, schema)
+            columns, gone = _select_known_columns(columns, schema)
             inlined_rows.check_decodable(name, columns)
             check_written(columns, schema, "inlined rows")
             copied = inlined_rows.copy_keyed_rows(cursor, keys, find_children(columns, None), file)
         try:
-            return columns, write_rows(CopiedRows(path, copied.longest, parquet_columns(_apart(columns), gone)))
+            return columns, write_rows(
+                CopiedRows(path, copied.longest, parquet_columns(_rename_ambiguous(columns), gone))
+            )
         except InvalidRequestError as error:
             raise DamagedTableError(f"{name}, a table of its inlined rows: {error}") from error
 
 
-def _still_there(columns: Sequence[Column], schema: Schema) -> tuple[tuple[Column, ...], frozenset[int]]:
+def _select_known_columns(columns: Sequence[Column], schema: Schema) -> tuple[tuple[Column, ...], frozenset[int]]:
     """Return (the columns that the schema has with all that is in them, as structs are read whole.
 
     Ids of what it lacks).
@@ -167,7 +171,7 @@ def _still_there(columns: Sequence[Column], schema: Schema) -> tuple[tuple[Colum
     return kept, frozenset(column.column_id for column in kept) - known
 
 
-def _apart(columns: Sequence[Column]) -> list[Column]:
+def _rename_ambiguous(columns: Sequence[Column]) -> list[Column]:
     """Return the columns, with other names for those that have the full name of a field.
 
     PyIceberg reads no such file.
@@ -197,7 +201,7 @@ def parquet_columns(columns: Sequence[Column], gone: Collection[int] = ()) -> li
     ]
 
 
-def _data_file(path: str, rows: ParquetRows, columns: Sequence[Column], metadata: TableMetadata) -> DataFile:
+def _build_data_file(path: str, rows: ParquetRows, columns: Sequence[Column], metadata: TableMetadata) -> DataFile:
     top = find_children(columns, None)
     stats = [
         ColumnStats(top[index].column_id, None, has_nan, low, high, None, values, nulls)
@@ -293,13 +297,15 @@ def _serve_vectors(
     files: list[FileRow] = []
     deletions: list[NewDeletion] = []
     for (target_id, found), blob in zip(everything.items(), puffin.blobs, strict=True):
-        written = _Written(path, FILE_FORMAT, len(puffin.data), len(found), _place(blob, deleted.targets[target_id]))
-        files.append(_new_file(next(ids), written, deleted.targets[target_id], numbers))
+        written = _DeleteFile(
+            path, FILE_FORMAT, len(puffin.data), len(found), _build_vector_metrics(blob, deleted.targets[target_id])
+        )
+        files.append(_build_delete_file(next(ids), written, deleted.targets[target_id], numbers))
         deletions.append(NewDeletion(files[-1].file_id, target_id, main_diff.encode_positions(found)))
     return ServedFiles(files=tuple(files), deletions=tuple(deletions))
 
 
-def _place(blob: PuffinBlob, target: FileRow) -> dict[str, Any]:
+def _build_vector_metrics(blob: PuffinBlob, target: FileRow) -> dict[str, Any]:
     return {
         "referenced_data_file": target.path,
         "content_offset": blob.offset,
@@ -323,7 +329,7 @@ def _serve_position_deletes(
     deletions: list[NewDeletion] = []
     for group in groups.values():
         written = _write_positions(beside, metadata, numbers, deleted, group)
-        file = _new_file(next(ids), written, deleted.targets[group[0]], numbers)
+        file = _build_delete_file(next(ids), written, deleted.targets[group[0]], numbers)
         files.append(file)
         deletions += [NewDeletion(file.file_id, i, main_diff.encode_positions(deleted.positions[i])) for i in group]
     return ServedFiles(files=tuple(files), deletions=tuple(deletions))
@@ -335,15 +341,15 @@ def _write_positions(
     numbers: SnapshotNumbers,
     deleted: NewlyDeleted,
     group: Sequence[int],
-) -> "_Written":
+) -> "_DeleteFile":
     paths = {i: deleted.targets[i].path for i in group}
     rows = [(path, position) for i, path in paths.items() for position in deleted.positions[i]]
     data = write_position_deletes(rows)
     path = beside.add(metadata, f"{numbers.snapshot_id}-{{}}-deletes.parquet", data)
-    return _Written(path, "PARQUET", len(data), len(rows), _path_bounds(paths.values()))
+    return _DeleteFile(path, "PARQUET", len(data), len(rows), _build_path_bounds(paths.values()))
 
 
-def _path_bounds(paths: Iterable[str]) -> dict[str, Any]:
+def _build_path_bounds(paths: Iterable[str]) -> dict[str, Any]:
     """By which clients find the delete files of a data file, as those of Spark's: both bounds of one path name it.
 
     `referenced_data_file` would say the same, but Spark's `rewrite_table_path` (Iceberg 1.12) leaves it as it was.
@@ -353,7 +359,7 @@ def _path_bounds(paths: Iterable[str]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Written:
+class _DeleteFile:
     """A delete file, or one vector of it."""
 
     path: str
@@ -363,7 +369,7 @@ class _Written:
     metrics: dict[str, Any]
 
 
-def _new_file(file_id: int, written: _Written, target: FileRow, numbers: SnapshotNumbers) -> FileRow:
+def _build_delete_file(file_id: int, written: _DeleteFile, target: FileRow, numbers: SnapshotNumbers) -> FileRow:
     """Return the row of a delete file that lies in the partition of its target."""
     return FileRow(
         file_id=file_id,

@@ -30,9 +30,9 @@ from duckicelake.lake.side_tables.freshness import read_freshness as lake_freshn
 from duckicelake.lake.state import Freshness, FreshnessQuery, TableRow
 
 T = TypeVar("T")
-_SIGNS = (DamagedTableError, InvalidRequestError, FileMissingError, AlreadyExistsError)
+_DAMAGE_SIGNS = (DamagedTableError, InvalidRequestError, FileMissingError, AlreadyExistsError)
 """Errors of reading a table. No request causes them, so they are signs of damage."""
-_LATELY_SECONDS: Final = 1.0
+_RECENT_SECONDS: Final = 1.0
 
 
 def read_or_report_damage(services: Services, table_id: int, read: Callable[[], T]) -> T:
@@ -43,7 +43,7 @@ def read_or_report_damage(services: Services, table_id: int, read: Callable[[], 
     """
     try:
         return read()
-    except _SIGNS:
+    except _DAMAGE_SIGNS:
         since = _newest_snapshot(services)
     while True:
         try:
@@ -75,7 +75,7 @@ def damage_context(services: Services, table_id: int) -> Iterator[None]:
     """
     try:
         yield
-    except _SIGNS as error:
+    except _DAMAGE_SIGNS as error:
         with services.database.reading() as cursor:
             name = native.read_full_name(cursor, table_id)
         raise build_damage_error(name, error) from error
@@ -133,7 +133,7 @@ def load_recent_table(services: Services, namespace: Namespace, name: str) -> Ta
     full_name = (to_schema_name(namespace), name)
     known = services.cache.find(*full_name)
     found = None if known is None else known.found
-    if known is None or found is None or found.name != full_name or monotonic() - found.at > _LATELY_SECONDS:
+    if known is None or found is None or found.name != full_name or monotonic() - found.at > _RECENT_SECONDS:
         return None
     services.cache.put(replace(known, found=None))
     return known
@@ -200,7 +200,7 @@ def _find_same(services: Services, table_id: int, caught_up: CaughtUp) -> TableV
     """Return the cached version with the table's row as it is now; None if the table has another version."""
     cached = services.cache.get(table_id)
     row = caught_up.row or _read_row(services, table_id)
-    if cached is None or row is None or _versions(cached.row) != _versions(row):
+    if cached is None or row is None or _identify_version(cached.row) != _identify_version(row):
         return None
     return replace(cached, state=replace(cached.state, row=row))
 
@@ -270,5 +270,5 @@ def _check_still_shown(services: Services, table_id: int) -> None:
         raise CommitStateUnknownError("The commit was written, but its table has moved since and can't be shown")
 
 
-def _versions(row: TableRow) -> tuple[str, int]:
+def _identify_version(row: TableRow) -> tuple[str, int]:
     return row.table_uuid, row.version

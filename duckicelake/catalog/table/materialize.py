@@ -53,7 +53,7 @@ class PendingVersion:
     @property
     def snapshots(self) -> tuple[SnapshotRow, ...]:
         """The snapshots whose lists aren't written."""
-        return _without_list(self.state)
+        return _find_without_list(self.state)
 
 
 def read_pending(services: Services, table_id: int, before: TableState | None) -> PendingVersion:
@@ -82,32 +82,32 @@ def build_next_pending(
     state = replace(state, metadata_log=state.metadata_log[-logged:])
     wanted = _list_manifests(state)
     new = {m.manifest_id: m for step in change.steps for m in step.side.manifests if m.manifest_id in wanted}
-    files: dict[int, FileRow] = dict(_files_of(change))
-    older = {file_id for manifest in new.values() for _, file_id in _file_ids(manifest) if file_id not in files}
+    files: dict[int, FileRow] = dict(_list_new_files(change))
+    older = {file_id for manifest in new.values() for _, file_id in _list_entries(manifest) if file_id not in files}
     if older:
         with services.database.statement() as cursor:
             files |= reader.read_files(cursor, older)
-    entries = {key: [(status, files[id_]) for status, id_ in _file_ids(item)] for key, item in new.items()}
+    entries = {key: [(status, files[id_]) for status, id_ in _list_entries(item)] for key, item in new.items()}
     manifests = known.manifests_of(services.database, wanted - new.keys())
     if any(manifest.path is None for manifest in manifests.values()):
         return None
     return PendingVersion(state, manifests | {key: to_pending_manifest_row(item) for key, item in new.items()}, entries)
 
 
-def _without_list(state: TableState) -> tuple[SnapshotRow, ...]:
+def _find_without_list(state: TableState) -> tuple[SnapshotRow, ...]:
     return tuple(snapshot for snapshot in state.snapshots if snapshot.manifest_list is None)
 
 
 def _list_manifests(state: TableState) -> set[int]:
     """Return the manifests of snapshots without a list."""
-    return {manifest_id for snapshot in _without_list(state) for manifest_id in snapshot.manifest_ids}
+    return {manifest_id for snapshot in _find_without_list(state) for manifest_id in snapshot.manifest_ids}
 
 
-def _files_of(change: ChangeSet) -> Iterator[tuple[int, FileRow]]:
+def _list_new_files(change: ChangeSet) -> Iterator[tuple[int, FileRow]]:
     return ((file.file_id, file) for step in change.steps for file in step.side.files)
 
 
-def _file_ids(manifest: NewManifest) -> list[tuple[int, int]]:
+def _list_entries(manifest: NewManifest) -> list[tuple[int, int]]:
     """Return (status, file id) of the manifest's entries, in its order."""
     groups = (
         (EntryStatus.ADDED, manifest.added),
@@ -125,7 +125,7 @@ def encode_version(pending: PendingVersion, before: tuple[TableState, TableMetad
     lines: Lines = {}
     lists = [_encode_list(snapshot, manifests, definitions, lines) for snapshot in pending.snapshots]
     paths = {artifact.row.object_id: artifact.row.path for artifact in lists}
-    state = replace(state, snapshots=_with_lists(state.snapshots, paths))
+    state = replace(state, snapshots=_add_lists(state.snapshots, paths))
     metadata = project_metadata(state, before)
     document = encode_metadata(metadata, state.row.version)
     current = state.current()
@@ -168,7 +168,7 @@ def _encode_list(
     return encode_manifest_list(snapshot, listed, known, lines)
 
 
-def _with_lists(rows: Sequence[SnapshotRow], lists: Mapping[int, str]) -> tuple[SnapshotRow, ...]:
+def _add_lists(rows: Sequence[SnapshotRow], lists: Mapping[int, str]) -> tuple[SnapshotRow, ...]:
     """Return the snapshots with the paths of new lists.
 
     Snapshots without a list are most often the last ones, so the search begins there.
@@ -187,7 +187,7 @@ def forget_lost(services: Services, state: TableState) -> bool:
     these is lost, it checks all others.
     """
     table_id = state.row.table_id
-    if not _find_lost(services, _suspects(services, state)):
+    if not _find_lost(services, _find_suspects(services, state)):
         return False
     with services.database.reading() as cursor:
         written = reader.read_artifacts(cursor, table_id)
@@ -197,7 +197,7 @@ def forget_lost(services: Services, state: TableState) -> bool:
     return True
 
 
-def _suspects(services: Services, state: TableState) -> dict[str, int]:
+def _find_suspects(services: Services, state: TableState) -> dict[str, int]:
     """Return the files to look at, with their lengths."""
     table_id, current = state.row.table_id, state.current()
     snapshot = (current.snapshot_id, current.manifest_ids) if current is not None else (None, ())

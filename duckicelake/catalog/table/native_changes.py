@@ -26,7 +26,7 @@ from duckicelake.postgres.database import Database
 from duckicelake.postgres.pipeline import fetch_all_batched
 from duckicelake.postgres.queries import Transaction
 
-_KINDS = frozenset({"rewrite_delete"})
+_REWRITE_KINDS = frozenset({"rewrite_delete"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +66,8 @@ def read_native_changes(
         is_whole, files = True, reader.read_live_files(cursor, listed)
         reach = Reach(live=tuple(file.ducklake_id for file in files if file.ducklake_id is not None))
     else:
-        is_whole, files = False, _with_deletes(cursor, row, listed, tuple(sizes))
-    live = _live(cursor, row, files)
+        is_whole, files = False, _add_deletes(cursor, row, listed, tuple(sizes))
+    live = _read_live(cursor, row, files)
     serving = [file for file in files if file.content == FileContent.DATA and file.ducklake_id is None]
     if native_window.is_addition_only(touching):
         reach = replace(reach, served=_find_served(sizes, live))
@@ -75,7 +75,7 @@ def read_native_changes(
     lake_ids = set[int]() if is_whole else _find_touched(window)
     if lake_ids:
         touched = reader.read_live_data_files(cursor, row.table_id, row.caught_up_to, lake_ids=lake_ids)
-        live = _live(cursor, row, _with_deletes(cursor, row, listed, (*serving, *touched))) if touched else live
+        live = _read_live(cursor, row, _add_deletes(cursor, row, listed, (*serving, *touched))) if touched else live
     if window.all_rows:
         ids = [file.file_id for file in serving]
         live = replace(live, virtual=reader.read_virtual_files(cursor, row.table_id, ids))
@@ -89,7 +89,7 @@ def _find_touched(window: NativeWindow) -> set[int]:
     return ended | deleted_from | {delete.data_file_id for delete in window.deletes}
 
 
-def _with_deletes(
+def _add_deletes(
     cursor: Transaction, row: TableRow, listed: Sequence[int], data: Sequence[LiveFile]
 ) -> tuple[LiveFile, ...]:
     """The data files with all that deletes from them, what that deletes from besides, and the vectors of this."""
@@ -105,12 +105,14 @@ def _with_deletes(
     return (*data, *deletes, *others, *vectors)
 
 
-def live_with_deletes(cursor: Transaction, row: TableRow, listed: Sequence[int], data: Sequence[LiveFile]) -> LiveFiles:
+def read_live_with_deletes(
+    cursor: Transaction, row: TableRow, listed: Sequence[int], data: Sequence[LiveFile]
+) -> LiveFiles:
     """Return data files with all that is deleted from them; `listed` are the current snapshot's manifests."""
-    return _live(cursor, row, _with_deletes(cursor, row, listed, data))
+    return _read_live(cursor, row, _add_deletes(cursor, row, listed, data))
 
 
-def _live(cursor: Transaction, row: TableRow, files: Sequence[LiveFile]) -> LiveFiles:
+def _read_live(cursor: Transaction, row: TableRow, files: Sequence[LiveFile]) -> LiveFiles:
     """Return the files with what the delete files among them delete."""
     deletes = {file.file_id: file for file in files if file.content != FileContent.DATA}
     deletions = reader.read_deletions(cursor, row.table_id, deletes) if deletes else ()
@@ -159,7 +161,7 @@ def read_unexamined(cursor: Transaction, state: TableState, base: TableMetadata,
     added = {
         file.ducklake_id: file for file in rows.values() if file.ducklake_id and own.get(file.added_snapshot_id, True)
     }
-    live = live_with_deletes(cursor, row, listed, [file for file in data if file.ducklake_id in added])
+    live = read_live_with_deletes(cursor, row, listed, [file for file in data if file.ducklake_id in added])
     written: tuple[FileRow, ...] = ()
     if has_unchecked(base.schema()):
         folders = (native.read_path_prefix(cursor, row.table_id), f"{row.location}/metadata/")
@@ -172,7 +174,7 @@ def examine(services: Services, found: Examination, base: TableMetadata, copies:
     """Find what Iceberg clients misread. Raises as `ReadableCopies.find`."""
     window, live = found.missed.window, found.missed.live
     files = [file for file in window.data_files if file.file_id in found.added]
-    step = _step(window, [(0, file) for file in files])
+    step = _build_rewrite_step(window, [(0, file) for file in files])
     misread = copies.misread(step, window, base)
     wrong = [file for file in files if file.file_id in misread or not _is_as_placed(found, file, copies, base)]
     optional = {field for file in found.written for field in find_unproved(base.schema(), file, is_checked=True)}
@@ -184,10 +186,10 @@ def examine(services: Services, found: Examination, base: TableMetadata, copies:
     pairs = [(next(ids), file) for file in wrong]
     old = {new_id: found.added[file.file_id].file_id for new_id, file in pairs}
     deleted = {new_id: live.deleted[old_id] for new_id, old_id in old.items() if live.deleted.get(old_id)}
-    return Findings(_step(window, pairs, deleted, frozenset(old.values())), frozenset(optional))
+    return Findings(_build_rewrite_step(window, pairs, deleted, frozenset(old.values())), frozenset(optional))
 
 
-def _step(
+def _build_rewrite_step(
     window: NativeWindow,
     files: list[tuple[int, LakeFile]],
     positions: Mapping[int, frozenset[int]] | None = None,
@@ -195,7 +197,10 @@ def _step(
 ) -> NativeStep:
     """Return a step as after DuckDB's rewrite of these files at the end of the window."""
     return NativeStep(
-        change=LakeChange(window.upto, 0, _KINDS), data_files=tuple(files), positions=positions or {}, removed=removed
+        change=LakeChange(window.upto, 0, _REWRITE_KINDS),
+        data_files=tuple(files),
+        positions=positions or {},
+        removed=removed,
     )
 
 

@@ -39,7 +39,7 @@ class Listener:
 
 @pytest.fixture
 def listener(monkeypatch: pytest.MonkeyPatch) -> Listener:
-    monkeypatch.setattr(load, "_LATELY_SECONDS", inf)
+    monkeypatch.setattr(load, "_RECENT_SECONDS", inf)
     return Listener()
 
 
@@ -84,7 +84,7 @@ def test_what_was_found_right_too_long_ago_is_asked_for(
     writer: Client, listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = listener.asked
-    monkeypatch.setattr(load, "_LATELY_SECONDS", 0)
+    monkeypatch.setattr(load, "_RECENT_SECONDS", 0)
     follow_up(writer, (3, "x"))
     assert listener.asked == asked + 1
 
