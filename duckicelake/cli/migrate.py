@@ -123,8 +123,8 @@ def _verify(change: FormatChange, steps: _Steps, version: str) -> int:
     for finding in findings:
         steps.print_finding("verify", finding)
     is_right = all(finding.ok for finding in findings)
-    outcome = "and complete" if is_right else "but not as DuckDB leaves it"
-    steps.print("result", f"the lake has DuckLake format {version}, {outcome}", format=version, complete=is_right)
+    outcome = "and is complete" if is_right else "but isn't as DuckDB leaves one"
+    steps.print("result", f"the lake has DuckLake format {version} {outcome}", format=version, complete=is_right)
     return 0 if is_right else _IN_THE_WAY
 
 

@@ -212,6 +212,7 @@ def test_duckdb_that_attaches_by_the_printed_statement_may_change_the_version_an
     )
 
 
+@pytest.mark.commands
 def test_an_attach_of_a_command_that_has_ended_is_refused(started, lake):
     command = started("--timeout", "1")
     statement = command.read_until("attach")["statement"]
@@ -223,6 +224,7 @@ def test_an_attach_of_a_command_that_has_ended_is_refused(started, lake):
     assert_writable(lake)
 
 
+@pytest.mark.commands
 @pytest.mark.parametrize("step", ["backup", "drain", "attach"])
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9), (signal.SIGTERM, -15)])
 def test_a_command_that_is_stopped_leaves_the_lake_as_it_was(started, lake, database_url, step, sent, code):
@@ -242,6 +244,7 @@ def test_a_command_that_is_stopped_leaves_the_lake_as_it_was(started, lake, data
     assert_writable(lake)
 
 
+@pytest.mark.commands
 def test_a_second_command_is_refused_while_one_runs(started, lake):
     first = started()
     first.read_until("attach")
@@ -274,6 +277,7 @@ def test_writers_get_503_and_readers_are_served_until_the_command_ends(started, 
     assert_same_rows(lake)
 
 
+@pytest.mark.commands
 def test_the_drain_waits_for_a_writer_and_names_it_if_it_does_not_end(started, lake, database_url):
     with psycopg.connect(database_url, application_name="etl") as writer:
         writer.execute("UPDATE ducklake_table_stats SET record_count = record_count")
@@ -286,6 +290,7 @@ def test_the_drain_waits_for_a_writer_and_names_it_if_it_does_not_end(started, l
     assert_writable(lake)
 
 
+@pytest.mark.commands
 def test_end_sessions_ends_writers_that_do_not_end_and_readers_that_are_in_the_way(started, lake, database_url):
     writer = psycopg.connect(database_url, application_name="etl")
     writer.execute("UPDATE ducklake_table_stats SET record_count = record_count")
@@ -329,7 +334,7 @@ def posting(url: str, first: int, written: list[int], refusals: list[int]) -> It
         thread.join()
 
 
-def test_a_lake_is_migrated_under_load_and_no_row_is_lost_or_doubled(started, lake):
+def test_a_lake_is_migrated_under_load_and_no_row_is_lost_or_doubled(started, lake, settings):
     written: list[int] = []
     refusals: list[int] = []
     loads: list[int] = []
@@ -351,6 +356,9 @@ def test_a_lake_is_migrated_under_load_and_no_row_is_lost_or_doubled(started, la
     found = lake.static().scan(row_filter="i >= 1000").to_arrow()["i"].to_pylist()
     assert sorted(found) == sorted(written)
     assert any("was attached before" in text for text in command.texts("reattach"))
+    again = invoke("migrate", **settings)
+    assert again.exit_code == 0
+    assert "the lake has DuckLake format 1.1 and is complete" in again.output
     assert lake.sql("SELECT result FROM duckicelake_audit WHERE operation = 'migrate'") == [("ok",)]
 
 
