@@ -114,7 +114,7 @@ class _Parser:
             case str() if kind in self._readers:
                 return self._readers[kind](json, kind, depth)
         raise InvalidRequestError(
-            f"{_render(json)} is no predicate: write true, false, or one of type {', '.join(_TYPES)}"
+            f"Invalid predicate {_render(json)}: expected true, false, or an object of type {', '.join(_TYPES)}"
         )
 
     def _not(self, json: dict[str, Any], _: str, depth: int) -> Predicate:
@@ -143,7 +143,7 @@ class _Parser:
             _match_members(values, {"values", "data-type"})
             values, data_type = values["values"], _parse_data_type(values["data-type"])
         if type(values) is not list:
-            raise InvalidRequestError(f"{_render(values)} is no list of values to look for")
+            raise InvalidRequestError(f"Invalid values {_render(values)}: expected a list")
         return ColumnTest(
             kind, _parse_column(json[min(found)]), tuple(self._value(literal, data_type) for literal in values)
         )
@@ -183,7 +183,7 @@ def _explain_refusal(json: Any) -> CatalogError:
     """Return why this can't be compared."""
     if type(json) is dict and json.get("type") in {"transform", "apply", "reference"}:
         return UnsupportedError("filter-terms", f"Filters compare columns with constants, not {_render(json)}")
-    return InvalidRequestError(f"{_render(json)} is no column: write its name")
+    return InvalidRequestError(f"Invalid column {_render(json)}: expected its name")
 
 
 def _match_members(json: dict[str, Any], *choices: set[str]) -> set[str]:
@@ -198,7 +198,7 @@ def _match_members(json: dict[str, Any], *choices: set[str]) -> set[str]:
 def _parse_data_type(json: Any) -> PrimitiveType:
     if type(json) is str:
         return PrimitiveType.parse(json)
-    raise InvalidRequestError(f"{_render(json)} is no type of a constant")
+    raise InvalidRequestError(f"Invalid data-type {_render(json)}: expected the text of a type, such as int")
 
 
 def _render(json: Any) -> str:

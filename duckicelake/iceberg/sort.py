@@ -80,7 +80,7 @@ def parse_named_order(text: str, schema: Schema) -> SortOrder:
             for field in named.fields
         ]
     except ValidationError as error:
-        raise InvalidRequestError(f"property {SORT_ORDER} is no sort order: {explain_errors(error)}") from error
+        raise InvalidRequestError(f"Invalid sort order in property {SORT_ORDER}: {explain_errors(error)}") from error
     except KeyError as error:
         raise InvalidRequestError(f"property {SORT_ORDER}: Cannot find column {error}") from error
     return SortOrder(order_id=1, fields=tuple(fields))

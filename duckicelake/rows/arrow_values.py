@@ -42,7 +42,7 @@ def read_stream_table(body: bytes) -> pa.Table:
             table = stream.read_all()
         table.validate(full=True)
     except (pa.ArrowException, struct.error, OSError, IndexError, UnicodeDecodeError) as error:
-        raise InvalidRequestError(f"The rows can't be read: the body is no Arrow IPC stream: {error}") from error
+        raise InvalidRequestError(f"Invalid Arrow IPC stream: {error}") from error
     return table
 
 
@@ -65,7 +65,7 @@ def _walk_messages(body: bytes) -> Iterator[tuple[int, int]]:
             raise InvalidRequestError("The Arrow IPC stream was cut off: it has no end-of-stream marker")
         continuation, length = struct.unpack_from("<Ii", body, at)
         if continuation != _CONTINUATION or length < 0:
-            raise InvalidRequestError(f"The body is no Arrow IPC stream: there is no message at byte {at}")
+            raise InvalidRequestError(f"Invalid Arrow IPC stream: no message at byte {at}")
         if length == 0:
             break
         data = at + 8 + length
@@ -195,7 +195,7 @@ def _parse_uuid(text: str) -> bytes:
     try:
         return UUID(text).bytes
     except ValueError as error:
-        raise pa.ArrowInvalid(f"{text!r} is no uuid") from error
+        raise pa.ArrowInvalid(f"Invalid UUID {text!r}") from error
 
 
 def _make_misfit(source: pa.DataType, target: pa.DataType) -> MisfitError:

@@ -42,7 +42,9 @@ def parse_array(body: bytes, layout: Layout) -> list[Any]:
     check_text_size(body)
     rows = _parse_json(body, "the body", layout.exact_numbers)
     if type(rows) is not list:
-        raise InvalidRequestError("The body is no JSON array: write [{...}, {...}], or send application/x-ndjson")
+        raise InvalidRequestError(
+            "Invalid JSON body: expected an array [{...}, {...}], or an object a line as application/x-ndjson"
+        )
     return rows
 
 
@@ -51,7 +53,7 @@ def parse_object(body: bytes) -> dict[str, Any]:
     check_text_size(body)
     value = _parse_json(body, "the body", exact=True)
     if type(value) is not dict:
-        raise InvalidRequestError("The body is no JSON object: write {...}")
+        raise InvalidRequestError("Invalid JSON body: expected an object {...}")
     return value
 
 
@@ -129,7 +131,7 @@ def _build_object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _refuse_constant(text: str) -> Any:
-    raise ValueError(f"{text} is no JSON number: write it as a text")
+    raise ValueError(f"Invalid JSON number {text}: write it as a text")
 
 
 _EXACT = json.JSONDecoder(object_pairs_hook=_build_object, parse_float=Decimal, parse_constant=_refuse_constant)

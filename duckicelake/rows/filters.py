@@ -89,7 +89,7 @@ def _bind_predicate(predicate: Predicate, columns: Mapping[str | int, RowColumn]
     kind = column.type if column is not None and is_storable(column) else None
     if column is None or not isinstance(kind, PrimitiveType):
         names = ", ".join(column.name for key, column in columns.items() if key == column.name and not column.children)
-        raise InvalidRequestError(f"{predicate.column!r} is no column that rows are found by: there are {names}")
+        raise InvalidRequestError(f"Cannot filter by column {predicate.column!r}: expected one of {names}")
     wanted = _TESTED.get(_OPPOSITES.get(predicate.operator, predicate.operator))
     if wanted is not None and kind.name not in wanted:
         raise InvalidRequestError(

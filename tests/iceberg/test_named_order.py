@@ -35,8 +35,8 @@ def test_columns_are_found_regardless_of_case_and_inside_structs() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{oops", "is no sort order: Invalid JSON: key must be a string at line 1 column 2"),
-        ("{}", "is no sort order: fields: Field required"),
+        ("{oops", "in property duckicelake.sort-order: Invalid JSON: key must be a string at line 1 column 2"),
+        ("{}", "Invalid sort order in property duckicelake.sort-order: fields: Field required"),
         (f'{{"fields": [{FIELD.format("nowhere")}]}}', "Cannot find column 'nowhere'"),
     ],
 )

@@ -120,7 +120,7 @@ def test_files_of_a_new_table_are_packed_with_zstd_unless_its_properties_say_oth
     ("changes", "said"),
     [
         ({"properties": {"format-version": "4"}}, "unsupported format version 4"),
-        ({"properties": {"duckicelake.sort-order": "[]"}}, "duckicelake.sort-order is no sort order"),
+        ({"properties": {"duckicelake.sort-order": "[]"}}, "Invalid sort order in property duckicelake.sort-order"),
         (
             {"properties": {"duckicelake.sort-order": json.dumps({"fields": [NAMED | {"column": "x"}]})}},
             "Cannot find column 'x'",

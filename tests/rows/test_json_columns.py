@@ -173,7 +173,10 @@ def test_numbers_of_decimals_keep_their_digits() -> None:
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        ('{"id": 1}', "The body is no JSON array: write [{...}, {...}], or send application/x-ndjson"),
+        (
+            '{"id": 1}',
+            "Invalid JSON body: expected an array [{...}, {...}], or an object a line as application/x-ndjson",
+        ),
         ("[1]", "row 0: 1: write an object, of names and values"),
         ('[{"id": 1, "id": 2}]', "the name 'id' comes twice in one object"),
         ('[{"id" :1, "id":2}]', "the name 'id' comes twice in one object"),

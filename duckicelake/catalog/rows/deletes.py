@@ -66,7 +66,7 @@ def build_key_layout(metadata: TableMetadata, layout: Layout, names: Sequence[st
     for name in keys:
         column = by_name.get(name)
         if column is None or column.children or not is_storable(column):
-            raise InvalidRequestError(f"{name!r} is no column that tells rows apart: there are {', '.join(by_name)}")
+            raise InvalidRequestError(f"Cannot match rows by column {name!r}: expected one of {', '.join(by_name)}")
         if str(column.type) in INEXACT:
             raise InvalidRequestError(
                 f"Column {name} is a {column.type}, which can't tell rows apart: name others as keys"

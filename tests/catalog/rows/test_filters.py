@@ -274,8 +274,8 @@ def test_identifiers_that_a_filter_leaves_are_those_of_duckdbs_own_delete(
 
 
 REFUSED: list[tuple[Json, type[CatalogError], str]] = [
-    (lit("eq", "nope", 1), InvalidRequestError, "'nope' is no column that rows are found by: there are id, x, name"),
-    (lit("eq", "l", [1]), InvalidRequestError, "'l' is no column"),
+    (lit("eq", "nope", 1), InvalidRequestError, "Cannot filter by column 'nope': expected one of id, x, name"),
+    (lit("eq", "l", [1]), InvalidRequestError, "by column 'l'"),
     (lit("eq", "id", "one"), InvalidRequestError, "id is compared with 'one': write a whole number"),
     (lit("eq", "id", 1.5), InvalidRequestError, "id is compared with"),
     (lit("eq", "id", None), InvalidRequestError, "is-null"),
@@ -283,12 +283,12 @@ REFUSED: list[tuple[Json, type[CatalogError], str]] = [
     ({"type": "is-nan", "term": "id"}, InvalidRequestError, "is-nan tests a .*double.*id is a long"),
     (lit("starts-with", "id", 1), InvalidRequestError, "starts-with tests a string"),
     ({"type": "eq", "term": "id"}, InvalidRequestError, "A eq has left, right or term, value, not term"),
-    ({"type": "between", "term": "id"}, InvalidRequestError, "is no predicate"),
+    ({"type": "between", "term": "id"}, InvalidRequestError, "Invalid predicate"),
     ({"type": "in", "term": "id", "values": 1}, InvalidRequestError, "no list of values"),
     ({"type": "in", "term": "id", "values": [0] * 100_001}, InvalidRequestError, "up to 100000 values"),
-    (None, InvalidRequestError, "None is no predicate"),
+    (None, InvalidRequestError, "Invalid predicate None"),
     ({"type": "not"}, InvalidRequestError, "A not has child, not nothing"),
-    ({"type": "eq", "left": {"type": "reference", "id": 9}, "right": 1}, InvalidRequestError, "9 is no column"),
+    ({"type": "eq", "left": {"type": "reference", "id": 9}, "right": 1}, InvalidRequestError, "by column 9"),
     (
         {"type": "eq", "term": "name", "value": {"type": "literal", "value": "2026-01-01", "data-type": "date"}},
         InvalidRequestError,
