@@ -24,7 +24,7 @@ _NULL_ORDERS = {"nulls-first": "NULLS_FIRST", "nulls-last": "NULLS_LAST"}
 
 
 def build_creation(target: TableMetadata, *, with_epochs: bool) -> DefinitionChange:
-    """The rows of a new table. with_epochs: whether the lake takes `epoch_*` keys."""
+    """Build the rows of a new table. with_epochs: whether the lake takes `epoch_*` keys."""
     columns = to_columns(target.schema())
     keys = to_partition_keys(target.spec(), target.schema(), with_buckets=True, with_epochs=with_epochs)
     comment = target.properties.get(COMMENT)

@@ -174,7 +174,7 @@ def _is_same_value(text: str, value: Any) -> bool:
 
 
 def add_name_mapping(metadata: TableMetadata, names: NameMap) -> TableMetadata | None:
-    """The metadata with a name mapping that knows what such files of DuckDB's, without field ids, call the columns.
+    """Add a name mapping to the metadata, with the columns' names in DuckDB's files without field ids.
 
     None if other files mean different columns by these names: Iceberg has one name mapping for a table.
     """

@@ -36,7 +36,7 @@ class ManifestPacking:
         return self.target_bytes is not None and length is not None and length >= _FULL * self.target_bytes
 
     def find_max_files(self, manifests: Iterable[tuple[int, int | None]]) -> int:
-        """How many files of these manifests one should hold, each of which is its number of files and its length."""
+        """Return how many files a manifest should hold. The given ones are pairs of number of files and length."""
         known = [(files, length) for files, length in manifests if length is not None]
         size, count = sum(length for _, length in known), sum(files for files, _ in known)
         if self.target_bytes is None or not size:
@@ -104,7 +104,7 @@ class ListedManifest:
         return len(str(self.live_count))
 
     def is_missing_row_ids(self, format_version: int) -> bool:
-        """Whether a table of this format version needs row ids of its files, which only version 3 manifests say."""
+        """Return whether the format version needs row ids of files, which only version 3 manifests have."""
         return self.content == ManifestContent.DATA and self.format_version < ROW_LINEAGE_VERSION <= format_version
 
 

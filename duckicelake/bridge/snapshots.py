@@ -48,7 +48,7 @@ def build_numbering(
 
 
 def find_free_id(ducklake_id: int, taken: Container[int]) -> int:
-    """A snapshot id that is DuckLake's, or far from all of DuckLake's where the table has that one from elsewhere."""
+    """Return DuckLake's snapshot id, or one far from all of DuckLake's where the table has that one already."""
     return next(snapshot_id for snapshot_id in count(ducklake_id, _FOREIGN_ID_OFFSET) if snapshot_id not in taken)
 
 
@@ -196,7 +196,7 @@ class _Counts:
         return self.position_delete_files + self.equality_delete_files + self.vectors
 
     def of_deletes(self, verb: str) -> dict[str, int]:
-        """The counts of delete files, and of what they delete, under the keys of what was `added` or `removed`."""
+        """Count delete files, and what they delete, under the keys of `added` or `removed`."""
         return {
             f"{verb}-delete-files": self.delete_files,
             f"{verb}-position-delete-files": self.position_delete_files,

@@ -109,7 +109,7 @@ def examine_tables(database: Database) -> tuple[list[Finding], list[NeededFile]]
 
 
 def examine_files(store: ObjectStore, files: Sequence[NeededFile]) -> Iterator[Finding | None]:
-    """For each file in turn what is wrong with it in the store, if anything. Raises UnavailableError."""
+    """Yield for each file in turn what is wrong with it in the store, if anything. Raises UnavailableError."""
     with ThreadPoolExecutor(PARALLEL_CHECKS) as pool:
         yield from pool.map(lambda file: _find_lost_file(store, file), files)
 

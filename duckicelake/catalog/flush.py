@@ -285,7 +285,7 @@ class _Flusher:
         self._left_alone: dict[int, float] = {}
 
     def run(self, ended: threading.Event) -> None:
-        """Until the event is set: a flush under way comes to its end."""
+        """Run until the event is set; a flush under way is finished."""
         while not ended.wait(PAUSE_SECONDS):
             try:
                 for table in find_waiting_tables(self._services):

@@ -71,7 +71,7 @@ def settle(services: Services) -> WarehouseStanding:
 
 
 def look(services: Services) -> WarehouseStanding:
-    """`settle` without writing anything."""
+    """Do as `settle`, without writing anything."""
     lake = read_lake(services.database)
     standing = examine(services, lake)
     if standing.refusal is None and lake.warehouse not in (None, _warehouse(services)):

@@ -127,7 +127,7 @@ class RecentChanges:
         del self._changes[:dropped]
 
     def after(self, position: LogPosition) -> list[RequestChanges] | None:
-        """None if it is too long ago to be in memory."""
+        """Return the changes after a position; None if it is too long ago to be in memory."""
         if position < self.start:
             return None
         return self._changes[bisect_right(self._changes, position, key=lambda change: change.position) :]

@@ -127,7 +127,7 @@ def resolve_wanted(cursor: Transaction, wanted: WantedChanges, schema: str, name
 
 
 def resolve_full_name(cursor: Transaction, wanted: WantedChanges, name: str) -> WantedChanges:
-    """As `resolved`, of a table or view of this full name, else of a namespace; NoSuchTableError."""
+    """Resolve the full name of a table or view, else of a namespace; NoSuchTableError."""
     schema, _, last = name.rpartition(".")
     if schema:
         with suppress(NoSuchTableError):

@@ -44,7 +44,7 @@ def read_metrics(
     things: Mapping[MetricsKey, ChangedObject],
     rows: Mapping[MetricsKey, int],
 ) -> dict[MetricsKey, Metrics]:
-    """By (snapshot, table). before: id and file counter of the snapshot before these. rows: added, where known."""
+    """Read metrics by (snapshot, table). before: id and file counter of the one before. rows: added, where known."""
     ids = [before[0], *(snapshot.snapshot_id for snapshot in snapshots)]
     bounds = list(accumulate([before[1], *(snapshot.next_file_id for snapshot in snapshots)], max))
     numbered = dict(enumerate(ids))

@@ -49,7 +49,7 @@ class SnapshotRequests:
 
 
 def find_source(entries: Sequence[AuditedRequest]) -> str:
-    """Rest, pipeline or duckdb."""
+    """Return rest, pipeline or duckdb."""
     if not entries:
         return "duckdb"
     client = entries[0].client or {}
@@ -58,7 +58,7 @@ def find_source(entries: Sequence[AuditedRequest]) -> str:
 
 
 def find_asker(entries: Sequence[AuditedRequest]) -> dict[str, Any]:
-    """Who asked, by what program, for which operation: of several the first."""
+    """Return who asked, by what program, for which operation: of several the first."""
     if not entries:
         return {}
     entry = entries[0]

@@ -277,7 +277,7 @@ class ChangelogWriter:
         self._failures = 0
 
     def follow(self, notices: NotificationListener, cursor: Transaction) -> None:
-        """Until the notices are closed; raises what fails."""
+        """Run until the notices are closed; raises what fails."""
         while not notices.is_closed:
             folded = self.fold(cursor)
             if folded.number == 0:

@@ -130,7 +130,7 @@ class RowFiles:
         ]
 
     def places(self, name: str, keys: Sequence[tuple[int, int]]) -> list[tuple[Path, int]]:
-        """The file and position of rows, each given by its begin and its row id, of what was written under a name."""
+        """Return file and position of rows, given by begin and row id, of what was written under a name."""
         found = self._connection.execute(
             "SELECT file, pos FROM "
             "(SELECT unnest($begins::BIGINT[]) AS snapshot, unnest($rows::BIGINT[]) AS row_id, "

@@ -153,7 +153,7 @@ def _check_rows(connection: duckdb.DuckDBPyConnection, file: str, location: str)
 
 
 def read_ducklake_deletes(data: bytes, location: str) -> dict[int, int | None]:
-    """The positions of a delete file that DuckDB wrote, each with the snapshot that deleted it, where the file says.
+    """Read the positions of DuckDB's delete file, each with the snapshot that deleted it, where it is known.
 
     InvalidRequestError if it isn't one.
     """
@@ -225,7 +225,7 @@ def _write_temporary(data: bytes) -> Iterator[Path]:
 
 @contextmanager
 def translate_disk_errors() -> Iterator[None]:
-    """That a temporary file has no room is no fault of the request's: UnavailableError."""
+    """Translate a full disk for temporary files, which is no fault of the request's, into UnavailableError."""
     try:
         yield
     except (OSError, duckdb.IOException) as error:

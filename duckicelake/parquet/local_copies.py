@@ -18,7 +18,7 @@ _GUESSED_BYTES: Final = 64 << 10
 
 @contextmanager
 def open_local_copies(store: ObjectStore, locations: Iterable[str]) -> Iterator[Mapping[str, Path]]:
-    """Plainly named paths in a folder of their own, by location; the folder ends with the context.
+    """Yield plainly named paths in a folder of their own, by location; the folder ends with the context.
 
     Local files are linked to, so nothing is copied; a link says nothing of whether its file exists. Files of other
     stores are copied whole, a few at a time. Raises FileMissingError, UnavailableError.
@@ -41,7 +41,7 @@ def _link_local(store: ObjectStore, location: str, path: Path) -> bool:
 
 @contextmanager
 def open_footer_copies(store: ObjectStore, locations: Iterable[str]) -> Iterator[Mapping[str, Path]]:
-    """Plainly named paths by location, in a folder that ends with the context: `open_local_copies` without the rows.
+    """Yield paths as `open_local_copies`, of copies without the rows.
 
     A file of a distant store has its length and its footer, and zeros for rows. Raises FileMissingError,
     UnavailableError.

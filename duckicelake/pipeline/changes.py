@@ -60,7 +60,10 @@ class Bookmark:
         self._path, self._uuid = path, table_uuid
 
     def read(self) -> ChangePosition | None:
-        """None: there is no file yet. BadInputError for one that is another table's, or none of these."""
+        """Read the position; None if there is no file yet.
+
+        Raises BadInputError for one that is another table's, or none of these.
+        """
         try:
             position_fields = json.loads(self._path.read_text())
             uuid, reached = (
@@ -78,7 +81,7 @@ class Bookmark:
         return reached
 
     def write(self, reached: ChangePosition) -> None:
-        """The old one or the new one is there, whatever happens."""
+        """Write the position; after a crash the old one or the new one is there."""
         new = self._path.with_name(f"{self._path.name}.new")
         position_fields = {
             "table-uuid": self._uuid,

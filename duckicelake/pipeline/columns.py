@@ -61,7 +61,7 @@ class ColumnJoin:
     problems: list[str] = field(default_factory=list)
 
     def struct(self, path: ColumnPath, table: StructType, source: StructType) -> StructType:
-        """Both: the table's fields, then those that only the source has."""
+        """Return the table's fields, then those that only the source has."""
         incoming = index_by_name(source)
         kept = [
             StructField(old.name, self._type((*path, old.name), old.dataType, new.dataType), old.nullable)
@@ -129,7 +129,7 @@ def merge_columns(first: StructType, second: StructType) -> StructType:
 
 
 def apply_known_types(source: StructType, known: StructType) -> StructType:
-    """The source's fields, by its own spelling and in its order, with the known types of those that are known."""
+    """Return the source's fields, in its spelling and order, with known types where there are some."""
     types = index_by_name(known)
     return StructType(
         [

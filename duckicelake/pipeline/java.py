@@ -27,7 +27,7 @@ class Jvm:
         self.iceberg = self._classes.org.apache.iceberg
 
     def make_active(self) -> None:
-        """What is staged is found by the active session of whichever thread reads it, which a pool's may lack."""
+        """Make the session the thread's active one: readers find staged tasks by it; a pool may lack one."""
         self._spark.conf.set(*_REWRITE_CATALOG_SETTING)
         self._classes.org.apache.spark.sql.SparkSession.setActiveSession(self.session)
 

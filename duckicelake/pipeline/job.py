@@ -50,7 +50,7 @@ class PipelineJob:
         return {JOB_KEY: self.id, **({} if self.run_id is None else {RUN_ID_KEY: self.run_id})}
 
     def check(self) -> None:
-        """To be called right before a commit: LeaseLostError if the catalog has given the job up. Asks the catalog."""
+        """Check the lease, right before a commit: LeaseLostError if the catalog has given the job up."""
         if self._lost is None:
             self._renew()
         if self._lost is not None:

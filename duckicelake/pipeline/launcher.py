@@ -95,7 +95,7 @@ class Interruption:
         self._thread = threading.Thread(target=self._press_on, name="interruption", daemon=True)
 
     def cancels_jobs_of(self, spark: SparkContext) -> None:
-        """From now on; pyspark has its own way just before."""
+        """Cancel jobs from now on; pyspark's own handler runs just before."""
         self._spark = spark
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, self._come)

@@ -46,7 +46,7 @@ class RowSortKey:
     nulls_first: bool = True
 
     def to_json(self) -> dict[str, str]:
-        """As Iceberg has it, but for the column, which has its name here."""
+        """Return Iceberg's JSON, but with the column's name."""
         return {
             "column": self.part.name,
             "transform": self.part.transform,

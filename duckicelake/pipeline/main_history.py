@@ -27,7 +27,7 @@ class SnapshotStep:
 
 
 def list_steps(metadata: MetadataJson, after: int | None, upto: int | None) -> list[SnapshotStep]:
-    """The steps of main that come after a snapshot (None: all), up to another (None: where main is), oldest first.
+    """List the steps of main after a snapshot (None: all), up to another (None: where main is), oldest first.
 
     Snapshots go by Iceberg's ids or DuckLake's. BadInputError for those that main doesn't have, or not any more, or not
     in this order.

@@ -21,13 +21,13 @@ class Reporter(Protocol):
         """Begin a step, as `reading flights.csv`; total: how much there is to do, None if unknown."""
 
     def advance(self, amount: int = 1) -> None:
-        """So much more of the step is done."""
+        """Advance the step by so much."""
 
     def say(self, line: str) -> None:
-        """A line for people, which stays."""
+        """Print a line that stays."""
 
     def done(self) -> None:
-        """The step is over."""
+        """End the step."""
 
 
 class SilentReporter:

@@ -118,7 +118,7 @@ class _SourceShape:
         return reader.load([escape_pattern(path) for path in self.paths]).withColumn(RECORD_COLUMN, _build_null())
 
     def text_rows(self, schema: StructType) -> DataFrame:
-        """Of records that can't be read, too."""
+        """Return the texts of records, also of those that can't be read."""
         reader = self.spark.read.format(self.source.format).options(**self.options)
         strict = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": RECORD_COLUMN, "columnPruning": "false"}
         if self.options.get("header", "").lower() == "true":

@@ -73,7 +73,7 @@ ENGINES: Final = ("spark", "pyiceberg", "duckdb")
 
 
 def generate_batches(rows: int, size: int) -> Iterator[list[SensorRow]]:
-    """So many rows, a hundred a second, in batches of a size; always the same."""
+    """Yield so many rows, a hundred a second, in batches of a size; always the same."""
     random = Random(23)  # noqa: S311 - no secrets
     for first in range(0, rows, size):
         yield [_generate_row(number, random) for number in range(first, min(first + size, rows))]
@@ -114,7 +114,7 @@ class SensorEngine(Protocol):
     def create(self) -> None: ...
 
     def insert(self, batch: Sequence[SensorRow]) -> None:
-        """One commit with these rows."""
+        """Commit these rows."""
 
     def query(self, aggregation: str) -> Sequence[tuple[object, ...]]:
         """Return the answer to one of `AGGREGATIONS`."""
@@ -210,7 +210,7 @@ class DuckDBEngine:
 
 
 def compact_table(spark: SparkSession, table: str) -> None:
-    """One file of many, and one snapshot of all."""
+    """Compact the table into one file, and expire all but one snapshot."""
     name = table.removeprefix(f"`{CATALOG_NAME}`.").replace("'", "\\'")
     spark.sql(
         f"CALL {CATALOG_NAME}.system.rewrite_data_files(table => '{name}', options => map('rewrite-all', 'true'))"

@@ -42,7 +42,7 @@ class TableReference:
 
 
 def parse_reference(text: str) -> TableReference:
-    """`ns.t`, `source:ns.t`, `duckdb:ns.t`, each also with `@<snapshot id>`; BadInputError."""
+    """Parse `ns.t`, `source:ns.t`, `duckdb:ns.t`, each also with `@<snapshot id>`; BadInputError."""
     found = _REFERENCE_PATTERN.fullmatch(text)
     if found is None:
         raise BadInputError(f"{text!r} is no table: write ns.table, source:ns.table or duckdb:ns.table")
@@ -67,7 +67,7 @@ class Side(Protocol):
         """Return all rows of an answer, which must fit into memory."""
 
     def check(self) -> None:
-        """To be called when all is read: JobConflictError if not all was of one state of the table."""
+        """Check, when all is read, that all was of one state of the table; JobConflictError."""
 
 
 class SparkSide:
@@ -120,7 +120,7 @@ class DuckSide:
         return self._connection.execute(query).fetchall()
 
     def check(self) -> None:
-        """A transaction reads one state."""
+        """Do nothing: a transaction reads one state."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,7 +124,7 @@ class _EpochLoader:
         self.begin()
 
     def begin(self) -> None:
-        """To be called before the query is started; its id must be set after."""
+        """Begin before the query is started; its id must be set after."""
         self.query_id: Future[str] = Future()
         self._failure: Exception | None = None
 

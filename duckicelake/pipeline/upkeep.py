@@ -50,7 +50,7 @@ class IcebergTable:
         return None if snapshot is None else int(snapshot.snapshotId())
 
     def list_made(self) -> list[dict[str, str]]:
-        """The summaries of main's snapshots since then that the job made, newest first, each with its `snapshot-id`."""
+        """List the summaries of the job's snapshots on main since then, newest first, with their `snapshot-id`."""
         self.java.refresh()
         found = []
         for snapshot in self._since():

@@ -84,7 +84,7 @@ class PinnedSession:
                 connection.autocommit = False
 
     async def pin_async(self, connection: AsyncConnection[Any]) -> None:
-        """`pin` for a connection of an event loop that commits by itself."""
+        """Do as `pin`, for a connection of an event loop that commits by itself."""
         await connection.execute(self._statement(connection))
         path = self._search_path
         if path is None:

@@ -194,7 +194,7 @@ def build_change_set(
 def build_change_and_next_base(
     base: Base, target: TableMetadata, increments: Sequence[Increment], creation: Creation | None = None
 ) -> tuple[ChangeSet, Base]:
-    """The same, and the base of a change that follows it in one transaction, but for numbers that writing gives."""
+    """Build the change, and the base of the next one in its transaction, without numbers that writing gives."""
     definition = _build_definition(base, target, increments)
     if not increments and (definition or creation or _has_row_ids_left(base, target)):
         increments = [Increment()]

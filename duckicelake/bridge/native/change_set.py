@@ -72,7 +72,7 @@ def build_native_files(
     numbers: SnapshotNumbers,
     served: ServedData,
 ) -> tuple[TableMetadata, tuple[FileRow, ...]]:
-    """The rows of the data files that DuckDB wrote or added, or of the copies that Iceberg clients get in their place.
+    """Build the rows of data files that DuckDB wrote or added, or of the copies that Iceberg clients get.
 
     The metadata gains a spec for those whose partition is unclear, and names of columns for those without field ids.
     """
@@ -179,7 +179,7 @@ def build_native_step(
     manifest_ids: Iterator[int],
     unverified: Sequence[str] = (),
 ) -> tuple[LakeStep, TableMetadata, tuple[ListedManifest, ...]]:
-    """The step's rows, the metadata after its snapshot, which joins the line, and the manifests to build on next.
+    """Build the step's rows, the metadata after its snapshot, and the manifests to build on next.
 
     `removed` are files of whichever content; `next_row_id` is DuckLake's after the step. `unverified` are constraints
     that the step's rows may violate.
@@ -257,7 +257,7 @@ def _find_version(metadata: TableMetadata, steps: Sequence[NativeStep]) -> int:
 
 
 def skip_given_row_ids(metadata: TableMetadata, next_row_id: int) -> TableMetadata:
-    """The metadata with no row id left to give that DuckLake gave already, be it to rows that no snapshot shows."""
+    """Skip row ids that DuckLake has given already, also to rows that no snapshot shows."""
     if metadata.next_row_id is None or metadata.next_row_id >= next_row_id:
         return metadata
     return metadata.replace_fields(next_row_id=next_row_id)

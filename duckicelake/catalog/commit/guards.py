@@ -48,7 +48,7 @@ def lift_guards(services: Services) -> list[str]:
 
 
 def lift_quietly(services: Services) -> None:
-    """The same after a request that may have left some alone; what it leaves, the next one takes."""
+    """Lift guards after a request; those that are left, the next request lifts."""
     with suppress(CatalogError):
         lift_guards(replace(services, once=None))
 

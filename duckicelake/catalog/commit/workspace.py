@@ -156,7 +156,7 @@ class Workspace:
         return {file_id: frozenset(deleted) for file_id, deleted in found.items()}
 
     def build_difference(self, before: Listed, after: Listed) -> FileSetDifference:
-        """What main has before and after, as far as it differs: rows that come and go, by file."""
+        """Build the difference of main before and after: rows that come and go, by file."""
         gone, come = self.find_changed_files(before, after)
         files = self.files(gone | come)
         deletes = {file_id for file_id, file in files.items() if file.content != FileContent.DATA}
@@ -178,7 +178,7 @@ class Workspace:
         )
 
     def find_changed_files(self, before: Listed, after: Listed) -> tuple[set[int], set[int]]:
-        """(files that only the first list has, files that only the second has); manifests of both aren't read."""
+        """Return (files of the first list alone, files of the second alone); manifests of both aren't read."""
         shared = {m.manifest_id for m in before} & {m.manifest_id for m in after}
         old = self.live(manifest for manifest in before if manifest.manifest_id not in shared)
         new = self.live(manifest for manifest in after if manifest.manifest_id not in shared)

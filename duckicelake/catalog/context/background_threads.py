@@ -72,7 +72,7 @@ class _Leader:
         self._notices = services.database.open_listener(duty.channel)
 
     def run(self) -> None:
-        """Until it is ended: what is under way comes to its end."""
+        """Run until it is ended; work under way is finished."""
         pause = LOOK
         while not self._ended.is_set():
             try:

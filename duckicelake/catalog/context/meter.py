@@ -47,31 +47,31 @@ class Meter(Protocol):
         """Measure the block, whether or not it raises."""
 
     def took(self, phase: Phase, seconds: float) -> None:
-        """The same for what is no block."""
+        """Record the seconds of a phase that is no block."""
 
     def count_retry(self, reason: Retry) -> None:
-        """Something is done again."""
+        """Count a retry."""
 
     def caught_up(self, snapshots: int) -> None:
         """Note that a table was this many of its DuckLake snapshots behind; 0 isn't noted."""
 
     def written_together(self, commits: int) -> None:
-        """A transaction with this many clients' commits in it was committed."""
+        """Count a committed transaction with this many clients' commits in it."""
 
     def rows_written(self, batches: int, rows: int) -> None:
-        """A transaction with this many clients' batches of rows, and in them so many rows, was committed."""
+        """Count a committed transaction with this many clients' batches of rows, and so many rows."""
 
     def rows_flushed(self, rows: int) -> None:
-        """So many rows went from Postgres to data files."""
+        """Count rows that went from Postgres to data files."""
 
     def lineage_sent(self, transport: str, outcome: Outcome, events: int) -> None:
-        """So many events of lineage came to this, or one try to deliver them did."""
+        """Count events of lineage, or a try to deliver them, by result."""
 
     def lineage_waiting(self, transport: str, events: int) -> None:
-        """So many wait now, of which this process is in charge."""
+        """Set how many events wait now for this process."""
 
     def task_failed(self, task: Task) -> None:
-        """What is done in the background could not be done this time."""
+        """Count a failure of a background task."""
 
     def store_call(self, call: str) -> AbstractContextManager[object]:
         """Measure the block, which calls the object store; what it raises counts as a failed call."""

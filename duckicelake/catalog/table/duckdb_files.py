@@ -137,7 +137,7 @@ class ReadableCopies:
     def place_file(
         self, file: LakeFile, window: NativeWindow, metadata: TableMetadata
     ) -> tuple[TableMetadata, PartitionSpec, tuple[Any, ...]]:
-        """`placed` of a file that was looked at for `misread`."""
+        """Place a file that was looked at for `misread`."""
         return find_partition(metadata, metadata.schema(), file, window, self._examined[file.file_id])
 
     def _is_odd(self, file: LakeFile, types: Mapping[int, Mapping[int, str]]) -> bool:

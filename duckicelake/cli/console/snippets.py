@@ -42,7 +42,7 @@ def build_duckdb_snippet(attach_source: str, secret: str = "") -> str:
 
 
 def build_duckdb_secret(location: str, endpoint: str | None, region: str, path_style: bool) -> str:
-    """What lets DuckDB read and write the files in S3, with keys of its own in the place of those in angle brackets."""
+    """Build DuckDB's secret for the files in S3; the user puts keys in the place of those in angle brackets."""
     parts = {"TYPE": "s3", "KEY_ID": "'<key>'", "SECRET": "'<secret>'", "REGION": f"'{region}'"}
     if endpoint is not None:
         address = urlsplit(endpoint)

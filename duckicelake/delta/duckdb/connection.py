@@ -181,7 +181,7 @@ def _build_bounds(table: DeltaTable) -> list[ColumnBounds]:
 
 
 def connect(database: str | Path = ":memory:", *arguments: Any, **options: Any) -> "DeltaConnection":
-    """As `duckdb.connect`, with `read_delta` and `delta_history`."""
+    """Open a connection as `duckdb.connect`, with `read_delta` and `delta_history`."""
     return install(duckdb.connect(database, *arguments, **options))
 
 

@@ -168,7 +168,7 @@ def read_version_files(
 
 
 def note_written(cursor: Transaction, table_id: int, numbers: Iterable[int]) -> None:
-    """The files of these versions are there."""
+    """Note that the files of these versions are written."""
     cursor.execute(_SQL.written, {"table_id": table_id, "versions": list(numbers)})
 
 

@@ -128,7 +128,7 @@ class DeltaState:
         return ColumnIds(dict(self.known), self.is_mapped)
 
     def to_json(self) -> dict[str, Any]:
-        """As it is kept beside the table."""
+        """Return the JSON that is kept beside the table."""
         own = self.metadata
         return {
             "columns": [[list(path), field_id] for path, field_id in self.known.items()],
@@ -227,7 +227,7 @@ def find_replaced_columns(before: TableMetadata, after: TableMetadata) -> frozen
 
 
 def check_no_files_left(replaced: Iterable[int], metadata: TableMetadata, path: str) -> None:
-    """UnsupportedError: a file of before stays in the table though columns have types that it can't be read as."""
+    """Raise UnsupportedError if an older file stays in the table that can't be read as the columns' types."""
     fields = metadata.schema().map_fields_by_id()
     names = ", ".join(sorted(fields[field_id].name for field_id in replaced))
     raise UnsupportedError(

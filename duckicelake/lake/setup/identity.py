@@ -107,7 +107,7 @@ class RunningServer:
                     )
 
     def register(self, cursor: Transaction) -> None:
-        """`check`, and note that this server runs."""
+        """Do as `check`, and note that this server runs."""
         self.check(cursor)
         parameters = {"server_id": self._id, "settings": dict(self._settings), "seconds": SEEN_SECONDS, **self._place}
         cursor.execute(_SQL.see_server, parameters)

@@ -106,7 +106,7 @@ class _Courier:
 
 
 def check_receivers(settings: Settings) -> None:
-    """Raises InvalidSettingsError, before anything is started, for receivers that can't be used."""
+    """Raise InvalidSettingsError for unusable receivers, before anything is started."""
     for outlet in _open_outlets(settings):
         outlet.close()
 

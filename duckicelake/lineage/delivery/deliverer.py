@@ -84,7 +84,7 @@ class Deliverer:
         self._refusal: int | None = 0  # the last status of a refusal, if no event arrived since
 
     def run(self, notices: NotificationListener, ending: DeliveryDeadline) -> None:
-        """Until the end; raises Moved, and UnavailableError when the session is lost."""
+        """Run until the end; raises PositionMovedError, and UnavailableError when the session is lost."""
         looked_last = False
         while ending.seconds_left > 0:
             if ending.deadline is not None and not looked_last:

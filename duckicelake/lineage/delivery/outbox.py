@@ -93,7 +93,7 @@ def read_outbox(cursor: Cursor[Row], transport: str) -> OutboxState:
 
 
 def read_events(cursor: Cursor[Row], after: int, upto: int, limit: int) -> list[Event]:
-    """Our own events after one and up to another, so many at most, in order."""
+    """Read the catalog's own events after one and up to another, so many at most, in order."""
     parameters = {"after": after, "upto": upto, "limit": limit}
     return [(id_, text) for id_, text in cursor.execute(_SQL.events, parameters).fetchall()]
 

@@ -84,7 +84,7 @@ Receiver = HttpReceiver | FileReceiver | ConsoleReceiver | KafkaReceiver
 
 
 def parse_receivers(written: Sequence[str], api_keys: str | None = None, kafka: str | None = None) -> list[Receiver]:
-    """Raises InvalidSettingsError, which says what would be right.
+    """Parse the receivers; InvalidSettingsError says what is expected.
 
     api_keys: the key of the one receiver that is reached by http, or `host=key,host2=key2`.
     kafka: librdkafka's settings for all brokers, `name=value,name2=value2`.

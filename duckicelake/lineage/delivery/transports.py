@@ -38,7 +38,7 @@ _EXCERPT: Final = 300
 
 
 def open_outlet(receiver: Receiver) -> LineageOutlet:
-    """Raises InvalidSettingsError if it can't be used at all."""
+    """Open an outlet; InvalidSettingsError if it can't be used at all."""
     match receiver:
         case HttpReceiver():
             return _HttpOutlet(receiver)

@@ -223,7 +223,7 @@ def _rename_plainly(flow: Flow) -> Flow:
 
 
 def parse_parent(environment: Mapping[str, str]) -> dict[str, Any] | None:
-    """The parent facet that `OPENLINEAGE_PARENT_ID` says (`namespace/job/run id`), or the three variables for it.
+    """Parse the parent facet of `OPENLINEAGE_PARENT_ID` (`namespace/job/run id`), or of the three variables.
 
     `OPENLINEAGE_ROOT_PARENT_ID` names the run that began it all.
     """

@@ -78,7 +78,7 @@ def read_refusals(cursor: Transaction, after: int, upto: int) -> list[RefusalRow
 
 
 def read_owners(cursor: Transaction, table_ids: Iterable[int]) -> dict[int, str]:
-    """Who owns tables, where that is said, by table id."""
+    """Read the owners of tables, where known, by table id."""
     return dict(cursor.execute(_SQL.owners, {"table_ids": list(table_ids)}).fetchall())
 
 

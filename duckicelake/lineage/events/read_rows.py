@@ -118,7 +118,7 @@ def record_reads(cursor: Transaction, seen: Collection[NotedRead], now: float) -
 def list_reads(
     cursor: Transaction, reader: ReadingApplication, outputs: Collection[int], before: datetime, life: timedelta
 ) -> list[ReadRow]:
-    """What the application read, reported and wrote within the time before that moment, newest first and not too many.
+    """List what the application read, reported and wrote within the time before, newest first, up to a limit.
 
     With it come lookups of the outputs by its program, which don't say for which application they are.
     """

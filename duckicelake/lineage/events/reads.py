@@ -63,7 +63,7 @@ class ReadLog(ReadObserver):
         return self._wrote
 
     def note(self, seen: NotedRead) -> None:
-        """For any thread, and at once."""
+        """Note it at once; for any thread."""
         if not self.is_on or not self._is_new(seen):
             return
         if len(self._waiting) < MAX_WAITING_READS:
@@ -72,7 +72,7 @@ class ReadLog(ReadObserver):
             self._dropped += 1
 
     def note_load(self, caller: Caller, namespace: Namespace, name: str, *, is_lookup: bool) -> None:
-        """The caller was given a table; is_lookup: and had said which of its snapshots it wants."""
+        """Note that the caller got a table. is_lookup: it asked for some of its snapshots."""
         session = caller.client.get(SESSION)
         if session:
             self.note_load_of(caller.principal.name, session, (to_schema_name(namespace), name), is_lookup=is_lookup)
@@ -82,13 +82,13 @@ class ReadLog(ReadObserver):
         self.note(build_load(principal, session, named_as, is_lookup=is_lookup))
 
     def note_report(self, caller: Caller, namespace: Namespace, name: str, report: MetricsReport) -> None:
-        """The caller says what it scanned or committed; other reports say nothing of reads."""
+        """Note the caller's report of a scan or a commit; other reports say nothing of reads."""
         kind, session = _KINDS.get(report.report_type), caller.client.get(SESSION)
         if kind is not None and session:
             self.note(_build_report(kind, caller.principal.name, session, (to_schema_name(namespace), name), report))
 
     def note_write(self, session: str) -> None:
-        """A request came that is going to write."""
+        """Note a request that is going to write."""
         program = find_program(session)
         if program in self._wrote:
             self._wrote[program] = time.perf_counter()
@@ -136,7 +136,7 @@ def get_window(reads: ReadObserver) -> timedelta:
 
 
 def find_program(session: str) -> str:
-    """Without the connection that a session may name."""
+    """Return the program without the connection that a session may name."""
     return session.partition(":")[0]
 
 

@@ -132,7 +132,7 @@ class DatasetDirectory:
         return merge_seen(entry, at)
 
     def id_of(self, entry: DatasetEntry) -> int:
-        """Of the dataset, or of that into which it was merged since, when they have been saved."""
+        """Return the id of the saved dataset, or of that into which it was merged since."""
         for lost, kept in self._merged:
             entry = kept if entry is lost else entry
         return entry.id

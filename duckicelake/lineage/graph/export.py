@@ -33,7 +33,7 @@ def read_facet_schema(name: str) -> bytes | None:
 
 
 def format_dot(graph: LineageGraphView) -> str:
-    """In Graphviz's language: boxes for tables; dashed edges are inferred."""
+    """Format the graph for Graphviz: boxes for tables; dashed edges are inferred."""
     lines = ["digraph lineage {", "  rankdir=LR;", '  node [fontname="sans-serif"];']
     for node in graph.nodes:
         shape = _SHAPES.get(node.kind, "ellipse")
@@ -46,7 +46,7 @@ def format_dot(graph: LineageGraphView) -> str:
 
 
 def format_mermaid(graph: LineageGraphView) -> str:
-    """In Mermaid's language, for Markdown: dashed edges are inferred."""
+    """Format the graph for Mermaid, in Markdown; dashed edges are inferred."""
     lines = ["flowchart LR"]
     lines += [f"  n{node.id}[{_escape(_format_label(node))}]" for node in graph.nodes]
     for edge in graph.edges:

@@ -141,7 +141,7 @@ class LineageLists:
         return [DatasetListed(*row) for row in self._rows(_SQL.datasets, part, namespace=namespace, ids=None)]
 
     def read_datasets_by_id(self, ids: Collection[int]) -> dict[int, DatasetListed]:
-        """By their ids."""
+        """Read datasets by their ids."""
         rows = self._rows(_SQL.datasets, ListPart(_MAX_ROWS), namespace=None, ids=list(ids))
         return {row[0]: DatasetListed(*row) for row in rows}
 
@@ -164,7 +164,7 @@ class LineageLists:
         return next(iter(self._jobs(ListPart(1), key=self._stored_name(name).key)), None)
 
     def jobs_of(self, ids: Collection[int]) -> dict[int, JobListed]:
-        """By their ids."""
+        """Read jobs by their ids."""
         return {row.id: row for row in self._jobs(ListPart(_MAX_ROWS), ids=list(ids))}
 
     def job_io(self, job_ids: Collection[int]) -> list[JobIo]:
@@ -176,16 +176,16 @@ class LineageLists:
         return [(dataset_id, is_output, job_id) for dataset_id, is_output, job_id in rows]
 
     def runs(self, part: ListPart, job: EventName) -> list[RunListed]:
-        """Of a job, the newest first."""
+        """Read the runs of a job, the newest first."""
         return [RunListed(*row) for row in self._rows(_SQL.runs, part, key=self._stored_name(job).key, ids=None)]
 
     def runs_of(self, ids: Collection[UUID]) -> dict[UUID, RunListed]:
-        """By their ids."""
+        """Read runs by their ids."""
         rows = self._rows(_SQL.runs, ListPart(_MAX_ROWS), key=None, ids=list(ids))
         return {row[0]: RunListed(*row) for row in rows}
 
     def versions(self, part: ListPart, dataset_id: int) -> list[VersionListed]:
-        """Of a dataset, the newest first."""
+        """Read the versions of a dataset, the newest first."""
         return [VersionListed(*row) for row in self._rows(_SQL.versions, part, dataset_id=dataset_id)]
 
     def names_of(self, dataset_id: int) -> set[EventName]:
@@ -193,7 +193,7 @@ class LineageLists:
         return {EventName(*row) for row in self._rows(_SQL.names_of, dataset_id=dataset_id)}
 
     def columns_to(self, ids: Collection[int]) -> list[ColumnListed]:
-        """Of which fields the datasets' fields are made."""
+        """Read of which fields the datasets' fields are made."""
         return [ColumnListed(*row) for row in self._rows(_SQL.columns_to, ids=list(ids), limit=_MAX_ROWS)]
 
     def events(self, part: ListPart, between: TimeRange, *, is_newest_first: bool) -> list[dict[str, Any]]:

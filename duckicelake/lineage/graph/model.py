@@ -116,7 +116,7 @@ class GraphWalk(Generic[Place]):
     is_truncated: bool = False
 
     def go(self, start: Iterable[Place], step: Step[Place], depth: int, most: int, sign: int) -> None:
-        """See, by one question for each depth, what is no farther; no more than so many places in all."""
+        """Walk up to a depth, with one query for each, and up to a number of places in all."""
         frontier = list(start)
         self.distances.update(dict.fromkeys(frontier, 0))
         seen = set(frontier)

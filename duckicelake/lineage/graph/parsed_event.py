@@ -34,7 +34,7 @@ def read_facet_word(facets: Mapping[str, Any], facet: str, key: str) -> str | No
 
 
 def read_field_names(fields: object, around: str = "") -> Iterator[str]:
-    """Of the fields of `schema` and those in them, as `address` and `address.city`."""
+    """Yield the names of the fields of `schema` and those in them, as `address` and `address.city`."""
     for field in fields if isinstance(fields, list) else ():
         name = read_word(field, "name")
         if name is not None:
@@ -185,7 +185,7 @@ def parse_event(event: Json) -> ParsedEvent:
 
 
 def parse_time(text: str) -> datetime:
-    """In UTC, in which a time without a zone is meant to be; ValueError for what is none."""
+    """Parse a time into UTC, which is the zone of a time without one; ValueError."""
     parsed = datetime.fromisoformat(text)
     return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).astimezone(UTC)
 

@@ -182,7 +182,7 @@ class EdgeRows:
     def columns(
         self, made_of: Iterable[tuple[EventSide, EventColumn, DatasetEntry]], sides: Iterable[EventSide]
     ) -> list[Row]:
-        """From which fields the fields of outputs come; as sure as it is said of them, or else of the input."""
+        """Build rows of the fields that outputs' fields come from, with their confidence or else the input's."""
         inputs = {
             (side.event_id, self.id_of(side.entry)): side.dataset.confidence for side in sides if not side.is_output
         }

@@ -178,7 +178,7 @@ def _read_earlier(cursor: Transaction, run_ids: set[UUID], new: set[int]) -> lis
 
 
 def find_known_owners(cursor: Transaction, names: Iterable[EventName]) -> dict[EventName, LakeTable]:
-    """As far as the catalog has recorded it."""
+    """Find the names' tables, as far as the catalog has recorded them."""
     rows = cursor.execute(_OWNERS_SQL.known, {"keys": [name.key for name in names]}).fetchall()
     return {EventName(namespace, name): LakeTable(*table) for namespace, name, *table in rows}
 

@@ -61,7 +61,7 @@ def list_datasets(services: Services, part: ListPart, namespace: str) -> Marquez
 
 
 def read_dataset(services: Services, name: EventName) -> MarquezDataset:
-    """One, with what its fields are made of; NotFoundError."""
+    """Read one dataset, with what its fields are made of; NotFoundError."""
     with open_lists(services) as known:
         number = _find_dataset(known, name)
         return build_dataset(known.read_datasets_by_id([number])[number], known.columns_to([number]))
@@ -90,7 +90,7 @@ def list_jobs(
 
 
 def read_job(services: Services, name: EventName) -> MarquezJob:
-    """One; NotFoundError."""
+    """Read one job; NotFoundError."""
     with open_lists(services) as known:
         row = known.job(name)
         if row is None:
@@ -106,7 +106,7 @@ def list_runs(services: Services, part: ListPart, name: EventName) -> MarquezRun
 
 
 def read_run(services: Services, run_id: UUID) -> MarquezRun:
-    """One; NotFoundError."""
+    """Read one run; NotFoundError."""
     return build_run(_find_run(services, run_id))
 
 

@@ -70,7 +70,7 @@ def build_own_facet(lake: NamedLake, key: str, **values: Any) -> Json:
 
 
 def build_symlinks(catalog_change: CatalogChange, lake: NamedLake) -> Json:
-    """By which name the catalog knows it, and DuckLake, in whose schemas' names there may be dots."""
+    """Build the names by which the catalog and DuckLake know it; DuckLake's schemas may have dots."""
     change, kind = catalog_change.change, "VIEW" if catalog_change.is_view else "TABLE"
     table = build_own_facet(
         lake, TABLE, namespace=change.namespace, name=change.name, objectId=change.object_id, uuid=change.uuid
@@ -191,7 +191,7 @@ def add_counts(output: Json, counts: Mapping[str, int]) -> Json:
 
 
 def sum_counts(catalog_changes: Sequence[CatalogChange]) -> dict[str, int]:
-    """Rows, files and bytes that the changes added and took away, as far as that is known."""
+    """Sum rows, files and bytes that the changes added and removed, as far as known."""
     counts: dict[str, int] = {}
     for catalog_change in catalog_changes:
         metrics = catalog_change.facts.get("metrics") or {}

@@ -66,7 +66,7 @@ _TRANSACTION: Final = "commit_transaction"
 
 
 def format_job_name(catalog_changes: Sequence[CatalogChange], lake: NamedLake, others: Iterable[str] = ()) -> str:
-    """`program.what.table.hash`: the same as long as all of that, and the principal, is.
+    """Return `program.what.table.hash`, which is the same for the same principal and parts.
 
     others: namespaces of tables that the job reads. Who may read one of them may know of the job, and not the table.
     """
@@ -129,7 +129,7 @@ def add_hash(
 
 
 def find_principal(catalog_change: CatalogChange) -> str | None:
-    """Who did it: a principal of the catalog, or whom DuckDB calls the author of its commit."""
+    """Return the catalog's principal, or the author of DuckDB's commit."""
     return catalog_change.change.principal or catalog_change.facts.get("author")
 
 
@@ -217,7 +217,7 @@ def _parse_time(text: object) -> str | None:
 
 
 def format_utc(time: datetime) -> str:
-    """As events spell times."""
+    """Format a time as events have it."""
     return time.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 

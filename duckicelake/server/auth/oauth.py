@@ -186,7 +186,7 @@ def find_tokens(asked: TokenRequest) -> tuple[str, ...]:
 
 
 def parse_credentials(asked: TokenRequest) -> tuple[str, tuple[str, ...]] | None:
-    """Client id and what may be its secret: of the form, or of Basic; None if neither has any.
+    """Return client id and possible secrets, of the form or of Basic; None if neither has any.
 
     The secret of Basic is taken as it is, as Iceberg's clients send it, else percent-decoded (RFC 6749 §2.3.1).
     """

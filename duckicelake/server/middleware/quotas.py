@@ -55,7 +55,7 @@ class Quotas:
 
     @classmethod
     def of(cls, rates: Rates, clock: Seconds, shared: Path | None = None) -> "Quotas":
-        """shared: the folder by which workers share accounts; None: there is but one. Raises UnavailableError."""
+        """Open the quotas; UnavailableError. shared: the folder by which workers share them; None: one worker."""
 
         def quota(rate: float, name: str, burst: float = 1.0) -> Quota:
             return Quota(rate, clock, QuotaAccounts(shared / name if shared is not None and rate else None), burst)

@@ -49,7 +49,7 @@ class RequestLog:
         principal: str | None,
         error: object = None,
     ) -> None:
-        """started: by time.perf_counter. error: what makes it no ordinary line."""
+        """Write the request's line. started: by time.perf_counter. error: of a request that failed unexpectedly."""
         seconds = time.perf_counter() - started
         self.metrics.request_ended(method, route, status, seconds)
         line: dict[str, object] = {

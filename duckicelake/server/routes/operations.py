@@ -86,7 +86,7 @@ async def get_health() -> Health:
 
 @health_router.head("/healthz", include_in_schema=False)
 async def head_health() -> Response:
-    """For load balancers that ask with HEAD."""
+    """Answer load balancers that ask with HEAD."""
     return Response()
 
 
@@ -100,7 +100,7 @@ async def get_readiness(context: AppContext) -> Health:
 
 @health_router.get("/metrics", response_class=Response)
 def get_metrics(context: AppContext) -> Response:
-    """Metrics in the Prometheus text format."""
+    """Return metrics in the Prometheus text format."""
     return Response(context.metrics.render(), media_type=CONTENT_TYPE)
 
 
