@@ -224,6 +224,24 @@ def test_an_attach_of_a_command_that_has_ended_is_refused(started, lake):
     assert_writable(lake)
 
 
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
+def test_an_attach_that_is_under_way_when_the_command_ends_is_undone(started, lake, sent):
+    command = started()
+    with attach_as_duckdb_2(command.read_until("attach")["statement"]) as migrating:
+        migrating.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        *first, last = migration_statements(migrating)
+        for text in first:
+            migrating.execute(text)
+        command.process.send_signal(sent)
+        command.end()
+
+        with pytest.raises(psycopg.Error, match=r"came too late|could not serialize"):
+            migrating.execute(last)
+
+    assert lake.sql(VERSION) == [("1.0",)]
+    assert_writable(lake)
+
+
 @pytest.mark.commands
 @pytest.mark.parametrize("step", ["backup", "drain", "attach"])
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9), (signal.SIGTERM, -15)])

@@ -205,7 +205,10 @@ def _hold(connection: Connection[Row]) -> None:
         return
     holders = connection.execute(_SQL.holder, {"key": _KEY}).fetchall()
     by = ", ".join(f"pid {pid}, user {user}, since {since:%H:%M:%S}" for pid, user, _, since in holders)
-    raise FormatChangeError(f"another `duckicelake migrate` is at it ({by or 'it has just ended'}): wait until it ends")
+    raise FormatChangeError(
+        f"another `duckicelake migrate` is at it ({by or 'it has just ended'}): wait until it ends, or end its session "
+        "with pg_terminate_backend"
+    )
 
 
 def build_migrating_attach(url: str, token: str, owner: str | None, alias: str = "lake") -> str:
