@@ -62,8 +62,7 @@ class MetricsContract:
     def __init__(self, schemas: Iterable[Schema]) -> None:
         rules: dict[str, Rule] = {}
         for schema in schemas:
-            for column in schema.fields:
-                rules |= _build_rules(column.id, column.type, repeated=False)
+            rules |= schema.compute_once(_build_schema_rules)
         self._rules = tuple(rules.items())
 
     def publish_bounds(self, content: int, metrics: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -92,6 +91,13 @@ class MetricsContract:
             if bounds != (low, high):
                 changes[key] = bounds
         return changes
+
+
+def _build_schema_rules(schema: Schema) -> dict[str, Rule]:
+    rules: dict[str, Rule] = {}
+    for column in schema.fields:
+        rules |= _build_rules(column.id, column.type, repeated=False)
+    return rules
 
 
 def _build_rules(field_id: int, kind: IcebergType, *, repeated: bool) -> dict[str, Rule]:

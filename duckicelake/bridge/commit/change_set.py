@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from sys import maxsize
+from typing import Final
 
 from duckicelake.bridge import definitions
 from duckicelake.bridge.commit.increments import Absorbed, Base, Increment, KnownFiles, LakeCopy, MainUpdate
@@ -26,6 +27,9 @@ from duckicelake.lake.packed import PackedStats
 from duckicelake.lake.state import FileRow
 
 _TOO_MANY = 2**63
+MAX_PLAIN_FILES: Final = 500
+"""Files of a commit whose statistics wait uncompressed. To deflate those of one file, and to inflate them twice, takes
+a hundredth of a small commit; those of 100,000 files would take most of the memory."""
 
 
 class DataFiles:
@@ -73,7 +77,7 @@ def build_data_file_rows(
     """Return DuckLake's rows of the registered data files, and the table-wide statistics with them."""
     before = records, next_row_id, size = base.stats or (0, 0, 0)
     rows: list[NewDataFile] = []
-    facts = _LakeFacts(target, move.known, declared)
+    facts = _LakeFacts(target, move.known, declared, deflates=len(move.registered) > MAX_PLAIN_FILES)
     for row in move.registered:
         start = next_row_id if row.first_row_id is None else row.first_row_id
         stats, values = facts.get(row)
@@ -130,8 +134,12 @@ def _get_existing(base: Base) -> Mapping[int, ColumnStats] | None:
 class _LakeFacts:
     """DuckLake's statistics and partition values of files, where they aren't known made of what Iceberg knows."""
 
-    def __init__(self, target: TableMetadata, known: KnownFiles | None, declared: tuple[PartitionKey, ...]) -> None:
+    def __init__(
+        self, target: TableMetadata, known: KnownFiles | None, declared: tuple[PartitionKey, ...], *, deflates: bool
+    ) -> None:
+        """deflates: the statistics wait in memory for those of many other files."""
         self._target = target
+        self._deflates = deflates
         self._known = known
         self._declared = declared
         self._stats = target.schema().compute_once(_get_lake_stats)
@@ -145,7 +153,8 @@ class _LakeFacts:
             if self._declared
             else None
         )
-        return PackedStats(self._stats.build_rows(parse_kept_metrics(row))).deflate(), values
+        stats = PackedStats(self._stats.build_rows(parse_kept_metrics(row)))
+        return stats.deflate() if self._deflates else stats, values
 
 
 def _get_lake_stats(schema: Schema) -> LakeStats:

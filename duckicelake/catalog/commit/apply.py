@@ -73,21 +73,23 @@ def change_over(services: Services, commit: TableCommit, cached: TableVersion | 
     that doesn't hold, InvalidRequestError, UnsupportedError.
     """
     request, built_on = _rebase(services, commit.request, cached)
-    upgrade = _upgrade(services, request, cached) if cached else _Upgrade()
-    renumbered = set_built_on(_renumber(services, request, cached, next_id, upgrade), built_on)
-    base = cached.metadata if cached else None
+    base, table_id = (None, None) if cached is None else (cached.metadata, cached.row.table_id)
+    version = get_format_version_after(base, request.updates)
+    upgrade = _upgrade(services, cached, version) if cached else _Upgrade()
+    numbers = NextNumbers(next_id, services.snapshot_ids == "ducklake", version, upgrade.next_row_id)
+    renumbered = set_built_on(_renumber(request, cached, numbers), built_on)
     check_requirements(renumbered.requirements, base)
-    check_runs(services, cached.row.table_id if cached else None, renumbered.updates)
-    check_batches(services, cached.row.table_id if cached else None, renumbered.updates)
+    check_runs(services, table_id, renumbered.updates)
+    check_batches(services, table_id, renumbered.updates)
     now = services.clock()
     target = apply_updates(base, set_snapshot_times(renumbered.updates, base, now), now, renumbered.ends())
-    if cached is None or base is None:
+    if cached is None or base is None or table_id is None:
         return creation_of(services, commit.namespace, commit.name, target, renumbered)
     target = _with_row_ids(base, target, upgrade)
     if target is base or _changes_only_ours(base, target):
         return None
     check_properties(target.properties, base.properties)
-    table_id, rules = cached.row.table_id, find_rules(commit.namespace, commit.name, target, base)
+    rules = find_rules(commit.namespace, commit.name, target, base)
     for rule in rules:
         rule.check_definition(target, base)
     if not is_installed("delta"):  # which else refuses the commit, as it is written
@@ -138,7 +140,10 @@ def new_base(services: Services, target: TableMetadata) -> Base:
 def _rebase(
     services: Services, request: CommitTableRequest, cached: TableVersion | None
 ) -> tuple[CommitTableRequest, Mapping[int, BuiltOn]]:
-    """The request on top of what main has become, where the table wants that, and what its appends were written for."""
+    """Put a request on top of what main has become, where the table wants that.
+
+    Returns it with what its appends were written for, by snapshot id.
+    """
     if cached is None or not may_rebase_appends(cached.metadata.properties):
         return request, {}
     aliases = find_aliases(cached.state.snapshots)
@@ -156,9 +161,9 @@ class _Upgrade:
     given: tuple[tuple[int, int], ...] = ()
 
 
-def _upgrade(services: Services, request: CommitTableRequest, cached: TableVersion) -> _Upgrade:
-    base = cached.metadata
-    if not base.format_version < ROW_LINEAGE_VERSION <= get_format_version_after(base, request.updates):
+def _upgrade(services: Services, cached: TableVersion, version: int) -> _Upgrade:
+    """Return what the commit's upgrade to version 3 means, if it is one. version: the table's format version then."""
+    if not cached.metadata.format_version < ROW_LINEAGE_VERSION <= version:
         return _Upgrade()
     table_id = cached.row.table_id
     with damage_context(services, table_id), services.database.reading() as cursor:
@@ -171,18 +176,14 @@ def _upgrade(services: Services, request: CommitTableRequest, cached: TableVersi
     return _Upgrade(next_row_id, tuple(given))
 
 
-def _renumber(
-    services: Services, request: CommitTableRequest, cached: TableVersion | None, next_id: int, upgrade: _Upgrade
-) -> Renumbered:
+def _renumber(request: CommitTableRequest, cached: TableVersion | None, numbers: NextNumbers) -> Renumbered:
     base = cached.metadata if cached else None
-    version = get_format_version_after(base, request.updates)
-    numbers = NextNumbers(next_id, services.snapshot_ids == "ducklake", version, upgrade.next_row_id)
     aliases = find_aliases(cached.state.snapshots) if cached else {}
     return renumber_request(request.requirements, request.updates, base, aliases, numbers)
 
 
 def _with_row_ids(base: TableMetadata, target: TableMetadata, upgrade: _Upgrade) -> TableMetadata:
-    """Return a table that becomes version 3 goes on with DuckLake's row ids, which its rows have already."""
+    """Let a table that becomes version 3 go on with DuckLake's row ids, which its rows have already."""
     if target.next_row_id is None or base.next_row_id is not None:
         return target
     return target.replace_fields(next_row_id=max(target.next_row_id, upgrade.next_row_id))
