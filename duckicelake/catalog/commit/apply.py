@@ -108,7 +108,7 @@ def change_over(services: Services, commit: TableCommit, cached: TableVersion | 
     check_schema_of_files(services, target, new)
     for rule in rules:
         target, new = rule.check_commit(services, cached, target, new)
-    return build_change_set(replace(base_of(services, cached), row_ids=upgrade.given), target, new)
+    return build_change_set(replace(base_of(services, cached, target), row_ids=upgrade.given), target, new)
 
 
 def creation_of(
@@ -130,11 +130,16 @@ def creation_of(
 
 
 def new_base(services: Services, target: TableMetadata) -> Base:
-    """Return DuckLake's side of a table to be created; the lake's format is read where a partition field needs it."""
+    """Return DuckLake's side of a table to be created."""
+    return Base(has_epoch_keys=_has_epoch_keys(services, target))
+
+
+def _has_epoch_keys(services: Services, target: TableMetadata) -> bool:
+    """Return whether the lake takes `epoch_*` keys, if the table needs any; its format may change while we serve."""
     if not has_calendar_fields(target.spec()):
-        return Base()
+        return False
     with services.database.reading() as cursor:
-        return Base(has_epoch_keys=read_lake_format(cursor).has_epoch_keys)
+        return read_lake_format(cursor).has_epoch_keys
 
 
 def _rebase(
@@ -200,8 +205,8 @@ def _changes_only_ours(base: TableMetadata, target: TableMetadata) -> bool:
     )
 
 
-def base_of(services: Services, cached: TableVersion) -> Base:
-    """Return DuckLake's side of the table, read unless known.
+def base_of(services: Services, cached: TableVersion, target: TableMetadata) -> Base:
+    """Return DuckLake's side of the table, which is to become `target`; it is read unless known.
 
     It changes with `caught_up_to`, if not with the version.
     """
@@ -210,7 +215,8 @@ def base_of(services: Services, cached: TableVersion) -> Base:
     if lake is None or lake.caught_up_to != cached.row.caught_up_to:
         lake = known.lake = _read_base(services, cached)
     listed = known.manifests_of(services.database, current.manifest_ids if current else ()).values()
-    return replace(lake, holds_files=any(m.content == 0 and m.live_files for m in listed))
+    holds_files = any(m.content == 0 and m.live_files for m in listed)
+    return replace(lake, holds_files=holds_files, has_epoch_keys=_has_epoch_keys(services, target))
 
 
 def _read_base(services: Services, cached: TableVersion) -> Base:
@@ -227,5 +233,4 @@ def _read_base(services: Services, cached: TableVersion) -> Base:
             narrow=find_narrow_columns(definition.columns, cached.metadata.schema()) if definition else {},
             stats=stats,
             column_stats=column_stats,
-            has_epoch_keys=read_lake_format(cursor).has_epoch_keys,
         )

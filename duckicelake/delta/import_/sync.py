@@ -112,7 +112,7 @@ def _build_target(services: Services, table: TableVersion, source: DeltaSource) 
             next_id = native.read_newest_snapshot(cursor) + 1
     return DeltaTarget(
         table.row.table_id,
-        base_of(services, table),
+        base_of(services, table, table.metadata),
         table.metadata,
         DeltaState.from_json(source.position.state),
         space.list_manifests(current.manifest_ids) if current else (),

@@ -15,7 +15,7 @@ def check(history: History) -> None:
     services, other = history.services, fresh(history.services)
     remembered, read = load_current_table(services, NS, "t"), load_current_table(other, NS, "t")
     assert remembered == read
-    assert base_of(services, remembered) == base_of(other, read)
+    assert base_of(services, remembered, read.metadata) == base_of(other, read, read.metadata)
     head = remembered.state.current()
     listed = head.manifest_ids if head else ()
     known = remembered.known.manifests_of(services.database, listed)
