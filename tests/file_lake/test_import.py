@@ -212,6 +212,11 @@ def test_schema_of_the_database_stays_as_it_was_after_a_refusal(empty: Database,
     ("change", "kind", "message"),
     [
         ("UPDATE {}ducklake_metadata SET value = '0.3' WHERE key = 'version'", UnsupportedCatalogError, "format '0.3'"),
+        (
+            "UPDATE {}ducklake_metadata SET value = '1.1' WHERE key = 'version'",
+            UnsupportedCatalogError,
+            "serves 1.0: DuckLake can't migrate it back; copy its tables in DuckDB into a lake that Postgres has",
+        ),
         ("UPDATE {}ducklake_metadata SET value = 'true' WHERE key = 'encrypted'", UnsupportedCatalogError, "encrypted"),
         (
             "UPDATE {}ducklake_metadata SET value = 'x/' WHERE key = 'data_path'",

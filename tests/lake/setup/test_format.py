@@ -21,7 +21,7 @@ COLUMNS = """
 CONSTRAINTS = """
     SELECT conrelid::regclass::text, contype, pg_get_constraintdef(oid)
     FROM pg_constraint WHERE connamespace = 'public'::regnamespace AND conrelid::regclass::text LIKE 'ducklake\\_%'
-    AND contype <> 'n' ORDER BY 1, 3
+    AND contype NOT IN ('n', 't') ORDER BY 1, 3
 """
 INITIAL_ROWS = (
     "SELECT key, value, scope, scope_id FROM ducklake_metadata WHERE key <> 'created_by' ORDER BY key",
