@@ -106,7 +106,9 @@ DECLARE
     $plain$ END;
 BEGIN
     IF body IS DISTINCT FROM (
-        SELECT prosrc FROM pg_proc WHERE proname = 'duckicelake_schemas' AND pronamespace = current_schema()::regnamespace
+        SELECT prosrc FROM pg_proc
+        WHERE proname = 'duckicelake_schemas'
+          AND pronamespace = (SELECT oid FROM pg_namespace WHERE nspname = current_schema())
     ) THEN
         EXECUTE $head$
             CREATE OR REPLACE FUNCTION duckicelake_schemas() RETURNS TABLE (
