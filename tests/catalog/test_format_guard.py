@@ -191,7 +191,7 @@ def test_doctor_names_inlined_tables_with_the_names_of_another_format(services, 
             connection.execute("ALTER TABLE ducklake_inlined_data_1_1 RENAME COLUMN _ducklake_row_id TO row_id")
     plain = open_lake_database(database_url, pool_size=1)
     try:
-        found = [*diagnose(plain), *(examine_tables(services.database)[0] if version == "1.0" else [])]
+        found = [*diagnose(plain), *examine_tables(services.database)[0]]
     finally:
         plain.close()
 
