@@ -4,9 +4,10 @@ from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import replace
 from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BytesIO
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 from time import monotonic, sleep
 from urllib.parse import urlsplit
 
@@ -275,6 +276,42 @@ def test_another_region_is_found_out_once(bucket: Bucket, proxy: Proxy, asked: l
         for _ in range(3):
             assert store.read(f"{bucket.uri}/x") == b"1"
     assert asked == ["obstore PUT"] * 2 + ["obstore GET"] * 3
+
+
+@pytest.mark.parametrize("status", [200, 403])
+def test_region_of_a_bucket_is_asked_for_where_amazon_redirects(status: int) -> None:
+    """Amazon redirects without an address; HeadBucket names the region, even to who may not list."""
+    regions: list[str] = []
+
+    class Amazon(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_PUT(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            regions.append(scope(self.headers["Authorization"]).split("/")[2])
+            self.answer(200 if regions[-1] == "eu-west-9" else 301)
+
+        def do_HEAD(self) -> None:
+            self.answer(status)
+
+        def answer(self, status: int) -> None:
+            self.send_response_only(status)
+            for name, value in {"Content-Length": "0", "ETag": "x", "x-amz-bucket-region": "eu-west-9"}.items():
+                self.send_header(name, value)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            return None
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Amazon) as server:
+        server.daemon_threads = True
+        Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        options = S3Options(f"http://127.0.0.1:{server.server_port}", "us-east-1", True, "id", "geheim", max_attempts=1)
+        with closing(S3Store("s3://lake", options)) as store:
+            for number in range(2):
+                store.write(f"s3://lake/{number}", b"1")
+        server.shutdown()
+    assert regions == ["us-east-1", "eu-west-9", "eu-west-9"]
 
 
 def test_failed_request_is_sent_again(bucket: Bucket, store: S3Store, proxy: Proxy) -> None:
