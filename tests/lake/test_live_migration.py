@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from time import monotonic, sleep
 
 import httpx
@@ -11,6 +11,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.exceptions import CommitFailedException, ServiceUnavailableError
 
 from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.lake.setup.format import build_session_settings, prepare_catalog, require_known
@@ -69,15 +70,16 @@ def post_rows(uri: str, first: int) -> Callable[[Callable[[], bool]], list[int]]
 
 
 def append(uri: str, first: int) -> Callable[[Callable[[], bool]], list[int]]:
-    """Append by PyIceberg, which does so again after a 503 by itself, or not at all."""
+    """Append by PyIceberg, each row again after a 503, or after a conflict with rows that were posted meanwhile."""
 
     def work(is_over: Callable[[], bool]) -> list[int]:
         sent: list[int] = []
         with RestCatalog(f"lake{first}", uri=uri) as catalog:
             while not is_over():
                 rows = pa.table({"i": pa.array([first + len(sent)], pa.int64()), "s": ["a"]})
-                catalog.load_table("main.t").append(rows)
-                sent.append(first + len(sent))
+                with suppress(CommitFailedException, ServiceUnavailableError):
+                    catalog.load_table("main.t").append(rows)
+                    sent.append(first + len(sent))
         return sent
 
     return work
