@@ -19,13 +19,16 @@ from duckicelake.changelog.entries import (
     is_caused_by_change,
     record_skipped,
 )
-from duckicelake.changelog.metrics import Metrics, MetricsKey, read_metrics, read_summary_metrics
-from duckicelake.changelog.requests import (
+from duckicelake.changelog.facts import (
+    Metrics,
+    MetricsKey,
     SnapshotRequests,
     collect_facts,
     find_asker,
     find_source,
     place_changes,
+    read_metrics,
+    read_summary_metrics,
     read_unplaced_changes,
     sum_rows,
 )

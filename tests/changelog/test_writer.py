@@ -39,7 +39,7 @@ from duckicelake.changelog.entries import (
     read_newest_position,
     read_oldest,
 )
-from duckicelake.changelog.requests import SnapshotRequests
+from duckicelake.changelog.facts import SnapshotRequests
 from duckicelake.changelog.source import AuditedRequest, LakeSnapshot
 from duckicelake.changelog.writer import (
     MAX_BATCH_SNAPSHOTS,

@@ -72,7 +72,7 @@ def test_command_imports_only_what_it_works_with(words: str, needed: set[str], t
 
 
 def test_server_has_imported_what_it_works_with_before_it_listens() -> None:
-    script = "import sys, duckicelake.cli.serve.server, duckicelake.cli.serve.workers; print(*sys.modules)"
+    script = "import sys, duckicelake.cli.serve.server; print(*sys.modules)"
     ran = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     assert {"boto3", "duckdb", "fastapi", "psycopg", "pyarrow", "sqlglot", "uvicorn"} <= set(ran.stdout.split())
 

@@ -104,7 +104,7 @@ def copy_rows(rows: Iterator[tuple[Any, int]], writer: Writer, size: int | None)
 
     size: bytes of the input, None if unknown.
     """
-    from duckicelake.cli.rows.progress import show_progress
+    from duckicelake.cli.rows.files import show_progress
 
     is_whole = True
     with show_progress(writer, "writing rows", size) as read:
@@ -137,7 +137,7 @@ def load_column_types(connection: Connection, table: str) -> Mapping[str, Any]:
 
 def print_summary(progress: Progress, seconds: float, *, as_json: bool) -> None:
     """Print the summary."""
-    from duckicelake.cli.rows.progress import describe_progress
+    from duckicelake.cli.rows.files import describe_progress
 
     if as_json:
         summary = {name.replace("_", "-"): value for name, value in asdict(progress).items() if name != "trouble"}

@@ -9,8 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from duckicelake.cli.main import app
-from duckicelake.cli.rows.files import SourceLines
-from duckicelake.cli.rows.progress import describe_progress
+from duckicelake.cli.rows.files import SourceLines, describe_progress
 from duckicelake.client.stream import Progress
 from tests.cli.test_commands import COMMAND, environment
 from tests.client.conftest import LiveLake, live, shared_lake

@@ -8,7 +8,7 @@ import pytest
 from uvicorn import Config
 from uvicorn.supervisors.multiprocess import SIGNALS, Process
 
-from duckicelake.cli.serve.workers import Supervisor
+from duckicelake.cli.serve.server import Supervisor
 
 FOR_EVER = 3600.0
 

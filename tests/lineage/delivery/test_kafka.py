@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from duckicelake.errors import InvalidSettingsError
-from duckicelake.lineage.delivery.kafka import find_partition_key
 from duckicelake.lineage.delivery.receivers import LineageOutlet, parse_receivers
-from duckicelake.lineage.delivery.transports import open_outlet
+from duckicelake.lineage.delivery.transports import find_partition_key, open_outlet
 from tests.support.lineage_events import dataset_event, event, facet, job_event, table
 
 confluent_kafka = pytest.importorskip("confluent_kafka", reason="the extra `kafka` isn't installed")

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from duckicelake.lineage.delivery.queue import DeliveryQueue, Key, PendingEvent, find_order_keys
+from duckicelake.lineage.delivery.deliverer import DeliveryQueue, Key, PendingEvent, find_order_keys
 
 LONG = 1 << 30
 
