@@ -1,1 +1,1 @@
-"""HTTP client of the catalog, with the standard library only; `client` and `pipeline` use it."""
+"""HTTP client, of the catalog and of any server; `client`, `pipeline` and `server` use it."""
