@@ -13,7 +13,7 @@ from time import monotonic
 from typing import Any
 
 from tests.delta.corpus.families import NAMES
-from tests.delta.corpus.recording import record
+from tests.delta.corpus.recorder import record
 from tests.delta.corpus.registry import Case, Making, chosen
 from tests.delta.corpus.session import delta_session
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from duckicelake.catalog.context.services import Services
-from tests.delta.corpus.asking import asked
+from tests.delta.corpus.spark_queries import asked
 from tests.delta.export.readers import Version, assert_same, keep, versions
 from tests.support.lakes import Lake
 

@@ -25,9 +25,9 @@ from duckicelake.settings.sources import read_settings
 from scripts.demo_job.backend import VARIABLE
 from scripts.demo_job.connect import duckdb_lake, pyiceberg_catalog
 from scripts.demo_job.server import RunningLake, running_lake
-from tests.delta.corpus.asking import QUICKLY
 from tests.delta.corpus.families import NAMES
-from tests.delta.corpus.recorded import DeltaTable, recorded
+from tests.delta.corpus.records import DeltaTable, recorded
+from tests.delta.corpus.spark_queries import QUICKLY
 from tests.engines.conftest import alone, new_folder
 from tests.engines.delta.readers import NAMESPACE, Imported, Imports
 

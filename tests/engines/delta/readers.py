@@ -16,8 +16,8 @@ from pyspark.sql import SparkSession
 
 from duckicelake.delta.duckdb.connection import DeltaConnection
 from duckicelake.errors import CatalogError
-from tests.delta.corpus.recorded import DeltaTable
-from tests.delta.corpus.recording import with_texts
+from tests.delta.corpus.recorder import with_texts
+from tests.delta.corpus.records import DeltaTable
 
 NAMESPACE = "delta"
 Read = Callable[[DeltaTable, int], pa.Table]

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from duckicelake.delta.duckdb.connection import DeltaConnection
 from tests.delta.corpus.families import NAMES
-from tests.delta.corpus.recorded import DeltaTable
+from tests.delta.corpus.records import DeltaTable
 from tests.engines.delta.cells import assert_same_cells
 from tests.engines.delta.limits import LIMITS, Limit
 from tests.engines.delta.readers import (

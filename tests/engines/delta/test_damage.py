@@ -14,7 +14,7 @@ from duckicelake.catalog.context.services import Services
 from duckicelake.delta.import_.importer import DeltaImport, import_table
 from duckicelake.errors import CatalogError
 from scripts.demo_job.server import RunningLake
-from tests.delta.corpus.recorded import DeltaTable
+from tests.delta.corpus.records import DeltaTable
 from tests.engines.delta.readers import NAMESPACE
 
 pytestmark = [

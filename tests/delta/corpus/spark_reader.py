@@ -1,4 +1,4 @@
-"""Read Delta tables with Spark: python -m tests.delta.corpus.reading OUT_DIR FOLDER…
+"""Read Delta tables with Spark: python -m tests.delta.corpus.spark_reader OUT_DIR FOLDER…
 
 A JVM of its own, so that tests whose process has a Spark with Iceberg can ask. OUT_DIR/<n> has what `recording` records
 of the n-th folder.
@@ -7,7 +7,7 @@ of the n-th folder.
 import sys
 from pathlib import Path
 
-from tests.delta.corpus.recording import record
+from tests.delta.corpus.recorder import record
 from tests.delta.corpus.session import delta_session
 
 

@@ -1,6 +1,6 @@
-"""Ask Spark with Delta: python -m tests.delta.corpus.asking OUT_DIR, with a list of SQL statements, as JSON, on stdin.
+"""Ask Spark with Delta: python -m tests.delta.corpus.spark_queries OUT_DIR, with a JSON list of SQL on stdin.
 
-A JVM of its own, as for `reading`. OUT_DIR/<n>.arrow has what the n-th statement gives, OUT_DIR/<n>.txt what is wrong.
+A JVM of its own, as for `spark_reader`. OUT_DIR/<n>.arrow has the result of statement n, OUT_DIR/<n>.txt its error.
 """
 
 import json
@@ -34,7 +34,7 @@ def main() -> None:
 
 def asked(statements: Sequence[str], out: Path, environment: dict[str, str]) -> Iterator[pa.Table | str]:
     """What Spark answers to each: rows, or what is wrong."""
-    command = [sys.executable, "-m", "tests.delta.corpus.asking", str(out)]
+    command = [sys.executable, "-m", "tests.delta.corpus.spark_queries", str(out)]
     env = {**environment, "SPARK_SUBMIT_OPTS": QUICKLY}
     root = Path(__file__).parents[3]
     subprocess.run(command, cwd=root, env=env, input=json.dumps(list(statements)).encode(), check=True, timeout=540)
