@@ -121,7 +121,6 @@ def test_without_nested_schemas_queries_are_planned_as_if_they_read_ducklakes_ta
 BARE = {
     "damage": 4,  # names in lakes that lack migrations; schemas that `duckicelake_schemas` leaves out; the highest id
     "format": 2,  # a new lake's; names of macros in lakes that lack migrations
-    "format_change": 1,  # names in lakes that lack migrations
     "publish": 2,  # copies of rows
     "schemas": 2,  # new schemas, and their ends
 }
