@@ -113,9 +113,10 @@ def _evaluate_conditions(conditions: Sequence[str], table: pa.Table) -> list[lis
     checks = ", ".join(f"({condition}) IS TRUE AS c{index}" for index, condition in enumerate(conditions))
     with _open_duckdb().cursor() as cursor:
         cursor.register("batch", table)
-        if all(cursor.execute(f"SELECT {asked} FROM batch r").fetchone() or ()):
+        (kept,) = cursor.execute(f"SELECT {asked} FROM batch r").fetchall()
+        if all(kept):
             return [[]] * len(conditions)
-        found = cursor.execute(f"SELECT {checks} FROM batch r").to_arrow_table()
+        found = cursor.sql(f"SELECT {checks} FROM batch r").to_arrow_table()
     return [column.to_pylist() for column in found.columns]
 
 

@@ -172,6 +172,5 @@ def _count_violations(
     name = ".".join('"' + part.replace('"', '""') + '"' for part in found.lake_name)
     source = f"(FROM {LAKE_ALIAS}.{name} AT (VERSION => {found.lake_version})) AS r"
     violating = f"count(*) FILTER (WHERE ({state.sql}) IS NOT TRUE)"  # a filter of the scan would skip files
-    row = connection.execute(f"SELECT {violating} FROM {source}").fetchone()
-    assert row is not None
-    return int(row[0])
+    ((count,),) = connection.execute(f"SELECT {violating} FROM {source}").fetchall()
+    return int(count)

@@ -238,8 +238,8 @@ def copy_with_row_ids(file: Path, copy: Path, first_row_id: int, sequence_number
 
 
 def _lacks_values(source: ParquetSource, column: str) -> bool:
-    row = source.rows().aggregate(f"count(*) > count({quote_identifier(column)})").fetchone()
-    return bool(row and row[0])
+    ((lacks,),) = source.rows().aggregate(f"count(*) > count({quote_identifier(column)})").fetchall()
+    return bool(lacks)
 
 
 def _complete_columns(columns: dict[int | None, str], first_row_id: int, sequence_number: int) -> dict[str, str]:

@@ -126,7 +126,7 @@ class RowFiles:
                 partition=tuple((partition or {}).get(f"{_KEY_PREFIX}{at}") for at in range(len(rows.keys))),
                 deletes=self._write_ended_rows(rows, Path(file)) if file in ended else None,
             )
-            for file, count, size, footer, stats, partition in copied
+            for file, count, size, footer, stats, partition, *_ in copied  # DuckDB 2 returns more
         ]
 
     def places(self, name: str, keys: Sequence[tuple[int, int]]) -> list[tuple[Path, int]]:

@@ -179,7 +179,7 @@ def write_rows(rows: CopiedRows) -> ParquetRows:
     with open_thread_connection() as connection, translate_disk_errors():
         path = rows.path.with_suffix(".parquet")
         with translate_misfits():
-            ((_, count, _, _, said, _),) = connection.execute(
+            ((_, count, _, _, said, *_),) = connection.execute(
                 f"COPY (SELECT * EXCLUDE ({END_COLUMN}) FROM ({build_typed_query(rows)})) TO '{path}' "
                 f"(FORMAT parquet, COMPRESSION zstd, RETURN_STATS true, FIELD_IDS {rows.field_ids})"
             ).fetchall()
