@@ -29,17 +29,17 @@ DELETE FROM duckicelake_change WHERE (snapshot_id, ordinal) IN (
 -- lead: whether this session is the one that follows the lake, from now on
 SELECT pg_try_advisory_lock(%(key)s);
 
--- is_free: whether nobody follows the lake
+-- is_free: whether no process follows the lake
 SELECT pg_try_advisory_xact_lock(%(key)s);
 
--- fold_alone: wait until nobody else folds; what the transaction sees is what there is then, as nothing was read before
+-- fold_alone: wait until no other process folds; what the transaction sees is what there is then, as nothing was read before
 BEGIN ISOLATION LEVEL REPEATABLE READ;
 LOCK TABLE duckicelake_chronicle IN EXCLUSIVE MODE;
 
 -- be_awaited: be one of those for whose sake the lake is followed without delay
 SELECT pg_advisory_lock_shared(%(key)s);
 
--- news: how far the chronicle is, whether nobody awaits it, whether changes without a snapshot wait for their place, and
+-- news: how far the changelog is, whether no reader awaits it, whether changes without a snapshot wait for their place, and
 -- the next snapshots in order; of each those of Iceberg that its very transaction was for, and what the audit trail says
 SELECT p.snapshot_id, p.ordinal, p.next_file_id, (SELECT pg_try_advisory_xact_lock(%(awaited)s)),
        EXISTS (SELECT FROM duckicelake_unplaced),
@@ -114,7 +114,7 @@ ORDER BY v.view_id, v.begin_snapshot;
 SELECT schema_id, schema_uuid::text, begin_snapshot, end_snapshot, schema_name, NULL, NULL, NULL
 FROM duckicelake_schemas() WHERE schema_id = ANY(%(ids)s);
 
--- last_names: what things whose rows are gone were called when the chronicle last told of them, and where they are
+-- last_names: what things whose rows are gone were called in the changelog's last entries of them, and where they are
 SELECT i.id, last.uuid::text, -1, NULL, last.namespace, last.name, place.location, place.format_version
 FROM unnest(%(ids)s::bigint[]) AS i (id)
 LEFT JOIN (
@@ -144,7 +144,7 @@ SELECT n.ordinal, s.schema_id
 FROM unnest(%(schemas)s::text[]) WITH ORDINALITY AS n (name, ordinal)
 JOIN duckicelake_schemas() s ON s.schema_name = n.name AND s.end_snapshot IS NULL;
 
--- last_places: where tables and views were when the chronicle last told that, and their format versions
+-- last_places: where tables and views were in the changelog's last entries, and their format versions
 SELECT i.id, last.facts ->> 'location', (last.facts ->> 'format-version')::integer
 FROM unnest(%(ids)s::bigint[]) AS i (id)
 CROSS JOIN LATERAL (
@@ -180,7 +180,7 @@ INSERT INTO duckicelake_deleted_rows (data_file_id, count)
 SELECT * FROM unnest(%(ids)s::bigint[], %(counts)s::bigint[])
 ON CONFLICT (data_file_id) DO UPDATE SET count = excluded.count;
 
--- forget_lost_files: deleted rows of files that were merged or expired, of which nobody has told
+-- forget_lost_files: deleted rows of files that were merged or expired, which the changelog doesn't have
 DELETE FROM duckicelake_deleted_rows r
 WHERE NOT EXISTS (SELECT FROM ducklake_data_file d WHERE d.data_file_id = r.data_file_id);
 
@@ -196,7 +196,7 @@ SELECT t.id, 'ducklake_inlined_delete_' || t.id, false
 FROM unnest(%(ids)s::bigint[]) AS t (id)
 WHERE to_regclass('ducklake_inlined_delete_' || t.id) IS NOT NULL;
 
--- write: add changes, note how far the chronicle is, and tell those who wait for it
+-- write: add changes, note how far the changelog is, and notify its readers
 WITH added AS (
     INSERT INTO duckicelake_change (snapshot_id, ordinal, at, kind, namespace, name, previous, object_id, uuid, source,
         principal, agent, request_id, operation, iceberg_snapshot_id, facts)

@@ -1,5 +1,5 @@
 -- record: what one transaction changed, a row for each resource, with the snapshot that this transaction made of it. What
--- has none waits for its place in the chronicle; the snapshots up to the last one are signed, if they aren't yet
+-- has none waits for its place in the changelog; the snapshots up to the last one are signed, if they aren't yet
 WITH recorded AS (
     INSERT INTO duckicelake_audit (principal, address, request_id, operation, resource, result, snapshot_id, detail,
                                    client)

@@ -200,7 +200,7 @@ WHERE end_snapshot IS NULL
 GROUP BY parent_id, lower(recorded_name COLLATE "C")
 HAVING count(*) > 1;
 
--- same_named_namespaces: live schemas that Iceberg clients can't tell apart
+-- same_named_namespaces: live schemas that are one to Iceberg clients
 SELECT min(schema_name) AS name, string_agg(schema_id::text, ', ' ORDER BY schema_id) AS schema_ids
 FROM duckicelake_schemas()
 WHERE end_snapshot IS NULL

@@ -55,7 +55,7 @@ WHERE datname = current_database() AND backend_type = 'client backend' AND pid <
   AND backend_start < %(before)s AND pid IS DISTINCT FROM %(but)s
 ORDER BY pid;
 
--- end_session: whether a session was told to end
+-- end_session: whether a session was asked to end
 SELECT pg_terminate_backend(%(pid)s);
 
 -- inlined: registered inlined tables with the names of their first three columns and of the later ones, the table that

@@ -7,7 +7,7 @@ SELECT key FROM duckicelake_idempotency
 WHERE key = ANY(%(keys)s) AND created_at >= now() - %(lifetime)s;
 
 -- settle: note what requests came to, and forget old ones, awaiting those under way. It fails if a key has an outcome, as
--- created_at can't be null, so that nobody has to wait for an answer before COMMIT
+-- created_at can't be null, so that no thread has to wait for an answer before COMMIT
 WITH noted AS (
     SELECT key, fingerprint, result::json, error::json
     FROM json_to_recordset(%(outcomes)s::json) AS n (key uuid, fingerprint bytea, result text, error text)

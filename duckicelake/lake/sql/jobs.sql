@@ -44,7 +44,7 @@ FROM (
            ended, coalesce(result, CASE WHEN lease_until < clock_timestamp() THEN 'lost' ELSE 'running' END) AS result,
            message, snapshot_ids, counts
     FROM duckicelake_job
-) AS told
+) AS sent
 WHERE (%(before)s::bigint IS NULL OR number < %(before)s)
   AND (%(schema_name)s::text IS NULL OR schema_name = %(schema_name)s)
   AND (%(table_name)s::text IS NULL OR table_name = %(table_name)s)

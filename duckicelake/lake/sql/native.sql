@@ -68,7 +68,7 @@ WHERE object_id = %(table_id)s AND key = 'comment'
   AND begin_snapshot <= %(at)s AND (end_snapshot IS NULL OR end_snapshot > %(at)s);
 
 -- ground: what reading a window begins with. The first and the last id that files got which came in (after, upto],
--- `upto` the newest snapshot, are null if nothing tells, as `after` has expired, or files have ids that are yet to be
+-- `upto` the newest snapshot, are null if unknown, as `after` has expired, or files have ids that are yet to be
 -- given; then the tables of inlined rows, whether there is one of inlined deletes, and what is wrong: tables of inlined
 -- rows that are there without DuckLake's three columns, in either spelling
 SELECT f.first, f.last,
@@ -186,7 +186,7 @@ SELECT EXISTS (SELECT FROM ducklake_data_file WHERE table_id = %(table_id)s)
     OR EXISTS (SELECT FROM duckicelake_virtual_file WHERE table_id = %(table_id)s);
 
 -- table_column_stats: table-wide column statistics. A row of nulls without bounds may be of a column that has got values
--- since, as DuckDB doesn't always begin bounds then: what it says of nulls is taken for unknown, so that nobody widens it
+-- since, as DuckDB doesn't always begin bounds then: what it says of nulls is taken for unknown, so that no update widens it
 SELECT column_id, CASE WHEN min_value IS NULL AND max_value IS NULL AND contains_null THEN NULL ELSE contains_null END,
        contains_nan, min_value, max_value
 FROM ducklake_table_column_stats

@@ -41,9 +41,9 @@ SELECT t.table_id,
        set_config('lock_timeout', '100ms', true)
 FROM unnest(%(table_ids)s::bigint[]) AS t (table_id);
 
--- claim_next: take the snapshot id after one that we made, if that is still the newest, and if nobody has changed what
+-- claim_next: take the snapshot id after one that we made, if that is still the newest, and if no other has changed what
 -- goes without a snapshot: the options, or by hand the tables' sizes. Else it fails, as a snapshot_id can't be null, so
--- that nobody has to wait for an answer before COMMIT. For lock_timeout see `states`
+-- that no thread has to wait for an answer before COMMIT. For lock_timeout see `states`
 INSERT INTO ducklake_snapshot (snapshot_id, snapshot_time, schema_version, next_catalog_id, next_file_id)
 SELECT CASE WHEN newest.snapshot_id = %(snapshot_id)s AND newest.snapshot_time = %(time)s
              AND (SELECT coalesce(jsonb_agg(jsonb_build_array(m.scope, m.scope_id, m.value)

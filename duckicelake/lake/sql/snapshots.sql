@@ -1,7 +1,7 @@
 -- lock: queue behind other duckicelake writers until the end of the transaction
 SELECT pg_advisory_xact_lock(%(key)s);
 
--- queue: pass unless somebody has the queue to itself, and then lock. What follows in the transaction are looks into
+-- queue: pass unless a session has the queue to itself, and then lock. What follows in the transaction are looks into
 -- indexes and rows to insert: to plan them anew each time would take as long as to do them, and a plan that was made
 -- while a table was small must do when it has grown
 SELECT pg_advisory_xact_lock_shared(%(queue)s), pg_advisory_xact_lock(%(lock)s),
@@ -20,7 +20,7 @@ SELECT pg_advisory_lock(%(key)s, %(table_id)s),
 -- leave_lane: no more
 SELECT pg_advisory_unlock(%(key)s, %(table_id)s), set_config('idle_session_timeout', '0', false);
 
--- claim_snapshot: take the next snapshot id, and tell when the last one was taken; no row if a DuckDB client took it
+-- claim_snapshot: take the next snapshot id, and return when the last one was taken; no row if a DuckDB client took it
 -- while we waited
 INSERT INTO ducklake_snapshot (snapshot_id, snapshot_time, schema_version, next_catalog_id, next_file_id)
 SELECT snapshot_id + 1,
@@ -46,8 +46,8 @@ UPDATE ducklake_snapshot
 SET schema_version = %(schema_version)s, next_catalog_id = %(catalog_id)s, next_file_id = %(file_id)s
 WHERE snapshot_id = %(id)s;
 
--- duckdb_seen: whether somebody who wants a snapshot id waits for this transaction, which has taken it; and whether
--- somebody came too late for the last one, which is ours, as its author tells: a transaction that had an id of
+-- duckdb_seen: whether a session that wants a snapshot id waits for this transaction, which has taken it; and whether
+-- one came too late for the last one, which is ours by its author: a transaction that had an id of
 -- Postgres's was rolled back since, while a session was busy that isn't ours
 SELECT EXISTS (
     SELECT FROM pg_locks w JOIN pg_locks r USING (pid)

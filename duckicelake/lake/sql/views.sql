@@ -18,7 +18,7 @@ LEFT JOIN ducklake_tag g ON g.object_id = v.view_id AND g.key = 'comment' AND g.
 WHERE s.schema_name = %(schema_name)s AND s.end_snapshot IS NULL
   AND v.view_name = %(view_name)s AND v.end_snapshot IS NULL;
 
--- side_row: what Iceberg clients were last told of a view, or of the one that DuckDB put it in the place of
+-- side_row: what Iceberg clients last got of a view, or of the one that DuckDB put it in the place of
 WITH RECURSIVE line (view_id) AS (
     SELECT %(view_id)s::bigint
     UNION

@@ -20,7 +20,7 @@ SELECT (SELECT coalesce(json_agg(json_build_array(table_id, version, caught_up_t
         FROM duckicelake_delta_source WHERE table_id = ANY(%(table_ids)s) AND following);
 
 -- claim_after: the snapshot after one that we made, if that is still the newest, for a table that follows no other. Else it
--- fails, as a snapshot_id can't be null, so that nobody has to wait for an answer before COMMIT
+-- fails, as a snapshot_id can't be null, so that no thread has to wait for an answer before COMMIT
 INSERT INTO ducklake_snapshot (snapshot_id, snapshot_time, schema_version, next_catalog_id, next_file_id)
 SELECT CASE WHEN newest.snapshot_id = %(snapshot_id)s AND newest.snapshot_time = %(time)s
              AND NOT EXISTS (SELECT FROM duckicelake_delta_source WHERE table_id = %(table_id)s AND following)

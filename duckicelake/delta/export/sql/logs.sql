@@ -1,4 +1,4 @@
--- is_free: whether nobody keeps Delta logs
+-- is_free: whether no process keeps Delta logs
 SELECT pg_try_advisory_xact_lock(%(key)s);
 
 -- lead: whether this session is the one that keeps them, from now on
@@ -31,7 +31,7 @@ SELECT v.version, v.snapshot_id, v.logged_ms, v.timestamp_ms
 FROM duckicelake_delta_log l JOIN duckicelake_delta_version v USING (table_id, version)
 WHERE l.table_id = %(table_id)s;
 
--- begin: a log that has nothing in it yet; none if somebody else has begun it
+-- begin: a log that has nothing in it yet; none if another process has begun it
 INSERT INTO duckicelake_delta_log (table_id, root, version, oldest, protocol, metadata, table_version)
 VALUES (%(table_id)s, %(root)s, 0, 0, %(protocol)s, %(metadata)s, %(table_version)s)
 ON CONFLICT DO NOTHING

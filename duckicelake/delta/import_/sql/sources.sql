@@ -17,7 +17,7 @@ WHERE (s.following OR NOT %(followed)s)
   AND (%(table_name)s::text IS NULL OR (n.schema_name, t.table_name) = (%(schema_name)s, %(table_name)s))
 ORDER BY n.schema_name, t.table_name;
 
--- move: to the version that this transaction brings, unless another has brought it, or somebody has taken the table over
+-- move: to the version that this transaction brings, unless another has brought it, or a user has taken the table over
 UPDATE duckicelake_delta_source
 SET delta_id = %(delta_id)s, version = %(version)s, digest = %(digest)s, state = %(state)s,
     shape = duckicelake_table_shape(%(table_id)s), error = NULL, failed_at = NULL
@@ -41,7 +41,7 @@ WITH compacted AS (
 UPDATE duckicelake_delta_source SET following = false, error = NULL, failed_at = NULL
 WHERE table_id = %(table_id)s AND following;
 
--- is_free: whether nobody follows Delta tables
+-- is_free: whether no process follows Delta tables
 SELECT pg_try_advisory_xact_lock(%(key)s);
 
 -- lead: whether this session is the one that follows them, from now on

@@ -24,7 +24,7 @@ ORDER BY id DESC OFFSET %(most)s LIMIT 1;
 -- count: our own events between two
 SELECT count(*) FROM duckicelake_lineage_event WHERE id > %(after)s AND id <= %(upto)s AND origin <> 'received';
 
--- move: go on to a later event, unless somebody has moved the position meanwhile
+-- move: go on to a later event, unless another process has moved the position meanwhile
 UPDATE duckicelake_delivery
 SET event_id = %(upto)s, delivered = delivered + %(delivered)s, dropped = dropped + %(dropped)s, moved = clock_timestamp()
 WHERE transport = %(transport)s AND event_id = %(after)s;

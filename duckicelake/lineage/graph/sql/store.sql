@@ -164,8 +164,8 @@ FROM jsonb_to_recordset(%(rows)s::jsonb) AS sent (job_id bigint, dataset_id bigi
 GROUP BY job_id, dataset_id, is_output
 ON CONFLICT (job_id, dataset_id, is_output) DO UPDATE SET last_seen = greatest(known.last_seen, excluded.last_seen);
 
--- save_edges: from each input to each output of runs by which something flows, but for outputs of several that tell by
--- their columns what they are from, and of runs with too many of both; and those that are told one by one. What was told
+-- save_edges: from each input to each output of runs by which something flows, but for outputs of several that say by
+-- their columns what they are from, and of runs with too many of both; and those that events give one by one. What was given
 -- beats what was inferred
 INSERT INTO duckicelake_lineage_edge AS known (source, target, job_id, first_seen, last_seen, confidence)
 SELECT source, target, job_id, min(since), max(at), CASE WHEN count(confidence) = count(*) THEN max(confidence) END
