@@ -160,13 +160,15 @@ def test_settings_are_frozen() -> None:
         ({"s3_max_attempts": 0}, "s3-max-attempts is 0"),
     ],
 )
-def test_settings_of_s3_that_make_no_sense_are_told(values: dict[str, object], complaint: str, tmp_path: Path) -> None:
+def test_settings_of_s3_that_make_no_sense_are_reported(
+    values: dict[str, object], complaint: str, tmp_path: Path
+) -> None:
     with pytest.raises(InvalidSettingsError, match=complaint):
         read_settings(values, tmp_path)
 
 
 @pytest.mark.parametrize("origin", ["ui.example", "https://ui.example/app", "https://me@ui.example", "null"])
-def test_origin_that_no_browser_says_is_told(origin: str, tmp_path: Path) -> None:
+def test_origin_that_no_browser_says_is_reported(origin: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidSettingsError, match=f"Invalid origin '{origin}': expected https://<host>"):
         read_settings({"cors_origins": f"https://a.example,{origin}"}, tmp_path)
 

@@ -182,7 +182,7 @@ def test_purge_of_the_source_leaves_the_clone_whole_and_alone(pair: Pair) -> Non
 
 
 @pytest.mark.parametrize("gone", ["t", CLONE])
-def test_dropping_either_in_duckdb_harms_nobody(pair: Pair, gone: str) -> None:
+def test_dropping_either_in_duckdb_harms_no_one(pair: Pair, gone: str) -> None:
     rows = pair.source.rows()
     pair.clone()
     pair.source.duck.execute(f"DROP TABLE lake.ns.{gone}")

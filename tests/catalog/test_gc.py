@@ -181,7 +181,7 @@ def test_guarded_table_is_left_alone(services: Services, client: Client, litter:
     assert other <= orphans(services)
 
 
-def test_metadata_of_views_stays_for_those_who_register_it_again(services: Services, client: Client) -> None:
+def test_metadata_of_views_stays_for_clients_that_register_it_again(services: Services, client: Client) -> None:
     first = create_view(services, "v")
     commit_view(services, "v", set_view_properties(a="b"))
     views.drop_view(services, ("main",), "v")

@@ -111,7 +111,7 @@ def test_what_a_client_says_of_its_snapshots_breaks_no_statistics(client: Client
     assert (found.delete_files, found.files_with_deletes, found.deleted) == (1, 1, 1)
 
 
-def test_interval_that_postgres_does_not_know_is_told_as_it_is(
+def test_interval_that_postgres_does_not_know_is_reported_as_it_is(
     client: Client, ducklake: duckdb.DuckDBPyConnection
 ) -> None:
     client.create()

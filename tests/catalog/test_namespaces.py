@@ -339,13 +339,13 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("act", REFUSED)
-def test_what_is_not_there_is_told_with_its_dots_apart_from_those_between_levels(services, act):
+def test_what_is_not_there_is_named_with_its_dots_apart_from_those_between_levels(services, act):
     create_namespace(services, ("a", "b", "c"), {})
     with pytest.raises(NotFoundError, match=r"does not exist: a%2Eb\.c(\.d%2Ee)?$"):
         REFUSED[act](services)
 
 
-def test_what_is_there_already_is_told_the_same_way(services):
+def test_what_is_there_already_is_reported_the_same_way(services):
     create_namespace(services, DOTTED, {})
     with pytest.raises(AlreadyExistsError, match=r"a%2Eb\.c$"):
         create_namespace(services, DOTTED, {})

@@ -367,7 +367,7 @@ def test_the_changelog_reads_whatever_name_ducklake_may_record(lake: Lake, datab
     assert changes[-1].object_id is not None
 
 
-def test_pyiceberg_lists_levels_and_is_told_what_is_not_served(tree: Lake, catalog: Catalog) -> None:
+def test_pyiceberg_lists_levels_and_is_reported_what_is_not_served(tree: Lake, catalog: Catalog) -> None:
     assert sorted(catalog.list_namespaces()) == [("europe",), ("main",), ("sales",)]
     assert sorted(catalog.list_namespaces("sales")) == [("sales", "asia"), ("sales", "europe")]
     assert catalog.list_namespaces(NESTED) == [(*NESTED, "north")]

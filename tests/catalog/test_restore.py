@@ -120,7 +120,7 @@ def test_a_branch_is_left_alone_and_main_becomes_what_it_is(history: History) ->
     history.check()
 
 
-def test_dry_run_tells_and_changes_nothing(history: History) -> None:
+def test_dry_run_shows_and_changes_nothing(history: History) -> None:
     first = history.append(number=5)
     history.append(number=2)
     before = history.metadata()

@@ -262,7 +262,7 @@ def test_bucket_is_marked_and_refused_to_another_lake(on_s3: Services, postgres:
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[1]", '{"lake_id": null'])
-def test_marker_that_can_not_be_read_is_nobodys(lake: Services, content: str) -> None:
+def test_marker_that_can_not_be_read_is_no_ones(lake: Services, content: str) -> None:
     marker_of(lake).write_text(content)
     warehouses.look(lake)
     assert lake.database.gate.reason is not None

@@ -134,7 +134,7 @@ DUCKDB: Sequence[tuple[str, list[Told]]] = [
 ]
 
 
-def test_everything_that_duckdb_does_is_told_with_what_it_changed(services: Services, lake: Lake) -> None:
+def test_everything_that_duckdb_does_is_reported_with_what_it_changed(services: Services, lake: Lake) -> None:
     at = folded(services)[-1].position
     for statement, expected in DUCKDB:
         lake.run(statement)
@@ -153,13 +153,13 @@ def test_everything_that_duckdb_does_is_told_with_what_it_changed(services: Serv
     assert made.facts["location"].endswith(f"-{str(made.uuid)[-8:]}")
 
 
-def test_folding_all_at_once_tells_the_same_kinds_in_the_same_order(services: Services, lake: Lake) -> None:
+def test_folding_all_at_once_shows_the_same_kinds_in_the_same_order(services: Services, lake: Lake) -> None:
     lake.run(*(statement for statement, _ in DUCKDB))
     expected = [(kind, name) for _, changes in DUCKDB for kind, name, _ in changes]
     assert [(kind, name) for kind, name, _ in brief(folded(services))[1:]] == expected
 
 
-def test_everything_that_iceberg_clients_do_is_told_with_who_asked(services: Services, catalog: Catalog) -> None:
+def test_everything_that_iceberg_clients_do_is_reported_with_who_asked(services: Services, catalog: Catalog) -> None:
     catalog.create_namespace(("a b", "ü.x"))
     catalog.update_namespace_properties(("a b", "ü.x"), set(), {"c": "d"})
     name = ("a b", "ü.x", "t.1")
@@ -276,7 +276,9 @@ def _set(table: Table, value: str) -> None:
         transaction.set_properties({"n": value})
 
 
-def test_what_was_expired_before_it_was_seen_is_left_out_and_the_rest_is_told(services: Services, lake: Lake) -> None:
+def test_what_was_expired_before_it_was_seen_is_left_out_and_the_rest_is_reported(
+    services: Services, lake: Lake
+) -> None:
     lake.run("CREATE TABLE t (i INT)", "CREATE TABLE gone (i INT)", *["INSERT INTO t FROM range(50)"] * 5)
     write_all_changes(services)
     lake.run("DROP TABLE gone", "INSERT INTO t FROM range(50)", "DELETE FROM t WHERE i < 40")
@@ -329,7 +331,7 @@ def test_lake_with_more_old_snapshots_than_a_fold_takes_is_folded_to_its_end(ser
         assert read_oldest(cursor) == LogPosition(0, 0)
 
 
-def test_rows_of_ducklake_that_make_no_sense_stop_nobody(services: Services, lake: Lake) -> None:
+def test_rows_of_ducklake_that_make_no_sense_stop_no_one(services: Services, lake: Lake) -> None:
     lake.run("CREATE TABLE t (i INT)")
     words = f"created_table:t,dropped_table:x,inserted_into_table:1,altered_table:{'9' * 30},dropped_schema:77"
     with services.database.transaction() as cursor:
@@ -362,7 +364,7 @@ def test_positions_are_spelled_and_read() -> None:
             LogPosition.parse(text)
 
 
-def test_follower_hears_of_commits_of_duckdb_and_tells_who_listens(services: Services, lake: Lake) -> None:
+def test_follower_hears_of_commits_of_duckdb_and_shows_who_listens(services: Services, lake: Lake) -> None:
     failures: list[Exception] = []
     with (
         follow_in_background(services, failures.append),
@@ -382,7 +384,7 @@ def test_follower_hears_of_commits_of_duckdb_and_tells_who_listens(services: Ser
     assert failures == []
 
 
-def test_fold_knows_whether_somebody_waits_for_what_comes_next(services: Services, lake: Lake) -> None:
+def test_fold_knows_whether_someone_waits_for_what_comes_next(services: Services, lake: Lake) -> None:
     database = services.database
     with database.open_listener("x").connect() as cursor:
         assert not write_new_changes(services, cursor).is_awaited
@@ -394,7 +396,7 @@ def test_fold_knows_whether_somebody_waits_for_what_comes_next(services: Service
             time.sleep(0.01)  # until Postgres has noticed that the reader's session is over
 
 
-def test_request_is_told_of_what_it_names_in_whichever_snapshot_of_its_transaction() -> None:
+def test_request_is_notified_of_what_it_names_in_whichever_snapshot_of_its_transaction() -> None:
     a, b = (AuditedRequest("p", name, "commit", f"main.{name}", None, None) for name in "ab")
     at = datetime.now(UTC)
     first, last = (LakeSnapshot(number, at, 0, None, None, None, [], [entry]) for number, entry in ((1, a), (2, b)))
@@ -405,7 +407,7 @@ def test_request_is_told_of_what_it_names_in_whichever_snapshot_of_its_transacti
     assert requests.of(alone, of_b) == [a], "what nobody names came with what somebody did"
 
 
-def test_what_can_not_be_folded_is_left_out_in_the_end_and_all_else_is_told(services: Services, lake: Lake) -> None:
+def test_what_can_not_be_folded_is_left_out_in_the_end_and_all_else_is_reported(services: Services, lake: Lake) -> None:
     lake.run("CREATE TABLE t (i INT)", *["INSERT INTO t FROM range(50)"] * 4)
     last = lake.newest()
     with services.database.transaction() as cursor:
@@ -427,7 +429,7 @@ def test_what_can_not_be_folded_is_left_out_in_the_end_and_all_else_is_told(serv
 KILLS = 12
 
 
-def test_every_change_is_told_once_however_many_follow_and_are_killed(
+def test_every_change_is_reported_once_however_many_follow_and_are_killed(
     services: Services, attach: Attach, database_url: str, warehouse: Path
 ) -> None:
     ducks = [attach() for _ in range(2)]

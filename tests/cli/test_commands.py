@@ -250,7 +250,7 @@ def test_server_after_a_killed_one_takes_over_its_postgres_and_stops_it(lake: Pa
 
 
 @pytest.mark.commands
-def test_any_worker_tells_the_metrics_of_all_that_live(lake: Path) -> None:
+def test_any_worker_shows_the_metrics_of_all_that_live(lake: Path) -> None:
     def wait_for(line: str) -> None:
         deadline = time.monotonic() + SECONDS
         while line not in httpx.get(f"{served.uri}/metrics", timeout=30).text:
@@ -285,7 +285,7 @@ def test_server_sends_its_traces_before_it_ends(lake: Path, workers: str, collec
     assert collector.below(collector.named("GET /v1/namespaces"))
 
 
-def test_info_beside_a_running_server_tells_its_uri(lake: Path) -> None:
+def test_info_beside_a_running_server_shows_its_uri(lake: Path) -> None:
     with serving(lake) as served:
         facts = json.loads(run("info", "--lake", str(lake), "--json").stdout)
     assert facts == {
@@ -296,7 +296,7 @@ def test_info_beside_a_running_server_tells_its_uri(lake: Path) -> None:
     }
 
 
-def test_adopted_lake_keeps_its_data_path_and_info_tells_it(
+def test_adopted_lake_keeps_its_data_path_and_info_shows_it(
     lake: Path, empty_database_url: str, attach: Callable[..., duckdb.DuckDBPyConnection], tmp_path: Path
 ) -> None:
     own = f"{tmp_path}/own/"
@@ -396,7 +396,7 @@ def test_doctor_of_a_damaged_lake_exits_with_1_and_says_what_to_do(lake: Path) -
     assert "FAIL  lineage" not in forgotten.stdout
 
 
-def test_doctor_names_a_damaged_table_and_looks_for_files_unless_told_not_to(lake: Path) -> None:
+def test_doctor_names_a_damaged_table_and_looks_for_files_unless_asked_not_to(lake: Path) -> None:
     schema = {"type": "struct", "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}
     with serving(lake) as served:
         made = {"name": "t", "schema": schema}
@@ -460,7 +460,7 @@ def test_what_hinders_serving_is_one_line_with_exit_code_2(lake: Path, settings:
     assert "secret" not in refused.stderr
 
 
-def test_database_that_postgres_does_not_have_is_told_from_postgres_that_does_not_answer(
+def test_database_that_postgres_does_not_have_is_distinguished_from_postgres_that_does_not_answer(
     lake: Path, empty_database_url: str, tmp_path: Path
 ) -> None:
     url = make_conninfo(empty_database_url, dbname="nothing")

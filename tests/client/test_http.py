@@ -107,7 +107,7 @@ def test_connection_that_the_server_has_closed_is_made_anew_before_it_is_used() 
 
 
 @pytest.mark.parametrize("token", ["a\r\nX-Other: b", "ä"])
-def test_token_that_no_header_may_have_is_told(live: LiveLake, token: str) -> None:
+def test_token_that_no_header_may_have_is_reported(live: LiveLake, token: str) -> None:
     with (
         closing(HttpConnection(live.connection.uri)) as http,
         pytest.raises(CatalogUnreachableError, match="the token has letters"),
@@ -115,6 +115,6 @@ def test_token_that_no_header_may_have_is_told(live: LiveLake, token: str) -> No
         http.ask("GET", "/v1/config", {"Authorization": f"Bearer {token}"}, None)
 
 
-def test_uri_that_names_no_port_is_told() -> None:
+def test_uri_that_names_no_port_is_reported() -> None:
     with pytest.raises(CatalogUnreachableError, match="Invalid catalog URI"):
         HttpConnection(Connection("http://127.0.0.1:port").uri).ask("GET", "/", {}, None)

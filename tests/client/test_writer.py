@@ -88,7 +88,7 @@ def test_append_waits_while_too_many_bytes_do(live: LiveLake) -> None:
     assert live.ids() == list(range(-1, 200))
 
 
-def test_refused_batch_ends_the_writer_and_is_told_with_all_behind_it(live: LiveLake) -> None:
+def test_refused_batch_ends_the_writer_and_is_reported_with_all_behind_it(live: LiveLake) -> None:
     writer = Writer(live.table, live.connection, Batching(max_rows=2, max_age=60))
     writer.append(rows(0, 4))
     writer.flush()
@@ -127,7 +127,7 @@ def test_stream_goes_on_where_it_was(live: LiveLake) -> None:
     assert (writer.progress.skipped, writer.progress.written) == (25, 25)
 
 
-def test_second_writer_of_a_stream_is_told(live: LiveLake) -> None:
+def test_second_writer_of_a_stream_is_reported(live: LiveLake) -> None:
     writer = Writer(live.table, live.connection, app_id="one")
     writer.append(rows(0, 3))
     writer.flush()
@@ -150,7 +150,7 @@ def test_closed_writer_takes_nothing(live: LiveLake) -> None:
         writer.append({"id": 2})
 
 
-def test_missing_table_is_told(live: LiveLake) -> None:
+def test_missing_table_is_reported(live: LiveLake) -> None:
     with pytest.raises(RowsNotWrittenError) as refused, Writer("main.nowhere", live.connection) as writer:
         writer.append({"id": 1})
     assert isinstance(refused.value.reason, MissingTableError)
@@ -176,7 +176,7 @@ def test_async_writer_leaves_the_loop_free(live: LiveLake) -> None:
     assert live.ids() == list(range(100))
 
 
-def test_async_writer_tells_what_was_refused(live: LiveLake) -> None:
+def test_async_writer_shows_what_was_refused(live: LiveLake) -> None:
     async def write() -> None:
         async with AsyncWriter(live.table, live.connection) as writer:
             await asyncio.gather(writer.append({"id": 1}), writer.append({"id": None}))
@@ -185,7 +185,7 @@ def test_async_writer_tells_what_was_refused(live: LiveLake) -> None:
         asyncio.run(write())
 
 
-def test_nobody_there_is_told_after_some_patience() -> None:
+def test_no_one_there_is_reported_after_retries() -> None:
     with (
         pytest.raises(RowsNotWrittenError, match=r"127\.0\.0\.1:9 .*gave up after \d attempts$") as refused,
         Writer("main.t", Connection("http://127.0.0.1:9"), retry_seconds=0.5) as writer,

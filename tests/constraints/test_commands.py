@@ -23,7 +23,7 @@ def lines(database_url: str, warehouse: Path, *, verify: bool = False) -> list[s
     return [str(each) for each in found]
 
 
-def test_what_all_rows_keep_is_noted_as_verified_and_what_one_violates_is_told(
+def test_what_all_rows_keep_is_noted_as_verified_and_what_one_violates_is_reported(
     client: Client, ducklake: duckdb.DuckDBPyConnection, database_url: str, warehouse: Path
 ) -> None:
     client.create(properties={"constraint.odd": "id % 2 = 1", "constraint.named": "name LIKE 'a%'"})
@@ -46,7 +46,7 @@ def test_what_all_rows_keep_is_noted_as_verified_and_what_one_violates_is_told(
     assert lines(database_url, warehouse)[0] == f"odd\tid % 2 = 1\tunverified since snapshot {third}"
 
 
-def test_constraint_without_its_column_is_told_as_broken(
+def test_constraint_without_its_column_is_reported_as_broken(
     client: Client, ducklake: duckdb.DuckDBPyConnection, database_url: str, warehouse: Path
 ) -> None:
     client.create(properties={"constraint.c": "id > 0"})

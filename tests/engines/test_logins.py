@@ -95,7 +95,7 @@ def test_pyiceberg_logs_in_again_when_its_token_has_ended(guarded: RunningLake) 
         assert catalog.list_tables("sales") == [("sales", "p")]
 
 
-def test_pyiceberg_with_a_wrong_secret_is_told_so(guarded: RunningLake) -> None:
+def test_pyiceberg_with_a_wrong_secret_is_answered_so(guarded: RunningLake) -> None:
     with pytest.raises(OAuthError, match="No client has this id and secret"):
         pyiceberg(guarded, "etl:wrong")
 

@@ -107,7 +107,7 @@ def test_statements_of_duckdb_are_served(engines: Engines, namespace: str, state
         assert_served(engines, f"{namespace}.t")
 
 
-def test_settings_are_told_in_icebergs_words(engines: Engines, namespace: str) -> None:
+def test_settings_are_reported_in_icebergs_words(engines: Engines, namespace: str) -> None:
     for statement in STATEMENTS["partitions_and_order"][:5]:
         run(engines, namespace, "t", statement)
     run(engines, namespace, "t", "COMMENT ON TABLE {t} IS 'it''s'; COMMENT ON COLUMN {t}.name IS 'who'")
@@ -122,7 +122,7 @@ def test_settings_are_told_in_icebergs_words(engines: Engines, namespace: str) -
     assert ("name", "string", "who") in {tuple(row) for row in described}
 
 
-def test_names_are_told_apart_from_tables(engines: Engines, namespace: str) -> None:
+def test_names_are_distinguished_from_tables(engines: Engines, namespace: str) -> None:
     """A renamed table is the same one; a dropped and created one isn't, be it in one transaction."""
     run(engines, namespace, "t", f"CREATE TABLE {{t}} AS {FILES.format(0, 20)}")
     first = engines.catalog.load_table(f"{namespace}.t")
@@ -153,7 +153,7 @@ def test_transaction_over_tables_is_one_number(engines: Engines, namespace: str)
         assert_served(engines, name)
 
 
-def test_macros_are_nobodys_business(engines: Engines, namespace: str) -> None:
+def test_macros_are_no_ones_business(engines: Engines, namespace: str) -> None:
     run(engines, namespace, "t", "CREATE TABLE {t} AS SELECT 1 AS id")
     run(engines, namespace, "one", "CREATE MACRO {t}(a) AS a + 1")
     run(engines, namespace, "two", "CREATE MACRO {t}() AS TABLE SELECT 2")

@@ -124,7 +124,7 @@ def arrow_rows(engines: Engines, rows: list[Row]) -> pa.Table:
     return arrow(engines.catalog.load_table(("o d+d%41é", "t %+é")), rows)
 
 
-def test_duckdb_gets_in_by_the_secret_that_info_tells(s3_lake: RunningLake, bucket: Bucket) -> None:
+def test_duckdb_gets_in_by_the_secret_that_info_shows(s3_lake: RunningLake, bucket: Bucket) -> None:
     secret = str(info(s3_lake.folder, own_environment(s3_lake.backend.settings))["duckdb-secret"])
     assert bucket.minio.secret_key not in secret
     filled = secret.replace("<key>", bucket.minio.access_key).replace("<secret>", bucket.minio.secret_key)

@@ -287,7 +287,7 @@ def test_columns_in_capitals_are_served_though_duckdb_inlines_them_under_other_n
     assert_same_rows(lake)
 
 
-def test_columns_that_differ_by_the_case_of_letters_beyond_ascii_are_told_apart(lake):
+def test_columns_that_differ_by_the_case_of_letters_beyond_ascii_are_distinguished(lake):
     lake.run('CREATE TABLE t (id BIGINT, "Ü" VARCHAR, "ü" VARCHAR)', "INSERT INTO t VALUES (1, 'large', 'small')")
 
     assert iceberg_rows(lake.static()) == [(1, "large", "small")]

@@ -92,7 +92,7 @@ def test_default_that_duckdb_gives_is_an_iceberg_clients_too(lake):
     ("DECIMAL(9,2)", "1.555", None), ("JSON", "'{}'", "{}"), ("BIGINT", "NULL", None),
     ("GEOMETRY", "'POINT(1 2)'::GEOMETRY", None), ("GEOMETRY", "'POINT(1 2)'", None),
 ])  # fmt: skip
-def test_write_default_of_a_new_table_is_told_where_it_is_a_value(lake, sql, default, value):
+def test_write_default_of_a_new_table_is_reported_where_it_is_a_value(lake, sql, default, value):
     lake.run(f"CREATE TABLE t (id BIGINT, c {sql} DEFAULT {default})", "INSERT INTO t (id) VALUES (1)")
 
     found = fields_of(lake)["c"]

@@ -57,7 +57,7 @@ def test_rows_keep_their_numbers_where_many_snapshots_are_seen_at_once(lake):
     assert_same_rows(lake)
 
 
-def test_row_ids_of_rows_that_nobody_saw_are_not_given_again(lake):
+def test_row_ids_of_rows_that_no_one_saw_are_not_given_again(lake):
     lake.run("INSERT INTO t VALUES (1, 'a')")
     before = lake.metadata()
     lake.run("INSERT INTO t VALUES (2, 'b')", "DELETE FROM t WHERE id = 2")

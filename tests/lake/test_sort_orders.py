@@ -20,7 +20,7 @@ def told(lake: Lake) -> list[tuple[int, str, str]]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_order_that_duckdb_sets_is_told(lake: Lake, name: str) -> None:
+def test_order_that_duckdb_sets_is_reported(lake: Lake, name: str) -> None:
     lake.run(f"CREATE TABLE t ({sql(name)} BIGINT, other VARCHAR)")
     lake.run(f"ALTER TABLE t SET SORTED BY ({sql(name)} DESC NULLS FIRST, other ASC)")
     assert told(lake) == [(1, "desc", "nulls-first"), (2, "asc", "nulls-last")]

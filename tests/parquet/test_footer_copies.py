@@ -23,6 +23,6 @@ def test_schema_is_read_without_the_rows(tmp_path: Path, columns: int) -> None:
         assert read_layout(copy, "f") == read_layout(file, "f")
 
 
-def test_missing_files_are_told(tmp_path: Path) -> None:
+def test_missing_files_are_reported(tmp_path: Path) -> None:
     with pytest.raises(FileMissingError), open_footer_copies(MemoryStore(), ["s3://b/f.parquet"]):
         pass

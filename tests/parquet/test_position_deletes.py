@@ -51,7 +51,7 @@ def test_columns_are_required_with_icebergs_field_ids_and_bounds() -> None:
     assert bounds == [("/a", "/b", 0), (1, 9, 0)]
 
 
-def test_pages_have_the_sizes_that_duckdb_is_told(tmp_path: Path) -> None:
+def test_pages_have_the_sizes_that_duckdb_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "deletes.parquet"
     path.write_bytes(write_position_deletes(CASES["two pages"]))
     told = "num_values, compression, encodings, stats_null_count"

@@ -16,7 +16,7 @@ from duckicelake.rest.client import CatalogClient
 from duckicelake.rest.connection import Connection
 
 
-def test_bookmark_says_how_far_a_table_was_told_and_is_no_other_tables(tmp_path: Path) -> None:
+def test_bookmark_says_how_far_a_table_was_reported_and_is_no_other_tables(tmp_path: Path) -> None:
     path = tmp_path / "state"
     bookmark = Bookmark(path, "one")
     assert bookmark.read() is None

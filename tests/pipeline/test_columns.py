@@ -92,7 +92,7 @@ def test_columns_are_added_at_any_depth_and_named_with_their_path() -> None:
     assert target["s"].dataType == columns(x=IntegerType(), w=StringType())
 
 
-def test_all_that_does_not_fit_is_told_at_once() -> None:
+def test_all_that_does_not_fit_is_reported_at_once() -> None:
     table = StructType().add("id", IntegerType(), nullable=False).add("v", IntegerType())
     with pytest.raises(BadColumnError) as told:
         join_columns(table, columns(v=StringType(), n=NullType(), i=DayTimeIntervalType()), may_change=True)
@@ -107,7 +107,7 @@ def test_types_of_text_are_the_tables_where_it_has_the_column_and_its_spelling_i
     assert apply_known_types(found, known) == wanted
 
 
-def test_a_new_column_that_files_tell_differently_holds_all() -> None:
+def test_a_new_column_that_files_show_differently_holds_all() -> None:
     first = columns(a=IntegerType(), b=IntegerType(), c=IntegerType())
     assert merge_columns(first, columns(A=DoubleType(), b=StringType(), d=DateType())) == columns(
         a=DoubleType(), b=StringType(), c=IntegerType(), d=DateType()

@@ -6,7 +6,7 @@ from duckicelake.errors import OutOfMemoryError
 from duckicelake.pipeline.failures import explain_failure
 
 
-def test_executor_that_ends_while_it_is_given_a_task_is_told_as_memory_that_ran_out() -> None:
+def test_executor_that_ends_while_it_is_given_a_task_is_reported_as_memory_that_ran_out() -> None:
     """Of two tasks the second one is refused by an executor that ends by the first one's error, and is heard first."""
     failure = explain_failure(
         Py4JError(

@@ -212,7 +212,7 @@ def test_policy_that_there_is_not_is_a_problem_and_no_silence() -> None:
         check_overrides({"write.target-file-size-bytes": "1"})
 
 
-def test_state_is_what_the_catalog_tells() -> None:
+def test_state_is_what_the_catalog_shows() -> None:
     told = {
         "namespace": ["a", "b"],
         "table": "t",

@@ -47,11 +47,11 @@ def test_what_the_settings_say_wins_and_other_listeners_stay() -> None:
 
 
 @pytest.mark.parametrize("parent", ["", "nonsense", "a/b"])
-def test_a_job_of_nobodys_is_part_of_no_run(parent: str) -> None:
+def test_a_job_of_no_ones_is_part_of_no_run(parent: str) -> None:
     assert build_parent_conf({"OPENLINEAGE_PARENT_ID": parent}) == {}
 
 
-def test_a_schedulers_run_is_told_to_the_listener_and_with_each_snapshot() -> None:
+def test_a_schedulers_run_is_reported_to_the_listener_and_with_each_snapshot() -> None:
     conf = build_parent_conf(
         {"OPENLINEAGE_PARENT_ID": "http://air/flow/dag.task/01a2", "OPENLINEAGE_ROOT_PARENT_ID": "n/r/01a3"}
     )

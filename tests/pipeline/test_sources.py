@@ -24,7 +24,7 @@ from duckicelake.pipeline.sources import (
         (["jdbc:postgresql://db/shop"], "jdbc"),
     ],
 )
-def test_format_is_told_by_the_suffix(locations: list[str], format_: str) -> None:
+def test_format_is_reported_by_the_suffix(locations: list[str], format_: str) -> None:
     assert parse_source(locations).format == format_
 
 
@@ -83,7 +83,7 @@ def test_empty_files_are_left_out_only_where_they_can_be_whole() -> None:
         drop_empty_files(PipelineSource(("x",), "parquet"), files)
 
 
-def test_fingerprint_tells_other_content_but_not_another_order() -> None:
+def test_fingerprint_shows_other_content_but_not_another_order() -> None:
     files = [SourceFile("b", 1, 5), SourceFile("a", 2, 5)]
     source = PipelineSource(("x",), "csv")
     assert compute_fingerprint(source, files) == compute_fingerprint(source, files[::-1])

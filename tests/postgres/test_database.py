@@ -197,7 +197,7 @@ def test_session_that_was_used_last_is_used_next(database):
             assert session(cursor) == first
 
 
-def test_check_tells_why_postgres_refuses():
+def test_check_shows_why_postgres_refuses():
     database = open_lake_database("postgresql://nobody@127.0.0.1:1/nothing", pool_size=1)
     try:
         with pytest.raises(UnavailableError, match=r"127\.0\.0\.1"):
@@ -285,7 +285,7 @@ def test_what_a_session_has_prepared_outlives_a_rollback(database_url):
             assert prepared.fetchone() == (1,)
 
 
-def test_what_a_session_has_prepared_outlives_being_overtaken(database_url):
+def test_what_a_session_has_prepared_outlives_being_superseded(database_url):
     def ask(small, value):
         with small.transaction(pipelined=True) as cursor:
             cursor.execute("SELECT %s::bigint", [1])
@@ -346,7 +346,7 @@ def test_what_postgres_can_not_hold_is_the_requests_fault(database):
         insert()
 
 
-def test_request_that_finds_all_connections_busy_is_told_to_try_again(database_url):
+def test_request_that_finds_all_connections_busy_is_asked_to_try_again(database_url):
     with closing(open_lake_database(database_url, 2, pool_seconds=0.2)) as small:
         with (
             small.reading(),

@@ -76,7 +76,7 @@ def test_what_a_start_that_was_killed_left_is_no_hindrance(folder, left):
         assert connection.execute("SELECT 1").fetchall() == [(1,)]
 
 
-def test_postgres_that_does_not_start_is_told_with_the_end_of_its_log(folder):
+def test_postgres_that_does_not_start_is_reported_with_the_end_of_its_log(folder):
     with EmbeddedPostgres(folder):
         pass
     with (folder / "postgres" / "postgresql.conf").open("a") as settings:

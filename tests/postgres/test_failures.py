@@ -14,7 +14,7 @@ from duckicelake.postgres.failures import TimelineGuard, read_timeline
 from tests.support.replicas import Cluster, following, running_cluster, url_of
 
 
-def test_timeline_that_postgres_does_not_tell_is_any() -> None:
+def test_timeline_that_postgres_does_not_show_is_any() -> None:
     left: list[bool] = []
     timeline = TimelineGuard(lambda: left.append(True))
     for met in (None, "00000001", None, "00000001"):

@@ -42,7 +42,7 @@ def test_statements_and_begin_are_sent_once_an_answer_is_wanted(numbers: Databas
     assert stored(numbers) == [1, 2, 3]
 
 
-def test_what_is_sent_off_is_done_while_nobody_waits(numbers: Database) -> None:
+def test_what_is_sent_off_is_done_while_no_one_waits(numbers: Database) -> None:
     def is_locked() -> bool:
         with numbers.transaction() as other:
             return other.execute("SELECT pg_try_advisory_xact_lock(77)").fetchone() == (False,)

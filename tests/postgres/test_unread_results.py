@@ -67,7 +67,7 @@ def test_numbers_of_all_sizes_are_one_statement_to_postgres(told: Database) -> N
     assert len(numbers(told)) == 4
 
 
-def test_error_of_what_was_told_is_postgres_own_and_takes_the_transaction_back(told: Database) -> None:
+def test_error_of_what_was_reported_is_postgres_own_and_takes_the_transaction_back(told: Database) -> None:
     with pytest.raises(psycopg.errors.UniqueViolation) as raised:
         insert_all(told, 1, 2, 1, 3)
     assert raised.value.diag.table_name == "told"

@@ -58,7 +58,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "uri", ["http://127.0.0.1:1", "ftp://127.0.0.1", "127.0.0.1:8181", "http://no.such.host.invalid"]
 )
-def test_where_nobody_answers_the_address_is_named(uri: str) -> None:
+def test_where_no_one_answers_the_address_is_named(uri: str) -> None:
     with pytest.raises(CatalogUnreachableError, match=uri):
         CatalogClient(Connection(uri)).config()
 

@@ -125,7 +125,7 @@ def test_minio_without_go_says_what_to_install(tmp_path: Path, monkeypatch: pyte
         program()
 
 
-def test_failed_build_of_minio_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_build_of_minio_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     only_go(tmp_path, monkeypatch, "exit 1")
     with pytest.raises(BackendError, match=r"building MinIO failed.*github\.com/minio/minio@v"):
         program()

@@ -119,7 +119,7 @@ def test_panels_lie_side_by_side_and_have_ids_of_their_own() -> None:
     assert len({panel["id"] for panel in panels}) == len(panels)
 
 
-def test_every_phase_and_reason_is_told_by_a_use_case() -> None:
+def test_every_phase_and_reason_is_reported_by_a_use_case() -> None:
     modules = (path for path in (ROOT / "duckicelake").rglob("*.py") if path != Path(meter.__file__))
     told = set(re.findall(r"\.(?:phase|took|retried)\(\"(\w+)\"", "".join(path.read_text() for path in modules)))
     assert told == {*get_args(Phase), *get_args(Retry)}

@@ -130,7 +130,7 @@ def test_removed_row_that_is_there_is_found() -> None:
     assert found == ["removed but there"]
 
 
-def test_row_that_nobody_wrote_is_found() -> None:
+def test_row_that_no_one_wrote_is_found() -> None:
     assert kinds(read(row(1))) == ["phantom"]
 
 

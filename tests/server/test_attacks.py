@@ -85,7 +85,7 @@ def test_spoiling_is_repeatable_and_spoils() -> None:
     assert spoilt_avro(b"no Avro at all", Random(1)) != b"no Avro at all"
 
 
-def test_strangers_get_nothing_and_keep_nobody_waiting(services: Services) -> None:
+def test_strangers_get_nothing_and_keep_no_one_waiting(services: Services) -> None:
     """Of every route in the description, so that a new one is asked, too."""
     app = create_app(services, edge=Edge(hosts=AllowedHosts(), max_requests=4))
     with running(app) as uri, httpx.Client(base_url=uri, timeout=60) as http:

@@ -274,7 +274,7 @@ def test_what_happens_to_other_tables_leaves_memory_as_it_is(
     assert route.asked == asked
 
 
-def test_line_of_the_log_and_the_metrics_tell_of_loads_from_memory(
+def test_line_of_the_log_and_the_metrics_show_of_loads_from_memory(
     http: httpx.Client, writer: Client, route: Route, log: io.StringIO
 ) -> None:
     warmed(http, route)
@@ -307,7 +307,7 @@ def secured(services: Services, serve: Serve) -> tuple[httpx.Client, Server]:
     return serve(server.app(services, server.authentication(*logins))), server
 
 
-def test_memory_answers_nobody_whom_the_route_would_not(
+def test_memory_answers_no_one_whom_the_route_would_not(
     secured: tuple[httpx.Client, Server], writer: Client, route: Route
 ) -> None:
     http, server = secured

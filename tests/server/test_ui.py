@@ -80,7 +80,7 @@ def test_index_names_what_is_there(http: httpx.Client) -> None:
     }
 
 
-def test_page_is_sent_to_those_who_have_no_token_yet(serve: Serve) -> None:
+def test_page_is_sent_to_clients_that_have_no_token_yet(serve: Serve) -> None:
     server = Server()
     with no_lake() as services:
         http = serve(server.app(services, server.authentication()))

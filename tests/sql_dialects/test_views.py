@@ -196,7 +196,7 @@ def test_star_gives_the_columns_that_the_view_has_whatever_the_table_gets() -> N
     assert spark("SELECT a, b FROM (SELECT * FROM t) AS x") == "SELECT `a`, `b` FROM (SELECT * FROM `t`) AS `x`"
 
 
-def test_star_is_refused_where_the_names_of_the_columns_do_not_tell_them() -> None:
+def test_star_is_refused_where_the_names_of_the_columns_do_not_show_them() -> None:
     for sql, renamed in (("SELECT * FROM t", True), ("SELECT *, a + 1 FROM t", False)):
         with pytest.raises(NotTranslatableError, match="columns of other names"):
             translate_to_spark(sql, SCHEMA, renamed=renamed)

@@ -122,7 +122,9 @@ def test_racing_writers_leave_one_whole_file(store: ObjectStore, root: str) -> N
     assert store.read(f"{root}/deep/er/x") in contents
 
 
-def test_of_racing_writers_of_unlike_lengths_one_wins_and_the_others_are_told(store: ObjectStore, root: str) -> None:
+def test_of_racing_writers_of_unlike_lengths_one_wins_and_the_others_are_reported(
+    store: ObjectStore, root: str
+) -> None:
     contents = [b"x" * length for length in range(1, 9)]
 
     def write(content: bytes) -> bytes | None:

@@ -134,7 +134,7 @@ def test_secrets_are_in_no_repr_and_no_log(bucket: Bucket, caplog: pytest.LogCap
     assert "geheim" not in caplog.text
 
 
-def test_refused_connection_is_told_quickly() -> None:
+def test_refused_connection_is_reported_quickly() -> None:
     start = time.monotonic()
     with closing(S3Store("s3://b/wh", replace(NOWHERE, max_attempts=2))) as store:
         for act in (store.read, store.exists, store.size, store.delete, lambda name: store.write(name, b"1")):
@@ -171,13 +171,13 @@ def test_store_that_stops_is_unavailable_and_serves_again_when_it_is_back() -> N
             server.down()
 
 
-def test_wrong_region_is_mended_where_the_store_tells_the_right_one(bucket: Bucket, proxy: Proxy) -> None:
+def test_wrong_region_is_mended_where_the_store_shows_the_right_one(bucket: Bucket, proxy: Proxy) -> None:
     with opened(bucket, region="eu-south-1") as store:
         store.write(f"{bucket.uri}/x", b"1")
         assert store.read(f"{bucket.uri}/x") == b"1"
 
 
-def test_endpoint_that_only_redirects_is_told() -> None:
+def test_endpoint_that_only_redirects_is_reported() -> None:
     """boto3 follows it until Python's stack is full, which takes ten seconds."""
     with (
         pytest.raises(UnavailableError, match="http://x only redirects: correct DUCKICELAKE_S3_"),
@@ -186,7 +186,7 @@ def test_endpoint_that_only_redirects_is_told() -> None:
         raise RecursionError
 
 
-def test_no_credentials_are_told_with_the_settings_names(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_credentials_are_reported_with_the_settings_names(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InvalidSettingsError, match="DUCKICELAKE_S3_ACCESS_KEY_ID"):
         S3Store("s3://b", S3Options("http://127.0.0.1:1"))
     with pytest.raises(InvalidSettingsError, match="nobody"):

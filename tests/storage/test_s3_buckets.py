@@ -237,7 +237,7 @@ def test_certificate_authority_is_found_where_boto3_finds_it(
             assert store.sizes(["s3://lake/x"]) == [0]
 
 
-def test_certificate_that_is_not_trusted_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_certificate_that_is_not_trusted_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     certificate, key = make_certificate(tmp_path, hosts=["s3.example.org"], is_ca=False)
     monkeypatch.delenv("AWS_CA_BUNDLE", raising=False)
     options = S3Options("https://s3.example.org", None, True, "someone", "geheim", max_attempts=1)
@@ -372,7 +372,7 @@ def test_passing_failure_is_waited_out(bucket: Bucket, store: S3Store, proxy: Pr
 @pytest.mark.parametrize(
     ("status", "error"), [(400, UnavailableError), (403, StoreDeniedError), (404, FileMissingError)]
 )
-def test_lasting_failure_is_told_at_once(
+def test_lasting_failure_is_reported_at_once(
     bucket: Bucket, store: S3Store, proxy: Proxy, status: int, error: type[CatalogError]
 ) -> None:
     proxy.spoil = lambda _: status
@@ -459,7 +459,9 @@ def test_keys_are_asked_for_once_a_minute(bucket: Bucket, store: S3Store, monkey
     assert asked == [1]
 
 
-def test_keys_that_there_are_no_more_are_told(bucket: Bucket, store: S3Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_that_there_are_no_more_are_reported(
+    bucket: Bucket, store: S3Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def none() -> None:
         raise CredentialRetrievalError(provider="test", error_msg="gone")
 

@@ -255,7 +255,7 @@ def test_digest_of_the_client_is_taken(payload: str) -> None:
 
 
 @pytest.mark.parametrize("payload", ["STREAMING-AWS4-HMAC-SHA256-PAYLOAD", "x", ""])
-def test_digest_that_nobody_can_vouch_for_is_refused(payload: str) -> None:
+def test_digest_that_no_one_can_vouch_for_is_refused(payload: str) -> None:
     with pytest.raises(ForbiddenError, match="can't be signed"):
         examined("PUT", OBJECT, x_amz_content_sha256=payload)
 

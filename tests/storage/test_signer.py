@@ -191,7 +191,7 @@ def test_keys_of_sts_keep_a_client_from_deleting_by_another_body_than_was_signed
         assert admin.list_objects_v2(Bucket=filled.name, Prefix=SIBLING)["KeyCount"] == 1
 
 
-def test_store_that_obeys_what_nobody_signed_is_noticed(filled: Bucket) -> None:
+def test_store_that_obeys_what_no_one_signed_is_noticed(filled: Bucket) -> None:
     with closing(S3Store(filled.uri, filled.options())) as store:
         store.check()
         assert obeys_unsigned_headers(store, read_server_keys(store.options.session()))

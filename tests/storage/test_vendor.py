@@ -318,7 +318,7 @@ def test_role_of_amazons_is_asked_for_by_name(bucket: Bucket, counted: CountedSt
     ("holder", "name"),
     [("Ann", "Ann"), ("ann@example.org", "ann@example.org"), ("a", None), ("x" * 65, None), ("Ann Ümlaut/…", None)],
 )
-def test_session_names_are_legal_and_tell_holders_apart(holder: str, name: str | None) -> None:
+def test_session_names_are_legal_and_distinguish_holders(holder: str, name: str | None) -> None:
     made = build_session_name(holder)
     assert 2 <= len(made) <= 64
     assert made.isascii()

@@ -148,7 +148,7 @@ def test_nanoseconds_with_a_zone_are_the_microseconds_that_duckdb_reads(lake, tm
     ("2024-03-05 09:08:09.5+02", 1709622489500000), ("2024-03-05 01:38:09.5-05:30", 1709622489500000),
     ("2024-03-05 07:08:09.5", None), ("2024-03-05", None),
 ])  # fmt: skip
-def test_moments_are_told_by_their_offset_only(text, value):
+def test_moments_are_reported_by_their_offset_only(text, value):
     assert parse_stats_text(PrimitiveType.parse("timestamptz"), text) == value
 
 

@@ -175,7 +175,7 @@ def test_partitions_survive_the_way_through_ducklakes_values(data):
 @pytest.mark.parametrize(
     "bounds", [("2024-03-05 07:59:59+00", "2024-03-05 08:00:00+00"), (None, None), ("infinity",) * 2]
 )
-def test_hours_of_a_zone_that_parts_them_elsewhere_are_told_only_if_utc_has_the_same(bounds):
+def test_hours_of_a_zone_that_parts_them_elsewhere_are_reported_only_if_utc_has_the_same(bounds):
     schema, spec = one_column("timestamptz", "hour")
     local = dict(zip(to_partition_keys(spec, schema, with_buckets=True), ("2024", "3", "5", "13"), strict=True))
 
@@ -189,7 +189,7 @@ def test_hours_of_a_zone_that_parts_them_elsewhere_are_told_only_if_utc_has_the_
     assert to_partition(spec, schema, local, {}) is None
 
 
-def test_null_and_bucket_zero_are_told_apart_by_counts_alone():
+def test_null_and_bucket_zero_are_distinguished_by_counts_alone():
     schema, spec = one_column("int", "bucket[7]")
     zero = {PartitionKey(1, "bucket(7)"): "0"}
 
@@ -226,7 +226,7 @@ def test_transforms_that_ducklake_lacks_leave_no_key_and_no_value():
     ("date", "identity", "2024-03-05", "2024-03-05", 19787),
     ("double", "identity", "0.0", "0.0", None), ("uuid", "bucket[7]", str(UUID(int=1)), str(UUID(int=1)), None),
 ])  # fmt: skip
-def test_bounds_tell_the_value_that_they_agree_on(type_, transform, low, high, value):
+def test_bounds_show_the_value_that_they_agree_on(type_, transform, low, high, value):
     schema, spec = one_column(type_, transform)
 
     def partition(**counts):
@@ -295,7 +295,7 @@ def test_values_that_ducklake_cannot_say_leave_the_file_without_partition(type_,
     assert to_partition_values(spec, schema, to_partition_keys(spec, schema, with_buckets=True), (value,)) is None
 
 
-def test_calendar_parts_without_the_coarser_ones_are_not_told_to_iceberg():
+def test_calendar_parts_without_the_coarser_ones_are_not_reported_to_iceberg():
     schema, _ = one_column("date", "day")
 
     assert to_partition_spec((PartitionKey(1, "month"), PartitionKey(1, "day")), schema, 0, 1000).fields == ()

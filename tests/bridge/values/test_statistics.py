@@ -35,7 +35,7 @@ def file(low, high, **counts):
     ("timestamp_ns", "1969-12-31 23:59:59.999999999", "2024-03-05 07:08:09.123456789"),
     ("timestamptz_ns", "1970-01-01 00:00:00+00", "2024-03-05 07:08:09.123456+00"),
 ])  # fmt: skip
-def test_bounds_in_nanoseconds_are_told_as_duckdb_reads_them(kind, low, high):
+def test_bounds_in_nanoseconds_are_reported_as_duckdb_reads_them(kind, low, high):
     type_ = PrimitiveType.parse(kind)
 
     (row,) = file_stats(file(to_bytes(type_, -1), to_bytes(type_, NANOS)), leaves(kind))
@@ -98,7 +98,7 @@ def test_moments_beyond_64_bits_of_nanoseconds_have_no_bounds():
     ("-5", "y", {"lower_bounds": {"7": "fbffffff"}}),
     ("x", "2", {"upper_bounds": {"7": "02000000"}}),
 ])  # fmt: skip
-def test_each_bound_of_whole_numbers_is_told_by_itself_where_the_other_is_none(low, high, bounds):
+def test_each_bound_of_whole_numbers_is_reported_by_itself_where_the_other_is_none(low, high, bounds):
     metrics = LakeMetrics(leaves("int")).build_metrics([ColumnStats(7, min_value=low, max_value=high)])
 
     assert metrics == bounds
@@ -120,7 +120,7 @@ def test_table_wide_bounds_of_nothing_but_nulls_are_begun_with_the_first_values(
     }
 
 
-def test_uuids_in_the_order_of_java_tell_duckdb_nothing():
+def test_uuids_in_the_order_of_java_show_duckdb_nothing():
     kind = PrimitiveType.parse("uuid")
     low, high = (to_bytes(kind, UUID(f"{digit}0000000-0000-4000-8000-000000000000")) for digit in "81")
 

@@ -142,7 +142,7 @@ def test_what_a_moved_table_left_is_still_its_own(world: World) -> None:
         register(world.mallory, world.secret()["metadata-location"])
 
 
-def test_foreign_tables_are_registered_from_own_folders_and_allowed_ones_that_are_nobodys(world: World) -> None:
+def test_foreign_tables_are_registered_from_own_folders_and_allowed_ones_that_are_no_ones(world: World) -> None:
     policy = world.root.services.policy
     for number, place in enumerate((policy.namespace_folder(NS), f"{world.allowed}/free")):
         foreign = new_foreign(f"{place}/incoming")
@@ -196,7 +196,7 @@ PLACES: dict[str, Callable[[str], str]] = {
 
 
 @pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
-def test_nobody_settles_where_another_lives(world: World, place: Callable[[str], str]) -> None:
+def test_no_one_settles_where_another_lives(world: World, place: Callable[[str], str]) -> None:
     location = place(world.secret()["metadata"]["location"])
     world.mallory.create("mine")
     attempts: list[Callable[[], object]] = [
@@ -215,7 +215,7 @@ def test_nobody_settles_where_another_lives(world: World, place: Callable[[str],
     assert world.root.create("t", location=location)["metadata"]["location"] == location
 
 
-def test_nobody_settles_where_another_has_left_files(world: World) -> None:
+def test_no_one_settles_where_another_has_left_files(world: World) -> None:
     former = f"{world.allowed}/former"
     world.create_secret("moved", location=former)
     tables.commit_table(
@@ -418,7 +418,7 @@ def test_warehouse_may_be_a_link_itself(services: Services, tmp_path: Path) -> N
     assert pyiceberg_rows(client.append((1, "a"))) == [(1, "a")]
 
 
-def test_pipe_is_no_file_and_nobody_waits_for_it(client: Client) -> None:
+def test_pipe_is_no_file_and_no_one_waits_for_it(client: Client) -> None:
     draft = Draft(client.create()["metadata"])
     pipe = draft.new_file("pipe.avro", b"")
     local(pipe).unlink()

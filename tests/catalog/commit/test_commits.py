@@ -395,7 +395,7 @@ def overtaken(client: Client, act: Callable[[], object]) -> Client:
     return Client(replace(client.services, clock=now))
 
 
-def test_commit_overtaken_by_another_table_goes_through(client: Client, ducklake: duckdb.DuckDBPyConnection) -> None:
+def test_commit_superseded_by_another_table_goes_through(client: Client, ducklake: duckdb.DuckDBPyConnection) -> None:
     client.create()
     client.create("other")
     overtaken(client, lambda: client.append(TWO, name="other")).append(ONE)
@@ -403,7 +403,7 @@ def test_commit_overtaken_by_another_table_goes_through(client: Client, ducklake
     assert duckdb_rows(ducklake, "other") == [TWO]
 
 
-def test_append_overtaken_by_properties_is_applied_again(client: Client) -> None:
+def test_append_superseded_by_properties_is_applied_again(client: Client) -> None:
     metadata = client.create()["metadata"]
     slow = overtaken(client, lambda: client.commit(set_properties(a="b")))
     answer = slow.commit(append(metadata, ONE))
@@ -411,7 +411,7 @@ def test_append_overtaken_by_properties_is_applied_again(client: Client) -> None
     assert pyiceberg_rows(answer) == [ONE]
 
 
-def test_append_overtaken_by_duckdb_rechecks_its_requirements(
+def test_append_superseded_by_duckdb_rechecks_its_requirements(
     client: Client, ducklake: duckdb.DuckDBPyConnection
 ) -> None:
     metadata = client.create()["metadata"]
@@ -421,7 +421,7 @@ def test_append_overtaken_by_duckdb_rechecks_its_requirements(
     assert pyiceberg_rows(client.load()) == duckdb_rows(ducklake) == [TWO]
 
 
-def test_properties_overtaken_by_duckdb_are_applied_again(client: Client, ducklake: duckdb.DuckDBPyConnection) -> None:
+def test_properties_superseded_by_duckdb_are_applied_again(client: Client, ducklake: duckdb.DuckDBPyConnection) -> None:
     client.create()
     slow = overtaken(client, lambda: ducklake.execute("INSERT INTO lake.ns.t VALUES (2, 'two')"))
     answer = slow.commit(set_properties(a="b"))

@@ -87,7 +87,7 @@ def test_requests_that_come_to_nothing_make_no_version(client: Client, ducklake:
     assert ducklake.sql("SELECT max(snapshot_id) FROM ducklake_snapshots('lake')").fetchall() == newest
 
 
-def test_snapshots_that_are_each_others_parents_end_nobodys_request(
+def test_snapshots_that_are_each_others_parents_end_no_ones_request(
     client: Client, ducklake: duckdb.DuckDBPyConnection
 ) -> None:
     client.create()

@@ -218,7 +218,7 @@ def test_writes_of_duckdb_in_between_are_taken_in(
 
 @pytest.mark.parametrize("version", [2, 3])
 @pytest.mark.parametrize("table", ["a", "b", "other"])
-def test_appends_that_duckdb_overtakes_all_fail_if_it_changed_one_of_their_tables(
+def test_appends_that_duckdb_supersedes_all_fail_if_it_changed_one_of_their_tables(
     numbered: Client, ducklake: duckdb.DuckDBPyConnection, version: int, table: str
 ) -> None:
     for name in ("a", "b", "other"):

@@ -142,7 +142,7 @@ def test_streams_into_a_delta_log_go_on_where_its_snapshots_say(client: Client) 
 
 
 @pytest.mark.parametrize("version", ["", "-1", "one", "9" * 30])
-def test_version_that_is_no_number_is_refused_as_is_one_of_nobody(client: Client, version: str) -> None:
+def test_version_that_is_no_number_is_refused_as_is_one_of_no_one(client: Client, version: str) -> None:
     client.create()
     with pytest.raises(InvalidRequestError, match="whole number"):
         client.commit(batch(client.metadata(), version, (1, "one")))

@@ -199,7 +199,7 @@ def test_repeated_registration_is_one_table(client: Client) -> None:
     assert not has_table(client.services, "r")
 
 
-def test_repeated_unregistration_tells_again_where_the_table_is(client: Client) -> None:
+def test_repeated_unregistration_shows_again_where_the_table_is(client: Client) -> None:
     client.create()
     last = client.append((1, "one"))
     once = keyed(client.services)

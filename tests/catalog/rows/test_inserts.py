@@ -192,7 +192,7 @@ def test_bad_rows_are_named_and_nothing_is_written(lake: Lake) -> None:
     assert post(lake, [{"id": 1, "nope": 2}], on_unknown="ignore").rows == 1
 
 
-def test_producer_is_told_how_far_it_has_come(lake: Lake) -> None:
+def test_producer_is_reported_how_far_it_has_come(lake: Lake) -> None:
     assert read_last_applied(lake.services, ("main",), "t", "a") is None
     written = post(lake, rows_of(0, 2), counted=ProducerVersion("a", 5))
     with pytest.raises(TxnAlreadyAppliedError, match="sequence 5"):

@@ -162,7 +162,7 @@ NO_KEYS = [
 ]
 
 
-def test_keys_that_do_not_tell_rows_apart_delete_nothing(nulls: Lake) -> None:
+def test_keys_that_do_not_distinguish_rows_delete_nothing(nulls: Lake) -> None:
     before, rows = nulls.newest(), nulls.duck_rows()
     for keys, by, message in NO_KEYS:
         body = b'{"keys": %s}' % keys.encode()

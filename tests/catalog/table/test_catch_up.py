@@ -37,7 +37,7 @@ def test_virtual_files_of_two_inlined_tables_in_one_step(
     assert iceberg_rows(lake.static()) == lake.duck_rows()
 
 
-def test_a_worker_whose_progress_was_overtaken_looks_again(
+def test_a_worker_whose_progress_was_superseded_looks_again(
     services: Services, ducklake: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake = Lake(services, ducklake)

@@ -110,7 +110,7 @@ def test_manifest_is_read_while_its_list_is(distant: Client, far: Far, ducklake:
     assert duckdb_rows(ducklake) == [(0, None), (1, None)]
 
 
-def test_others_are_read_when_the_list_has_told_of_them(
+def test_others_are_read_when_the_list_has_named_them(
     distant: Client, far: Far, ducklake: duckdb.DuckDBPyConnection
 ) -> None:
     body = Usual(distant.metadata()).append(1, 2)
@@ -134,7 +134,7 @@ def test_one_that_the_list_does_not_name_is_not_waited_for(
     assert duckdb_rows(ducklake) == [(0, None), (1, None)]
 
 
-def test_those_that_nobody_waits_for_are_few_at_a_time(
+def test_those_that_no_one_waits_for_are_few_at_a_time(
     distant: Client, far: Far, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("duckicelake.catalog.commit.uploads._slots", slots := BoundedSemaphore(1))
@@ -232,7 +232,7 @@ def test_manifest_that_is_longer_than_expected_is_read_when_its_length_is_known(
 
 @pytest.mark.parametrize("which", [list_of, manifest_of])
 @pytest.mark.parametrize("error", [UnavailableError, StoreDeniedError])
-def test_store_that_gives_nothing_is_told_of(
+def test_store_that_gives_nothing_is_notified_of(
     distant: Client, far: Far, which: Callable[[Json], str], error: type[Exception]
 ) -> None:
     body = Usual(distant.metadata()).append(1)

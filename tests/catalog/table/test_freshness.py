@@ -97,7 +97,7 @@ def test_who_asks_while_a_check_is_under_way_shares_the_next_and_sees_what_was_t
     assert later == [later[0], later[0], None, later[0]]
 
 
-def test_who_is_gone_before_the_answer_takes_nobody_along(client: Client, database: Database) -> None:
+def test_who_is_gone_before_the_answer_takes_no_one_along(client: Client, database: Database) -> None:
     client.create("t")
 
     async def ask(line: HeldLine) -> Freshness | None:
@@ -123,7 +123,7 @@ class Buggy(HeldLine):
         return [first] * (len(asked) + 1)
 
 
-def test_check_that_dies_of_a_bug_tells_all_who_wait_that_it_knows_nothing(client: Client, database: Database) -> None:
+def test_check_that_dies_of_a_bug_shows_all_who_wait_that_it_knows_nothing(client: Client, database: Database) -> None:
     client.create("t")
 
     async def ask(line: Buggy) -> list[Freshness | None]:
@@ -141,7 +141,7 @@ def test_check_that_dies_of_a_bug_tells_all_who_wait_that_it_knows_nothing(clien
     assert over(lambda: Buggy(database.url), ask) == [None, None, None]
 
 
-def test_bug_of_one_who_is_told_is_not_felt_by_the_others(
+def test_bug_of_one_who_is_reported_is_not_felt_by_the_others(
     client: Client, database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     client.create("t")
@@ -158,7 +158,7 @@ def test_bug_of_one_who_is_told_is_not_felt_by_the_others(
     assert "Who asked for a check failed at its answer" in caplog.text
 
 
-def test_line_tells_of_several_tables_in_order(client: Client, database: Database) -> None:
+def test_line_shows_of_several_tables_in_order(client: Client, database: Database) -> None:
     client.create("t")
     client.create("u")
     found = ids(
@@ -222,7 +222,7 @@ def test_who_asks_when_postgres_cuts_the_line_does_not_wait_for_long(
     assert answer is not None
 
 
-def test_line_that_is_cut_while_nobody_asks_is_let_go(client: Client, database: Database) -> None:
+def test_line_that_is_cut_while_no_one_asks_is_let_go(client: Client, database: Database) -> None:
     async def cut(line: FreshnessLine) -> bool:
         assert line._line is not None
         with database.transaction() as cursor:
@@ -255,7 +255,7 @@ def test_question_that_postgres_does_not_answer_in_time_is_given_up(
     assert answer is not None
 
 
-def test_without_a_postgres_nobody_waits(client: Client) -> None:
+def test_without_a_postgres_no_one_waits(client: Client) -> None:
     async def ask() -> list[Freshness | None]:
         checks = FreshnessChecks(FreshnessLine("postgresql://127.0.0.1:1/nothing", {}, open_lake_session()))
         return [await fresh(checks, T) for _ in range(3)]

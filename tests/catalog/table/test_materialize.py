@@ -163,7 +163,7 @@ def recorded_metadata(services: Services) -> list[tuple[int, bool]]:
         return [(version, services.store.exists(path)) for version, path in cursor.execute(query).fetchall()]
 
 
-def test_files_of_a_commit_that_nobody_overtakes_are_recorded_by_its_transaction(
+def test_files_of_a_commit_that_no_one_supersedes_are_recorded_by_its_transaction(
     services: Services, client: Client
 ) -> None:
     client.create()

@@ -9,7 +9,7 @@ from tests.cli.test_commands import lake, run, serving
 __all__ = ["lake"]
 
 
-def test_restore_clone_and_expire_tell_what_they_do(lake: Path) -> None:
+def test_restore_clone_and_expire_show_what_they_do(lake: Path) -> None:
     with serving(lake) as served, httpx.Client(base_url=f"{served.uri}/v1", timeout=60) as http:
         fields = [{"id": 1, "name": "id", "type": "long", "required": False}]
         schema = {"type": "struct", "schema-id": 0, "fields": fields}

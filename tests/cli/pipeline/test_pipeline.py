@@ -109,7 +109,7 @@ def test_help_is_as_wide_as_the_terminal() -> None:
     assert "A table of changes gets each change exactly once, and stores the last snapshot itself" in out
 
 
-def test_who_is_not_known_or_may_not_is_told_so(services: Services, serve: Serve) -> None:
+def test_who_is_not_known_or_may_not_is_answered_so(services: Services, serve: Serve) -> None:
     server = Server()
     authentication = server.authentication(OAuthClient("bi", SECRET, ("ns:sales:r",)))
     uri = str(serve(server.app(services, authentication)).base_url)

@@ -69,7 +69,7 @@ def test_csv_is_read_by_the_types_of_the_table(live: LiveLake, tmp_path: Path) -
         ("f.csv", 'id\n"1', "f.csv: after line 2 it isn't CSV in UTF-8"),
     ],
 )
-def test_bad_row_is_told_with_its_line(live: LiveLake, tmp_path: Path, name: str, text: str, said: str) -> None:
+def test_bad_row_is_reported_with_its_line(live: LiveLake, tmp_path: Path, name: str, text: str, said: str) -> None:
     good, bad = tmp_path / "good.csv", tmp_path / name
     good.write_text("id\n7\n")
     bad.write_text(text)

@@ -6,7 +6,7 @@ from pathlib import Path
 from duckicelake.cli.serve.address import note_server, read_noted_uri
 
 
-def test_note_tells_the_uri_while_the_server_runs(tmp_path: Path) -> None:
+def test_note_shows_the_uri_while_the_server_runs(tmp_path: Path) -> None:
     assert read_noted_uri(tmp_path) is None
     with note_server(tmp_path, "http://127.0.0.1:1"):
         assert read_noted_uri(tmp_path) == "http://127.0.0.1:1"

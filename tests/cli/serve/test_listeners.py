@@ -43,7 +43,7 @@ def test_busy_port_says_which_and_how_to_choose_another() -> None:
             bind("127.0.0.1", port)
 
 
-def test_nobody_connects_before_it_listens_and_who_listens_first_has_the_port() -> None:
+def test_no_one_connects_before_it_listens_and_who_listens_first_has_the_port() -> None:
     with bind("127.0.0.1", 0) as listener:
         address = listener.getsockname()
         with pytest.raises(ConnectionRefusedError):

@@ -178,7 +178,7 @@ def test_grants_are_sql_to_be_run_by_others_or_applied(lake: Path) -> None:
 
 
 @pytest.mark.commands
-def test_gc_lists_orphans_and_deletes_them_only_if_told_to(lake: Path) -> None:
+def test_gc_lists_orphans_and_deletes_them_only_if_asked_to(lake: Path) -> None:
     run("init", "--lake", str(lake))
     orphan, young = (lake / "warehouse" / "data" / "ns" / f"{name}.parquet" for name in ("orphan", "young"))
     for path in (orphan, young):
@@ -212,7 +212,7 @@ def test_gc_without_a_lake_says_how_to_make_one(lake: Path) -> None:
 
 
 @pytest.mark.commands
-def test_flush_takes_rows_out_of_postgres_and_the_server_does_so_by_itself_if_told_to(lake: Path) -> None:
+def test_flush_takes_rows_out_of_postgres_and_the_server_does_so_by_itself_if_asked_to(lake: Path) -> None:
     def post(url: str, body: object) -> None:
         assert httpx.post(url, json=body, timeout=30).status_code == 200
 

@@ -40,7 +40,7 @@ def test_what_is_no_certificate_is_refused(tmp_path: Path) -> None:
     assert "are no certificate and key in PEM form" in refused(certificate, key)
 
 
-def test_encrypted_key_is_refused_and_nobody_is_asked_for_a_passphrase(tmp_path: Path) -> None:
+def test_encrypted_key_is_refused_and_no_one_is_asked_for_a_passphrase(tmp_path: Path) -> None:
     certificate, key = make_certificate(tmp_path, passphrase=b"secret")
     assert refused(certificate, key) == f"the key in {key} is encrypted; give one without a passphrase"
 

@@ -50,7 +50,7 @@ CLIENTS = {"DUCKICELAKE_OAUTH_CLIENTS": f"etl:{SECRET}|ns:sales:rw", "DUCKICELAK
         ),
     ],
 )
-def test_server_that_nobody_could_log_in_to_does_not_start(lake: Path, settings: dict[str, str], says: str) -> None:
+def test_server_that_no_one_could_log_in_to_does_not_start(lake: Path, settings: dict[str, str], says: str) -> None:
     ended = invoke("serve", "--lake", str(lake), "--port", "0", **settings)
     assert ended.exit_code == 2
     assert says in ended.stderr

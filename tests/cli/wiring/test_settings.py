@@ -17,7 +17,7 @@ __all__ = ["lake"]
         ("maintenance.flush.min-rows=x", "it should be a number from 1 on"),
     ],
 )
-def test_policy_that_no_job_could_follow_is_told_at_the_start(lake: Path, policy: str, says: str) -> None:
+def test_policy_that_no_job_could_follow_is_reported_at_the_start(lake: Path, policy: str, says: str) -> None:
     ended = invoke("serve", "--lake", str(lake), "--port", "0", DUCKICELAKE_MAINTENANCE=policy)
     assert ended.exit_code == 2
     assert says in ended.stderr

@@ -61,7 +61,7 @@ def test_lake_of_local_files_gives_nothing() -> None:
     assert access("/lake/warehouse", **MINIO) is NO_ACCESS
 
 
-def test_clients_are_told_the_public_endpoint() -> None:
+def test_clients_are_reported_the_public_endpoint() -> None:
     assert access(s3_region="eu-west-1").client == {"client.region": "eu-west-1", "s3.region": "eu-west-1"}
     given = access(**MINIO, s3_public_endpoint="https://s3.example.org")
     assert given.client["s3.endpoint"] == "https://s3.example.org/"
@@ -106,7 +106,7 @@ def of_minio(bucket: Bucket, **changes: Any) -> StorageAccess:
     return access(f"{bucket.uri}/lake", s3_endpoint=minio.endpoint, s3_path_style=True, **keys, **changes)
 
 
-def test_own_signatures_are_refused_where_the_store_obeys_what_nobody_signed(bucket: Bucket, store: S3Store) -> None:
+def test_own_signatures_are_refused_where_the_store_obeys_what_no_one_signed(bucket: Bucket, store: S3Store) -> None:
     with pytest.raises(InvalidSettingsError, match="set DUCKICELAKE_S3_STS_ENDPOINT"):
         check_signing(of_minio(bucket, s3_vending="remote-signing"), store)
     check_signing(of_minio(bucket, s3_vending="remote-signing", s3_sts_endpoint=bucket.minio.endpoint), store)

@@ -312,7 +312,7 @@ def checkpointed(table: HandMade, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["classic", "parts", "v2 parquet", "v2 json"])
-def test_checkpoints_tell_what_commits_no_longer_do(kind: str, duck: DeltaConnection, tmp_path: Path) -> None:
+def test_checkpoints_show_what_commits_no_longer_do(kind: str, duck: DeltaConnection, tmp_path: Path) -> None:
     table = HandMade(tmp_path / "t")
     checkpointed(table, kind)
     assert read(duck, table.folder)[0] == [(2,), (3,), (4,), (5,)]
@@ -390,7 +390,7 @@ def test_timestamps_answer_as_delta_does(duck: DeltaConnection, tmp_path: Path) 
     assert rows(duck, read_at, ["2023-11-14 22:13:21Z"]) == [(2,)]
 
 
-def test_history_is_what_delta_rs_tells(duck: DeltaConnection, tmp_path: Path) -> None:
+def test_history_is_what_delta_rs_shows(duck: DeltaConnection, tmp_path: Path) -> None:
     path = str(tmp_path / "t")
     many_versions(path)
     theirs = DeltaTable(path).history()

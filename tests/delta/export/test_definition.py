@@ -65,7 +65,7 @@ def test_column_that_no_file_has_keeps_clear_of_names_that_mean_others() -> None
     assert find_physical_names(schema(field(2, "a")), [("f", {(None, "a"): 1})]) == {2: "a-2"}
 
 
-def test_names_that_a_log_told_of_are_those_of_its_files() -> None:
+def test_names_that_a_log_reported_of_are_those_of_its_files() -> None:
     lists = {"type": "list", "element-id": 5, "element": struct(field(6, "x")), "element-required": False}
     now = schema(field(1, "new"), field(2, "s", struct(field(3, "y"))), field(4, "l", lists))
     told = read_logged_names(build_delta_schema(now, {1: "old"}), [now])

@@ -168,7 +168,7 @@ def test_every_type_is_read_and_compared_as_iceberg_does(lake: Lake, delta: duck
                 assert rows_of(delta_rs(log.root, log.version, where)) == expected, where
 
 
-def test_constraints_and_comments_are_told_and_only_features_in_use_are_asked_for(lake: Lake) -> None:
+def test_constraints_and_comments_are_reported_and_only_features_in_use_are_asked_for(lake: Lake) -> None:
     lake.run("CREATE TABLE t (a INTEGER NOT NULL, ts TIMESTAMP)", "COMMENT ON COLUMN t.a IS 'counted'")
     enable(lake)
     log = DeltaLog(lake.services.store, keep(lake).root)

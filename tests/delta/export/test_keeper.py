@@ -66,7 +66,7 @@ def test_log_follows_duckdb_and_goes_with_the_property(lake: Lake) -> None:
     assert failures == []
 
 
-def test_what_can_not_be_said_is_told_once_and_keeps_nothing_else(lake: Lake) -> None:
+def test_what_can_not_be_said_is_reported_once_and_keeps_nothing_else(lake: Lake) -> None:
     told: list[str] = []
     keeper = DeltaLogKeeper(lake.services, lambda name, error: told.append(f"{name}: {error}"))
     look(lake, keeper)

@@ -154,7 +154,7 @@ def test_versions_whose_files_are_vacuumed_are_left_out(
     assert_law(services, ducklake, kept)
 
 
-def test_history_begins_at_a_checkpoint_or_where_it_is_told_to(
+def test_history_begins_at_a_checkpoint_or_where_it_is_asked_to(
     services: Services, ducklake: duckdb.DuckDBPyConnection, folder: Path
 ) -> None:
     for number in range(5):

@@ -132,7 +132,7 @@ def test_time_that_no_commit_has_is_named(table: HandMade, stated: object) -> No
         list(table.log.commits(0, 1))
 
 
-def test_time_that_no_calendar_has_is_told_as_a_number(table: HandMade) -> None:
+def test_time_that_no_calendar_has_is_reported_as_a_number(table: HandMade) -> None:
     with pytest.raises(InvalidRequestError, match=r"wasn't there at -9223372036854775808 ms"):
         table.log.version_at(-(2**63))
 

@@ -174,7 +174,7 @@ def test_statistics_as_columns_become_json(table: HandMade) -> None:
     assert (found["b"], found["c"]) == ('{"numRecords":7}', None)
 
 
-def test_torn_checkpoint_is_gone_around_where_commits_tell_the_same(table: HandMade) -> None:
+def test_torn_checkpoint_is_gone_around_where_commits_show_the_same(table: HandMade) -> None:
     classic(table)
     path = table.path(f"{2:020}.checkpoint.parquet")
     path.write_bytes(path.read_bytes()[:-40])

@@ -50,7 +50,7 @@ def test_time_out_of_the_table_is_refused_by_name(table: HandMade) -> None:
         table.log.version_at(START_MS + 1001)
 
 
-def test_time_before_what_a_cleaned_log_tells_is_forgotten(table: HandMade) -> None:
+def test_time_before_what_a_cleaned_log_shows_is_forgotten(table: HandMade) -> None:
     table.begin()
     table.commit(1, add("f"))
     write_parquet(table.path(f"{1:020}.checkpoint.parquet"), [protocol(), metadata(), add("f")])

@@ -31,7 +31,7 @@ def checkpoint(table: HandMade, version: int, *names: str) -> None:
     write_parquet(table.path(f"{version:020}.checkpoint.parquet"), rows)
 
 
-def test_commits_alone_tell_every_version(table: HandMade) -> None:
+def test_commits_alone_show_every_version(table: HandMade) -> None:
     six_versions(table)
     log = table.log
     assert (log.oldest(), log.newest()) == (0, 5)
@@ -68,7 +68,7 @@ def test_log_cleaned_up_to_a_checkpoint_begins_there(table: HandMade) -> None:
         log.snapshot(2)
 
 
-def test_checkpoint_without_the_commit_of_its_version_tells_it(table: HandMade) -> None:
+def test_checkpoint_without_the_commit_of_its_version_shows_it(table: HandMade) -> None:
     six_versions(table)
     checkpoint(table, 3, *"abcd")
     for version in range(4):

@@ -55,7 +55,7 @@ def told(spark: SparkSession, client: CatalogClient, request: ChangesRequest) ->
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_changes_of_a_table_that_duckdb_alone_writes_are_what_ducklake_tells(
+def test_changes_of_a_table_that_duckdb_alone_writes_are_what_ducklake_shows(
     spark: SparkSession, client: CatalogClient, duck: duckdb.DuckDBPyConnection, namespace: str, version: int
 ) -> None:
     table = f"lake.{namespace}.t"
@@ -216,7 +216,7 @@ def test_rows_without_ids_and_keys_are_deleted_and_inserted_and_those_copied_are
         kinds(("nope",))
 
 
-def test_follower_goes_on_where_its_bookmark_is_though_what_was_told_has_expired(
+def test_follower_goes_on_where_its_bookmark_is_though_what_was_reported_has_expired(
     spark: SparkSession, client: CatalogClient, namespace: str, tmp_path: Path
 ) -> None:
     table, request = f"{namespace}.t", ChangesRequest((namespace,), "t")

@@ -84,7 +84,7 @@ def test_rows_that_are_replaced_by_equality_deletes_are_updates_by_key_and_else_
 
 
 @pytest.mark.usefixtures("lake_in_a_folder")
-def test_history_with_equality_deletes_that_came_with_a_table_is_told(
+def test_history_with_equality_deletes_that_came_with_a_table_is_reported(
     spark: SparkSession, client: CatalogClient, lake: RunningLake, namespace: str
 ) -> None:
     warehouse = lake.folder / "warehouse" / "data" / "elsewhere" / namespace

@@ -145,7 +145,7 @@ def test_import_that_is_repeated_brings_what_is_missing_and_says_what_has_change
     assert missing.result == "failed"
 
 
-def test_import_that_is_overtaken_leaves_the_source_guarded(hadoop: Other) -> None:
+def test_import_that_is_superseded_leaves_the_source_guarded(hadoop: Other) -> None:
     hadoop.create("birds")
     theirs = ForeignCatalog(hadoop.spark, hadoop.name)
     before = theirs.load((hadoop.namespace,), "birds")

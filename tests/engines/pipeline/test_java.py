@@ -12,7 +12,9 @@ from duckicelake.pipeline.java import Jvm, plan_tasks
 pytestmark = [pytest.mark.more_engines, pytest.mark.engine, pytest.mark.spark]
 
 
-def test_conflict_with_others_is_told_from_what_iceberg_never_does(spark: SparkSession, namespace: str) -> None:
+def test_conflict_with_others_is_distinguished_from_what_iceberg_never_does(
+    spark: SparkSession, namespace: str
+) -> None:
     name, jvm = f"lake.{namespace}.t", Jvm(spark)
     spark.sql(f"CREATE TABLE {name} (id int) TBLPROPERTIES ('gc.enabled' = 'false')")
     spark.sql(f"INSERT INTO {name} VALUES (1)")

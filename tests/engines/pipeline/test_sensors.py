@@ -44,7 +44,7 @@ def test_engines_write_the_same_rows_in_batches_and_maintain_them(
 
 
 @pytest.mark.parametrize("login", ["host=127.0.0.1 port=1 password='{}'", "postgresql://me:{}@127.0.0.1:1/db"])
-def test_lake_that_cannot_be_attached_is_told_without_its_password(
+def test_lake_that_cannot_be_attached_is_reported_without_its_password(
     lake: RunningLake, namespace: str, login: str
 ) -> None:
     command = ["pipeline", "bench", "sensors", "--uri", lake.uri, "--engine", "duckdb", "--namespace", namespace]

@@ -87,7 +87,7 @@ def test_error_of_spark_says_what_and_what_to_do(
     assert "Exception" not in str(failure)
 
 
-def test_progress_of_spark_is_told_and_that_it_is_idle(spark: SparkSession) -> None:
+def test_progress_of_spark_is_reported_and_that_it_is_idle(spark: SparkSession) -> None:
     told = Told()
     with watch_tasks(spark, told):
         keep_busy(spark, told.tasks)
@@ -95,7 +95,7 @@ def test_progress_of_spark_is_told_and_that_it_is_idle(spark: SparkSession) -> N
     assert all(0 <= tasks.done <= tasks.total for tasks in told.all if tasks is not None)
 
 
-def test_progress_that_was_told_ends_with_the_block(spark: SparkSession) -> None:
+def test_progress_that_was_reported_ends_with_the_block(spark: SparkSession) -> None:
     told = Told()
     with watch_tasks(spark, told):
         keep_busy(spark, told.tasks)

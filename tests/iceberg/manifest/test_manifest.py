@@ -687,7 +687,7 @@ def test_partition_summary_is_pyicebergs(case: str) -> None:
     assert (ours.lower_bound, ours.upper_bound) == (theirs[0].lower_bound, theirs[0].upper_bound)
 
 
-def test_summary_leaves_nan_out_and_tells_the_zeros_apart() -> None:
+def test_summary_leaves_nan_out_and_distinguishes_the_zeros() -> None:
     schema, spec = schema_and_spec(PARTITIONS["double"])
     kind = build_partition_type(spec, schema)
     values = [(0.0,), (math.nan,), (-0.0,)]

@@ -23,7 +23,7 @@ def test_a_prepared_lake_is_healthy(database):
     assert {finding.advice for finding in findings} == {""}
 
 
-def test_a_database_without_a_catalog_is_told_so(empty_database_url):
+def test_a_database_without_a_catalog_is_answered_so(empty_database_url):
     database = open_lake_database(empty_database_url, pool_size=1)
     try:
         assert sick(database)["DuckLake catalog"].detail == "none"
@@ -84,7 +84,7 @@ def test_damage_is_found_and_named(database, damage, name, detail):
     assert finding.advice
 
 
-def test_what_waits_for_long_is_a_fault_only_while_somebody_follows_the_lake(database):
+def test_what_waits_for_long_is_a_fault_only_while_someone_follows_the_lake(database):
     with database.transaction() as cursor:
         cursor.execute("UPDATE ducklake_snapshot SET snapshot_time = now() - interval '1 hour'")
         cursor.execute(

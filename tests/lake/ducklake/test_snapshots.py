@@ -164,7 +164,7 @@ def test_a_lane_whose_keeper_hangs_is_another_ones_in_the_end(hasty, database):
         assert cursor.execute("SELECT 1").fetchone() == (1,)
 
 
-def test_a_queue_that_somebody_who_hangs_has_alone_goes_on_in_the_end(hasty, database):
+def test_a_queue_that_someone_who_hangs_has_alone_goes_on_in_the_end(hasty, database):
     with hasty.statement() as hanging, hold_queue(hanging), database.transaction() as other:
         lock_in_queue(other)
     with hasty.statement() as cursor:

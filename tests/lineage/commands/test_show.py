@@ -95,7 +95,7 @@ def test_formats_of_programs(shell: Shell) -> None:
     "arguments",
     [("sales.absent",), ("sales.orders", "--upstream", "--downstream"), ("sales.orders", "--at", "soon"), ("#a",)],
 )
-def test_mistakes_are_told_in_one_line(shell: Shell, arguments: tuple[str, ...]) -> None:
+def test_mistakes_are_reported_in_one_line(shell: Shell, arguments: tuple[str, ...]) -> None:
     told = shell.show(*arguments, status=2)
     assert told.startswith("duckicelake: ")
     assert len(told.splitlines()) == 1
@@ -132,7 +132,7 @@ def test_receiver_for_which_events_are_kept_is_named(settings: dict[str, str]) -
     assert "duckicelake lineage deliveries http://away --forget" in again.output
 
 
-def test_lake_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_lake_that_is_not_there_is_reported(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["lineage", "show", "a.b", "--lake", str(tmp_path / "lake")])
     assert done.exit_code == 2
     assert "there is no lake" in done.output

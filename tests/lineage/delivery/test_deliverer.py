@@ -128,7 +128,7 @@ def test_what_others_sent_us_is_not_sent_on(courier: Courier, receiver: Receiver
     assert courier.standing().waiting == 0
 
 
-def test_events_from_while_nobody_delivered_arrive_later_and_once(courier: Courier, receiver: Receiver) -> None:
+def test_events_from_while_no_one_delivered_arrive_later_and_once(courier: Courier, receiver: Receiver) -> None:
     with courier.delivering(receiver.uri):
         courier.number(range(1, 3))
         receiver.until_taken(2)
@@ -195,7 +195,7 @@ def test_refused_event_is_a_dead_letter_and_the_next_follow(courier: Courier, re
     assert courier.said() == ["a lineage event was refused"]
 
 
-def test_dead_letter_is_tried_again_when_somebody_wants_it(courier: Courier, receiver: Receiver) -> None:
+def test_dead_letter_is_tried_again_when_someone_wants_it(courier: Courier, receiver: Receiver) -> None:
     receiver.first(Answer(400), TAKEN, Answer(401))
     with courier.delivering(receiver.uri):
         courier.number(range(1, 3))

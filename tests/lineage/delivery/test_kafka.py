@@ -62,7 +62,7 @@ def test_too_large_an_event_is_refused_and_the_next_is_taken(brokers: str) -> No
     found.close()
 
 
-def test_nobody_there_is_away_and_says_why() -> None:
+def test_no_one_there_is_away_and_says_why() -> None:
     failure = outlet("127.0.0.1:1", "message.timeout.ms=500").send(event(1))
     assert failure is not None
     assert (failure.kind, "refused" in failure.reason) == ("away", True)

@@ -88,7 +88,7 @@ def test_event_that_is_there_is_not_added_twice() -> None:
     assert taken(queue) == [1]
 
 
-def test_dropping_frees_those_who_waited() -> None:
+def test_dropping_frees_clients_that_waited() -> None:
     queue = queue_of(pending(1, "a"), pending(2, "b"), pending(3, "a"), pending(4, "b"))
     first = queue.take(0)
     assert first is not None

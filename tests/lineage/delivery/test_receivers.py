@@ -19,7 +19,7 @@ from duckicelake.settings.model import Settings
 URL = "https://marquez.example:5000"
 
 
-def test_each_kind_is_told_by_its_url() -> None:
+def test_each_kind_is_reported_by_its_url() -> None:
     written = [URL, "http://b/x/y?timeout=2.5&compression=gzip", "file:///v/l.ndjson", "console", "kafka://a:1;b:2/t"]
     assert parse_receivers(written) == [
         HttpReceiver(URL, "marquez.example:5000", f"{URL}/api/v1/lineage"),
@@ -56,7 +56,7 @@ def test_what_cannot_be_is_refused_with_what_would_be_right(written: str, said: 
         parse_receivers([written])
 
 
-def test_secret_in_a_url_is_refused_and_not_told() -> None:
+def test_secret_in_a_url_is_refused_and_not_reported() -> None:
     with pytest.raises(InvalidSettingsError, match="belongs into lineage_api_keys") as caught:
         parse_receivers(["https://me:geheim@host"])
     assert "geheim" not in str(caught.value)
@@ -93,7 +93,7 @@ def test_keys_go_to_the_hosts_that_they_are_for(written: list[str], keys: str, f
         ([URL], "geheim mit Leerzeichen", "characters that no header can have"),
     ],
 )
-def test_key_for_nobody_is_refused_and_not_told(written: list[str], keys: str, said: str) -> None:
+def test_key_for_no_one_is_refused_and_not_reported(written: list[str], keys: str, said: str) -> None:
     with pytest.raises(InvalidSettingsError, match=said) as caught:
         parse_receivers(written, keys)
     assert "geheim" not in str(caught.value)

@@ -105,7 +105,7 @@ def create_table(uri: str, name: str) -> None:
         ),
     ],
 )
-def test_receiver_that_cannot_be_used_is_told_at_the_start(lake: Path, settings: dict[str, str], said: str) -> None:
+def test_receiver_that_cannot_be_used_is_reported_at_the_start(lake: Path, settings: dict[str, str], said: str) -> None:
     refused = invoke("serve", "--lake", str(lake), "--port", "0", **settings)
     assert refused.exit_code == 2
     assert said in refused.stderr

@@ -108,7 +108,7 @@ def test_what_follows_a_good_status_does_not_matter(receiver: Receiver) -> None:
     assert [found.send(event(number)) for number in range(4)] == [None] * 4
 
 
-def test_nobody_there_is_away() -> None:
+def test_no_one_there_is_away() -> None:
     with receiving() as gone:
         pass
     failure = outlet(gone.uri).send(event(1))

@@ -69,7 +69,7 @@ def types(events: list[Json]) -> list[str]:
     return [each["eventType"] for each in events]
 
 
-def test_insert_tells_its_beginning_and_what_flowed_where(db: LineageConnection, receiver: Receiver) -> None:
+def test_insert_shows_its_beginning_and_what_flowed_where(db: LineageConnection, receiver: Receiver) -> None:
     db.execute("INSERT INTO t VALUES (1, 'x'), (2, 'y')")
     db.execute("INSERT INTO u SELECT a + 1, b FROM t WHERE a > 1")
     start, complete = told(db, receiver)[-2:]
@@ -126,7 +126,7 @@ def test_variables_of_the_caller_are_tables(db: LineageConnection) -> None:
         db.execute("FROM parameters")
 
 
-def test_failure_is_raised_as_it_is_and_told_without_values(db: LineageConnection, receiver: Receiver) -> None:
+def test_failure_is_raised_as_it_is_and_reported_without_values(db: LineageConnection, receiver: Receiver) -> None:
     db.execute("INSERT INTO t VALUES (1, 'hidden')")
     with pytest.raises(duckdb.ConversionException, match="hidden"):
         db.execute("INSERT INTO u SELECT b, b FROM t")
@@ -319,7 +319,7 @@ def test_more_than_fits_is_dropped_and_counted() -> None:
     db.close()
 
 
-def test_cursors_tell_as_their_connection_does_and_the_last_one_waits(
+def test_cursors_show_as_their_connection_does_and_the_last_one_waits(
     db: LineageConnection, receiver: Receiver
 ) -> None:
     with db.cursor() as cursor:
@@ -346,7 +346,7 @@ def heard(connection: Any, statement: str) -> object:
         return type(error), str(error)
 
 
-def test_prepared_statement_is_told_as_what_it_is(db: LineageConnection, receiver: Receiver) -> None:
+def test_prepared_statement_is_reported_as_what_it_is(db: LineageConnection, receiver: Receiver) -> None:
     db.execute("PREPARE fill AS INSERT INTO u SELECT a, b FROM t WHERE a = $1")
     db.execute("INSERT INTO t VALUES (7, 'x')")
     assert db.execute("EXECUTE Fill(424242)").fetchall() == [(0,)]
@@ -358,7 +358,7 @@ def test_prepared_statement_is_told_as_what_it_is(db: LineageConnection, receive
     assert "424242" not in json.dumps(receiver.taken)
 
 
-def test_long_insert_of_values_is_told_by_its_table(db: LineageConnection, receiver: Receiver) -> None:
+def test_long_insert_of_values_is_reported_by_its_table(db: LineageConnection, receiver: Receiver) -> None:
     db.execute(f"INSERT INTO t VALUES {', '.join(['(1, NULL)'] * 20_000)}")
     (event,) = told(db, receiver, "COMPLETE")
     assert event["outputs"][0]["name"] == "p.memory.main.t"

@@ -89,7 +89,7 @@ def test_table_made_in_a_transaction_is_known_by_its_end(
     assert set(event["outputs"][0]["facets"]["columnLineage"]["fields"]) == {"name", "legs"}
 
 
-def test_merge_into_the_lake_from_memory_tells_both(lake: LineageConnection, receiver: Receiver) -> None:
+def test_merge_into_the_lake_from_memory_shows_both(lake: LineageConnection, receiver: Receiver) -> None:
     lake.execute("CREATE TABLE memory.main.news AS SELECT 'emu' AS name, 2 AS legs")
     lake.execute(
         "MERGE INTO zoo.birds b USING memory.main.news n ON b.name = n.name "

@@ -216,7 +216,7 @@ def test_a_conflict_is_a_run_that_failed(services: Services, catalog: Catalog, m
     assert failed["outputs"][0]["name"] == table.location().removeprefix("file:")
 
 
-def test_each_change_is_told_once_by_two_that_follow_and_are_killed(
+def test_each_change_is_reported_once_by_two_that_follow_and_are_killed(
     services: Services, ducklake: duckdb.DuckDBPyConnection, warehouse: Path
 ) -> None:
     ducklake.execute("CREATE TABLE lake.main.t (id INT)")

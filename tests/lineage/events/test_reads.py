@@ -146,7 +146,7 @@ def test_other_reports_say_nothing_of_reads(log: ReadLog, database: Database, ki
     assert rows(database) == []
 
 
-def test_nothing_is_noted_that_nobody_writes() -> None:
+def test_nothing_is_noted_that_no_one_writes() -> None:
     log = ReadLog()
     log.note_load(ETL, NS, "a", is_lookup=False)
     assert log.statistics() == {"recorded": 0, "dropped": 0}

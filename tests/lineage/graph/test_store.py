@@ -119,7 +119,7 @@ def test_events_in_any_order_and_in_any_portions_come_to_the_same_graph(store: S
         assert store.everything() == expected
 
 
-def test_columns_told_at_the_start_count_once_the_run_completes(store: Store) -> None:
+def test_columns_reported_at_the_start_count_once_the_run_completes(store: Store) -> None:
     made = table("sales.sums", columnLineage=columns(("a", RAW, "b")))
     store.record(event(1, "START", inputs=(RAW,), outputs=(made,)))
     assert store.rows(COLUMNS) == []
@@ -136,7 +136,7 @@ def test_columns_of_the_first_versions_of_the_facet_are_direct_with_the_type_of_
     assert [row[4:6] for row in store.rows(COLUMNS)] == [("DIRECT", "MASKED")]
 
 
-def test_one_of_several_outputs_that_tells_its_columns_comes_only_from_what_they_name(store: Store) -> None:
+def test_one_of_several_outputs_that_shows_its_columns_comes_only_from_what_they_name(store: Store) -> None:
     told = table("sales.sums", columnLineage=columns(("a", RAW, "a")))
     store.record(event(1, inputs=(RAW, table("sales.x")), outputs=(told, ORDERS)))
     assert store.edges() == [
@@ -158,7 +158,7 @@ def test_run_with_too_many_inputs_and_outputs_is_kept_without_edges(store: Store
     assert store.rows("SELECT count(*) FROM duckicelake_lineage_io") == [(1001,)]
 
 
-def test_inferred_input_says_how_sure_it_is_until_it_is_told(store: Store) -> None:
+def test_inferred_input_says_how_sure_it_is_until_it_is_reported(store: Store) -> None:
     made = table("sales.sums", columnLineage=columns(("a", RAW, "a")))
     store.record(event(1, inputs=(inferred(RAW, 0.5), ORDERS), outputs=(made,)))
     store.record(event(2, inputs=(inferred(RAW, 0.75),), outputs=(made,)))
@@ -276,7 +276,7 @@ def test_inferred_columns_are_as_sure_as_each_says(store: Store) -> None:
     assert [(row[3], row[6]) for row in store.rows(COLUMNS)] == [("x", 0.25), ("y", None)]
 
 
-def test_view_is_one_however_it_is_told(store: Store) -> None:
+def test_view_is_one_however_it_is_reported(store: Store) -> None:
     store.record(event(1, outputs=(native("sales.shown", kind="VIEW"),)))
     store.record(event(2, inputs=(foreign(CATALOG, "sales.shown"),), outputs=(ORDERS,)))
     kinds = store.rows("SELECT name, kind FROM duckicelake_lineage_dataset ORDER BY 1")
@@ -336,7 +336,7 @@ def test_names_as_long_as_they_may_be_are_kept(store: Store) -> None:
     assert store.edges() == [("/lake/sales.raw", f"/lake/{long}.{long}")]
 
 
-def test_facets_are_those_told_last_and_one_that_is_deleted_is_gone(store: Store) -> None:
+def test_facets_are_those_sent_last_and_one_that_is_deleted_is_gone(store: Store) -> None:
     gone = facet(_deleted=True)
     newer, older = facet(fields=[{"name": "b"}]), facet(fields=[{"name": "a"}])
     store.record(event(1, outputs=(table("sales.t", schema=newer, ownership=facet(owners=[])),), minutes=5))

@@ -139,6 +139,6 @@ def test_schemas_are_those_of_our_facets_alone(name: str) -> None:
         ({"name": "spark", "version": "4.0.1"}, "spark 4.0.1"),
     ],
 )
-def test_engine_is_told_as_far_as_it_is_known(facet: object, said: str | None) -> None:
+def test_engine_is_reported_as_far_as_it_is_known(facet: object, said: str | None) -> None:
     assert read_engine(facet) == said
     assert read_facet_word({"x": facet}, "x", "nothing") is None

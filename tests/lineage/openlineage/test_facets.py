@@ -69,7 +69,7 @@ def test_the_column_lineage_says_the_same() -> None:
 
 
 @pytest.mark.parametrize("inputs", [[], [made("a")]])
-def test_nothing_is_said_of_columns_that_nobody_has_told_of(inputs: list[Input]) -> None:
+def test_nothing_is_said_of_columns_that_no_one_has_named(inputs: list[Input]) -> None:
     assert build_output_facets(LAKE, ["id"], inputs) == {}
 
 

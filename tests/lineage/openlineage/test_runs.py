@@ -302,7 +302,7 @@ def test_times_are_utc() -> None:
     assert completed(change(ChangeKind.APPEND, at=local))["eventTime"] == "2026-11-22T12:00:00.000000Z"
 
 
-def test_no_value_of_data_or_of_a_property_is_told() -> None:
+def test_no_value_of_data_or_of_a_property_is_reported() -> None:
     facts = {
         "location": "s3://key:s3cr3t@bucket/t?X-Amz-Signature=s3cr3t",
         "summary": {**SPARK, "partitions.day=s3cr3t": "added-records=1", "password": "s3cr3t"},

@@ -122,7 +122,7 @@ def test_streams_are_known_by_how_they_write(more: Json, is_one: bool) -> None:
     assert is_of_stream(told(change(ChangeKind.APPEND, **more))) == is_one
 
 
-def test_stream_that_comes_to_read_elsewhere_tells_its_table_no_more() -> None:
+def test_stream_that_comes_to_read_elsewhere_shows_its_table_no_more() -> None:
     follower = Follower()
     follower.fold(post(1, 0), post(2, 6))
     follower.reads_elsewhere = True

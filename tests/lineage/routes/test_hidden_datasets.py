@@ -115,7 +115,7 @@ def test_former_name_that_is_hidden_finds_nothing(lake: Lake) -> None:
     assert "shop.rings" in lake.get("/lineage/v1/graph", "root", node="vault.gold_rings").text
 
 
-def test_what_is_not_hidden_is_told(lake: Lake) -> None:
+def test_what_is_not_hidden_is_reported(lake: Lake) -> None:
     assert len(lake.get(f"/lineage/v1/runs/{run_id(5)}").json()["events"]) == 1
     assert len(lake.get(f"/lineage/v1/runs/{run_id(2)}").json()["events"]) == 1
     assert QUERY in lake.get(f"/api/v1/jobs/runs/{run_id(1)}/facets", "root", type="job").text

@@ -425,5 +425,5 @@ def test_reader_of_a_part_gets_nothing_of_the_rest(marquez: Marquez) -> None:
         ("namespaces/%FF/datasets", {}, "UTF-8"),
     ],
 )
-def test_bad_question_is_told_what_is_wrong(marquez: Marquez, path: str, query: dict[str, Any], named: str) -> None:
+def test_bad_question_is_reported_what_is_wrong(marquez: Marquez, path: str, query: dict[str, Any], named: str) -> None:
     assert named in marquez.get(path, status=400, **query)["error"]["message"]

@@ -126,7 +126,7 @@ def test_click_makes_a_table_the_centre_and_back_goes_back(lake: Lake, page: Pag
     expect(box(page, "View sales.euro")).to_have_class(re.compile("center"))
 
 
-def test_edge_tells_the_runs_behind_it(lake: Lake, page: Page) -> None:
+def test_edge_shows_the_runs_behind_it(lake: Lake, page: Page) -> None:
     open_at(page, lake.uri, "node=marts.revenue&depth=1")
     line = page.locator(".line", has_text="sales.euro → daily_revenue")
     line.locator(".hit").click(force=True)
@@ -165,7 +165,7 @@ def test_box_opens_to_its_columns_and_a_column_to_its_way(lake: Lake, page: Page
     expect(box(page, "Table labs.guess")).to_have_count(0)
 
 
-def test_history_of_a_table_is_told_on_demand(lake: Lake, page: Page) -> None:
+def test_history_of_a_table_is_reported_on_demand(lake: Lake, page: Page) -> None:
     open_at(page, lake.uri, "node=sales.orders")
     page.locator("#panel summary", has_text="History").click()
     expect(page.locator(".history li")).to_contain_text(["create table"])

@@ -229,7 +229,7 @@ SOMEBODY = Principal("etl", ())
         ({"authorization": "ab", "user_agent": "c"}, {"authorization": "a", "user_agent": "bc"}),
     ],
 )
-def test_programs_are_told_apart_by(one: dict[str, str], other: dict[str, str]) -> None:
+def test_programs_are_distinguished_by(one: dict[str, str], other: dict[str, str]) -> None:
     assert find_session(scope(**one), SOMEBODY) != find_session(scope(**other), SOMEBODY)
     assert find_session(scope(**one), SOMEBODY) == find_session(scope(**one), SOMEBODY)
 

@@ -106,7 +106,7 @@ def edges(graph: Any) -> set[tuple[str, str]]:
     return {(names[edge["source"]], names[edge["target"]]) for edge in graph["edges"]}
 
 
-def test_graph_tells_what_a_table_comes_from_and_what_comes_from_it(lake: Lake) -> None:
+def test_graph_shows_what_a_table_comes_from_and_what_comes_from_it(lake: Lake) -> None:
     found = lake.graph("sales.orders")
     assert distances(found) == {
         "sales.orders": 0,
@@ -175,7 +175,7 @@ def column_edges(graph: Any) -> set[tuple[str, str, str]]:
     }
 
 
-def test_columns_of_a_table_are_told_if_asked_for(lake: Lake) -> None:
+def test_columns_of_a_table_are_reported_if_asked_for(lake: Lake) -> None:
     found = lake.graph("sales.orders", columns="true", direction="upstream", depth=1)
     assert column_edges(found) == {
         ("id", "id", "IDENTITY"),
@@ -209,7 +209,7 @@ def test_column_is_followed_through_tables_and_structs(
 
 
 @pytest.mark.parametrize("column", ["nope", "address.nope", "total"])
-def test_column_that_a_table_has_not_is_told_with_those_it_has(lake: Lake, column: str) -> None:
+def test_column_that_a_table_has_not_is_reported_with_those_it_has(lake: Lake, column: str) -> None:
     answer = lake.get("/lineage/v1/graph", status=404, node=f"sales.orders#{column}")["error"]
     assert answer["message"] == f"sales.orders has no column {column!r}: there are id, address"
 
@@ -262,7 +262,7 @@ def test_limit_on_nodes_is_kept_and_said(lake: Lake) -> None:
     assert not lake.graph("sales.orders", limit=5)["truncated"]
 
 
-def test_run_is_told_with_what_it_said_unless_something_of_it_is_hidden(lake: Lake) -> None:
+def test_run_is_reported_with_what_it_said_unless_something_of_it_is_hidden(lake: Lake) -> None:
     whole = lake.get(f"/lineage/v1/runs/{run_id(3)}")
     assert [each["name"] for each in whole["inputs"]] == ["hr.people", "sales.orders"]
     assert whole["complete"]
@@ -307,7 +307,7 @@ def test_schema_of_a_facet_is_served_to_anybody(lake: Lake) -> None:
         ({"node": "sales.orders", "columns": "some"}, "columns"),
     ],
 )
-def test_bad_question_is_told_what_is_wrong(lake: Lake, query: dict[str, Any], named: str) -> None:
+def test_bad_question_is_reported_what_is_wrong(lake: Lake, query: dict[str, Any], named: str) -> None:
     assert named in lake.get("/lineage/v1/graph", status=400, **query)["error"]["message"]
 
 
@@ -354,7 +354,7 @@ def with_facets(**facets: Any) -> Json:
         (changed(more=10**400), "number"),
     ],
 )
-def test_event_that_is_none_is_refused_and_told_why(lake: Lake, body: Any, place: str) -> None:
+def test_event_that_is_none_is_refused_and_reported_why(lake: Lake, body: Any, place: str) -> None:
     answer = lake.send(body)
     assert answer.status_code == 400, answer.text
     assert place in answer.json()["error"]["message"]
@@ -393,7 +393,7 @@ def test_received_events_join_the_graph(lake: Lake) -> None:
         ("nothing", (foreign("bigquery", "shop.sales.orders\0"),), (), 400),
     ],
 )
-def test_only_who_may_write_tells_what_came_into_a_table(
+def test_only_who_may_write_shows_what_came_into_a_table(
     lake: Lake, who: str, inputs: tuple[Json, ...], outputs: tuple[Json, ...], status: int
 ) -> None:
     answer = lake.send(event(70, inputs=inputs, outputs=outputs, job=f"of {who}"), who)
@@ -455,7 +455,7 @@ def test_batch_has_a_limit(lake: Lake) -> None:
     assert "1000" in answer.json()["error"]["message"]
 
 
-def test_who_sends_too_many_events_is_told_to_wait(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_sends_too_many_events_is_reported_to_wait(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(intake, "MAX_EVENTS_PER_HOUR", 3)
     batch = [event(number, outputs=(foreign("pg://quota", "t"),), job="quota") for number in range(70, 73)]
     assert lake.send(batch, "busy", "/api/v1/lineage/batch").json() == {"received": 3, "new": 3}
@@ -477,7 +477,7 @@ def test_events_for_who_may_not_know_all_are_among_those_that_are_examined(
     assert (listed("sales"), listed("root")) == (0, all_)
 
 
-def test_times_are_told_in_utc(lake: Lake) -> None:
+def test_times_are_reported_in_utc(lake: Lake) -> None:
     found = lake.graph("sales.orders", direction="upstream", depth=1)["edges"]
     (edge,) = (each for each in found if each["job"]["name"] == "clean")
     assert datetime.fromisoformat(edge["first-seen"]) == datetime.fromisoformat(at(2))

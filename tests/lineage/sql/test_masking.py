@@ -95,7 +95,7 @@ def test_statement_of_any_text_keeps_neither_quotes_nor_numbers(text: str) -> No
         ("SELECT 'secret' FROM nowhere_5", "Catalog Error: Table with name nowhere_5 does not exist!"),
     ],
 )
-def test_message_tells_names_but_no_values(statement: str, message: str) -> None:
+def test_message_shows_names_but_no_values(statement: str, message: str) -> None:
     with pytest.raises(duckdb.Error) as raised:
         duckdb.connect().execute(statement).fetchall()
     assert mask_message(raised.value) == message
@@ -103,10 +103,10 @@ def test_message_tells_names_but_no_values(statement: str, message: str) -> None
 
 
 @pytest.mark.parametrize("name", ["a", "größe", "col_1", "count_star()", "a b", "x2"])
-def test_plain_names_tell_no_values(name: str) -> None:
+def test_plain_names_show_no_values(name: str) -> None:
     assert not may_show_values(name)
 
 
 @pytest.mark.parametrize("name", ["(a = 42)", "'x'", "42", "(a || 'x')", "concat(a, 'x"])
-def test_names_of_expressions_may_tell_values(name: str) -> None:
+def test_names_of_expressions_may_show_values(name: str) -> None:
     assert may_show_values(name)

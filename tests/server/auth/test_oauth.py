@@ -209,7 +209,7 @@ def test_wrong_request_is_refused_in_oauths_words(http: httpx.Client, body: str,
 
 
 @pytest.mark.parametrize("body", ["grant_type=client_credentials", "grant_type=client_credentials&client_secret=a"])
-def test_request_of_nobody_is_invalid_client(http: httpx.Client, body: str) -> None:
+def test_request_of_no_one_is_invalid_client(http: httpx.Client, body: str) -> None:
     headers = {"Content-Type": "application/x-www-form-urlencoded; charset=UTF-8"}
     assert refusal(http.post("/v1/oauth/tokens", content=body, headers=headers)) == (401, "invalid_client")
 
@@ -272,7 +272,7 @@ def test_exchange_needs_types_that_are_known(http: httpx.Client, kind: str) -> N
     assert refusal(with_actor) == (400, "invalid_request")
 
 
-def test_exchange_of_nobody_is_invalid_client(http: httpx.Client) -> None:
+def test_exchange_of_no_one_is_invalid_client(http: httpx.Client) -> None:
     assert refusal(exchange(http, {}, token(http, "reader"))) == (401, "invalid_client")
 
 
@@ -485,7 +485,7 @@ def test_no_secret_and_no_token_is_ever_logged_or_shown(http: httpx.Client, serv
     assert [line.get("principal") for line in named[:2]] == ["reader", "reader"]
 
 
-def test_server_that_asks_nobody_says_so_to_who_brings_a_credential(
+def test_server_that_asks_no_one_says_so_to_who_brings_a_credential(
     server: Server, nothing: Services, serve: Serve
 ) -> None:
     http = serve(server.app(nothing, None))

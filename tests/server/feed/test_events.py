@@ -238,7 +238,7 @@ def test_changes_are_events_of_the_drafts_shape_in_order(http: httpx.Client, cli
     assert changed["duckicelake"]["updates"] == ["set-properties"]
 
 
-def test_namespaces_and_what_is_dropped_are_told_as_in_the_draft(http: httpx.Client, client: Client) -> None:
+def test_namespaces_and_what_is_dropped_are_reported_as_in_the_draft(http: httpx.Client, client: Client) -> None:
     http.post("/v1/namespaces/ns/properties", json={"updates": {"k": "secret"}, "removals": []}).raise_for_status()
     settled(http, 1, kind="update-namespace")
     http.delete("/v1/namespaces/ns/tables/t?purgeRequested=true").raise_for_status()
@@ -405,7 +405,7 @@ def test_changes_of_one_transaction_say_that_they_are(http: httpx.Client, client
     assert len({event["request-id"] for event in found}) == 1
 
 
-def test_all_readers_are_told_everything_once_and_in_order_while_all_write(
+def test_all_readers_are_reported_everything_once_and_in_order_while_all_write(
     http: httpx.Client, client: Client, services: Services, attach: Attach
 ) -> None:
     uri, each = str(http.base_url), 12
@@ -491,7 +491,7 @@ def guarded(services: Services, followed: None) -> Iterator[Guarded]:
         yield found
 
 
-def test_reader_is_told_of_namespaces_that_it_may_read(guarded: Guarded) -> None:
+def test_reader_is_reported_of_namespaces_that_it_may_read(guarded: Guarded) -> None:
     root = guarded.headers("root")
     with ExitStack() as stack:
         readers = {who: guarded.stream(who) for who in SCOPES}
@@ -530,7 +530,7 @@ def test_reader_is_told_of_namespaces_that_it_may_read(guarded: Guarded) -> None
     assert guarded.http.get(EVENTS).status_code == 401
 
 
-def test_request_counts_the_events_that_its_reader_is_told(guarded: Guarded) -> None:
+def test_request_counts_the_events_that_its_reader_is_reported(guarded: Guarded) -> None:
     root, changes = guarded.headers("root"), []
     for namespace, name in (("a", "t"), ("b", "t"), ("b", "u")):
         path = f"/v1/namespaces/{namespace}/tables"
@@ -599,7 +599,7 @@ def test_what_is_too_long_ago_for_memory_is_read_from_postgres(
     slow.kill()
 
 
-def test_reader_that_takes_nothing_keeps_nobody_waiting_and_misses_nothing(
+def test_reader_that_takes_nothing_keeps_no_one_waiting_and_misses_nothing(
     services: Services, followed: None, serve: Callable[[Any], httpx.Client], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(change_feed, "MAX_CHANGES", 20)

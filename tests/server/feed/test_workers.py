@@ -17,7 +17,7 @@ STREAMS = 12
 
 
 @pytest.mark.commands
-def test_streams_are_told_on_each_worker_and_end_with_the_server(lake: Path) -> None:
+def test_streams_are_reported_on_each_worker_and_end_with_the_server(lake: Path) -> None:
     with serving(lake, "--workers", "2") as served:
         streams = [Stream(served.uri) for _ in range(STREAMS)]
         httpx.post(f"{served.uri}/v1/namespaces", json={"namespace": ["a"]}, timeout=30).raise_for_status()

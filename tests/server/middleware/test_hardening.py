@@ -176,7 +176,7 @@ def test_second_request_of_a_connection_must_come_along_too(services: Services) 
     assert seconds < 15
 
 
-def test_rest_of_a_body_that_nobody_reads_holds_no_connection(services: Services) -> None:
+def test_rest_of_a_body_that_no_one_reads_holds_no_connection(services: Services) -> None:
     head = b"POST /v1/config HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n"
     with behind(create_app(services), receive_seconds=0.4) as uri:
         answer, seconds = raw(uri, head, *[b"{"] * 30, pause=0.1)
@@ -343,7 +343,7 @@ class Counting:
         raise UnavailableError('Postgres does not answer: connection to "10.1.2.3" as "duck" refused')
 
 
-def test_readiness_is_found_out_once_for_all_who_ask_and_tells_nothing_of_the_inside(
+def test_readiness_is_found_out_once_for_all_who_ask_and_shows_nothing_of_the_inside(
     services: Services, serve: Serve
 ) -> None:
     log, counting = io.StringIO(), Counting()

@@ -173,7 +173,7 @@ def test_unavailable_says_when_to_try_again_and_others_do_not(client: httpx.Clie
 
 
 @pytest.mark.parametrize("path", ["/crash", "/fail/InvalidSettingsError"])
-def test_bug_tells_the_client_only_the_request_id_and_the_log_everything(
+def test_bug_shows_the_client_only_the_request_id_and_the_log_everything(
     client: httpx.Client, log_stream: LogStream, path: str
 ) -> None:
     response = client.get(path)

@@ -78,7 +78,7 @@ def test_span_of_a_request_that_the_server_fails_says_so(
     assert collector.named(f"POST {ROUTE}").status.code == Status.STATUS_CODE_ERROR
 
 
-def test_retries_and_waits_that_are_over_are_told(collector: Collector) -> None:
+def test_retries_and_waits_that_are_over_are_reported(collector: Collector) -> None:
     with open_tracer(collector.uri) as spans:
         assert spans is not None
         meter = TracedMeter(NO_METER, spans)
@@ -111,7 +111,7 @@ def test_probes_and_work_outside_of_requests_leave_no_trace(
     "environment",
     [{}, {"OTEL_EXPORTER_OTLP_ENDPOINT": ""}, {"OTEL_EXPORTER_OTLP_ENDPOINT": "x", "OTEL_SDK_DISABLED": "true"}],
 )
-def test_nobody_who_wants_traces_means_none(environment: dict[str, str]) -> None:
+def test_no_one_who_wants_traces_means_none(environment: dict[str, str]) -> None:
     with open_tracer(None, environment) as spans:
         assert spans is None
 

@@ -277,7 +277,7 @@ def test_repeated_load_under_way_is_answered_before_the_server_ends(served: Serv
         assert wire.is_closed()
 
 
-def test_client_that_leaves_before_its_repeated_load_is_answered_takes_nobody_along(
+def test_client_that_leaves_before_its_repeated_load_is_answered_takes_no_one_along(
     services: Services, writer: Client
 ) -> None:
     limited = create_app(services, edge=Edge(max_requests=2))
@@ -309,7 +309,7 @@ def test_answers_to_repeated_loads_that_are_not_taken_are_bounded(services: Serv
     assert taken < 50_000_000, "the server has given the connection up"
 
 
-def test_web_page_is_told_each_time_that_it_may_read(services: Services, writer: Client) -> None:
+def test_web_page_is_reported_each_time_that_it_may_read(services: Services, writer: Client) -> None:
     page = LOAD[:-2] + b"origin: https://ui.example\r\n\r\n"
     with (
         serving(create_app(services, edge=Edge(cors_origins=("https://ui.example",)))) as served,

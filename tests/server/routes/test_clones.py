@@ -30,7 +30,7 @@ def client(services: Services) -> Client:
     return client
 
 
-def test_restore_once_and_tell_the_same_again(client: Client, serve: Serve) -> None:
+def test_restore_once_and_show_the_same_again(client: Client, serve: Serve) -> None:
     http = serve(create_app(client.services))
     first, second = (each["snapshot-id"] for each in client.metadata()["snapshots"])
     dry = http.post(f"{TABLE}/restore", json={"to": str(first), "dry-run": True}).json()

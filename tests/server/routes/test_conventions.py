@@ -83,7 +83,7 @@ def test_wish_for_delegated_access_does_no_harm(http: httpx.Client, wish: str) -
     assert [answer.status_code for answer in (created, staged, loaded, committed)] == [200, 200, 200, 200]
 
 
-def test_answers_about_a_table_tell_caches_that_they_are_private(http: httpx.Client) -> None:
+def test_answers_about_a_table_show_caches_that_they_are_private(http: httpx.Client) -> None:
     created = http.post(TABLES, json={"name": "u", "schema": SCHEMA})
     committed, loaded = http.post(TABLE, json=set_properties(k="v")), http.get(TABLE)
     unchanged = http.get(TABLE, headers={"If-None-Match": committed.headers["etag"]})

@@ -90,7 +90,7 @@ def test_keys_come_for_each_folder_of_the_table_and_in_the_config(http: httpx.Cl
     assert again["config"] == again["storage-credentials"][0]["config"]
 
 
-def test_config_tells_how_the_store_is_reached(http: httpx.Client, bucket: Bucket) -> None:
+def test_config_shows_how_the_store_is_reached(http: httpx.Client, bucket: Bucket) -> None:
     assert http.get("/v1/config").json()["defaults"] == {
         "s3.endpoint": f"{bucket.minio.endpoint}/",
         "s3.region": "us-east-1",
@@ -156,7 +156,7 @@ def test_tag_is_that_of_wish_and_keys(http: httpx.Client, services: Services) ->
     assert http.get(TABLE, headers={**KEYS, "If-None-Match": keys}).status_code == 200
 
 
-def test_signing_is_told_to_new_and_old_clients(http: httpx.Client) -> None:
+def test_signing_is_reported_to_new_and_old_clients(http: httpx.Client) -> None:
     answer = http.get(TABLE, headers=SIGNATURES).json()
     assert answer["remote-signing-config"] == {"properties": {}, "headers": {}}
     assert "storage-credentials" not in answer
@@ -201,9 +201,7 @@ def test_request_that_is_not_signed_says_why(
     assert (answer.status_code, answer.json()["error"]["type"]) == expected
 
 
-def test_staged_table_is_signed_for_and_renewed_until_somebody_has_its_place(
-    http: httpx.Client, bucket: Bucket
-) -> None:
+def test_staged_table_is_signed_for_and_renewed_until_someone_has_its_place(http: httpx.Client, bucket: Bucket) -> None:
     staged = {"name": "new", "schema": SCHEMA, "stage-create": True}
     location = http.post(TABLES, json=staged, headers=SIGNATURES).json()["metadata"]["location"]
     body = {"region": "", "uri": f"{bucket.minio.endpoint}{location.removeprefix('s3:/')}/data/x", "method": "PUT"}
@@ -387,7 +385,7 @@ def test_keys_given_are_in_the_audit_trail_once(http: httpx.Client, services: Se
     assert entry.detail["vended"] == http.get(TABLE, headers=KEYS).json()["config"]["s3.access-key-id"]
 
 
-def test_created_table_is_told_of_even_if_there_are_no_keys_now(
+def test_created_table_is_reported_of_even_if_there_are_no_keys_now(
     services: Services, serve: Callable[[FastAPI], httpx.Client]
 ) -> None:
     class Silent:

@@ -100,7 +100,7 @@ def two(services: Services, ducklake: duckdb.DuckDBPyConnection) -> duckdb.DuckD
 
 
 @pytest.mark.parametrize("by_ms", [24 * 3_600_000, -24 * 3_600_000])
-def test_age_is_told_by_the_clock_that_tells_the_times_of_snapshots(
+def test_age_is_reported_by_the_clock_that_shows_the_times_of_snapshots(
     services: Services, two: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch, by_ms: int
 ) -> None:
     """Of a server whose clock is wrong, too."""
@@ -124,7 +124,7 @@ def test_rows_older_than_any_snapshot_are_old(
     assert [table.table_name for table in find_waiting_tables(services)] == ["first"]
 
 
-def test_table_that_cannot_be_flushed_does_not_keep_others_waiting_even_if_nobody_can_be_told(
+def test_table_that_cannot_be_flushed_does_not_keep_others_waiting_even_if_no_one_can_be_reported(
     services: Services, two: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(flusher, "PAUSE_SECONDS", 0.01)

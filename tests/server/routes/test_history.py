@@ -55,7 +55,7 @@ def kinds(found: list[Json]) -> list[tuple[str, str]]:
     return [(each["kind"], each.get("name") or ".".join(each["namespace"])) for each in found]
 
 
-def test_requests_are_told_without_what_tells_programs_apart() -> None:
+def test_requests_are_reported_without_what_distinguishes_programs() -> None:
     at, client = datetime(2026, 5, 1, tzinfo=UTC), {"session": "0123456789abcdef:41000", "user-agent": "loader/1.0"}
     requests = [{"principal": "ann", "request-id": str(number), "client": client} for number in range(2)]
     entry = build_entry(LoggedChange(17, 0, at, ChangeKind.APPEND, "ns", "t", facts={"requests": requests}))
@@ -99,7 +99,7 @@ def test_entry_says_who_did_what_with_what_and_how_much(http: httpx.Client, serv
     assert len(client["application"]) == MAX_CLIENT_CHARS
 
 
-def test_what_the_pipeline_did_is_told_from_what_others_did(http: httpx.Client, services: Services) -> None:
+def test_what_the_pipeline_did_is_distinguished_from_what_others_did(http: httpx.Client, services: Services) -> None:
     send_request("POST", f"{str(http.base_url).rstrip('/')}/v1/namespaces", body={"namespace": ["ns"]})
     make(http, "ns", "t", **{"X-Engine": f"{PIPELINE_AGENT}/1", "User-Agent": "Apache-HttpClient/5"})
     make(http, "ns", "u")
@@ -129,7 +129,7 @@ def test_history_of_a_table_follows_its_names_and_outlasts_it(http: httpx.Client
         assert http.get(f"/v1/namespaces/{path}/history").status_code == 404
 
 
-def test_transaction_is_told_table_by_table_with_one_request(http: httpx.Client, services: Services) -> None:
+def test_transaction_is_reported_table_by_table_with_one_request(http: httpx.Client, services: Services) -> None:
     for name in ("a", "b", "c"):
         make(http, "ns", name)
     wider = {**NUMBERS, "fields": [*NUMBERS["fields"], {"id": 2, "name": "j", "type": "int", "required": False}]}
@@ -149,7 +149,7 @@ def test_transaction_is_told_table_by_table_with_one_request(http: httpx.Client,
     assert {each["operation"] for each in (a, b, c)} == {"commit"}
 
 
-def test_drop_tells_where_the_table_was_though_nothing_of_it_is_left(http: httpx.Client, services: Services) -> None:
+def test_drop_shows_where_the_table_was_though_nothing_of_it_is_left(http: httpx.Client, services: Services) -> None:
     http.post("/v1/namespaces", json={"namespace": ["ns"]})
     place = f"{services.policy.warehouse}/data/elsewhere"
     body = {"name": "t", "schema": NUMBERS, "location": place}

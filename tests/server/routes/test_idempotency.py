@@ -55,7 +55,7 @@ def envelope(answer: httpx.Response) -> tuple[int, str]:
     return answer.status_code, error["type"]
 
 
-def test_config_tells_how_long_a_key_holds(http: httpx.Client) -> None:
+def test_config_shows_how_long_a_key_holds(http: httpx.Client) -> None:
     assert http.get("/v1/config").json()["idempotency-key-lifetime"] == "PT30M"
 
 

@@ -60,7 +60,7 @@ def results(client: CatalogClient, **filters: str) -> list[str]:
     return [job["result"] for job in client.jobs(**filters)]
 
 
-def test_job_is_told_as_running_and_then_with_what_came_of_it(client: CatalogClient) -> None:
+def test_job_is_reported_as_running_and_then_with_what_came_of_it(client: CatalogClient) -> None:
     with run_job(client, "ingest", SALES, "t", run_id="r-1", parameters={"mode": "append"}) as job:
         (begun,) = client.jobs()
         job.ends("unchanged", "nothing is new", snapshot_ids=[2**62 + 1], rows=7)
@@ -72,7 +72,7 @@ def test_job_is_told_as_running_and_then_with_what_came_of_it(client: CatalogCli
     assert begun["started"] <= ended["ended"]
 
 
-def test_job_that_raises_is_told_as_failed_with_the_reason(client: CatalogClient) -> None:
+def test_job_that_raises_is_reported_as_failed_with_the_reason(client: CatalogClient) -> None:
     with pytest.raises(BadInputError), run_job(client, "sort", SALES, "t"):
         raise BadInputError("no such\ncolumn")
     (job,) = client.jobs()
@@ -104,7 +104,7 @@ def test_lease_that_was_not_renewed_is_taken_over_and_its_job_must_not_commit(
     assert results(client) == ["done", "lost"]
 
 
-def test_lapsed_lease_that_nobody_took_is_renewed(client: CatalogClient, database_url: str) -> None:
+def test_lapsed_lease_that_no_one_took_is_renewed(client: CatalogClient, database_url: str) -> None:
     with run_job(client, "compact", SALES, "t", lease="maintenance") as job:
         let_lapse(database_url)
         job.check()
@@ -229,7 +229,7 @@ def test_jobs_are_shown_to_who_may_read_and_run_by_who_may_write(
 
 
 @pytest.mark.parametrize("path", ["jobs", "tables"])
-def test_pages_tell_nothing_of_what_their_reader_may_not_see(
+def test_pages_show_nothing_of_what_their_reader_may_not_see(
     services: Services, serve: Serve, client: CatalogClient, path: str
 ) -> None:
     server = Server()

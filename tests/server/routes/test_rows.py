@@ -141,7 +141,7 @@ def test_batches_that_are_written_together_get_an_answer_each(http: httpx.Client
 
 
 @pytest.mark.parametrize("rates", [Rates(requests=0.01), Rates(bytes=10)])
-def test_principal_over_its_quota_is_told_when_to_come_before_its_body_is_read(
+def test_principal_over_its_quota_is_reported_when_to_come_before_its_body_is_read(
     services: Services, serve: Serve, rates: Rates
 ) -> None:
     new_client(services).create()
@@ -162,7 +162,7 @@ def test_workers_count_together_what_a_principal_sends(tmp_path: Path) -> None:
     assert (first.wait("ann"), second.wait("ann"), first.wait("ben")) == (0, 1, 0)
 
 
-def test_accounts_tell_principals_apart_however_many_there_are() -> None:
+def test_accounts_distinguish_principals_however_many_there_are() -> None:
     accounts = QuotaAccounts()
     for number in range(1000):
         accounts.change(f"early {number}", (number + 1.0).__add__)

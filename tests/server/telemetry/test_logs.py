@@ -22,7 +22,7 @@ def test_a_line_that_does_not_fit_on_the_disk_is_dropped(log_format: LogFormat) 
 
 
 @pytest.mark.parametrize("log_format", ["json", "console"])
-def test_name_of_a_file_that_is_no_text_is_told_as_it_goes(tmp_path: Path, log_format: LogFormat) -> None:
+def test_name_of_a_file_that_is_no_text_is_reported_as_it_goes(tmp_path: Path, log_format: LogFormat) -> None:
     with (tmp_path / "log").open("w+", encoding="utf-8") as stream:
         log = make_logger(stream, log_format)
         log.warning("failed", error="no such file: \udc80.parquet")

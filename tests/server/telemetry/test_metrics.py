@@ -40,7 +40,7 @@ def counts(http: httpx.Client, name: str) -> dict[str, float]:
     }
 
 
-def test_commit_tells_how_long_its_phases_took(http: httpx.Client, client: Client) -> None:
+def test_commit_shows_how_long_its_phases_took(http: httpx.Client, client: Client) -> None:
     assert http.post(TABLE, json=append(client.metadata(), (1, "a"))).status_code == 200
     phases = counts(http, "phase_seconds_count")
     assert {f"phase={name}" for name in ("plan", "upload_read", "lock_wait", "critical_section", "materialize")} <= set(
@@ -69,7 +69,7 @@ def test_conflicts_are_counted_by_the_requirement_that_did_not_hold(http: httpx.
     }
 
 
-def test_load_tells_how_far_behind_duckdb_it_was(http: httpx.Client, ducklake: duckdb.DuckDBPyConnection) -> None:
+def test_load_shows_how_far_behind_duckdb_it_was(http: httpx.Client, ducklake: duckdb.DuckDBPyConnection) -> None:
     http.get(TABLE).raise_for_status()
     for number in range(3):
         ducklake.execute("INSERT INTO ns.t VALUES (?, 'duck')", [number])
