@@ -316,6 +316,7 @@ CASES = {
         ("side tables", "has come without a record of changes", "inserted_into_table"),
         seen=True,
         repair=False,
+        also=frozenset({"statistics"}),
     ),
     "a data file that nobody recorded to have gone": Case(
         WITHOUT_TRIGGERS + f"DELETE FROM ducklake_data_file WHERE {OF_T}",

@@ -248,8 +248,6 @@ def test_nul_is_inlined_in_texts_and_not_inside_nested_values() -> None:
 @pytest.mark.parametrize(
     ("name", "kind", "reason"),
     [
-        ("Row_Id", "int", "a column named Row_Id"),
-        ("x" * 64, "int", "a column named xxx"),
         ("a", "timestamptz_ns", "DuckDB keeps microseconds of column a"),
         ("a", struct_of(x="int", y="geometry"), "a column of type geometry"),
     ],

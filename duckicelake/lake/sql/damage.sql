@@ -123,9 +123,10 @@ FROM (
     SELECT i.table_id, i.table_name AS name, v.at,
            (SELECT array_agg(lower(a.attname::text COLLATE "C") ORDER BY a.attnum) FROM pg_attribute a
             WHERE a.attrelid = to_regclass(quote_ident(i.table_name)) AND a.attnum > 0 AND NOT a.attisdropped) AS own,
-           (SELECT array_agg(lower(c.column_name COLLATE "C") ORDER BY c.column_id) FROM ducklake_column c
-               WHERE c.table_id = i.table_id AND c.parent_column IS NULL AND c.begin_snapshot <= v.at
-                 AND (c.end_snapshot IS NULL OR c.end_snapshot > v.at)) AS expected
+           ARRAY(SELECT lower(c.column_name COLLATE "C") FROM ducklake_column c
+                 WHERE c.table_id = i.table_id AND c.parent_column IS NULL AND c.begin_snapshot <= v.at
+                   AND (c.end_snapshot IS NULL OR c.end_snapshot > v.at)
+                 ORDER BY c.column_id) AS expected
     FROM ducklake_inlined_data_tables i, LATERAL (
         SELECT max(begin_snapshot) AS at FROM ducklake_schema_versions v
         WHERE v.table_id = i.table_id AND v.schema_version <= i.schema_version) v

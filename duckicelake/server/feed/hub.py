@@ -151,7 +151,8 @@ class FeedHub:
             return page
         async with self._paging:
             database = self._services.database
-            older = await run_in_threadpool(read_older_changes, database, after, view.selection.since_ms)
+            found = await run_in_threadpool(read_older_changes, database, after, view.selection.since_ms)
+        older = [change for change in found if change.position <= recent.newest]  # else `newest` would go back
         # Of what was before those in memory, there is nothing, if there is nothing of it in Postgres.
         return replace(_build_page(view, recent, older, after if older else recent.start, limit), is_last=False)
 

@@ -155,7 +155,7 @@ def test_bug_of_one_who_is_reported_is_not_felt_by_the_others(
         return [await fresh(checks, T), await fresh(checks, T)]
 
     assert None not in over(partial(open_freshness_line, database), ask)
-    assert "Who asked for a check failed at its answer" in caplog.text
+    assert "A callback failed at the answer to a freshness check" in caplog.text
 
 
 def test_line_shows_of_several_tables_in_order(client: Client, database: Database) -> None:

@@ -1,7 +1,7 @@
 """Materialisation: the same bytes from every worker, nothing written twice, and flat costs however many commits."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,7 +21,7 @@ from duckicelake.errors import UnavailableError
 from duckicelake.lake.changes import WrittenFile
 from duckicelake.lake.side_tables import written_files as lake_artifacts
 from duckicelake.lake.side_tables.written_files import record_versions
-from duckicelake.storage.protocol import NewObject, ObjectStore
+from duckicelake.storage.protocol import NewObject, ObjectStore, StoredFile
 from tests.support.client import (
     NS,
     Client,
@@ -73,6 +73,9 @@ class Recorded:
 
     def delete(self, location: str) -> None:
         self.store.delete(location)
+
+    def files_below(self, folder: str) -> Iterator[StoredFile]:
+        return self.store.files_below(folder)
 
     def local_path(self, location: str) -> Path | None:
         return self.store.local_path(location)
