@@ -29,7 +29,7 @@ from duckicelake.iceberg.manifest.entry import FileContent
 from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
 from duckicelake.iceberg.name_mapping import NamePath, parse_name_mapping
 from duckicelake.lake.additions import InlinedInto, NewDeleteFile
-from duckicelake.lake.ducklake import column_names
+from duckicelake.lake.ducklake import native
 from duckicelake.lake.model import NameMap
 from duckicelake.lake.side_tables import locations
 from duckicelake.lake.side_tables.locations import LocatedFile
@@ -65,7 +65,7 @@ def find_former_files(
         return FormerFiles((), {}, files)
     with services.database.reading() as cursor:
         there = locations.read_located_files(cursor, table_id, wanted)
-        maps = column_names.read_name_maps(
+        maps = native.read_name_maps(
             cursor, {file.mapping_id for file in there.values() if file.mapping_id is not None}
         )
     return FormerFiles(

@@ -31,7 +31,7 @@ from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.partition import PartitionSpec
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import NestedField, PrimitiveType, StructType
-from duckicelake.lake.ducklake import column_names, native
+from duckicelake.lake.ducklake import native
 from duckicelake.lake.model import Column, LakeFile, NameMap
 from duckicelake.lake.state import NativeWindow
 from duckicelake.lake.types import select_types
@@ -147,8 +147,8 @@ class ReadableCopies:
     def _has_odd_columns(self) -> bool:
         """Whether it had columns of types or names that are misread."""
         with self._services.database.reading() as cursor:
-            has_odd_types = bool(column_names.read_column_types(cursor, self._table_id) & _MISREAD)
-            return has_odd_types or column_names.has_had_dotted_names(cursor, self._table_id)
+            has_odd_types = bool(native.read_column_types(cursor, self._table_id) & _MISREAD)
+            return has_odd_types or native.has_had_dotted_names(cursor, self._table_id)
 
     @cached_property
     def _folder(self) -> str:
@@ -171,9 +171,7 @@ class ReadableCopies:
             return {}
         with self._services.database.reading() as cursor:
             columns = native.read_columns(cursor, self._table_id, step.change.snapshot_id)
-            maps = column_names.read_name_maps(
-                cursor, {file.mapping_id for file in files if file.mapping_id is not None}
-            )
+            maps = native.read_name_maps(cursor, {file.mapping_id for file in files if file.mapping_id is not None})
         layouts = self._layouts(files, metadata)
         return {
             file.file_id: DuckDBAddedFile(
@@ -297,7 +295,7 @@ class WrittenTypes:
     @cached_property
     def _types(self) -> Mapping[int, frozenset[str]]:
         with self._services.database.reading() as cursor:
-            return column_names.read_column_types_by_id(cursor, self._table_id)
+            return native.read_column_types_by_id(cursor, self._table_id)
 
     @cached_property
     def _folder(self) -> str:

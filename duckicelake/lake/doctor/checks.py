@@ -163,7 +163,7 @@ def _check_triggers(cursor: Transaction) -> Finding:
         "neither expire snapshots, nor rename, merge or rewrite tables, nor write tables that follow Delta ones, nor "
         "attach with AUTOMATIC_MIGRATION in DuckDB until they are back: run ALTER TABLE … ENABLE TRIGGER, or CREATE "
         "TRIGGER as migrations 0002_triggers.sql, 0008_renames.sql, 0021_delta_sources.sql, 0032_format_guard.sql, "
-        "0035_lost_deletes.sql and 0047_column_spellings.sql do"
+        "0035_lost_deletes.sql and 0046_column_spellings.sql do"
     )
     return make_finding("triggers", not missing, detail, advice)
 

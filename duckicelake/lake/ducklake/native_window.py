@@ -7,11 +7,11 @@ from psycopg import Cursor
 
 from duckicelake.errors import DamagedTableError
 from duckicelake.lake.ducklake import inlined_rows
-from duckicelake.lake.ducklake.column_names import read_name_maps
 from duckicelake.lake.ducklake.native import (
     check_table_stats,
     read_definition,
     read_file_stats,
+    read_name_maps,
     read_partition_values,
     read_path_prefix,
 )

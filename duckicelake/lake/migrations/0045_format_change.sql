@@ -68,41 +68,18 @@ BEGIN
     RETURN CASE WHEN TG_OP = 'DELETE' THEN OLD ELSE NEW END;
 END $$;
 
--- As in migration 0032, and raises DIFC1 for what writes while the format changes.
-CREATE OR REPLACE FUNCTION duckicelake_require_known(writes boolean) RETURNS boolean
-LANGUAGE plpgsql STABLE AS $$
-DECLARE
-    formats   text    := current_setting('duckicelake.formats', true);
-    last      text    := current_setting('duckicelake.last_migration', true);
-    format    text;
-    migration integer;
-BEGIN
-    IF coalesce(formats, '') = '' THEN
-        RETURN true;
-    END IF;
-    SELECT value INTO format FROM ducklake_metadata WHERE key = 'version' AND scope IS NULL;
-    SELECT max(number) INTO migration FROM duckicelake_migration;
-    IF writes AND migration > last::integer THEN
-        RAISE EXCEPTION 'A newer duckicelake has migrated the lake (migration %, this server knows %)', migration, last
-            USING ERRCODE = 'DIUF1';
-    ELSIF format IS NULL OR format <> ALL (string_to_array(formats, ',')) THEN
-        RAISE EXCEPTION 'The lake has DuckLake format %, and this server serves %', coalesce(format, 'none'), formats
-            USING ERRCODE = 'DIUF1';
-    ELSIF writes AND duckicelake_is_changing_format() THEN
-        RAISE EXCEPTION 'The lake''s DuckLake format is being changed, so nothing can be written for a moment'
-            USING ERRCODE = 'DIFC1';
-    END IF;
-    RETURN true;
-END $$;
-
--- DuckDB's sessions declare no formats, and may not read the tables above: the owner asks for them.
+-- While the format changes, nothing makes a DuckLake snapshot. Other writes go on: a load writes what it has derived from
+-- DuckLake's rows to side tables, which DuckDB's migration doesn't touch. DuckDB's sessions declare no formats, and may
+-- not read the tables above: the owner asks for them.
 CREATE OR REPLACE FUNCTION duckicelake_check_known() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 BEGIN
     PERFORM duckicelake_require_known(true);
     IF duckicelake_is_changing_format() THEN
-        RAISE EXCEPTION 'The lake''s DuckLake format is being changed, so nothing can be written for a moment. Then DETACH '
-            'the lake, ATTACH it and try again' USING ERRCODE = 'DIFC1';
+        RAISE EXCEPTION USING ERRCODE = 'DIFC1', MESSAGE =
+            'The lake''s DuckLake format is being changed, so nothing can be written for a moment'
+            || CASE WHEN coalesce(current_setting('duckicelake.formats', true), '') = ''
+                    THEN '. Then DETACH the lake, ATTACH it and try again' ELSE '' END;
     END IF;
     RETURN NULL;
 END $$;

@@ -10,7 +10,7 @@ from psycopg import Cursor
 
 from duckicelake.lake.changes import CatchUpProgress, ChangeSet, Creation, LakeStep, WrittenCommit
 from duckicelake.lake.conflicts import StaleBaseError
-from duckicelake.lake.ducklake import column_names, data_files, definition, native
+from duckicelake.lake.ducklake import data_files, definition, native
 from duckicelake.lake.ducklake.snapshots import (
     SnapshotAllocation,
     SnapshotClaim,
@@ -76,7 +76,7 @@ def _read_name_maps(cursor: Cursor[Row], change: ChangeSet) -> dict[NameMap, int
     """Read the maps that the table has, if the change needs any."""
     if change.table_id is None or not any(step.name_maps for step in change.steps):
         return {}
-    return column_names.read_newest_name_maps(cursor, change.table_id)
+    return native.read_newest_name_maps(cursor, change.table_id)
 
 
 def find_creation(change: ChangeSet) -> Creation:
