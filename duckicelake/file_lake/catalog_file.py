@@ -17,7 +17,9 @@ from duckicelake.lake.model import Column
 Value: TypeAlias = str | bytes | None
 """A text that Postgres reads as the column's type, or the bytes of a bytea."""
 METADATA_TABLE: Final = "ducklake_metadata"
-_INLINED_PATTERN: Final = re.compile(r"ducklake_inlined_data_\d+_\d+")
+_NAME_PATTERN: Final = re.compile(r"ducklake_[a-z0-9_]+")
+"""Names of DuckLake's tables; others aren't the catalog's."""
+INLINED_PATTERN: Final = re.compile(r"ducklake_inlined_data_\d+_\d+")
 _SQLITE_MAGIC: Final = b"SQLite format 3\0"
 _DUCKDB_MAGIC: Final = b"DUCK"
 _DUCKDB_MAGIC_OFFSET: Final = 8
@@ -47,7 +49,7 @@ class SourceTable:
     @property
     def has_inlined_rows(self) -> bool:
         """Whether its columns are those of a table of the lake."""
-        return _INLINED_PATTERN.fullmatch(self.name) is not None
+        return INLINED_PATTERN.fullmatch(self.name) is not None
 
 
 class CatalogFile(Protocol):
@@ -81,7 +83,7 @@ class DuckDBCatalogFile:
             self._connection.execute("SET TimeZone = 'UTC'")
             found = self._connection.execute(_LIST_DUCKDB_SQL).fetchall()
         self._schema = _choose_schema(path, [row[0] for row in found if row[1] == METADATA_TABLE], schema)
-        self._names = [name for own, name in found if own == self._schema]
+        self._names = [name for own, name in found if own == self._schema and _NAME_PATTERN.fullmatch(name)]
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
         with _translate_errors(self.path):
@@ -126,7 +128,8 @@ class SQLiteCatalogFile:
         with _translate_errors(path):
             self._connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
             self._connection.execute("BEGIN")
-            self._names = sorted(name for (name,) in self._connection.execute(_LIST_SQLITE_SQL))
+            names = sorted(name for (name,) in self._connection.execute(_LIST_SQLITE_SQL))
+            self._names = list(filter(_NAME_PATTERN.fullmatch, names))
         _choose_schema(path, ["main"] * (METADATA_TABLE in self._names), None)
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:

@@ -4,6 +4,7 @@ Each transaction copies a part of one table and records how far it came, so that
 was killed. `ducklake_metadata` has another name until all is copied: until then, Postgres has no lake.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -23,7 +24,7 @@ from duckicelake.file_lake.catalog_file import (
 from duckicelake.lake.ducklake.definition import build_inlined_columns
 from duckicelake.lake.ducklake.snapshots import lock_writers
 from duckicelake.lake.formats import NEW_LAKE_FORMAT
-from duckicelake.lake.setup.format import check_supported, check_vacant, create_tables, read_contents
+from duckicelake.lake.setup.format import DUCKLAKE_TABLES, check_supported, check_vacant, create_tables, read_contents
 from duckicelake.postgres.database import Database, disable_timeout
 from duckicelake.postgres.queries import Row, load_queries
 
@@ -32,7 +33,7 @@ PART_ROWS: Final = 100_000
 """Rows that one transaction copies."""
 _SYSTEM_COLUMNS: Final = 3
 """Columns of DuckLake's own at the beginning of each table of inlined rows."""
-_DELETES_PREFIX: Final = "ducklake_inlined_delete_"
+_DELETES_PATTERN: Final = re.compile(r"ducklake_inlined_delete_\d+")
 _STATISTICS: Final = frozenset(
     {"ducklake_file_column_stats", "ducklake_table_column_stats", "ducklake_file_variant_stats"}
 )
@@ -119,7 +120,7 @@ def plan_import(source: CatalogFile, data_path: str | None = None) -> ImportPlan
     """
     options = read_catalog_options(source)
     check_supported(options, [NEW_LAKE_FORMAT.version])  # its tables are made in Postgres as those of a new lake
-    tables = {table.name: table for table in source.list_tables()}
+    tables = {table.name: table for table in source.list_tables() if _is_copied(table)}
     inlined = {table.source.name: table for table in _plan_inlined(source, tables)}
     stuck = sorted({table.lake_table for table in inlined.values() if table.columns is None and table.source.row_count})
     if stuck:
@@ -134,6 +135,11 @@ def plan_import(source: CatalogFile, data_path: str | None = None) -> ImportPlan
     ]
     folder = (data_path or options["data_path"]).rstrip("/") + "/"
     return ImportPlan(copied, inlined, _check_absolute(folder), _read_fingerprint(source))
+
+
+def _is_copied(table: SourceTable) -> bool:
+    """Return whether a table is DuckLake's: a file may have others, even with such names."""
+    return table.name in DUCKLAKE_TABLES or table.has_inlined_rows or _DELETES_PATTERN.fullmatch(table.name) is not None
 
 
 def import_catalog(
@@ -206,7 +212,7 @@ def _make_tables(cursor: Cursor[Row], source: CatalogFile, plan: ImportPlan) -> 
             columns = plan.inlined[table.name].columns or ()
             own = [(name, "bigint") for name in table.columns[:_SYSTEM_COLUMNS]]
             _create_table(cursor, table.name, [*own, *columns])
-        elif table.name.startswith(_DELETES_PREFIX):
+        elif _DELETES_PATTERN.fullmatch(table.name):
             _create_table(cursor, table.name, [(name, "bigint") for name in table.columns])
         target = "duckicelake_import_metadata" if table.name == METADATA_TABLE else table.name
         cursor.execute(_SQL.insert_table, {"table_name": table.name, "target": target})

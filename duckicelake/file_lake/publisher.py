@@ -19,7 +19,8 @@ import duckdb
 from psycopg import Cursor
 
 from duckicelake.catalog.table.derived_files import parquet_columns
-from duckicelake.errors import AlreadyExistsError, NotFoundError, UnavailableError, UnsupportedError
+from duckicelake.errors import AlreadyExistsError, DamagedTableError, NotFoundError, UnavailableError, UnsupportedError
+from duckicelake.file_lake.catalog_file import INLINED_PATTERN
 from duckicelake.lake.ducklake import inlined_rows, native
 from duckicelake.lake.formats import FORMAT_1_0
 from duckicelake.lake.model import find_children
@@ -230,6 +231,8 @@ def _copy_inlined_rows(cursor: Cursor[Row], duck: duckdb.DuckDBPyConnection, tab
     for name, since in inlined_rows.read_inlined_tables(cursor, table_id).items():
         if since is None or since > at:
             continue
+        if not INLINED_PATTERN.fullmatch(name):  # clients choose it, and it is part of SQL here
+            raise DamagedTableError(f"{name!r} is registered for inlined rows: expected ducklake_inlined_data_…")
         columns = native.read_columns(cursor, table_id, since)
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "rows.csv")

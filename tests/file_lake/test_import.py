@@ -273,6 +273,25 @@ def test_statistics_with_null_characters_are_left_out(
     assert duck.execute("SELECT count(*), count(DISTINCT s) FROM lake.n WHERE s > 'a'").fetchall() == [(100, 100)]
 
 
+def test_tables_that_are_not_ducklakes_stay_behind(file: Path, empty: Database) -> None:
+    names = ("ducklake_notes", "ducklake_{braces}", "ducklake_inlined_delete_of_mine")
+    statements = [f'CREATE TABLE "{name}" (x INTEGER)' for name in names]
+    if file.suffix == ".sqlite":
+        with closing(sqlite3.connect(file, isolation_level=None)) as connection:
+            for statement in statements:
+                connection.execute(statement)
+    else:
+        with duckdb.connect(str(file)) as duck:
+            for statement in statements:
+                duck.execute(statement)
+
+    run_import(empty, file)
+
+    with empty.reading() as cursor:
+        query = "SELECT count(*) FROM pg_tables WHERE tablename = ANY (%s)"
+        assert cursor.execute(query, [list(names)]).fetchall() == [(0,)]
+
+
 def test_file_that_is_no_database_is_named(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_text("a,b\n" * 10)

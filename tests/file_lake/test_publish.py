@@ -9,7 +9,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from duckicelake.errors import AlreadyExistsError, NotFoundError, UnsupportedError
+from duckicelake.errors import AlreadyExistsError, DamagedTableError, NotFoundError, UnsupportedError
 from duckicelake.file_lake.publisher import end_publication, list_publications, publish_snapshot
 from tests.conftest import new_duckdb
 from tests.support.commands import invoke
@@ -138,6 +138,19 @@ def test_failure_leaves_neither_a_file_nor_held_files(filled: Lake, file: Path) 
     with pytest.raises(UnsupportedError):
         publish_snapshot(filled.services.database, file)
     assert list(file.parent.glob("*frozen*")) == []
+    assert list_publications(filled.services.database) == []
+
+
+def test_name_of_an_inlined_table_runs_no_sql(filled: Lake, file: Path) -> None:
+    """Whoever may write DuckLake's tables chooses it; the operator's DuckDB must not run it."""
+    name = f"x\" AS SELECT 1; COPY (SELECT 1) TO '{file.parent}/stolen'; --"
+    with filled.services.database.transaction() as cursor:
+        cursor.execute("UPDATE ducklake_inlined_data_tables SET table_name = %s", [name])
+
+    with pytest.raises(DamagedTableError, match="is registered for inlined rows: expected ducklake_inlined_data_"):
+        publish_snapshot(filled.services.database, file)
+
+    assert list(file.parent.glob("*stolen*")) == []
     assert list_publications(filled.services.database) == []
 
 
