@@ -39,6 +39,7 @@ from duckicelake.postgres.queries import Row, load_queries
 _SQL = load_queries("file_lake", "publish")
 _REASON_PREFIX: Final = "published "
 _MAX_ATTEMPTS: Final = 5
+_MAX_BIGINT: Final = 2**63 - 1
 _READ_ONLY_MODE: Final = 0o444
 _VISIBLE: Final = "begin_snapshot <= %(at)s AND (end_snapshot IS NULL OR end_snapshot > %(at)s)"
 _OF_TABLES: Final = "table_id IN (SELECT table_id FROM published_table)"
@@ -153,7 +154,7 @@ def end_publication(database: Database, publication: str) -> int:
 
 def _find_snapshot(cursor: Cursor[Row], at: int | datetime | None) -> tuple[int, bool]:
     """Find a snapshot; return its number, and whether it is the newest."""
-    number, time = (at, None) if isinstance(at, int) else (None, at or "infinity")
+    number, time = (min(at, _MAX_BIGINT), None) if isinstance(at, int) else (None, at or "infinity")
     ((found, newest),) = cursor.execute(_SQL.find, {"number": number, "time": time}).fetchall()
     if found is None:
         raise NotFoundError(f"The lake has no snapshot {at}: it has expired, or never was there")
