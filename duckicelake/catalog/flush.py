@@ -1,6 +1,5 @@
 """Flush inlined rows to data files, on request and in the background."""
 
-import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -40,7 +39,8 @@ from duckicelake.lake.inlined.flush_writer import (
 from duckicelake.lake.model import ColumnStats, InlinedKey
 from duckicelake.lake.side_tables import reader
 from duckicelake.parquet.flush import FlushedRows, FlushKey, RowFiles, RowsToWrite, WrittenDeletes, open_row_files
-from duckicelake.parquet.inlined_rows import CopiedRows, translate_disk_errors
+from duckicelake.parquet.inlined_rows import CopiedRows
+from duckicelake.parquet.local_copies import open_temporary_folder
 
 _ATTEMPTS: Final = 5
 PAUSE_SECONDS: Final = 5.0
@@ -83,11 +83,11 @@ def flush_rows(services: Services, namespace: Namespace, name: str) -> Flushed:
 
 
 def _flush(services: Services, namespace: Namespace, name: str) -> Flushed:
-    with tempfile.TemporaryDirectory() as scratch:
-        copies, made = Path(scratch, "copies"), Path(scratch, "made")
+    with open_temporary_folder() as scratch:
+        copies, made = scratch / "copies", scratch / "made"
         copies.mkdir()
         made.mkdir()
-        with translate_disk_errors(), services.database.reading() as cursor:
+        with services.database.reading() as cursor:
             table_id = reader.find_table_id(cursor, to_schema_name(namespace), name)
             if table_id is None:
                 raise NoSuchTableError(f"Table does not exist: {format_full_name(namespace, name)}")

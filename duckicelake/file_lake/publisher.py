@@ -6,7 +6,6 @@ publication ends.
 """
 
 import os
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -31,8 +30,8 @@ from duckicelake.parquet.inlined_rows import (
     SNAPSHOT_COLUMN,
     CopiedRows,
     build_typed_query,
-    translate_disk_errors,
 )
+from duckicelake.parquet.local_copies import open_temporary_folder, translate_disk_errors
 from duckicelake.postgres.database import Database, disable_timeout
 from duckicelake.postgres.queries import Row, load_queries
 
@@ -210,8 +209,8 @@ def _copy_rows(cursor: Cursor[Row], duck: duckdb.DuckDBPyConnection, table: str,
 @contextmanager
 def _copy_csv(cursor: Cursor[Row], query: str, at: int) -> Iterator[Path]:
     """Write the rows of a query as CSV to a temporary file for the block. at: a parameter of the query."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "rows.csv")
+    with open_temporary_folder() as folder:
+        path = folder / "rows.csv"
         with path.open("wb") as file, cursor.copy(f"COPY ({query}) TO STDOUT (FORMAT csv)", {"at": at}) as rows:
             for part in rows:
                 file.write(part)
@@ -235,8 +234,8 @@ def _copy_inlined_rows(cursor: Cursor[Row], duck: duckdb.DuckDBPyConnection, tab
         if not INLINED_PATTERN.fullmatch(name):  # clients choose it, and it is part of SQL here
             raise DamagedTableError(f"{name!r} is registered for inlined rows: expected ducklake_inlined_data_…")
         columns = native.read_columns(cursor, table_id, since)
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder, "rows.csv")
+        with open_temporary_folder() as folder:
+            path = folder / "rows.csv"
             with path.open("wb") as file:
                 copied = inlined_rows.copy_table(cursor, name, find_children(columns, None), at, file)
             if copied.rows:

@@ -14,6 +14,8 @@ from duckicelake.errors import InvalidRequestError, UnavailableError
 from duckicelake.parquet.footer import check_footer, limit_time
 
 _MEMORY_LIMIT = "1GB"
+_WRITE_FAILURE: Final = "Could not write file"
+"""What DuckDB says of a full disk, and of no fault of the file that it reads."""
 _TIMEOUT_SECONDS = 600
 _SCHEMA_SQL = """
 SELECT name, coalesce(num_children, 0), field_id, repetition_type = 'REPEATED', converted_type, logical_type
@@ -94,7 +96,7 @@ class ParquetSource:
 def open_parquet_source(file: Path) -> Iterator[ParquetSource]:
     """Open a file; also from within the context, InvalidRequestError if it isn't readable Parquet.
 
-    UnavailableError if it takes too much memory.
+    UnavailableError if it takes too much memory, or more room on the disk than there is.
     """
     check_footer(file, "the data file")
     with (
@@ -106,6 +108,10 @@ def open_parquet_source(file: Path) -> Iterator[ParquetSource]:
             yield ParquetSource(connection, file)
         except duckdb.OutOfMemoryException as error:
             raise UnavailableError(f"copying a data file takes too much memory: {error}") from error
+        except duckdb.IOException as error:
+            if _WRITE_FAILURE not in str(error):
+                raise InvalidRequestError(f"the data file can't be read as Parquet: {error}") from error
+            raise UnavailableError(f"The server has no room for a copy of a data file: {error}") from error
         except duckdb.Error as error:
             raise InvalidRequestError(f"the data file can't be read as Parquet: {error}") from error
 

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import duckdb
 
 from duckicelake.errors import InvalidRequestError
 from duckicelake.parquet.footer import check_footer, limit_time
+from duckicelake.parquet.local_copies import open_temporary_folder
 from duckicelake.parquet.schema import NamePath, ParquetField, ParquetFields, read_fields
 
 _SMALL_INTEGERS: Final = frozenset({"TINYINT", "SMALLINT", "INTEGER", "UTINYINT", "USMALLINT"})
@@ -275,8 +275,8 @@ def _group_by_keys(deletes: Sequence[DeleteRows]) -> dict[tuple[KeyColumn, ...],
 def connect_confined(files: Sequence[Path]) -> Iterator[duckdb.DuckDBPyConnection]:
     """Yield a database in memory that may read and write these files and nothing else."""
     with (
-        TemporaryDirectory() as spilled,
-        duckdb.connect(config={**_DUCKDB_SETTINGS, "temp_directory": spilled}) as connection,
+        open_temporary_folder() as spilled,
+        duckdb.connect(config={**_DUCKDB_SETTINGS, "temp_directory": str(spilled)}) as connection,
     ):
         paths = ", ".join("'" + str(file).replace("'", "''") + "'" for file in files)
         connection.execute(f"SET allowed_paths = [{paths}]")

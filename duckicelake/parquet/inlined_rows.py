@@ -1,6 +1,5 @@
 """Read inlined rows from CSV and write them as Parquet; read position deletes."""
 
-import tempfile
 import threading
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,9 +10,10 @@ from typing import Final, TypeAlias
 
 import duckdb
 
-from duckicelake.errors import InvalidRequestError, UnavailableError
+from duckicelake.errors import InvalidRequestError
 from duckicelake.parquet.copy import quote_identifier
 from duckicelake.parquet.footer import check_footer, limit_time
+from duckicelake.parquet.local_copies import open_temporary_folder, translate_disk_errors
 
 ROW_ID_COLUMN: Final = "_ducklake_internal_row_id"
 SNAPSHOT_COLUMN: Final = "_ducklake_internal_snapshot_id"
@@ -216,20 +216,10 @@ def _connect() -> duckdb.DuckDBPyConnection:
 @contextmanager
 def _write_temporary(data: bytes) -> Iterator[Path]:
     """Yield the data as a file of this machine; UnavailableError if there is no room for it."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "file.parquet"
-        with translate_disk_errors():
-            path.write_bytes(data)
+    with open_temporary_folder() as folder:
+        path = folder / "file.parquet"
+        path.write_bytes(data)
         yield path
-
-
-@contextmanager
-def translate_disk_errors() -> Iterator[None]:
-    """Translate a full disk for temporary files, which is no fault of the request's, into UnavailableError."""
-    try:
-        yield
-    except (OSError, duckdb.IOException) as error:
-        raise UnavailableError(f"The server has no room for a temporary file; nothing was written: {error}") from error
 
 
 def _parse_stats(

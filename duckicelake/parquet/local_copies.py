@@ -1,4 +1,4 @@
-"""Local copies of stored files: whole, or the Parquet footer only."""
+"""Temporary files of this machine, and local copies of stored files: whole, or the Parquet footer only."""
 
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -6,6 +6,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+import duckdb
+
+from duckicelake.errors import UnavailableError
 from duckicelake.parquet.footer import MAX_FOOTER_BYTES
 from duckicelake.storage.protocol import ObjectStore
 from duckicelake.storage.threads import run_in_parallel
@@ -17,16 +20,39 @@ _GUESSED_BYTES: Final = 64 << 10
 
 
 @contextmanager
+def open_temporary_folder() -> Iterator[Path]:
+    """Yield an empty folder of this machine, which ends with the block.
+
+    Raises UnavailableError where the machine has no room for it, or for what the block writes by Python.
+    """
+    with _translate_errors(OSError), tempfile.TemporaryDirectory(prefix="duckicelake-") as folder:
+        yield Path(folder)
+
+
+@contextmanager
+def translate_disk_errors() -> Iterator[None]:
+    """Translate a full disk for files that Python or DuckDB writes into UnavailableError: no request is at fault."""
+    with _translate_errors(OSError, duckdb.IOException):
+        yield
+
+
+@contextmanager
+def _translate_errors(*kinds: type[Exception]) -> Iterator[None]:
+    try:
+        yield
+    except kinds as error:
+        raise UnavailableError(f"The server has no room for a temporary file; nothing was written: {error}") from error
+
+
+@contextmanager
 def open_local_copies(store: ObjectStore, locations: Iterable[str]) -> Iterator[Mapping[str, Path]]:
     """Yield plainly named paths in a folder of their own, by location; the folder ends with the context.
 
     Local files are linked to, so nothing is copied; a link says nothing of whether its file exists. Files of other
     stores are copied whole, a few at a time. Raises FileMissingError, UnavailableError.
     """
-    with tempfile.TemporaryDirectory(prefix="duckicelake-") as folder:
-        paths = {
-            location: Path(folder, f"{number}.parquet") for number, location in enumerate(dict.fromkeys(locations))
-        }
+    with open_temporary_folder() as folder:
+        paths = {location: folder / f"{number}.parquet" for number, location in enumerate(dict.fromkeys(locations))}
         distant = [(location, path) for location, path in paths.items() if not _link_local(store, location, path)]
         run_in_parallel(lambda pair: store.download(*pair), distant)
         yield paths
@@ -46,9 +72,9 @@ def open_footer_copies(store: ObjectStore, locations: Iterable[str]) -> Iterator
     A file of a distant store has its length and its footer, and zeros for rows. Raises FileMissingError,
     UnavailableError.
     """
-    with tempfile.TemporaryDirectory(prefix="duckicelake-") as folder:
+    with open_temporary_folder() as folder:
         names = enumerate(dict.fromkeys(locations))
-        paths = {location: Path(folder, f"{number}.parquet") for number, location in names}
+        paths = {location: folder / f"{number}.parquet" for number, location in names}
         run_in_parallel(lambda pair: _fetch_footer(store, *pair), paths.items())
         yield paths
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import duckdb
 
 from duckicelake.parquet.equality import DataRows, KeyColumn, build_values, connect_confined, translate_read_errors
-from duckicelake.parquet.inlined_rows import translate_disk_errors
+from duckicelake.parquet.local_copies import translate_disk_errors
 from duckicelake.parquet.schema import read_fields
 
 

@@ -5,11 +5,9 @@ committed as it came: other columns than the table's, values that DuckLake doesn
 can't or may not read.
 """
 
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 from uuid import uuid4
 
 import duckdb
@@ -36,7 +34,7 @@ from duckicelake.lake.side_tables.locations import LocatedFile
 from duckicelake.lake.state import FileRow
 from duckicelake.parquet.copy import ROW_ID_FIELD_ID, copy_with_row_ids
 from duckicelake.parquet.footer import check_footer
-from duckicelake.parquet.local_copies import open_local_copies
+from duckicelake.parquet.local_copies import open_local_copies, open_temporary_folder
 from duckicelake.parquet.position_deletes import write_position_deletes
 from duckicelake.parquet.schema import ParquetName, read_names
 from duckicelake.properties import get_absorbed_rows
@@ -146,8 +144,8 @@ def _may_lack_row_ids(file: FileRow, leaves: set[str]) -> bool:
 def _copy(services: Services, space: Workspace, metadata: TableMetadata, file: FileRow) -> Iterator[LakeCopy]:
     folder = space.folder()
     check_readable(services, file.path, metadata.location, [folder])
-    with open_local_copies(services.store, [file.path]) as paths, tempfile.TemporaryDirectory() as scratch:
-        source, copy = paths[file.path], Path(scratch, "copy.parquet")
+    with open_local_copies(services.store, [file.path]) as paths, open_temporary_folder() as scratch:
+        source, copy = paths[file.path], scratch / "copy.parquet"
         if not source.exists():
             raise FileMissingError(f"{file.path} does not exist")
         if copy_with_row_ids(source, copy, file.first_row_id or 0, file.sequence_number):

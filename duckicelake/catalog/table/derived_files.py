@@ -1,6 +1,5 @@
 """Write files beside a table's metadata: inlined rows (design §6.2, §6.16), and DuckDB's deletes in Iceberg's forms."""
 
-import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -8,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
-from pathlib import Path
 from typing import Any, Final
 from uuid import UUID, uuid5
 
@@ -47,9 +45,9 @@ from duckicelake.parquet.inlined_rows import (
     ParquetColumn,
     ParquetRows,
     read_ducklake_deletes,
-    translate_disk_errors,
     write_rows,
 )
+from duckicelake.parquet.local_copies import open_temporary_folder
 from duckicelake.parquet.position_deletes import write_position_deletes
 from duckicelake.storage.threads import start_in_thread
 
@@ -145,9 +143,9 @@ def _write_rows(
     In format version 3 a DuckLake snapshot's id is its sequence number.
     """
     name = keys[0].inlined_table
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "rows.csv")
-        with translate_disk_errors(), path.open("wb") as file, services.database.statement() as cursor:
+    with open_temporary_folder() as folder:
+        path = folder / "rows.csv"
+        with path.open("wb") as file, services.database.statement() as cursor:
             columns = native.read_columns(cursor, table_id, inlined_rows.find_columns_snapshot(cursor, table_id, name))
             columns, gone = _select_known_columns(columns, schema)
             inlined_rows.check_decodable(name, columns)

@@ -1,6 +1,5 @@
 """Data files of DuckDB as Iceberg clients must read them: layouts, copies, earlier types."""
 
-import tempfile
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
@@ -36,7 +35,7 @@ from duckicelake.lake.model import Column, LakeFile, NameMap
 from duckicelake.lake.state import NativeWindow
 from duckicelake.lake.types import select_types
 from duckicelake.parquet.copy import copy_columns, copy_readable
-from duckicelake.parquet.local_copies import open_footer_copies, open_local_copies
+from duckicelake.parquet.local_copies import open_footer_copies, open_local_copies, open_temporary_folder
 from duckicelake.parquet.schema import LayoutField, ParquetField, read_file_fields, read_layout
 from duckicelake.storage.threads import run_in_parallel
 
@@ -206,9 +205,9 @@ class ReadableCopies:
         for file in files:
             with (
                 open_local_copies(self._services.store, [file.path]) as paths,
-                tempfile.TemporaryDirectory() as scratch,
+                open_temporary_folder() as scratch,
             ):
-                copy = Path(scratch, "copy.parquet")
+                copy = scratch / "copy.parquet"
                 if _is_copied(copies[file.file_id], paths[file.path], copy, file.path):
                     data = copy.read_bytes()
                     name = f"{numbers.snapshot_id}-{{}}-readable.parquet"
