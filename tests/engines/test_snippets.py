@@ -16,9 +16,12 @@ ALL = [*snippets("README.md"), *snippets("docs/small-writes.md"), *snippets("doc
 SNIPPETS = [each for each in ALL if each.name not in ("trino", "flink", "clickhouse")]
 """Each goes on with the table that the one before has left. Other engines' have tests of their own."""
 
+EMBEDDED = "ducklake:postgres:user=postgres dbname=postgres host={postgres}"
+"""What DuckDB attaches in the README."""
+
 
 def test_there_is_a_snippet_for_every_client() -> None:
-    names = ["spark", "pyiceberg", "duckdb", "spark_again", "curl", "rows", "writer", "pyiceberg_v3"]
+    names = ["pyiceberg", "duckdb", "pyiceberg_again", "spark", "curl", "rows", "writer", "pyiceberg_v3"]
     assert [each.name for each in SNIPPETS] == names
 
 
@@ -34,7 +37,7 @@ def test_snippets_run_in_order(lake: RunningLake, spark: SparkSession, capfd: py
     """Each prints what its comment (`# -> …`) says."""
     if lake.backend.catalog:
         pytest.skip("the snippets are for a server that asks nobody who they are")
-    places = {"http://localhost:8181": lake.uri, "ducklake:postgres:…": lake.ducklake_attach}
+    places = {"http://localhost:8181": lake.uri, EMBEDDED: lake.ducklake_attach}
     for snippet in SNIPPETS:
         if snippet.language == "python":
             snippet.run_python(places)
