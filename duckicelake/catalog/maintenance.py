@@ -78,7 +78,7 @@ def table_statistics(
     after = page.after_number or 0
     schema = None if namespace is None else to_schema_name(namespace)
     visible = services.caller.principal.readable_schemas()
-    with services.database.statement() as cursor:
+    with services.database.statement(only_reads=True) as cursor:
         found = maintenance.read_table_ids(cursor, schema, table, after, page.fetch, visible)
         listed = cut_page([table_id for table_id, _ in found], page, str)
         rows = maintenance.read_statistics(cursor, listed.items, services.maintenance) if listed.items else []
@@ -93,7 +93,7 @@ def find_orphans(services: Services, namespace: Namespace, table: str, files: Se
     A file that no row of the catalog names, neither live nor past nor scheduled for deletion. What a writer is yet to
     commit looks the same: ask for old ones only. NoSuchTableError, InvalidRequestError.
     """
-    with services.database.statement() as cursor:
+    with services.database.statement(only_reads=True) as cursor:
         location = maintenance.read_location(cursor, to_schema_name(namespace), table)
     if location is None:
         raise NoSuchTableError(

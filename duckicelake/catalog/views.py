@@ -1,7 +1,9 @@
 """Views of the REST catalog: load, catch up, list, create, commit, drop, rename, register."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -20,7 +22,7 @@ from duckicelake.catalog.commit.run import retry_on_conflict
 from duckicelake.catalog.context.audit_notes import actions, build_touched
 from duckicelake.catalog.context.page import ListPage, PageRequest, cut_page
 from duckicelake.catalog.context.services import Services
-from duckicelake.errors import NoSuchNamespaceError, NoSuchViewError
+from duckicelake.errors import CommitStateUnknownError, NoSuchNamespaceError, NoSuchViewError, UnavailableError
 from duckicelake.iceberg.identifiers import Namespace, format_full_name, parse_schema_name, to_schema_name
 from duckicelake.iceberg.metadata_file import MAX_METADATA_BYTES
 from duckicelake.iceberg.rest import (
@@ -69,10 +71,15 @@ def load_current_view(services: Services, namespace: Namespace, name: str) -> Cu
             columns = find_view_columns(cursor, view)
         target = write_view(services, _take_over(services, view, row, columns), row, view.definition)
         try:
-            with services.database.transaction() as cursor:
-                views.adopt_view(cursor, row, view, target)
-        except StaleBaseError:
-            continue
+            with suppress(StaleBaseError):
+                retry_transaction(partial(_adopt, services, row, view, target))
+        except CommitStateUnknownError as error:  # what was written comes out the same the next time
+            raise UnavailableError(f"The view could not be brought up to date; try again: {error}") from error
+
+
+def _adopt(services: Services, row: ViewRow | None, view: LakeView, target: ViewTarget) -> None:
+    with services.database.transaction() as cursor:
+        views.adopt_view(cursor, row, view, target)
 
 
 def build_missing_view_error(namespace: Namespace, name: str) -> NoSuchViewError:

@@ -193,7 +193,7 @@ def _find_first(cursor: Transaction) -> LogPosition:
 def read_older_changes(database: Database, after: LogPosition, since_ms: int) -> list[RequestChanges]:
     """Return those that come next and aren't too old, as many as fit on a page."""
     since = datetime.fromtimestamp(since_ms / 1000, UTC) if since_ms else None
-    with database.statement() as cursor:
+    with database.statement(only_reads=True) as cursor:
         return _read_page(cursor, after, PAGE_CHANGES, WantedChanges(since=since))
 
 
@@ -225,7 +225,7 @@ def resolve_position(database: Database, position: LogPosition) -> LogPosition |
 
     InvalidRequestError if the lake hasn't come so far, ExpiredError if what follows it isn't kept.
     """
-    with database.statement() as cursor:
+    with database.statement(only_reads=True) as cursor:
         newest, oldest = chronicle.read_newest_position(cursor), chronicle.read_oldest(cursor)
         if position.snapshot_id > newest.snapshot_id:
             if position.snapshot_id > native.read_newest_snapshot(cursor):

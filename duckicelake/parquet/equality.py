@@ -12,7 +12,7 @@ import duckdb
 
 from duckicelake.errors import InvalidRequestError
 from duckicelake.parquet.footer import check_footer, limit_time
-from duckicelake.parquet.local_copies import open_temporary_folder
+from duckicelake.parquet.local_copies import open_temporary_folder, translate_disk_errors
 from duckicelake.parquet.schema import NamePath, ParquetField, ParquetFields, read_fields
 
 _SMALL_INTEGERS: Final = frozenset({"TINYINT", "SMALLINT", "INTEGER", "UTINYINT", "USMALLINT"})
@@ -155,7 +155,8 @@ def find_deleted(deletes: Sequence[DeleteRows], files: Sequence[DataRows]) -> di
     type.
     """
     found: dict[int, dict[int, frozenset[int]]] = {delete.file_id: {} for delete in deletes}
-    with connect_confined([*(delete.path for delete in deletes), *(file.path for file in files)]) as connection:
+    paths = [*(delete.path for delete in deletes), *(file.path for file in files)]
+    with connect_confined(paths) as connection, translate_disk_errors():
         tables = [_DeleteTable(connection, keys, group) for keys, group in _group_by_keys(deletes).items()]
         for file in files:
             with translate_read_errors(file.location, file.path):
@@ -287,11 +288,13 @@ def connect_confined(files: Sequence[Path]) -> Iterator[duckdb.DuckDBPyConnectio
 
 @contextmanager
 def translate_read_errors(location: str, path: Path) -> Iterator[None]:
-    """Say of a file what is wrong with it."""
+    """Say of a file what is wrong with it. Errors of temporary files are raised as DuckDB does."""
     check_footer(path, location)
     try:
         yield
     except (duckdb.Error, UnicodeDecodeError) as error:
+        if isinstance(error, duckdb.IOException) and str(path) not in str(error):
+            raise  # of a temporary file
         reason = str(error).partition("\n")[0].replace(str(path), location)
         raise InvalidRequestError(f"{location} can't be read as Parquet: {reason}") from error
     except InvalidRequestError as error:

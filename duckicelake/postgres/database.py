@@ -80,10 +80,10 @@ class Database:
 
     Rows are plain tuples. `json` columns arrive as Python values, and dicts may be passed for them.
 
-    Errors for which `is_retryable` holds reach the caller, who decides. When Postgres does not answer, UnavailableError
-    is raised before COMMIT was sent and CommitStateUnknownError after. A statement that takes longer than
-    `statement_seconds` (0: any time) counts as no answer, and so does a transaction that is idle for as long. Postgres
-    ends such a statement; where it doesn't, the connection is closed a little later.
+    Errors for which `is_retryable` holds reach the caller, who decides, unless it only reads. When Postgres does not
+    answer, UnavailableError is raised before COMMIT was sent and CommitStateUnknownError after. A statement
+    that takes longer than `statement_seconds` (0: any time) counts as no answer, and so does a transaction that is idle
+    for as long. Postgres ends such a statement; where it doesn't, the connection is closed a little later.
 
     traced: makes a block for each statement. left: called once when another Postgres took over, which may lack commits;
     from then on every transaction raises FailoverError. session_settings: set on every connection. After `require`,
@@ -167,16 +167,19 @@ class Database:
     def reading(self) -> Iterator[Cursor[Row]]:
         """Run one REPEATABLE READ, READ ONLY transaction: every statement in it sees the same state."""
         with (
-            self._connection(IsolationLevel.REPEATABLE_READ, read_only=True) as connection,
+            self._connection(IsolationLevel.REPEATABLE_READ, read_only=True, only_reads=True) as connection,
             connection.cursor() as cursor,
         ):
             self._check_precondition(connection)
             yield cursor
 
     @contextmanager
-    def statement(self) -> Iterator[Cursor[Row]]:
-        """Run each statement as a READ COMMITTED transaction of its own: one round trip for one statement."""
-        with self._connection(IsolationLevel.READ_COMMITTED, read_only=None) as connection:
+    def statement(self, *, only_reads: bool = False) -> Iterator[Cursor[Row]]:
+        """Run each statement as a READ COMMITTED transaction of its own: one round trip for one statement.
+
+        only_reads: the caller runs none again, so that no error is retryable, as in `reading`.
+        """
+        with self._connection(IsolationLevel.READ_COMMITTED, read_only=None, only_reads=only_reads) as connection:
             connection.autocommit = True
             try:
                 with connection.cursor() as cursor:
@@ -271,10 +274,12 @@ class Database:
             line.close()
 
     @contextmanager
-    def _connection(self, isolation: IsolationLevel, *, read_only: bool | None) -> Iterator[DeferredConnection]:
+    def _connection(
+        self, isolation: IsolationLevel, *, read_only: bool | None, only_reads: bool = False
+    ) -> Iterator[DeferredConnection]:
         """Take a connection for one transaction, and translate its errors.
 
-        read_only: None keeps Postgres's own default, which may refuse writes.
+        read_only: None keeps Postgres's own default, which may refuse writes. only_reads: leave no error retryable.
         """
         if self._is_cut_off:
             raise UnavailableError("This server ends; nothing was written")
@@ -300,7 +305,8 @@ class Database:
                         f"This Postgres is a standby; nothing was written, try again: {error}"
                     ) from error
         except psycopg.Error as error:
-            is_for_caller = is_retryable(error) or (read_only and isinstance(error, ReadOnlySqlTransaction))
+            is_refused_write = read_only and isinstance(error, ReadOnlySqlTransaction)
+            is_for_caller = is_refused_write or (is_retryable(error) and not only_reads)
             translated = None if is_for_caller else translate_outage(error)
             if translated is None:
                 raise

@@ -27,6 +27,7 @@ _REASON_BY_STATE: Final[Mapping[str, str]] = {
 }
 """By SQLSTATE; one of a class is the reason where there is none for the state itself."""
 _REASON_BY_CLASS: Final[Mapping[str, str]] = {
+    "40": "Postgres has ended this for the sake of another transaction",
     "53": "Postgres has run out of what it needs",
     "58": "Postgres's system fails it",
 }

@@ -20,6 +20,8 @@ KILL_OTHERS = (
     "AND pid <> pg_backend_pid()"
 )
 
+WAITING_READS = "SELECT count(*) FROM pg_locks WHERE NOT granted AND mode = 'AccessShareLock'"
+
 
 @pytest.fixture
 def numbers(database):
@@ -108,6 +110,28 @@ def test_a_deadlock_reaches_the_caller_as_retryable(numbers):
         errors = [future.exception() for future in futures]
 
     assert sorted(is_retryable(error) for error in errors if error) == [True]
+
+
+@pytest.mark.parametrize("read", [lambda db: db.reading(), lambda db: db.statement(only_reads=True)])
+def test_deadlock_of_a_read_which_its_caller_runs_once_is_unavailable(numbers, database_url, read):
+    with psycopg.connect(database_url) as other, ThreadPoolExecutor(1) as pool:
+        other.execute("SET deadlock_timeout = '60s'; CREATE TABLE others ()")
+        other.commit()
+        other.execute("LOCK numbers IN ACCESS EXCLUSIVE MODE")
+        waiting = pool.submit(read_both, numbers, read)
+        while other.execute(WAITING_READS).fetchall() != [(1,)]:
+            time.sleep(0.01)
+        other.execute("LOCK others IN ACCESS EXCLUSIVE MODE")  # one second after the read began to wait, it ends
+
+        error = waiting.exception()
+
+    assert isinstance(error, UnavailableError)
+    assert "for the sake of another transaction" in str(error)
+
+
+def read_both(database, read):
+    with read(database) as cursor:
+        cursor.execute("SELECT (SELECT count(*) FROM others), (SELECT count(*) FROM numbers)")
 
 
 def test_connections_lost_while_idle_are_replaced_without_a_pause(database_url):

@@ -214,7 +214,7 @@ class Workspace:
         bare = sorted(id_ for id_, live in given.items() if live is None and id_ not in self._live_files)
         if bare:
             read: dict[int, dict[int, int]] = {manifest_id: {} for manifest_id in bare}
-            with self._database.statement() as cursor:
+            with self._database.statement(only_reads=True) as cursor:
                 for file in reader.read_live_files(cursor, bare):
                     read[file.manifest_id][file.file_id] = file.sequence_number
             self._live_files |= read

@@ -48,7 +48,7 @@ class ManifestCache:
         found = {manifest_id: row for manifest_id in wanted if (row := self.manifests.get(manifest_id)) is not None}
         missing = [manifest_id for manifest_id in wanted if manifest_id not in found]
         if missing:
-            with database.statement() as cursor:
+            with database.statement(only_reads=True) as cursor:
                 read = reader.read_manifests(cursor, missing)
             self.manifests.update((id_, row) for id_, row in read.items() if row.path is not None)
             found |= read

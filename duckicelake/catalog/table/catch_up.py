@@ -36,6 +36,7 @@ from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.lake.changes import CatchUpProgress, ChangeSet, WrittenCommit
 from duckicelake.lake.conflicts import StaleBaseError
 from duckicelake.lake.ducklake import native
+from duckicelake.lake.ducklake.snapshots import retry_transaction
 from duckicelake.lake.model import TableDefinition
 from duckicelake.lake.side_tables import reader
 from duckicelake.lake.side_tables import writer as side_tables
@@ -132,11 +133,7 @@ def _fold_changes(services: Services, table_id: int) -> tuple[CaughtUp, Encoding
         progress = pending.progress
         change, encoding = _build_change(services, pending.missed, progress) if pending.missed else (None, None)
         try:
-            with services.database.transaction() as cursor:
-                if change is None:
-                    change_sets.advance_progress(cursor, table_id, pending.row.caught_up_to, progress)
-                else:
-                    change_sets.write_caught_up(cursor, change, progress)
+            retry_transaction(partial(_record_progress, services, pending, change))
         except StaleBaseError:
             continue
         if change is not None and change.target.removed_snapshots:
@@ -145,6 +142,15 @@ def _fold_changes(services: Services, table_id: int) -> tuple[CaughtUp, Encoding
         if pending.is_unexamined:
             continue
         return CaughtUp(pending.upto, pending.epoch), encoding
+
+
+def _record_progress(services: Services, pending: "_Pending", change: ChangeSet | None) -> None:
+    """Record the change, or only how far the table is caught up; StaleBaseError if it has changed meanwhile."""
+    with services.database.transaction() as cursor:
+        if change is None:
+            change_sets.advance_progress(cursor, pending.row.table_id, pending.row.caught_up_to, pending.progress)
+        else:
+            change_sets.write_caught_up(cursor, change, pending.progress)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +208,7 @@ def _read_pending(services: Services, table_id: int) -> _Pending:
             state = _read_state(services, cursor, row)
             found = read_native_changes(cursor, state, upto, touching, leaving, expired=row.epoch != epoch)
             return _Pending(upto, epoch, row, is_unexamined=is_unexamined, missed=found)
-    _adopt(services, table_id)
+    retry_transaction(partial(_adopt, services, table_id))
     return _read_pending(services, table_id)
 
 
@@ -210,10 +216,15 @@ def _mend(services: Services, pending: _Pending, found: Examination) -> None:
     """Replace what Iceberg clients misread; nothing happens if the table has changed meanwhile."""
     with open_background_writer(services) as beside:
         change, replaced = build_mended_change_set(services, found, project_metadata(found.missed.state), beside)
-    with suppress(StaleBaseError), services.database.transaction() as cursor:
-        if change is not None:
-            change_sets.write_caught_up(cursor, change, pending.progress)
-        reader.mark_examined(cursor, pending.row.table_id, replaced)
+
+    def attempt() -> None:
+        with services.database.transaction() as cursor:
+            if change is not None:
+                change_sets.write_caught_up(cursor, change, pending.progress)
+            reader.mark_examined(cursor, pending.row.table_id, replaced)
+
+    with suppress(StaleBaseError):
+        retry_transaction(attempt)
 
 
 def _read_state(services: Services, cursor: Transaction, row: TableRow) -> TableState:

@@ -145,7 +145,7 @@ def _write_rows(
     name = keys[0].inlined_table
     with open_temporary_folder() as folder:
         path = folder / "rows.csv"
-        with path.open("wb") as file, services.database.statement() as cursor:
+        with path.open("wb") as file, services.database.statement(only_reads=True) as cursor:
             columns = native.read_columns(cursor, table_id, inlined_rows.find_columns_snapshot(cursor, table_id, name))
             columns, gone = _select_known_columns(columns, schema)
             inlined_rows.check_decodable(name, columns)

@@ -147,7 +147,7 @@ def _check_table(services: Services, namespace: Namespace, name: str) -> TableCh
 def read_freshness(services: Services, namespace: Namespace, name: str, known: TableVersion | None = None) -> Freshness:
     """Read whether the cached version of the table is still fresh; NoSuchTableError."""
     asked = build_freshness_query(to_schema_name(namespace), name, known)
-    with services.meter.phase("freshness"), services.database.statement() as cursor:
+    with services.meter.phase("freshness"), services.database.statement(only_reads=True) as cursor:
         (fresh,) = lake_freshness(cursor, [asked])
         if fresh is None:
             reader.find_table_id(cursor, asked.schema_name, name)  # which refuses a table in a nested schema
@@ -206,7 +206,7 @@ def _find_same(services: Services, table_id: int, caught_up: CaughtUp) -> TableV
 
 
 def _read_row(services: Services, table_id: int) -> TableRow | None:
-    with services.database.statement() as cursor:
+    with services.database.statement(only_reads=True) as cursor:
         return reader.read_table_row(cursor, table_id)
 
 

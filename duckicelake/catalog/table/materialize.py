@@ -27,6 +27,7 @@ from duckicelake.iceberg.manifest.entry import EntryStatus
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.lake.additions import NewManifest
 from duckicelake.lake.changes import ChangeSet, WrittenCommit
+from duckicelake.lake.ducklake.snapshots import retry_transaction
 from duckicelake.lake.side_tables import reader
 from duckicelake.lake.state import FileRow, ManifestRow, SnapshotRow, TableRow, TableState
 from duckicelake.properties import DELETE_AFTER_COMMIT
@@ -85,7 +86,7 @@ def build_next_pending(
     files: dict[int, FileRow] = dict(_list_new_files(change))
     older = {file_id for manifest in new.values() for _, file_id in _list_entries(manifest) if file_id not in files}
     if older:
-        with services.database.statement() as cursor:
+        with services.database.statement(only_reads=True) as cursor:
             files |= reader.read_files(cursor, older)
     entries = {key: [(status, files[id_]) for status, id_ in _list_entries(item)] for key, item in new.items()}
     manifests = known.manifests_of(services.database, wanted - new.keys())
@@ -192,8 +193,12 @@ def forget_lost(services: Services, state: TableState) -> bool:
     with services.database.reading() as cursor:
         written = reader.read_artifacts(cursor, table_id)
     lost = _find_lost(services, written)
-    with services.database.transaction() as cursor:
-        reader.forget_artifacts(cursor, table_id, lost)
+
+    def attempt() -> None:
+        with services.database.transaction() as cursor:
+            reader.forget_artifacts(cursor, table_id, lost)
+
+    retry_transaction(attempt)
     return True
 
 

@@ -112,7 +112,7 @@ def _find_referenced(
     )
     if not (leaving or targets):
         return manifests, {}
-    with services.database.statement() as cursor:
+    with services.database.statement(only_reads=True) as cursor:
         return manifests, reader.read_files(cursor, leaving | targets)
 
 

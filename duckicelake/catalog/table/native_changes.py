@@ -19,6 +19,7 @@ from duckicelake.iceberg.manifest.entry import FileContent
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.partition import build_partition_type
 from duckicelake.lake.ducklake import native, native_window
+from duckicelake.lake.ducklake.snapshots import retry_transaction
 from duckicelake.lake.model import LakeChange, LakeFile
 from duckicelake.lake.side_tables import reader, written_files
 from duckicelake.lake.state import FileRow, LiveFile, LiveFiles, ManifestRow, NativeWindow, Reach, TableRow, TableState
@@ -256,9 +257,14 @@ def renew_some(services: Services, row: TableRow) -> None:
             cursor, {file.ducklake_id for file in files if file.ducklake_id is not None}
         )
     found = sort_manifests(manifests, entries, definitions, known)
-    with services.database.transaction() as cursor:
-        if written_files.is_at_version(cursor, row.table_id, row.version):
-            _write(cursor, row.table_id, found, [id_ for id_ in manifest_ids if id_ not in manifests])
+    unlisted = [id_ for id_ in manifest_ids if id_ not in manifests]
+
+    def attempt() -> None:
+        with services.database.transaction() as cursor:
+            if written_files.is_at_version(cursor, row.table_id, row.version):
+                _write(cursor, row.table_id, found, unlisted)
+
+    retry_transaction(attempt)
 
 
 def _write(cursor: Transaction, table_id: int, found: ManifestRenewal, unlisted: list[int]) -> None:

@@ -3,11 +3,14 @@
 import fcntl
 import os
 import pty
+import random
+import resource
 import signal
 import subprocess
 import termios
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -150,6 +153,118 @@ def test_postgres_that_is_set_to_take_no_writes_has_all_writes_answered_alike(
         for write in WRITES:
             answer = write(client)
             assert answer.is_success, answer.text
+
+
+BACKENDS = (
+    "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend' "
+    "AND pid <> pg_backend_pid() ORDER BY state = 'active' DESC, random()"
+)
+
+
+def terminate_sessions(cluster: Cluster, url: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        pids = [pid for (pid,) in connection.execute(BACKENDS)]
+        for pid in random.choice([pids[:1], pids]):
+            connection.execute("SELECT pg_terminate_backend(%s)", [pid])
+
+
+def kill_session(cluster: Cluster, url: str) -> None:
+    """Postgres ends all others then, too, and recovers."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        for (pid,) in connection.execute(BACKENDS).fetchall()[:1]:
+            os.kill(pid, signal.SIGKILL)
+    time.sleep(1)
+
+
+def crash(cluster: Cluster, url: str) -> None:
+    cluster.stop()
+    time.sleep(0.3)
+    cluster.start()
+    time.sleep(1)
+
+
+READS = ("", "/main", "/main/tables", "/main/views", "/main/tables/t", "/main/tables/t?snapshots=refs", "/main/views/v")
+VIEW = {
+    "name": "v",
+    "schema": SCHEMA,
+    "properties": {},
+    "view-version": {
+        "version-id": 1,
+        "timestamp-ms": 1,
+        "schema-id": 0,
+        "summary": {},
+        "representations": [{"type": "sql", "sql": "SELECT * FROM t", "dialect": "duckdb"}],
+        "default-namespace": ["main"],
+    },
+}
+
+
+@pytest.mark.parametrize(
+    "fail",
+    [
+        terminate_sessions,
+        pytest.param(kill_session, marks=pytest.mark.crash),
+        pytest.param(crash, marks=pytest.mark.crash),
+    ],
+)
+def test_reads_amid_failures_of_postgres_succeed_or_are_to_be_tried_again(
+    cluster: Cluster, settings: dict[str, str], lake: Path, fail: Callable[[Cluster, str], None]
+) -> None:
+    answers: list[httpx.Response] = []
+    is_over = threading.Event()
+    with (
+        serving(lake, "--create", **settings) as served,
+        httpx.Client(base_url=served.uri, timeout=60) as client,
+        ThreadPoolExecutor(6) as many,
+    ):
+        assert client.post("/v1/namespaces/main/tables", json={"name": "t", "schema": SCHEMA}).is_success
+        assert client.post("/v1/namespaces/main/views", json=VIEW).is_success
+
+        def read(number: int) -> None:
+            while not is_over.is_set():
+                path = READS[number % len(READS)] if random.random() < 0.3 else "/main/tables/t"
+                method = "HEAD" if random.random() < 0.2 and "/t" in path[6:] else "GET"
+                answers.append(client.request(method, f"/v1/namespaces{path}"))
+                number += 1
+
+        def write() -> None:
+            """Let each load find rows that it must write as Parquet."""
+            while not is_over.is_set():
+                post_rows(client)
+
+        work = [many.submit(write), *(many.submit(read, number) for number in range(5))]
+        until = time.monotonic() + 5
+        while time.monotonic() < until:
+            fail(cluster, settings["DUCKICELAKE_DATABASE_URL"])
+            time.sleep(0.2 * random.random())
+        is_over.set()
+        for part in work:
+            part.result()
+        statuses = {answer.status_code for answer in answers}
+        assert 503 in statuses
+        assert statuses <= {200, 204, 503}, {answer.text for answer in answers if answer.status_code >= 500}
+        until = time.monotonic() + MOST
+        while not load(client).is_success:
+            assert time.monotonic() < until
+
+
+@pytest.mark.crash
+def test_full_disk_of_a_new_worker_makes_loads_unavailable(lake: Path) -> None:
+    """The worker has made no temporary file yet, nor looked for the folder."""
+    with (
+        serving(lake, "--workers", "2") as served,
+        httpx.Client(base_url=served.uri, timeout=60) as client,
+    ):
+        assert client.post("/v1/namespaces/main/tables", json={"name": "t", "schema": SCHEMA}).is_success
+        assert post_rows(client).is_success
+        workers = worker_pids(served.process.pid)
+        for pid in workers:
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+        answers = [httpx.get(served.uri + TABLE, timeout=60) for _ in range(6)]
+        assert {answer.status_code for answer in answers} == {503}, [answer.text for answer in answers]
+        for pid in workers:
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        assert load(client).is_success
 
 
 @pytest.mark.parametrize("workers", ["1", pytest.param("2", marks=pytest.mark.crash)])
