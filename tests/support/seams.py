@@ -131,9 +131,9 @@ class FusedDatabase:
         return self.database.reading()
 
     @contextmanager
-    def statement(self) -> Iterator[Transaction]:
+    def statement(self, *, only_reads: bool = False) -> Iterator[Transaction]:
         self.fuse.burn("before a statement")
-        with self.database.statement() as cursor:
+        with self.database.statement(only_reads=only_reads) as cursor:
             yield cursor
         self.fuse.burn("after a statement")
 
