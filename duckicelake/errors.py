@@ -3,7 +3,7 @@
 CatalogError
 ├── InvalidRequestError                 the request is malformed or breaks a rule of the specification
 │   ├── UnprocessableError              well formed, but contradicts itself (a key removed and updated) or its key
-│   │   └── TxnAlreadyCommittedError    the snapshot is a producer's batch that the table has: nothing to do
+│   │   └── TxnAlreadyCommittedError    the table has the snapshot's txn: nothing to do
 │   └── InvalidViewError                a view would break a rule of the view specification
 ├── UnsupportedError                    legal Iceberg that this server refuses; every case stands in MISSING.md
 ├── ExpiredError                        the version or the change existed, and was deleted
@@ -20,7 +20,7 @@ CatalogError
 │   ├── NamespaceNotEmptyError
 │   ├── JobHeldError                    another job of the pipeline has the lease
 │   ├── JobEndedError                   the job has ended, or another has taken over its lease
-│   ├── TxnAlreadyAppliedError          the table has the producer's batch of rows, or a later one
+│   ├── TxnAlreadyAppliedError          the table has the txn of the posted rows: nothing to do
 │   └── CommitFailedError               a requirement no longer holds: nothing was written, retry on fresh metadata
 ├── NotAuthenticatedError               no token came with the request
 │   └── InvalidTokenError               the token has expired, or no trusted issuer signed it
@@ -97,10 +97,10 @@ class UnprocessableError(InvalidRequestError):
 
 
 class TxnAlreadyCommittedError(UnprocessableError):
-    """The table has the producer's batch that a snapshot brings, or a later one; nothing was written.
+    """The table has the snapshot's txn, a producer's batch or a run's epoch, or a later one; nothing was written.
 
-    It goes to Iceberg clients, TxnAlreadyAppliedError to those of the rows endpoint. Iceberg clients take 409 for a
-    lost race, and would commit the batch again on fresh metadata; they take 5xx for an outcome to be looked up.
+    Iceberg clients get this error, clients of the rows endpoint TxnAlreadyAppliedError. Iceberg clients take 409 for a
+    lost race and would commit the batch again on fresh metadata. They take 5xx for an unknown outcome.
     """
 
 
@@ -186,7 +186,7 @@ class JobEndedError(ConflictError):
 
 
 class TxnAlreadyAppliedError(ConflictError):
-    """The table has the producer's batch of rows, or a later one."""
+    """The table has the txn of the posted rows, or a later one of its producer; nothing was written."""
 
     kind = "already-applied"
 

@@ -49,8 +49,8 @@ ALLOWED: dict[str, set[str]] = {
         "cli", "features",
     },
     "server": {
-        "errors", "iceberg", "lake.side_tables.audit", "lake.side_tables.idempotency", "catalog", "changelog",
-        "features", "rest",
+        "errors", "iceberg", "lake.side_tables.audit", "lake.side_tables.idempotency", "lake.txn", "catalog",
+        "changelog", "features", "rest",
     },
     "cli": {
         "errors", "settings", "tracing", "postgres", "storage", "lake", "catalog", "changelog", "server",

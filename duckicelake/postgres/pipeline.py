@@ -217,9 +217,9 @@ class DeferredConnection(Connection[Any]):
             yield from super()._commit_gen()
 
 
-def json_param(rows: Sequence[object]) -> str:
-    """Encode the rows as JSON; a text that is JSON already comes as `orjson.Fragment`."""
-    return orjson.dumps(rows).decode()
+def json_param(value: Sequence[object] | dict[str, Any]) -> str:
+    """Encode rows, or an object, as JSON; a text that is JSON already comes as `orjson.Fragment`."""
+    return orjson.dumps(value).decode()
 
 
 def split_batches(rows: Sequence[T]) -> list[Sequence[T]]:

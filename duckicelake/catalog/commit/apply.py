@@ -26,11 +26,10 @@ from duckicelake.catalog.commit.deletes import FoundRows
 from duckicelake.catalog.commit.increments import CommitContext, build_increments
 from duckicelake.catalog.commit.main_update import build_absorber
 from duckicelake.catalog.commit.rules import (
-    check_batches,
     check_guard,
     check_removals,
-    check_runs,
     check_schema_of_files,
+    check_txns,
 )
 from duckicelake.catalog.commit.uploads import ReadAhead, check_statistics
 from duckicelake.catalog.context.cache import TableVersion
@@ -79,8 +78,7 @@ def change_over(services: Services, commit: TableCommit, cached: TableVersion | 
     numbers = NextNumbers(next_id, services.snapshot_ids == "ducklake", version, upgrade.next_row_id)
     renumbered = set_built_on(_renumber(request, cached, numbers), built_on)
     check_requirements(renumbered.requirements, base)
-    check_runs(services, table_id, renumbered.updates)
-    check_batches(services, table_id, renumbered.updates)
+    check_txns(services, table_id, renumbered.updates)
     now = services.clock()
     target = apply_updates(base, set_snapshot_times(renumbered.updates, base, now), now, renumbered.ends())
     if cached is None or base is None or table_id is None:

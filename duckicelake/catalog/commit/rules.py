@@ -1,8 +1,8 @@
-"""Check the rules of a commit: removed definitions, schemas of files, shared files, versions of batches and runs."""
+"""Check the rules of a commit: removed definitions, schemas of files, shared files, txns."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
-from itertools import groupby
+from typing import Final
 
 import duckdb
 
@@ -20,7 +20,6 @@ from duckicelake.errors import (
     FileMissingError,
     InvalidRequestError,
     TxnAlreadyCommittedError,
-    UnprocessableError,
 )
 from duckicelake.iceberg.identifiers import Namespace, to_schema_name
 from duckicelake.iceberg.manifest.entry import FileContent
@@ -30,23 +29,18 @@ from duckicelake.iceberg.rest import CommitTableRequest
 from duckicelake.iceberg.updates import AddSnapshot, TableUpdate
 from duckicelake.lake.changes import ChangeSet
 from duckicelake.lake.conflicts import StaleBaseError
-from duckicelake.lake.side_tables import idempotency, locations, reader
-from duckicelake.lake.side_tables.idempotency import (
-    MAX_APP_ID_CHARS,
-    RUN_EPOCH_KEY,
-    RUN_ID_KEY,
-    TXN_APP_ID_KEY,
-    TXN_VERSION_KEY,
-    TxnApp,
-    parse_epoch,
-    parse_txn_version,
-)
+from duckicelake.lake.side_tables import locations, reader
+from duckicelake.lake.side_tables.idempotency import query_applied_txns, read_newest_txn
 from duckicelake.lake.state import FileRow
+from duckicelake.lake.txn import TxnApp, find_txns, parse_txns
 from duckicelake.parquet.footer import check_footer
 from duckicelake.parquet.local_copies import open_local_copies
 from duckicelake.parquet.schema import read_fields
 from duckicelake.postgres.queries import Transaction
 from duckicelake.properties import GC_ENABLED, is_gc_disabled, is_schema_enforced
+
+_NEW_TABLE_ID: Final = -1
+"""In place of the id of a table that the request creates."""
 
 
 def check_removals(
@@ -140,66 +134,48 @@ def _is_needed(cursor: Transaction, table_id: int) -> bool:
     return locations.is_guarded_by_us(cursor, table_id) and locations.is_sharing(cursor, table_id)
 
 
-ProducerBatch = tuple[str, int]
-"""An app id with the version of one of its batches."""
+def check_txns(services: Services, table_id: int | None, updates: Sequence[TableUpdate]) -> None:
+    """Raise TxnAlreadyCommittedError if the table has a txn of the new snapshots; InvalidRequestError for half a txn.
 
-
-def check_batches(services: Services, table_id: int | None, updates: Sequence[TableUpdate]) -> None:
-    """Raise TxnAlreadyCommittedError if the table has one of these batches, or a later one of the same app id.
-
-    table_id: None of a table that is created. A batch may be several snapshots of the request, as an overwrite of
-    PyIceberg is.
+    Several snapshots of the request may be one txn, as those of an overwrite by PyIceberg are. table_id: None of a
+    table that the request creates.
     """
-    batches = [batch for batch, _ in groupby(_iterate_batches(updates))]
-    if not batches:
+    txns = [txn for update in updates if isinstance(update, AddSnapshot) for txn in parse_txns(update.snapshot.summary)]
+    if not txns:
         return
-    last: dict[str, int] = {} if table_id is None else _read_last_versions(services, table_id, batches)
-    for app_id, version in batches:
-        known = last.get(app_id)
-        if known is not None and version <= known:
-            raise TxnAlreadyCommittedError(
-                f"Already applied: the last batch of {app_id} in this table is version {known}, so version {version} "
-                "is there, too. Nothing was written, and nothing is left to do for it"
-            )
-        last[app_id] = version
+    apps = [txn.get_app(_NEW_TABLE_ID if table_id is None else table_id) for txn in txns]
+    applied = {} if table_id is None else _read_applied_txns(services, set(apps))
+    brought: dict[TxnApp, int] = {}
+    for app, txn in zip(apps, txns, strict=True):
+        if brought.get(app) == txn.version:
+            continue
+        latest = brought.get(app, applied.get(app))
+        if latest is not None and txn.version <= latest:
+            raise TxnAlreadyCommittedError(txn.describe_applied(latest))
+        brought[app] = txn.version
+
+
+def _read_applied_txns(services: Services, apps: Collection[TxnApp]) -> dict[TxnApp, int]:
+    with services.database.reading() as cursor:
+        return query_applied_txns(cursor, apps)()
 
 
 def share_apps(requests: Sequence[CommitTableRequest]) -> bool:
-    """Return whether several of the requests have batches of one app id, so that one may be another's repetition."""
-    app_ids = [{app_id for app_id, _ in _iterate_batches(request.updates)} for request in requests]
-    return len(set().union(*app_ids)) < sum(map(len, app_ids))
-
-
-def _read_last_versions(services: Services, table_id: int, batches: Sequence[ProducerBatch]) -> dict[str, int]:
-    asked = [TxnApp(table_id, app_id) for app_id in dict.fromkeys(app_id for app_id, _ in batches)]
-    with services.database.reading() as cursor:
-        found = idempotency.query_applied_txns(cursor, asked)()
-    return {producer.app_id: version for producer, version in found.items()}
-
-
-def _iterate_batches(updates: Sequence[TableUpdate]) -> Iterator[ProducerBatch]:
-    for update in updates:
-        if isinstance(update, AddSnapshot) and not update.snapshot.summary.keys().isdisjoint(
-            (TXN_APP_ID_KEY, TXN_VERSION_KEY)
-        ):
-            yield _parse_batch(update.snapshot.summary)
-
-
-def _parse_batch(summary: dict[str, str]) -> ProducerBatch:
-    app_id, version = summary.get(TXN_APP_ID_KEY, ""), parse_txn_version(summary.get(TXN_VERSION_KEY, ""))
-    if not app_id or len(app_id) > MAX_APP_ID_CHARS or "\0" in app_id:
-        raise InvalidRequestError(
-            f"{TXN_APP_ID_KEY}, beside {TXN_VERSION_KEY}, takes 1 to {MAX_APP_ID_CHARS} letters, none of them NUL"
-        )
-    if version is None:
-        raise InvalidRequestError(
-            f"{TXN_VERSION_KEY} is a whole number beside {TXN_APP_ID_KEY}, not {summary.get(TXN_VERSION_KEY)!r}"
-        )
-    return app_id, version
+    """Return whether several of the requests have txns of one app, so that one may repeat another."""
+    apps = [
+        {
+            (txn.app_id, txn.is_run)
+            for update in request.updates
+            if isinstance(update, AddSnapshot)
+            for txn in find_txns(update.snapshot.summary)
+        }
+        for request in requests
+    ]
+    return len(set().union(*apps)) < sum(map(len, apps))
 
 
 class RunResult(SpecModel):
-    """What a run committed to a table last."""
+    """The last commit of a run to a table."""
 
     run_id: str
     epoch: int
@@ -208,42 +184,16 @@ class RunResult(SpecModel):
     summary: dict[str, str]
 
 
-def check_runs(services: Services, table_id: int | None, updates: Sequence[TableUpdate]) -> None:
-    """Raise UnprocessableError if the table has one of these runs already; table_id: None of one that is created."""
-    summaries = [update.snapshot.summary for update in updates if isinstance(update, AddSnapshot)]
-    stamped = [_parse_run(summary) for summary in summaries if RUN_EPOCH_KEY in summary]
-    if not stamped:
-        return
-    if len({run_id for run_id, _ in stamped}) < len(stamped):
-        raise UnprocessableError("Two snapshots of one request are of the same run")
-    if table_id is None:
-        return
-    with services.database.reading() as cursor:
-        for run_id, epoch in stamped:
-            found = idempotency.read_newest_run(cursor, table_id, run_id)
-            if found is not None and found.epoch >= epoch:
-                raise UnprocessableError(
-                    f"Epoch {epoch} of run {run_id} was committed before: epoch {found.epoch} is snapshot "
-                    f"{found.snapshot_id}. Nothing is left to do for it"
-                )
-
-
 def find_run(services: Services, namespace: Namespace, table: str, run_id: str) -> RunResult | None:
-    """Return what the run committed last to the table, None if nothing, or if there is no such table."""
+    """Find the last commit of a run to a table; None without any, or without such a table."""
     with services.database.reading() as cursor:
-        found = idempotency.read_newest_run_by_name(cursor, to_schema_name(namespace), table, run_id)
-    if found is None:
+        _, found = read_newest_txn(cursor, to_schema_name(namespace), table, run_id, is_run=True)
+    if found is None or found.iceberg_snapshot_id is None:
         return None
-    summary = dict(found.summary)
     return RunResult(
-        run_id=run_id, epoch=found.epoch, snapshot_id=found.snapshot_id, committed=found.committed, summary=summary
+        run_id=run_id,
+        epoch=found.version,
+        snapshot_id=found.iceberg_snapshot_id,
+        committed=found.applied,
+        summary=dict(found.summary or {}),
     )
-
-
-def _parse_run(summary: dict[str, str]) -> tuple[str, int]:
-    run_id, epoch = summary.get(RUN_ID_KEY), parse_epoch(summary)
-    if not run_id or epoch is None:
-        raise InvalidRequestError(
-            f"{RUN_EPOCH_KEY} is a whole number beside {RUN_ID_KEY}, not {summary[RUN_EPOCH_KEY]!r}"
-        )
-    return run_id, epoch

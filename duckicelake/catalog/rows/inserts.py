@@ -19,7 +19,8 @@ from duckicelake.lake.additions import NewDataFile
 from duckicelake.lake.inlined.batches import PackedRows, RowBatch, WrittenRows
 from duckicelake.lake.packed import PackedStats
 from duckicelake.lake.side_tables import idempotency
-from duckicelake.lake.side_tables.idempotency import MAX_APP_ID_CHARS, AppliedTxn, TxnApp
+from duckicelake.lake.side_tables.idempotency import AppliedTxn
+from duckicelake.lake.txn import TxnId
 from duckicelake.rows import row_batch
 from duckicelake.rows.bodies import read_batch
 from duckicelake.rows.files import RowFile, write_row_files
@@ -63,18 +64,6 @@ def _build_new_file(name: str, file: RowFile) -> NewDataFile:
 
 
 @dataclass(frozen=True, slots=True)
-class ProducerVersion:
-    """The producer of a batch, and its own number for it: only one above that of its last batch is applied."""
-
-    app_id: str
-    sequence: int
-
-    def __post_init__(self) -> None:
-        if not self.app_id or len(self.app_id) > MAX_APP_ID_CHARS or "\0" in self.app_id:
-            raise InvalidRequestError(f"app-id takes 1 to {MAX_APP_ID_CHARS} letters, none of them NUL")
-
-
-@dataclass(frozen=True, slots=True)
 class PostedRows:
     """A request for rows to be inserted into a table."""
 
@@ -83,7 +72,7 @@ class PostedRows:
     body: bytes
     content_type: str
     on_unknown: OnUnknown = "reject"
-    counted: ProducerVersion | None = None
+    txn: TxnId | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +99,7 @@ def append_rows(services: Services, posted: PostedRows) -> RowsAnswer:
 
 
 def read_last_applied(services: Services, namespace: Namespace, table: str, app_id: str) -> AppliedTxn | None:
-    """Return the last batch of a producer that the table has; None before the first one. NoSuchTableError."""
+    """Read the last version of a producer in a table; None before the first. Raises NoSuchTableError."""
     with services.database.reading() as cursor:
         is_there, found = idempotency.read_newest_txn(cursor, to_schema_name(namespace), table, app_id)
     if not is_there:
@@ -164,7 +153,6 @@ def prepare_rows(services: Services, posted: PostedRows, target: RowTarget, batc
 
     Inlined if it is small enough and can be, else in files that this writes.
     """
-    table_id, counted = target.lake.definition.table_id, posted.counted
     prepared = partial(
         RowBatch,
         target.lake,
@@ -173,8 +161,7 @@ def prepare_rows(services: Services, posted: PostedRows, target: RowTarget, batc
         target.widen,
         partial(_pack, target),
         key=None if services.once is None else services.once.key,
-        producer=None if counted is None else TxnApp(table_id, counted.app_id),
-        sequence=0 if counted is None else counted.sequence,
+        txn=posted.txn,
     )
     if batch.num_rows > target.lake.limit or row_batch.find_inlining_obstacle(batch) is not None:
         return prepared(files=write_files(services, target, batch))

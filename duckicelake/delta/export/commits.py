@@ -1,7 +1,6 @@
 """PURE. A new state of main as the next commit of a Delta log, with statistics of its files."""
 
 import math
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -19,6 +18,7 @@ from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import NestedField, PrimitiveType, StructType
 from duckicelake.iceberg.values import from_bytes
 from duckicelake.lake.state import FileRow, SnapshotRow
+from duckicelake.lake.txn import APP_ID_KEY, DELTA_TXN_PREFIX, VERSION_KEY, parse_version
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _BOUNDED: Final = frozenset(("int", "long", "float", "double", "decimal", "date", "timestamp", "timestamptz", "string"))
@@ -30,9 +30,6 @@ _METRICS: Final = {
     "added-records": "numOutputRows",
     "added-position-deletes": "numDeletedRows",
 }
-_TXN: Final = "delta.txn."
-_APP_ID, _APP_VERSION = "txn.app-id", "txn.version"
-_NUMBER: Final = re.compile("[0-9]{1,18}", re.ASCII)
 
 
 def format_stats(file: FileRow, schema: Schema, physical: Mapping[int, str]) -> str:
@@ -222,14 +219,17 @@ def _build_removes(add: AddFile, timestamp_ms: int, *, is_change: bool) -> Remov
 
 
 def _build_txns(snapshot: SnapshotRow | None) -> Iterator[Txn]:
-    """Yield what the summary keeps of counts of applications, in Delta's words or ours (docs/delta.md)."""
+    """Yield the txns in a snapshot's summary, whether an Iceberg client or a Delta log wrote them (docs/delta.md)."""
     summary = snapshot.summary if snapshot else {}
-    counts = {name.removeprefix(_TXN): value for name, value in summary.items() if name.startswith(_TXN)}
-    if _APP_ID in summary and _APP_VERSION in summary:
-        counts[summary[_APP_ID]] = summary[_APP_VERSION]
-    for app_id, version in sorted(counts.items()):
-        if _NUMBER.fullmatch(version):
-            yield Txn(app_id, int(version))
+    versions = {
+        key.removeprefix(DELTA_TXN_PREFIX): text for key, text in summary.items() if key.startswith(DELTA_TXN_PREFIX)
+    }
+    if APP_ID_KEY in summary and VERSION_KEY in summary:
+        versions[summary[APP_ID_KEY]] = summary[VERSION_KEY]
+    for app_id, text in sorted(versions.items()):
+        version = parse_version(text)
+        if version is not None:
+            yield Txn(app_id, version)
 
 
 def _build_info(moment: MainMoment) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from duckicelake.iceberg.manifest.entry import FileContent
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.snapshot import Snapshot
 from duckicelake.lake.state import FileRow
+from duckicelake.lake.txn import DELTA_TXN_PREFIX
 
 _MAX_SUMMARY_CHARS: Final = 2_000
 """Characters of another writer's text that a summary repeats."""
@@ -105,7 +106,7 @@ def build_summary(version: DeltaVersion) -> dict[str, str]:
         "delta.user-metadata": info.get("userMetadata"),
         "delta.engine-info": info.get("engineInfo"),
         **{
-            f"delta.txn.{app_id}": txn.version
+            f"{DELTA_TXN_PREFIX}{app_id}": txn.version
             for app_id, txn in version.txns.items()
             if len(app_id) <= _MAX_SUMMARY_CHARS and "\0" not in app_id
         },

@@ -8,7 +8,7 @@ from uuid import UUID
 from duckicelake.lake.additions import NewDataFile
 from duckicelake.lake.model import ColumnStats, Extent, TableDefinition
 from duckicelake.lake.side_tables.audit import RequestOrigin
-from duckicelake.lake.side_tables.idempotency import TxnApp
+from duckicelake.lake.txn import TxnApp, TxnId
 
 DEFAULT_INLINED_ROWS: Final = 10
 """DuckLake's, where no option says how many rows are inlined."""
@@ -72,7 +72,7 @@ class InsertTarget:
 class RowBatch:
     """Rows for a table, inlined or as files; all of them are there afterwards or none. origin: whose request it was.
 
-    rows: those to be inlined, for `pack`. files: in their place. producer: who counts the batch, with its sequence.
+    rows: those to be inlined, for `pack`. files: in their place. txn: the batch is this version of a producer.
     key: of a request that must not run twice. untouched_since: the DuckLake snapshot after which nothing may have
     touched the table.
     """
@@ -84,8 +84,7 @@ class RowBatch:
     pack: PackRows
     rows: Any = None
     files: Sequence[NewDataFile] = ()
-    producer: TxnApp | None = None
-    sequence: int = 0
+    txn: TxnId | None = None
     key: UUID | None = None
     untouched_since: int | None = None
 
@@ -98,6 +97,11 @@ class RowBatch:
     @property
     def table_id(self) -> int:
         return self.target.definition.table_id
+
+    @property
+    def app(self) -> TxnApp | None:
+        """The producer that numbers its batches, if one does."""
+        return None if self.txn is None else self.txn.get_app(self.table_id)
 
 
 @dataclass(frozen=True, slots=True)

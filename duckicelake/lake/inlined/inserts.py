@@ -23,7 +23,7 @@ from duckicelake.lake.inlined.targets import LockedState, LockedTable, TableGain
 from duckicelake.lake.model import ColumnStats, Extent, InlinedKey
 from duckicelake.lake.side_tables import idempotency
 from duckicelake.lake.side_tables.audit import build_signature
-from duckicelake.lake.side_tables.idempotency import TxnApp
+from duckicelake.lake.txn import TxnApp
 from duckicelake.postgres.pipeline import flush_pipeline
 from duckicelake.postgres.queries import Row
 
@@ -49,7 +49,7 @@ class RowsGroup:
         else:
             self._claimed, self._now, self._before = wanted.apply_to(left.snapshot)[1], left.now(), left.snapshot
         self._next_file_id = self._before.next_file_id
-        self._new_sequences: dict[TxnApp, int] = {}
+        self._new_txn_versions: dict[TxnApp, int] = {}
         self._admitted: set[int] = set()
         self._outcomes = [self._admit(batch) for batch in batches]
 
@@ -72,7 +72,7 @@ class RowsGroup:
         written = {
             id(batch): rows for batches in self._by_table.values() for batch, rows in self._place_batches(batches)
         }
-        idempotency.record_txns(self._cursor, self._new_sequences, self._claimed.snapshot_id)
+        idempotency.record_txns(self._cursor, self._new_txn_versions, self._claimed.snapshot_id)
         self._sign(admitted)
         return [written[id(outcome)] if isinstance(outcome, RowBatch) else outcome for outcome in self._outcomes]
 
@@ -95,7 +95,7 @@ class RowsGroup:
         row = self._claiming.fetchone() if self._claiming is not None else None
         snapshot = self._claimed if row is None else SnapshotCounters(*row[:5])
         tables = {gain.state.table_id: gain.after for gain in self._gains}
-        self._last.put(self._before, CommittedState(snapshot, tables, self._now.sequences), tables)
+        self._last.put(self._before, CommittedState(snapshot, tables, self._now.txn_versions), tables)
 
     def _admit(self, batch: RowBatch) -> RowBatch | StaleBaseError | CatalogError | RepeatedRequestError:
         if batch.key in self._now.keys:
@@ -103,11 +103,12 @@ class RowsGroup:
         problem = self._now.tables[batch.table_id].find_problem(batch, self._before) or self._find_touch(batch)
         if problem is not None:
             return StaleBaseError(problem)
-        if batch.producer is not None:
-            known = self._now.sequences.get(batch.producer)
-            if known is not None and batch.sequence <= known:
-                return _build_applied_error(batch, known)
-            self._now.sequences[batch.producer] = self._new_sequences[batch.producer] = batch.sequence
+        if batch.txn is not None:
+            app = batch.txn.get_app(batch.table_id)
+            latest = self._now.txn_versions.get(app)
+            if latest is not None and batch.txn.version <= latest:
+                return TxnAlreadyAppliedError(batch.txn.describe_applied(latest))
+            self._now.txn_versions[app] = self._new_txn_versions[app] = batch.txn.version
         if batch.key is not None:
             self._now.keys.add(batch.key)
         self._admitted.add(batch.table_id)
@@ -207,14 +208,6 @@ def _build_change_tokens(by_table: Mapping[int, Sequence[RowBatch]]) -> list[str
         for table_id, batches in by_table.items()
         for kind in dict.fromkeys("inserted_into_table" if batch.files else "inlined_insert" for batch in batches)
     ]
-
-
-def _build_applied_error(batch: RowBatch, known: int) -> TxnAlreadyAppliedError:
-    assert batch.producer is not None
-    return TxnAlreadyAppliedError(
-        f"The last batch of {batch.producer.app_id} for this table has sequence {known}, so one with sequence "
-        f"{batch.sequence} is taken to be applied: send those above {known}"
-    )
 
 
 def insert_absorbed_rows(cursor: Cursor[Row], table_id: int, rows: InlinedRows, at: int) -> Sequence[NewVirtualFile]:

@@ -9,45 +9,43 @@ from psycopg import Cursor
 from duckicelake.lake.ducklake.snapshots import SnapshotClaim, SnapshotCounters
 from duckicelake.lake.inlined.batches import RowBatch
 from duckicelake.lake.inlined.targets import LockedState, LockedTable
-from duckicelake.lake.side_tables.idempotency import TxnApp
+from duckicelake.lake.txn import TxnApp
 from duckicelake.postgres.pipeline import json_param
 from duckicelake.postgres.queries import Row, load_queries
 
 STABLE_AFTER_COMMITS: Final = 4
 """Commits in a row that came out as expected, after which the next one is expected to."""
 MAX_REMEMBERED_TABLES: Final = 1024
-"""Tables, and producers, that are remembered."""
+"""Tables, and apps, that are remembered."""
 
 _SQL = load_queries("lake", "rows")
 
 
 @dataclass(frozen=True, slots=True)
 class CommittedState:
-    """The newest snapshot, which this process made, and the state of some tables and producers with it."""
+    """The newest snapshot, which this process made, and the state of some tables and apps with it."""
 
     snapshot: SnapshotCounters
     tables: Mapping[int, LockedTable] = field(default_factory=dict)
-    sequences: Mapping[TxnApp, int] = field(default_factory=dict)
+    txn_versions: Mapping[TxnApp, int] = field(default_factory=dict)
 
     def is_sufficient_for(self, batch: RowBatch) -> bool:
         """Return whether the batch can be written from this state: it only brings rows for a remembered table."""
         is_plain = not batch.files and not batch.has_new_table and batch.untouched_since is None
-        return (
-            is_plain and batch.table_id in self.tables and (batch.producer is None or batch.producer in self.sequences)
-        )
+        return is_plain and batch.table_id in self.tables and (batch.txn is None or batch.app in self.txn_versions)
 
     def now(self) -> LockedState:
         """Return what batches depend on, with the next snapshot."""
-        return LockedState(dict(self.tables), dict(self.sequences), set())
+        return LockedState(dict(self.tables), dict(self.txn_versions), set())
 
     def forget_tables(self, table_ids: Collection[int]) -> "CommittedState":
-        """Return the state without these tables and their producers, and without any if there are too many."""
-        if len(self.tables) > MAX_REMEMBERED_TABLES or len(self.sequences) > MAX_REMEMBERED_TABLES:
+        """Return the state without these tables and their apps, and without any if there are too many."""
+        if len(self.tables) > MAX_REMEMBERED_TABLES or len(self.txn_versions) > MAX_REMEMBERED_TABLES:
             return CommittedState(self.snapshot)
         return CommittedState(
             self.snapshot,
             {table_id: table for table_id, table in self.tables.items() if table_id not in table_ids},
-            {app: version for app, version in self.sequences.items() if app.table_id not in table_ids},
+            {app: version for app, version in self.txn_versions.items() if app.table_id not in table_ids},
         )
 
 
@@ -87,7 +85,7 @@ class LastCommit:
         older = taken.forget_tables(changed)
         self._successive = self._successive_before + 1
         self._state = CommittedState(
-            after.snapshot, {**older.tables, **after.tables}, {**older.sequences, **after.sequences}
+            after.snapshot, {**older.tables, **after.tables}, {**older.txn_versions, **after.txn_versions}
         )
 
     def put_snapshot(self, snapshot: SnapshotCounters) -> None:

@@ -18,7 +18,7 @@ from duckicelake.lake.formats import LakeFormat, get_format, has_system_columns
 from duckicelake.lake.inlined.batches import InlinedTable, InliningOptions, InsertTarget, RowBatch
 from duckicelake.lake.model import ColumnStats, Extent, TableDefinition, fold_case
 from duckicelake.lake.side_tables import idempotency
-from duckicelake.lake.side_tables.idempotency import TxnApp
+from duckicelake.lake.txn import TxnApp
 from duckicelake.postgres.pipeline import json_param
 from duckicelake.postgres.queries import Row, load_queries
 
@@ -104,25 +104,29 @@ class LockedTable:
 
 @dataclass(frozen=True, slots=True)
 class LockedState:
-    """State that batches depend on. sequences: the last of the producers that have begun. keys: earlier requests."""
+    """State that batches depend on.
+
+    Attributes:
+        txn_versions: the last version of each app that has one.
+        keys: of earlier requests.
+
+    """
 
     tables: dict[int, LockedTable]
-    sequences: dict[TxnApp, int]
+    txn_versions: dict[TxnApp, int]
     keys: set[UUID]
 
 
 def query_locked_state(cursor: Cursor[Row], batches: Sequence[RowBatch]) -> Callable[[], LockedState]:
-    """Ask for the tables' state, the producers' last versions, and the requests that have come before."""
+    """Ask for the tables' state, the apps' last versions, and the earlier requests."""
     table_ids = sorted({batch.table_id for batch in batches})
     asked = cursor.connection.cursor().execute(_SQL.states, {"table_ids": table_ids})
-    counted = idempotency.query_applied_txns(
-        cursor, [batch.producer for batch in batches if batch.producer is not None]
-    )
+    applied = idempotency.query_applied_txns(cursor, {batch.app for batch in batches if batch.app is not None})
     known = idempotency.query_known_keys(cursor, [batch.key for batch in batches if batch.key is not None])
 
     def answer() -> LockedState:
         return LockedState(
-            {row[0]: _parse_locked_table(cursor, *row[:5]) for row in asked.fetchall()}, counted(), known()
+            {row[0]: _parse_locked_table(cursor, *row[:5]) for row in asked.fetchall()}, applied(), known()
         )
 
     return answer

@@ -1,38 +1,32 @@
-"""Record what was done once: requests by key, batches by app id and version, runs by epoch."""
+"""SQL of what is applied once: requests by their `Idempotency-Key`, txns by app and version."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
-from psycopg import Cursor
-
 from duckicelake.lake.additions import NewSnapshot
+from duckicelake.lake.txn import TxnApp, find_txns
 from duckicelake.postgres.pipeline import json_param
-from duckicelake.postgres.queries import Row, Transaction, load_queries
+from duckicelake.postgres.queries import Transaction, load_queries
 
 _REQUESTS_SQL = load_queries("lake", "idempotency")
 OUTCOME_LIFETIME: Final = timedelta(minutes=30)
-"""Time in which a request may be sent again."""
-TXN_APP_ID_KEY: Final = "txn.app-id"
-TXN_VERSION_KEY: Final = "txn.version"
-"""Keys in the summary of a snapshot that is a producer's batch; versions of one app id grow."""
-DELTA_TXN_PREFIX: Final = "delta.txn."
-"""Begins the keys under which a snapshot of a Delta log has the version of each app id in it."""
-MAX_APP_ID_CHARS: Final = 500
-_MAX_VERSION_DIGITS: Final = 18
-_PRODUCERS_SQL = load_queries("lake", "producers")
-RUN_ID_KEY: Final = "duckicelake.run-id"
-RUN_EPOCH_KEY: Final = "duckicelake.run-epoch"
-"""Keys in the summary of a snapshot that must be committed once; epochs of a run grow."""
-_MAX_EPOCH_DIGITS: Final = 18
-_RUNS_SQL = load_queries("lake", "runs")
+"""How long a request can be repeated."""
+_TXNS_SQL = load_queries("lake", "txns")
 
 
 @dataclass(frozen=True, slots=True)
 class RequestOutcome:
-    """fingerprint: a digest of what was asked for. `result` and `error` are JSON; an error is a refusal."""
+    """The outcome of a request.
+
+    Attributes:
+        fingerprint: a digest of the request.
+        result: JSON from which the response is built again.
+        error: JSON of the refusal, if it was refused.
+
+    """
 
     fingerprint: bytes
     result: Any = None
@@ -40,7 +34,7 @@ class RequestOutcome:
 
 
 def find_outcome(cursor: Transaction, key: UUID) -> RequestOutcome | None:
-    """Find the outcome of the request with the key; None if it never ended, or longer ago than OUTCOME_LIFETIME."""
+    """Find the outcome of the request with the key; None if it has none, or one older than OUTCOME_LIFETIME."""
     row = cursor.execute(_REQUESTS_SQL.outcome, {"key": key, "lifetime": OUTCOME_LIFETIME}).fetchone()
     return RequestOutcome(*row) if row else None
 
@@ -56,8 +50,8 @@ def query_known_keys(cursor: Transaction, keys: Sequence[UUID]) -> Callable[[], 
 def record_outcomes(cursor: Transaction, outcomes: Mapping[UUID, RequestOutcome]) -> None:
     """Record outcomes by key, and delete some that are older than `OUTCOME_LIFETIME`.
 
-    If a key has a younger one, the transaction raises RepeatedRequestError. Waits for open transactions that have
-    recorded one of the keys.
+    The transaction raises RepeatedRequestError if a key has a younger one. The statement waits for open transactions
+    that have recorded one of the keys.
     """
     if not outcomes:
         return
@@ -80,118 +74,73 @@ def _encode_json(value: Any) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class TxnApp:
-    """A producer that numbers its batches for one table."""
-
-    table_id: int
-    app_id: str
-
-
-@dataclass(frozen=True, slots=True)
 class AppliedTxn:
-    """The last batch of a producer, and the DuckLake snapshot that has it."""
+    """The last version of an app in a table.
 
-    sequence: int
-    snapshot_id: int
+    Attributes:
+        snapshot_id: DuckLake's; None of an old run whose snapshot has expired.
+        iceberg_snapshot_id: None of posted rows.
+        summary: of a run's snapshot, None of others.
+
+    """
+
+    version: int
+    snapshot_id: int | None
     applied: datetime
+    iceberg_snapshot_id: int | None = None
+    summary: Mapping[str, str] | None = None
 
 
-def query_applied_txns(cursor: Transaction, producers: Sequence[TxnApp]) -> Callable[[], dict[TxnApp, int]]:
-    """Ask for the last sequence of each producer; those that haven't begun aren't in the answer."""
-    if not producers:
+def query_applied_txns(cursor: Transaction, apps: Collection[TxnApp]) -> Callable[[], dict[TxnApp, int]]:
+    """Ask for the last version of each app; the answer lacks those without any."""
+    if not apps:
         return dict
     parameters = {
-        "table_ids": [producer.table_id for producer in producers],
-        "app_ids": [producer.app_id for producer in producers],
+        "table_ids": [app.table_id for app in apps],
+        "app_ids": [app.app_id for app in apps],
+        "are_runs": [app.is_run for app in apps],
     }
-    asked = cursor.connection.cursor().execute(_PRODUCERS_SQL.applied, parameters)
-    return lambda: {TxnApp(table_id, app_id): sequence for table_id, app_id, sequence in asked.fetchall()}
+    asked = cursor.connection.cursor().execute(_TXNS_SQL.applied, parameters)
+    return lambda: {TxnApp(*app): version for *app, version in asked.fetchall()}
 
 
-def record_txns(cursor: Transaction, sequences: Mapping[TxnApp, int], snapshot_id: int) -> None:
-    """Record the producers' last sequences in the transaction of their batches."""
-    if sequences:
-        noted = [
-            {"table_id": producer.table_id, "app_id": producer.app_id, "sequence": sequence}
-            for producer, sequence in sequences.items()
-        ]
-        cursor.execute(_PRODUCERS_SQL.note, {"producers": json_param(noted), "snapshot_id": snapshot_id})
+def record_txns(cursor: Transaction, versions: Mapping[TxnApp, int], snapshot_id: int) -> None:
+    """Record the txns of posted rows, in their transaction. snapshot_id: the DuckLake snapshot that has the rows."""
+    _record(cursor, [_build_txn_row(app, version, snapshot_id) for app, version in versions.items()])
 
 
-def record_snapshot_txns(
-    cursor: Transaction, table_id: int, snapshots: Iterable[NewSnapshot], snapshot_id: int
-) -> None:
-    """Record the batches that new snapshots are, in their transaction; most snapshots are none."""
-    for snapshot in snapshots:
-        record_txns(
-            cursor, {TxnApp(table_id, app_id): version for app_id, version in _find_txns(snapshot)}, snapshot_id
-        )
+def record_snapshot_txns(cursor: Transaction, table_id: int, snapshots: Iterable[tuple[NewSnapshot, int]]) -> None:
+    """Record the txns of new snapshots, in their transaction. snapshots: each with its DuckLake snapshot's id."""
+    rows: dict[TxnApp, dict[str, Any]] = {}
+    for snapshot, snapshot_id in snapshots:
+        for txn in find_txns(snapshot.summary):
+            app = txn.get_app(table_id)
+            if app not in rows or rows[app]["version"] < txn.version:
+                iceberg = {"iceberg_snapshot_id": snapshot.snapshot_id}
+                summary = {"summary": json_param(dict(snapshot.summary))} if app.is_run else {}
+                rows[app] = {**_build_txn_row(app, txn.version, snapshot_id), **iceberg, **summary}
+    _record(cursor, list(rows.values()))
 
 
-def parse_txn_version(text: str) -> int | None:
-    """Parse the version of a batch in a summary; None if Postgres can't take it as a number."""
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= _MAX_VERSION_DIGITS else None
+def _build_txn_row(app: TxnApp, version: int, snapshot_id: int) -> dict[str, Any]:
+    return {
+        "table_id": app.table_id,
+        "app_id": app.app_id,
+        "is_run": app.is_run,
+        "version": version,
+        "snapshot_id": snapshot_id,
+    }
 
 
-def _find_txns(snapshot: NewSnapshot) -> Iterable[tuple[str, int]]:
-    for key, text in snapshot.summary.items():
-        is_delta = key.startswith(DELTA_TXN_PREFIX)
-        if not is_delta and key != TXN_VERSION_KEY:
-            continue
-        app_id = key.removeprefix(DELTA_TXN_PREFIX) if is_delta else snapshot.summary.get(TXN_APP_ID_KEY, "")
-        version = parse_txn_version(text)
-        if version is not None and 0 < len(app_id) <= MAX_APP_ID_CHARS and "\0" not in app_id:
-            yield app_id, version
+def _record(cursor: Transaction, rows: Sequence[Mapping[str, Any]]) -> None:
+    if rows:
+        cursor.execute(_TXNS_SQL.record, {"txns": json_param(rows)})
 
 
 def read_newest_txn(
-    cursor: Transaction, schema_name: str, table_name: str, app_id: str
+    cursor: Transaction, schema_name: str, table_name: str, app_id: str, *, is_run: bool = False
 ) -> tuple[bool, AppliedTxn | None]:
-    """Read whether there is a live table of the name, and a producer's last batch in it."""
-    parameters = {"schema_name": schema_name, "table_name": table_name, "app_id": app_id}
-    row = cursor.execute(_PRODUCERS_SQL.newest, parameters).fetchone()
+    """Read whether there is a live table of the name, and the last version of an app in it."""
+    parameters = {"schema_name": schema_name, "table_name": table_name, "app_id": app_id, "is_run": is_run}
+    row = cursor.execute(_TXNS_SQL.newest, parameters).fetchone()
     return row is not None, AppliedTxn(*row) if row is not None and row[0] is not None else None
-
-
-@dataclass(frozen=True, slots=True)
-class CommittedRun:
-    """The last commit of a run to a table."""
-
-    epoch: int
-    snapshot_id: int
-    committed: datetime
-    summary: Mapping[str, Any]
-
-
-def record_runs(cursor: Cursor[Row], table_id: int, snapshots: Iterable[NewSnapshot]) -> None:
-    """Record the runs of new snapshots; most have none."""
-    for snapshot in snapshots:
-        run_id, epoch = snapshot.summary.get(RUN_ID_KEY), parse_epoch(snapshot.summary)
-        if run_id is not None and epoch is not None:
-            parameters = {
-                "table_id": table_id,
-                "run_id": run_id,
-                "epoch": epoch,
-                "snapshot_id": snapshot.snapshot_id,
-                "summary": dict(snapshot.summary),
-            }
-            cursor.execute(_RUNS_SQL.note, parameters)
-
-
-def parse_epoch(summary: Mapping[str, str]) -> int | None:
-    """Parse the epoch in a snapshot's summary; None if there is none, or Postgres can't take it as a number."""
-    epoch = summary.get(RUN_EPOCH_KEY, "")
-    return int(epoch) if epoch.isascii() and epoch.isdigit() and len(epoch) <= _MAX_EPOCH_DIGITS else None
-
-
-def read_newest_run(cursor: Cursor[Row], table_id: int, run_id: str) -> CommittedRun | None:
-    """Read what the run committed last, None if nothing."""
-    row = cursor.execute(_RUNS_SQL.newest, {"table_id": table_id, "run_id": run_id}).fetchone()
-    return None if row is None else CommittedRun(*row)
-
-
-def read_newest_run_by_name(cursor: Cursor[Row], schema_name: str, table_name: str, run_id: str) -> CommittedRun | None:
-    """Read what the run committed last to the table that has the name now, None if nothing."""
-    parameters = {"schema_name": schema_name, "table_name": table_name, "run_id": run_id}
-    row = cursor.execute(_RUNS_SQL.newest_by_name, parameters).fetchone()
-    return None if row is None else CommittedRun(*row)

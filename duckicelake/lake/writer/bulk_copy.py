@@ -130,7 +130,6 @@ def write_steps_by_copy(cursor: Cursor[Row], table_id: int, run: Sequence[MadeSt
     joined = {file.file_id: data_file_id for file, data_file_id, _ in joining}
     _copy_sides(cursor, table_id, run, joined)
     for step, made in run:
-        idempotency.record_snapshot_txns(cursor, table_id, step.snapshots, made.id)
         data_files.write_name_maps(
             cursor, table_id, step.name_maps, _get_first_delete_id(step, made) + len(step.delete_files), maps
         )
@@ -162,7 +161,9 @@ def _copy_sides(cursor: Cursor[Row], table_id: int, run: Sequence[MadeStep], joi
     copy_files(cursor, table_id, rows)
     copy_sides(cursor, table_id, [step.side for step, _ in run])
     copy_snapshots(cursor, table_id, ((made.id, snapshot) for step, made in run for snapshot in step.snapshots))
-    idempotency.record_runs(cursor, table_id, (snapshot for step, _ in run for snapshot in step.snapshots))
+    idempotency.record_snapshot_txns(
+        cursor, table_id, ((snapshot, made.id) for step, made in run for snapshot in step.snapshots)
+    )
 
 
 def _get_first_delete_id(step: LakeStep, made: SnapshotAllocation) -> int:

@@ -184,8 +184,7 @@ def _write_step(
     if step.stats is not None:
         data_files.write_stats(cursor, table_id, step.stats)
     writer.write_step(cursor, table_id, step, snapshot.first_file_id, snapshot.id)
-    idempotency.record_runs(cursor, table_id, step.snapshots)
-    idempotency.record_snapshot_txns(cursor, table_id, step.snapshots, snapshot.id)
+    idempotency.record_snapshot_txns(cursor, table_id, ((made, snapshot.id) for made in step.snapshots))
     _write_files(cursor, step, table_id, snapshot, maps)
     record_changes(
         cursor, snapshot.id, _build_change_tokens(step, table_id), extra_info=_build_extra_info(step, table_id)

@@ -16,18 +16,12 @@ from duckicelake.catalog.flush import flush_rows
 from duckicelake.catalog.rows import deletes as row_deletes
 from duckicelake.catalog.rows import inserts as rows
 from duckicelake.catalog.rows.deletes import DeleteRequest
-from duckicelake.catalog.rows.inserts import (
-    PostedRows,
-    ProducerVersion,
-    RowsAnswer,
-    enqueue_rows,
-    find_answer,
-    prepare_to_join,
-)
+from duckicelake.catalog.rows.inserts import PostedRows, RowsAnswer, enqueue_rows, find_answer, prepare_to_join
 from duckicelake.catalog.rows.inserts import append_rows as append
 from duckicelake.catalog.rows.upserts import upsert_rows
 from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.identifiers import decode_name
+from duckicelake.lake.txn import TxnId, check_app_id
 from duckicelake.server.http.errors import RESPONSES
 from duckicelake.server.http.route import StrictFastRoute, StrictRoute
 from duckicelake.server.http.scope import PREFIX
@@ -108,12 +102,12 @@ class RowsQuery(KeysQuery):
             raise ValueError("key goes with mode=upsert: no rows give way to those that are appended")
         return self
 
-    def parse_producer(self) -> ProducerVersion | None:
+    def parse_txn(self) -> TxnId | None:
         if self.app_id is None and self.sequence is None:
             return None
         if self.app_id is None or self.sequence is None:
             raise InvalidRequestError("app-id and sequence are given together, or neither is")
-        return ProducerVersion(self.app_id, self.sequence)
+        return TxnId(check_app_id(self.app_id, "app-id"), self.sequence)
 
 
 class RowIds(BaseModel):
@@ -147,7 +141,7 @@ async def append_rows(
 ) -> Response:
     """Insert rows, all of them or none; small batches become rows in Postgres, larger ones files."""
     kind = request.headers.get("content-type", "")
-    posted = PostedRows(namespace, table, body, kind, query.on_unknown, query.parse_producer())
+    posted = PostedRows(namespace, table, body, kind, query.on_unknown, query.parse_txn())
     prepared = prepare_to_join(services, posted) if query.mode == "append" else None
     written = await _write_with_others(services, prepared) if prepared is not None else None
     if written is None:
@@ -213,11 +207,11 @@ def delete_rows(
 @row_router.get(f"{ROWS}/producers/{{app_id}}")
 def load_producer(services: AppServices, namespace: NamespacePath, table: TablePath, app_id: str) -> ProducerAnswer:
     """Load the last batch of a producer, after which it goes on."""
-    name = ProducerVersion(decode_name(app_id), 0).app_id
+    name = check_app_id(decode_name(app_id), "app-id")
     found = rows.read_last_applied(services, namespace, table, name)
     if found is None:
         return ProducerAnswer(app_id=name)
-    return ProducerAnswer(app_id=name, sequence=found.sequence, snapshot_id=found.snapshot_id, applied=found.applied)
+    return ProducerAnswer(app_id=name, sequence=found.version, snapshot_id=found.snapshot_id, applied=found.applied)
 
 
 class FlushAnswer(BaseModel):

@@ -10,10 +10,11 @@ import pytest
 
 from duckicelake.catalog.context.cache import TableCache
 from duckicelake.catalog.context.services import Services
-from duckicelake.catalog.rows.inserts import PostedRows, ProducerVersion, append_rows, read_last_applied
+from duckicelake.catalog.rows.inserts import PostedRows, append_rows, read_last_applied
 from duckicelake.catalog.tables import commit_transaction
 from duckicelake.errors import CommitFailedError, InvalidRequestError, TxnAlreadyAppliedError, TxnAlreadyCommittedError
 from duckicelake.iceberg.rest import CommitTransactionRequest
+from duckicelake.lake.txn import TxnId
 from duckicelake.server.http.errors import HTTP_ERRORS
 from tests.catalog.commit.test_append_rebase import REBASE, drafted
 from tests.support.client import NS, Client, Draft, Json, pyiceberg_rows
@@ -31,7 +32,7 @@ def batch(metadata: Json, version: object, *rows: tuple[int, str], app: str = "s
 
 def last(client: Client, app: str = "stream", table: str = "t") -> int | None:
     found = read_last_applied(client.services, NS, table, app)
-    return None if found is None else found.sequence
+    return None if found is None else found.version
 
 
 def test_batch_is_committed_once_and_none_before_it_but_other_producers_are(either: Client) -> None:
@@ -40,7 +41,7 @@ def test_batch_is_committed_once_and_none_before_it_but_other_producers_are(eith
         either.commit(batch(either.metadata(), version, (version, "new")))
     for version in (5, 4, 0):
         with pytest.raises(
-            TxnAlreadyCommittedError, match=f"last batch of stream .* version 5, so version {version} is there"
+            TxnAlreadyCommittedError, match=rf"Version {version} of stream was already applied \(latest: 5\)"
         ):
             either.commit(batch(either.metadata(), version, (9, "again")))
     answer = either.commit(batch(either.metadata(), 0, (7, "other"), app="other"))
@@ -60,9 +61,7 @@ def test_posted_rows_and_snapshots_count_together(client: Client) -> None:
 
     def post(sequence: int) -> None:
         body = json.dumps([{"id": sequence, "name": "posted"}]).encode()
-        append_rows(
-            client.services, PostedRows(NS, "t", body, "application/json", counted=ProducerVersion("stream", sequence))
-        )
+        append_rows(client.services, PostedRows(NS, "t", body, "application/json", txn=TxnId("stream", sequence)))
 
     post(1)
     client.commit(batch(client.metadata(), 2, (2, "committed")))

@@ -13,9 +13,10 @@ import pytest
 
 from duckicelake.catalog.context.idempotency import Once
 from duckicelake.catalog.context.services import Services
-from duckicelake.catalog.rows.inserts import PostedRows, ProducerVersion, RowsAnswer, append_rows, read_last_applied
+from duckicelake.catalog.rows.inserts import PostedRows, RowsAnswer, append_rows, read_last_applied
 from duckicelake.changelog.doctor import diagnose
 from duckicelake.errors import InvalidRequestError, NoSuchTableError, TxnAlreadyAppliedError
+from duckicelake.lake.txn import TxnId
 from tests.catalog.commit.test_group_commits import Ears, sent_together
 from tests.support.client import Client
 from tests.support.killed_process import Work, mortal
@@ -139,16 +140,16 @@ def test_batches_beyond_the_limit_become_files(lake: Lake, options: str, files: 
 
 def test_batches_that_wait_share_a_snapshot_and_fail_each_by_itself(lake: Lake) -> None:
     lake.run("CREATE TABLE lake.u (id BIGINT NOT NULL, kind VARCHAR, made TIMESTAMP, x DOUBLE)")
-    post(lake, rows_of(0, 1), counted=ProducerVersion("a", 7))
+    post(lake, rows_of(0, 1), txn=TxnId("a", 7))
     ears: Any = Ears()
     heard = replace(lake.services, meter=ears)
     first = lake.newest()
     works = [
         partial(post, lake, rows_of(1, 2), services=heard),
         partial(post, lake, rows_of(3, 3), "u"),
-        partial(post, lake, rows_of(99, 2), counted=ProducerVersion("a", 7)),
+        partial(post, lake, rows_of(99, 2), txn=TxnId("a", 7)),
         partial(post, lake, rows_of(6, 12)),
-        partial(post, lake, rows_of(18, 1), counted=ProducerVersion("a", 8)),
+        partial(post, lake, rows_of(18, 1), txn=TxnId("a", 8)),
     ]
     *written, refused = sorted(sent_together(lake.services, works), key=lambda each: isinstance(each, Exception))
     assert isinstance(refused, TxnAlreadyAppliedError)
@@ -194,13 +195,13 @@ def test_bad_rows_are_named_and_nothing_is_written(lake: Lake) -> None:
 
 def test_producer_is_reported_how_far_it_has_come(lake: Lake) -> None:
     assert read_last_applied(lake.services, ("main",), "t", "a") is None
-    written = post(lake, rows_of(0, 2), counted=ProducerVersion("a", 5))
-    with pytest.raises(TxnAlreadyAppliedError, match="sequence 5"):
-        post(lake, rows_of(0, 2), counted=ProducerVersion("a", 5))
-    post(lake, rows_of(2, 1), counted=ProducerVersion("b", 1))
+    written = post(lake, rows_of(0, 2), txn=TxnId("a", 5))
+    with pytest.raises(TxnAlreadyAppliedError, match="latest: 5"):
+        post(lake, rows_of(0, 2), txn=TxnId("a", 5))
+    post(lake, rows_of(2, 1), txn=TxnId("b", 1))
     found = read_last_applied(lake.services, ("main",), "t", "a")
     assert found is not None
-    assert (found.sequence, found.snapshot_id) == (5, written.snapshot_id)
+    assert (found.version, found.snapshot_id) == (5, written.snapshot_id)
     with pytest.raises(NoSuchTableError):
         read_last_applied(lake.services, ("main",), "u", "a")
     assert_same(lake, 3)

@@ -10,9 +10,10 @@ import pytest
 
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.rows.deletes import DeleteAnswer, DeleteRequest, delete_rows
-from duckicelake.catalog.rows.inserts import PostedRows, ProducerVersion, RowsAnswer, append_rows
+from duckicelake.catalog.rows.inserts import PostedRows, RowsAnswer, append_rows
 from duckicelake.catalog.rows.upserts import upsert_rows
 from duckicelake.errors import InvalidRequestError, TxnAlreadyAppliedError
+from duckicelake.lake.txn import TxnId
 from duckicelake.rows.bodies import ARROW, JSON, JSON_LINES
 from tests.support.client import NS, new_client, set_ref
 from tests.support.lakes import Lake, iceberg_rows
@@ -132,9 +133,9 @@ def test_upsert_is_computed_anew_if_its_rows_were_prepared_for_another_table(lak
 
 
 def test_upsert_that_is_refused_deletes_nothing(lake: Lake) -> None:
-    append_rows(lake.services, posted((1, "a"), counted=ProducerVersion("p", 4)))
+    append_rows(lake.services, posted((1, "a"), txn=TxnId("p", 4)))
     with pytest.raises(TxnAlreadyAppliedError):
-        upsert_rows(lake.services, posted((1, "b"), counted=ProducerVersion("p", 4)), ("id",))
+        upsert_rows(lake.services, posted((1, "b"), txn=TxnId("p", 4)), ("id",))
     with pytest.raises(InvalidRequestError, match="Rows 0 and 1 have the same key"):
         upsert_rows(lake.services, posted((1, "b"), (1, "c")), ("id",))
     with pytest.raises(InvalidRequestError, match="identifier fields"):

@@ -13,9 +13,10 @@ import pytest
 from duckicelake.catalog.context.idempotency import Once
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.rows.deletes import DeleteRequest, delete_rows
-from duckicelake.catalog.rows.inserts import PostedRows, ProducerVersion, RowsAnswer, append_rows
+from duckicelake.catalog.rows.inserts import PostedRows, RowsAnswer, append_rows
 from duckicelake.errors import NoSuchTableError, TxnAlreadyAppliedError
 from duckicelake.lake.inlined.last_commit import STABLE_AFTER_COMMITS
+from duckicelake.lake.txn import TxnId
 from tests.catalog.commit.test_group_commits import sent_together
 from tests.support.lakes import Lake, iceberg_rows
 
@@ -115,9 +116,9 @@ def test_key_that_comes_again_has_the_same_answer(lake: Lake) -> None:
 
 def test_sequence_that_was_applied_is_refused(lake: Lake) -> None:
     for sequence in (1, 2):
-        append_rows(lake.services, replace(posted(200 + sequence), counted=ProducerVersion("app", sequence)))
+        append_rows(lake.services, replace(posted(200 + sequence), txn=TxnId("app", sequence)))
     with pytest.raises(TxnAlreadyAppliedError):
-        append_rows(lake.services, replace(posted(203), counted=ProducerVersion("app", 2)))
+        append_rows(lake.services, replace(posted(203), txn=TxnId("app", 2)))
     assert [row[0] for row in lake.duck_rows() if row[0] >= 200] == [201, 202]
 
 
@@ -130,11 +131,11 @@ def test_batches_of_one_group_share_a_snapshot(lake: Lake) -> None:
 
 def test_what_is_known_of_a_snapshot_that_a_failover_lost_is_forgotten(lake: Lake) -> None:
     """Another one has its id by now, and the sequence that came with it isn't applied."""
-    append_rows(lake.services, replace(posted(201), counted=ProducerVersion("app", 1)))
+    append_rows(lake.services, replace(posted(201), txn=TxnId("app", 1)))
     memory = lake.services.commits._last
     lost = memory._state
     assert lost is not None
-    memory._state = replace(lost, sequences=dict.fromkeys(lost.sequences, 7))
+    memory._state = replace(lost, txn_versions=dict.fromkeys(lost.txn_versions, 7))
     with lake.services.database.transaction() as cursor:
         cursor.execute(
             "UPDATE ducklake_snapshot SET snapshot_time = snapshot_time + interval '1 ms' WHERE snapshot_id = %s",
@@ -143,7 +144,7 @@ def test_what_is_known_of_a_snapshot_that_a_failover_lost_is_forgotten(lake: Lak
     memory._successive = 0
     for id_ in range(202, 204 + STABLE_AFTER_COMMITS):
         post(lake, id_)
-    append_rows(lake.services, replace(posted(300), counted=ProducerVersion("app", 2)))
+    append_rows(lake.services, replace(posted(300), txn=TxnId("app", 2)))
     assert [row[0] for row in lake.duck_rows() if row[0] >= 200] == [*range(201, 204 + STABLE_AFTER_COMMITS), 300]
 
 

@@ -32,6 +32,8 @@ FOLDER: Final = Path(__file__).parents[3] / "duckicelake" / "lake" / "migrations
 LANDED: Final = json.loads(Path(__file__).with_name("landed_migrations.json").read_text())
 DIGESTS: Final = 37
 """The migration since which digests are recorded."""
+TXNS: Final = 49
+"""The migration that put producers and runs into one table."""
 BEFORE_DIGESTS: Final = {each.name: None for each in load_migrations() if each.number < DIGESTS}
 STATES: Final = LANDED["states"] | {"before digests": BEFORE_DIGESTS}
 
@@ -95,6 +97,49 @@ def test_rows_of_old_states_are_carried_over(database: Database) -> None:
         assert cursor.execute("SELECT name, origin FROM duckicelake_lineage_job").fetchall() == [("j", "received")]
 
 
+OLD_READS: Final = {
+    "producer": "SELECT sequence, snapshot_id FROM duckicelake_producer WHERE table_id = 7 AND app_id = 'a'",
+    "run": "SELECT epoch, snapshot_id, summary FROM duckicelake_run WHERE table_id = 7 AND run_id = 'a'",
+    "lost run": "SELECT epoch, snapshot_id, summary FROM duckicelake_run WHERE table_id = 7 AND run_id = 'b'",
+    "request": "SELECT result FROM duckicelake_idempotency",
+    "undelivered": "SELECT origin, job_name, body FROM duckicelake_lineage_event",
+    "delivered": "SELECT event_id, delivered FROM duckicelake_delivery",
+    "lineage": "SELECT snapshot_id, ordinal, audit_id FROM duckicelake_lineage_follower",
+    "changelog": "SELECT snapshot_id, ordinal FROM duckicelake_chronicle",
+}
+"""Reads of servers from before txns had one table, which go on beside newer servers."""
+
+
+def test_what_is_applied_once_and_cursors_are_carried_over(database: Database) -> None:
+    before = {each.name: None for each in load_migrations() if each.number < TXNS}
+    with empty_lake(database) as cursor:
+        apply(cursor, before)
+        cursor.execute("""
+            INSERT INTO duckicelake_snapshot
+                (table_id, snapshot_id, ducklake_id, sequence_number, timestamp_ms, summary, manifest_ids)
+            VALUES (7, 70, 17, 1, 0, '{}', '{}');
+            INSERT INTO duckicelake_producer (table_id, app_id, sequence, snapshot_id) VALUES (7, 'a', 5, 16);
+            INSERT INTO duckicelake_run (table_id, run_id, epoch, snapshot_id, summary)
+            VALUES (7, 'a', 3, 70, '{"k": "v"}'), (7, 'b', 0, 60, '{}');
+            INSERT INTO duckicelake_idempotency (key, fingerprint, result) VALUES (gen_random_uuid(), '\\x00', '[1]');
+            INSERT INTO duckicelake_lineage_event (at, origin, job_name, digest, body)
+            VALUES (now(), 'catalog', 'j', gen_random_uuid(), '{"eventType": "START"}');
+            INSERT INTO duckicelake_delivery (transport, event_id, delivered) VALUES ('t', 0, 4);
+            UPDATE duckicelake_lineage_follower SET snapshot_id = 3, ordinal = 1, audit_id = 9;
+            UPDATE duckicelake_chronicle SET snapshot_id = 17, ordinal = 2
+        """)
+        old = {what: cursor.execute(query).fetchall() for what, query in OLD_READS.items()}
+        assert all(old.values())
+        apply_migrations(cursor)
+        assert {what: cursor.execute(query).fetchall() for what, query in OLD_READS.items()} == old
+        rows = "SELECT app_id, is_run, version, snapshot_id, iceberg_snapshot_id FROM duckicelake_txn ORDER BY 2, 1"
+        assert cursor.execute(rows).fetchall() == [
+            ("a", False, 5, 16, None),
+            ("a", True, 3, 17, 70),
+            ("b", True, 0, None, 60),
+        ]
+
+
 def test_deletes_that_can_not_be_carried_over_are_refused(database: Database) -> None:
     with empty_lake(database) as cursor:
         apply(cursor, LANDED["states"]["7cbdd33"])
@@ -126,7 +171,7 @@ def test_repairs_are_of_migrations_that_had_other_texts() -> None:
     [
         ("ALTER TABLE duckicelake_table DROP COLUMN outlives_drop", "schema", "column duckicelake_table outlives_drop"),
         ("DROP INDEX duckicelake_file_by_hash", "schema", "index CREATE INDEX duckicelake_file_by_hash"),
-        ("ALTER TABLE duckicelake_run ALTER COLUMN run_id TYPE varchar(9)", "schema", "column duckicelake_run run_id"),
+        ("ALTER TABLE duckicelake_job ALTER COLUMN kind TYPE varchar(9)", "schema", "column duckicelake_job kind"),
         ("DROP TRIGGER duckicelake_notify_snapshot ON ducklake_snapshot", "schema", "duckicelake_notify_snapshot"),
         (
             "CREATE OR REPLACE FUNCTION duckicelake_name_hash(path text) RETURNS integer LANGUAGE sql AS 'SELECT 1'",
