@@ -3,6 +3,7 @@
 from bisect import insort
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from itertools import filterfalse
 from typing import Any, TypeVar
 
 from duckicelake.iceberg.metadata import TableMetadata, parse_table_metadata
@@ -37,7 +38,7 @@ def project_metadata(state: TableState, before: tuple[TableState, TableMetadata]
     before: an older state with its metadata. What the rows of both states make, they share, and what is encoded of it.
     """
     row = state.row
-    return apply_definitions(row, before).replace_fields(
+    metadata = apply_definitions(row, before).replace_fields(
         location=row.location,
         last_sequence_number=row.last_sequence_number,
         last_updated_ms=row.last_updated_ms,
@@ -53,6 +54,9 @@ def project_metadata(state: TableState, before: tuple[TableState, TableMetadata]
             state.metadata_log, before and (before[0].metadata_log, before[1].metadata_log), _to_metadata_log_entry
         ),
     )
+    if before is not None:
+        metadata.reuse_history(before[1])
+    return metadata
 
 
 def apply_definitions(row: TableRow, before: tuple[TableState, TableMetadata] | None) -> TableMetadata:
@@ -166,7 +170,7 @@ def build_target(base: TableMetadata | None, target: TableMetadata) -> TableTarg
         last_updated_ms=target.last_updated_ms,
         current_snapshot_id=target.current_snapshot_id,
         metadata=document,
-        removed_snapshots=tuple(snapshot_id for snapshot_id in known if snapshot_id not in listed),
+        removed_snapshots=tuple(filterfalse(listed.__contains__, known)),
         log_dropped=dropped,
         log_added=added,
     )

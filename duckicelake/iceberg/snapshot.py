@@ -87,9 +87,9 @@ class Snapshot(SpecModel):
         }
         return {key: value for key, value in values.items() if value is not None}
 
-    @cached_property
+    @property
     def encoded(self) -> bytes:
-        """The JSON from version 2 on, encoded once: a snapshot stays the same while its table grows."""
+        """The JSON from version 2 on."""
         return orjson.dumps(self.to_json())
 
 
@@ -116,9 +116,9 @@ class SnapshotLogEntry(SpecModel):
     snapshot_id: Long
     timestamp_ms: Long
 
-    @cached_property
+    @property
     def encoded(self) -> bytes:
-        """The JSON, encoded once."""
+        """The JSON."""
         return b'{"snapshot-id":%d,"timestamp-ms":%d}' % (self.snapshot_id, self.timestamp_ms)
 
 

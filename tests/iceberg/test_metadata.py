@@ -117,6 +117,24 @@ def test_pieces_that_are_encoded_once_make_the_same_bytes(data: Json) -> None:
     assert parsed.encode(few) == orjson.dumps(parsed.replace_fields(snapshots=few).to_json())
 
 
+@pytest.mark.parametrize("format_version", [1, 2])
+@given(st.integers(0, 4), st.integers(0, 4), st.integers(0, 6), st.booleans())
+def test_history_that_goes_on_from_an_older_one_is_encoded_as_anew(
+    format_version: int, old_end: int, start: int, end: int, are_sorted: bool
+) -> None:
+    entries = [SNAPSHOT | {"snapshot-id": number} for number in range(6)]
+    log = [{"snapshot-id": number, "timestamp-ms": 1} for number in range(6)]
+    whole = parse_table_metadata(VERSION_2 | {"snapshots": entries, "snapshot-log": log})
+    whole = whole.replace_fields(format_version=format_version)
+    snapshots = whole.snapshots if are_sorted else whole.snapshots[::-1]
+    before = whole.replace_fields(snapshots=whole.snapshots[:old_end], snapshot_log=whole.snapshot_log[:old_end])
+    after = whole.replace_fields(snapshots=snapshots[start:end], snapshot_log=whole.snapshot_log[start:end])
+    after.reuse_history(before)
+    anew = after.replace_fields()
+    assert after.encode() == anew.encode()
+    assert list(after.snapshots_by_id.items()) == list(anew.snapshots_by_id.items())
+
+
 def test_version_1_metadata_of_an_old_writer_is_completed() -> None:
     read = parse_table_metadata(VERSION_1)
     assert (read.current_snapshot_id, read.refs, read.last_sequence_number) == (None, {}, 0)

@@ -197,6 +197,11 @@ class NextNumbers:
     format_version: int
     row_shift: int = 0
 
+    @property
+    def are_shared(self) -> bool:
+        """Whether the sequence numbers of new snapshots are DuckLake's snapshot ids."""
+        return self.shared_ids or self.format_version >= ROW_LINEAGE_VERSION
+
 
 @dataclass(frozen=True, slots=True)
 class Renumbered:
@@ -236,8 +241,7 @@ def renumber_request(
     CommitFailedError if one is proposed under an id that the table has, or had once proposed, as of a commit that comes
     twice; and if its sequence number is behind the table's.
     """
-    shared_numbers = numbers.shared_ids or numbers.format_version >= ROW_LINEAGE_VERSION
-    if not shared_numbers:
+    if not numbers.are_shared:
         return Renumbered(tuple(requirements), tuple(updates))
     added = [update.snapshot for update in updates if isinstance(update, AddSnapshot)]
     _check_proposed(added, base, aliases)

@@ -181,7 +181,7 @@ def _upgrade(services: Services, cached: TableVersion, version: int) -> _Upgrade
 
 def _renumber(request: CommitTableRequest, cached: TableVersion | None, numbers: NextNumbers) -> Renumbered:
     base = cached.metadata if cached else None
-    aliases = find_aliases(cached.state.snapshots) if cached else {}
+    aliases = find_aliases(cached.state.snapshots) if cached and numbers.are_shared else {}
     return renumber_request(request.requirements, request.updates, base, aliases, numbers)
 
 

@@ -42,19 +42,16 @@ class PendingVersion:
     """A version with snapshots whose lists aren't written.
 
     Attributes:
+        snapshots: The snapshots whose lists aren't written.
         manifests: The manifests that these snapshots list.
         entries: The entries of unwritten manifests.
 
     """
 
     state: TableState
+    snapshots: tuple[SnapshotRow, ...]
     manifests: Mapping[int, ManifestRow]
     entries: Mapping[int, Entries]
-
-    @property
-    def snapshots(self) -> tuple[SnapshotRow, ...]:
-        """The snapshots whose lists aren't written."""
-        return _find_without_list(self.state)
 
 
 def read_pending(services: Services, table_id: int, before: TableState | None) -> PendingVersion:
@@ -64,9 +61,10 @@ def read_pending(services: Services, table_id: int, before: TableState | None) -
         if row is None:
             raise NoSuchTableError(f"Table {table_id} does not exist any more")
         state = reader.read_table_state(cursor, row, before)
-        manifests = reader.read_manifests(cursor, sorted(_list_manifests(state)))
+        unlisted = _find_without_list(state)
+        manifests = reader.read_manifests(cursor, sorted(_list_manifests(unlisted)))
         bare = sorted(manifest.manifest_id for manifest in manifests.values() if manifest.path is None)
-        return PendingVersion(state, manifests, reader.read_manifest_entries(cursor, bare))
+        return PendingVersion(state, unlisted, manifests, reader.read_manifest_entries(cursor, bare))
 
 
 def build_next_pending(
@@ -81,7 +79,8 @@ def build_next_pending(
     if logged > logged_before <= len(before.metadata_log):
         return None
     state = replace(state, metadata_log=state.metadata_log[-logged:])
-    wanted = _list_manifests(state)
+    unlisted = _find_without_list(state)
+    wanted = _list_manifests(unlisted)
     new = {m.manifest_id: m for step in change.steps for m in step.side.manifests if m.manifest_id in wanted}
     files: dict[int, FileRow] = dict(_list_new_files(change))
     older = {file_id for manifest in new.values() for _, file_id in _list_entries(manifest) if file_id not in files}
@@ -92,16 +91,16 @@ def build_next_pending(
     manifests = known.manifests_of(services.database, wanted - new.keys())
     if any(manifest.path is None for manifest in manifests.values()):
         return None
-    return PendingVersion(state, manifests | {key: to_pending_manifest_row(item) for key, item in new.items()}, entries)
+    manifests |= {key: to_pending_manifest_row(item) for key, item in new.items()}
+    return PendingVersion(state, unlisted, manifests, entries)
 
 
 def _find_without_list(state: TableState) -> tuple[SnapshotRow, ...]:
     return tuple(snapshot for snapshot in state.snapshots if snapshot.manifest_list is None)
 
 
-def _list_manifests(state: TableState) -> set[int]:
-    """Return the manifests of snapshots without a list."""
-    return {manifest_id for snapshot in _find_without_list(state) for manifest_id in snapshot.manifest_ids}
+def _list_manifests(snapshots: Sequence[SnapshotRow]) -> set[int]:
+    return {manifest_id for snapshot in snapshots for manifest_id in snapshot.manifest_ids}
 
 
 def _list_new_files(change: ChangeSet) -> Iterator[tuple[int, FileRow]]:
