@@ -118,9 +118,10 @@ def record_reads(cursor: Transaction, seen: Collection[NotedRead], now: float) -
 def list_reads(
     cursor: Transaction, reader: ReadingApplication, outputs: Collection[int], before: datetime, life: timedelta
 ) -> list[ReadRow]:
-    """List what the application read, reported and wrote within the time before, newest first, up to a limit.
+    """List what the application read and reported within the time before, up to a limit, and its last write.
 
-    With it come lookups of the outputs by its program, which don't say for which application they are.
+    The newest are first. With them come lookups of the outputs by its program, which don't say for which application
+    they are. Loads of the outputs are left out: an application that commits often has one for each commit.
     """
     parameters = {
         "principal": reader.principal,

@@ -99,6 +99,26 @@ def test_loads_in_a_session_are_inputs_but_for_the_output(log: ReadLog, database
     assert [(each.table, each.confidence) for each in inferred(database, None)] == [("ns.a", 0.4)]
 
 
+@pytest.mark.parametrize("application", [None, "spark local-1"])
+def test_commits_of_an_application_do_not_add_up(log: ReadLog, database: Database, application: str | None) -> None:
+    reader = read_rows.ReadingApplication("etl", ETL.client[SESSION], application)
+    for _ in range(3):
+        log.note_load(ETL, NS, "c", is_lookup=False)
+        log.note_write(ETL.client[SESSION])
+        log.write(database)
+        assert inferred(database, application) == []
+    assert [row[0] for row in rows(database)] == ["load"] * 3, "no write is noted where there is no input"
+    log.note_report(ETL, NS, "a", scan(metadata=SPARK if application else {}))
+    for _ in range(3):
+        log.write(database)
+        assert [each.table for each in inferred(database, application)] == ["ns.a"]
+    with database.statement() as cursor:
+        found = read_rows.list_reads(
+            cursor, reader, {table_id(database, "c")}, datetime.now(UTC) + timedelta(minutes=1), INFERENCE_WINDOW
+        )
+    assert [row.kind for row in found] == ["scan", "write"], "of three writes the last, and no loads of the output"
+
+
 def test_what_comes_again_at_once_is_one_row(log: ReadLog, database: Database) -> None:
     for _ in range(5):
         log.note_load(ETL, NS, "a", is_lookup=False)

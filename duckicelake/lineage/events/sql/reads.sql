@@ -15,12 +15,20 @@ UNION ALL
 SELECT NULL, application FROM unnest(%(applications)s::text[]) AS asked (application)
 WHERE EXISTS (SELECT FROM duckicelake_read r WHERE r.application = asked.application);
 
--- of_application: the newest before a moment of an application that has a name, and lookups by its program
+-- of_application: the newest before a moment of an application that has a name, its last write, and lookups by its
+-- program; without loads of the outputs, which are no inputs
 (SELECT id, at, kind, principal, session, application, table_id, table_name, snapshot_id, projected, filtered
  FROM duckicelake_read
  WHERE application = %(application)s AND principal = %(principal)s
+   AND kind <> 'write' AND NOT (kind = 'load' AND table_id = ANY(%(outputs)s))
    AND at < %(before)s AND at >= %(before)s - %(life)s
  ORDER BY at DESC, id DESC LIMIT %(most)s)
+UNION ALL
+(SELECT id, at, kind, principal, session, application, table_id, table_name, snapshot_id, projected, filtered
+ FROM duckicelake_read
+ WHERE application = %(application)s AND principal = %(principal)s AND kind = 'write'
+   AND at < %(before)s AND at >= %(before)s - %(life)s
+ ORDER BY at DESC, id DESC LIMIT 1)
 UNION ALL
 (SELECT id, at, kind, principal, session, application, table_id, table_name, snapshot_id, projected, filtered
  FROM duckicelake_read
@@ -29,13 +37,21 @@ UNION ALL
    AND at < %(before)s AND at >= %(before)s - %(life)s
  ORDER BY at DESC, id DESC LIMIT %(most)s);
 
--- in_session: the newest before a moment of an application that is known by its session alone
-SELECT id, at, kind, principal, session, application, table_id, table_name, snapshot_id, projected, filtered
-FROM duckicelake_read
-WHERE left(session, 16) = left(%(session)s, 16) AND session = %(session)s AND principal = %(principal)s
-  AND application IS NULL
-  AND at < %(before)s AND at >= %(before)s - %(life)s
-ORDER BY at DESC, id DESC LIMIT %(most)s;
+-- in_session: the same of an application that is known by its session alone
+(SELECT id, at, kind, principal, session, application, table_id, table_name, snapshot_id, projected, filtered
+ FROM duckicelake_read
+ WHERE left(session, 16) = left(%(session)s, 16) AND session = %(session)s AND principal = %(principal)s
+   AND application IS NULL
+   AND kind <> 'write' AND NOT (kind = 'load' AND table_id = ANY(%(outputs)s))
+   AND at < %(before)s AND at >= %(before)s - %(life)s
+ ORDER BY at DESC, id DESC LIMIT %(most)s)
+UNION ALL
+(SELECT id, at, kind, principal, session, application, table_id, table_name, snapshot_id, projected, filtered
+ FROM duckicelake_read
+ WHERE left(session, 16) = left(%(session)s, 16) AND session = %(session)s AND principal = %(principal)s
+   AND application IS NULL AND kind = 'write'
+   AND at < %(before)s AND at >= %(before)s - %(life)s
+ ORDER BY at DESC, id DESC LIMIT 1);
 
 -- mark: note that the application has written
 INSERT INTO duckicelake_read (at, kind, principal, session, application, table_id, table_name, projected, filtered)
