@@ -31,7 +31,7 @@ _DEFLATE_LEVEL: Final = 4
 
 
 class _EncodedLongs(dict[int, bytes]):
-    """Encoded integers by value; the small ones, which most are, stay."""
+    """Cache encoded integers by value; small ones, which are most, stay for ever."""
 
     def __missing__(self, number: int) -> bytes:
         encoded = _encode_long(number)
@@ -130,7 +130,9 @@ def _compile_array(encode: Encode) -> Encode:
 
 
 class _MapKeys(NamedTuple):
-    """The keys of a map. in_order: by the integers that they are, None for those that come so.
+    """The keys of a map, encoded and in hex.
+
+    in_order: the keys in the order of their integers, None if they come in it. number: how many there are.
 
     encoded: each of them, in order; number: how many there are. Both are in hex, too.
     """
@@ -159,7 +161,7 @@ def _compile_map(value_type: str) -> Encode:
 
 
 def _sort_by_key(values: Mapping[Any, Any]) -> tuple[_MapKeys, Collection[Any]]:
-    """Return (the keys of a map; its values): both in the order of the integers that the keys are."""
+    """Return a map's keys and its values, both in the order of the integers that the keys are."""
     keys = _build_keys(tuple(values))
     return keys, values.values() if keys.in_order is None else [values[key] for key in keys.in_order]
 
@@ -174,7 +176,7 @@ def _build_keys(given: tuple[Any, ...]) -> _MapKeys:
 
 
 class _HexLengths(dict[int, str]):
-    """Of so many digits the number of bytes, encoded, in hex."""
+    """Cache encoded byte counts, in hex, by the number of hex digits."""
 
     def __missing__(self, digits: int) -> str:
         if digits % 2:
@@ -252,7 +254,7 @@ def _split_records(records: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
 
 
 def unpack_block(packed: bytes, codec: str, budget: int) -> bytes:
-    """Return the block, or more than the budget of its first bytes if it is larger than that."""
+    """Unpack a block, or a little more than `budget` of its first bytes if it is larger."""
     match codec:
         case "null":
             return packed
@@ -279,7 +281,7 @@ def _inflate(packed: bytes, budget: int) -> bytes:
 
 
 def _unpack_zstd(packed: bytes, budget: int) -> bytes:
-    """Return all frames of a block, of which there may be several."""
+    """Unpack all frames of a block, of which there may be several."""
     if zstandard is None:
         raise InvalidRequestError("a block can't be unpacked with codec zstandard: install the package zstandard")
     try:
@@ -290,9 +292,9 @@ def _unpack_zstd(packed: bytes, budget: int) -> bytes:
 
 
 def _read_snappy_length(packed: bytes) -> int:
-    """Return what the block says that it unpacks to, in seven bits of each of its first bytes.
+    """Return the unpacked length that the block states, in seven bits of each of its first bytes.
 
-    No more is ever unpacked.
+    Never unpack more than that.
     """
     length = 0
     for place, byte in enumerate(packed[:5]):

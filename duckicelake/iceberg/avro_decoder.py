@@ -33,7 +33,7 @@ _MAX_ITEMS: Final = 200_000
 
 
 def read_long(data: bytes, at: int) -> tuple[int, int]:
-    """Return the integer at an offset, and the offset after it. IndexError if the data ends first."""
+    """Read the integer at an offset. Returns it and the offset after it. IndexError: the data ends first."""
     byte = data[at]
     at += 1
     if byte < 0x80:
@@ -51,7 +51,7 @@ def read_long(data: bytes, at: int) -> tuple[int, int]:
 
 
 def read_exactly(data: bytes, at: int, size: int) -> tuple[bytes, int]:
-    """Return so many bytes from an offset, and the offset after them; IndexError if the data ends first."""
+    """Read `size` bytes from an offset. Returns them and the offset after them. IndexError: the data ends first."""
     end = at + size
     if size < 0:
         raise InvalidRequestError(f"a length of {size} is declared at byte {at}")
@@ -62,7 +62,7 @@ def read_exactly(data: bytes, at: int, size: int) -> tuple[bytes, int]:
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """A container file taken apart. packed: of each block how many records it has, and its bytes as they are packed."""
+    """A container file taken apart. packed: of each block the number of records, and its packed bytes."""
 
     schema_text: bytes
     metadata: Mapping[str, str]
@@ -70,7 +70,7 @@ class Container:
     limit: int = MAX_UNPACKED_BYTES
 
     def blocks(self) -> Iterator[tuple[int, bytes]]:
-        """Yield how many records, and their bytes one after the other; InvalidRequestError if it can't be unpacked."""
+        """Yield each block's number of records and unpacked bytes. InvalidRequestError: it can't be unpacked."""
         codec, budget = self.metadata.get("avro.codec") or "null", self.limit
         for count, packed in self.packed:
             block = unpack_block(packed, codec, budget)
@@ -89,7 +89,7 @@ class Container:
 
 
 def read_container(data: bytes) -> Container:
-    """Take a container file apart. Raises InvalidRequestError saying what isn't as it should be."""
+    """Take a container file apart. InvalidRequestError: it is malformed; the message says how."""
     if not data.startswith(MAGIC):
         raise InvalidRequestError("it isn't an Avro file" if data else "it is empty")
     try:
@@ -138,7 +138,7 @@ def _read_blocks(data: bytes, at: int, sync: bytes) -> Iterator[tuple[int, bytes
 
 @dataclass(frozen=True, slots=True)
 class AvroReader:
-    """A compiled schema. shape: what it reads, to compare with what is due. fields: of a record, by field id."""
+    """A compiled schema. shape: what it reads, to compare with what is expected. fields: of a record, by field id."""
 
     shape: str
     decode: Decode
@@ -177,7 +177,7 @@ def compile_reader(schema: Json, named: dict[str, AvroReader] | None = None, dep
 
 
 def decode_records(records: AvroReader, count: int, data: bytes) -> Iterator[Any]:
-    """Decode a block of so many records, which must be all of its bytes. Raises InvalidRequestError."""
+    """Decode a block of `count` records, which must fill all of its bytes. InvalidRequestError: they don't."""
     if records.is_empty or not 0 <= count <= len(data):
         raise InvalidRequestError(f"a block of {len(data)} bytes declares {count} records")
     at = 0
@@ -194,9 +194,9 @@ def decode_records(records: AvroReader, count: int, data: bytes) -> Iterator[Any
 
 
 def remember_records(records: AvroReader, build: Callable[[Any], Any]) -> AvroReader:
-    """Make a reader of what `build` makes of records, which remembers small ones by their bytes.
+    """Make a reader that returns `build(record)` and caches it for small records.
 
-    Their bytes are found by their first field, a string.
+    The cache finds a record's bytes by their first field, a string.
     """
     known: dict[bytes, tuple[bytes, Any]] = {}
 
@@ -315,9 +315,9 @@ def _compile_array(schema: dict[str, Json], named: dict[str, AvroReader], depth:
 
 
 def _read_item_count(data: bytes, at: int, before: int = 0) -> tuple[int, int]:
-    """Return how many items follow at the offset returned.
+    """Return the number of items that follow, and the offset after it.
 
-    Each has a byte at least, so that a wrong number ends the data.
+    Each item has at least one byte, so a wrong number only reaches the end of the data.
     """
     count, at = read_long(data, at)
     if count < 0:

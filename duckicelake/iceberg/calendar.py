@@ -20,7 +20,7 @@ def format_date(days: int) -> str:
 
 
 def parse_date(text: str) -> int:
-    """Return days since the epoch of an ISO date. Raises InvalidRequestError."""
+    """Parse an ISO date to days since the epoch. InvalidRequestError: it is none."""
     match = _DATE.fullmatch(text)
     if match:
         year, month, day = (int(part) for part in match.groups())
@@ -32,16 +32,16 @@ def parse_date(text: str) -> int:
 
 
 def format_time(ticks: int, digits: int) -> str:
-    """Return the time of day; ticks since midnight, 10**digits of them a second. A fraction of zero is left out."""
+    """Format a time of day. ticks: since midnight, 10**digits of them a second. A fraction of zero is left out."""
     seconds, fraction = divmod(ticks, 10**digits)
     text = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
     return f"{text}.{fraction:0{digits}d}" if fraction else text
 
 
 def parse_time(text: str, digits: int) -> int:
-    """Return ticks since midnight, 10**digits of them a second.
+    """Parse a time of day to ticks since midnight, 10**digits of them a second.
 
-    Raises InvalidRequestError, also for what is finer than a tick.
+    InvalidRequestError: it is no time, or finer than a tick.
     """
     match = _TIME.fullmatch(text)
     if match:
@@ -54,13 +54,13 @@ def parse_time(text: str, digits: int) -> int:
 
 
 def format_timestamp(ticks: int, digits: int) -> str:
-    """Return date and time without zone; ticks since the epoch, 10**digits of them a second."""
+    """Format date and time without zone. ticks: since the epoch, 10**digits of them a second."""
     days, rest = divmod(ticks, DAY_SECONDS * 10**digits)
     return f"{format_date(days)}T{format_time(rest, digits)}"
 
 
 def parse_timestamp(text: str, digits: int) -> int:
-    """Return ticks since the epoch of an ISO date and time without zone. Raises InvalidRequestError."""
+    """Parse an ISO date and time without zone to ticks since the epoch. InvalidRequestError: it is none."""
     date, separator, time = text.partition("T")
     if not separator:
         raise InvalidRequestError(f"{text!r} isn't a timestamp: write it as 2026-08-31T13:45:07.5")
@@ -69,7 +69,10 @@ def parse_timestamp(text: str, digits: int) -> int:
 
 
 def split_days(days: int) -> tuple[int, int, int]:
-    """Return year, month and day of the proleptic Gregorian calendar, by 400-year eras that start on 1 March."""
+    """Split days since the epoch into year, month and day (proleptic Gregorian).
+
+    The computation goes by eras of 400 years that start on 1 March.
+    """
     era, day_of_era = divmod(days + 719_468, 146_097)
     year = (day_of_era - day_of_era // 1_460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
     day_of_year = day_of_era - (365 * year + year // 4 - year // 100)

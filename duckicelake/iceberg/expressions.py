@@ -24,7 +24,7 @@ _TYPES: Final = (*sorted(_JUNCTIONS), "not", *sorted(_COMPARISONS), *sorted(_SET
 
 @dataclass(frozen=True, slots=True)
 class ConstantPredicate:
-    """A predicate that is the same of every row."""
+    """A predicate with the same result for every row."""
 
     holds: bool
 
@@ -36,7 +36,7 @@ class NotPredicate:
 
 @dataclass(frozen=True, slots=True)
 class Junction:
-    """All of the parts hold, or any of them does."""
+    """All parts hold (and), or any of them does (or)."""
 
     operator: Literal["and", "or"]
     left: "Predicate"
@@ -45,7 +45,7 @@ class Junction:
 
 @dataclass(frozen=True, slots=True)
 class JsonConstant:
-    """A constant as JSON has it; `data_type` is what the expression says of it."""
+    """A constant as JSON. data_type: the type that the expression names for it."""
 
     json: Any
     data_type: PrimitiveType | None = None
@@ -69,13 +69,13 @@ Predicate: TypeAlias = ConstantPredicate | NotPredicate | Junction | ColumnTest
 def parse_predicate(json: Any) -> Predicate:
     """Parse a predicate.
 
-    Raises InvalidRequestError if it is none or too large, UnsupportedError for one of what columns don't hold.
+    InvalidRequestError: it is none, or too large. UnsupportedError: it compares anything but columns.
     """
     return _Parser().predicate(json, 0)
 
 
 def collect_tests(predicate: Predicate) -> list[ColumnTest]:
-    """Return the tests of columns in it, in order."""
+    """Collect a predicate's tests of columns, in order."""
     match predicate:
         case ConstantPredicate():
             return []
@@ -88,7 +88,7 @@ def collect_tests(predicate: Predicate) -> list[ColumnTest]:
 
 @dataclass(slots=True)
 class _Parser:
-    """Counts what it reads of one expression."""
+    """Parses one expression, and counts its predicates and values against the limits."""
 
     predicates: int = 0
     values: int = 0
@@ -164,7 +164,7 @@ class _Parser:
 
 
 def _parse_column(json: Any) -> str | int:
-    """Return what a reference names; the deprecated forms are a name, and one of `term`."""
+    """Return the column that a reference names. The deprecated forms are a name, and `term`."""
     if type(json) is str:
         return json
     if type(json) is dict and json.get("type") == "reference":
@@ -180,14 +180,14 @@ def _is_value(json: Any) -> bool:
 
 
 def _explain_refusal(json: Any) -> CatalogError:
-    """Return why this can't be compared."""
+    """Build the error that says why this can't be compared."""
     if type(json) is dict and json.get("type") in {"transform", "apply", "reference"}:
         return UnsupportedError("filter-terms", f"Filters compare columns with constants, not {_render(json)}")
     return InvalidRequestError(f"Invalid column {_render(json)}: expected its name")
 
 
 def _match_members(json: dict[str, Any], *choices: set[str]) -> set[str]:
-    """Return which of these sets of members the object has besides its type; InvalidRequestError if none."""
+    """Return the first of these sets of members that the object has besides its type; InvalidRequestError: none."""
     found = json.keys() - {"type"}
     if found not in choices:
         wanted = " or ".join(", ".join(sorted(choice)) for choice in choices)

@@ -27,22 +27,22 @@ MAX_NAME_BYTES: Final = 2000
 
 
 def to_schema_name(namespace: Namespace) -> str:
-    """Give the name of the DuckLake schema that holds the namespace's tables."""
+    """Return the name of the DuckLake schema that holds the namespace's tables."""
     return ".".join(_AMBIGUOUS_PERCENT.sub("%25", level).replace(".", "%2E") for level in namespace)
 
 
 def format_full_name(namespace: Namespace, name: str) -> str:
-    """Return how a table or view is called wherever people read it, its own dots written as those in a level."""
+    """Format a table's or view's name for messages and lists; dots in it are written as those in a level."""
     return to_schema_name((*namespace, name))
 
 
 def parse_schema_name(schema_name: str) -> Namespace:
-    """Give the namespace that a DuckLake schema is: the inverse of `schema_name`."""
+    """Return the namespace of a DuckLake schema, the inverse of `to_schema_name`."""
     return tuple(_ESCAPE.sub(_unescape, level) for level in schema_name.split("."))
 
 
 def parse_readable_namespace(schema_name_: str) -> Namespace | None:
-    """Give the namespace that a DuckLake schema is, None if no request can name it."""
+    """Return the namespace of a DuckLake schema, None if no request can name it."""
     namespace = parse_schema_name(schema_name_)
     with suppress(InvalidRequestError):
         if to_schema_name(check_namespace(namespace)) == schema_name_:
@@ -51,7 +51,7 @@ def parse_readable_namespace(schema_name_: str) -> Namespace | None:
 
 
 def has_readable_name(name: str) -> bool:
-    """Return whether a request can name a table or view that DuckDB calls so."""
+    """Return whether a request can name a table or view of DuckDB's with this name."""
     with suppress(InvalidRequestError):
         return bool(check_name(name, "name"))
     return False
@@ -62,7 +62,7 @@ def _unescape(match: re.Match[str]) -> str:
 
 
 def decode_namespace(raw: str) -> Namespace:
-    """Read a percent-encoded path segment or query value; `%1F` separates levels and `+` is a space, as Java sends it.
+    """Decode a path segment or query value; `%1F` separates levels and `+` is a space, as Java sends it.
 
     Raises:
         InvalidRequestError: a level is empty, isn't UTF-8 or holds control characters.
@@ -72,7 +72,7 @@ def decode_namespace(raw: str) -> Namespace:
 
 
 def decode_name(raw: str) -> str:
-    """Read one percent-encoded name; `+` is a space, as Java sends it. InvalidRequestError where it isn't UTF-8."""
+    """Decode one percent-encoded name; `+` is a space, as Java sends it. InvalidRequestError: it isn't UTF-8."""
     try:
         return unquote_plus(raw, errors="strict")
     except UnicodeDecodeError as error:
@@ -80,7 +80,7 @@ def decode_name(raw: str) -> str:
 
 
 def check_namespace(namespace: Namespace) -> Namespace:
-    """Give the namespace back if it has levels and each is a name; InvalidRequestError otherwise."""
+    """Return the namespace if it has levels and each is a valid name; InvalidRequestError otherwise."""
     if not namespace:
         raise InvalidRequestError("the namespace has no levels")
     for level in namespace:
@@ -92,7 +92,7 @@ def check_namespace(namespace: Namespace) -> Namespace:
 
 
 def check_name(name: str, what: str) -> str:
-    """Give the name back if Postgres, DuckDB and a URL can hold it; InvalidRequestError naming `what` otherwise."""
+    """Return the name if Postgres, DuckDB and a URL can hold it; otherwise InvalidRequestError names `what`."""
     _check_letters(name, what)
     _check_path(name, what)
     return name

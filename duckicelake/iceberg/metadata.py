@@ -41,7 +41,7 @@ _TO_JSON_ONCE = methodcaller("to_json_once")
 
 
 def canonicalize_uuid(text: str) -> str:
-    """Give a UUID in its usual spelling; InvalidRequestError if it is none."""
+    """Return a UUID in its canonical form; InvalidRequestError: it is none."""
     try:
         return str(uuid.UUID(text))
     except ValueError as error:
@@ -52,7 +52,7 @@ TableUuid = Annotated[str, AfterValidator(canonicalize_uuid)]
 
 
 class TableMetadata(SpecModel):
-    """Everything that metadata.json says. `next_row_id` is None below version 3."""
+    """The content of metadata.json. `next_row_id` is None below version 3."""
 
     format_version: Literal[1, 2, 3]
     table_uuid: TableUuid
@@ -84,14 +84,14 @@ class TableMetadata(SpecModel):
         return dict(zip(map(_SNAPSHOT_ID, self.snapshots), self.snapshots, strict=True))
 
     def schema(self, schema_id: int | None = None) -> Schema:  # type: ignore[override]  # pydantic v1's name
-        """Give the schema of that id, the current one by default; InvalidRequestError if there is none."""
+        """Return the schema of an id, by default the current one. InvalidRequestError: there is none."""
         wanted = self.current_schema_id if schema_id is None else schema_id
         return _require_single(
             (known_schema for known_schema in self.schemas if known_schema.schema_id == wanted), f"schema {wanted}"
         )
 
     def spec(self, spec_id: int | None = None) -> PartitionSpec:
-        """Give the partition spec of that id, the default one by default; InvalidRequestError if there is none."""
+        """Return the partition spec of an id, by default the default one. InvalidRequestError: there is none."""
         wanted = self.default_spec_id if spec_id is None else spec_id
         return _require_single(
             (known_spec for known_spec in self.partition_specs if known_spec.spec_id == wanted),
@@ -100,32 +100,32 @@ class TableMetadata(SpecModel):
 
     @cached_property
     def specs_to_try(self) -> tuple[PartitionSpec, ...]:
-        """The default spec, and then the others that partition, the newest first."""
+        """The default spec, then the other partitioned specs, the newest first."""
         default = self.spec()
         others = [spec for spec in self.partition_specs if spec is not default and spec.fields]
         return (default, *reversed(others))
 
     def sort_order(self, order_id: int | None = None) -> SortOrder:
-        """Give the sort order of that id, the default one by default; InvalidRequestError if there is none."""
+        """Return the sort order of an id, by default the default one. InvalidRequestError: there is none."""
         wanted = self.default_sort_order_id if order_id is None else order_id
         return _require_single(
             (order for order in self.sort_orders if order.order_id == wanted), f"sort order {wanted}"
         )
 
     def snapshot(self, snapshot_id: int) -> Snapshot | None:
-        """Give the snapshot of that id, None if it isn't listed."""
+        """Return the snapshot of an id, None if it isn't listed."""
         return self.snapshots_by_id.get(snapshot_id)
 
     def current_snapshot(self) -> Snapshot | None:
-        """Give the snapshot that `main` points to, None in a table without one."""
+        """Return the snapshot that `main` points to, None if there is none."""
         return None if self.current_snapshot_id is None else self.snapshot(self.current_snapshot_id)
 
     def to_json(self) -> dict[str, Json]:
-        """Give the JSON of this format version; what may be absent and is None is left out."""
+        """Return the JSON of this format version. Optional keys that are None are left out."""
         return self._serialize_scalars() | self._serialize_versioned() | _serialize_lists(self, _TO_JSON)
 
     def drop_history(self) -> dict[str, Json]:
-        """Return the metadata without snapshots and logs. It is made once, so callers must not change it."""
+        """Return the JSON without snapshots and logs. It is cached; callers must not change it."""
         return self._with_schemas(self.schemas)
 
     def encode(self, snapshots: Iterable[Snapshot] | None = None) -> bytes:
@@ -168,10 +168,7 @@ class TableMetadata(SpecModel):
             known["encoded_log"] = _move_json(before.encoded_log, *logged)
 
     def _with_schemas(self, schemas: tuple[Schema, ...]) -> dict[str, Json]:
-        """Return the JSON without history, with these schemas only.
-
-        As values they take many times what they do as text.
-        """
+        """Return the JSON without history, with these schemas only. Schemas as values take many times their JSON."""
         short = self.replace_fields(schemas=schemas, snapshots=(), snapshot_log=(), metadata_log=())
         return self._serialize_scalars() | self._serialize_versioned() | _serialize_lists(short, _TO_JSON_ONCE)
 
@@ -306,9 +303,9 @@ def _check_snapshot(metadata: TableMetadata, snapshot: Snapshot) -> None:
 
 
 def find_expirable_snapshots(metadata: TableMetadata, before_ms: int, kept: int = 1) -> tuple[int, ...]:
-    """Return the ids of snapshots from before a moment that nothing keeps, oldest first.
+    """Return ids of snapshots older than a moment that nothing keeps, oldest first.
 
-    kept: so many of each branch stay however old they are. A branch's own retention keeps more.
+    kept: the newest snapshots of each branch that stay, however old. A branch's own retention keeps more.
     """
     stays = {snapshot.snapshot_id for snapshot in metadata.snapshots if snapshot.timestamp_ms >= before_ms}
     stays |= {ref.snapshot_id for ref in metadata.refs.values()}

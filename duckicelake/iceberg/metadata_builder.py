@@ -91,7 +91,7 @@ def set_location(draft: MetadataDraft, update: SetLocation) -> None:
 
 
 def set_properties(draft: MetadataDraft, update: SetProperties) -> None:
-    """Set properties; `format-version` is an upgrade, as the Java client makes of it."""
+    """Set properties. `format-version` upgrades the table, as the Java client does."""
     reserved = sorted(update.updates.keys() & (RESERVED_PROPERTIES - {FORMAT_VERSION}))
     if reserved:
         raise InvalidRequestError(f"properties {', '.join(reserved)} are reserved: the table's metadata says them")
@@ -107,12 +107,12 @@ def remove_properties(draft: MetadataDraft, update: RemoveProperties) -> None:
 
 
 def drop_reserved(properties: dict[str, str]) -> dict[str, str]:
-    """Give the properties that a table may store."""
+    """Return the properties that a table may store."""
     return {key: value for key, value in properties.items() if key not in RESERVED_PROPERTIES}
 
 
 def parse_format_version(properties: dict[str, str], default: int) -> int:
-    """Give the format version that the properties ask for; InvalidRequestError if it isn't a number."""
+    """Return the format version that the properties ask for; InvalidRequestError if it isn't a number."""
     text = properties.get(FORMAT_VERSION)
     if text is not None and not (text.isascii() and text.isdigit() and len(text) <= 3):
         raise InvalidRequestError(f"property {FORMAT_VERSION} is {text!r}, expected 1, 2 or 3")
@@ -195,7 +195,7 @@ def _resolve_last_added(wanted: int, last_added: int | None, known: Iterable[int
 
 
 def _bind_spec(draft: MetadataDraft, spec_id: int, spec: UnboundPartitionSpec) -> PartitionSpec:
-    """Give every field an id: the client's, that of an equal field of another spec, or the next."""
+    """Give each field an id: the client's, that of an equal field of another spec, or the next free one."""
     known = [field for spec in draft.specs.values() for field in spec.fields]
     taken = [field.field_id for field in spec.fields if field.field_id is not None]
     if draft.format_version == _SEQUENTIAL_IDS_VERSION:
@@ -264,9 +264,9 @@ def build_new_table_metadata(
 ) -> TableMetadata:
     """Make a table's first metadata. Field ids are assigned anew, and the sources of spec and order follow them.
 
-    The property `format-version` wins over the argument and isn't stored, as does `duckicelake.sort-order`; nor are
-    other reserved properties. Parquet is to be packed with zstd unless the properties say otherwise, as Iceberg's own
-    catalogs have it since 1.4.
+    The property `format-version` wins over the argument. It isn't stored, and neither are `duckicelake.sort-order` and
+    other reserved properties. Parquet is compressed with zstd unless the properties say otherwise, as in Iceberg's own
+    catalogs since 1.4.
 
     Raises:
         InvalidRequestError: the schema, spec or order breaks a rule, or the format version isn't supported.
@@ -365,9 +365,9 @@ def apply_updates(
 ) -> TableMetadata:
     """Apply the updates in their order; `base` is None for a table that the updates create.
 
-    Gives `base` itself when nothing changed, else metadata last updated at `now_ms` or when the base was, if later. The
-    metadata log is the caller's. Where the updates are those of several requests, `ends` are the snapshots that main
-    was at after each.
+    Returns `base` itself if nothing changed. Else the metadata's last update is `now_ms`, or that of the base if later.
+    The caller writes the metadata log. ends: if the updates are those of several requests, the snapshots of main after
+    each.
 
     Raises:
         InvalidRequestError: an update breaks a rule of the specification.
@@ -383,7 +383,7 @@ def apply_updates(
 
 
 def get_format_version_after(base: TableMetadata | None, updates: Sequence[TableUpdate]) -> int:
-    """Give the format version that the table has after the updates, as far as they may be applied at all."""
+    """Return the format version after the updates, if they can be applied."""
     wanted = [update.format_version for update in updates if isinstance(update, UpgradeFormatVersion)]
     if base is None and not wanted:
         wanted = [DEFAULT_FORMAT_VERSION]

@@ -50,7 +50,7 @@ Present = TypeVar("Present")
 
 @dataclass(slots=True)
 class MetadataDraft:
-    """Metadata by id, and what this request did so far. Ids are None until they are set, for a new table only."""
+    """Metadata by id, with the changes of this request. Ids are None until they are set, for a new table only."""
 
     base: TableMetadata | None
     now_ms: int
@@ -84,7 +84,7 @@ class MetadataDraft:
     snapshots_were_removed: bool = False
 
     def current_schema(self) -> Schema:
-        """Give the current schema, or the one to become it: DuckDB says so after all else.
+        """Return the current schema, or the one that becomes current.
 
         Raises InvalidRequestError for none.
         """
@@ -134,7 +134,7 @@ def begin_draft(base: TableMetadata, now_ms: int) -> MetadataDraft:
 
 
 def finish_draft(draft: MetadataDraft) -> TableMetadata:
-    """Give the metadata, or the base itself where all is as it was.
+    """Return the metadata, or the base itself if nothing changed.
 
     Raises:
         InvalidRequestError: a new table lacks its uuid, location or schema, or default spec and order don't fit the
@@ -165,7 +165,7 @@ def finish_draft(draft: MetadataDraft) -> TableMetadata:
 
 
 def _name_partition_fields(draft: MetadataDraft) -> None:
-    """Check the names of all specs' fields beside the new columns; a field without a source yields.
+    """Check the names of partition fields against new columns. A field without a source gets another name.
 
     Raises InvalidRequestError.
     """
@@ -175,7 +175,7 @@ def _name_partition_fields(draft: MetadataDraft) -> None:
 
 
 def _is_keeping_rows(base: TableMetadata, draft: MetadataDraft) -> bool:
-    """Return whether main goes on from the base's snapshot, so that its rows are read with the new schema too."""
+    """Return whether main continues the base's snapshot, so that its rows are read with the new schema too."""
     return base.current_snapshot_id in set(walk_ancestry(draft.snapshots, draft.current_snapshot_id))
 
 
@@ -353,9 +353,11 @@ def remove_snapshots(draft: MetadataDraft, update: RemoveSnapshots) -> None:
 
 
 def settle_snapshot_log(draft: MetadataDraft, ends: AbstractSet[int] = frozenset()) -> None:
-    """Take out what no reader saw, snapshots that main had only within a request, and all before a removed snapshot.
+    """Remove log entries that no reader saw.
 
-    ends: those with which a request ended, besides the last.
+    These are snapshots that main had only within a request, and all before a removed snapshot.
+
+    ends: snapshots at the end of a request, besides the last.
     """
     unseen = draft.snapshots_once_main - {draft.current_snapshot_id} - ends
     if not unseen and not draft.snapshots_were_removed:

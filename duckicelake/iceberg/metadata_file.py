@@ -27,12 +27,12 @@ _NO_SNAPSHOT: Final = -1
 
 
 def has_nul(document: bytes) -> bool:
-    """Return whether a text of the JSON document holds one; JSON has it as an escape only."""
+    """Return whether a text of the JSON document contains NUL, which JSON has only as an escape."""
     return _ESCAPE in document and _NUL.search(document) is not None
 
 
 def read_document(data: bytes, location: str) -> Json:
-    """Return the document; InvalidRequestError, naming the file, if it isn't JSON or is too large."""
+    """Parse a document. InvalidRequestError names the file: it isn't JSON, or too large."""
     try:
         plain = _unpack_gzip(data) if data.startswith(_GZIP_MAGIC) else data
         document = orjson.loads(plain)
@@ -45,10 +45,7 @@ def read_document(data: bytes, location: str) -> Json:
 
 
 def _check_depth(document: Json) -> None:
-    """Raise OverflowError for what could be read, but never be written again.
-
-    Within a few more levels it is too deep.
-    """
+    """Raise OverflowError for a document that can be read, but not be written again with a few more levels."""
     for _ in range(_WRITABLE_DEPTH - MAX_DEPTH):
         document = [document]
     try:
@@ -58,7 +55,7 @@ def _check_depth(document: Json) -> None:
 
 
 def _unpack_gzip(data: bytes) -> bytes:
-    """Return what one gzip stream holds."""
+    """Unpack one gzip stream."""
     stream = zlib.decompressobj(_GZIP_WINDOW)
     plain = stream.decompress(data, MAX_METADATA_BYTES)
     if stream.unconsumed_tail:
@@ -69,7 +66,7 @@ def _unpack_gzip(data: bytes) -> bytes:
 
 
 def normalize_metadata(data: dict[str, Json]) -> dict[str, Json]:
-    """Give the JSON with all that readers may infer written out; the malformed stays so, for the caller to refuse.
+    """Write out everything that readers may infer. Malformed values stay, for the caller to refuse.
 
     A version 1 table without a uuid gets one that follows from its location.
     """

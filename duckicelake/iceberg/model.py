@@ -20,12 +20,12 @@ Made = TypeVar("Made")
 
 
 def to_kebab_case(name: str) -> str:
-    """Give the JSON key of an attribute: `schema_id` is `schema-id`, `schema_` is `schema`."""
+    """Return the JSON key of an attribute: `schema_id` is `schema-id`, `schema_` is `schema`."""
     return name.rstrip("_").replace("_", "-")
 
 
 def lower_text(value: Any) -> Any:
-    """Return lower a text that a client may have written in capitals; anything else is left as it is."""
+    """Lower a text that a client may have written in capitals; return anything else unchanged."""
     return value.lower() if isinstance(value, str) else value
 
 
@@ -42,20 +42,20 @@ class SpecModel(BaseModel):
         return data
 
     def to_json(self) -> dict[str, Json]:
-        """Give the object as JSON values, absent keys left out."""
+        """Return the object as JSON values, absent keys left out."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
     def to_json_once(self) -> dict[str, Json]:
-        """Give the object as JSON values, made by the first call only."""
+        """Return the object as JSON values, made by the first call only."""
         return self.compute_once(_TO_JSON)
 
     def replace_fields(self, **changes: Any) -> Self:
-        """Give a copy with other values, trusted to be valid: nothing is checked again and no cache is carried over."""
+        """Copy the object with other values, trusted to be valid: nothing is checked, and no cache is copied."""
         held = self.__dict__  # of the fields and of what was worked out from them
         return self.build_trusted({name: held[name] for name in type(self).model_fields} | changes)
 
     def compute_once(self, make: Callable[[Self], Made]) -> Made:
-        """Give what a pure function makes of the object; it is called once."""
+        """Call a pure function of the object once, and cache its result."""
         known: dict[Callable[[Self], Made], Made] = self.__dict__.setdefault("_remembered", {})
         if make not in known:
             known[make] = make(self)
@@ -63,7 +63,7 @@ class SpecModel(BaseModel):
 
     @classmethod
     def build_trusted(cls, values: dict[str, Any]) -> Self:
-        """Build the object of these values, one for each field, unchecked; ten times as fast as `model_construct`."""
+        """Build the object of one value for each field, unchecked. Ten times as fast as `model_construct`."""
         made = cls.__new__(cls)
         set_ = object.__setattr__  # the model is frozen
         set_(made, "__dict__", values)
@@ -87,7 +87,7 @@ def parse(model: type[Model], data: Json, what: str) -> Model:
 
 
 def compute_digest(value: Json) -> bytes:
-    """Return the same for equal JSON, and quicker to compare."""
+    """Compute a digest that is equal for equal JSON; comparing it is faster."""
     return blake2b(orjson.dumps(value, option=orjson.OPT_SORT_KEYS), digest_size=16).digest()
 
 
@@ -107,7 +107,7 @@ def get_tag(
     foreign: Sequence[str],
     of: Literal["table", "view"] = "table",
 ) -> str:
-    """Return the tag of a union's member: `value[key]`, one of `legal`; `foreign` are the other kind's.
+    """Return the tag of a union's member: `value[key]`, one of `legal`. foreign: tags of the other kind.
 
     Raises:
         InvalidRequestError: it is something else; the message names it and lists what is legal.

@@ -24,9 +24,9 @@ _MAPPING = TypeAdapter(tuple[MappedField, ...])
 
 
 def parse_name_mapping(properties: Mapping[str, str]) -> dict[NamePath, int] | None:
-    """Return field ids by name as the table's properties map them.
+    """Parse the name mapping in a table's properties: field ids by name, None without one.
 
-    None if they don't, InvalidRequestError for no name mapping.
+    InvalidRequestError: the property is no name mapping.
     """
     text = properties.get(NAME_MAPPING)
     if text is None:
@@ -40,7 +40,7 @@ def parse_name_mapping(properties: Mapping[str, str]) -> dict[NamePath, int] | N
 
 
 def build_name_mapping(ids: Mapping[NamePath, int]) -> str:
-    """Return the table property that maps these names."""
+    """Build the table property that maps these names."""
     inside: dict[int | None, dict[int, set[str]]] = {}
     for path, field_id in ids.items():
         inside.setdefault(ids.get(path[:-1]), {}).setdefault(field_id, set()).add(path[-1])
@@ -55,7 +55,7 @@ def _build_fields(inside: Mapping[int | None, Mapping[int, set[str]]], parent: i
 
 
 def collect_schema_names(schema: Schema) -> dict[NamePath, int]:
-    """Return field ids by the names that a schema has."""
+    """Collect field ids by the names that a schema has."""
     parents, paths = schema.parents(), dict[int, NamePath]()
     for field_id, field in schema.map_fields_by_id().items():
         parent = parents[field_id]

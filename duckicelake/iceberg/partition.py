@@ -54,7 +54,7 @@ class Transform(SpecModel):
         return {"type": "string", "examples": ["identity", "bucket[16]", "truncate[4]", "day"]}
 
     def __str__(self) -> str:
-        """Give the spec's text."""
+        """Return the spec's text."""
         return self.name if self.width is None else f"{self.name}[{self.width}]"
 
     @property
@@ -67,7 +67,7 @@ class Transform(SpecModel):
         return self.is_known and self.name in source.traits.transforms
 
     def result_type(self, source: PrimitiveType) -> PrimitiveType:
-        """Give the type of the transformed values; string for an unknown transform, as in the Java library."""
+        """Return the type of the transformed values; string for an unknown transform, as in the Java library."""
         if not self.is_known:
             return PrimitiveType.parse("string")
         return PrimitiveType.parse(_RESULTS[self.name]) if self.name in _RESULTS else source
@@ -88,7 +88,7 @@ _parse_cached = lru_cache(maxsize=1024)(_parse_transform)
 
 
 class Sourced(SpecModel):
-    """What is made of a source field, or of several, then also named in `source_ids`: `source_id` is the first."""
+    """A value made of a source field, or of several. `source_id` is the first of `source_ids`."""
 
     source_id: Int
     source_ids: tuple[Int, ...] | None = None
@@ -97,7 +97,7 @@ class Sourced(SpecModel):
     @model_validator(mode="before")
     @classmethod
     def _of_source_ids(cls, data: Any) -> Any:
-        """Read the `source-ids` of format version 3. InvalidRequestError where several are given a transform of one."""
+        """Read the `source-ids` of format version 3. InvalidRequestError: several, for a transform of one."""
         sources = data.get("source-ids") if isinstance(data, dict) else None
         if not isinstance(sources, list) or not sources:
             return data
@@ -137,12 +137,12 @@ class UnboundPartitionSpec(SpecModel):
 
     @cached_property
     def meaning(self) -> bytes:
-        """What `same_as` compares."""
+        """A digest of what `same_as` compares."""
         return _describe_meaning(self.fields)
 
 
 def _describe_meaning(fields: Iterable[UnboundPartitionField]) -> bytes:
-    """Return a digest of source, transform and name, not of the field ids."""
+    """Digest source, transform and name of each field, without field ids."""
     return compute_digest([(field.source_id, field.source_ids, str(field.transform), field.name) for field in fields])
 
 
@@ -156,11 +156,11 @@ class PartitionSpec(SpecModel):
 
     @cached_property
     def meaning(self) -> bytes:
-        """What `same_as` compares."""
+        """A digest of what `same_as` compares."""
         return _describe_meaning(self.fields)
 
     def highest_field_id(self) -> int:
-        """Give the highest partition field id, 999 if there is none."""
+        """Return the highest partition field id, 999 if there is none."""
         return max((field.field_id for field in self.fields), default=FIRST_PARTITION_FIELD_ID - 1)
 
 
@@ -168,9 +168,9 @@ UNPARTITIONED = PartitionSpec(spec_id=0)
 
 
 def build_partition_type(spec: PartitionSpec, schema: Schema) -> StructType:
-    """Give the struct of a spec's partition values: ids are the partition field ids, all optional.
+    """Build the struct of a spec's partition values. Ids are the partition field ids; all fields are optional.
 
-    Where the source column isn't in the schema, its type is `unknown`; so is the result, unless the transform fixes it.
+    If the source column isn't in the schema, its type is `unknown`. So is the result, unless the transform fixes it.
     """
     if not spec.fields:
         return _NO_VALUES
@@ -190,7 +190,7 @@ def build_partition_type(spec: PartitionSpec, schema: Schema) -> StructType:
 
 
 def check_spec(spec: PartitionSpec | UnboundPartitionSpec, schema: Schema) -> None:
-    """Check that tables with this schema may be partitioned so.
+    """Check that a table with this schema may have the spec.
 
     Raises:
         InvalidRequestError: a source is missing, nested in a list or map, or of a type the transform doesn't take; a
@@ -210,13 +210,13 @@ def check_spec(spec: PartitionSpec | UnboundPartitionSpec, schema: Schema) -> No
 
 
 def check_known_transform(transform: Transform) -> None:
-    """Check that this server knows the transform, so that others may write by it; InvalidRequestError otherwise."""
+    """Check that this server knows the transform, so that writers may use it; InvalidRequestError otherwise."""
     if not transform.is_known:
         raise InvalidRequestError(f"unknown transform {str(transform)!r}: it can be read but not added to a table")
 
 
 def check_sources(spec: PartitionSpec | UnboundPartitionSpec, schema: Schema) -> None:
-    """Check that the schema has what the spec's fields are made from; unknown transforms are let be.
+    """Check that the schema has the sources of the spec's fields. Unknown transforms are not checked.
 
     Raises InvalidRequestError.
     """
@@ -252,8 +252,8 @@ def _check_only_in_structs(schema: Schema, source_id: int, what: str) -> None:
 def check_column_names(specs: Iterable[PartitionSpec], schema: Schema) -> bool:
     """Check that no partition field has the name of a column that it isn't made of; InvalidRequestError otherwise.
 
-    A field whose source has left the schema may have one, as in Java's library. Gives whether there is such a field:
-    not all readers take it, so it needs another name.
+    A field whose source has left the schema may have one, as in Java's library. Returns whether there is such a field:
+    some readers refuse it, so it needs another name.
     """
     columns, sources = schema.names(), schema.map_fields_by_id()
     clashing = [
@@ -269,9 +269,9 @@ def check_column_names(specs: Iterable[PartitionSpec], schema: Schema) -> bool:
 
 
 def rename_clashing_fields(specs: Sequence[PartitionSpec], schema: Schema) -> tuple[PartitionSpec, ...]:
-    """Give the specs with other names for fields that have a column's name or that of an earlier field.
+    """Rename fields that have a column's name, or that of an earlier field.
 
-    A field has one id and, where one of its names can't stay, one name in all specs: the newest, if that can.
+    A field has one id. If one of its names can't stay, it gets one name in all specs: the newest, if that is free.
     """
     columns = {name.lower(): field_id for name, field_id in schema.names().items()}
     taken: set[str] = set()
@@ -296,7 +296,7 @@ def _get_spec_id(spec: PartitionSpec) -> int:
 
 
 def _find_free_name(field: PartitionField, taken: set[str]) -> str:
-    """Return the name as Java's library would complete it: by the width, else by the field's id."""
+    """Find a free name as Java's library does: with the width, else with the field's id."""
     width = [] if field.transform.width is None else [f"{field.name}_{field.transform.width}"]
     name = next((name for name in (*width, f"{field.name}_{field.field_id}") if name.lower() not in taken), field.name)
     while name.lower() in taken:

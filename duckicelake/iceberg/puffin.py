@@ -35,14 +35,14 @@ _FLAGS, _PLAIN = slice(-8, -4), bytes(4)
 
 
 def write_bitmap(positions: Iterable[int]) -> bytes:
-    """Return the 64-bit roaring bitmap in its portable format; the same positions always give the same bytes."""
+    """Encode positions as a 64-bit roaring bitmap, portable format. The same positions always give the same bytes."""
     bitmap = BitMap64(positions)
     bitmap.run_optimize()
     return bytes(bitmap.serialize())
 
 
 def read_bitmap(data: bytes, at_most: int | None = None) -> frozenset[int]:
-    """Return the positions of a portable bitmap; InvalidRequestError if it isn't one, or holds more than `at_most`."""
+    """Decode a portable bitmap. InvalidRequestError: it isn't one, or holds more than `at_most` positions."""
     try:
         bitmap = BitMap64.deserialize(data)
     except (ValueError, IndexError) as error:
@@ -59,17 +59,17 @@ def read_bitmap(data: bytes, at_most: int | None = None) -> frozenset[int]:
 
 
 def write_vector(positions: Iterable[int]) -> bytes:
-    """Return the blob: length of magic and bitmap, magic, bitmap, CRC of magic and bitmap."""
+    """Encode the blob: length of magic and bitmap, magic, bitmap, CRC of magic and bitmap."""
     body = VECTOR_MAGIC + write_bitmap(positions)
     return len(body).to_bytes(_LENGTH, "big") + body + zlib.crc32(body).to_bytes(_CRC, "big")
 
 
 def read_vector(blob: bytes, at_most: int | None = None) -> frozenset[int]:
-    """Parse the positions of a blob.
+    """Decode the positions of a blob.
 
-    Raises InvalidRequestError saying what isn't as it should be, or if there are more than `at_most`.
+    InvalidRequestError: it is malformed (the message says how), or holds more than `at_most`.
 
-    Ask for a limit where strangers write the blob: a run of 65,536 positions takes four bytes.
+    Pass a limit for blobs of strangers: a run of 65,536 positions takes four bytes.
     """
     if len(blob) < _FRAME:
         raise InvalidRequestError(f"it has {len(blob)} bytes, no deletion vector has fewer than {_FRAME}")
@@ -86,7 +86,7 @@ def read_vector(blob: bytes, at_most: int | None = None) -> frozenset[int]:
 
 
 class PuffinBlob(SpecModel):
-    """Where a blob lies in its file, and what it is."""
+    """A blob's place in its file, and its properties."""
 
     type: str
     fields: tuple[Int, ...]
@@ -112,7 +112,7 @@ class PuffinFile:
 
 
 def write_deletion_vectors(vectors: Iterable[tuple[str, AbstractSet[int]]]) -> PuffinFile:
-    """Return a file with a deletion vector for each (data file path, deleted positions); same input, same bytes."""
+    """Encode a deletion vector for each (data file path, deleted positions); same input, same bytes."""
     parts, blobs = [PUFFIN_MAGIC], []
     offset = len(PUFFIN_MAGIC)
     for path, positions in vectors:
@@ -138,9 +138,9 @@ def _describe_blob(path: str, cardinality: int, offset: int, length: int) -> Puf
 
 
 def read_footer(data: bytes) -> PuffinFooter:
-    """Return what a file holds; every blob lies within it.
+    """Read a file's footer. All blobs lie within the file.
 
-    Raises InvalidRequestError saying what isn't as it should be.
+    InvalidRequestError: it is malformed; the message says how.
     """
     if len(data) < 2 * len(PUFFIN_MAGIC) + _TRAILER or {data[:4], data[-4:]} != {PUFFIN_MAGIC}:
         raise InvalidRequestError("it isn't a Puffin file")
@@ -165,7 +165,7 @@ def _serialize_footer(footer: bytes) -> object:
 
 
 def read_deletion_vector(data: bytes, path: str, offset: int, length: int) -> frozenset[int]:
-    """Return the positions that the vector at `offset` deletes from the data file `path`.
+    """Decode the positions that the vector at `offset` deletes from the data file `path`.
 
     Raises InvalidRequestError if it isn't one.
     """

@@ -24,7 +24,7 @@ def _filter_names(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _collect_columns(json: Any) -> tuple[str, ...]:
-    """Return the columns that a filter names; ValueError if it is too large."""
+    """Collect the columns that a filter names; ValueError: it is too large."""
     names: list[str] = []
     for number, name in enumerate(_walk_references(json, 0)):
         if number > MAX_PREDICATES:
@@ -47,12 +47,12 @@ def _walk_references(json: Any, depth: int) -> Iterator[str]:
 
 
 def _select_texts(json: Any) -> Any:
-    """Return the members of an object that are texts."""
+    """Select the members of an object that are texts."""
     return {key: value for key, value in json.items() if type(value) is str} if type(json) is dict else json
 
 
 class MetricsReport(SpecModel):
-    """A report of a scan, of a commit, or of whatever else. `filtered` are the columns of its filter."""
+    """A report of a scan, a commit or anything else. filtered: the columns of its filter."""
 
     report_type: str
     snapshot_id: Long | None = None

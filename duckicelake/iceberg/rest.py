@@ -56,7 +56,7 @@ class UpdateNamespacePropertiesRequest(SpecModel):
 
 
 class CreateTableRequest(SpecModel):
-    """A table to create; the ids inside are only how schema, spec and order refer to one another."""
+    """A table to create. Its ids only relate schema, spec and order to one another."""
 
     name: TableNameField
     location: str | None = None
@@ -68,7 +68,7 @@ class CreateTableRequest(SpecModel):
 
 
 class CommitTableRequest(SpecModel):
-    """Updates to make if the requirements hold; `identifier` counts in a transaction over several tables."""
+    """Updates to apply if the requirements hold. `identifier` is used in transactions over several tables."""
 
     identifier: TableIdentifier | None = None
     requirements: tuple[TableRequirement, ...] = ()
@@ -82,7 +82,7 @@ class CommitTransactionRequest(SpecModel):
 
 
 class RemoteSignRequest(SpecModel):
-    """A request to the object store that a client wants signed; `body` only where the signature must cover it."""
+    """A request to the object store that a client wants signed. body: only if the signature must cover it."""
 
     region: str = ""
     uri: str
@@ -94,7 +94,7 @@ class RemoteSignRequest(SpecModel):
 
 
 class RegisterTableRequest(SpecModel):
-    """A table to make of a metadata.json; with `overwrite` it replaces the one of its name."""
+    """A table to make from a metadata.json. With `overwrite` it replaces the table of its name."""
 
     name: TableNameField
     metadata_location: str
@@ -107,7 +107,7 @@ class RenameTableRequest(SpecModel):
 
 
 class CreateViewRequest(SpecModel):
-    """A view to create; of its version, the ids and the time are the server's to choose."""
+    """A view to create. The server chooses ids and time of its version."""
 
     name: TableNameField
     location: str | None = None

@@ -44,15 +44,15 @@ class Schema(SpecModel):
         return tuple(walk_fields(self.struct))
 
     def map_fields_by_id(self) -> dict[int, NestedField]:
-        """Give every field at any depth by its id, in document order; see `types.children` for lists and maps."""
+        """Map fields at any depth by id, in document order. `types.list_children` gives those of lists and maps."""
         return {field.id: field for field, _ in self._walked}
 
     def parents(self) -> dict[int, int | None]:
-        """Give for every field id the id of the field it is in, None for columns."""
+        """Return the parent's field id for each field id, None for columns."""
         return {field.id: parent for field, parent in self._walked}
 
     def leaves(self) -> dict[int, PrimitiveType]:
-        """Give the type of every primitive field at any depth, by field id."""
+        """Return the type of every primitive field at any depth, by field id."""
         return dict(self._leaves)
 
     @cached_property
@@ -60,16 +60,16 @@ class Schema(SpecModel):
         return {field.id: field.type for field, _ in self._walked if isinstance(field.type, PrimitiveType)}
 
     def full_names(self) -> dict[int, str]:
-        """Give the dotted name of every field by id, such as `locations.element.latitude`."""
+        """Return the dotted name of every field by id, such as `locations.element.latitude`."""
         names: dict[int, str] = {}
         for field, parent in self._walked:
             names[field.id] = field.name if parent is None else f"{names[parent]}.{field.name}"
         return names
 
     def names(self) -> dict[str, int]:
-        """Give the id of the field that Java's library finds by each name.
+        """Return the id of the field that Java's library finds by each name.
 
-        Names are full ones, and short ones without the `element` and `value` of structs in lists and maps, where no
+        Names are full names, and short names without the `element` and `value` of structs in lists and maps, unless a
         field has that as its full name.
         """
         fields, full, short = self.map_fields_by_id(), dict[int, str](), dict[int, str]()
@@ -82,20 +82,20 @@ class Schema(SpecModel):
         return shorts | {name: field_id for field_id, name in full.items()}
 
     def find_clashing_name(self) -> str | None:
-        """Give a full name that two fields have, upper and lower case being one, or None.
+        """Find a full name that two fields have, ignoring case; None if there is none.
 
-        Engines find fields by their full names, those that ignore case also in lower case.
+        Engines find fields by full names; some ignore case.
         """
         full = self.full_names()
         counts = Counter(name.lower() if "." in name else name for name in full.values())
         return next((name for name in full.values() if counts[name.lower() if "." in name else name] > 1), None)
 
     def highest_field_id(self) -> int:
-        """Give the highest field id at any depth, 0 for an empty schema."""
+        """Return the highest field id at any depth, 0 for an empty schema."""
         return max((field.id for field, _ in self._walked), default=0)
 
     def find_lowest_version(self) -> int:
-        """Give the first format version that has all the types."""
+        """Return the first format version that has all the types."""
         return max((kind.traits.first_version for kind in self.leaves().values()), default=1)
 
     def same_as(self, other: "Schema") -> bool:
@@ -108,7 +108,7 @@ class Schema(SpecModel):
         return compute_digest([self.struct.to_json()["fields"], sorted(set(self.identifier_field_ids))])
 
     def to_json(self) -> dict[str, Json]:
-        """Give the JSON of the spec; identifier-field-ids only where there are any."""
+        """Return the JSON of the spec; identifier-field-ids only where there are any."""
         identifiers = {"identifier-field-ids": list(self.identifier_field_ids)} if self.identifier_field_ids else {}
         return {"type": "struct", "schema-id": self.schema_id, **identifiers, "fields": self.struct.to_json()["fields"]}
 
@@ -119,7 +119,7 @@ class Schema(SpecModel):
 
 
 def _is_silent(field: NestedField, parent: NestedField) -> bool:
-    """Return whether a field is the struct of a list or the value of a map, which short names leave out."""
+    """Return whether short names leave a field out: it is the struct in a list, or the value of a map."""
     is_value = isinstance(parent.type, ListType) or (isinstance(parent.type, MapType) and field.name == "value")
     return is_value and isinstance(field.type, StructType)
 
@@ -127,7 +127,7 @@ def _is_silent(field: NestedField, parent: NestedField) -> bool:
 def assign_fresh_ids(schema: Schema, start: int = 1) -> tuple[Schema, dict[int, int]]:
     """Number all fields from `start`: a struct's fields first, then what is inside them.
 
-    Also gives new ids by old.
+    Also returns new ids by old ids.
 
     Raises:
         InvalidRequestError: two fields have one id, or an identifier field doesn't exist.
@@ -166,10 +166,10 @@ def _renumber_type(kind: IcebergType, ids: Iterator[int], new: dict[int, int]) -
 
 
 def check_schema(schema: Schema, format_version: int, served: Mapping[int, NestedField] | None = None) -> None:
-    """Check that a table of this format version may get the schema.
+    """Check that a table of this format version may have the schema.
 
-    `served` are the fields that the table has: a default that clients were given with one of them may come back, even
-    where the format version has no defaults.
+    served: the fields that the table has. A default that clients got with one of them may come back, even if the format
+    version has no defaults.
 
     Raises:
         InvalidRequestError: ids or names collide (names that differ only by case too), a type or a default isn't in the
@@ -190,7 +190,7 @@ def check_schema(schema: Schema, format_version: int, served: Mapping[int, Neste
 
 
 def check_schema_size(schema: Schema) -> None:
-    """Check that the schema isn't too large to be worked with, before any work; InvalidRequestError otherwise."""
+    """Check the schema's size before any work on it; InvalidRequestError: it is too large."""
     if sum(1 for _ in islice(walk_fields(schema.struct), MAX_FIELDS + 1)) > MAX_FIELDS:
         raise InvalidRequestError(
             f"The schema has more than {MAX_FIELDS} fields, nested ones included: divide the table"
@@ -263,7 +263,7 @@ def _check_identifier(fields: Mapping[int, NestedField], parents: Mapping[int, i
 def find_identifier_problem(
     fields: Mapping[int, NestedField], parents: Mapping[int, int | None], field_id: int
 ) -> str | None:
-    """Give what keeps a field from identifying rows, None if nothing does."""
+    """Explain why a field can't identify rows; None if it can."""
     problem = "doesn't exist" if field_id not in fields else _find_identifier_problem(fields[field_id])
     parent = parents.get(field_id)
     while problem is None and parent is not None:

@@ -63,7 +63,7 @@ def _check_type(old: NestedField, new: NestedField, format_version: int) -> None
 
 
 def _find_type_bound_sources(specs: Iterable[PartitionSpec]) -> dict[int, str]:
-    """Return the transforms that give other values for another type of their source, by source id."""
+    """Find the transforms whose values depend on their source's type, by source id."""
     fields = (field for spec in specs for field in spec.fields)
     return {field.source_id: str(field.transform) for field in fields if field.transform.name in _BOUND_TO_TYPE}
 

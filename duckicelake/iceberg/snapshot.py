@@ -37,7 +37,7 @@ class PartitionStatisticsFile(SpecModel):
 
 
 class EncryptedKey(SpecModel):
-    """`key-metadata`, the spelling of the spec's appendix, is read too."""
+    """Also reads `key-metadata`, the spelling of the spec's appendix."""
 
     key_id: str
     encrypted_key_metadata: str = Field(
@@ -71,7 +71,7 @@ class Snapshot(SpecModel):
         return self.summary.get("operation")
 
     def to_json(self, format_version: int = 2) -> dict[str, Json]:
-        """Give the spec's JSON; written by hand because a table can list thousands."""
+        """Return the spec's JSON. Written by hand for speed: a table can list thousands."""
         values: dict[str, Json] = {
             "snapshot-id": self.snapshot_id,
             "parent-snapshot-id": self.parent_snapshot_id,
@@ -94,7 +94,7 @@ class Snapshot(SpecModel):
 
 
 def walk_ancestry(snapshots: Mapping[int, Snapshot], newest: int | None) -> Iterator[int]:
-    """Give a snapshot's id and those of its ancestors, as far as they are known; parents in a circle end, too."""
+    """Yield a snapshot's id and those of its known ancestors; a circle of parents ends, too."""
     seen: set[int] = set()
     while newest is not None and newest in snapshots and newest not in seen:
         seen.add(newest)

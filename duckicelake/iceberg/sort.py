@@ -34,7 +34,7 @@ class SortOrder(SpecModel):
 
     @cached_property
     def meaning(self) -> bytes:
-        """What `same_as` compares."""
+        """A digest of what `same_as` compares."""
         return compute_digest([field.to_json() for field in self.fields])
 
 
@@ -42,14 +42,14 @@ UNSORTED = SortOrder(order_id=0)
 
 
 def check_order(order: SortOrder, schema: Schema) -> None:
-    """Check that a table with this schema may get the order; InvalidRequestError names what doesn't fit."""
+    """Check that a table with this schema may have the order; InvalidRequestError names what doesn't fit."""
     for field in order.fields:
         check_known_transform(field.transform)
     check_order_sources(order, schema)
 
 
 def check_order_sources(order: SortOrder, schema: Schema) -> None:
-    """Check that the schema has what the rows are sorted by; unknown transforms are let be. InvalidRequestError."""
+    """Check that the schema has the order's sources; InvalidRequestError otherwise. Skip unknown transforms."""
     for field in order.fields:
         check_source(schema, field.source_id, field.transform, f"sort field on {field.source_id}")
 
@@ -66,7 +66,7 @@ class _NamedOrder(SpecModel):
 
 
 def parse_named_order(text: str, schema: Schema) -> SortOrder:
-    """Return the order by the schema's field ids, columns found regardless of case; InvalidRequestError."""
+    """Parse an order of column names, found regardless of case, to field ids; InvalidRequestError."""
     ids = {name.lower(): field_id for field_id, name in schema.full_names().items()}
     try:
         named = _NamedOrder.model_validate_json(text)

@@ -18,9 +18,9 @@ _TICKS: Final = {name: 10**traits.digits for name, traits in TRAITS.items() if t
 
 
 def compute_bucket(value: Any, width: int) -> int:
-    """Return the bucket, from 0 to `width`, of a whole number of up to 64 bits, a text or bytes.
+    """Compute the bucket, from 0 to `width`, of a whole number of up to 64 bits, a text or bytes.
 
-    Days, times and timestamps are numbers. Decimals and UUIDs are hashed by other bytes: not here.
+    Days, times and timestamps are numbers. Decimals and UUIDs hash other bytes: not here.
     """
     return (_hash_murmur3(_encode_hashed(value)) & 0x7FFFFFFF) % width
 
@@ -56,7 +56,7 @@ def _mix_final(state: int) -> int:
 
 
 def apply_transform(transform: Transform, source: PrimitiveType, value: Any) -> Any:
-    """Return the value, which isn't null, transformed; the transform must take the source type and be no bucket."""
+    """Transform a value that isn't null. The transform must accept the source type, and be no bucket."""
     match transform.name:
         case "identity":
             return value

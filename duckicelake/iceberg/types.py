@@ -38,8 +38,8 @@ _GEOGRAPHY = re.compile(r"geography\s*\(\s*(['\"]?)([^'\",]*?)\1\s*(?:,\s*(['\"]
 class PrimitiveType(SpecModel):
     """A type without fields. JSON: its text, such as `decimal(9, 2)`. Variant counts as one here.
 
-    `length` is of fixed, `precision` and `scale` of decimal, `crs` of geometry and geography (None is OGC:CRS84),
-    `algorithm` of geography (None is spherical).
+    length: of fixed. precision, scale: of decimal. crs: of geometry and geography (None is OGC:CRS84). algorithm: of
+    geography (None is spherical).
     """
 
     name: str
@@ -64,7 +64,7 @@ class PrimitiveType(SpecModel):
 
     @property
     def traits(self) -> PrimitiveTypeTraits:
-        """What the spec says of the type, whatever its parameters."""
+        """The spec's facts about the type, whatever its parameters."""
         return TRAITS[self.name]
 
     @staticmethod
@@ -78,7 +78,7 @@ class PrimitiveType(SpecModel):
         return _parse_type(text)
 
     def __str__(self) -> str:
-        """Give the spec's text, spelled as the Java library does."""
+        """Return the spec's text, spelled as the Java library does."""
         if self.name == "fixed":
             return f"fixed[{self.length}]"
         parameters = (self.precision, self.scale) if self.name == "decimal" else self._geo_parameters()
@@ -147,7 +147,7 @@ for _model in (NestedField, StructType, ListType, MapType):
 
 
 def list_children(kind: IcebergType) -> tuple[NestedField, ...]:
-    """Give the fields directly inside a type: a struct's, or `element`, or `key` and `value`."""
+    """List the fields directly inside a type: a struct's, or `element`, or `key` and `value`."""
     if isinstance(kind, StructType):
         return kind.fields
     if isinstance(kind, ListType):
@@ -159,7 +159,7 @@ def list_children(kind: IcebergType) -> tuple[NestedField, ...]:
 
 
 def walk_fields(kind: IcebergType, parent: int | None = None) -> Iterator[tuple[NestedField, int | None]]:
-    """Give every field inside a type at any depth, each before its children, with the id of the field it is in."""
+    """Yield each field inside a type at any depth, parents first, with the id of its parent."""
     for field in list_children(kind):
         yield field, parent
         yield from walk_fields(field.type, field.id)

@@ -26,7 +26,7 @@ class UpgradeFormatVersion(SpecModel):
 
 
 class AddSchema(SpecModel):
-    """The deprecated `last-column-id` is ignored: the schema says it."""
+    """Ignores the deprecated `last-column-id`: the schema has it."""
 
     action: Literal["add-schema"] = "add-schema"
     schema_: Schema
@@ -88,21 +88,21 @@ class SetLocation(SpecModel):
 
 
 class SetProperties(SpecModel):
-    """Old Java clients say `updated`."""
+    """Also reads `updated`, as old Java clients write."""
 
     action: Literal["set-properties"] = "set-properties"
     updates: dict[str, str] = Field(validation_alias=AliasChoices("updates", "updated"))
 
 
 class RemoveProperties(SpecModel):
-    """Old Java clients say `removed`."""
+    """Also reads `removed`, as old Java clients write."""
 
     action: Literal["remove-properties"] = "remove-properties"
     removals: tuple[str, ...] = Field(validation_alias=AliasChoices("removals", "removed"))
 
 
 class SetStatistics(SpecModel):
-    """The deprecated `snapshot-id` beside the statistics is ignored."""
+    """Ignores the deprecated `snapshot-id` beside the statistics."""
 
     action: Literal["set-statistics"] = "set-statistics"
     statistics: StatisticsFile

@@ -49,7 +49,7 @@ _WIDENED: Final = {
 
 @dataclass(frozen=True, slots=True)
 class _Codec:
-    """Forms of the values of a family: the class in memory, the bound, and JSON, None where there is but null."""
+    """Forms of a family's values: the class in memory, the bound, and JSON. None where there is only null."""
 
     memory: type
     from_bytes: Callable[[PrimitiveType, bytes], SingleValue]
@@ -58,7 +58,7 @@ class _Codec:
 
 
 def to_unscaled(value: Decimal, precision: int, scale: int) -> int:
-    """Return the decimal times ten to its scale. Raises InvalidRequestError if it fits neither scale nor precision."""
+    """Return the unscaled value of a decimal. InvalidRequestError: it fits neither scale nor precision."""
     misfit = f"{value} doesn't fit decimal({precision}, {scale})"
     if not value.is_finite() or (value and not -scale <= value.adjusted() < precision - scale):
         raise InvalidRequestError(misfit)
@@ -72,23 +72,23 @@ def to_unscaled(value: Decimal, precision: int, scale: int) -> int:
 
 
 def from_unscaled(number: int, scale: int) -> Decimal:
-    """Return the decimal whose unscaled value is number."""
+    """Return the decimal of an unscaled value."""
     return Decimal(number).scaleb(-scale, _EXACT)
 
 
 def to_minimal_bytes(number: int) -> bytes:
-    """Return the two's complement, big endian, in as few bytes as hold it."""
+    """Encode a number as two's complement, big endian, in as few bytes as possible."""
     magnitude = number if number >= 0 else ~number
     return number.to_bytes(magnitude.bit_length() // 8 + 1, "big", signed=True)
 
 
 def compute_fixed_size(precision: int) -> int:
-    """Return the bytes that every unscaled value of this precision fits (spec Appendix A: minimum number of bytes)."""
+    """Return the number of bytes that holds every unscaled value of a precision (spec, Appendix A)."""
     return len(to_minimal_bytes(10**precision - 1))
 
 
 def to_bytes(kind: PrimitiveType, value: SingleValue) -> bytes:
-    """Return the value as a bound is stored. Raises InvalidRequestError if it isn't a value of the type."""
+    """Encode a value as a bound. InvalidRequestError: it isn't a value of the type."""
     _check_memory(kind, value)
     match value:
         case bool():
@@ -108,9 +108,9 @@ def to_bytes(kind: PrimitiveType, value: SingleValue) -> bytes:
 
 
 def from_bytes(kind: PrimitiveType, data: bytes) -> SingleValue:
-    """Return the value of a stored bound, which may have been written before its type was promoted.
+    """Decode a stored bound, which may be older than a promotion of its type.
 
-    A bound of four bytes is an int of a long, a float of a double, or a date of a timestamp.
+    Four bytes are an int for a long, a float for a double, and a date for a timestamp.
 
     Raises:
         InvalidRequestError: the bound has a wrong length, or the type has no bounds.
@@ -128,9 +128,9 @@ def from_bytes(kind: PrimitiveType, data: bytes) -> SingleValue:
 
 
 def to_json(kind: IcebergType, value: Any) -> Json:
-    """Return the value as JSON; None is null.
+    """Convert a value to JSON; None is null.
 
-    Raises InvalidRequestError if it isn't a value of the type or JSON can't say it.
+    InvalidRequestError: it isn't a value of the type, or has no JSON form.
     """
     if value is None:
         return None
@@ -151,9 +151,9 @@ def to_json(kind: IcebergType, value: Any) -> Json:
 
 
 def from_json(kind: IcebergType, value: Json) -> Any:
-    """Return the value that a JSON default stands for; null is None.
+    """Read the value of a JSON default; null is None.
 
-    Raises InvalidRequestError naming the type that was due.
+    InvalidRequestError names the expected type.
     """
     if value is None:
         return None

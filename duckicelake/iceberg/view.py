@@ -48,7 +48,7 @@ class SqlViewRepresentation(SpecModel):
 
     @property
     def dialect_key(self) -> str:
-        """The dialect as it is compared: its case doesn't matter."""
+        """The dialect in lower case, since case doesn't matter."""
         return self.dialect.lower()
 
 
@@ -76,7 +76,7 @@ class ViewVersion(SpecModel):
         return {representation.dialect_key for representation in self.representations}
 
     def sql_for(self, dialect: str) -> str | None:
-        """Return the query in a dialect, None where the version hasn't got it."""
+        """Return the query in a dialect, None if the version has none."""
         return next(
             (
                 representation.sql
@@ -94,14 +94,14 @@ class ViewVersion(SpecModel):
 
 
 class ViewLogEntry(SpecModel):
-    """When a version became the current one."""
+    """The time at which a version became current."""
 
     timestamp_ms: Long
     version_id: Int
 
 
 class ViewMetadata(SpecModel):
-    """Everything that a view's metadata.json says."""
+    """The content of a view's metadata.json."""
 
     view_uuid: TableUuid
     format_version: Literal[1] = VIEW_FORMAT_VERSION
@@ -113,16 +113,16 @@ class ViewMetadata(SpecModel):
     properties: dict[str, str] = Field(default_factory=dict)
 
     def current_version(self) -> ViewVersion:
-        """Give the version that readers use."""
+        """Return the version that readers use."""
         return next(version for version in self.versions if version.version_id == self.current_version_id)
 
     def current_schema(self) -> Schema:
-        """Give the schema of the current version."""
+        """Return the schema of the current version."""
         wanted = self.current_version().schema_id
         return next(schema for schema in self.schemas if schema.schema_id == wanted)
 
     def to_json(self) -> dict[str, Json]:
-        """Give the JSON of the spec."""
+        """Return the JSON of the spec."""
         return {
             "view-uuid": self.view_uuid,
             "format-version": self.format_version,
@@ -138,7 +138,7 @@ class ViewMetadata(SpecModel):
 def read_view_metadata(data: bytes, location: str) -> ViewMetadata:
     """Read a view's metadata.json, plain or gzipped, by any writer.
 
-    Raises InvalidRequestError names the file and what is wrong.
+    InvalidRequestError names the file and what is wrong.
     """
     return parse_view_metadata(read_document(data, location))
 
@@ -219,7 +219,7 @@ ViewRequirement = Annotated[Annotated[AssertViewUuid, Tag("assert-view-uuid")], 
 def check_view_requirements(requirements: Sequence[ViewRequirement], base: ViewMetadata) -> None:
     """Check what a commit assumes about the view.
 
-    Raises CommitFailedError, in the reference server's words, where it isn't so.
+    CommitFailedError, with the reference server's text: a requirement doesn't hold.
     """
     for requirement in requirements:
         if requirement.uuid.lower() != base.view_uuid.lower():

@@ -27,7 +27,7 @@ FIRST_VERSION_ID: Final = 1
 
 @dataclass(slots=True)
 class ViewDraft:
-    """The working copy that the updates of one request change in turn; `base` is None for a new view."""
+    """The view while the updates of one request change it. base: None for a new view."""
 
     now_ms: int
     view_uuid: str
@@ -94,7 +94,7 @@ def begin_view_draft(base: ViewMetadata, now_ms: int) -> ViewDraft:
 
 
 def finish_view_draft(draft: ViewDraft) -> ViewMetadata:
-    """Give the metadata without the versions that history has no room for, or the base where all is as it was."""
+    """Return the metadata without versions beyond the history's limit, or the base if nothing changed."""
     assert draft.current_version_id is not None
     kept = _select_kept_versions(draft, draft.current_version_id)
     log = draft.log if draft.log_entry is None else [*draft.log, draft.log_entry]
@@ -150,7 +150,7 @@ def remove_properties(draft: ViewDraft, update: updates.RemoveProperties) -> Non
 
 
 def add_view_version(draft: ViewDraft, update: view.AddViewVersion) -> None:
-    """Add the version under its own id if that is above all others, else under the next; an equal one is reused."""
+    """Add the version under its own id if that is above all others, else under the next id. Reuse an equal version."""
     version = _with_schema(draft, update.view_version)
     known = next(
         (known_version.version_id for known_version in draft.versions.values() if known_version.same_as(version)), None
@@ -203,7 +203,7 @@ def _with_schema(draft: ViewDraft, version: ViewVersion) -> ViewVersion:
 
 
 def _select_kept_versions(draft: ViewDraft, current: int) -> set[int]:
-    """Return the current version, those of this request, and the newest others that history has room for."""
+    """Select the versions to keep: the current one, those of this request, and the newest others up to the limit."""
     size = _parse_history_size(draft.properties)
     kept = {current, *draft.added_versions}
     others = sorted(draft.versions.keys() - kept, reverse=True)
@@ -222,7 +222,7 @@ def _parse_history_size(properties: Mapping[str, str]) -> int:
 
 
 def _trim_log(log: Iterable[ViewLogEntry], kept: set[int]) -> tuple[ViewLogEntry, ...]:
-    """Return the log from after its last entry of an expired version: earlier history is unknown."""
+    """Trim the log to the entries after the last one of an expired version: earlier history is unknown."""
     entries: list[ViewLogEntry] = []
     for entry in log:
         entries = [*entries, entry] if entry.version_id in kept else []

@@ -130,14 +130,14 @@ def marquez_run(services: AppServices, run: UUID) -> MarquezRun:
 def marquez_facets(
     services: AppServices, run: UUID, of: Annotated[Literal["run", "job"], Query(alias="type")] = "run"
 ) -> MarquezFacets:
-    """Give the facets of a run or of its job."""
+    """Return the facets of a run or of its job."""
     return marquez.read_facets(services, run, of)
 
 
 @router.get("/lineage")
 @router.get("/lineage/", include_in_schema=False)
 def marquez_graph_of(services: AppServices, node: NodeQuery, depth: DepthQuery = 20) -> MarquezGraph:
-    """Give the datasets and jobs around a node."""
+    """Return the datasets and jobs around a node."""
     return marquez_graph.read_graph(services, node, depth)
 
 
@@ -148,7 +148,7 @@ def marquez_columns(
     depth: DepthQuery = 20,
     with_downstream: Annotated[bool, Query(alias="withDownstream")] = False,
 ) -> MarquezGraph:
-    """Give the fields around those of a dataset."""
+    """Return the fields around those of a dataset."""
     return marquez_graph.read_column_graph(services, node, depth, with_downstream=with_downstream)
 
 

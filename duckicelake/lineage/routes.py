@@ -123,7 +123,7 @@ def get_lineage_graph(services: AppServices, asked: Asked) -> LineageGraph:
 def export_lineage(
     services: AppServices, asked: Asked, format_: Annotated[lineage_export.Format, Query(alias="format")] = "ndjson"
 ) -> Response:
-    """Give the same graph for Graphviz or Mermaid, or the events of its runs as lines of OpenLineage."""
+    """Return the same graph for Graphviz or Mermaid, or the events of its runs as lines of OpenLineage."""
     body = lineage_export.export_graph(services.database, services.caller.principal, asked, format_)
     return Response(body, media_type=lineage_export.MEDIA_TYPES[format_])
 
@@ -147,7 +147,7 @@ def get_lineage_run(services: AppServices, run: UUID) -> LineageRunDetails:
 
 @router.get("/lineage/v1/facets/{facet}.json", response_class=Response)
 def get_lineage_facet(facet: str) -> Response:
-    """Give the JSON schema of a facet that is this catalog's own."""
+    """Return the JSON schema of a facet that is this catalog's own."""
     return Response(lineage_export.read_schema(facet), media_type="application/schema+json")
 
 

@@ -37,11 +37,11 @@ class ParquetSource:
 
     @property
     def annotations(self) -> frozenset[str]:
-        """What Parquet calls converted types, and logical types as DuckDB spells them, of any field however deep."""
+        """Converted types, and logical types as DuckDB spells them, of all fields at any depth."""
         return frozenset(text for field in self._fields for text in field[4:6] if text is not None)
 
     def find_distinct_names(self) -> dict[str, str]:
-        """Return other names for columns with a dot that have the full name of another field."""
+        """Find other names for columns whose name is the full name of another field, such as `"st.a"`."""
         times = Counter(_list_full_names(self._fields))
         return {
             name: f"{name}_{field_id}"
@@ -54,13 +54,13 @@ class ParquetSource:
         return {field_id: name for name, field_id in _list_columns(self._fields)}
 
     def rows(self) -> duckdb.DuckDBPyRelation:
-        """Return all rows, without what folders say."""
+        """Return all rows, without columns from the names of folders."""
         return self._connection.sql(f"FROM read_parquet({_quote_path(self._file)}, hive_partitioning := false)")
 
     def copy(self, to: Path, expressions: Mapping[str, str], names: Mapping[str, str] | None = None) -> None:
-        """Write the copy; columns may have the values of SQL expressions over the row and its `file_row_number`.
+        """Write the copy. expressions: SQL over the row and its `file_row_number`, for columns that get other values.
 
-        names: other ones of columns, by name.
+        names: new names of columns, by name.
         """
         names = names or {}
         replaced = ", ".join(f"{expression} AS {quote_identifier(name)}" for name, expression in expressions.items())
@@ -75,7 +75,7 @@ class ParquetSource:
         )
 
     def copy_as(self, to: Path, columns: Sequence[tuple[str, str, str]]) -> None:
-        """Write a copy of columns of one's own: name, SQL expression over `c0`, `c1`, … of the file, field ids."""
+        """Write a copy with these columns: name, SQL expression over the file's `c0`, `c1`, …, field ids."""
         aliases = ", ".join(f"c{place}" for place in range(self._fields[0][1]))
         values = ", ".join(f"{expression} AS {quote_identifier(name)}" for name, expression, _ in columns)
         ids = ", ".join(f"{quote_identifier(name)}: {field_ids}" for name, _, field_ids in columns)
@@ -85,7 +85,7 @@ class ParquetSource:
         )
 
     def _field_ids(self, names: Mapping[str, str]) -> str:
-        """Return the file's own field ids as COPY takes them, of columns with other names."""
+        """Build the file's own field ids for COPY, for columns with other names."""
         described = self._connection.execute("DESCRIBE SELECT * FROM read_parquet($file)", {"file": str(self._file)})
         whole = {name for name, type_, *_ in described.fetchall() if type_ == "VARIANT"}
         ids = ", ".join(_list_child_ids(_rename_elements(self._fields, names), 0, whole))
@@ -94,9 +94,9 @@ class ParquetSource:
 
 @contextmanager
 def open_parquet_source(file: Path) -> Iterator[ParquetSource]:
-    """Open a file; also from within the context, InvalidRequestError if it isn't readable Parquet.
+    """Open a file. InvalidRequestError, also in the block: it isn't readable Parquet.
 
-    UnavailableError if it takes too much memory, or more room on the disk than there is.
+    UnavailableError: it takes too much memory, or more room than the disk has.
     """
     check_footer(file, "the data file")
     with (
@@ -117,12 +117,12 @@ def open_parquet_source(file: Path) -> Iterator[ParquetSource]:
 
 
 def quote_identifier(name: str) -> str:
-    """Return a name as an SQL identifier."""
+    """Quote a name as an SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def _list_columns(fields: Sequence[tuple[Any, ...]]) -> Iterator[tuple[str, int | None]]:
-    """Name and field id of each column, from the elements of the schema, which stand in depth-first order."""
+    """Yield name and field id of each column. fields: the schema's elements, in depth-first order."""
     place = 1
     for _ in range(fields[0][1]):
         yield fields[place][0], fields[place][2]
@@ -130,7 +130,7 @@ def _list_columns(fields: Sequence[tuple[Any, ...]]) -> Iterator[tuple[str, int 
 
 
 def _rename_elements(fields: Sequence[tuple[Any, ...]], names: Mapping[str, str]) -> list[tuple[Any, ...]]:
-    """Return the elements of the schema with other names of columns."""
+    """Rename columns in the elements of the schema."""
     found, place = list(fields), 1
     for _ in range(fields[0][1]):
         name, *others = fields[place]
@@ -140,9 +140,9 @@ def _rename_elements(fields: Sequence[tuple[Any, ...]], names: Mapping[str, str]
 
 
 def _list_full_names(fields: Sequence[tuple[Any, ...]], place: int = 0, above: str = "") -> Iterator[str]:
-    """Yield the dotted names of everything inside a group.
+    """Yield the dotted names of all fields inside a group.
 
-    Repeated groups of lists and maps, without ids, have none.
+    The repeated groups of lists and maps, which have no ids, have no names.
     """
     child = place + 1
     for _ in range(fields[place][1]):
@@ -156,7 +156,7 @@ def _list_full_names(fields: Sequence[tuple[Any, ...]], place: int = 0, above: s
 
 
 def _find_end(fields: Sequence[tuple[Any, ...]], place: int) -> int:
-    """Return the place after an element and everything inside it."""
+    """Find the place after an element and everything inside it."""
     open_children = fields[place][1]
     place += 1
     while open_children:
@@ -166,7 +166,7 @@ def _find_end(fields: Sequence[tuple[Any, ...]], place: int) -> int:
 
 
 def _list_child_ids(fields: Sequence[tuple[Any, ...]], place: int, whole: set[str]) -> Iterator[str]:
-    """Yield the ids of a group's children; the repeated groups of lists and maps have none and are looked through."""
+    """Yield the ids of a group's children. The repeated groups of lists and maps have none: yield the ids inside."""
     child = place + 1
     for _ in range(fields[place][1]):
         name, children, field_id, repeated, *_ = fields[child]
@@ -187,9 +187,9 @@ def _quote_path(path: Path) -> str:
 
 
 def copy_readable(file: Path, copy: Path, types: Mapping[int, str] | None = None) -> bool:
-    """Write a copy of the same rows that Iceberg readers read exactly; False, and none, if they do so already.
+    """Write a copy of the same rows that Iceberg readers read exactly; False, without a copy, if they read the file so.
 
-    types: DuckDB's types of columns that get another one, by field id. InvalidRequestError if it isn't a Parquet file.
+    types: new DuckDB types of columns, by field id. InvalidRequestError: it isn't a Parquet file.
     """
     with open_parquet_source(file) as source:
         names, types = source.find_distinct_names(), types or {}
@@ -217,7 +217,7 @@ def copy_columns(file: Path, copy: Path, columns: Sequence[tuple[str, str, str]]
 
 
 def _widen_type(type_: DuckDBPyType) -> str:
-    """Return the SQL of the type with wider ones in the place of unsigned ones, however deep."""
+    """Build the SQL of the type with wider types for unsigned ones, at any depth."""
     if type_.id not in {"list", "struct", "map"}:
         return WIDER_TYPES.get(type_.id, str(type_))
     parts = [(name, _widen_type(child)) for name, child in type_.children if isinstance(child, DuckDBPyType)]
@@ -231,7 +231,7 @@ def _widen_type(type_: DuckDBPyType) -> str:
 
 
 def copy_with_row_ids(file: Path, copy: Path, first_row_id: int, sequence_number: int) -> bool:
-    """Write a copy in which no row lacks its row id, in the same order; False, and no copy, if none does.
+    """Write a copy in which every row has its row id, in the same order; False, without a copy, if that is so already.
 
     InvalidRequestError if it isn't a Parquet file.
     """

@@ -58,7 +58,7 @@ _TIMEOUT_SECONDS: Final = 600
 
 @dataclass(frozen=True, slots=True)
 class KeyColumn:
-    """A delete column: its type as DuckDB spells it, and the ids of the structs it is in, outermost first."""
+    """A delete column: its type as DuckDB spells it, and the ids of its structs, outermost first."""
 
     field_id: int
     parents: tuple[int, ...]
@@ -66,22 +66,22 @@ class KeyColumn:
 
     @property
     def types(self) -> tuple[str, ...]:
-        """The types of what is compared."""
+        """The types of the compared values."""
         return (self.type, "BOOLEAN") if self.type in _FLOAT_TYPES else (self.type,)
 
     def list_compared(self, value: str) -> tuple[str, ...]:
-        """Return what is compared of a value, an expression; DuckDB alone would take -0.0 for 0.0."""
+        """List the compared values of an expression; DuckDB alone would take -0.0 for 0.0."""
         return (value, f"({value} = 0 AND signbit({value}))") if self.type in _FLOAT_TYPES else (value,)
 
     def read(self, field: ParquetField) -> str:
-        """Return the column's value where a file has it; InvalidRequestError if what it has is of another type."""
+        """Build the expression of the column in a file that has it; InvalidRequestError: it has another type there."""
         if field.type is None or not self._reads(field.type):
             raise InvalidRequestError(f"column {'.'.join(field.names)} is a {field.type or 'group'}, not a {self.type}")
         conversion = _CONVERSIONS.get((field.type, self.type), f"CAST({{}} AS {self.type})")
         return conversion.format(field.expression)
 
     def substitute(self, fields: Mapping[int, ParquetField], text: str) -> str:
-        """Return the column's value where a file lacks it, from an expression of its text.
+        """Build the expression of the column in a file that lacks it, from an expression of its text.
 
         Null in a struct that is null.
         """
@@ -101,7 +101,7 @@ class KeyColumn:
 def rule_out_keys(
     connection: duckdb.DuckDBPyConnection, file: Path, columns: Mapping[int, str], keys: Sequence[tuple[Any, ...]]
 ) -> bool:
-    """Return whether no row of the file has one of the keys, by its Bloom filters; these never rule out nulls.
+    """Return whether the file's Bloom filters rule out all keys; they never rule out nulls.
 
     columns: top-level columns of `BLOOM_TYPES`, by their place in a key. At most `MAX_BLOOM_KEYS` keys are looked up.
     """
@@ -124,7 +124,7 @@ def _is_excluded(
 
 @dataclass(frozen=True, slots=True)
 class DeleteRows:
-    """An equality delete file at a local path; errors call it by its location."""
+    """An equality delete file at a local path. Errors name its location."""
 
     file_id: int
     location: str
@@ -136,8 +136,8 @@ class DeleteRows:
 class DataRows:
     """A data file at a local path, with the ids of the delete files that apply to it.
 
-    `names` are field ids by name, for a file that has none. `values` are what delete columns hold that the file lacks,
-    by field id, as texts that DuckDB casts, bytes as hex.
+    names: field ids by name, for a file that has none. values: by field id, the values of delete columns that the file
+    lacks, as texts that DuckDB casts, bytes as hex.
     """
 
     file_id: int
@@ -149,10 +149,9 @@ class DataRows:
 
 
 def find_deleted(deletes: Sequence[DeleteRows], files: Sequence[DataRows]) -> dict[int, dict[int, frozenset[int]]]:
-    """Return the deleted positions by delete file and data file, where there are any.
+    """Find the deleted positions by delete file and data file; files without any are left out.
 
-    Raises InvalidRequestError, naming the file, for one that isn't Parquet, lacks a delete column or has it of another
-    type.
+    InvalidRequestError names the file: it isn't Parquet, lacks a delete column, or has it of another type.
     """
     found: dict[int, dict[int, frozenset[int]]] = {delete.file_id: {} for delete in deletes}
     paths = [*(delete.path for delete in deletes), *(file.path for file in files)]
@@ -210,7 +209,10 @@ class _DeleteTable:
         return self._join(fields.source, parts, {"file": str(file.path), "deletes": sorted(deletes), **texts})
 
     def _join(self, source: str, parts: Sequence[str], parameters: Mapping[str, object]) -> list[tuple[int, list[int]]]:
-        """By `=` DuckDB skips what the file's statistics rule out; it never finds nulls, which are joined apart."""
+        """Join the file with the keys, nulls apart.
+
+        By `=` DuckDB skips row groups by the file's statistics, but it never finds nulls.
+        """
         values = ", ".join(f"{part} AS {column}" for part, column in zip(parts, self._columns, strict=True))
         joined = f"""
             SELECT delete_id, position
@@ -233,12 +235,12 @@ class _DeleteTable:
         return int(count)
 
     def _some(self, count: int) -> list[tuple[Any, ...]]:
-        """So many keys, of whichever delete file."""
+        """Return `count` keys, of any delete file."""
         query = f"SELECT DISTINCT {', '.join(self._columns)} FROM {self._name} LIMIT {count}"
         return self._connection.execute(query).fetchall()
 
     def _is_ruled_out(self, file: DataRows, fields: ParquetFields) -> bool:
-        """Whether the file's Bloom filters say that it has none of the keys, which are few enough to ask for each."""
+        """Return whether the file's Bloom filters rule out all keys, which must be few enough to look up each."""
         known = fields.by_id(file.names)
         columns: dict[int, str] = {}
         for place, key in enumerate(self._keys):
@@ -251,7 +253,7 @@ class _DeleteTable:
 def build_values(
     keys: Sequence[KeyColumn], file: DataRows, fields: ParquetFields
 ) -> tuple[list[str], dict[str, str | None]]:
-    """Return the values of columns in a data file, expressions over its source, and their parameters.
+    """Build expressions for the key columns over a data file's source, and their parameters.
 
     Raises InvalidRequestError.
     """
@@ -288,7 +290,7 @@ def connect_confined(files: Sequence[Path]) -> Iterator[duckdb.DuckDBPyConnectio
 
 @contextmanager
 def translate_read_errors(location: str, path: Path) -> Iterator[None]:
-    """Say of a file what is wrong with it. Errors of temporary files are raised as DuckDB does."""
+    """Translate DuckDB's errors about a file into InvalidRequestError that names it. Errors of temporary files pass."""
     check_footer(path, location)
     try:
         yield

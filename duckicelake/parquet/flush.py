@@ -19,7 +19,7 @@ _DELETE_FIELD_IDS: Final = f"{{file_path: 2147483646, pos: 2147483645, {SNAPSHOT
 
 @dataclass(frozen=True, slots=True)
 class FlushKey:
-    """A partition key: what folders are called after it, its value over the rows, and what that is a bucket of."""
+    """A partition key: the name in its folders, its value over the rows, and the bucketed column."""
 
     folder: str
     expression: str
@@ -28,7 +28,7 @@ class FlushKey:
 
 @dataclass(frozen=True, slots=True)
 class RowsToWrite:
-    """Copied rows, by the name of the table that they were inlined in, and how to lay them out."""
+    """Copied rows, by the name of their inlined table, and their layout."""
 
     name: str
     copied: CopiedRows
@@ -38,7 +38,7 @@ class RowsToWrite:
 
 @dataclass(frozen=True, slots=True)
 class WrittenDeletes:
-    """A delete file; begin and last are the first and the last snapshot that deleted any of the rows."""
+    """A delete file. begin, last: the first and the last snapshot that deleted one of its rows."""
 
     path: Path
     begin: int
@@ -51,9 +51,9 @@ class WrittenDeletes:
 
 @dataclass(frozen=True, slots=True)
 class FlushedRows:
-    """A data file; `name` is where it belongs below the location. begin, last: the snapshots of its rows.
+    """A data file. name: its path below the location. begin, last: the snapshots of its rows.
 
-    stats: by the leaves' paths, in DuckDB's words.
+    stats: DuckDB's texts, by the leaves' paths.
     """
 
     path: Path
@@ -72,7 +72,7 @@ class FlushedRows:
 
 @contextmanager
 def open_row_files(folder: Path, location: str, *, has_folders: bool) -> Iterator["RowFiles"]:
-    """Write files into an empty folder that will be found at the location; UnavailableError if there is no room."""
+    """Write files into an empty folder, for a location; UnavailableError: there is no room."""
     config: dict[str, Any] = {"threads": 1, "memory_limit": _MEMORY_LIMIT, "autoload_known_extensions": False}
     with duckdb.connect(config=config | {"temp_directory": str(folder / "tmp")}) as connection:
         connection.execute("SET TimeZone = 'UTC'")
@@ -96,7 +96,7 @@ class RowFiles:
         self._has_folders = has_folders
 
     def write(self, rows: RowsToWrite) -> list[FlushedRows]:
-        """Return the rows' files; InvalidRequestError if a value isn't one of its column's type."""
+        """Write the rows' files; InvalidRequestError: a value isn't one of its column's type."""
         create_typed_table(self._connection, rows.name, rows.copied)
         copied = self._copy(rows)
         files = ", ".join(_quote_text(file) for file, *_ in copied)  # with parameters DuckDB would import pandas
@@ -130,7 +130,7 @@ class RowFiles:
         ]
 
     def places(self, name: str, keys: Sequence[tuple[int, int]]) -> list[tuple[Path, int]]:
-        """Return file and position of rows, given by begin and row id, of what was written under a name."""
+        """Find file and position of rows by begin and row id, among the files of a name."""
         found = self._connection.execute(
             "SELECT file, pos FROM "
             "(SELECT unnest($begins::BIGINT[]) AS snapshot, unnest($rows::BIGINT[]) AS row_id, "
@@ -141,13 +141,13 @@ class RowFiles:
         return [(Path(file), pos) for file, pos in found.fetchall()]
 
     def write_deletes(self, target: str, positions: Mapping[int, int]) -> WrittenDeletes:
-        """Return a delete file of positions in the data file at a location, each with the snapshot that deleted it."""
+        """Write a delete file for the data file at a location. positions: with the snapshot that deleted each."""
         select = "SELECT unnest($places::BIGINT[]) AS pos, unnest($ends::BIGINT[]) AS ended"
         parameters = {"places": list(positions), "ends": list(positions.values())}
         return self._deletes(target, select, parameters)
 
     def _copy(self, rows: RowsToWrite) -> list[tuple[Any, ...]]:
-        """Return (file, rows, bytes, bytes of the footer, statistics, values of the keys) of each file."""
+        """Copy the rows; return (file, rows, bytes, bytes of the footer, statistics, key values) of each file."""
         keys = "".join(f", {self._key(key, at, rows)} AS {_KEY_PREFIX}{at}" for at, key in enumerate(rows.keys))
         order = ", ".join([*rows.order, ROW_ID_COLUMN, SNAPSHOT_COLUMN])
         select = f"SELECT * EXCLUDE ({END_COLUMN}){keys} FROM {quote_identifier(rows.name)} ORDER BY {order}"
@@ -161,7 +161,7 @@ class RowFiles:
         return self._connection.execute(f"COPY ({select}) TO {_quote_text(str(to))} ({options})").fetchall()
 
     def _count_row_groups(self, files: str) -> dict[str, int]:
-        """Row groups by file. files: quoted, joined by commas."""
+        """Count row groups by file. files: quoted, joined by commas."""
         query = f"SELECT file_name, num_row_groups FROM parquet_file_metadata([{files}])"
         return dict(self._connection.execute(query).fetchall())
 
@@ -170,7 +170,7 @@ class RowFiles:
         return str(number)
 
     def _key(self, key: FlushKey, at: int, rows: RowsToWrite) -> str:
-        """Return the key's expression; buckets are computed here, of each value once."""
+        """Build the key's expression. Buckets are computed here, once for each value."""
         if key.bucket is None:
             return key.expression
         found = self._connection.execute(
@@ -186,7 +186,7 @@ class RowFiles:
         return f"(SELECT bucket FROM {table} WHERE value = {key.expression})"
 
     def _name(self, file: Path, rows: RowsToWrite) -> str:
-        """Return the file's path below the location; folders are called as DuckDB would call them."""
+        """Build the file's path below the location, with folders named as DuckDB names them."""
         *folders, name = file.relative_to(self._folder / rows.name).parts
         if not self._has_folders:
             return name
@@ -199,7 +199,7 @@ class RowFiles:
         return str(encoded)
 
     def _create_ended_table(self, name: str) -> set[str]:
-        """Return files with rows that have ended, which a table is made of."""
+        """Make a table of the rows that have ended; return their files."""
         self._connection.execute(
             f"CREATE TABLE {_name_ended_table(name)} AS "
             f"SELECT file, pos, {END_COLUMN} AS ended FROM {_name_places_table(name)} JOIN "

@@ -38,7 +38,7 @@ def check_footer(file: Path, name: str) -> None:
 
 @contextmanager
 def limit_time(connection: duckdb.DuckDBPyConnection, seconds: float = MAX_READ_SECONDS) -> Iterator[None]:
-    """Interrupt what the connection does in the context after so many seconds: duckdb.InterruptException."""
+    """Interrupt the connection's work in the block after so many seconds, by duckdb.InterruptException."""
     timer = Timer(seconds, connection.interrupt)
     timer.daemon = True
     timer.start()
@@ -49,7 +49,7 @@ def limit_time(connection: duckdb.DuckDBPyConnection, seconds: float = MAX_READ_
 
 
 def read_footer(file: Path) -> bytes:
-    """Return a file's footer; InvalidRequestError or OSError if it has none that can be read."""
+    """Read a file's footer; InvalidRequestError or OSError: there is none that can be read."""
     if not file.is_file():
         raise InvalidRequestError("it isn't a file")
     with file.open("rb") as opened:
@@ -82,7 +82,7 @@ def _check_schema(footer: bytes) -> None:
 
 
 def _check_elements(footer: bytes, at: int) -> None:
-    """Walk the elements; `left` are the children that are still to come of each group that is open."""
+    """Walk the elements of the schema. `left`: for each open group, the children still to come."""
     count, kind, at = _read_list_head(footer, at)
     if kind != _STRUCT or not 0 < count <= MAX_SCHEMA_ELEMENTS:
         raise InvalidRequestError(f"its schema has {count} elements; from 1 to {MAX_SCHEMA_ELEMENTS} are read")
@@ -102,7 +102,7 @@ def _check_elements(footer: bytes, at: int) -> None:
 
 
 def _read_children(footer: bytes, at: int) -> tuple[int, int]:
-    """Return (how many children an element has, the offset after it)."""
+    """Return an element's number of children, and the offset after it."""
     children = field_id = 0
     while True:
         kind, field_id, at = read_field_head(footer, at, field_id)
@@ -116,7 +116,7 @@ def _read_children(footer: bytes, at: int) -> tuple[int, int]:
 
 
 def read_field_head(data: bytes, at: int, previous: int) -> tuple[int, int, int]:
-    """Return (type, id, offset after it) of a field's head; the type is _STOP after a struct's last field."""
+    """Read a field's head: type, id, and the offset after it. The type is _STOP after a struct's last field."""
     head = data[at]
     at += 1
     if head == _STOP:
@@ -128,7 +128,7 @@ def read_field_head(data: bytes, at: int, previous: int) -> tuple[int, int, int]
 
 
 def _read_list_head(data: bytes, at: int) -> tuple[int, int, int]:
-    """Return (count, type, offset of the first) of a list's members."""
+    """Read a list's head: count and type of its members, and the first one's offset."""
     head = data[at]
     at += 1
     if head >> 4 < 15:
@@ -192,7 +192,7 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def read_row_count(file: Path, name: str) -> int:
-    """Return the number of rows; InvalidRequestError, calling the file by its name, if it isn't Parquet."""
+    """Read the number of rows; InvalidRequestError names the file: it isn't Parquet."""
     try:
         return _parse_row_count(read_footer(file))
     except (IndexError, OSError) as error:

@@ -44,7 +44,7 @@ StoredStats: TypeAlias = tuple[int, int, str | None, str | None, bool | None]
 
 @dataclass(frozen=True, slots=True)
 class ParquetColumn:
-    """A top-level column: its DuckDB type, its field ids as DuckDB's COPY takes them, and whether it has an order."""
+    """A top-level column. Its field ids are spelled for DuckDB's COPY."""
 
     name: str
     type: str
@@ -54,7 +54,7 @@ class ParquetColumn:
 
 @dataclass(frozen=True, slots=True)
 class CopiedRows:
-    """A CSV file of rows: id, snapshots of begin and end, values of the columns. longest: bytes of the longest row."""
+    """A CSV file of rows: id, begin and end snapshot, values of the columns. longest: bytes of the longest row."""
 
     path: Path
     longest: int
@@ -62,13 +62,13 @@ class CopiedRows:
 
     @property
     def field_ids(self) -> str:
-        """As COPY takes them, the lineage's among them."""
+        """Field ids for COPY, with those of row lineage."""
         ids = [f"{quote_identifier(column.name)}: {column.field_ids}" for column in self.columns]
         return f"{{{', '.join([*ids, LINEAGE_FIELD_IDS])}}}"
 
 
 def create_typed_table(connection: duckdb.DuckDBPyConnection, table: str, rows: CopiedRows) -> None:
-    """Make a table of the rows, in their order: the columns, then ROW_ID, SNAPSHOT and END.
+    """Make a table of the rows in their order, with the columns, then ROW_ID, SNAPSHOT and END.
 
     InvalidRequestError if a value isn't one of its column's type.
     """
@@ -78,7 +78,7 @@ def create_typed_table(connection: duckdb.DuckDBPyConnection, table: str, rows: 
 
 @contextmanager
 def translate_misfits() -> Iterator[None]:
-    """Raise InvalidRequestError if a value that is read isn't one of its column's type."""
+    """Raise InvalidRequestError if a value isn't one of its column's type."""
     try:
         yield
     except (duckdb.ConversionException, duckdb.InvalidInputException) as error:
@@ -86,7 +86,7 @@ def translate_misfits() -> Iterator[None]:
 
 
 def build_typed_query(rows: CopiedRows) -> str:
-    """Return a query for the rows in their order: the columns, then ROW_ID, SNAPSHOT and END."""
+    """Build a query for the rows in their order, with the columns, then ROW_ID, SNAPSHOT and END."""
     names = {f"c{at}": "VARCHAR" for at in range(len(rows.columns))}
     read = {"row_id": "BIGINT", "snapshot": "BIGINT", "ended": "BIGINT"} | names
     spelled = ", ".join(f"{name}: '{type_}'" for name, type_ in read.items())
@@ -104,7 +104,7 @@ def build_typed_query(rows: CopiedRows) -> str:
 
 
 def _build_value(name: str, column: ParquetColumn) -> str:
-    """Return the value of a text."""
+    """Build the expression of a value from its text."""
     if column.type in _HEX_DECODERS:
         return _HEX_DECODERS[column.type].format(name)
     text = _WITHOUT_CASTS_SQL.format(name) if column.type.endswith((")", "]")) else name
@@ -113,11 +113,11 @@ def _build_value(name: str, column: ParquetColumn) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ParquetRows:
-    """An encoded file, and by column position what DuckDB says of the column, in its texts.
+    """An encoded file, and DuckDB's statistics by column position.
 
-    That is (value count, null count, lower bound, upper bound, whether there are NaN, None where it doesn't say).
-    Blobs are in hex, and the bounds of long values shortened. nested: value and null count of what is
-    in others, by its quoted names, joined by dots; rows count as null where there is none of it.
+    They are (value count, null count, lower bound, upper bound, whether there are NaN), in DuckDB's texts; None where
+    it has none. Blobs are hex; bounds of long values are shortened. nested: value and null count of nested fields, by
+    quoted names joined by dots; rows without the field count as null.
     """
 
     data: bytes
@@ -127,7 +127,7 @@ class ParquetRows:
 
 
 def read_position_deletes(data: bytes, location: str) -> dict[str, list[int]]:
-    """Return the sorted positions of a delete file by data file path; InvalidRequestError if it isn't one."""
+    """Read the sorted positions of a delete file by data file path; InvalidRequestError: it isn't one."""
     found: defaultdict[str, list[int]] = defaultdict(list)
     with _write_temporary(data) as file, open_thread_connection() as connection:
         check_footer(file, location)
@@ -144,7 +144,7 @@ def read_position_deletes(data: bytes, location: str) -> dict[str, list[int]]:
 
 
 def _check_rows(connection: duckdb.DuckDBPyConnection, file: str, location: str) -> None:
-    """Raise InvalidRequestError for more rows than positions are taken; encoded as runs, they need no bytes."""
+    """Raise InvalidRequestError at too many rows: as runs, they need no bytes."""
     ((rows,),) = connection.execute(_ROW_COUNT_SQL, {"file": file}).fetchall()
     if rows > MAX_POSITIONS:
         raise InvalidRequestError(
@@ -153,7 +153,7 @@ def _check_rows(connection: duckdb.DuckDBPyConnection, file: str, location: str)
 
 
 def read_ducklake_deletes(data: bytes, location: str) -> dict[int, int | None]:
-    """Read the positions of DuckDB's delete file, each with the snapshot that deleted it, where it is known.
+    """Read the positions of DuckDB's delete file, with the snapshot that deleted each, if known.
 
     InvalidRequestError if it isn't one.
     """
@@ -170,11 +170,11 @@ def read_ducklake_deletes(data: bytes, location: str) -> dict[int, int | None]:
 
 
 def write_rows(rows: CopiedRows) -> ParquetRows:
-    """Return a file of the rows in their order, with their lineage.
+    """Encode the rows as a file, in their order and with their lineage.
 
-    Raises InvalidRequestError if a value isn't of its column's type.
+    InvalidRequestError: a value isn't of its column's type.
 
-    It is made beside their copy, and stays there.
+    The file is written beside the CSV file, and stays there.
     """
     with open_thread_connection() as connection, translate_disk_errors():
         path = rows.path.with_suffix(".parquet")
@@ -193,11 +193,9 @@ def write_rows(rows: CopiedRows) -> ParquetRows:
 
 @contextmanager
 def open_thread_connection() -> Iterator[duckdb.DuckDBPyConnection]:
-    """Yield the thread's own database, for what leaves nothing in it: to open one takes longer than most files.
+    """Yield the thread's own database, for work that leaves nothing in it: opening one takes longer than most files.
 
-    Never nested.
-
-    One in which something failed is not used again.
+    Never nest the block. A database in which something failed is not used again.
     """
     connection = getattr(_THREAD_STATE, "connection", None) or _connect()
     _THREAD_STATE.connection = None
@@ -215,7 +213,7 @@ def _connect() -> duckdb.DuckDBPyConnection:
 
 @contextmanager
 def _write_temporary(data: bytes) -> Iterator[Path]:
-    """Yield the data as a file of this machine; UnavailableError if there is no room for it."""
+    """Yield a temporary file with the data; UnavailableError: there is no room for it."""
     with open_temporary_folder() as folder:
         path = folder / "file.parquet"
         path.write_bytes(data)

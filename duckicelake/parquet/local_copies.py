@@ -21,9 +21,9 @@ _GUESSED_BYTES: Final = 64 << 10
 
 @contextmanager
 def open_temporary_folder() -> Iterator[Path]:
-    """Yield an empty folder of this machine, which ends with the block.
+    """Yield an empty temporary folder, which is deleted after the block.
 
-    Raises UnavailableError where the machine has no room for it, or for what the block writes by Python.
+    UnavailableError: the machine has no room for it, or for what the block writes with Python.
     """
     with _translate_errors(OSError), tempfile.TemporaryDirectory(prefix="duckicelake-") as folder:
         yield Path(folder)

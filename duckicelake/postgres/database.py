@@ -356,7 +356,7 @@ class Database:
 
 
 def disable_timeout(cursor: Cursor[Row]) -> None:
-    """Give the statements of this transaction all the time that they need: a migration builds indexes."""
+    """Return the statements of this transaction all the time that they need: a migration builds indexes."""
     cursor.execute("SET LOCAL statement_timeout TO 0")
     if isinstance(cursor.connection, DeferredConnection):
         cursor.connection.answer_seconds = None

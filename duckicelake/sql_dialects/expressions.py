@@ -57,7 +57,7 @@ class ExpressionWriter(CallWriter):
     """Writes expressions of `source` in `target`."""
 
     def expression(self, node: exp.Expr) -> TypedSql:
-        """Give an expression in the other dialect; NotTranslatableError."""
+        """Return an expression in the other dialect; NotTranslatableError."""
         write = self.WRITERS.get(type(node))
         if write is None:
             refuse_construct(f"{node.key.upper()} ({node.sql(self.source.parser)[:60]})")

@@ -220,15 +220,15 @@ class CallWriter(ABC):
 
     @abstractmethod
     def expression(self, node: exp.Expr) -> TypedSql:
-        """Give an expression in the other dialect; NotTranslatableError."""
+        """Return an expression in the other dialect; NotTranslatableError."""
 
     @abstractmethod
     def query(self, node: exp.Expr) -> str:
-        """Give a query in the other dialect; one inside an expression."""
+        """Return a query in the other dialect; one inside an expression."""
 
     @abstractmethod
     def column(self, node: exp.Expr) -> TypedSql:
-        """Give what has the type of the one column that a query has."""
+        """Return what has the type of the one column that a query has."""
 
     def expressions(self, nodes: Sequence[exp.Expr]) -> list[TypedSql]:
         return [self.expression(node) for node in nodes]
@@ -257,7 +257,7 @@ class CallWriter(ABC):
 
     @abstractmethod
     def window(self, node: exp.Window) -> str:
-        """Give what stands between the parentheses of OVER."""
+        """Return what stands between the parentheses of OVER."""
 
     def _write_call_over(
         self, node: exp.Expr, over: str, *, aggregate: bool = False, ordered: bool = False, windowed: bool = False

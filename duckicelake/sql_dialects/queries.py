@@ -68,7 +68,7 @@ class OrderingWriter(ExpressionWriter):
         return f"{self.expression(node.this).text} {direction} NULLS {nulls}"
 
     def window(self, node: exp.Window) -> str:
-        """Give what stands between the parentheses of OVER."""
+        """Return what stands between the parentheses of OVER."""
         parts = []
         if node.args.get("partition_by"):
             keys = self.expressions(node.args["partition_by"])
@@ -165,7 +165,7 @@ class QueryWriter(OrderingWriter):
         self._correlated = False
 
     def query(self, node: exp.Expr) -> str:
-        """Give a query that stands in an expression, where names may be those of the query around it."""
+        """Return a query that stands in an expression, where names may be those of the query around it."""
         before, self._correlated = self._correlated, True
         try:
             return self.statement(node)
@@ -173,14 +173,14 @@ class QueryWriter(OrderingWriter):
             self._correlated = before
 
     def column(self, node: exp.Expr) -> TypedSql:
-        """Give a query's one column, to ask for its type: what doesn't decide it is left away."""
+        """Return a query's one column, to ask for its type: what doesn't decide it is left away."""
         asked = node.copy()
         for key in ("where", "order", "limit", "offset"):
             asked.set(key, None)
         return make_plain(f"({self.query(asked)} LIMIT 0)")
 
     def statement(self, node: exp.Expr) -> str:
-        """Give a whole query in the other dialect; NotTranslatableError."""
+        """Return a whole query in the other dialect; NotTranslatableError."""
         if isinstance(node, exp.Subquery) and not node.args.get("alias"):
             check_no_other_parts(node, "this", *_ENDING)
             return self.append_order(node, f"({self.statement(node.this)})")

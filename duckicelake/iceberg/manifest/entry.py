@@ -63,7 +63,7 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class ManifestEntry:
-    """A file's part in a snapshot. None numbers are inherited from the manifest list, see `inherit`."""
+    """A file's part in a snapshot. Numbers that are None are inherited from the manifest list (`inherit_numbers`)."""
 
     status: EntryStatus
     snapshot_id: int | None
@@ -73,7 +73,7 @@ class ManifestEntry:
 
 
 class PlainFile(NamedTuple):
-    """A DataFile that is only written: maps may be by the digits of field ids, and bounds in hex, as JSON has them."""
+    """A DataFile to write. Map keys may be digits of field ids, and bounds hex, as in JSON."""
 
     content: int
     file_path: str
@@ -99,7 +99,7 @@ class PlainFile(NamedTuple):
 
 
 class PlainEntry(NamedTuple):
-    """A ManifestEntry that is only written, its file encoded for such manifests."""
+    """A ManifestEntry to write, with its file already encoded."""
 
     status: int
     snapshot_id: int | None
@@ -110,9 +110,9 @@ class PlainEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A manifest file's content. partition_fields: the ids of the fields that the partition tuples hold, in order.
+    """A manifest file's content. partition_fields: field ids of the values in partition tuples, in order.
 
-    content and spec_id are None where its header doesn't say: the manifest list does.
+    content and spec_id are None if the header lacks them; the manifest list has them, too.
     """
 
     format_version: int
@@ -156,11 +156,9 @@ class ManifestFile:
 
 
 def inherit_numbers(entry: ManifestEntry, manifest_file: ManifestFile) -> ManifestEntry:
-    """Return the entry with the numbers it inherits (spec, "Sequence Number Inheritance").
+    """Fill in the numbers that an entry inherits, except first_row_id (spec, "Sequence Number Inheritance").
 
-    First_row_id isn't among them.
-
-    Only added files inherit sequence numbers, and all files of version 1 manifests, whose number is 0.
+    Only added files inherit sequence numbers. In version 1 all files do, and the number is 0.
     """
     if None not in (entry.snapshot_id, entry.sequence_number, entry.file_sequence_number):
         return entry
@@ -175,9 +173,9 @@ def inherit_numbers(entry: ManifestEntry, manifest_file: ManifestFile) -> Manife
 
 
 def inherit_all_numbers(entries: Iterable[ManifestEntry], manifest_file: ManifestFile) -> Iterator[ManifestEntry]:
-    """Return a manifest's entries with what they inherit, row ids included (spec, "First Row ID Inheritance").
+    """Fill in what a manifest's entries inherit, row ids included (spec, "First Row ID Inheritance").
 
-    Live files without a first_row_id get them in order from the manifest's; if that has none, no file has.
+    Live files without a first_row_id get ids in order from the manifest's. If that has none, no file gets one.
     """
     next_row_id = manifest_file.first_row_id
     for entry in entries:

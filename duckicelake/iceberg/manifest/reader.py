@@ -53,11 +53,11 @@ Keep: TypeAlias = Callable[[Iterator[ManifestEntry]], Iterable[ManifestEntry]]
 
 
 def read_manifest(data: bytes, keep: Keep = tuple) -> Manifest:
-    """Return a manifest of format version 1, 2 or 3.
+    """Read a manifest of format version 1, 2 or 3. InvalidRequestError: it is malformed.
 
-    Inheritance is left to `inherit_all_numbers`. Raises InvalidRequestError.
+    Entries have no inherited numbers: `inherit_all_numbers` fills them in.
 
-    keep: what is kept of the entries, which are made one after the other.
+    keep: collects the entries, which are made one by one.
     """
     try:
         return _read_manifest(data, keep)
@@ -66,7 +66,7 @@ def read_manifest(data: bytes, keep: Keep = tuple) -> Manifest:
 
 
 def read_manifest_list(data: bytes) -> tuple[ManifestFile, ...]:
-    """Return a manifest list of format version 1, 2 or 3. Raises InvalidRequestError."""
+    """Read a manifest list of format version 1, 2 or 3. InvalidRequestError: it is malformed."""
     try:
         return _read_manifest_list(data)
     except InvalidRequestError as error:
@@ -105,7 +105,7 @@ def _get_line_cache(schema_text: bytes) -> AvroReader:
 
 
 def _make_line_reader(rows: AvroReader) -> AvroReader:
-    """Make a reader of a list's lines, which remembers them: a list has most of the lines of the one before."""
+    """Make a reader of a list's lines that caches them: most lines of a list are those of the list before."""
     _check_fields(rows, _LINE, _LINE_NEEDS)
     if 507 in rows.fields:
         _check_fields(rows.fields[507], _LINE.fields[507], _SUMMARY_NEEDS)
@@ -113,7 +113,7 @@ def _make_line_reader(rows: AvroReader) -> AvroReader:
 
 
 def _get_reader(container: Container) -> AvroReader:
-    """Return the compiled schema, kept if it is as short as most: a writer's files begin alike."""
+    """Compile the container's schema. Schemas of usual length are cached: a writer's files begin alike."""
     text = container.schema_text
     return _compile_cached(text) if len(text) <= _MAX_CACHED_BYTES else compile_reader(container.schema)
 
@@ -131,9 +131,9 @@ def _read_rows(container: Container, rows: AvroReader) -> Iterator[Any]:
 
 
 def _limit_items(rows: Iterator[AvroRow]) -> Iterator[AvroRow]:
-    """Yield the entries, up to as many metrics and offsets as memory is for.
+    """Yield the entries; InvalidRequestError at the limits of metrics and offsets.
 
-    As values they take thirty times their bytes.
+    In memory these take thirty times their bytes.
     """
     items = 0
     for row in rows:
@@ -146,7 +146,7 @@ def _limit_items(rows: Iterator[AvroRow]) -> Iterator[AvroRow]:
 
 
 def _check_fields(found: AvroReader, known: AvroReader, needed: Mapping[int, str]) -> None:
-    """Check that needed fields are there and that all known ones have their type; others are read and dropped."""
+    """Check that needed fields exist and known ones have their type. Unknown fields are read and dropped."""
     for field_id, name in needed.items():
         if field_id not in found.fields:
             raise InvalidRequestError(f"its records have no field {field_id} ({name})")

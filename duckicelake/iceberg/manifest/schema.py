@@ -108,7 +108,7 @@ _FIRST_ROW_ID: Final = _make_optional(
 
 
 def build_manifest_schema(format_version: int, partition_type: StructType) -> Json:
-    """Return the schema of a manifest's entries."""
+    """Build the Avro schema of a manifest's entries."""
     snapshot_id = _make_field if format_version == 1 else _make_optional
     numbers = (
         _make_optional(3, "sequence_number", "long"),
@@ -125,7 +125,7 @@ def build_manifest_schema(format_version: int, partition_type: StructType) -> Js
 
 @lru_cache(maxsize=3)
 def build_manifest_list_schema(format_version: int) -> Json:
-    """Return the schema of a manifest list's lines."""
+    """Build the Avro schema of a manifest list's lines."""
     counted = _make_optional if format_version == 1 else _make_field
     counts = {field_id: counted(field_id, *rest) for field_id, rest in _COUNTS.items()}
     rows = [counts[field_id] for field_id in (512, 513, 514)]
@@ -173,7 +173,7 @@ def _build_partition_fields(partition_type: StructType) -> Iterator[dict[str, Js
 
 
 def _make_distinct(names: Iterable[tuple[int, str]]) -> Iterator[str]:
-    """Yield names that Avro takes beside each other: one that is taken gets its field id appended."""
+    """Yield names that differ: a name that is taken gets its field id appended."""
     taken: set[str] = set()
     for field_id, name in names:
         distinct = f"{name}_{field_id}" if name in taken else name
@@ -182,7 +182,7 @@ def _make_distinct(names: Iterable[tuple[int, str]]) -> Iterator[str]:
 
 
 def _escape_avro_name(name: str) -> str:
-    """Return the name with what Avro doesn't take in names written as _x and its code, as the Java library does."""
+    """Escape characters that Avro doesn't allow in names as _x and their code, as the Java library does."""
     escaped = re.sub(r"[^A-Za-z0-9_]", lambda match: f"_x{ord(match[0]):X}", name)
     return f"_{escaped}" if escaped[:1].isdigit() else escaped
 

@@ -39,11 +39,12 @@ _MISFIT: Final = (TypeError, AttributeError, ValueError, OverflowError, struct.e
 def summarize_partitions(
     partition_type: StructType, partitions: Iterable[tuple[PartitionValue, ...]]
 ) -> tuple[FieldSummary, ...] | None:
-    """Return one summary per field of the partition type; NaN is neither lower nor upper bound, -0.0 is below 0.0.
+    """Summarize each field of the partition type. NaN is no bound; -0.0 is below 0.0.
 
-    None, which makes engines read the manifest, where they don't agree on the bounds: Java orders uuids as two signed
-    longs, PyIceberg and the spec as unsigned bytes. Raises InvalidRequestError for a value that isn't of its field's
-    type.
+    Bounds on which engines don't agree are None, so that engines read the manifest: Java orders uuids as two signed
+    longs, PyIceberg and the spec as unsigned bytes.
+
+    InvalidRequestError: a value isn't of its field's type.
     """
     rows = tuple(partitions)
     kinds = [field.type for field in partition_type.fields if isinstance(field.type, PrimitiveType)]
@@ -96,9 +97,9 @@ def write_manifest(
     spec: PartitionSpec,
     entries: Iterable[ManifestEntry | PlainEntry],
 ) -> bytes:
-    """Return a manifest file. None sequence numbers are written as such and only for added files, which inherit them.
+    """Encode a manifest file. Sequence numbers of None stay None, for added files only, which inherit them.
 
-    Raises InvalidRequestError for an entry that doesn't belong in such a manifest or doesn't fit its schema.
+    InvalidRequestError: an entry doesn't belong in such a manifest, or doesn't fit its schema.
     """
     avro, encode = _get_entry_encoder(format_version, build_partition_type(spec, schema))
     metadata = {
@@ -116,7 +117,7 @@ def write_manifest(
 
 @lru_cache(maxsize=256)
 def _get_entry_encoder(format_version: int, partition: StructType) -> tuple[Json, Encode]:
-    """Return (the Avro schema of a manifest's entries, the same compiled)."""
+    """Return the Avro schema of a manifest's entries, and its encoder."""
     avro = build_manifest_schema(format_version, partition)
     return avro, compile_encoder(avro, {PARTITION_RECORD})
 
@@ -130,10 +131,11 @@ def write_manifest_list(
     manifests: Iterable[ManifestFile],
     first_row_id: int | None = None,
 ) -> bytes:
-    """Return a snapshot's manifest list. Manifests of this snapshot with UNASSIGNED numbers get its sequence number.
+    """Encode a snapshot's manifest list. Its own manifests with UNASSIGNED numbers get its sequence number.
 
-    In version 3, data manifests without a first_row_id get theirs, counted from first_row_id, see `assign_row_ids`.
-    Raises InvalidRequestError for a manifest that the version can't hold.
+    In version 3, data manifests without a first_row_id get one, counted from first_row_id (`assign_row_ids`).
+
+    InvalidRequestError: the version can't hold a manifest.
     """
     metadata = {
         "snapshot-id": str(snapshot_id),
@@ -156,7 +158,7 @@ def _get_list_encoder(format_version: int) -> Encode:
 
 
 def assign_row_ids(manifests: Sequence[ManifestFile], first_row_id: int) -> tuple[tuple[ManifestFile, ...], int]:
-    """Give data manifests without one a first_row_id, in order; also the table's next row id (spec, "Row Lineage")."""
+    """Give data manifests without a first_row_id one, in order (spec, "Row Lineage"). Also returns the next row id."""
     assigned: list[ManifestFile] = []
     for manifest in manifests:
         if manifest.content is ManifestContent.DATA and manifest.first_row_id is None:
@@ -170,7 +172,7 @@ def assign_row_ids(manifests: Sequence[ManifestFile], first_row_id: int) -> tupl
 def make_file_encoder(
     format_version: int, content: ManifestContent, partition: StructType
 ) -> Callable[[PlainFile], bytes]:
-    """Make an encoder of files for manifests of this kind, whatever their status; it raises as `write_manifest`."""
+    """Make an encoder of files for manifests of this kind, whatever their status. Raises as `write_manifest`."""
     encode = _get_data_file_encoder(format_version, partition)
 
     def encode_file(file: PlainFile) -> bytes:
@@ -211,7 +213,7 @@ def _encode_entry(
 def _encode_opening(
     encode: Encode, status: int, snapshot_id: int | None, sequence_number: int | None, file_sequence_number: int | None
 ) -> bytes:
-    """Return an entry up to its file, which is the last of it: most of a manifest have the same."""
+    """Encode an entry up to its file, its last field. Most entries of a manifest begin with the same bytes."""
     return encode(PlainEntry(status, snapshot_id, sequence_number, file_sequence_number, b""))
 
 
@@ -226,7 +228,7 @@ def _check_content(format_version: int, content: ManifestContent, file: DataFile
 
 @lru_cache(_LRU_ENTRIES)
 def _encode_line(format_version: int, line: ManifestFile) -> bytes:
-    """Encode a line, cached as a snapshot's list repeats most of its parent's."""
+    """Encode a line of a list. Cached, since a list repeats most lines of its parent's."""
     if format_version == 1 and line.content is not ManifestContent.DATA:
         raise InvalidRequestError(f"{line.manifest_path}: format version 1 has no delete manifests")
     try:

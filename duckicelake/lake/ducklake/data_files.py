@@ -21,10 +21,10 @@ _NO_MAPS: Mapping[NameMap, int] = {}
 
 
 def end_files(cursor: Cursor[Row], table_id: int, step: LakeStep, at: int) -> None:
-    """End what leaves main at the snapshot; StaleBaseError if any of it had already left.
+    """End the rows of files and inlined rows that leave main at the snapshot; StaleBaseError: some had already left.
 
-    Delete files of ended data files don't end, as in DuckLake: a flush that still finds inlined deletes goes on from
-    them, and would else write a second delete file for the same time.
+    As in DuckLake, delete files of ended data files don't end: a flush that still finds inlined deletes goes on from
+    them, and would otherwise write a second delete file for the same time.
     """
     if step.ended_files:
         parameters = {"table_id": table_id, "at": at, "file_ids": list(step.ended_files)}
@@ -71,7 +71,7 @@ def write_stats(cursor: Cursor[Row], table_id: int, stats: TableStats) -> None:
 def write_name_maps(
     cursor: Cursor[Row], table_id: int, maps: Sequence[NameMap], first_id: int, known: dict[NameMap, int]
 ) -> None:
-    """Register what files without field ids call the columns, unless the table has such a map; `known` gets the ids."""
+    """Register the column names of files without field ids, unless the table has the same map. `known` gets the ids."""
     for mapping_id, names in enumerate(maps, start=first_id):
         if names in known:
             continue
@@ -92,7 +92,7 @@ def write_data_files(
 
 
 def register_older_files(cursor: Cursor[Row], step: LakeStep, first_id: int) -> None:
-    """Note in the side-table rows of files from former steps which rows of DuckLake they have now."""
+    """Record in the side-table rows of files from former steps which DuckLake rows they have now."""
     new = {file.file_id for file in step.side.files}
     rows_now = [
         (file.file_id, data_file_id, file.row_id_start)
@@ -111,7 +111,7 @@ def insert_lake_files(
     at: int,
     maps: Mapping[NameMap, int] = _NO_MAPS,
 ) -> int:
-    """Register data files with DuckLake alone, with ids from `first_id` on; the next id."""
+    """Register data files with DuckLake alone, with ids from `first_id` on; return the next id."""
     for files in split_batches(new):
         _insert_data_files(cursor, table_id, list(zip(files, count(first_id), strict=False)), maps, at)
         first_id += len(files)

@@ -33,7 +33,7 @@ _NESTED_SCHEMA_STATE: Final = "DINS1"
 
 
 def translate_refusal(error: psycopg.Error) -> CatalogError | None:
-    """Return the error of the request for an SQLSTATE of the lake's own triggers and functions; None for others."""
+    """Translate an SQLSTATE of the lake's own triggers and functions into the request's error; None for others."""
     if error.sqlstate == _READ_ONLY_TABLE_STATE:
         return ReadOnlyTableError(error.diag.message_primary or "The table can't be written")
     if error.sqlstate == _UNKNOWN_FORMAT_STATE:
@@ -46,7 +46,7 @@ def translate_refusal(error: psycopg.Error) -> CatalogError | None:
 
 
 def build_nested_refusal(problem: str) -> UnsupportedError:
-    """Return the error for what this server can't do in a schema that lies within another one."""
+    """Build the error for a request that this server can't serve in a nested schema."""
     return UnsupportedError(
         "nested-schemas",
         f"{problem}: this server doesn't know where DuckLake keeps the files of such schemas. "
@@ -69,12 +69,12 @@ open_lake_database = partial(Database, rules=LAKE_RULES)
 
 
 def open_lake_session(**settings: str) -> PinnedSession:
-    """Return a session that pins the schema of the lake, and further settings."""
+    """Build a session that pins the schema of the lake, and further settings."""
     return PinnedSession(_MARKER_TABLE, **settings)
 
 
 def build_attach_source(url: str, parameters: Mapping[str, str] = MappingProxyType({})) -> str:
-    """Return the source in DuckDB's ATTACH for the lake at a Postgres URL: `ducklake:postgres:<libpq keywords>`.
+    """Build the source in DuckDB's ATTACH for the lake at a Postgres URL: `ducklake:postgres:<libpq keywords>`.
 
     Args:
         url: a Postgres URL; InvalidSettingsError if libpq can't read it.
@@ -89,22 +89,22 @@ def build_attach_source(url: str, parameters: Mapping[str, str] = MappingProxyTy
 
 
 def build_dump_source(url: str) -> str:
-    """Return the libpq keywords in a Postgres URL, without the password, for `pg_dump --dbname`."""
+    """Build the libpq keywords of a Postgres URL, without the password, for `pg_dump --dbname`."""
     given = parse_url(url)
     return make_conninfo("", **{key: value for key, value in given.items() if key != "password"})
 
 
 def build_duckdb_attach(url: str, alias: str = "lake", data_path: str | None = None) -> str:
-    """Return the ATTACH statement for the lake at a Postgres URL. data_path: where DuckDB is to create the lake."""
+    """Build the ATTACH statement for the lake at a Postgres URL. data_path: where DuckDB is to create the lake."""
     options = "" if data_path is None else f" (DATA_PATH {quote_literal(data_path)})"
     name = '"' + alias.replace('"', '""') + '"'
     return f"ATTACH {quote_literal(build_attach_source(url))} AS {name}{options}"
 
 
 def find_duckdb_parameters(url: str) -> dict[str, str]:
-    """Return the libpq keywords that DuckDB's sessions need; none where database and role keep Postgres's defaults.
+    """Find the libpq keywords that DuckDB's sessions need; none if database and role keep Postgres's defaults.
 
-    DuckDB 1.5 sets none by itself. Tried: of `PINNED_SETTINGS`, only these two change what DuckDB writes and reads.
+    DuckDB 1.5 sets none by itself. Of `PINNED_SETTINGS`, only these two change what DuckDB writes and reads (tried).
     """
     try:
         with psycopg.connect(url, connect_timeout=2) as connection:
@@ -118,5 +118,5 @@ def find_duckdb_parameters(url: str) -> dict[str, str]:
 
 
 def quote_literal(text: str) -> str:
-    """Return a text as a literal of DuckDB's SQL."""
+    """Quote a text as a literal of DuckDB's SQL."""
     return "'" + text.replace("'", "''") + "'"

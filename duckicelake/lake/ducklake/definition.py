@@ -23,7 +23,7 @@ MAX_INLINED_COLUMNS = 1_597
 
 
 def create_table(cursor: Cursor[Row], creation: Creation, table_id: int, schema_id: int, at: int) -> None:
-    """Begin a table; its columns and keys are written as a change of its definition."""
+    """Insert a table's row. Its columns and keys are written as a change of its definition."""
     parameters = {
         "table_id": table_id,
         "table_uuid": creation.table_uuid,
@@ -36,7 +36,7 @@ def create_table(cursor: Cursor[Row], creation: Creation, table_id: int, schema_
 
 
 def build_folder_name(creation: Creation) -> str:
-    """Return the new table's folder inside its schema's, with its final slash."""
+    """Build the name of the new table's folder inside its schema's, with its final slash."""
     name = creation.table_name
     return f"{name if _PLAIN_NAME_PATTERN.fullmatch(name) else creation.table_uuid}/"
 
@@ -58,12 +58,12 @@ def write_definition(
 
 
 def is_new_schema_version(change: DefinitionChange) -> bool:
-    """Return whether the table's files and inlined rows have another schema version from the change on."""
+    """Return whether the change begins another schema version for the table's files and inlined rows."""
     return bool(change.ended_columns or change.new_columns) or change.partition_keys is not None
 
 
 def insert_schema_version(cursor: Cursor[Row], table_id: int, snapshot: SnapshotAllocation) -> None:
-    """Begin a schema version of the table: DuckDB merges no files of different ones."""
+    """Begin a schema version of the table: DuckDB doesn't merge files of different versions."""
     parameters = {"at": snapshot.id, "schema_version": snapshot.schema_version, "table_id": table_id}
     cursor.execute(_SQL.insert_schema_version, parameters)
 
@@ -139,7 +139,7 @@ def _write_sorting(cursor: Cursor[Row], table_id: int, change: DefinitionChange,
 
 
 def build_inlined_columns(columns: Sequence[Column], lake: LakeFormat) -> tuple[tuple[str, str], ...] | None:
-    """Return name and Postgres type of each column of inlined rows; None if DuckDB inlines none in such a lake."""
+    """Build name and Postgres type of each column of inlined rows; None if DuckDB inlines none in such a lake."""
     top = sorted(
         find_children(columns, None), key=lambda column: column.column_id
     )  # DuckDB's order; rows go by position
@@ -152,9 +152,9 @@ def build_inlined_columns(columns: Sequence[Column], lake: LakeFormat) -> tuple[
 def make_inlined_table(cursor: Cursor[Row], table_id: int, columns: Sequence[Column], version: int) -> None:
     """Make the table of inlined rows of a schema version that has new columns or keys.
 
-    DuckDB would make it at its first inlined insert, of a version without name. Once the columns change, DuckDB would
-    read its rows as of columns from before that version. DuckDB doesn't count the columns: a table of too many has the
-    option to inline no rows.
+    DuckDB would make it at its first inlined insert, for a version without a name. Once the columns change, DuckDB
+    would read its rows with the columns from before that version. DuckDB doesn't count columns: a table with too many
+    gets the option to inline no rows.
     """
     lake = read_lake_format(cursor)
     own = build_inlined_columns(columns, lake)
@@ -169,12 +169,12 @@ def make_inlined_table(cursor: Cursor[Row], table_id: int, columns: Sequence[Col
 
 
 def build_inlined_table_name(table_id: int, version: int) -> str:
-    """Return DuckDB's name for the table of inlined rows of a schema version."""
+    """Build DuckDB's name for the table of inlined rows of a schema version."""
     return f"ducklake_inlined_data_{table_id}_{version}"
 
 
 def _can_inline(column: Column, lake: LakeFormat) -> bool:
-    """Return whether Postgres can hold the column's name as it is; DuckDB inlines no rows otherwise."""
+    """Return whether DuckDB can inline the column: Postgres must be able to hold its name unchanged."""
     return column.column_name.lower() not in lake.reserved_names and len(column.column_name.encode()) <= _MAX_NAME_BYTES
 
 

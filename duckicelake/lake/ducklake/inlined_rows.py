@@ -35,7 +35,7 @@ _HEX_TYPES: Final = select_types(lambda row: row.inlined == "bytea")
 
 
 class CopySize(NamedTuple):
-    """How many rows were copied, and the bytes of the longest."""
+    """The number of copied rows, and the bytes of the longest."""
 
     rows: int
     longest: int
@@ -47,7 +47,7 @@ def read_inlined_tables(cursor: Cursor[Row], table_id: int) -> dict[str, int | N
 
 
 def find_columns_snapshot(cursor: Cursor[Row], table_id: int, name: str) -> int:
-    """Return the snapshot whose columns a table of inlined rows has. Raises DamagedTableError if it can't be found."""
+    """Find the snapshot whose columns a table of inlined rows has; DamagedTableError: there is none."""
     at = read_inlined_tables(cursor, table_id).get(name)
     if at is None:
         raise DamagedTableError(f"ducklake_schema_versions has no row for the columns of {name}")
@@ -79,7 +79,7 @@ def parse_inlined_rows(
 def copy_table(cursor: Cursor[Row], name: str, columns: Sequence[Column], upto: int, to: IO[bytes]) -> CopySize:
     """Write row id, begin, end and values of a table's rows that begin up to a snapshot, as CSV; DamagedTableError.
 
-    columns: top-level ones. Values are DuckDB's texts; of texts and blobs, which Postgres holds as bytes, in hex.
+    columns: top-level ones. Values are DuckDB's texts. Texts and blobs are hex, since Postgres holds them as bytes.
     """
     rows = sql.SQL(f"FROM {{}} {INLINED_ALIAS} WHERE _dl_begin <= {{}}").format(sql.Identifier(name), sql.Literal(upto))
     return _copy_query(cursor, name, columns, rows, to)
@@ -88,7 +88,7 @@ def copy_table(cursor: Cursor[Row], name: str, columns: Sequence[Column], upto: 
 def copy_keyed_rows(
     cursor: Cursor[Row], keys: Sequence[InlinedKey], columns: Sequence[Column], to: IO[bytes]
 ) -> CopySize:
-    """Write rows of one table in the order of their keys, as `copy` does; DamagedTableError if one isn't there."""
+    """Write rows of one table in the order of their keys, as `copy_table` does; DamagedTableError: one is missing."""
     (name,) = {key.inlined_table for key in keys}
     begins = [key.begin_snapshot for key in keys]
     rows = sql.SQL(
@@ -127,8 +127,8 @@ def read_inlined_deletes(
 ) -> tuple[InlinedDelete, ...]:
     """Read the inlined deletes of data files, of the snapshots in (after, upto]. Raises DamagedTableError.
 
-    new_files: the first and the last id of files whose older deletes are read too. A flush takes along the rows that
-    ended while it wrote its files.
+    new_files: the first and last id of files whose older deletes are read too. A flush also takes the rows that ended
+    while it wrote its files.
     """
     name = f"ducklake_inlined_delete_{table_id}"
     exists = cursor.execute(_SQL.delete_table, {"name": name}).fetchone()
@@ -146,7 +146,7 @@ def read_inlined_deletes(
 
 
 def _build_value_list(cursor: Cursor[Row], name: str, columns: Sequence[Column]) -> list[sql.Composable]:
-    """List the values' columns for SQL. DuckDB leaves names in capitals unquoted, which Postgres lowers."""
+    """List the value columns for SQL. DuckDB leaves names in capitals unquoted, and Postgres lowers these."""
     types = cursor.execute(_SQL.column_types, {"name": name}).fetchall()
     check_intact([] if has_system_columns([column for column, _ in types]) else [name])
     own = {fold_case(column): (column, type_) for column, type_ in types}
@@ -158,9 +158,9 @@ def _build_value_list(cursor: Cursor[Row], name: str, columns: Sequence[Column])
 
 
 def check_decodable(name: str, columns: Sequence[Column]) -> None:
-    """Raise UnsupportedError if rows of a table of inlined rows with these columns hold values of an unknown encoding.
+    """Raise UnsupportedError if a table's inlined rows may hold values of an unknown encoding.
 
-    columns: all, those inside others too. DuckDB 2.0 inlines variants as bytes, DuckDB 1.5 doesn't.
+    columns: all, nested ones too. DuckDB 2.0 inlines variants as bytes; DuckDB 1.5 inlines none.
     """
     variants = [column.column_name for column in columns if column.column_type == "variant"]
     if variants:

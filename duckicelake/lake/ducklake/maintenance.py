@@ -18,7 +18,7 @@ _SQL = load_queries("lake", "maintenance")
 
 @dataclass(frozen=True, slots=True)
 class InlinedRowStats:
-    """Live rows of a table that DuckDB keeps in Postgres. oldest_ms: None if it is unknown by now."""
+    """Live rows of a table that DuckDB keeps in Postgres. oldest_ms: None if it isn't known any more."""
 
     rows: int = 0
     oldest_ms: int | None = None
@@ -26,12 +26,12 @@ class InlinedRowStats:
 
 @dataclass(frozen=True, slots=True)
 class UpkeepStatistics:
-    """One table; sizes are bytes. target_size: what its files should have; `small` are those under 3/4 of that.
+    """Statistics of one table; sizes are bytes. target_size: of its files; `small` files are under 3/4 of it.
 
-    by_deleted_tenths: how many files have lost a tenth of their rows or more, two tenths, … nine. small_by_partition:
-    in how many partitions there are so many small files. oldest_ms: the oldest snapshot that no branch or tag names.
-    described_ms: the newest one that has statistics. cleaned_ms: when orphans were looked for last. delete_files:
-    Iceberg's. location, format_version: None if no Iceberg client knows it.
+    by_deleted_tenths: numbers of files that lost at least one tenth of their rows, two tenths, … nine.
+    small_by_partition: numbers of partitions by their number of small files. oldest_ms: the oldest snapshot without a
+    branch or tag. described_ms: the newest snapshot with statistics. cleaned_ms: when orphans were last looked for.
+    delete_files: Iceberg's. location, format_version: None if no Iceberg client knows the table.
     """
 
     table_id: int
@@ -83,7 +83,7 @@ def read_statistics(
 ) -> list[tuple[UpkeepStatistics, InlinedRowStats]]:
     """Read statistics of the live tables among these, by id. defaults: policies of tables that set none.
 
-    Each statement sees the state when it begins: numbers that decide about upkeep may be of different moments.
+    Each statement sees the state at its begin: the numbers may be of different moments.
     """
     rows, deletes = _count_inlined(cursor, table_ids)
     parameters = {
@@ -97,7 +97,7 @@ def read_statistics(
 
 
 def read_location(cursor: Cursor[Row], schema_name: str, table_name: str) -> str | None:
-    """Read where a live table's Iceberg files are; None if there is no such table, or no Iceberg client has seen it."""
+    """Read the location of a live table's Iceberg files; None: there is no table, or no Iceberg client has seen it."""
     row = cursor.execute(_SQL.location, {"schema_name": schema_name, "table_name": table_name}).fetchone()
     return None if row is None else str(row[0])
 
@@ -105,7 +105,7 @@ def read_location(cursor: Cursor[Row], schema_name: str, table_name: str) -> str
 def _count_inlined(
     cursor: Cursor[Row], table_ids: Sequence[int]
 ) -> tuple[dict[int, InlinedRowStats], Mapping[int, int]]:
-    """Count (live inlined rows by table, rows deleted in Postgres by data file)."""
+    """Count live inlined rows by table, and rows deleted in Postgres by data file."""
     named = cursor.execute(_SQL.inlined, {"table_ids": list(table_ids)}).fetchall()
     counts: Counter[int] = Counter()
     begins: dict[int, int] = {}
@@ -123,10 +123,10 @@ def _count_inlined(
 
 @dataclass(frozen=True, slots=True)
 class FlushableRows:
-    """Rows and deletes of a table in Postgres, past versions included, and since when the oldest is there.
+    """Rows and deletes of a table in Postgres, past versions included.
 
-    bytes: of the rows alone. oldest_ms: None if it is unknown by now. age_ms: the same by Postgres's clock, which
-    also gives the times of snapshots.
+    bytes: of the rows alone. oldest_ms: time of the oldest, None if it isn't known any more. age_ms: its age by
+    Postgres's clock, which also gives the times of snapshots.
     """
 
     table_id: int
@@ -140,7 +140,7 @@ class FlushableRows:
 
 
 def read_flushable(cursor: Cursor[Row], table_ids: Sequence[int]) -> list[FlushableRows]:
-    """Read what could be flushed of the tables, of those where there is anything."""
+    """Read the rows that could be flushed, for the tables that have any."""
     named = cursor.execute(_SQL.inlined, {"table_ids": list(table_ids)}).fetchall()
     sums: dict[int, tuple[int, int, int, int]] = {}
     for are_rows in (True, False):
@@ -159,7 +159,7 @@ def read_flushable(cursor: Cursor[Row], table_ids: Sequence[int]) -> list[Flusha
 
 
 def _read_snapshot_times(cursor: Cursor[Row], snapshot_ids: Iterable[int]) -> dict[int, tuple[int, int]]:
-    """Read when the remaining snapshots were made and how long ago that is, in milliseconds."""
+    """Read time and age of the remaining snapshots, in milliseconds."""
     rows = cursor.execute(_SQL.times, {"snapshot_ids": list(snapshot_ids)}).fetchall()
     return {snapshot_id: (at, age) for snapshot_id, at, age in rows}
 
@@ -176,7 +176,7 @@ _MAX_TABLES_PER_READ: Final = 500
 
 
 def _read_union(cursor: Cursor[Row], query: sql.SQL, tables: Sequence[tuple[int, str]]) -> Iterator[Row]:
-    """Yield the query's rows for each of the tables. DuckDB drops them at run time: a missing table has no rows."""
+    """Yield the query's rows for each table. DuckDB drops them at run time: a missing table has no rows."""
     for first in range(0, len(tables), _MAX_TABLES_PER_READ):
         some = tables[first : first + _MAX_TABLES_PER_READ]
         queries = [query.format(sql.Literal(table_id), sql.Identifier(name)) for table_id, name in some]

@@ -57,7 +57,7 @@ def read_newest_snapshot(cursor: Cursor[Row]) -> int:
 def read_changes(cursor: Cursor[Row], table_id: int, after: int, upto: int) -> tuple[LakeChange, ...]:
     """Read the DuckLake snapshots in (after, upto] that touch the table, oldest first; `upto` must exist.
 
-    Where some were expired or aren't recorded, their changes are unknown: the last one then counts as a rewrite of
+    If some were expired or aren't recorded, their changes are unknown. The last one then counts as a rewrite of
     history.
     """
     parameters = {"table_id": table_id, "after": after, "upto": upto, "mark": f":{table_id}"}
@@ -76,16 +76,16 @@ def read_changes(cursor: Cursor[Row], table_id: int, after: int, upto: int) -> t
 
 
 def are_rows_checked(cursor: Cursor[Row], snapshot_ids: Sequence[int]) -> bool:
-    """Return whether the writers of these DuckLake snapshots checked all rows by the tables' constraints."""
+    """Return whether the writers of these snapshots checked all rows by the tables' constraints."""
     parameters = {"snapshot_ids": list(snapshot_ids), "mark": ROWS_CHECKED_JSON}
     found = cursor.execute(_SQL.count_marked, parameters).fetchone()
     return found == (len(snapshot_ids),)
 
 
 def parse_kinds(changes_made: str | None, table_id: int, *, begins: bool) -> frozenset[str]:
-    """Parse the kinds of `changes_made` that concern the table, which gets a name at that snapshot if it `begins`.
+    """Parse the kinds of `changes_made` that concern the table. begins: the table gets a name at that snapshot.
 
-    DuckLake 0.2 called a rename a drop and a creation of one id.
+    DuckLake 0.2 recorded a rename as a drop and a creation of one id.
     """
     tokens = parse_changes(changes_made)
     named = {kind for kind, value in tokens if kind in _KINDS_BY_TABLE_ID and value == str(table_id)}
@@ -152,7 +152,7 @@ def read_path_prefix(cursor: Cursor[Row], table_id: int) -> str:
 
 
 def predict_path_prefix(cursor: Cursor[Row], creation: Creation) -> str:
-    """Return the later `read_path_prefix` of a table that is to be created. Raises NoSuchNamespaceError."""
+    """Predict `read_path_prefix` of a table that is to be created. Raises NoSuchNamespaceError."""
     row = cursor.execute(_SQL.schema_prefix, {"schema_name": creation.schema_name}).fetchone()
     if row is None:
         raise NoSuchNamespaceError(f"Namespace does not exist: {creation.schema_name}")
@@ -184,13 +184,13 @@ def read_partition_values(
 def read_table_stats(cursor: Cursor[Row], table_id: int) -> tuple[int, int, int] | None:
     """Read (record_count, next_row_id, file_size_bytes); None before the first insert.
 
-    Raises DamagedTableError if the row is missing later: to begin at no row id would give ids twice.
+    Raises DamagedTableError if the row is missing later: a count from zero would give row ids twice.
     """
     return check_table_stats(cursor, table_id, cursor.execute(_SQL.table_stats, {"table_id": table_id}).fetchall())
 
 
 def check_table_stats(cursor: Cursor[Row], table_id: int, rows: Sequence[Row]) -> tuple[int, int, int] | None:
-    """Return the one row of `ducklake_table_stats`; None before the first insert. Raises DamagedTableError."""
+    """Return the only row of `ducklake_table_stats`; None before the first insert. Raises DamagedTableError."""
     if len(rows) == 1 and None not in rows[0]:
         records, next_row_id, size = rows[0]
         return records, next_row_id, size
@@ -241,7 +241,7 @@ def read_name_maps(cursor: Cursor[Row], mapping_ids: AbstractSet[int]) -> dict[i
 
 
 def read_newest_name_maps(cursor: Cursor[Row], table_id: int) -> dict[NameMap, int]:
-    """Read the table's last hundred maps, with their ids, to write none twice: DuckDB reads all maps of a lake."""
+    """Read the table's last hundred maps by id, to write none twice: DuckDB reads all maps of a lake."""
     found = _parse_name_maps(cursor.execute(_SQL.newest_name_maps, {"table_id": table_id}).fetchall())
     return {name_map: mapping_id for mapping_id, name_map in found.items()}
 
@@ -255,7 +255,7 @@ def _parse_name_maps(rows: Sequence[Row]) -> dict[int, NameMap]:
 
 
 def read_column_types(cursor: Cursor[Row], table_id: int) -> frozenset[str]:
-    """Read the types that columns of the table ever had."""
+    """Read all types that columns of the table have ever had."""
     return frozenset(row[0] for row in cursor.execute(_SQL.column_types, {"table_id": table_id}).fetchall())
 
 

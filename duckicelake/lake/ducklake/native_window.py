@@ -38,10 +38,11 @@ _FILE_PRESERVING_KINDS = frozenset(
 
 
 class WindowBasis(NamedTuple):
-    """Facts of a table that a read of its window needs.
+    """Facts about a table that a read of its window needs.
 
-    first, last: ids of the files that came in the window, if known. inlined: the tables of inlined rows. has_deletes:
-    whether deletes are inlined. damaged: tables of inlined rows without DuckLake's first three columns.
+    first, last: ids of the files that were added in the window, if known. inlined: the tables of inlined rows.
+    has_deletes: whether there are inlined deletes. damaged: tables of inlined rows without DuckLake's first three
+    columns.
     """
 
     first: int | None
@@ -57,9 +58,9 @@ def build_basis_query(table_id: int, after: int, upto: int) -> BatchedQuery:
 
 
 def compute_reach(ground: WindowBasis, after: int, touching: Sequence[LakeChange]) -> Reach | None:
-    """Return what these changes alone can have changed of a table; None if all of its files must be read.
+    """Compute what these changes alone can have changed in a table; None if all of its files must be read.
 
-    No snapshot of the window may have expired since `after`: what was visible there only would be gone.
+    No snapshot of the window may have expired since `after`: rows that only it showed would be missing.
     """
     if not all(change.kinds <= _FILE_PRESERVING_KINDS for change in touching):
         return None
@@ -82,7 +83,7 @@ def read_window(
     ground: WindowBasis,
     reach: Reach,
 ) -> NativeWindow:
-    """Read everything that catching up with these changes needs. Raises DamagedTableError."""
+    """Read all that a catch-up with these changes needs. Raises DamagedTableError."""
     inlined_rows.check_intact(ground.damaged)
     parameters = {
         "table_id": table_id,
@@ -143,7 +144,7 @@ def _check_delete_files(cursor: Cursor[Row], found: Sequence[LakeFile], upto: in
 
 
 def _parse_lake_files(rows: Sequence[Row], prefix: str) -> tuple[LakeFile, ...]:
-    """Parse rows of files. prefix: of the paths that are relative, as the first column of each row says."""
+    """Parse rows of files. prefix: of relative paths; the first column of each row says whether its path is one."""
     found = []
     for is_relative, *row in rows:
         if is_relative and row[_PATH_INDEX] is not None:

@@ -16,7 +16,7 @@ _SQL = load_queries("lake", "roles")
 
 @dataclass(frozen=True, slots=True)
 class LakeLogins:
-    """Roles that can log in: the server's, and DuckDB's that write or only read. owner: has DuckLake's tables."""
+    """Roles that can log in: the server's, and those of DuckDB's writers and readers. owner: of DuckLake's tables."""
 
     server: str
     writers: Sequence[str]
@@ -26,7 +26,7 @@ class LakeLogins:
 
 @contextmanager
 def act_as_owner(cursor: Cursor[Row]) -> Iterator[None]:
-    """Become the owner of DuckLake's tables while the block runs, where that is another role."""
+    """Become the owner of DuckLake's tables within the block, if that is another role."""
     row = cursor.execute(_SQL.other_owner).fetchone()
     if row is None:
         yield
@@ -37,7 +37,7 @@ def act_as_owner(cursor: Cursor[Row]) -> Iterator[None]:
 
 
 def build_grants(logins: LakeLogins, schema: str = "public") -> list[str]:
-    """Return SQL that gives each login what it needs and no more; a superuser may run it repeatedly, in order.
+    """Build SQL that gives each login the rights it needs and no others. It may run repeatedly, as a superuser.
 
     The logins must exist.
     """
@@ -72,7 +72,7 @@ def build_grants(logins: LakeLogins, schema: str = "public") -> list[str]:
 
 
 def apply_grants(url: str, statements: Sequence[str]) -> None:
-    """Run them in one transaction; StartupError if Postgres refuses one."""
+    """Run the statements in one transaction; StartupError: Postgres refuses one."""
     try:
         with psycopg.connect(url, connect_timeout=5) as connection:
             open_lake_session().pin(connection)

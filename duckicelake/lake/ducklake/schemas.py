@@ -20,21 +20,21 @@ _PLAIN_NAME_PATTERN = re.compile(r"[A-Za-z0-9_-]+")
 
 
 class SchemaPlace(NamedTuple):
-    """A live schema in which something is created. recorded_name: what DuckLake calls it."""
+    """A live schema for a new object. recorded_name: its name in DuckLake."""
 
     schema_id: int
     recorded_name: str
 
 
 class LiveSchema(NamedTuple):
-    """A schema that exists now. is_nested: it lies within another one, as DuckLake 1.1 has them."""
+    """A live schema. is_nested: it lies within another one, as in DuckLake 1.1."""
 
     schema_id: int
     is_nested: bool
 
 
 def format_full_name(schema_name: str, name: str | None) -> str:
-    """Return the name of a schema, or of an object in it, whose own dots become %2E, as in the names of levels."""
+    """Format the full name of a schema, or of an object in it whose dots become %2E."""
     if name is None:
         return schema_name
     return f"{schema_name}.{_AMBIGUOUS_PERCENT_PATTERN.sub('%25', name).replace('.', '%2E')}"
@@ -47,7 +47,7 @@ def has_namespace(cursor: Cursor[Row], schema_name: str) -> bool:
 
 
 def check_name_free(cursor: Cursor[Row], schema_name: str, name: str, kind: ObjectKind = "Table") -> SchemaPlace:
-    """Return the live schema in which a new table or view may have the name.
+    """Find the live schema in which a new table or view may have the name.
 
     Raises NoSuchNamespaceError, AlreadyExistsError in the words of Iceberg's own catalogs, InvalidRequestError if only
     case differs, UnsupportedError for a nested schema.
@@ -72,7 +72,7 @@ def check_name_new(name: tuple[str, str], others: Iterable[tuple[str, str]]) -> 
 def check_target_free(
     cursor: Cursor[Row], source: tuple[str, str], target: tuple[str, str], own_id: int
 ) -> SchemaPlace:
-    """Return the schema to which table or view `own_id` may be renamed; names are (schema name, name).
+    """Find the schema to which table or view `own_id` may be renamed; names are (schema name, name).
 
     Another spelling of its own name is allowed. Raises what `check_name_free` raises.
     """
@@ -156,5 +156,5 @@ def read_schema_properties(cursor: Transaction, schema_id: int) -> dict[str, str
 
 
 def set_schema_properties(cursor: Transaction, schema_id: int, properties: dict[str, str]) -> None:
-    """Replace all properties; makes no snapshot, DuckLake has no place for them."""
+    """Replace all properties, without a snapshot: DuckLake has no place for them."""
     cursor.execute(_SQL.set_properties, {"schema_id": schema_id, "properties": properties})

@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class SnapshotCounters:
-    """A `ducklake_snapshot` row: the snapshot, and what the next one goes on from."""
+    """A `ducklake_snapshot` row: the snapshot, and the counters from which the next one goes on."""
 
     snapshot_id: int
     time: datetime
@@ -44,7 +44,7 @@ class SnapshotCounters:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotAllocation:
-    """A DuckLake snapshot that the running transaction makes; ids from `first_*` on are its to hand out."""
+    """A DuckLake snapshot of the running transaction, which may hand out ids from `first_*` on."""
 
     id: int
     schema_version: int
@@ -62,7 +62,7 @@ def lock_writers(cursor: Cursor[Row]) -> None:
 
 
 def lock_in_queue(cursor: Cursor[Row]) -> None:
-    """Take `lock_writers` after a commit that has the queue to itself; released with the transaction."""
+    """Take `lock_writers` after a commit that holds the queue alone; COMMIT or ROLLBACK releases it."""
     check_gate_open(cursor)
     cursor.execute(_SQL.queue, {"queue": QUEUE_KEY, "lock": LOCK_KEY})
 
@@ -89,7 +89,7 @@ def hold_table_lock(cursor: Cursor[Row], table_id: int) -> Iterator[None]:
 
 @contextmanager
 def _hold_session_lock(cursor: Cursor[Row], take: str, leave: str, parameters: Mapping[str, int]) -> Iterator[None]:
-    """Hold a lock of the session. If it can't be released, the session ends; work done meanwhile stays.
+    """Hold a lock of the session. If it can't be released, the session ends; work done in the block stays.
 
     Postgres also ends the session once it is idle for as long as a statement may take. A process that hangs, or has
     vanished with its machine, does not hold the lock for ever.
@@ -106,7 +106,7 @@ def _hold_session_lock(cursor: Cursor[Row], take: str, leave: str, parameters: M
 
 @dataclass(frozen=True, slots=True)
 class DuckDBContention:
-    """Whether a DuckDB client waits for this transaction's snapshot id, and whether one seems to have lost."""
+    """Whether a DuckDB client waits for this transaction's snapshot id, and whether one probably lost its own."""
 
     is_waiting: bool
     has_lost: bool
@@ -114,7 +114,7 @@ class DuckDBContention:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotClaim:
-    """The numbers that a snapshot takes from the counters."""
+    """The amounts that a snapshot takes from the counters."""
 
     schema_change: bool
     catalog_ids: int = 0
@@ -128,7 +128,7 @@ class SnapshotClaim:
         return made, SnapshotCounters(made.id, last.time, version, catalog_id, file_id)
 
     def revert_from(self, claimed: SnapshotCounters, time: datetime) -> SnapshotCounters:
-        """Return the row for which `apply_to` gives the claimed one. time: that row's."""
+        """Return the row before: `apply_to` makes the claimed row of it. time: that row's."""
         return SnapshotCounters(
             claimed.snapshot_id - 1,
             time,
@@ -141,10 +141,10 @@ class SnapshotClaim:
 def begin_snapshot(
     cursor: Cursor[Row], *, schema_change: bool, catalog_ids: int = 0, file_ids: int = 0
 ) -> SnapshotAllocation:
-    """Take the lock and insert the next ducklake_snapshot row; no other writer can commit before this transaction.
+    """Take the lock and insert the next ducklake_snapshot row. No other writer can commit before this transaction.
 
-    What the transaction read earlier may be stale; what it reads later is not. Several snapshots in one transaction get
-    contiguous ids. Any change of rows or statistics must raise `file_ids` by at least one: DuckDB caches by it.
+    Reads from before may be stale; later ones are not. Several snapshots in one transaction get contiguous ids. Every
+    change of rows or statistics must raise `file_ids` by at least one: DuckDB caches by it.
     """
     lock_writers(cursor)
     wanted = SnapshotClaim(schema_change, catalog_ids, file_ids)
@@ -199,9 +199,9 @@ def insert_snapshots(cursor: Cursor[Row], claimed: SnapshotCounters, rows: Seque
 
 
 def observe_duckdb(cursor: Cursor[Row]) -> Callable[[], DuckDBContention]:
-    """Ask what can be seen of DuckDB clients that lose snapshot ids to this transaction and the last one.
+    """Ask Postgres for signs of DuckDB clients that lose snapshot ids to this transaction and the last one.
 
-    Our own writers wait for the lock, never for an id. In a pipeline the answer costs no wait of its own.
+    The server's writers wait for the lock, never for an id. In a pipeline the question costs no wait of its own.
     """
     asked = cursor.connection.cursor().execute(_SQL.duckdb_seen)
     return lambda: DuckDBContention(*(flag is True for flag in asked.fetchone() or ()))
@@ -232,10 +232,10 @@ def record_changes(
     message: str | None = None,
     extra_info: str | None = None,
 ) -> None:
-    """Write what the snapshot changed, by which others detect conflicts; no changes are legal, no row is not.
+    """Record a snapshot's changes, by which others detect conflicts. No changes are legal; no row is not.
 
-    `changes` are tokens such as `created_schema:"s1"` or `altered_table:2`. DuckDB clients fail on unknown kinds. They
-    also fail on empty text once another snapshot's stands beside it: no changes are NULL.
+    changes: tokens such as `created_schema:"s1"` or `altered_table:2`. DuckDB clients fail on unknown kinds, and on
+    empty text beside the text of another snapshot. No changes are therefore NULL.
     """
     parameters = {
         "snapshot_id": snapshot_id,
@@ -253,11 +253,11 @@ def quote_name(*names: str) -> str:
 
 
 def retry_transaction(function: Callable[[], T], again: Callable[[BaseException], bool] = is_retryable) -> T:
-    """Call a function that runs one transaction, again while it loses to other writers.
+    """Call a function that runs one transaction; call it again while it loses to other writers.
 
     Raises UnavailableError after that.
 
-    again: for which errors of Postgres. No attempt begins later than RETRY_SECONDS after the first.
+    again: whether to retry after an error of Postgres. No attempt begins later than RETRY_SECONDS after the first.
     """
     for attempt in _iterate_attempts():
         try:

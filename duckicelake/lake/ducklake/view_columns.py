@@ -37,11 +37,11 @@ _TYPES_OTHER_IN_SPARK = select_types(lambda row: row.is_other_in_spark)
 
 
 class _UnboundViewError(Exception):
-    """The view can't be bound here."""
+    """DuckDB can't bind the view to tables in memory."""
 
 
 def find_view_columns(cursor: Cursor[Row], view: LakeView) -> ViewColumns:
-    """Return DuckDB's types of the view's columns, and the columns that it reads, as far as they are known."""
+    """Find DuckDB's types of the view's columns, and the columns that the view reads, as far as they are known."""
     unlike: set[str] = set()
     try:
         outputs, columns = _bind_view(cursor, view, _MAX_VIEW_DEPTH, unlike)
@@ -53,7 +53,7 @@ def find_view_columns(cursor: Cursor[Row], view: LakeView) -> ViewColumns:
 def _bind_view(
     cursor: Cursor[Row], view: LakeView, depth: int, unlike: set[str]
 ) -> tuple[tuple[str, ...], tuple[Column, ...]]:
-    """Return the names that the query gives its columns, and the view's columns with their comments."""
+    """Bind the view. Returns the names that the query gives its columns, and the view's columns with their comments."""
     sql, aliases = view.definition.query, view.definition.column_aliases
     schema, name = quote_name(view.schema_name), quote_name(view.view_name)
     with duckdb.connect(config=_DUCKDB_SETTINGS) as memory:
@@ -74,7 +74,7 @@ def _bind_view(
 def _comment_columns(
     columns: tuple[Column, ...], outputs: Sequence[str], definition: ViewDefinition
 ) -> tuple[Column, ...]:
-    """Give the top-level columns the comments of the view; without any they stay as they are."""
+    """Add the view's comments to its top-level columns; without any, these stay as they are."""
     if not definition.column_comments:
         return columns
     comments = dict(definition.column_comments)
@@ -83,7 +83,7 @@ def _comment_columns(
 
 
 def _find_names_read(memory: duckdb.DuckDBPyConnection, sql: str) -> list[list[str]]:
-    """Return the names of what a query reads; by sqlglot where a right or full join has USING."""
+    """Find the names of what a query reads; by sqlglot if a right or full join has USING."""
     try:
         return [_split_reference(name) for name in sorted(memory.get_table_names(sql, qualified=True))]
     except duckdb.BinderException:
@@ -111,7 +111,7 @@ def _copy_empty(
     depth: int,
     unlike: set[str],
 ) -> None:
-    """Make what the view calls `name` an empty table in memory; what isn't in the lake is left for DuckDB to miss.
+    """Make an empty table in memory for a name in the view. Skip names that aren't in the lake: DuckDB reports them.
 
     Without a schema, the view's own comes before `main`. A name of three parts is in another database.
     """
@@ -129,7 +129,7 @@ def _copy_empty(
 def _find_columns(
     cursor: Cursor[Row], schema_name: str, name: str, depth: int, unlike: set[str]
 ) -> tuple[Column, ...] | None:
-    """Return the columns of the lake's table or view that DuckDB means by a name."""
+    """Find the columns of the lake's table or view that DuckDB means by a name."""
     row = cursor.execute(_SQL.relation, {"schema_name": schema_name, "name": name}).fetchone()
     if row is None:
         return None
@@ -169,7 +169,7 @@ def _build_columns(
 
 
 def _map_lake_type(kind: DuckDBPyType) -> tuple[str, Sequence[tuple[str, DuckDBPyType]]]:
-    """Return (DuckLake's type, the fields inside it)."""
+    """Return DuckLake's type, and the fields inside it."""
     match kind.id:
         case "struct" | "map":
             return kind.id, _get_child_types(kind)
@@ -183,5 +183,5 @@ def _map_lake_type(kind: DuckDBPyType) -> tuple[str, Sequence[tuple[str, DuckDBP
 
 
 def _get_child_types(kind: DuckDBPyType) -> list[tuple[str, DuckDBPyType]]:
-    """Return the types inside a nested one; an array's size is no type."""
+    """Return the types inside a nested type. The size of an array is no type."""
     return [(name, part) for name, part in kind.children if isinstance(part, DuckDBPyType)]

@@ -20,7 +20,7 @@ _SQL = load_queries("lake", "views")
 
 @dataclass(frozen=True, slots=True)
 class ViewTarget:
-    """What a view is to become: metadata for Iceberg clients, a definition for DuckDB."""
+    """The new state of a view: metadata for Iceberg clients, a definition for DuckDB."""
 
     metadata: Mapping[str, Any]
     metadata_location: str
@@ -46,7 +46,7 @@ def find_view(cursor: Cursor[Row], schema_name: str, view_name: str) -> LakeView
 
 
 def read_view_row(cursor: Cursor[Row], view_id: int) -> ViewRow | None:
-    """Read the view's side-table row, or that of the view that it replaced; None if Iceberg clients saw neither."""
+    """Read the side-table row of the view, or of the view that it replaced; None if Iceberg clients saw neither."""
     row = cursor.execute(_SQL.side_row, {"view_id": view_id}).fetchone()
     if row is None:
         return None
@@ -62,7 +62,7 @@ def _parse_definition(
 
 
 def create_view(cursor: Cursor[Row], schema_name: str, view_name: str, view_uuid: str, target: ViewTarget) -> None:
-    """Create a view; NoSuchNamespaceError, AlreadyExistsError, InvalidRequestError for its name."""
+    """Create a view. Raises NoSuchNamespaceError, AlreadyExistsError, InvalidRequestError for its name."""
     snapshot = begin_snapshot(cursor, schema_change=True, catalog_ids=1)
     place = check_name_free(cursor, schema_name, view_name, "View")
     view_id = snapshot.first_catalog_id
@@ -84,7 +84,7 @@ def create_view(cursor: Cursor[Row], schema_name: str, view_name: str, view_uuid
 def change_view(cursor: Cursor[Row], base: ViewRow, view: LakeView, target: ViewTarget, *, redefined: bool) -> None:
     """Write a client's commit to the view; StaleBaseError if the view is no longer what it was computed from.
 
-    A view that is only given other properties makes no DuckLake snapshot.
+    A change of other properties alone makes no DuckLake snapshot.
     """
     lock_writers(cursor)
     parameters = {**_build_parameters(view.view_id, target), "base_id": base.view_id, "base_version": base.version}
@@ -102,7 +102,7 @@ def change_view(cursor: Cursor[Row], base: ViewRow, view: LakeView, target: View
 
 
 def adopt_view(cursor: Cursor[Row], base: ViewRow | None, view: LakeView, target: ViewTarget) -> None:
-    """Note what DuckDB made of a view, without a DuckLake snapshot; StaleBaseError if another worker was faster."""
+    """Record DuckDB's change of a view, without a DuckLake snapshot; StaleBaseError: another worker was faster."""
     parameters = _build_parameters(view.view_id, target)
     if base is None:
         cursor.execute(_SQL.delete_expired)
@@ -133,7 +133,7 @@ def rename_view(cursor: Cursor[Row], source: tuple[str, str], destination: tuple
 
 
 def drop_view(cursor: Cursor[Row], schema_name: str, view_name: str) -> bool:
-    """Drop the view, if there is one of the name; its metadata files stay, so that it can be registered again."""
+    """Drop the view of this name, if there is one. Its metadata files stay, so that it can be registered again."""
     snapshot = begin_snapshot(cursor, schema_change=True)
     view = find_view(cursor, schema_name, view_name)
     if view is None:

@@ -139,7 +139,7 @@ class StatementRecorder:
             outbox.open()
 
     def beside(self, connection: duckdb.DuckDBPyConnection) -> "StatementRecorder":
-        """Give a recorder for another connection to the same database."""
+        """Return a recorder for another connection to the same database."""
         return StatementRecorder(connection, self._program, self._outbox, self._uri)
 
     def quietly(self, function: Callable[[], T]) -> T | None:

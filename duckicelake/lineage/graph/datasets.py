@@ -186,7 +186,7 @@ class DatasetDirectory:
         return entry
 
     def _name(self, entry: DatasetEntry, dataset: EventDataset, at: datetime, origin: str) -> None:
-        """Give it the names of the event's dataset, unless the event is older than those it has."""
+        """Return it the names of the event's dataset, unless the event is older than those it has."""
         spaces = {name.namespace for name in dataset.tables}
         if dataset.previous is not None:
             spaces.add(dataset.previous.namespace)

@@ -40,7 +40,7 @@ class ExpressionReader(ABC):
 
     @abstractmethod
     def relation(self, node: exp.Expr, scope: NameScope) -> SqlRelation:
-        """Give what a query gives that may use the names of the scope."""
+        """Return what a query gives that may use the names of the scope."""
 
     def count(self, steps: int = 1) -> None:
         """Go on, or raise SqlTooComplexError; a step is a column that is looked at once."""
@@ -128,7 +128,7 @@ class ExpressionReader(ABC):
         return over if named is None else merge_flows([over, self._over(named, scope)])
 
     def _named_window(self, node: exp.Window) -> exp.Window | None:
-        """Give the window of the WINDOW clause that this one starts from."""
+        """Return the window of the WINDOW clause that this one starts from."""
         select, base = node.find_ancestor(exp.Select), node.args.get("alias")
         if select is None or base is None:
             return None

@@ -114,7 +114,7 @@ class OpenColumns:
     flow: Flow | None = None
 
     def find_flow(self, name: str) -> Flow:
-        """Give the flow of the one that has the name."""
+        """Return the flow of the one that has the name."""
         if self.dataset is not None:
             return {ColumnOrigin(self.dataset, name): frozenset({FlowEffect(FlowSubtype.IDENTITY)})}
         return self.flow or NO_FLOW

@@ -52,7 +52,7 @@ class NameScope:
     """Columns of relations by their names, folded, as they were asked for."""
 
     def inner(self) -> "NameScope":
-        """Give a scope of a query in an expression, or behind LATERAL."""
+        """Return a scope of a query in an expression, or behind LATERAL."""
         return NameScope(self.fold, outer=self)
 
     def find(self, parts: Sequence[str]) -> Flow:

@@ -43,7 +43,7 @@ class SourceReader(ExpressionReader):
 
     @abstractmethod
     def named_query(self, name: str) -> SqlRelation | None:
-        """Give what a name of WITH stands for."""
+        """Return what a name of WITH stands for."""
 
     def read_from(self, node: exp.Expr, scope: NameScope) -> Flow:
         """Add what stands in FROM to the scope; what decides about the rows."""
