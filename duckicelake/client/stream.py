@@ -142,7 +142,7 @@ class Stream:
         return []
 
     def _until_due(self) -> float | None:
-        """Return the seconds until a batch is due, None without rows."""
+        """Return the seconds until a batch must be sent, None without rows."""
         if not self._waiting:
             return None
         full = self._rows >= self._batching.max_rows or self._bytes >= self._batching.max_bytes

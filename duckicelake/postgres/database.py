@@ -54,9 +54,9 @@ RETRYABLE_SQLSTATES = frozenset({"40001", "40P01", "55P03", "23505"})
 
 
 def is_retryable(error: BaseException) -> bool:
-    """Return whether the whole transaction may succeed if run again.
+    """Return whether the transaction may succeed if it runs again.
 
-    Such errors are a serialization failure, a deadlock, and a lock or key that another transaction holds.
+    That holds for a serialization failure, a deadlock, and a lock or key that another transaction holds.
     """
     return isinstance(error, psycopg.Error) and error.sqlstate in RETRYABLE_SQLSTATES
 
@@ -70,7 +70,7 @@ MakeSideConnection = Callable[[str, Mapping[str, Any], PinnedSession, TimelineGu
 
 
 class _DictDumper(JsonDumper):
-    """Dumps dicts by orjson: JsonDumper keeps to the standard library, ten times slower, whatever is set."""
+    """Dumps dicts by orjson. JsonDumper uses the standard library, which takes ten times as long, whatever is set."""
 
     _dumps = orjson.dumps
 
@@ -80,10 +80,10 @@ class Database:
 
     Rows are plain tuples. `json` columns arrive as Python values, and dicts may be passed for them.
 
-    Errors for which `is_retryable` holds reach the caller, who decides, unless it only reads. When Postgres does not
-    answer, UnavailableError is raised before COMMIT was sent and CommitStateUnknownError after. A statement
-    that takes longer than `statement_seconds` (0: any time) counts as no answer, and so does a transaction that is idle
-    for as long. Postgres ends such a statement; where it doesn't, the connection is closed a little later.
+    Errors for which `is_retryable` is true reach the caller, unless it only reads. If Postgres does not answer,
+    UnavailableError is raised before COMMIT was sent, and CommitStateUnknownError after. A statement that takes longer
+    than `statement_seconds` (0: unlimited) counts as no answer, and so does a transaction that is idle for as long.
+    Postgres ends such a statement. If it doesn't, the connection is closed a little later.
 
     traced: makes a block for each statement. left: called once when another Postgres took over, which may lack commits;
     from then on every transaction raises FailoverError. session_settings: set on every connection. After `require`,
@@ -189,7 +189,7 @@ class Database:
                     connection.autocommit = False
 
     def require(self, precondition: str) -> None:
-        """Begin each transaction from now on with a statement that fails where this server must not continue."""
+        """Begin each later transaction with a statement that fails if this server must not continue."""
         self._precondition = precondition
 
     def check(self) -> None:
@@ -213,7 +213,7 @@ class Database:
             raise self._rules.translate(error) or error from error
 
     def check_sessions(self) -> None:
-        """Raise UnsupportedCatalogError where a pooler shares sessions between transactions."""
+        """Raise UnsupportedCatalogError if a pooler shares sessions between transactions."""
 
         def connect() -> DeferredConnection:
             connection = DeferredConnection.connect(self.url, autocommit=True, **_build_defaults(self.url))
@@ -261,7 +261,7 @@ class Database:
         return listener
 
     def cut_off(self) -> None:
-        """Make every wait for Postgres fail at once, and all that would follow: for a process that must end."""
+        """Make every wait for Postgres fail at once, now and later: for a process that must end."""
         self._is_cut_off = True
         with self._lock:
             connections = list(self._connections)
@@ -356,7 +356,7 @@ class Database:
 
 
 def disable_timeout(cursor: Cursor[Row]) -> None:
-    """Return the statements of this transaction all the time that they need: a migration builds indexes."""
+    """Let the statements of this transaction run for any time: a migration builds indexes."""
     cursor.execute("SET LOCAL statement_timeout TO 0")
     if isinstance(cursor.connection, DeferredConnection):
         cursor.connection.answer_seconds = None

@@ -65,7 +65,7 @@ class PostgresKeeper:
         self._thread.start()
 
     def release(self) -> RunningPostgres:
-        """Return the server as it is now, and restart it no more; wait a while for a start under way."""
+        """Stop restarting the server, and return it. Waits a while for a start under way."""
         self._released.set()
         if self._thread is not None:
             self._thread.join(_START_SECONDS)

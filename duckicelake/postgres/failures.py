@@ -61,8 +61,8 @@ def roll_back_on_error(
 ) -> Iterator[None]:
     """Roll back if the block raises no error of Postgres, or one that our SQL provoked (`error_by_column`).
 
-    psycopg would also forget all statements that the session has prepared, which Postgres keeps and later transactions
-    need. After an error in a pipeline only those are forgotten that were still to be prepared.
+    psycopg would also forget all statements that the session has prepared. Postgres keeps these, and later transactions
+    need them. After an error in a pipeline, only statements that were still to be prepared are forgotten.
     """
     prepared_before = connection.prepared_count
     try:
@@ -86,7 +86,7 @@ def _roll_back(connection: DeferredConnection, prepared_before: int) -> None:
 
 
 def translate_outage(error: psycopg.Error) -> CatalogError | None:
-    """Return the error for the request; None if neither Postgres's state nor its absence caused the failure."""
+    """Translate a failure into the request's error; None if Postgres's state or absence didn't cause it."""
     state = error.sqlstate or ""
     if isinstance(error, psycopg.OperationalError) and state.startswith(_LIMIT_CLASS):
         return InvalidRequestError("Postgres can't hold so much in one piece; nothing was written")

@@ -29,7 +29,7 @@ _SOCKET_NOTE_NAME: Final = ".socket"
 
 @dataclass(frozen=True, slots=True)
 class PostgresAccount:
-    """The user that Postgres runs as. other: its ids, where this process has another user."""
+    """The user that Postgres runs as. other: its ids, if this process has another user."""
 
     name: str
     other: tuple[int, int] | None = None
@@ -47,7 +47,7 @@ def find_account(data: Path) -> PostgresAccount:
 def find_programs(data: Path, account: PostgresAccount) -> Path:
     """Return the folder with initdb and postgres of the version that made the data. Raises StartupError.
 
-    Where root keeps the programs in a closed folder, they are copied to where Postgres's user can read them.
+    If root keeps the programs in a closed folder, they are copied to one that Postgres's user can read.
     """
     mark = data / "PG_VERSION"
     version = mark.read_text().strip() if mark.exists() else _NEWEST_VERSION
@@ -114,7 +114,7 @@ def _find_user_name(user: int) -> str:
 
 
 def find_socket_folder(data: Path) -> Path:
-    """Return where clients find the socket, as far as that is known before the first start."""
+    """Find the folder of the socket, as far as it is known before the first start."""
     return data if is_socket_folder_usable(data) else _read_note(data) or data
 
 
@@ -151,7 +151,7 @@ def remove_socket_folder(data: Path) -> None:
 
 
 def is_socket_folder_usable(folder: Path) -> bool:
-    """Return whether clients can take the folder: it is short, and has no comma, by which libpq divides hosts."""
+    """Return whether clients can use the folder: it is short, and has no comma, by which libpq divides hosts."""
     return len(os.fsencode(folder / _SOCKET_NAME)) <= _MAX_SOCKET_PATH_BYTES and "," not in str(folder)
 
 

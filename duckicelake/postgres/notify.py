@@ -24,7 +24,7 @@ class NotificationListener:
         channel: str | None,
         configure: Callable[[DeferredConnection], None],
     ) -> None:
-        """Keep how to connect; nothing is connected yet.
+        """Store the parameters of the connection, without connecting.
 
         channel: listened to from the beginning. configure: makes connections like the pool's. defaults: parameters of
         connections, as how soon to give up.
@@ -101,7 +101,7 @@ class NotificationListener:
                 self._wakes[1].send(b"!")
 
     def release(self) -> None:
-        """Close the sockets; the thread's last call."""
+        """Close the sockets. The thread calls it last."""
         for end in self._wakes or ():
             end.close()
 

@@ -111,7 +111,7 @@ class DeferredPipeline(Pipeline):
             raise
 
     def _communicate_gen(self) -> PQGen[None]:
-        """Do nothing after a statement, where psycopg would send it."""
+        """Do nothing after a statement; psycopg would send it here."""
         yield from ()
 
     def _fetch_gen(self, *, flush: bool) -> PQGen[None]:

@@ -18,7 +18,7 @@ TraceBlock = Callable[[str], AbstractContextManager[object]]
 
 
 class LifoPool(ConnectionPool[DeferredConnection]):
-    """Hands out the connection that came back last: its session has the most frequent statements at hand.
+    """Hands out the connection that was returned last: its session has the most frequent statements prepared.
 
     Connections that the server has closed, as all are after a restart of Postgres, are replaced and not handed out.
     psycopg's own check pauses for about 1 s once a request has met two of them.

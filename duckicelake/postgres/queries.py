@@ -27,7 +27,7 @@ class Queries:
         self.__dict__.update(queries)
 
     def __getattr__(self, name: str) -> str:
-        """Raise an AttributeError for an unknown query that lists the known."""
+        """Raise AttributeError for an unknown query; the message lists the known ones."""
         raise AttributeError(f"sql/{self._topic}.sql has no query {name!r}, only {self._known}")
 
 

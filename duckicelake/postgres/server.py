@@ -50,7 +50,7 @@ class RunningPostgres:
         return _is_running(self.pid)
 
     def stop(self, seconds: float = STOP_SECONDS) -> None:
-        """End it as fast as it can without a recovery afterwards; one that hangs for so long is killed."""
+        """Stop it as fast as possible without a later recovery. Kill it if it hangs for so long."""
         program = _read_program(self.data)
         for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGKILL):
             if self.is_running():
@@ -72,7 +72,7 @@ class RunningPostgres:
 
 
 def start_postgres(data: Path) -> RunningPostgres:
-    """Start the server of this data directory, which is made if need be; return once it takes connections.
+    """Start the server of a data directory, which is made if need be; return once it accepts connections.
 
     A server that runs already is taken over, unless it was started with other rules for who may connect. After a crash
     Postgres first replays its log, which may take minutes. Raises StartupError if it doesn't start.
@@ -97,7 +97,7 @@ def build_url(socket_folder: Path) -> str:
 
 
 def _find_left_running(data: Path) -> RunningPostgres | None:
-    """Find the server that a killed process left; stop one without our rules, as it lets every local user in."""
+    """Find the server that a killed process left. Stop one without these rules, as it lets every local user in."""
     lines = _read_lines(data / "postmaster.pid")
     if lines is None or not _is_ready(lines) or not _has_process(lines) or not _is_postgres_of(int(lines[0]), data):
         return None
@@ -202,7 +202,7 @@ def _open_file(path: Path, account: PostgresAccount) -> int:
 
 
 def _find_reachable_name(data: Path, account: PostgresAccount) -> str:
-    """Return the data directory as Postgres's user can reach it, who may not enter what root has closed."""
+    """Find a name of the data directory for Postgres's user, who may not enter folders that root has closed."""
     is_reached = account.other is None or is_folder_open(data.parent)
     if not is_reached and not Path(_CURRENT_FOLDER).exists():
         raise StartupError(f"the user {account.name}, whom Postgres runs as, can't enter {data.parent}: choose another")

@@ -93,7 +93,7 @@ class PinnedSession:
         await connection.execute(_build_set_path(path))
 
     def _adopt_search_path(self, found: str) -> str:
-        """Keep the search path that a connection has found, unless an earlier one found another; return what counts."""
+        """Store the first search path that a connection finds; return the stored one."""
         with self._lock:
             self._search_path = self._search_path or found
             return self._search_path
@@ -120,7 +120,7 @@ def check_encoding(connection: Connection[Any]) -> None:
 
 
 def check_triggers_enabled(connection: Connection[Any]) -> None:
-    """Raise UnsupportedCatalogError where sessions fire no triggers: the lake's keep files that are needed."""
+    """Raise UnsupportedCatalogError if sessions fire no triggers: the lake's triggers keep files that are needed."""
     row = connection.execute("SELECT current_setting('session_replication_role')").fetchone()
     if row is not None and row[0] == "replica":
         raise UnsupportedCatalogError(
@@ -143,7 +143,7 @@ def check_sessions(connect: ConnectFunction) -> None:
 
 
 def _is_session_shared(first: Connection[Any], second: Connection[Any]) -> bool:
-    """Return whether the second's transaction has the first's session, or keeps the first from having its own again."""
+    """Return whether both transactions share a session, or the first keeps the second from having its own again."""
     before = _read_session_id(first)
     try:
         with second.transaction():

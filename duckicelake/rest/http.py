@@ -1,7 +1,7 @@
 """Send HTTP requests on kept connections, read JSON, create idempotency keys, and log in.
 
-Every request of duckicelake to another HTTP server goes through here, but those of libraries: of obstore and boto3 to
-S3, and of OpenLineage's client to receivers of events.
+Every request of duckicelake to another HTTP server goes through here, except those of libraries: obstore and boto3 to
+S3, and OpenLineage's client to receivers of events.
 """
 
 import json

@@ -41,12 +41,12 @@ _FIELD_ID: Final = b"PARQUET:field_id"
 
 
 def read_arrow_stream(body: bytes, layout: Layout, on_unknown: OnUnknown) -> Batch:
-    """Return the rows of a stream as rows of the layout; InvalidRequestError names what doesn't fit."""
+    """Read the rows of a stream as rows of the layout; InvalidRequestError names what doesn't fit."""
     return read_arrow_table(read_stream_table(body), layout, on_unknown)
 
 
 def read_arrow_table(table: pa.Table, layout: Layout, on_unknown: OnUnknown) -> Batch:
-    """Return the same of a table."""
+    """Read the rows of a table, as `read_arrow_stream` does."""
     check_row_count(table.num_rows, layout)
     is_cast = not table.schema.equals(layout.arrow_schema)
     if is_cast or layout.nested:
@@ -59,7 +59,7 @@ def read_arrow_table(table: pa.Table, layout: Layout, on_unknown: OnUnknown) -> 
 
 
 def _count_inside(table: pa.Table, layout: Layout) -> Iterator[int]:
-    """Yield the values inside the lists and maps of all columns."""
+    """Count the values inside the lists and maps of each column."""
     columns = {column.name: column for column in layout.columns}
     parts = zip(table.schema.names, table.columns, strict=True)
     for name, column in parts:
@@ -68,7 +68,7 @@ def _count_inside(table: pa.Table, layout: Layout) -> Iterator[int]:
 
 
 def _cast_table(table: pa.Table, layout: Layout, on_unknown: OnUnknown) -> pa.Table:
-    """Return the table with the layout's schema."""
+    """Cast a table to the layout's schema."""
     problems: list[RowProblem] = []
     _check_columns(table, layout, on_unknown, problems)
     refuse_problems(problems)
@@ -95,7 +95,7 @@ def _check_columns(table: pa.Table, layout: Layout, on_unknown: OnUnknown, probl
 def _cast_column(
     array: pa.Array | None, column: RowColumn, length: int, on_unknown: OnUnknown, problems: list[RowProblem]
 ) -> pa.Array | None:
-    """Return the column as the layout wants it; None if it isn't stored, or has the problems that are added."""
+    """Cast a column to the layout's type. None if it isn't stored, or doesn't fit: its problems are added."""
     try:
         if not is_storable(column):
             check_unstorable(array, column)
@@ -114,7 +114,7 @@ def _cast_column(
 def _find_failing_rows(
     array: pa.Array, first: int, column: RowColumn, on_unknown: OnUnknown
 ) -> Iterator[tuple[int, MisfitError]]:
-    """Yield the rows that can't be cast, found by halving."""
+    """Yield the rows that can't be cast. Halving finds them."""
     error = _get_error(array, column, on_unknown)
     if error is None:
         return
@@ -135,7 +135,7 @@ def _get_error(array: pa.Array, column: RowColumn, on_unknown: OnUnknown) -> pa.
 
 
 def _get_single_value(array: pa.Array) -> Any:
-    """Return the only value, where Python has it."""
+    """Return the only value, as Python has it."""
     try:
         return array[0].as_py()
     except (ValueError, OverflowError):
@@ -143,7 +143,7 @@ def _get_single_value(array: pa.Array) -> Any:
 
 
 def _check_batch(batch: Batch) -> None:
-    """Raise InvalidRequestError for values that have the right type and don't fit their column all the same."""
+    """Raise InvalidRequestError for values of the right type that don't fit their column, as out of range."""
     problems: list[RowProblem] = []
     layout = batch.layout
     for index, (column, check) in enumerate(zip(layout.stored, layout.checks, strict=True)):
@@ -161,7 +161,7 @@ def _find_nulls(array: pa.ChunkedArray) -> Iterator[int]:
 
 
 def _is_surely_right(values: list[Any], column: RowColumn, check: Check) -> bool:
-    """Return whether the least and the greatest value are right, and with them all in between."""
+    """Return whether the least and the greatest value are valid, which proves it for all in between."""
     if not isinstance(column.type, PrimitiveType) or column.declared in STRICTER_TYPES:
         return False
     present = [value for value in values if value is not None] if None in values else values
@@ -178,7 +178,10 @@ def _find_misfits(values: list[Any], column: RowColumn, check: Check) -> Iterato
 
 
 def read_parquet(path: Path, layout: Layout, row_count: int) -> Batch:
-    """Return the rows; InvalidRequestError if they are others, too much, of other columns, or don't fit the table."""
+    """Read a file's rows.
+
+    InvalidRequestError: other or too many rows, other columns, or values that don't fit the table.
+    """
     try:
         with pq.ParquetFile(path) as file:
             _check_size(file.metadata, row_count)
@@ -209,7 +212,7 @@ def _read_batches(file: pq.ParquetFile) -> pa.Table:
 
 
 def _rename_columns(table: pa.Table, layout: Layout) -> pa.Table:
-    """Return the table with the columns' names of now."""
+    """Rename a table's columns to their present names."""
     by_id = {column.field_id: column for column in layout.stored}
     found = [_get_field_id(field) for field in table.schema]
     if sorted(found) != sorted(by_id):
@@ -220,7 +223,7 @@ def _rename_columns(table: pa.Table, layout: Layout) -> pa.Table:
 
 
 def _check_parts(kind: pa.DataType, column: RowColumn) -> None:
-    """Check that what is inside has the ids that it has now, and fields their names."""
+    """Check that nested fields have their present ids and names."""
     children = select_stored(column.children)
     parts = _list_parts(kind)
     if [_get_field_id(part) for part in parts] != [child.field_id for child in children]:

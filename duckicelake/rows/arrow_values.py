@@ -30,7 +30,7 @@ _BUFFER_SIZE = 16
 
 
 def read_stream_table(body: bytes) -> pa.Table:
-    """Return the table of a whole stream, its contents checked.
+    """Read a whole stream as a table, and check its contents.
 
     Raises:
         InvalidRequestError: it is none, was cut off, or holds too much.
@@ -47,7 +47,7 @@ def read_stream_table(body: bytes) -> pa.Table:
 
 
 def check_uncompressed_size(size: int) -> None:
-    """Raise InvalidRequestError for more bytes than a batch may have uncompressed."""
+    """Raise InvalidRequestError if a batch has too many bytes uncompressed."""
     if size > MAX_UNCOMPRESSED_BYTES:
         raise InvalidRequestError(
             f"A batch takes up to {MAX_UNCOMPRESSED_BYTES} bytes uncompressed, not {size}: send several"
@@ -55,7 +55,7 @@ def check_uncompressed_size(size: int) -> None:
 
 
 def _walk_messages(body: bytes) -> Iterator[tuple[int, int]]:
-    """Yield where each message's metadata and body begin.
+    """Yield the offsets of each message's metadata and body.
 
     Raises InvalidRequestError if the stream doesn't end as it should.
     """
@@ -76,7 +76,7 @@ def _walk_messages(body: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _count_uncompressed(body: bytes, message: tuple[int, int]) -> int:
-    """Return the bytes that a message's compressed buffers become."""
+    """Return the uncompressed size of a message's buffers."""
     metadata, data = message
     table = _find_root(body, metadata)
     kind, header = _find_field(body, table, _HEADER_TYPE), _follow_table(body, _find_field(body, table, _HEADER))
@@ -97,7 +97,7 @@ def _find_root(body: bytes, at: int) -> int:
 
 
 def _find_field(body: bytes, table: int, number: int) -> int:
-    """Return where a field of a flatbuffer's table is; 0 if it has none."""
+    """Return the offset of a field in a flatbuffer's table; 0 if the table lacks it."""
     vtable = table - struct.unpack_from("<i", body, table)[0]
     (size,) = struct.unpack_from("<H", body, vtable)
     place = 4 + 2 * number
@@ -106,7 +106,7 @@ def _find_field(body: bytes, table: int, number: int) -> int:
 
 
 def _follow_table(body: bytes, field: int) -> int:
-    """Return what a field refers to."""
+    """Return the offset to which a field refers."""
     return _find_root(body, field) if field else 0
 
 
@@ -115,7 +115,7 @@ def _read_long(body: bytes, field: int) -> int:
 
 
 def cast_array(array: pa.Array, column: RowColumn, on_unknown: OnUnknown) -> pa.Array:
-    """Return the same values with the column's Arrow type.
+    """Cast values to the column's Arrow type.
 
     Raises:
         MisfitError: the type of the array, or of one inside it, doesn't go into that of the column.
@@ -140,20 +140,20 @@ def cast_array(array: pa.Array, column: RowColumn, on_unknown: OnUnknown) -> pa.
 
 
 def build_missing_column(column: RowColumn, length: int) -> pa.Array:
-    """Return the column where it isn't there: its default or nulls; MisfitError if it must be."""
+    """Build a column that the rows lack: its default, or nulls; MisfitError: it is required."""
     value = JsonColumn(column, "reject").read(MISSING)
     one = pa.array([value], to_arrow_type(column))
     return one.take(pa.repeat(0, length))
 
 
 def check_unstorable(array: pa.Array | None, column: RowColumn) -> None:
-    """Raise MisfitError unless a column that nothing can be stored of isn't there, or null in every row."""
+    """Raise MisfitError if rows have values for a column that can hold none."""
     if array is not None and array.null_count < len(array):
         raise MisfitError(MISSING, f"no values of type {column.declared} can be stored so: leave the column out")
 
 
 def _to_plain(array: pa.Array) -> pa.Array:
-    """Remove extension types and dictionaries; texts that share their bytes are counted before they get their own."""
+    """Remove extension types and dictionaries. Texts that share bytes are counted before they are copied."""
     if isinstance(array, pa.ExtensionArray):
         return _to_plain(array.storage)
     if is_.is_dictionary(array.type):
@@ -211,7 +211,7 @@ def _cast_struct(array: pa.Array, column: RowColumn, target: pa.DataType, on_unk
 
 
 def list_names(fields: pa.Schema | pa.StructType) -> list[str]:
-    """Return the names of columns or fields; MisfitError if one comes twice."""
+    """List the names of columns or fields; MisfitError: a name comes twice."""
     names = [field.name for field in fields]
     for name, times in Counter(names).items():
         if times > 1:
@@ -222,7 +222,7 @@ def list_names(fields: pa.Schema | pa.StructType) -> list[str]:
 def cast_columns(
     parts: Mapping[str, pa.Array], columns: tuple[RowColumn, ...], length: int, on_unknown: OnUnknown
 ) -> list[pa.Array]:
-    """Return the storable ones of the columns, each cast or as it is where it is missing.
+    """Cast the columns that can be stored, and fill in missing ones.
 
     Raises MisfitError and ArrowInvalid.
     """

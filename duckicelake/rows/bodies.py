@@ -38,7 +38,7 @@ CONTENT_TYPES: Final = (ARROW, JSON, *JSON_LINES)
 
 
 def parse_array(body: bytes, layout: Layout) -> list[Any]:
-    """Return the elements of a JSON array, numbers as exact as the layout wants them. InvalidRequestError."""
+    """Parse a JSON array, with numbers as exact as the layout needs. InvalidRequestError: it is none."""
     check_text_size(body)
     rows = _parse_json(body, "the body", layout.exact_numbers)
     if type(rows) is not list:
@@ -49,7 +49,7 @@ def parse_array(body: bytes, layout: Layout) -> list[Any]:
 
 
 def parse_object(body: bytes) -> dict[str, Any]:
-    """Return a JSON object; numbers with a point are Decimals. InvalidRequestError."""
+    """Parse a JSON object. Numbers with a point become Decimals. InvalidRequestError: it is none."""
     check_text_size(body)
     value = _parse_json(body, "the body", exact=True)
     if type(value) is not dict:
@@ -58,7 +58,7 @@ def parse_object(body: bytes) -> dict[str, Any]:
 
 
 def parse_lines(body: bytes, layout: Layout) -> list[Any]:
-    """Return the values of newline-delimited JSON; empty lines are left out, but count for the limit.
+    """Parse newline-delimited JSON. Empty lines are skipped, but count for the limit.
 
     Raises InvalidRequestError.
     """
@@ -80,7 +80,7 @@ def _parse_json(text: bytes, where: str, exact: bool) -> Any:
 
 
 def _has_no_name_twice(text: bytes, value: Any) -> bool:
-    """Return whether that is certain: as many colons are in the text as there are in the values, and between them."""
+    """Return whether certainly no object has a name twice: then text and values have the same number of colons."""
     if type(value) is list and all(type(row) is dict for row in value) and _count_names(text) == sum(map(len, value)):
         return True
     try:
@@ -90,15 +90,15 @@ def _has_no_name_twice(text: bytes, value: Any) -> bool:
 
 
 def _count_names(text: bytes) -> int | None:
-    """Return how many names there are at most in its objects.
+    """Count the names in a text's objects, at most.
 
-    None where the colon at their end doesn't find them.
+    None if the count of colons is no bound for it.
     """
     return None if any(colon in text for colon in _SPACED_COLONS) else text.count(b'":')
 
 
 def _count_colons(value: Any) -> int:
-    """Return the colons of an object's or array's text, if no name came twice and none is escaped."""
+    """Count the colons in the text of a value, if no name comes twice and none is escaped."""
     if type(value) not in _CONTAINERS:
         return value.count(":") if type(value) is str else 0
     is_object = type(value) is dict
@@ -138,7 +138,7 @@ _EXACT = json.JSONDecoder(object_pairs_hook=_build_object, parse_float=Decimal, 
 
 
 def read_objects(rows: Sequence[Any], layout: Layout, on_unknown: OnUnknown) -> Batch:
-    """Return the objects as rows of the layout; InvalidRequestError names what doesn't fit."""
+    """Read objects as rows of the layout; InvalidRequestError names what doesn't fit."""
     check_row_count(len(rows), layout)
     columns = layout.json_columns(on_unknown)
     problems: list[RowProblem] = []
@@ -155,7 +155,7 @@ def read_objects(rows: Sequence[Any], layout: Layout, on_unknown: OnUnknown) -> 
 def _check_objects(
     rows: Sequence[Any], columns: Mapping[str, JsonColumn], on_unknown: OnUnknown, problems: list[RowProblem]
 ) -> None:
-    """Find rows that are no objects, and names of no column."""
+    """Find rows that are no objects, and names that are no columns."""
     names = columns.keys()
     for index, row in enumerate(rows):
         if type(row) is dict and row.keys() <= names:
@@ -175,7 +175,7 @@ def _check_object(row: Any, columns: Mapping[str, JsonColumn], on_unknown: OnUnk
 
 
 def _gather_columns(rows: Sequence[dict[str, Any]], columns: Mapping[str, JsonColumn]) -> list[Sequence[Any]]:
-    """Return the values of each column."""
+    """Collect the values of each column."""
     if not rows:
         return [()] * len(columns)
     names = list(columns)
@@ -188,7 +188,7 @@ def _gather_columns(rows: Sequence[dict[str, Any]], columns: Mapping[str, JsonCo
 
 
 def read_batch(body: bytes, content_type: str, layout: Layout, *, on_unknown: OnUnknown = "reject") -> Batch:
-    """Return the rows of a body, complete with defaults; all or nothing.
+    """Read a body's rows, all or none, with defaults filled in.
 
     Raises:
         InvalidRequestError: another content type, a body that isn't of it, or rows that don't fit; the first few are

@@ -45,8 +45,8 @@ _ARROW_TYPES: Final[Mapping[TypeFamily, Callable[[PrimitiveType, PrimitiveTypeTr
 class RowColumn:
     """A column or a field in one: a struct's children are its fields, a list's its element, a map's key and value.
 
-    `declared` is DuckLake's type, which may be narrower than Iceberg's `type`. `default` is what rows get that don't
-    name the column, as JSON; `computed_default` an expression that does the same, and that only DuckDB evaluates.
+    declared: DuckLake's type, which may be narrower than Iceberg's `type`. default: the JSON value for rows that don't
+    name the column. computed_default: an expression for the same, which only DuckDB evaluates.
     """
 
     field_id: int
@@ -60,7 +60,7 @@ class RowColumn:
 
 
 def build_row_columns(schema: Schema, columns: Sequence[Column]) -> tuple[RowColumn, ...]:
-    """Return the columns of a table in DuckLake's order, then those of type unknown, which DuckLake doesn't have."""
+    """Build the columns of a table in DuckLake's order, then those of type unknown, which DuckLake doesn't have."""
     return _build_children(schema.struct, None, columns)
 
 
@@ -86,9 +86,9 @@ def _build_row_column(field: NestedField, column: Column, columns: Sequence[Colu
 
 
 def is_storable(column: RowColumn) -> bool:
-    """Return whether the column can hold anything: a list of variants can't, a struct can if one of its fields can.
+    """Return whether the column can hold values: a list of variants can't, a struct can if one of its fields can.
 
-    This server writes no values of opaque types, neither inlined nor in files: a column of one can only be null.
+    The server writes no values of opaque types, neither inlined nor in files. Such a column can only be null.
     """
     if isinstance(column.type, PrimitiveType):
         return not column.type.traits.is_opaque
@@ -97,7 +97,7 @@ def is_storable(column: RowColumn) -> bool:
 
 
 def select_stored(columns: Sequence[RowColumn]) -> tuple[RowColumn, ...]:
-    """Return those of the columns that can hold anything."""
+    """Select the columns that can hold values."""
     return tuple(filter(is_storable, columns))
 
 
@@ -115,12 +115,12 @@ def to_arrow_type(column: RowColumn) -> pa.DataType:
 
 
 def to_single_value(kind: PrimitiveType, value: Any) -> Any:
-    """Return a value in memory as those of `iceberg.values` are."""
+    """Convert a value in memory to the form of `iceberg.values`."""
     return UUID(bytes=value) if kind.name in _UUIDS else value
 
 
 def to_python_values(array: pa.Array, column: RowColumn) -> list[Any]:
-    """Return the values in memory of an array that has the column's Arrow type."""
+    """Convert an array of the column's Arrow type to values in memory."""
     kind = column.type
     if isinstance(kind, PrimitiveType):
         ticks = TICKS.get(kind.name)

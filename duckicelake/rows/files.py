@@ -35,7 +35,7 @@ _FIELD_ID = b"PARQUET:field_id"
 
 
 def sort_rows(batch: Batch, order: SortOrder) -> pa.Array:
-    """Return the rows' places in the table's order, as far as that is one of top-level columns and no buckets."""
+    """Sort the rows by the table's order, as far as it names top-level columns without buckets; return their places."""
     keys = []
     columns = {}
     for name, (field, column) in enumerate(_build_sort_columns(batch, order)):
@@ -70,7 +70,7 @@ def _build_sort_columns(batch: Batch, order: SortOrder) -> Iterator[tuple[SortFi
 def split_partitions(
     batch: Batch, keys: Sequence[PartitionKey], spec: PartitionSpec
 ) -> list[tuple[PartitionValues, list[int]]]:
-    """Return DuckLake's partition values of each file, and the rows in it, as they come.
+    """Divide the rows among files: DuckLake's partition values of each file, and its rows in their order.
 
     Raises:
         UnsupportedError: a key is a bucket of a type that DuckLake hashes in a way of its own.
@@ -90,9 +90,9 @@ def split_partitions(
 
 
 def _read_column(batch: Batch, column_id: int, text_of: Callable[[PrimitiveType], _Text | None]) -> list[str | None]:
-    """Return the column's values as keys.
+    """Read a column's values as partition keys.
 
-    All keys are equal where they aren't known, or the column is inside another.
+    All keys are equal if the values aren't known, or the column is nested.
     """
     for index, column in enumerate(batch.layout.stored):
         if column.field_id == column_id and isinstance(column.type, PrimitiveType):
@@ -102,7 +102,7 @@ def _read_column(batch: Batch, column_id: int, text_of: Callable[[PrimitiveType]
 
 
 def _map_texts(values: Sequence[Any], text: _Text) -> list[str | None]:
-    """Return the text of each value, made once for equal ones; zeros are equal and have two."""
+    """Return the text of each value. Equal values share one, except zeros, which are equal and have two texts."""
     if any(isinstance(value, float) for value in values[:1]):
         return [None if value is None else text(value) for value in values]
     texts = {value: None if value is None else text(value) for value in set(values)}
@@ -110,7 +110,7 @@ def _map_texts(values: Sequence[Any], text: _Text) -> list[str | None]:
 
 
 def _make_key(key: PartitionKey, kind: PrimitiveType) -> _Text:
-    """Return DuckLake's value of a key."""
+    """Make a function that gives DuckLake's value of a key."""
     match = _BUCKET.fullmatch(key.transform)
     if key.transform == "identity":
         return partial(_format_identity, kind)
@@ -142,7 +142,7 @@ def _format_identity(kind: PrimitiveType, value: Any) -> str:
 
 
 def _make_value(transform: Transform, kind: PrimitiveType) -> _Text | None:
-    """Return Iceberg's value, where a file's bounds can hold it."""
+    """Make a function that gives Iceberg's partition value; None if a file's bounds can't hold it."""
     if transform.name in {"bucket", "void"} or not transform.accepts(kind):
         return None
     return lambda value: repr(apply_transform(transform, kind, value))
@@ -150,7 +150,7 @@ def _make_value(transform: Transform, kind: PrimitiveType) -> _Text | None:
 
 @dataclass(frozen=True, slots=True)
 class RowFile:
-    """A data file: its bytes, DuckLake's partition values, and the statistics of each leaf column it is known of."""
+    """A data file: its bytes, DuckLake's partition values, and statistics of the leaf columns that have some."""
 
     data: bytes
     record_count: int
@@ -184,7 +184,7 @@ def _write_file(batch: Batch, values: tuple[str | None, ...], rows: Sequence[int
 
 
 def _encode_table(table: pa.Table) -> tuple[bytes, list[int], int]:
-    """Return the table as Parquet, the compressed size of each leaf column, and the number of row groups."""
+    """Encode a table as Parquet. Also returns the compressed size of each leaf column, and the number of row groups."""
     sink = pa.BufferOutputStream()
     found: list[pq.FileMetaData] = []
     pq.write_table(
@@ -211,7 +211,7 @@ def _list_leaf_ids(columns: Sequence[RowColumn]) -> Iterator[int]:
 
 
 def _make_field(column: RowColumn) -> pa.Field:
-    """Return the column with its field ids; nothing is required but the keys of maps, as in DuckLake's files."""
+    """Make the Arrow field of a column, with field ids. Only keys of maps are required, as in DuckLake's files."""
     return pa.field(column.name, _make_file_type(column), metadata={_FIELD_ID: str(column.field_id).encode()})
 
 

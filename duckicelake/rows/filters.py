@@ -42,7 +42,7 @@ _ALIKE: Final = frozenset({"integer", "float", "decimal"})
 
 @dataclass(frozen=True, slots=True)
 class FilterColumn:
-    """How DuckDB calls a column's value and its type."""
+    """DuckDB's expression of a column's value, and its type."""
 
     type: PrimitiveType
     expression: str
@@ -58,10 +58,9 @@ class SqlCondition:
 
 
 def bind_filter(predicate: Predicate, columns: Iterable[RowColumn]) -> Predicate:
-    """Return the predicate with field ids for columns, and values as those of `iceberg.values` for constants.
+    """Bind a predicate: field ids for columns, values of `iceberg.values` for constants.
 
-    InvalidRequestError for columns that there aren't and those that aren't primitive, and for what doesn't fit their
-    types.
+    InvalidRequestError: a column doesn't exist or isn't primitive, or a constant doesn't fit its type.
     """
     known: dict[str | int, RowColumn] = {}
     for column in columns:
@@ -70,7 +69,7 @@ def bind_filter(predicate: Predicate, columns: Iterable[RowColumn]) -> Predicate
 
 
 def build_condition(predicate: Predicate, columns: Mapping[int, FilterColumn]) -> SqlCondition:
-    """Return a bound predicate over columns by field id."""
+    """Build DuckDB's condition of a bound predicate."""
     writer = _ConditionWriter(columns)
     return SqlCondition(writer.write(predicate), writer.parameters)
 
@@ -100,7 +99,7 @@ def _bind_predicate(predicate: Predicate, columns: Mapping[str | int, RowColumn]
 
 
 def _read_constant(column: RowColumn, kind: PrimitiveType, value: JsonConstant) -> Any:
-    """Return the constant as a value of the column's Iceberg type, whatever DuckLake calls it."""
+    """Read a constant as a value of the column's Iceberg type, whatever DuckLake's type is."""
     own, family = value.data_type, kind.traits.family
     if own is not None and own != kind and not (own.traits.family == family and family in _ALIKE):
         raise InvalidRequestError(f"{column.name} is a {kind}, which isn't compared with a {own}")
@@ -161,7 +160,7 @@ class _ConditionWriter:
 
 
 def _format_constant(kind: PrimitiveType, value: Any) -> str:
-    """Return what DuckDB makes the constant of (see `_constant`); it has all that `make_primitive_reader` reads."""
+    """Format a constant as a text that DuckDB casts, for all types that `make_primitive_reader` reads."""
     if isinstance(value, str):
         return value
     return value.hex() if isinstance(value, bytes) else format_cast_text(kind, value) or ""

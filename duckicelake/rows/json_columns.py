@@ -27,7 +27,7 @@ _NUMBERS: Final = {float, int}
 
 
 class JsonColumn:
-    """Reads the values of one column; a column that nothing can be stored of takes nulls only."""
+    """Reads the values of one column. A column that can hold nothing accepts only nulls."""
 
     def __init__(self, column: RowColumn, on_unknown: OnUnknown) -> None:
         self.name = column.name
@@ -42,7 +42,7 @@ class JsonColumn:
         self._range = RANGES.get(column.declared)
 
     def read(self, value: Any) -> Any:
-        """Return one value; MisfitError."""
+        """Read one value; MisfitError: it doesn't fit."""
         if value is None:
             if self._required:
                 raise MisfitError(None, "the column is required")
@@ -50,7 +50,7 @@ class JsonColumn:
         return self._default() if value is MISSING else self._read(value)
 
     def read_all(self, values: Sequence[Any], problems: list[RowProblem]) -> list[Any]:
-        """Return the column's values of all rows; what is wrong with them is added to the problems."""
+        """Read the column's values of all rows. Problems are added to `problems`."""
         if self.takes(values):
             return list(values)
         if self._is_narrow and set(map(type, values)) <= _NUMBERS:
@@ -68,7 +68,7 @@ class JsonColumn:
         return read
 
     def takes(self, values: Sequence[Any]) -> bool:
-        """Return whether all values are known to be right as they are; most are, and this is a fraction of the work."""
+        """Return whether all values are valid as they are: most are, and this check takes a fraction of the time."""
         kinds = set(map(type, values))
         if not kinds <= self._plain:
             return False
@@ -79,14 +79,14 @@ class JsonColumn:
 
 
 def describe_unknown_name(name: str, columns: Mapping[str, object]) -> str:
-    """Return what to say of a name that isn't among the columns'."""
+    """Describe an unknown name, with the column that was probably meant."""
     lowered = {column.lower(): column for column in columns}
     near = get_close_matches(name.lower(), lowered, n=1)
     return f"did you mean {lowered[near[0]]!r}?" if near else f"there are {', '.join(list(columns)[:20])}"
 
 
 def _get_default(column: RowColumn) -> Callable[[], Any]:
-    """Return what stands in for a missing value."""
+    """Make a function that gives the value of a missing column."""
     if column.computed_default is not None:
         expression = column.computed_default
         return _make_missing_error(
@@ -145,9 +145,9 @@ def _make_struct_reader(column: RowColumn, parts: Sequence[JsonColumn], on_unkno
 
 
 def check_names(value: Mapping[str, Any], names: Mapping[str, object], on_unknown: OnUnknown) -> None:
-    """Raise MisfitError for a name that isn't among them and isn't to be ignored.
+    """Raise MisfitError for an unknown name, unless unknown names are ignored.
 
-    One that differs only in case never is.
+    A name that differs only in case is never ignored.
     """
     lowered = {name.lower() for name in names}
     for name in (element for element in value if element not in names):

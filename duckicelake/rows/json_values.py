@@ -49,7 +49,7 @@ _MAX_FLOAT_ERROR: Final = "write a number that 32 bits hold, or 'NaN', 'Infinity
 
 
 def make_primitive_reader(column: RowColumn) -> Read:
-    """Return what reads JSON values of a primitive column."""
+    """Make the reader of a primitive column's JSON values."""
     kind = column.type
     assert isinstance(kind, PrimitiveType)
     match kind.traits.family:
@@ -98,7 +98,7 @@ def _read_float(value: Any) -> float:
 
 
 def to_float32(numbers: Sequence[float]) -> list[float]:
-    """Return the numbers as 32 bits hold them; OverflowError if they don't hold one."""
+    """Round numbers to 32 bits; OverflowError: one is too large."""
     layout = f"<{len(numbers)}f"
     return list(struct.unpack(layout, struct.pack(layout, *numbers)))
 
@@ -146,7 +146,7 @@ def _make_time_reader(kind: PrimitiveType, declared: str) -> Read:
 
 
 def _compute_ticks(match: re.Match[str], kind: PrimitiveType, digits: int) -> int:
-    """Return ticks since the epoch.
+    """Compute ticks since the epoch.
 
     Raises:
         ValueError, InvalidRequestError: there is no such moment.
@@ -166,7 +166,7 @@ def _compute_ticks(match: re.Match[str], kind: PrimitiveType, digits: int) -> in
 
 
 def check_time_range(kind: PrimitiveType, ticks: int, value: Any) -> None:
-    """Raise MisfitError if DuckDB has no such day or time."""
+    """Raise MisfitError if DuckDB has no such day or moment."""
     if format_cast_text(kind, ticks) is None or not _MIN_LONG <= ticks <= -_MIN_LONG - 1:
         raise MisfitError(value, f"DuckDB's values of type {kind} don't reach there")
 
@@ -183,7 +183,7 @@ def _make_date_reader(kind: PrimitiveType) -> Read:
 
 
 def _make_single_reader(kind: PrimitiveType, right: str) -> Read:
-    """Make a function that reads a value as Iceberg's JSON."""
+    """Make a reader of values in Iceberg's JSON. right: describes valid values, for errors."""
     return _wrap_errors(lambda value: from_json(kind, value), right)
 
 

@@ -21,7 +21,7 @@ Check: TypeAlias = Callable[[Any], None]
 
 
 def make_check(column: RowColumn) -> Check | None:
-    """Return what checks a column's values, those inside them too; None if all are right."""
+    """Make the check of a column's values, nested ones too; None if all are valid."""
     if isinstance(column.type, PrimitiveType):
         return _make_primitive_check(column, column.type)
     parts = [_make_nullable_check(child) for child in select_stored(column.children)]
@@ -34,7 +34,7 @@ def make_check(column: RowColumn) -> Check | None:
 
 
 def _make_nullable_check(column: RowColumn) -> Check | None:
-    """Return the same for values that may be null, if the column is not required."""
+    """Make the check of values that may be null if the column is optional."""
     check, required = make_check(column), column.required
     if check is None and not required:
         return None
@@ -115,7 +115,7 @@ def _check_inside(where: str, check: Check, value: Any) -> None:
 class Layout:
     """The columns of a table at one schema version, and what reads and writes their values.
 
-    It is dear to make and free to use again, by any number of threads.
+    It is slow to make. Threads may share it.
     """
 
     def __init__(self, columns: Sequence[RowColumn]) -> None:
@@ -135,19 +135,19 @@ class Layout:
 
     @cached_property
     def obstacle(self) -> str | None:
-        """Why no row of the table can be inlined, so that every batch becomes a file; None if they can.
+        """Why no row of the table can be inlined, so that every batch becomes a file; None if rows can.
 
-        That is by the columns' types. By their names, `InsertTarget.limit` is 0.
+        It considers the columns' types. For their names, `InsertTarget.limit` is 0.
         """
         return next(filter(None, map(_find_obstacle, self.columns)), None)
 
     @cached_property
     def exact_numbers(self) -> bool:
-        """Whether there is a decimal somewhere, so that numbers must not become floats on their way."""
+        """Whether a column holds decimals, so that JSON numbers must not become floats."""
         return any(map(_has_decimal, self.stored))
 
     def json_columns(self, on_unknown: OnUnknown) -> dict[str, JsonColumn]:
-        """Return what reads JSON values of all columns, by name."""
+        """Make the readers of JSON values of all columns, by name."""
         if on_unknown not in self._json:
             self._json[on_unknown] = {column.name: JsonColumn(column, on_unknown) for column in self.columns}
         return self._json[on_unknown]

@@ -18,7 +18,7 @@ MAX_OBJECTS: Final = 1 << 21
 
 
 def check_text_size(body: bytes) -> None:
-    """Raise InvalidRequestError for a JSON body of too many values, without parsing it."""
+    """Raise InvalidRequestError if a JSON body has too many values. The body isn't parsed."""
     if len(body) <= MAX_OBJECTS:
         return
     objects = body.count(b"{") + body.count(b"[")
@@ -34,10 +34,7 @@ def check_text_size(body: bytes) -> None:
 
 
 def check_nested_count(counts: Iterable[int]) -> None:
-    """Raise InvalidRequestError once there are more values inside lists and maps than a batch may have.
-
-    No more are counted.
-    """
+    """Raise InvalidRequestError once lists and maps have more values than a batch may have. Counting stops there."""
     for total in accumulate(counts):
         if total > MAX_NESTED_VALUES:
             raise InvalidRequestError(
@@ -47,25 +44,22 @@ def check_nested_count(counts: Iterable[int]) -> None:
 
 
 def count_column_values(column: RowColumn) -> int:
-    """Return the values that one of the column is made of, null or not.
+    """Count the values that one value of the column has, null or not.
 
-    A struct's fields are, what is in a list isn't.
+    Fields of structs count; elements of lists and maps don't.
     """
     return 1 + (sum(map(count_column_values, column.children)) if isinstance(column.type, StructType) else 0)
 
 
 def can_widen(column: RowColumn) -> bool:
-    """Return whether its lists or maps may have more values than the JSON that they are read from."""
+    """Return whether its lists or maps may get more values than the JSON has."""
     if not isinstance(column.type, StructType) and any(count_column_values(child) > 1 for child in column.children):
         return True
     return any(map(can_widen, column.children))
 
 
 def count_nested_json(value: Any, column: RowColumn) -> Iterator[int]:
-    """Yield the values that the lists and maps in a JSON value become, missing ones included.
-
-    An outer one's come first.
-    """
+    """Count the values of each list and map in a JSON value, missing fields included, outer ones first."""
     if isinstance(column.type, StructType):
         parts = value if type(value) is dict else {}
         for child in column.children:
@@ -79,14 +73,14 @@ def count_nested_json(value: Any, column: RowColumn) -> Iterator[int]:
 
 
 def _has_nested(column: RowColumn) -> bool:
-    """Return whether lists or maps may be in its values."""
+    """Return whether the column's values may contain lists or maps."""
     return column.children != () and (
         not isinstance(column.type, StructType) or any(child.children for child in column.children)
     )
 
 
 def _split_json(value: Any, column: RowColumn) -> list[list[Any]]:
-    """Return what a JSON value has for each child of a list or map."""
+    """Return the JSON values for each child of a list or map."""
     if isinstance(column.type, ListType):
         return [value if type(value) is list else []]
     if not isinstance(column.type, MapType) or type(value) is not dict:
@@ -98,7 +92,7 @@ def _split_json(value: Any, column: RowColumn) -> list[list[Any]]:
 
 
 def count_nested_array(array: pa.Array, column: RowColumn | None) -> Iterator[int]:
-    """Yield the same of an array that is to become the column, or is to be ignored."""
+    """Count as `count_nested_json` does, for an array. column: None if the array is ignored."""
     children = () if column is None else column.children
     if isinstance(array, pa.ExtensionArray):
         yield from count_nested_array(array.storage, column)
@@ -114,7 +108,7 @@ def count_nested_array(array: pa.Array, column: RowColumn | None) -> Iterator[in
 
 
 def _split_array(array: pa.Array) -> list[pa.Array]:
-    """Return what is in a list or map."""
+    """Return the child arrays of a list or map."""
     kind = array.type
     if is_.is_map(kind):
         return [array.keys, array.items]

@@ -14,7 +14,7 @@ _MAX_TEXT_CHARS: Final = 60
 
 
 class MisfitError(Exception):
-    """A value doesn't fit: `path` leads to it inside its column, `right` says what would."""
+    """A value doesn't fit. path: leads to it inside its column. right: describes values that would fit."""
 
     def __init__(self, value: object, right: str) -> None:
         super().__init__(value, right)
@@ -23,21 +23,21 @@ class MisfitError(Exception):
         self.path = ""
 
     def prepend_path(self, part: str) -> "MisfitError":
-        """Return the same as seen from outside: the value is in this part."""
+        """Return the error for the value around this one, of which this is the part `part`."""
         self.path = part + self.path
         return self
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class RowProblem:
-    """`row` counts from 0; -1 where it is all of them."""
+    """A problem of a row. row: from 0; -1 is all rows."""
 
     row: int
     text: str
 
 
 def make_problem(row: int | None, column: str | None, misfit: MisfitError) -> RowProblem:
-    """Return what to say of a misfit in a column of a row, or in the whole of either."""
+    """Describe a misfit in a column of a row, or in all rows or columns."""
     where = ", ".join(([] if row is None else [f"row {row}"]) + ([] if column is None else [f"column {column}"]))
     value = "" if misfit.value is MISSING else f" {render_value(misfit.value)}:"
     return RowProblem(-1 if row is None else row, f"{where}{misfit.path}:{value} {misfit.right}")
@@ -54,7 +54,7 @@ def refuse_problems(problems: Sequence[RowProblem]) -> None:
 
 
 def render_value(value: Any) -> str:
-    """Return a value as it may stand in a message."""
+    """Format a value for a message, shortened."""
     try:
         text = "null" if value is None else repr(value)
     except RecursionError:

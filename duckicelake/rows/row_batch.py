@@ -26,14 +26,14 @@ _NO_BOUNDS = (None, None)
 
 
 def check_row_count(rows: int, layout: Layout) -> None:
-    """Raise InvalidRequestError for more rows than a batch takes."""
+    """Raise InvalidRequestError if a batch has too many rows."""
     most = min(MAX_BATCH_ROWS, MAX_BATCH_VALUES // layout.width)
     if rows > most:
         raise InvalidRequestError(f"A batch takes up to {most} rows of this table, not {rows}: send several")
 
 
 class Batch:
-    """Rows that were found to fit a layout; read as JSON they have values first, as Arrow a table."""
+    """Rows that fit a layout. From JSON they are values first, from Arrow a table."""
 
     def __init__(
         self, layout: Layout, num_rows: int, values: list[list[Any]] | None = None, table: pa.Table | None = None
@@ -45,7 +45,7 @@ class Batch:
         self._encoded: dict[int, list[Encoded]] = {}
 
     def column(self, index: int) -> list[Any]:
-        """Return the values in memory (see `kinds`) of one of the stored columns."""
+        """Return the values in memory of one stored column."""
         values = self._values[index]
         if values is None:
             assert self._table is not None
@@ -56,7 +56,7 @@ class Batch:
 
     @property
     def values(self) -> list[list[Any]]:
-        """Those of all stored columns."""
+        """The values in memory of all stored columns."""
         return list(map(self.column, range(len(self._values))))
 
     @cached_property
@@ -69,14 +69,14 @@ class Batch:
         return pa.Table.from_arrays(arrays, schema=schema)
 
     def encode_column(self, index: int) -> list[Encoded]:
-        """Return the values of one of the stored columns as Postgres holds them inlined (see `encoding`)."""
+        """Encode the values of one stored column as Postgres holds them inlined (`rows/inlined_values.py`)."""
         if index not in self._encoded:
             self._encoded[index] = self.layout.encoders[index](self.column(index))
         return self._encoded[index]
 
 
 def join_batches(batches: Sequence[Batch]) -> Batch:
-    """Return the rows of batches of one layout, in their order."""
+    """Join batches of one layout, in their order."""
     first = batches[0]
     if len(batches) == 1:
         return first
@@ -85,12 +85,12 @@ def join_batches(batches: Sequence[Batch]) -> Batch:
 
 
 def find_inlining_obstacle(batch: Batch) -> str | None:
-    """Return why the batch can't be inlined, so that it becomes a file; None if it can."""
+    """Explain why a batch can't be inlined, and becomes a file; None if it can."""
     return batch.layout.obstacle or _find_nul(batch)
 
 
 def _find_nul(batch: Batch) -> str | None:
-    """Find a NUL in a nested value, which is a text in Postgres and can't hold it; flat values are bytes."""
+    """Find a NUL in a nested value, which Postgres holds as text, without NUL. Flat values are bytes there."""
     if not batch.layout.nested:
         return None
     for index, column in enumerate(batch.layout.stored):
@@ -100,7 +100,7 @@ def _find_nul(batch: Batch) -> str | None:
 
 
 def build_extents(batch: Batch) -> tuple[Extent, ...]:
-    """Return what the values of each leaf column span."""
+    """Build counts and bounds of each leaf column."""
     found: list[Extent] = []
     for column, values in zip(batch.layout.stored, batch.values, strict=True):
         kind = column.type
@@ -112,16 +112,17 @@ def build_extents(batch: Batch) -> tuple[Extent, ...]:
 
 
 def build_column_stats(batch: Batch) -> tuple[ColumnStats, ...]:
-    """Return a row for each leaf column, with the counts that a file of these rows would have.
+    """Build DuckLake's statistics of each leaf column, with the counts that a file of these rows would have.
 
-    A column whose bounds have no text in DuckLake has none: its row of the table must go, as its truth isn't known.
+    A column whose bounds have no text in DuckLake gets none. Its row of the table must be deleted, since it isn't known
+    any more.
     """
     pairs = zip(batch.layout.stored, batch.values, strict=True)
     return _select_known(extent for column, values in pairs for extent in _build_column_extents(column, values))
 
 
 def build_table_stats(layout: Layout, table: pa.Table) -> tuple[ColumnStats, ...]:
-    """Return the same of a table, in less time if it is a long one."""
+    """Build the same statistics from a table, which is faster for long ones."""
     pairs = zip(layout.stored, table.columns, strict=True)
     return _select_known(extent for column, array in pairs for extent in _build_array_extents(column, array))
 
@@ -154,9 +155,9 @@ def _build_column_extents(column: RowColumn, values: Sequence[Any]) -> Iterator[
 
 
 def _list_inside(kind: StructType | ListType | MapType, values: Sequence[Any], part: int) -> list[Any]:
-    """Return the values of a part of a struct, list or map.
+    """List the values of a part of a struct, list or map.
 
-    Where there are none, one that is null, as Parquet counts them.
+    A list or map without elements gives one null, as Parquet counts it.
     """
     if isinstance(kind, StructType):
         return [None if value is None else value[part] for value in values]

@@ -63,7 +63,7 @@ class DuckDBNamesParser(DuckDBParser):
 
 
 class DuckDBNames(DuckDB):
-    """DuckDB's SQL with functions as they are written: sqlglot doesn't interpret them."""
+    """DuckDB's SQL. sqlglot leaves functions as they are written."""
 
     Parser = DuckDBNamesParser
 
@@ -75,7 +75,7 @@ class SparkNamesParser(SparkParser):
 
 
 class SparkNames(Spark):
-    """Spark's SQL with functions as they are written."""
+    """Spark's SQL. sqlglot leaves functions as they are written."""
 
     Parser = SparkNamesParser
 
@@ -84,8 +84,8 @@ class SparkNames(Spark):
 class DialectSide:
     """A dialect to read from or to write to.
 
-    `kinds` are regular expressions of what typeof() says.
-    `types` are the names of the types that both sides have, by DuckDB's name for them.
+    kinds: regular expressions for results of typeof(). types: names of the types that both sides have, by DuckDB's
+    name.
     """
 
     name: str
@@ -97,19 +97,19 @@ class DialectSide:
     types: Mapping[str, str]
 
     def quote_name(self, name: str) -> str:
-        """Return an identifier."""
+        """Quote an identifier."""
         return self.quote + name.replace(self.quote, self.quote * 2) + self.quote
 
     def text(self, value: str) -> str:
-        """Return a string literal; there is no backslash in it."""
+        """Quote a string literal. The value contains no backslash."""
         return "'" + value.replace("'", "''" if self is DUCKDB else "\\'") + "'"
 
     def match_pattern(self, text: str, pattern: str) -> str:
-        """Return a condition: the text has a part that matches the regular expression."""
+        """Build the condition that a part of the text matches the regular expression."""
         return self.finding.format(text, self.text(pattern))
 
     def error(self, message: str) -> str:
-        """Return an expression that fails with the message."""
+        """Build an expression that fails with the message."""
         return f"{self.raising}({self.text(message)})"
 
 
@@ -168,10 +168,10 @@ def refuse_construct(construct: str) -> NoReturn:
 
 @dataclass(frozen=True, slots=True)
 class TypedSql:
-    """An expression in the dialect to write: with its guards, and `bare`, of the same type, without.
+    """An expression in the target dialect, with its guards. bare: the same without guards, of the same type.
 
-    `kinds` are those that it can be read as: several for a text that may be a date; None if nothing is known of it,
-    empty for NULL, which is of any.
+    kinds: what it can be read as; several for a text that may be a date; None if unknown; empty for NULL, which is of
+    any kind.
     """
 
     text: str
@@ -180,16 +180,16 @@ class TypedSql:
 
 
 def make_plain(text: str, *kinds: Kind) -> TypedSql:
-    """Return an expression without guards."""
+    """Make an expression without guards."""
     return TypedSql(text, text, frozenset(kinds) or None)
 
 
 def guard_operands(
     side: DialectSide, operands: Sequence[TypedSql], families: Collection[Kinds], result: TypedSql, what: str
 ) -> TypedSql:
-    """Return the result where all operands are of one of the families, else a failure.
+    """Build an expression that fails at run time unless all operands are of one of the families.
 
-    Nothing is asked that is known.
+    Kinds that are known aren't checked again.
     """
     possible = [
         family for family in families if all(not operand.kinds or operand.kinds & family for operand in operands)

@@ -57,7 +57,7 @@ class ExpressionWriter(CallWriter):
     """Writes expressions of `source` in `target`."""
 
     def expression(self, node: exp.Expr) -> TypedSql:
-        """Return an expression in the other dialect; NotTranslatableError."""
+        """Translate an expression; NotTranslatableError."""
         write = self.WRITERS.get(type(node))
         if write is None:
             refuse_construct(f"{node.key.upper()} ({node.sql(self.source.parser)[:60]})")
@@ -109,7 +109,7 @@ class ExpressionWriter(CallWriter):
         return _join_parts("(NOT {})", [self.expression(node.this)], Kind.BOOLEAN)
 
     def _write_operands(self, nodes: Sequence[exp.Expr]) -> list[TypedSql]:
-        """Return the operands of a condition; of which one a condition without parentheses would be part differs."""
+        """Translate the operands of a condition. Engines parse nested conditions without parentheses differently."""
         for node in nodes:
             if isinstance(node, exp.Predicate | exp.Not | exp.Is | exp.In | exp.Between) and not isinstance(
                 node, exp.Exists | exp.SubqueryPredicate
@@ -126,7 +126,7 @@ class ExpressionWriter(CallWriter):
         return self._write_same_family([node.this, node.expression], f"({sign})", "a comparison")
 
     def _write_one_of(self, node: exp.Expr) -> TypedSql:
-        """Write `x = ANY(SELECT ...)`, which is how DuckDB keeps IN."""
+        """Write `x = ANY(SELECT ...)`, DuckDB's form of IN."""
         query = node.expression.this
         if not isinstance(node, exp.EQ) or not isinstance(query, exp.Subquery):
             refuse_construct("ANY")
@@ -217,7 +217,7 @@ class ExpressionWriter(CallWriter):
         return self.guard([operand], [allowed], result, f"CAST AS {name}")
 
     def _write_typed_literal(self, node: exp.Cast, name: str) -> TypedSql:
-        """Return a date or timestamp, or what DuckDB makes of `true`; other texts are read in different ways."""
+        """Translate a date or timestamp literal, or DuckDB's form of `true`. Engines read other texts differently."""
         text, target = node.this.this, self.target.types
         if name == "BOOLEAN" and text in {"t", "f"} and self.source is DUCKDB:
             return make_plain("TRUE" if text == "t" else "FALSE", Kind.BOOLEAN)
@@ -230,7 +230,7 @@ class ExpressionWriter(CallWriter):
         return refuse_construct(f"CAST of a text AS {name}")
 
     def _write_type(self, node: exp.DataType) -> tuple[str, str]:
-        """Return (DuckDB's name of a type, the type in the other dialect)."""
+        """Translate a type: DuckDB's name of it, and the other dialect's."""
         name = _TYPE_NAMES.get(node.this)
         if name is None or node.args.get("nested") or (node.expressions and name != "DECIMAL"):
             refuse_construct(f"the type {node.sql(self.source.parser)[:60]}")
@@ -329,21 +329,21 @@ def _shape_part(shape: str, part: TypedSql) -> TypedSql:
 
 
 def _find_common_kind(values: Sequence[TypedSql]) -> list[Kind]:
-    """Return the kind that all values are known to be, if there is one."""
+    """Find the kind that all values are known to have, if there is one."""
     kinds = {literal.kinds for literal in values if literal.kinds is None or literal.kinds}
     (only_one, *others) = kinds or {None}
     return [] if others or only_one is None or len(only_one) > 1 else list(only_one)
 
 
 def _allow_date(node: exp.Expr, written: TypedSql) -> TypedSql:
-    """Return a text that stands for a date where it's compared with one, in both engines."""
+    """Also allow a text as a date, where both engines compare it with one."""
     if node.is_string and _DATE.fullmatch(node.this):
         return TypedSql(written.text, written.bare, TIMES | TEXT)
     return written
 
 
 def _allow_decimal(node: exp.Expr, written: TypedSql) -> TypedSql:
-    """Return a number of few digits as a decimal too; of another BIGINT Spark makes one of 20 digits."""
+    """Also allow a number of few digits as a decimal. Spark makes other BIGINTs decimals of 20 digits."""
     number = node.unnest()
     if number.is_int and abs(int(number.to_py())) < _FEW:
         return TypedSql(written.text, written.bare, INTEGERS | {Kind.SHORT})
@@ -351,7 +351,7 @@ def _allow_decimal(node: exp.Expr, written: TypedSql) -> TypedSql:
 
 
 def _unwrap_query(query: exp.Expr) -> exp.Expr:
-    """Return a query without the parentheses around it, which have no clauses of their own."""
+    """Remove the parentheses around a query, which have no clauses of their own."""
     while isinstance(query, exp.Subquery):
         check_no_other_parts(query, "this")
         query = query.this

@@ -65,11 +65,11 @@ REST: Final = {"concat": {DUCKDB.name: " || {}", SPARK.name: ", coalesce({}, '')
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """What a call means: what the arguments must be, the SQL with `{0}` for the first, the result's kind if known.
+    """A function: kinds of its arguments, SQL with `{0}` for the first one, and the result's kind if known.
 
-    Up to `more` arguments can follow that must be `rest`; `{rest}` are those, each with a comma before it. `{bare}` is
-    the first argument without guards, `{over}` the FILTER and OVER clauses of an aggregate. A `cased` one fails for
-    texts with characters whose case the engines disagree about. `ordered` ones need a window with an order.
+    more: how many arguments of the kinds `rest` may follow; `{rest}` is their SQL, each with a comma before it.
+    `{bare}`: the first argument without guards. `{over}`: the FILTER and OVER clauses of an aggregate. cased: fails for
+    texts with characters whose case the engines disagree about. ordered: needs a window with an order.
     """
 
     arguments: tuple[Argument, ...]
@@ -205,7 +205,7 @@ TO_DUCKDB: Final[Mapping[str, Function]] = {
 
 
 def check_no_other_parts(node: exp.Expr, *known: str) -> None:
-    """Refuse a node that has more to it than what is known."""
+    """Refuse a node with other parts than the known ones."""
     for key, value in node.args.items():
         if value and key not in known:
             refuse_construct(f"{key.rstrip('_').upper()} of {node.key.upper()}")
@@ -220,15 +220,15 @@ class CallWriter(ABC):
 
     @abstractmethod
     def expression(self, node: exp.Expr) -> TypedSql:
-        """Return an expression in the other dialect; NotTranslatableError."""
+        """Translate an expression; NotTranslatableError."""
 
     @abstractmethod
     def query(self, node: exp.Expr) -> str:
-        """Return a query in the other dialect; one inside an expression."""
+        """Translate a query inside an expression."""
 
     @abstractmethod
     def column(self, node: exp.Expr) -> TypedSql:
-        """Return what has the type of the one column that a query has."""
+        """Build an expression of the type of a query's only column."""
 
     def expressions(self, nodes: Sequence[exp.Expr]) -> list[TypedSql]:
         return [self.expression(node) for node in nodes]
@@ -257,12 +257,12 @@ class CallWriter(ABC):
 
     @abstractmethod
     def window(self, node: exp.Window) -> str:
-        """Return what stands between the parentheses of OVER."""
+        """Write the content of the parentheses of OVER."""
 
     def _write_call_over(
         self, node: exp.Expr, over: str, *, aggregate: bool = False, ordered: bool = False, windowed: bool = False
     ) -> TypedSql:
-        """Return a call, with the clauses that follow it."""
+        """Write a call, with the clauses after it."""
         if isinstance(node, exp.Dot) and node.this.name == "main" and self.source is DUCKDB:
             node = node.expression
         if not isinstance(node, exp.Anonymous):
@@ -276,7 +276,7 @@ class CallWriter(ABC):
         return self._write_call(key, arguments, over)
 
     def _look_up_function(self, node: exp.Anonymous) -> tuple[str, list[exp.Expr]]:
-        """Return (the name that the function is listed by, its arguments)."""
+        """Look up a function: its listed name, and its arguments."""
         key, arguments = node.name.lower(), list(node.expressions)
         at = UNIT_AT[self.source.name].get(key)
         if at is not None and at < len(arguments):
@@ -319,7 +319,7 @@ class CallWriter(ABC):
         return self.expression(node)
 
     def _inside(self, key: str, node: exp.Expr, argument: TypedSql, wanted: Argument) -> TypedSql:
-        """Return an aggregate's argument with its guard around it: outside, it may be of no group."""
+        """Put an aggregate's guard around its argument: outside of the aggregate, the argument is of no group."""
         if isinstance(wanted, frozenset):
             argument = self.guard([argument], [wanted], argument, key)
         if isinstance(node, exp.Distinct):
@@ -327,7 +327,7 @@ class CallWriter(ABC):
         return argument
 
     def _fill_template(self, key: str, function: Function, arguments: Sequence[TypedSql], over: str) -> TypedSql:
-        """Return the function's SQL with its arguments, without and with guards."""
+        """Fill a function's SQL with its arguments, without and with guards."""
         first = arguments[0] if arguments else make_plain("")
         fixed, more = arguments[: len(function.arguments)], arguments[len(function.arguments) :]
         template = REST.get(key, {}).get(self.target.name, ", {}")

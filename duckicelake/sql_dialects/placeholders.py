@@ -21,7 +21,7 @@ _TYPES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class SqlEngine:
-    """How an engine raises an error, quotes identifiers and spells types; types that it lacks are `text`."""
+    """An engine's SQL for errors, identifiers and types. Types that it lacks are `text`."""
 
     name: str
     raising: str
@@ -77,10 +77,12 @@ SPARK = SqlEngine(
 
 
 def build_placeholder(engine: SqlEngine, schema: Schema, dialects: Sequence[str], obstacle: str = "") -> str:
-    """Return the engine's stand-in for a view that has these columns and is written in these dialects.
+    """Build an engine's query for a view that has these columns, and is written in these dialects.
 
-    The obstacle, if there is one, is what keeps its query from being said in the engine's own.
-    Without the condition count(*) would be 1; with constants as columns a filter on them might be pruned to no rows.
+    It fails with a message when it runs. obstacle: the construct that can't be translated.
+
+    It needs its condition: otherwise count(*) would be 1. Its columns aren't constants: otherwise a filter on them
+    might be pruned to no rows.
     """
     has = f"only for {', '.join(dialects)}" if dialects else "nor for any other engine"
     message = f"This view has no SQL for {engine.name}, {has}: replace it by a version that has the dialect"
@@ -95,10 +97,7 @@ def build_placeholder(engine: SqlEngine, schema: Schema, dialects: Sequence[str]
 
 
 def cast_query(engine: SqlEngine, query: str, schema: Schema) -> str:
-    """Return the query with the schema's columns.
-
-    Those of its own, in their order, under the names and of the types.
-    """
+    """Cast a query's columns, by place, to the schema's names and types."""
     names = [_quote_field(engine, field) for field in schema.fields]
     kinds = [format_type_name(engine, field.type) for field in schema.fields]
     columns = ", ".join(f"CAST({name} AS {kind}) AS {name}" for name, kind in zip(names, kinds, strict=True))

@@ -38,10 +38,10 @@ JOINS: Final = {
 
 
 class OrderingWriter(ExpressionWriter):
-    """Writes what has an order."""
+    """Writes clauses with an order."""
 
     def append_order(self, node: exp.Expr, text: str) -> str:
-        """Return the query with its ORDER BY, LIMIT and OFFSET."""
+        """Append ORDER BY, LIMIT and OFFSET to a query."""
         order = node.args.get("order")
         if order:
             text += f" {self._write_order(order)}"
@@ -55,7 +55,7 @@ class OrderingWriter(ExpressionWriter):
         return text
 
     def _write_order(self, node: exp.Order) -> str:
-        """Write ORDER BY with the places of nulls, which aren't the same by default."""
+        """Write ORDER BY with the place of nulls, which differs by default."""
         check_no_other_parts(node, "expressions")
         return f"ORDER BY {', '.join(map(self._write_sort_key, node.expressions))}"
 
@@ -96,9 +96,9 @@ class OrderingWriter(ExpressionWriter):
 
 
 def check_aliases(node: exp.Select, *, is_correlated: bool) -> None:
-    """Refuse names that are a column to one engine and what the query calls so to the other.
+    """Refuse names that one engine reads as a column and the other as an alias.
 
-    is_correlated: names may be those of a query around it.
+    is_correlated: names may be of an outer query.
     """
     aliases = {
         expression.alias.lower()
@@ -122,13 +122,13 @@ def check_aliases(node: exp.Select, *, is_correlated: bool) -> None:
 
 
 def check_stars(node: exp.Select) -> None:
-    """Refuse `*` where the engines give the columns another order."""
+    """Refuse `*` if the engines order its columns differently."""
     if node.is_star and any(join.args.get("using") for join in _list_joins(node)):
         refuse_construct("* over JOIN ... USING")
 
 
 def _list_joins(node: exp.Expr) -> Iterator[exp.Join]:
-    """Yield the joins that a SELECT or a relation is made of, through parentheses."""
+    """Yield the joins of a SELECT or a relation, also inside parentheses."""
     for join in node.args.get("joins") or ():
         yield join
         yield from _list_joins(join.this)
@@ -146,15 +146,15 @@ def _is_column(node: exp.Expr, name: str) -> bool:
 
 
 class Tables(Protocol):
-    """Says a table's name in the other dialect: the parts of it as they are written, quotes taken away."""
+    """Translates a table's name. parts: as written, without quotes."""
 
     def __call__(self, parts: Sequence[str]) -> str: ...
 
 
 class QueryWriter(OrderingWriter):
-    """Writes queries; `tables` says what tables are called that aren't defined in the query itself.
+    """Writes queries. tables: translates names of tables that the query doesn't define.
 
-    The schema is that of the whole query; it has the types that the sides of its set operations become.
+    schema: of the whole query; it has the types that the sides of its set operations become.
     """
 
     def __init__(self, source: DialectSide, target: DialectSide, tables: Tables, schema: Schema) -> None:
@@ -165,7 +165,7 @@ class QueryWriter(OrderingWriter):
         self._correlated = False
 
     def query(self, node: exp.Expr) -> str:
-        """Return a query that stands in an expression, where names may be those of the query around it."""
+        """Translate a query inside an expression, where names may be of the outer query."""
         before, self._correlated = self._correlated, True
         try:
             return self.statement(node)
@@ -173,14 +173,14 @@ class QueryWriter(OrderingWriter):
             self._correlated = before
 
     def column(self, node: exp.Expr) -> TypedSql:
-        """Return a query's one column, to ask for its type: what doesn't decide it is left away."""
+        """Translate a query's only column, to check its type. Clauses that don't affect the type are left out."""
         asked = node.copy()
         for key in ("where", "order", "limit", "offset"):
             asked.set(key, None)
         return make_plain(f"({self.query(asked)} LIMIT 0)")
 
     def statement(self, node: exp.Expr) -> str:
-        """Return a whole query in the other dialect; NotTranslatableError."""
+        """Translate a whole query; NotTranslatableError."""
         if isinstance(node, exp.Subquery) and not node.args.get("alias"):
             check_no_other_parts(node, "this", *_ENDING)
             return self.append_order(node, f"({self.statement(node.this)})")
@@ -192,7 +192,7 @@ class QueryWriter(OrderingWriter):
 
     @contextmanager
     def _write_with(self, node: exp.With | None) -> Iterator[str]:
-        """Yield the common table expressions, whose names are known until the end."""
+        """Yield the common table expressions. Their names stay known until the end."""
         before, written = self._defined, []
         try:
             for expression in node.expressions if node else ():
@@ -220,11 +220,11 @@ class QueryWriter(OrderingWriter):
         return text if isinstance(node, exp.Subquery) else f"({text})"
 
     def _write_guarded_side(self, node: exp.Select, text: str) -> str:
-        """Return a side of a set operation.
+        """Write a side of a set operation, with guards of its columns.
 
-        It fails where a column isn't of what both engines turn into the result's type.
+        The guards fail if both engines don't convert a column to the result's type.
 
-        The columns are found by place, those of the first side's `*` in Spark by the names that they had.
+        Columns are found by place; those of the first side's `*` in Spark by the names that they had.
         """
         fields = self._schema.fields
         values = [exp.Star()] * len(fields) if node.is_star else node.expressions
@@ -266,7 +266,7 @@ class QueryWriter(OrderingWriter):
         return text if len(text) <= MAX_QUERY_CHARS else refuse_construct("a query of this length")
 
     def _write_from(self, node: exp.Select) -> str:
-        """Write FROM and WHERE, which has the guards of JOIN ... USING too: they depend on no row."""
+        """Write FROM and WHERE. WHERE also has the guards of JOIN ... USING: they depend on no row."""
         around, self._guards = self._guards, []
         text = ""
         if node.args.get("from_"):
@@ -314,7 +314,7 @@ class QueryWriter(OrderingWriter):
         return self._write_joined(f"{text} AS {self._write_alias(alias)}" if alias else text, node)
 
     def _write_joined(self, text: str, node: exp.Expr) -> str:
-        """Return a relation with what the node joins to it, which DuckDB does before it reads a comma, Spark after."""
+        """Write a relation and its joins. DuckDB joins before it reads a comma, Spark after."""
         comma, bare = False, text
         for item in node.args.get("joins") or ():
             conditional = bool(item.args.get("on") or item.args.get("using"))
@@ -333,7 +333,7 @@ class QueryWriter(OrderingWriter):
         return self.name(node.this) + (f"({columns})" if columns else "")
 
     def _join(self, node: exp.Join, left: str) -> TypedSql:
-        """Return what is joined to `left`."""
+        """Write a join to `left`."""
         check_no_other_parts(node, "this", "side", "kind", "on", "using")
         key, relation = (node.side, node.kind), self._write_relation(node.this)
         if node.this.args.get("joins"):
@@ -357,12 +357,12 @@ class QueryWriter(OrderingWriter):
         return TypedSql(f" {word} {failing}{condition}", f" {word} {relation}{condition}")
 
     def _alike(self, name: str, *relations: str) -> str:
-        """Return a condition that fails where the relations' columns of the name aren't compared in the same way."""
+        """Build a condition that fails if the engines compare the relations' columns of a name differently."""
         operands = [make_plain(f"(SELECT {name} FROM {relation} LIMIT 0)") for relation in relations]
         return self.guard(operands, FAMILIES, make_plain("TRUE", Kind.BOOLEAN), "USING").text
 
     def _write_failing(self, node: exp.Expr, relation: str, guards: Sequence[str]) -> str:
-        """Return a relation that fails if it has rows, even if none of them is joined to one of the other's."""
+        """Build a relation that fails if it has rows, even if none of them is joined."""
         if node.args.get("joins") or not node.alias_or_name:
             refuse_construct("USING with a relation without a name")
         alias = self.target.quote_name(node.alias_or_name)
@@ -370,14 +370,14 @@ class QueryWriter(OrderingWriter):
 
 
 def is_column_source(node: exp.Expr) -> bool:
-    """Return whether a query's columns are the whole query's: it is that, or a side of its set operation."""
+    """Return whether a query gives the whole query its columns: it is that query, or a side of its set operation."""
     while isinstance(node.parent, exp.SetOperation | exp.Subquery):
         node = node.parent
     return node.parent is None
 
 
 def _is_first_side(node: exp.Expr) -> bool:
-    """Return whether it's the first side, which gives a set operation's columns their names."""
+    """Return whether it is the first side, whose names a set operation's columns have."""
     while node.parent is not None and node.arg_key == "this":
         node = node.parent
     return node.parent is None

@@ -27,9 +27,9 @@ _PREFIXES: Final = frozenset({TokenType.NOT, TokenType.DASH, TokenType.PLUS, Tok
 
 
 def translate_to_spark(sql: str, schema: Schema, unlike: Collection[str] = (), *, renamed: bool = False) -> str:
-    """Return DuckDB's query in Spark's SQL; its columns are the schema's, under other names if they are renamed.
+    """Translate DuckDB's query to Spark's SQL. Its columns are the schema's, under other names if renamed.
 
-    `unlike` are names, in lower case, of columns that have another type in Spark than in DuckDB.
+    unlike: names, in lower case, of columns whose type differs between Spark and DuckDB.
 
     Raises:
         NotTranslatableError: naming what isn't known to mean the same.
@@ -49,9 +49,9 @@ def translate_to_spark(sql: str, schema: Schema, unlike: Collection[str] = (), *
 
 
 def translate_to_duckdb(sql: str, schema: Schema, default_namespace: Namespace, default_catalog: str | None) -> str:
-    """Return Spark's query in DuckDB's SQL, with the schema's types.
+    """Translate Spark's query to DuckDB's SQL, with the schema's types.
 
-    A name without namespace or catalog is in the defaults.
+    Names without namespace or catalog get the defaults.
 
     Raises:
         NotTranslatableError: naming what isn't known to mean the same.
@@ -63,7 +63,7 @@ def translate_to_duckdb(sql: str, schema: Schema, default_namespace: Namespace, 
 
 
 def find_output_names(sql: str) -> tuple[str, ...]:
-    """Return the names that DuckDB's query gives its columns; none where only DuckDB knows them."""
+    """Find the names of the columns of DuckDB's query; none if only DuckDB can know them."""
     try:
         names = tuple(parse_query(sql, DUCKDB).named_selects)  # type: ignore[attr-defined]
     except (NotTranslatableError, *_UNREADABLE):
@@ -72,7 +72,7 @@ def find_output_names(sql: str) -> tuple[str, ...]:
 
 
 def parse_query(sql: str, side: DialectSide) -> exp.Expr:
-    """Return the query's syntax tree; what could keep the parser busy, or end it, is refused first."""
+    """Parse a query. Texts that could keep the parser busy, or end it, are refused first."""
     if len(sql) > MAX_QUERY_CHARS:
         refuse_construct("a query of this length")
     odd = _ODD.search(sql)
@@ -119,9 +119,9 @@ def _format_spark_table(parts: Sequence[str]) -> str:
 
 @dataclass(slots=True)
 class _LakeTables:
-    """Names of tables as Spark reads them: without a catalog they're in the default one, None for the view's own.
+    """Names of tables as Spark reads them. Without a catalog they are in the default one; None is the view's own.
 
-    The lake's name in Spark is unknown, so a catalog that all full names share is taken for it.
+    The lake's name in Spark is unknown. A catalog that all full names share is taken for it.
     """
 
     namespace: Namespace
@@ -150,13 +150,13 @@ def _unquote_name(node: exp.Expr) -> bool:
 
 
 def _select_by_name(text: str, schema: Schema) -> str:
-    """Return the columns as they were when the view was written: `*` has others once the table has."""
+    """Select the columns as of the time when the view was written: `*` changes with the table."""
     names = [field.name for field in schema.fields]
     return f"SELECT {', '.join(map(SPARK.quote_name, names))} FROM ({text})"
 
 
 def _check_unlike(tree: exp.Expr, unlike: Collection[str]) -> None:
-    """Refuse to do more with columns of other types than to hand them on under their own names."""
+    """Refuse a query that uses columns of other types, except to pass them on under their own names."""
     compared = tree.find(exp.SetOperation, exp.Distinct) is not None
     for column in tree.find_all(exp.Column) if unlike else ():
         if column.name.lower() in unlike and (compared or not isinstance(column.parent, exp.Select)):

@@ -22,7 +22,7 @@ class StoredFile:
 
 
 class ObjectStore(Protocol):
-    """Files by location, in any spelling. Every method raises UnavailableError if the store doesn't answer."""
+    """Files by location, in any spelling. Each method raises UnavailableError if the store doesn't answer."""
 
     def read(self, location: str, at_most: int | None = None) -> bytes:
         """Read a whole file. Raises FileMissingError, or InvalidRequestError if it has more bytes than `at_most`."""
