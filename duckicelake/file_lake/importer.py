@@ -160,24 +160,31 @@ def import_catalog(
         InvalidRequestError: Postgres refuses a value; the message names the table.
 
     """
-    resumed = copied = _begin(database, source, plan, restarts=restarts)
+    begun = _begin(database, source, plan, restarts=restarts)
+    resumed = copied = plan.row_count if begun is None else begun
     notify(copied)
-    for table in plan.tables:
-        for rows in _copy_table(database, source, plan, table):
-            copied += rows
-            notify(copied)
-    _finish(database, plan)
+    if begun is not None:
+        for table in plan.tables:
+            for rows in _copy_table(database, source, plan, table):
+                copied += rows
+                notify(copied)
+        _finish(database, plan)
     ((tables, snapshots),) = source.query(_SIZE_SQL)
     return ImportReport(tables, snapshots, copied, resumed)
 
 
-def _begin(database: Database, source: CatalogFile, plan: ImportPlan, *, restarts: bool) -> int:
-    """Make the tables, or check those of an interrupted import; return how many rows are copied."""
+def _begin(database: Database, source: CatalogFile, plan: ImportPlan, *, restarts: bool) -> int | None:
+    """Make the tables, or check those of an interrupted import; return how many rows are copied.
+
+    None if all are, and the import was interrupted before a server could use the lake.
+    """
     with database.transaction() as cursor:
         disable_timeout(cursor)
         lock_writers(cursor)
         contents = read_contents(cursor)
         if contents.lake is not None:
+            if _is_imported(cursor, source):
+                return None
             raise AlreadyExistsError(
                 f"schema {contents.lake} of the database has a lake: import into another database, or into a schema "
                 "that DUCKICELAKE_DATABASE_URL names"
@@ -186,7 +193,7 @@ def _begin(database: Database, source: CatalogFile, plan: ImportPlan, *, restart
             _discard(cursor)
         if _has_begun(cursor):
             _check_same(cursor, source, plan)
-            return sum(copied for _, _, copied, _ in cursor.execute(_SQL.tables))
+            return sum(int(copied) for _, _, copied, _ in cursor.execute(_SQL.tables))
         check_vacant(read_contents(cursor))
         _make_tables(cursor, source, plan)
     return 0
@@ -194,6 +201,13 @@ def _begin(database: Database, source: CatalogFile, plan: ImportPlan, *, restart
 
 def _has_begun(cursor: Cursor[Row]) -> bool:
     return bool(cursor.execute(_SQL.exists).fetchall()[0][0])
+
+
+def _is_imported(cursor: Cursor[Row], source: CatalogFile) -> bool:
+    """Return whether the lake is a copy of the file that no server has prepared yet."""
+    ((first_schema, newest, count),) = source.query(_FINGERPRINT_SQL)
+    parameters = {"first_schema": first_schema, "newest": newest, "count": count}
+    return bool(cursor.execute(_SQL.is_imported, parameters).fetchall()[0][0])
 
 
 def _check_same(cursor: Cursor[Row], source: CatalogFile, plan: ImportPlan) -> None:

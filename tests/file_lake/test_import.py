@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -23,10 +24,11 @@ from duckicelake.file_lake import importer
 from duckicelake.file_lake.catalog_file import open_catalog_file
 from duckicelake.file_lake.importer import import_catalog, plan_import
 from duckicelake.lake.ducklake.database import open_lake_database
-from duckicelake.lake.setup.format import prepare_catalog
+from duckicelake.lake.setup.format import DUCKLAKE_TABLES, prepare_catalog
 from duckicelake.postgres.database import Database
 from tests.conftest import Attach, new_duckdb, services_of
 from tests.support.commands import invoke
+from tests.support.killed_process import Work, mortal
 from tests.support.lakes import Lake as ServedLake
 from tests.support.lakes import iceberg_rows, sorted_rows
 
@@ -65,6 +67,16 @@ def file(request: pytest.FixtureRequest, tmp_path: Path, extensions: None) -> Pa
     with closing(attach_file(path)) as duck:
         for statement in HISTORY:
             duck.execute(statement if request.param == "sqlite" else make_odd(statement))
+    return path
+
+
+@pytest.fixture
+def history_file(tmp_path: Path, extensions: None) -> Path:
+    """A lake in DuckDB's own file, with history."""
+    path = tmp_path / "lake.duckdb"
+    with closing(attach_file(path)) as duck:
+        for statement in HISTORY:
+            duck.execute(make_odd(statement))
     return path
 
 
@@ -161,6 +173,36 @@ def test_interrupted_import_goes_on(
     prepare_catalog(empty, "/unused", creates=False)
     with closing(attach_file(file)) as original:
         assert read_everything(attach(empty_database_url)) == read_everything(original)
+
+
+MOST_DEATHS = 500
+
+
+@pytest.mark.crash
+def test_import_killed_at_every_step_goes_on_to_the_same_lake(
+    history_file: Path, empty: Database, empty_database_url: str, attach: Attach, warehouse: Path
+) -> None:
+    """Each process goes on where the one before died, and dies one step later."""
+    died_at: Counter[str] = Counter()
+    with mortal(services_of(empty, warehouse)) as processes:
+        for number in range(MOST_DEATHS):
+            ending = processes.serve(Work("import a file", steps=number, body={"file": str(history_file)}))
+            if ending.answered:
+                break
+            died_at[ending.log[-1]] += 1
+    assert ending.answered, died_at
+    assert min(died_at["before COMMIT"], died_at["after COMMIT"]) > len(DUCKLAKE_TABLES)
+
+    with closing(attach_file(history_file)) as original:
+        assert read_everything(attach(empty_database_url)) == read_everything(original)
+        counts = {
+            table: original.sql(f"SELECT count(*) FROM __ducklake_metadata_lake.{table}").fetchall()
+            for table in DUCKLAKE_TABLES
+        }
+    with psycopg.connect(empty_database_url) as connection:
+        assert {table: connection.execute(f"SELECT count(*) FROM {table}").fetchall() for table in counts} == counts  # type: ignore[call-overload]
+        left = connection.execute("SELECT relname FROM pg_class WHERE relname ~ '^duckicelake_import'").fetchall()
+    assert left == []
 
 
 def test_two_imports_at_once_make_one_lake(

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from subprocess import PIPE
@@ -29,8 +29,11 @@ from duckicelake.catalog.tables import commit_transaction
 from duckicelake.delta.import_.importer import DeltaImport, import_table
 from duckicelake.delta.import_.sync import find_source, sync
 from duckicelake.delta.log.reader import DeltaLog
+from duckicelake.file_lake import importer
+from duckicelake.file_lake.catalog_file import open_catalog_file
 from duckicelake.iceberg.rest import CommitTransactionRequest
 from duckicelake.lake.ducklake.database import open_lake_database
+from duckicelake.lake.setup.format import prepare_catalog
 from duckicelake.storage.policy import LocationPolicy
 from duckicelake.storage.registry import open_store
 from tests.support.client import NS, Client
@@ -183,10 +186,20 @@ def _do(services: Services, work: Work) -> None:
         case "sync":
             source = find_source(services, f"main.{work.name}")
             sync(services, source, DeltaLog(services.store, source.root))
+        case "import a file":
+            _import_file(services, Path(work.body["file"]))
         case "purge":
             tables.drop_table(services, NS, work.name, purge=True)
         case _:
             raise ValueError(work.act)
+
+
+def _import_file(services: Services, file: Path) -> None:
+    """Do as `duckicelake import-lake`, in parts of a few rows."""
+    importer.PART_ROWS = 20  # type: ignore[misc]
+    with closing(open_catalog_file(file)) as source:
+        importer.import_catalog(services.database, source, importer.plan_import(source), lambda _: None)
+    prepare_catalog(services.database, services.policy.data_path, creates=False)
 
 
 if __name__ == "__main__":

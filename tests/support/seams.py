@@ -140,6 +140,9 @@ class FusedDatabase:
     def after_commit(self, cursor: Transaction, act: Callable[[], None]) -> None:
         self.database.after_commit(cursor, act)
 
+    def require(self, precondition: str) -> None:
+        self.database.require(precondition)
+
     @property
     def gate(self) -> WriteGate:
         """The database's own: whether it takes writes."""

@@ -32,6 +32,11 @@ SELECT target, next_row, is_done FROM duckicelake_import WHERE table_name = %(ta
 UPDATE duckicelake_import SET next_row = %(next_row)s, copied = copied + %(rows)s, is_done = %(is_done)s
 WHERE table_name = %(table_name)s;
 
+-- is_imported: whether the lake has these snapshots, and no side tables yet
+SELECT to_regclass('duckicelake_migration') IS NULL
+   AND (SELECT schema_uuid::text FROM ducklake_schema ORDER BY schema_id LIMIT 1) = %(first_schema)s
+   AND (SELECT (max(snapshot_id), count(*)) = (%(newest)s, %(count)s) FROM ducklake_snapshot);
+
 -- leave_out: inlined tables without rows that Postgres can't have
 DELETE FROM ducklake_inlined_data_tables WHERE table_name = ANY (%(names)s);
 
