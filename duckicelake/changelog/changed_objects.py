@@ -31,9 +31,9 @@ ChangeWords = Sequence[tuple[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class ChangedObject:
-    """An object that a snapshot touched, and how: in DuckLake's words, and their kinds, the most specific first.
+    """An object that a snapshot touched. words: DuckLake's. kinds: the most specific first.
 
-    born: the schema and name that it was created with. place: location and format version that Iceberg clients know.
+    born: the schema and name at its creation. place: location and format version that Iceberg clients see.
     """
 
     kinds: tuple[ChangeKind, ...]
@@ -52,7 +52,7 @@ class ChangedObject:
 
 
 class ChangedObjectReader:
-    """What several snapshots touched; looked up for all of them at once."""
+    """Finds the objects of several snapshots, with one query for all."""
 
     def __init__(self, cursor: Transaction, snapshots: Sequence[LakeSnapshot]) -> None:
         self._words = {snapshot.snapshot_id: parse_changes(snapshot.changes_made) for snapshot in snapshots}
@@ -83,7 +83,7 @@ class ChangedObjectReader:
             self._names[named.object_id].append(named)
 
     def of(self, snapshot_id: int) -> list[ChangedObject]:
-        """Return the objects in an order in which the changes may have happened, without those of unknown names."""
+        """Return a snapshot's objects in a possible order of the changes, without those of unknown names."""
         words = self._words[snapshot_id]
         found = [
             *self._schemas(snapshot_id, words),
@@ -177,13 +177,13 @@ class ChangedObjectReader:
         return [ChangedObject(kinds, *said, born, place)]
 
     def _find_name(self, at: int, object_id: int) -> NamedObject | None:
-        """Return what it is called from the snapshot on, or was called until then; else what it was called last."""
+        """Find the object's name from the snapshot on, else its name until then, else its last name."""
         names = self._names.get(object_id, [])
         now = [named for named in names if named.visible(at)] or [named for named in names if named.end == at]
         return now[0] if now else names[-1] if names else None
 
     def _before(self, at: int, object_id: int) -> NamedObject | None:
-        """Return what it was called until the snapshot, where that gave it another name, or none."""
+        """Find the object's name until the snapshot, if that renamed or dropped it."""
         return next((named for named in self._names.get(object_id, ()) if named.end == at), None)
 
     def _name(self, at: int, object_id: int) -> tuple[str, str | None] | None:
@@ -192,7 +192,7 @@ class ChangedObjectReader:
 
 
 def _group_by_id(words: ChangeWords, kinds: AbstractSet[str]) -> dict[int, set[str]]:
-    """Return words about things by their ids; what is no id, no reader of DuckLake's would understand."""
+    """Group words by the id of their object. Words without an id are skipped, as DuckLake's readers do."""
     found: dict[int, set[str]] = {}
     for kind, value in words:
         if kind in kinds and value.isascii() and value.isdigit() and len(value) <= _MAX_ID_DIGITS:
@@ -201,7 +201,7 @@ def _group_by_id(words: ChangeWords, kinds: AbstractSet[str]) -> dict[int, set[s
 
 
 def _classify_data(words: AbstractSet[str]) -> ChangeKind | None:
-    """Return what became of the rows. A flush says of rows that were deleted before it that it deletes them."""
+    """Classify the change of rows. A flush also reports deletes of rows that were deleted before it."""
     if words & ADDS:
         return ChangeKind.OVERWRITE if words & REMOVES else ChangeKind.APPEND
     if words & MOVES:
@@ -210,9 +210,9 @@ def _classify_data(words: AbstractSet[str]) -> ChangeKind | None:
 
 
 def _unquote(value: str) -> tuple[str, str]:
-    """Return (schema, name) of a quoted name; an empty name for a schema's own, and for what isn't quoted.
+    """Split a quoted name into schema and name. The name is empty for a schema, and for a text without quotes.
 
-    Of more than two names the last is the object's, and the others are the levels of its schema.
+    Of more than two names the last one is the object's; the others are the levels of its schema.
     """
     first, *others = [part.replace('""', '"') for part in _NAME.findall(value)] or [value]
     *levels, name = others or [""]

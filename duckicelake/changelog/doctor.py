@@ -25,16 +25,16 @@ _FORGET_ADVICE: Final = (
 
 
 def diagnose(database: Database, *, with_lineage: bool = True) -> list[Finding]:
-    """Run all checks; those that need a catalog are left out where there is none. UnavailableError if Postgres is down.
+    """Run all checks. Without a catalog, those that need one are skipped. UnavailableError: Postgres doesn't answer.
 
-    with_lineage: servers make events of lineage of what changes.
+    with_lineage: servers make lineage events of changes.
     """
     found = (_CHANGELOG_CHECK, *load_hooks(DoctorCheck, "doctor_check"))
     return checks.diagnose(database, [partial(check.run, with_lineage=with_lineage) for check in found])
 
 
 def _check_changelog(cursor: Transaction, *, with_lineage: bool) -> Iterator[Finding]:  # noqa: ARG001
-    """Yield where no server runs, it is no fault that snapshots wait for one."""
+    """Yield findings about a changelog that is behind. Without a running server, waiting snapshots are no fault."""
     is_free, waiting, seconds = cursor.execute(_SQL.lag, {"key": FOLLOWER_KEY}).fetchall()[0]
     detail = f"{waiting} snapshots wait for the changelog" + (", and no server follows the lake" if is_free else "")
     yield build_lag_finding(cursor, "chronicle", detail, None if is_free else seconds)

@@ -38,9 +38,9 @@ SkipperName = Literal["chronicle", "lineage"]
 
 
 class ChangeKind(StrEnum):
-    """What happened. Replace is a compaction, a flush or a rewrite: other files, the same rows.
+    """The kind of a change. Replace is a compaction, flush or rewrite: other files, the same rows.
 
-    Update-table is what makes no snapshot that readers of main see: properties, refs, branches, statistics.
+    Update-table is a change without a snapshot on main: properties, refs, branches, statistics.
     """
 
     CREATE_NAMESPACE = "create-namespace"
@@ -62,9 +62,9 @@ class ChangeKind(StrEnum):
 
 
 class LogPosition(NamedTuple):
-    """A place in the changelog, spelled `17.0`; `17` comes after all that happened in and after that snapshot so far.
+    """A position in the changelog, written `17.0`; `17` is after all changes of that snapshot so far.
 
-    The ordinal counts what happened in one DuckLake snapshot, and after it without a snapshot.
+    The ordinal counts changes in one DuckLake snapshot, and later changes without a snapshot.
     """
 
     snapshot_id: int
@@ -75,7 +75,7 @@ class LogPosition(NamedTuple):
 
     @staticmethod
     def parse(text: str) -> "LogPosition":
-        """Read the spelling; InvalidRequestError for what isn't one."""
+        """Parse a position; InvalidRequestError: it is none."""
         snapshot, dot, ordinal = text.partition(".")
         digits = [snapshot, ordinal] if dot else [snapshot]
         if not all(number.isascii() and number.isdigit() and len(number) <= 18 for number in digits):
@@ -92,7 +92,7 @@ END_POSITION: Final = LogPosition(2**63 - 1, 0)
 
 @dataclass(frozen=True, slots=True)
 class LoggedChange:
-    """What happened to one namespace, table or view in one DuckLake snapshot, or after it without one.
+    """A change of one namespace, table or view, in a DuckLake snapshot or after it without one.
 
     namespace: the DuckLake schema's name, levels joined by dots. previous: the former `resource` of what was renamed.
     source: rest, pipeline or duckdb. facts, each only where it is known: location, format-version, summary (Iceberg's),
@@ -131,10 +131,10 @@ class LoggedChange:
 
 @dataclass(frozen=True, slots=True)
 class WantedChanges:
-    """Which changes a reader asks for; None: any. namespace: with all in and below it, unless `name` is given.
+    """The changes that a reader wants; None: any. namespace: with all in and below it, unless `name` is given.
 
-    object_id: by this identity, or by the name, if that is given, too. visible: namespaces which, with those below
-    them, may be seen. engine: text in the user agent or the engine's name.
+    object_id: this object, or by name if that is given, too. visible: namespaces that, with those below, may be seen.
+    engine: text in the user agent or the engine's name.
     """
 
     namespace: str | None = None
@@ -155,37 +155,37 @@ ANY_CHANGE: Final = WantedChanges()
 def read_changes(
     cursor: Transaction, after: LogPosition, limit: int, wanted: WantedChanges = ANY_CHANGE
 ) -> list[LoggedChange]:
-    """Return what comes after a position, in order."""
+    """Read the changes after a position, in order."""
     return _read(cursor, _SQL.changes, after, limit, wanted)
 
 
 def read_latest(
     cursor: Transaction, before: LogPosition, limit: int, wanted: WantedChanges = ANY_CHANGE
 ) -> list[LoggedChange]:
-    """Return what comes before a position, the newest first."""
+    """Read the changes before a position, the newest first."""
     return _read(cursor, _SQL.latest, before, limit, wanted)
 
 
 def await_folding(cursor: Transaction) -> None:
-    """Have the lake be followed without delay, for as long as the session lasts."""
+    """Ask the writer of the changelog to write without delay, as long as the session lasts."""
     cursor.execute(_SQL.be_awaited, {"key": AWAITED_KEY})
 
 
 def read_newest_position(cursor: Transaction) -> LogPosition:
-    """Return how far the lake has been followed: no change will come at or before this position any more."""
+    """Read the position of the changelog: no later change gets this position or an earlier one."""
     row = cursor.execute(_SQL.newest).fetchone()
     assert row is not None
     return LogPosition(*row)
 
 
 def read_oldest(cursor: Transaction) -> LogPosition | None:
-    """Return the first change that is kept; those before it were pruned, or there never were any."""
+    """Read the position of the first change that is kept; None if there are none."""
     row = cursor.execute(_SQL.oldest).fetchone()
     return None if row is None else LogPosition(*row)
 
 
 def prune_entries(database: Database, before: datetime, batch: int = PRUNE_BATCH_ROWS) -> int:
-    """Delete older entries, `batch` rows in a transaction so that no other waits for long; return how many."""
+    """Delete older entries in transactions of `batch` rows, so that none waits for long; return their number."""
     with database.transaction() as cursor:
         cursor.execute(_SQL.forget_lost_files)
     return database.prune(_SQL.prune, before, batch)
@@ -210,9 +210,9 @@ def _build_place(wanted: WantedChanges) -> str:
 
 
 def _build_conditions(wanted: WantedChanges) -> tuple[list[str], dict[str, object]]:
-    """Return what is asked for in SQL.
+    """Build SQL conditions and parameters.
 
-    Only what is said is in it, so that each index serves who asks for its columns.
+    Only the wanted columns get a condition, so that their indexes are used.
     """
     given = {
         _build_place(wanted): wanted.namespace if wanted.object_id is None else wanted.object_id,
@@ -230,18 +230,18 @@ def _build_conditions(wanted: WantedChanges) -> tuple[list[str], dict[str, objec
 
 
 class SkippedError(Exception):
-    """A change can't be recorded, whatever is tried."""
+    """A change can't be recorded, also not on later attempts."""
 
 
 def is_caused_by_change(error: Exception) -> bool:
-    """Return whether a failure comes of the changes themselves, and so again with them, rather than of Postgres."""
+    """Return whether the changes themselves cause a failure, so that it will repeat, rather than Postgres."""
     if isinstance(error, psycopg.Error):
         return isinstance(error, psycopg.DataError)
     return not isinstance(error, (UnavailableError, CommitStateUnknownError))
 
 
 def record_skipped(cursor: Transaction, follower: SkipperName, what: str, error: Exception) -> SkippedError:
-    """Note it in the transaction that goes on past it; what is to be said of it."""
+    """Record a skipped change in the transaction that skips it; return the text for the log."""
     reason = f"{type(error).__name__}: {error}"
     cursor.execute(_SKIPPED_SQL.note, {"follower": follower, "what": what, "reason": reason.replace("\0", "")})
     left_out = SkippedError(f"the {follower} will not tell of {what}: {reason}")
@@ -250,12 +250,12 @@ def record_skipped(cursor: Transaction, follower: SkipperName, what: str, error:
 
 
 def forget_skipped(cursor: Transaction) -> list[str]:
-    """Have nothing more be said of what was left out until now; what that was."""
+    """Forget the skipped changes, so that they aren't reported any more; return their texts."""
     rows = cursor.execute(_SKIPPED_SQL.forget).fetchall()
     return [f"{follower}: {what} ({reason})" for follower, what, reason in rows]
 
 
 def read_newest_skipped(cursor: Transaction, follower: SkipperName) -> tuple[str, str, int] | None:
-    """Return what it has left out last, why, and how often it has left out something; None: never."""
+    """Read the last skipped change, its reason, and the number of skipped ones; None if there are none."""
     row = cursor.execute(_SKIPPED_SQL.newest, {"follower": follower}).fetchone()
     return None if row is None else (row[0], row[1], row[2])

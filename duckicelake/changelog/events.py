@@ -54,7 +54,7 @@ _OF_REQUESTS: Final = ("principal", "request-id", "operation")
 
 @dataclass(frozen=True, slots=True)
 class ChangeEvent:
-    """One change as one reader may see it. kinds: what it can be chosen by. json: the event itself."""
+    """A change as one reader may see it. kinds: for the reader's selection. json: the event."""
 
     position: LogPosition
     at_ms: int
@@ -65,16 +65,16 @@ class ChangeEvent:
     json: bytes
 
     def is_from_request(self, events: int) -> "ChangeEvent":
-        """Return the same, with another number of events that its request made."""
+        """Return the event with another number of events of its request."""
         return replace(self, json=orjson.dumps({**orjson.loads(self.json), "request-event-count": events}))
 
 
 @dataclass(frozen=True, slots=True)
 class RequestChanges:
-    """One change as everybody may see it.
+    """A change, and the events that readers with different rights see.
 
-    What was renamed into another namespace has `left` and `came`: who may read only the one that it left, or came
-    to, sees it dropped or created. together: of a request that changed several namespaces, those of each change.
+    A rename into another namespace has `left` and `came`: readers of only the old namespace see a drop, readers of only
+    the new one a creation. together: for a request that changed several namespaces, those of each change.
     """
 
     position: LogPosition
@@ -85,7 +85,7 @@ class RequestChanges:
     together: tuple[frozenset[Namespace], ...] = ()
 
     def show_to(self, may_read: MayRead) -> ChangeEvent | None:
-        """Return the event for who may read these namespaces; None if they may not know of it."""
+        """Return the event for readers of these namespaces; None if they may not know of it."""
         event = self._show_part(may_read)
         if event is None or not self.together:
             return event
@@ -102,14 +102,14 @@ class RequestChanges:
 
     @property
     def size(self) -> int:
-        """Of what it takes in memory, most."""
+        """The approximate size in memory."""
         return sum(len(event.json) for event in (self.whole, self.left, self.came) if event is not None)
 
 
 def group_requests(changes: Sequence[LoggedChange]) -> list[RequestChanges]:
-    """Return the changes by request, in the same order.
+    """Group changes by request, in the same order.
 
-    All changes of a request must be among them: each event has their number.
+    All changes of a request must be included: each event has their number.
     """
     found: list[RequestChanges] = []
     for request_id, group in groupby(changes, find_request):
@@ -122,7 +122,7 @@ def group_requests(changes: Sequence[LoggedChange]) -> list[RequestChanges]:
 
 
 def find_request(change: LoggedChange) -> str:
-    """Return what changes of one act share: the id of the request, or of DuckDB's snapshot."""
+    """Return what identifies the request of a change: the request's id, or DuckDB's snapshot."""
     return change.request_id or f"snapshot-{change.snapshot_id}"
 
 
@@ -168,7 +168,7 @@ def _find_operation_type(change: LoggedChange) -> str:
 
 
 def _build_operation(operation: str, change: LoggedChange) -> dict[str, Any]:
-    """Return what the draft says of an operation of this type."""
+    """Build the draft's fields for an operation of this type."""
     (namespace, name), *former = _collect_names(change)
     if name is None:
         return _build_namespace_operation(operation, namespace, _build_parameters(change))
@@ -189,13 +189,13 @@ def _build_namespace_operation(operation: str, namespace: Namespace, parameters:
 
 
 def _build_parameters(change: LoggedChange) -> Mapping[str, Any]:
-    """Of the request that made it, as far as they were noted."""
+    """Build the parameters of the change's request, as far as they were recorded."""
     found = change.facts.get("parameters")
     return found if isinstance(found, Mapping) else {}
 
 
 def _build_extension(change: LoggedChange, position: LogPosition) -> dict[str, Any]:
-    """Of which nothing is in the draft."""
+    """Build the fields that the draft lacks."""
     body = {
         "position": str(position),
         "snapshot-id": change.snapshot_id,
@@ -217,7 +217,7 @@ def _omit(name: str, fields: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def _collect_names(change: LoggedChange) -> tuple[Name, ...]:
-    """Of what was changed; and of what was renamed, its former one."""
+    """Collect the changed object's name, and its former name if it was renamed."""
     now = (parse_schema_name(change.namespace), change.name)
     if change.previous is None:
         return (now,)
@@ -235,5 +235,5 @@ def _find_object_type(kind: ChangeKind) -> ObjectType:
 
 
 def _drop_absent(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those that there are."""
+    """Drop fields that are None."""
     return {name: value for name, value in fields.items() if value not in (None, {}, [])}

@@ -37,7 +37,7 @@ _SUMMARY_KEYS: Final = (
 
 
 def read_summary_metrics(summary: Mapping[str, str], *, whole: bool) -> dict[str, int]:
-    """Return what an Iceberg snapshot says of itself: all of it, or only what there was afterwards."""
+    """Read metrics of an Iceberg snapshot's summary: all, or only totals after it."""
     names = _SUMMARY_KEYS if whole else SUMMARY_METRICS
     said = {name: summary.get(name, "") for name in names}
     return {name: int(value) for name, value in said.items() if _NUMBER.fullmatch(value)}
@@ -99,7 +99,7 @@ def _sum_removed(
     ended: Sequence[EndedFile],
     inlined: Sequence[InlinedChange],
 ) -> dict[MetricsKey, dict[str, int]]:
-    """Of each (snapshot, table) what it took away. Remembers deleted rows of files for the snapshots to come."""
+    """Sum the removed rows and files of each (snapshot, table). Stores deleted rows of files for later snapshots."""
     known = source.read_deleted_rows(
         cursor, {*(deleted.data_file_id for _, deleted in delete_files), *(gone.data_file_id for gone in ended)}
     )
@@ -143,7 +143,7 @@ def _sum_deleted_in_files(
 
 
 def _count_deleted_records(thing: ChangedObject, rows: int, *, is_counted: bool) -> dict[str, int]:
-    """Count deleted rows; a compaction deletes none, whatever it does to files."""
+    """Count deleted rows. A compaction deletes none, whatever its files are."""
     is_delete = bool(thing.words & REMOVES) and ChangeKind.REPLACE not in thing.kinds
     return {"deleted-records": rows} if is_delete and is_counted else {}
 
@@ -160,9 +160,10 @@ _WITHOUT_SNAPSHOT: Final = {
 
 
 class SnapshotRequests:
-    """Entries by the snapshot that they are about.
+    """Audit entries by their snapshot.
 
-    A request that makes several snapshots of a table has an entry for the last one; all of a transaction have one time.
+    A request with several snapshots of a table has an entry for the last one. All entries of a transaction have one
+    time.
     """
 
     def __init__(self, snapshots: Sequence[LakeSnapshot]) -> None:
@@ -172,9 +173,10 @@ class SnapshotRequests:
                 self._by_time[snapshot.at, entry.resource].append(entry)
 
     def of(self, snapshot: LakeSnapshot, thing: ChangedObject) -> Sequence[AuditedRequest]:
-        """Return those about the thing: of the snapshot, or of its transaction; none of what DuckDB did.
+        """Return the entries about an object in a snapshot or its transaction; none for DuckDB's changes.
 
-        If none names it, which isn't so of what requests of a group do, it came with what all of the snapshot did.
+        If no entry names the object, it changed together with everything in the snapshot. Requests of a group name
+        theirs.
         """
         found = snapshot.entries
         names = {thing.resource, thing.previous} - {None}
@@ -183,7 +185,7 @@ class SnapshotRequests:
 
 
 def find_source(entries: Sequence[AuditedRequest]) -> str:
-    """Return rest, pipeline or duckdb."""
+    """Return the source: rest, pipeline or duckdb."""
     if not entries:
         return "duckdb"
     client = entries[0].client or {}
@@ -192,7 +194,7 @@ def find_source(entries: Sequence[AuditedRequest]) -> str:
 
 
 def find_asker(entries: Sequence[AuditedRequest]) -> dict[str, Any]:
-    """Return who asked, by what program, for which operation: of several the first."""
+    """Return principal, program and operation of the first entry."""
     if not entries:
         return {}
     entry = entries[0]
@@ -205,7 +207,7 @@ def find_asker(entries: Sequence[AuditedRequest]) -> dict[str, Any]:
 
 
 def collect_facts(entries: Sequence[AuditedRequest]) -> dict[str, Any]:
-    """Return what the entries say of their requests, beyond who asked."""
+    """Collect the facts of the entries' requests, without those of `find_asker`."""
     if not entries:
         return {}
     detail = dict(entries[0].detail or {})
@@ -220,7 +222,7 @@ def collect_facts(entries: Sequence[AuditedRequest]) -> dict[str, Any]:
 
 
 def sum_rows(entries: Sequence[AuditedRequest]) -> int | None:
-    """Return the rows that the requests added, if all of them say so."""
+    """Sum the rows that the requests added; None unless all of them have the number."""
     counts = [(entry.detail or {}).get("rows") for entry in entries if entry.operation == "append_rows"]
     known = [count for count in counts if isinstance(count, int)]
     return sum(known) if known and len(known) == len(counts) else None
@@ -234,7 +236,7 @@ def _build_request(entry: AuditedRequest) -> Mapping[str, Any]:
 def read_unplaced_changes(
     cursor: Transaction, entries: Sequence[tuple[datetime, AuditedRequest]]
 ) -> list[LoggedChange]:
-    """Return what changed by requests that made no snapshot, in the order in which they were done."""
+    """Read changes of requests that made no snapshot, in order."""
     known = [
         (at, entry, kind, *_split_resource(entry.resource, kind))
         for at, entry in entries
@@ -284,11 +286,11 @@ def place_changes(
     snapshots: Sequence[LakeSnapshot],
     last: LogPosition,
 ) -> tuple[list[LoggedChange], LogPosition]:
-    """Return all of them with their positions, and the last one.
+    """Place changes in the changelog: return each with its position, and the last position.
 
-    `others` follow the last snapshot that was made before them.
+    others: changes without a snapshot; they follow the last snapshot before them.
 
-    A position is taken by each snapshot, if only so that a change which comes later gets another.
+    Each snapshot takes a position, also one without changes, so that later changes get others.
     """
     by_snapshot: defaultdict[int, list[LoggedChange]] = defaultdict(list)
     for change in changes:

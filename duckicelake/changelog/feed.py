@@ -48,9 +48,9 @@ ReadFailed = Callable[[Exception], object]
 
 @dataclass(frozen=True, slots=True)
 class EventSelection:
-    """Which changes are asked for; of what is empty, any. names: `(namespace, None)` is all that is in it and below it.
+    """The selection of a reader; an empty field means any. names: `(namespace, None)` is all in and below it.
 
-    since_ms: that are not older, in milliseconds since the epoch.
+    since_ms: the oldest time, in milliseconds since the epoch.
     """
 
     names: frozenset[Name] = frozenset()
@@ -77,13 +77,13 @@ class EventSelection:
 
 @dataclass(frozen=True)
 class EventView:
-    """What some readers may see; equal for those who may see the same. A change is sent to readers of its namespace."""
+    """A view on changes, shared by readers with the same rights and selection."""
 
     grants: tuple[Grant, ...]
     selection: EventSelection = EventSelection()
 
     def __hash__(self) -> int:
-        """Cheap: it is looked up for each reader whenever there is news."""
+        """Hash cheaply: the feed looks up each reader's view at each change."""
         return self._hash
 
     @cached_property
@@ -91,7 +91,7 @@ class EventView:
         return hash((self.grants, self.selection))
 
     def events(self, changes: Iterable[RequestChanges]) -> list[ChangeEvent]:
-        """Return the events of these changes, in their order."""
+        """Return the events of changes, in order."""
         seen = (change.show_to(self._may_read) for change in changes)
         return [event for event in seen if event is not None and self.selection.wants(event)]
 
@@ -105,7 +105,7 @@ find_view = lru_cache(_LRU_ENTRIES)(EventView)
 
 @dataclass(slots=True)
 class RecentChanges:
-    """All changes after `start`. `newest` is the position of the last, or `start`; newest_ms: when it was made."""
+    """All changes after `start`. newest: position of the last one, or `start`. newest_ms: its time."""
 
     start: LogPosition
     newest: LogPosition
@@ -114,7 +114,7 @@ class RecentChanges:
     _bytes: int = 0
 
     def extend(self, changes: Sequence[RequestChanges]) -> None:
-        """Add what came after `newest`; what is oldest goes if that is too much."""
+        """Add changes after `newest`; drop the oldest beyond the limit."""
         self._changes += changes
         self._bytes += sum(change.size for change in changes)
         if changes:
@@ -127,14 +127,14 @@ class RecentChanges:
         del self._changes[:dropped]
 
     def after(self, position: LogPosition) -> list[RequestChanges] | None:
-        """Return the changes after a position; None if it is too long ago to be in memory."""
+        """Return the changes after a position; None if the oldest of them aren't in memory any more."""
         if position < self.start:
             return None
         return self._changes[bisect_right(self._changes, position, key=lambda change: change.position) :]
 
 
 class NewsReader:
-    """Publishes all changes from a moment on, in a thread of its own, until the database is closed."""
+    """Publishes new changes, in a thread of its own, until the database is closed."""
 
     def __init__(self, database: Database, publish: PublishChanges, failed: ReadFailed) -> None:
         self._notices: NotificationListener = database.open_listener(CHANNEL)
@@ -175,7 +175,7 @@ class NewsReader:
             self._notices.wait(_LOOK_SECONDS)
 
     def _read(self, cursor: Transaction) -> bool:
-        """Return what is new; whether there may be more."""
+        """Read and publish new changes; return whether there may be more."""
         after = self._published or _find_first(cursor)
         found = _read_page(cursor, after, _READ)
         if found or self._published is None:
@@ -191,7 +191,7 @@ def _find_first(cursor: Transaction) -> LogPosition:
 
 
 def read_older_changes(database: Database, after: LogPosition, since_ms: int) -> list[RequestChanges]:
-    """Return those that come next and aren't too old, as many as fit on a page."""
+    """Read the next page of changes after a position that aren't too old."""
     since = datetime.fromtimestamp(since_ms / 1000, UTC) if since_ms else None
     with database.statement(only_reads=True) as cursor:
         return _read_page(cursor, after, PAGE_CHANGES, WantedChanges(since=since))
@@ -200,9 +200,9 @@ def read_older_changes(database: Database, after: LogPosition, since_ms: int) ->
 def _read_page(
     cursor: Transaction, after: LogPosition, limit: int, wanted: WantedChanges = chronicle.ANY_CHANGE
 ) -> list[RequestChanges]:
-    """Return the next `limit` changes or fewer, but all that were made by one request, unless they are too many.
+    """Read the next changes, up to `limit`; all changes of one request stay together, unless they are too many.
 
-    Clients may give all that they ever do one id.
+    Clients may use one request id for everything.
     """
     while True:
         found = chronicle.read_changes(cursor, after, limit, wanted)
@@ -213,7 +213,7 @@ def _read_page(
 
 
 def _drop_open_request(found: Sequence[LoggedChange]) -> Sequence[LoggedChange]:
-    """Without the last request, of which there may be more."""
+    """Drop the last request, which may have more changes."""
     last, end = find_request(found[-1]), len(found)
     while end and find_request(found[end - 1]) == last:
         end -= 1
@@ -221,9 +221,9 @@ def _drop_open_request(found: Sequence[LoggedChange]) -> Sequence[LoggedChange]:
 
 
 def resolve_position(database: Database, position: LogPosition) -> LogPosition | None:
-    """Return the same position, where it can be read on from; None if the lake is being followed up to it just now.
+    """Resolve a position to one from which reading can go on; None while the changelog isn't there yet.
 
-    InvalidRequestError if the lake hasn't come so far, ExpiredError if what follows it isn't kept.
+    InvalidRequestError: the lake hasn't reached it. ExpiredError: changes after it were pruned.
     """
     with database.statement(only_reads=True) as cursor:
         newest, oldest = chronicle.read_newest_position(cursor), chronicle.read_oldest(cursor)

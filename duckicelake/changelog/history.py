@@ -22,14 +22,14 @@ SOURCES: Final = ("rest", "pipeline", "duckdb")
 
 
 class Notes(SpecModel):
-    """What whoever committed said of it: in DuckDB by `set_commit_message`, else in the snapshot's summary."""
+    """The committer's notes: from DuckDB's `set_commit_message`, else from the snapshot's summary."""
 
     author: str | None = None
     message: str | None = None
 
 
 class HistoryEntry(SpecModel):
-    """One change. version: the DuckLake snapshot that made it, or the last one before it."""
+    """A change. version: the DuckLake snapshot that made it, or the last one before it."""
 
     version: int
     position: str
@@ -55,7 +55,7 @@ class HistoryEntry(SpecModel):
 
 
 class HistoryPage(SpecModel):
-    """The newest first; next_before: how to ask for what comes next, None if there is nothing more."""
+    """A page of changes, the newest first. next_before: `before` of the next page, None at the end."""
 
     history: tuple[HistoryEntry, ...]
     next_before: str | None = None
@@ -63,7 +63,7 @@ class HistoryPage(SpecModel):
 
 @dataclass(frozen=True, slots=True)
 class HistoryQuery:
-    """Which changes, and how many. kinds: joined by commas. before: a position; None: from the newest on."""
+    """The wanted changes. kinds: joined by commas. before: a position; None: from the newest on."""
 
     limit: int = 100
     before: str | None = None
@@ -78,10 +78,9 @@ class HistoryQuery:
 def read_history(
     services: Services, asked: HistoryQuery, namespace: Namespace | None = None, name: str | None = None
 ) -> HistoryPage:
-    """Return what the caller may read of it: of the lake, of a namespace and all below it, or of a table or view.
+    """Read the history as far as the caller may: of the lake, a namespace and all below it, a table or a view.
 
-    Raises NoSuchNamespaceError, NoSuchTableError for what there never was as far as anybody remembers, and
-    InvalidRequestError.
+    Raises NoSuchNamespaceError and NoSuchTableError if the changelog never had the name, and InvalidRequestError.
     """
     wanted = replace(parse_wanted(asked), visible=services.caller.principal.readable_schemas())
     before = END_POSITION if asked.before is None else LogPosition.parse(asked.before)
@@ -96,7 +95,7 @@ def read_history(
 
 
 def parse_wanted(asked: HistoryQuery) -> WantedChanges:
-    """Return the changes to read from the changelog; InvalidRequestError."""
+    """Parse a query into the changes to read; InvalidRequestError."""
     kinds = None if asked.kinds is None else [_parse_kind(kind.strip()) for kind in asked.kinds.split(",")]
     if asked.source is not None and asked.source not in SOURCES:
         raise InvalidRequestError(f"{asked.source!r} is no source of changes: there are {', '.join(SOURCES)}")
@@ -111,7 +110,7 @@ def parse_wanted(asked: HistoryQuery) -> WantedChanges:
 
 
 def resolve_wanted(cursor: Transaction, wanted: WantedChanges, schema: str, name: str | None) -> WantedChanges:
-    """Return the same, but of this namespace, table or view; of a live one under all names that it had."""
+    """Narrow the wanted changes to a namespace, table or view; a live one has all names that it ever had."""
     if name is None:
         of_namespace = replace(wanted, namespace=schema)
         if not has_namespace(cursor, schema) and not _is_known(cursor, WantedChanges(namespace=schema)):
@@ -163,20 +162,20 @@ def build_entry(change: LoggedChange) -> HistoryEntry:
 
 
 def _hide_session(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return facts without the session, which is made of addresses and is private."""
+    """Remove the session from facts: it is made of addresses, which are private."""
     client = {name: value for name, value in facts.get("client", {}).items() if name != SESSION}
     return {**facts, "client": client} if "client" in facts else dict(facts)
 
 
 def _hide_previous(entry: HistoryEntry, principal: Principal) -> HistoryEntry:
-    """Without the former name, if that was in a namespace which the reader may not read."""
+    """Remove the former name if the reader may not read its namespace."""
     if entry.previous is None or principal.may(Capability.READ, parse_schema_name(entry.previous)[:-1]):
         return entry
     return entry.replace_fields(previous=None)
 
 
 def name_engine(change: LoggedChange) -> str | None:
-    """Return what did it, as it calls itself in the snapshot, else in the request; DuckDB does not say."""
+    """Return the engine as named in the snapshot, else in the request; None for DuckDB, which names none."""
     summary: Mapping[str, str] = change.facts.get("summary", {})
     client: Mapping[str, str] = change.facts.get("client", {})
     if "engine-name" in summary:

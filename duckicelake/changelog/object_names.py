@@ -12,9 +12,9 @@ _KeyT = TypeVar("_KeyT")
 
 @dataclass(frozen=True, slots=True)
 class NamedObject:
-    """A name that a table, view or schema had from one snapshot to another; name: None of a schema.
+    """A name that a table, view or schema had between two snapshots. name: None for a schema.
 
-    location, format_version: where Iceberg clients find the table or view now, if they have seen it.
+    location, format_version: as Iceberg clients see it now, if they have seen it.
     """
 
     object_id: int
@@ -35,12 +35,12 @@ Begun = tuple[int, str, str]
 
 
 def find_begun_tables(cursor: Transaction, begun: Sequence[Begun]) -> dict[Begun, list[int]]:
-    """Find their ids, of those that there are. Schemas within several others may have one name."""
+    """Find the ids of tables by name and first snapshot. Several nested schemas may have one name."""
     return _find_begun(cursor, _SQL.begun_tables, begun)
 
 
 def find_begun_views(cursor: Transaction, begun: Sequence[Begun]) -> dict[Begun, list[int]]:
-    """Find their ids, as `find_begun_tables`."""
+    """Find the ids of views, as `find_begun_tables` does."""
     return _find_begun(cursor, _SQL.begun_views, begun)
 
 
@@ -60,7 +60,7 @@ def _find_begun(cursor: Transaction, query: str, begun: Sequence[Begun]) -> dict
 
 
 def _group_ids(begun: Sequence[_KeyT], rows: Iterable[Row]) -> dict[_KeyT, list[int]]:
-    """Return ids by what was asked. rows: (ordinal of what was asked, id)."""
+    """Group ids by the question. rows: (ordinal of the question, id)."""
     found: dict[_KeyT, list[int]] = {}
     for ordinal, object_id in rows:
         if object_id not in found.setdefault(begun[ordinal - 1], []):
@@ -69,12 +69,12 @@ def _group_ids(begun: Sequence[_KeyT], rows: Iterable[Row]) -> dict[_KeyT, list[
 
 
 def read_table_names(cursor: Transaction, ids: Iterable[int]) -> list[NamedObject]:
-    """Return all names that tables ever had, of each in order."""
+    """Read all names that tables ever had, in order for each table."""
     return _read_named(cursor, _SQL.table_names, ids)
 
 
 def read_view_names(cursor: Transaction, ids: Iterable[int]) -> list[NamedObject]:
-    """Return all names that views ever had, of each in order."""
+    """Read all names that views ever had, in order for each view."""
     return _read_named(cursor, _SQL.view_names, ids)
 
 
@@ -83,7 +83,7 @@ def read_schema_names(cursor: Transaction, ids: Iterable[int]) -> list[NamedObje
 
 
 def read_last_names(cursor: Transaction, ids: Iterable[int]) -> list[NamedObject]:
-    """Return the objects' last names in the changelog, as if they had always had them."""
+    """Read the objects' last names in the changelog, as if they had always had them."""
     return _read_named(cursor, _SQL.last_names, ids)
 
 
@@ -97,17 +97,17 @@ ObjectName = tuple[str, str | None]
 
 
 def find_live_tables(cursor: Transaction, names: Sequence[ObjectName]) -> dict[ObjectName, int]:
-    """Return their ids, of those that there are."""
+    """Find the ids of live objects by name; names without one are left out."""
     return _find_live(cursor, _SQL.live_tables, names)
 
 
 def find_live_views(cursor: Transaction, names: Sequence[ObjectName]) -> dict[ObjectName, int]:
-    """Return their ids, of those that there are."""
+    """Find the ids of live objects by name; names without one are left out."""
     return _find_live(cursor, _SQL.live_views, names)
 
 
 def find_live_schemas(cursor: Transaction, names: Sequence[ObjectName]) -> dict[ObjectName, int]:
-    """Return their ids, of those that there are."""
+    """Find the ids of live objects by name; names without one are left out."""
     return _find_live(cursor, _SQL.live_schemas, names)
 
 
@@ -119,7 +119,7 @@ def _find_live(cursor: Transaction, query: str, names: Sequence[ObjectName]) -> 
 
 
 def read_last_places(cursor: Transaction, ids: Iterable[int]) -> dict[int, tuple[str, int | None]]:
-    """Return (location, format version) of tables and views that are gone, as the changelog has them last."""
+    """Read location and format version of dropped tables and views, from the changelog."""
     wanted = sorted(ids)
     rows = cursor.execute(_SQL.last_places, {"ids": wanted}).fetchall() if wanted else []
     return {object_id: (location, version) for object_id, location, version in rows}

@@ -36,7 +36,7 @@ class IcebergSnapshot(NamedTuple):
 
 
 class AuditedRequest(NamedTuple):
-    """An entry of the audit trail about something that was done."""
+    """An entry of the audit trail about a change."""
 
     principal: str
     request_id: str
@@ -48,9 +48,9 @@ class AuditedRequest(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LakeSnapshot:
-    """A DuckLake snapshot in its own words; next_file_id: the counter of files after it.
+    """A DuckLake snapshot, with its own texts. next_file_id: the counter of files after it.
 
-    iceberg: those for which clients of Iceberg had it made. entries: what the audit trail says of it.
+    iceberg: the Iceberg snapshots of this one. entries: of the audit trail.
     """
 
     snapshot_id: int
@@ -65,9 +65,9 @@ class LakeSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class LakeNews:
-    """How far the changelog is, and what comes next. is_awaited: a reader waits for it.
+    """The position of the changelog, and the next snapshots. is_awaited: a reader waits for them.
 
-    has_unplaced: something has changed that made no snapshot.
+    has_unplaced: there are changes without a snapshot.
     """
 
     progress: ChangelogProgress
@@ -77,7 +77,7 @@ class LakeNews:
 
 
 class CountedFile(NamedTuple):
-    """Data files that a snapshot took ids for, of one table; begin: the oldest snapshot that sees them."""
+    """Data files of one table whose ids a snapshot took. begin: the oldest snapshot that sees them."""
 
     table_id: int
     begin: int
@@ -97,7 +97,7 @@ class EndedFile(NamedTuple):
 
 
 class CountedDeletes(NamedTuple):
-    """A delete file: all deleted rows of a data file, of which the oldest were deleted at `begin`."""
+    """A delete file: all deleted rows of a data file. begin: snapshot of the oldest deletes."""
 
     table_id: int
     begin: int
@@ -106,14 +106,14 @@ class CountedDeletes(NamedTuple):
 
 
 class NewFiles(NamedTuple):
-    """Data files and delete files, each with the number of the snapshot that took their ids, from 1."""
+    """Data files and delete files, each with the number, from 1, of the snapshot that took its id."""
 
     added: list[tuple[int, CountedFile]]
     deleted: list[tuple[int, CountedDeletes]]
 
 
 class InlinedChange(NamedTuple):
-    """Rows in Postgres that a table got or lost at a snapshot; data_file_id: of rows of that file, lost."""
+    """Rows in Postgres that a table gained or lost at a snapshot. data_file_id: for deletes of rows of that file."""
 
     at: int
     table_id: int
@@ -123,20 +123,20 @@ class InlinedChange(NamedTuple):
 
 
 def is_follower_free(cursor: Transaction) -> bool:
-    """Return whether no process follows the lake at this moment."""
+    """Return whether no process writes the changelog now."""
     return cursor.execute(_SQL.is_free, {"key": FOLLOWER_KEY}).fetchone() == (True,)
 
 
 def take_lead(cursor: Transaction) -> bool:
-    """Be the one that follows the lake for as long as the session lasts; False if another is."""
+    """Try to become the writer of the changelog for this session; False if another process is."""
     return cursor.execute(_SQL.lead, {"key": FOLLOWER_KEY}).fetchone() == (True,)
 
 
 @contextmanager
 def open_state(cursor: Transaction) -> Iterator[None]:
-    """Yield a transaction to fold in, as the only one; every statement sees the same state.
+    """Open the only transaction that writes the changelog; all its statements see the same state.
 
-    The cursor's connection is in none; it begins, and waits for its turn, in one round trip.
+    The cursor's connection must be in none. Beginning and waiting for the lock take one round trip.
     """
     try:
         cursor.execute(_SQL.fold_alone, prepare=False)
@@ -149,7 +149,7 @@ def open_state(cursor: Transaction) -> Iterator[None]:
 
 
 def read_news(cursor: Transaction, limit: int) -> LakeNews:
-    """Return how far the changelog is, and the next snapshots, `limit` at the most."""
+    """Read the position of the changelog, and up to `limit` next snapshots."""
     rows = cursor.execute(_SQL.news, {"awaited": AWAITED_KEY, "limit": limit}).fetchall()
     snapshot_id, ordinal, next_file_id, is_not_awaited, has_unplaced, *_ = rows[0]
     progress = ChangelogProgress(LogPosition(snapshot_id, ordinal), next_file_id)
@@ -167,7 +167,7 @@ def _build_snapshot(*row: Any) -> LakeSnapshot:
 
 
 def take_unplaced(cursor: Transaction, limit: int) -> list[tuple[datetime, AuditedRequest]]:
-    """Return the audit trail's changes that made no snapshot, and that the changelog doesn't have yet."""
+    """Read changes of the audit trail without a snapshot that the changelog doesn't have yet."""
     rows = cursor.execute(_SQL.unplaced, {"limit": limit}).fetchall()
     return [(at, AuditedRequest(*entry)) for at, *entry in rows]
 
@@ -179,7 +179,7 @@ def pass_snapshot(cursor: Transaction) -> int:
 
 
 def read_new_files(cursor: Transaction, bounds: Sequence[int]) -> NewFiles:
-    """Return files by the counter of files; `bounds` are its values before the first snapshot and after each.
+    """Read files by ranges of the counter. bounds: its values before the first snapshot and after each.
 
     Only ids are reliable: DuckDB's flushes and merges make files that earlier snapshots see, too.
     """
@@ -196,7 +196,7 @@ def read_new_files(cursor: Transaction, bounds: Sequence[int]) -> NewFiles:
 
 
 def read_ended_files(cursor: Transaction, ended: Sequence[tuple[int, int]]) -> list[EndedFile]:
-    """Return data files that left tables, by (snapshot, table)."""
+    """Read the data files that left tables, by (snapshot, table)."""
     if not ended:
         return []
     parameters = {"at": [at for at, _ in ended], "table_ids": [table_id for _, table_id in ended]}
@@ -204,13 +204,13 @@ def read_ended_files(cursor: Transaction, ended: Sequence[tuple[int, int]]) -> l
 
 
 def read_deleted_rows(cursor: Transaction, data_file_ids: Iterable[int]) -> dict[int, int]:
-    """Return how many rows of data files were deleted by the changelog's last snapshot, as far as known."""
+    """Read the numbers of deleted rows of data files at the changelog's last snapshot, as far as known."""
     wanted = sorted(data_file_ids)
     return dict(cursor.execute(_SQL.deleted_rows, {"ids": wanted}).fetchall()) if wanted else {}
 
 
 def record_deleted_rows(cursor: Transaction, known: Mapping[int, int], gone: Iterable[int]) -> None:
-    """Remember how many rows of data files are deleted; and forget files that are gone themselves."""
+    """Store the numbers of deleted rows of data files, and delete those of files that are gone."""
     if known:
         cursor.execute(_SQL.know_deleted_rows, {"ids": list(known), "counts": list(known.values())})
     if forgotten := sorted(gone):
@@ -220,16 +220,16 @@ def record_deleted_rows(cursor: Transaction, known: Mapping[int, int], gone: Ite
 def write_entries(
     cursor: Transaction, changes: Sequence[LoggedChange], position: LogPosition, next_file_id: int
 ) -> None:
-    """Add changes, and note how far the changelog is; Postgres notifies readers at the commit."""
+    """Write changes and the changelog's position. Postgres notifies readers at the commit."""
     for part in split_batches(changes) or [()]:
         parameters = {**position._asdict(), "next_file_id": next_file_id, "changes": json_param(part)}
         cursor.execute(_SQL.write, parameters)
 
 
 def read_inlined_changes(cursor: Transaction, asked: Iterable[tuple[int, int]]) -> list[InlinedChange]:
-    """Return what became of rows in Postgres, for each (snapshot, table); also earlier deletes of rows of files.
+    """Read changes of rows in Postgres for each (snapshot, table), and earlier deletes of rows of files.
 
-    Rows that have been flushed since are no longer there.
+    Rows that were flushed since are missing.
     """
     by_table: dict[int, list[int]] = {}
     for at, table_id in asked:

@@ -55,7 +55,7 @@ _UNAWAITED_REST_SECONDS: Final = 0.5
 
 
 class WrittenBatch(NamedTuple):
-    """Numbers of written snapshots, and of changes without any. is_awaited: a reader waits for what comes next."""
+    """The numbers of written snapshots, and of changes without one. is_awaited: a reader waits for more."""
 
     number: int
     is_awaited: bool
@@ -64,7 +64,7 @@ class WrittenBatch(NamedTuple):
 def write_new_changes(
     services: Services, cursor: Transaction, most: int = MAX_BATCH_SNAPSHOTS, unplaced_most: int = MAX_BATCH_SNAPSHOTS
 ) -> WrittenBatch:
-    """Fold the next snapshots, and after the last changes without any. The cursor's connection is in no transaction."""
+    """Write the next snapshots; after the last one, changes without a snapshot."""
     with source.open_state(cursor):
         news = source.read_news(cursor, most)
         snapshots, progress = _drop_open_transaction(news.snapshots, most), news.progress
@@ -88,7 +88,7 @@ def write_all_changes(services: Services) -> None:
 
 
 def _drop_open_transaction(found: Sequence[LakeSnapshot], most: int) -> Sequence[LakeSnapshot]:
-    """Without those at the end whose transaction may go on after them: all of one have the same time."""
+    """Drop the last snapshots whose transaction may have more: all snapshots of one have the same time."""
     if len(found) < most:
         return found
     whole = [snapshot for snapshot in found if snapshot.at != found[-1].at]
@@ -97,7 +97,7 @@ def _drop_open_transaction(found: Sequence[LakeSnapshot], most: int) -> Sequence
 
 @dataclass(frozen=True, slots=True)
 class _SnapshotChange:
-    """A thing and what is known of how it was touched."""
+    """An object, and the facts of its change."""
 
     snapshot: LakeSnapshot
     thing: ChangedObject
@@ -106,7 +106,7 @@ class _SnapshotChange:
 
 
 class _ChangeBuilder:
-    """The changes of some snapshots; everything is looked up for all of them at once."""
+    """Builds the changes of some snapshots, with one query of each kind for all."""
 
     def __init__(
         self, services: Services, cursor: Transaction, progress: ChangelogProgress, snapshots: Sequence[LakeSnapshot]
@@ -197,14 +197,14 @@ class _ChangeBuilder:
         )
 
     def _location(self, thing: ChangedObject) -> str | None:
-        """Return where a table will be that no client of Iceberg has seen yet."""
+        """Predict the location of a table that no Iceberg client has seen yet."""
         if thing.born is None or thing.uuid is None or not thing.words:
             return None
         schema, name = thing.born
         return self._services.policy.table_location(parse_schema_name(schema), name or "", thing.uuid)
 
     def _schema(self, thing: ChangedObject, at: int) -> dict[str, Any] | None:
-        """Of a table that was created or altered; None where Iceberg can't say it."""
+        """Build the schema of a table that was created or altered; None if Iceberg can't express it."""
         if thing.object_id is None or not _DEFINES & set(thing.kinds):
             return None
         with suppress(CatalogError):
@@ -214,7 +214,7 @@ class _ChangeBuilder:
 
 
 def _find_kinds(snapshot_change: _SnapshotChange) -> tuple[ChangeKind, ...]:
-    """Return what Iceberg says that became of the rows counts, where they are main's."""
+    """Find the kinds of a change. For rows of main, Iceberg's operation counts."""
     kinds = snapshot_change.thing.kinds
     operation = (
         _OPERATIONS.get(snapshot_change.iceberg.summary.get("operation", "")) if snapshot_change.iceberg else None
@@ -225,16 +225,16 @@ def _find_kinds(snapshot_change: _SnapshotChange) -> tuple[ChangeKind, ...]:
 
 
 def _find_rows(snapshot_change: _SnapshotChange) -> int | None:
-    """Return how many rows were added, where that needn't be counted."""
+    """Find the number of added rows, if it needn't be counted."""
     if snapshot_change.iceberg is not None:
         return read_summary_metrics(snapshot_change.iceberg.summary, whole=True).get("added-records")
     return sum_rows(snapshot_change.entries)
 
 
 def skip_snapshot(services: Services, cursor: Transaction) -> SkippedError | None:
-    """Fold up to the first snapshot that can't be, and go on past it; past such a request, if all snapshots can.
+    """Write up to the first snapshot that fails, and skip it; if none fails, skip the failing request.
 
-    It isn't tried again, so this is for what fails again and again. The cursor's connection is in no transaction.
+    It isn't tried again: call this only after repeated failures. The cursor's connection must be in no transaction.
     """
     most = MAX_BATCH_SNAPSHOTS
     while True:
@@ -264,7 +264,7 @@ def _skip_requests(services: Services, cursor: Transaction) -> SkippedError | No
 
 
 def follow_in_background(services: Services, failed: Failed) -> AbstractContextManager[None]:
-    """Follow the lake for as long as the context lasts; `failed` hears of what went wrong, and it goes on."""
+    """Write the changelog in a thread until the block ends. failed: called with errors; the thread goes on."""
     duty = LeaderTask(
         "follower", SNAPSHOTS, source.is_follower_free, source.take_lead, ChangelogWriter(services, failed).follow
     )
@@ -272,7 +272,7 @@ def follow_in_background(services: Services, failed: Failed) -> AbstractContextM
 
 
 class ChangelogWriter:
-    """Folds new changes; for one thread. A change that fails repeatedly is skipped, so that later ones are written."""
+    """Writes new changes, in one thread. A change that fails repeatedly is skipped, so that later ones are written."""
 
     def __init__(self, services: Services, failed: Failed) -> None:
         self._services = services
@@ -291,7 +291,7 @@ class ChangelogWriter:
                 notices.listen_to(SNAPSHOTS)
 
     def fold(self, cursor: Transaction) -> WrittenBatch:
-        """Return the next fold, past what has failed too often."""
+        """Write the next batch; skip a change that has failed too often."""
         try:
             if self._failures >= MAX_TRIES:
                 left_out = skip_snapshot(self._services, cursor)

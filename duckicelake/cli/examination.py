@@ -58,7 +58,7 @@ def _examine_database(url: str, *, with_lineage: bool) -> tuple[list[Finding], l
 
 
 def _examine_warehouse(url: str, store: ObjectStore, settings: Settings) -> list[Finding]:
-    """Find out which lake the warehouse belongs to; no finding where the lake is of another version."""
+    """Check which lake the warehouse belongs to; no finding if the lake is of another version."""
     with closing(open_lake_database(url, 1)) as database:
         with database.reading() as cursor:
             if not is_up_to_date(cursor):

@@ -39,7 +39,7 @@ _EXACT_IN_DOUBLE: Final = 1 << 53
 
 @dataclass(frozen=True, slots=True)
 class ConstraintColumn:
-    """A column, or a field in structs; `path` are their names in the schema."""
+    """A column, or a field in structs. path: their names in the schema."""
 
     path: tuple[str, ...]
     field_id: int
@@ -52,7 +52,7 @@ class ConstraintColumn:
 
 @dataclass(frozen=True, slots=True)
 class ConstraintConstant:
-    """A value that the text says; never null."""
+    """A constant in the text; never null."""
 
     value: Any
     kind: Kind
@@ -60,7 +60,7 @@ class ConstraintConstant:
 
 @dataclass(frozen=True, slots=True)
 class ArithmeticTerm:
-    """Two whole numbers or two doubles; the right side of `%` is a constant above 0."""
+    """An operation on two whole numbers or two doubles. The right side of `%` is a constant above 0."""
 
     sign: Literal["+", "-", "*", "%"]
     left: "Term"
@@ -82,7 +82,7 @@ Term: TypeAlias = ConstraintColumn | ConstraintConstant | ArithmeticTerm | Funct
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """Two values of one kind."""
+    """A comparison of two values of one kind."""
 
     sign: Literal["<", "<=", "="]
     left: Term
@@ -91,7 +91,7 @@ class Compare:
 
 @dataclass(frozen=True, slots=True)
 class Like:
-    """A text by a pattern of `%`, `_` and itself; there is no escape."""
+    """A text compared with a pattern of `%`, `_` and literal characters. There is no escape."""
 
     value: Term
     pattern: str
@@ -124,7 +124,7 @@ Condition: TypeAlias = Compare | Like | IsNull | Truth | NotCondition | Logic
 
 
 def collect_columns(node: Condition | Term) -> dict[int, ConstraintColumn]:
-    """Return the columns of an expression by field id."""
+    """Collect the columns of an expression by field id."""
     found: dict[int, ConstraintColumn] = {}
     _collect(node, found)
     return found
@@ -152,11 +152,11 @@ def _collect(node: Condition | Term, found: dict[int, ConstraintColumn]) -> None
 
 
 class UnlikeError(Exception):
-    """The engines don't all take the constant for the same value of the kind; the message says what would do."""
+    """Engines read the constant differently for values of this kind; the message says what would be right."""
 
 
 def parse_number(text: str, beside: Term) -> ConstraintConstant:
-    """Return the number as a constant of the kind of what it stands beside."""
+    """Parse a number as a constant of the kind of the other operand."""
     match beside.kind:
         case Kind.WHOLE:
             return ConstraintConstant(_parse_whole(text), Kind.WHOLE)
@@ -168,7 +168,7 @@ def parse_number(text: str, beside: Term) -> ConstraintConstant:
 
 
 def parse_text(value: str, beside: Term) -> ConstraintConstant:
-    """Return the text as a constant of the kind of what it stands beside, which may be a date or time."""
+    """Parse a text as a constant of the kind of the other operand, which may be a date or time."""
     try:
         match beside.kind:
             case Kind.TEXT:

@@ -44,7 +44,7 @@ _TYPED_TEXTS: Final = frozenset({"DATE", "TIMESTAMP", "TIMESTAMPTZ", "TIMESTAMPN
 
 
 def parse_condition(text: str, schema: Schema) -> Condition:
-    """Return the tree of a constraint over a schema's columns; NotTranslatableError names what can't be said."""
+    """Parse a constraint over a schema's columns; NotTranslatableError names the construct that isn't supported."""
     if len(text) > MAX_CONSTRAINT_CHARS:
         refuse_construct(f"an expression of more than {MAX_CONSTRAINT_CHARS} letters")
     if '"' in text:
@@ -78,7 +78,7 @@ class _ConditionReader:
         return Truth(value)
 
     def value(self, node: exp.Expr) -> "Term | exp.Expr":
-        """Return a value; constants whose kind hangs on what they stand beside come as they are."""
+        """Read a value. Constants whose kind depends on the other operand stay untyped."""
         match node:
             case exp.Paren():
                 return self.value(node.this)
@@ -97,7 +97,7 @@ class _ConditionReader:
         return refuse_construct(f"{node.key.upper()} ({_format_node(node)})")
 
     def read_known(self, node: exp.Expr) -> Term:
-        """Return a value that has a kind of its own."""
+        """Read a value that has a kind of its own."""
         value = self.value(node)
         return (
             refuse_construct(f"a constant without a column beside it: {_format_node(node)}")
@@ -106,7 +106,7 @@ class _ConditionReader:
         )
 
     def beside(self, node: exp.Expr, other: Term) -> Term:
-        """Return a value that must be of the same kind as another."""
+        """Read a value that must be of the same kind as `other`."""
         value = self.value(node)
         if isinstance(value, exp.Expr):
             raw = _read_raw(node)
@@ -121,7 +121,7 @@ class _ConditionReader:
         return value
 
     def pair(self, left: exp.Expr, right: exp.Expr) -> tuple[Term, Term]:
-        """Return two values of one kind, at least one of which has it of its own."""
+        """Read two values of one kind; at least one must have a kind of its own."""
         first = self.value(left)
         if not isinstance(first, exp.Expr):
             return first, self.beside(right, first)
@@ -182,7 +182,7 @@ class _ConditionReader:
         return NotCondition(Compare("=", *self.pair(node.this, node.expression)))
 
     def _same(self, node: exp.Expr) -> Condition:
-        """`<=>` with a constant: null is another."""
+        """Read `<=>` with a constant: null differs from it."""
         left, right = self.pair(node.this, node.expression)
         if not isinstance(right, ConstraintConstant):
             refuse_construct(f"<=> with anything but a constant on its right ({_format_node(node)})")
@@ -271,14 +271,14 @@ class Constraint:
     columns: tuple[ConstraintColumn, ...]
 
     def __str__(self) -> str:
-        """Name it with what it demands."""
+        """Return name and expression."""
         return f"constraint {self.name} ({self.text})"
 
 
 def parse_constraint(name: str, text: str, schema: Schema) -> Constraint:
-    """Return the constraint over a table's columns.
+    """Parse a constraint over a table's columns.
 
-    Raises InvalidRequestError naming what is wrong, or isn't known to all engines.
+    InvalidRequestError names what is wrong, or what engines evaluate differently.
     """
     if not name or "," in name:
         raise InvalidRequestError(f"{CONSTRAINT_PREFIX}{name} names no constraint: a name has letters, and no comma")
@@ -296,16 +296,16 @@ def parse_constraint(name: str, text: str, schema: Schema) -> Constraint:
 
 
 def read_constraints(properties: Mapping[str, str], schema: Schema) -> tuple[Constraint, ...]:
-    """Return a table's constraints.
+    """Read a table's constraints.
 
-    Raises InvalidRequestError if one can't be checked, as where DuckDB has dropped its column.
+    InvalidRequestError: one can't be checked, for example because DuckDB has dropped its column.
     """
     found = read_constraint_texts(properties)
     return _parse_all(tuple(found.items()), _ById(schema)) if found else ()
 
 
 def split_checkable(properties: Mapping[str, str], schema: Schema) -> tuple[list[Constraint], dict[str, str]]:
-    """Return a table's constraints, and by name why the others can't be checked."""
+    """Read a table's constraints, and by name the reasons why others can't be checked."""
     found, broken = [], {}
     for name, text in read_constraint_texts(properties).items():
         try:
@@ -316,9 +316,9 @@ def split_checkable(properties: Mapping[str, str], schema: Schema) -> tuple[list
 
 
 def find_unverified(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return the snapshots since which constraints are unverified, by name.
+    """Find by name the snapshots since which constraints are unverified.
 
-    Those of constraints that are gone don't count.
+    Marks of constraints that are gone are left out.
     """
     names = read_constraint_texts(properties)
     marks = {
@@ -328,7 +328,7 @@ def find_unverified(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def copy_marks(properties: Mapping[str, str], names: Container[str]) -> dict[str, str]:
-    """Return the properties without what says of other constraints that they are unverified."""
+    """Copy the properties without marks that other constraints are unverified."""
     return {
         key: value
         for key, value in properties.items()
@@ -337,7 +337,7 @@ def copy_marks(properties: Mapping[str, str], names: Container[str]) -> dict[str
 
 
 class _ById:
-    """A schema as a key by which object it is: to compare two costs more than to parse."""
+    """A schema as a key by object identity: comparing two schemas costs more than parsing."""
 
     __slots__ = ("schema",)
 

@@ -41,7 +41,7 @@ _CASTS: Final = {Kind.WHOLE: "CAST({} AS BIGINT)", Kind.DOUBLE: "CAST({} AS DOUB
 
 
 def render_condition(node: Condition) -> str:
-    """Return the condition over columns of a relation called `r`."""
+    """Build the SQL condition over columns of a relation called `r`."""
     match node:
         case Compare():
             return f"({_render_value(node.left)} {node.sign} {_render_value(node.right)})"
@@ -108,7 +108,7 @@ def check_row_constraints(constraints: Sequence[Constraint], batch: Batch) -> No
 
 
 def _evaluate_conditions(conditions: Sequence[str], table: pa.Table) -> list[list[bool]]:
-    """For each condition, whether each row keeps it."""
+    """Evaluate conditions; returns for each whether each row satisfies it."""
     asked = ", ".join(f"bool_and(({condition}) IS TRUE)" for condition in conditions)
     checks = ", ".join(f"({condition}) IS TRUE AS c{index}" for index, condition in enumerate(conditions))
     with _open_duckdb().cursor() as cursor:
@@ -136,5 +136,5 @@ def _format_value(column: pa.ChunkedArray, row: int) -> Any:
 
 @cache
 def _open_duckdb() -> duckdb.DuckDBPyConnection:
-    """Return one database of this process, which holds nothing; each use has a cursor of its own."""
+    """Open the only, empty database of this process; each use has a cursor of its own."""
     return duckdb.connect(config={"threads": 1})

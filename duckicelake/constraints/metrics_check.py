@@ -41,7 +41,7 @@ _WILDCARDS: Final = re.compile("[%_]")
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What a value may be: one from `low` to `high` if `has_values` (None: no bound is known), NaN, or null."""
+    """The possible values of a term. With has_values: from `low` to `high` (None: no bound). Also NaN and null."""
 
     low: Any = None
     high: Any = None
@@ -56,12 +56,12 @@ Spans: TypeAlias = Callable[[ConstraintColumn], Span]
 
 
 def build_point(value: Any) -> Span:
-    """Return a value that is known."""
+    """Build the span of one known value."""
     return Span(value, value, null=False)
 
 
 def find_outcomes(node: Condition, spans: Spans) -> Outcomes:
-    """Return what the condition may come to for a row whose columns are in these spans."""
+    """Find the possible results of the condition for a row whose columns are in these spans."""
     match node:
         case Compare():
             return _compare_spans(node.sign, find_span(node.left, spans), find_span(node.right, spans))
@@ -83,7 +83,7 @@ def find_outcomes(node: Condition, spans: Spans) -> Outcomes:
 
 
 def find_span(node: Term, spans: Spans) -> Span:
-    """Return what a value may be."""
+    """Find the possible values of a term."""
     match node:
         case ConstraintColumn():
             return _clamp_to_type(spans(node), node)
@@ -96,7 +96,7 @@ def find_span(node: Term, spans: Spans) -> Span:
 
 
 def _clamp_to_type(found: Span, column: ConstraintColumn) -> Span:
-    """Whole numbers have the bounds of their type, if no others; doubles those of all numbers."""
+    """Clamp a span to the column's type: bounds for whole numbers, all numbers for doubles."""
     if column.kind in FLOAT_KINDS:
         low, high = -math.inf, math.inf
     elif column.kind is Kind.WHOLE:
@@ -133,7 +133,7 @@ def _compare_spans(sign: str, left: Span, right: Span) -> Outcomes:
 
 
 def _compare_ranges(sign: str, left: Span, right: Span) -> set[bool | None]:
-    """Return what comparing values of two ranges may come to; the row may hold any from either."""
+    """Compare two ranges; return the possible results. A row may hold any value of either."""
     if sign == "=":
         can_be = _may_be_equal(left.low, right.high) and _may_be_equal(right.low, left.high)
         is_one = left.low is not None and left.low == left.high == right.low == right.high
@@ -151,7 +151,7 @@ def _combine_outcomes(*, can_be: bool, can_fail: bool) -> set[bool | None]:
 
 
 def _may_be_equal(low: Any, high: Any) -> bool:
-    """Return whether a value from `low` on may be as small as one up to `high`."""
+    """Return whether a value from `low` up can equal one up to `high`."""
     return low is None or high is None or bool(low <= high)
 
 
@@ -243,9 +243,9 @@ class Verdict:
 def judge_file(
     constraint: Constraint, file: FileRow, properties: Mapping[str, str], *, may_refute: bool = True
 ) -> Verdict:
-    """Return what a file's metrics say.
+    """Judge a constraint by a file's metrics.
 
-    may_refute: none of its rows is deleted, so that its bounds are some rows' values.
+    may_refute: no row of the file is deleted, so its bounds are values of rows.
     """
     if not file.record_count:
         return Verdict(holds=True)
@@ -272,9 +272,9 @@ def find_unproven(
     properties: Mapping[str, str],
     refutable: Container[int] = (),
 ) -> list[str]:
-    """Return the constraints that some file's metrics don't prove.
+    """Find the constraints that some file's metrics don't prove.
 
-    Raises InvalidRequestError if a `refutable` one's refute it.
+    InvalidRequestError: metrics refute a `refutable` constraint.
     """
     names: set[str] = set()
     for file in files:
@@ -290,9 +290,9 @@ def find_unproven(
 
 
 def _find_outcomes(constraint: Constraint, spans: Spans) -> Outcomes:
-    """Return what the constraint may come to, each column being null, NaN or a value all over.
+    """Find the possible results of a constraint, with each column null, NaN or a value in all its places.
 
-    In `x > 0 OR x IS NULL`.
+    That proves `x > 0 OR x IS NULL`.
     """
     columns = constraint.columns
     parts = [list(_split_spans(spans(column))) for column in columns]
@@ -335,7 +335,7 @@ class _FileFacts:
         return Span(low, high, has_values=known < self._rows, nan=nans != 0, null=nulls != 0)
 
     def witnesses(self, column: ConstraintColumn) -> Iterator[Span]:
-        """Yield what is in some row of the file."""
+        """Yield spans that some row of the file has."""
         if self._nulls(column):
             yield NULL
         nans = self._nans(column)
@@ -349,13 +349,13 @@ class _FileFacts:
                 yield build_point(value)
 
     def describe(self, constraint: Constraint) -> str:
-        """Return the bounds of the constraint's columns, for people."""
+        """Describe the bounds of the constraint's columns for an error."""
         return ", ".join(
             f"{_find_name(column)} is {_format_value(column, self.span(column))}" for column in constraint.columns
         )
 
     def _nulls(self, column: ConstraintColumn) -> int | None:
-        """Return how many nulls; writers don't agree what they count of fields in structs."""
+        """Return the number of nulls; None for fields in structs, which writers count differently."""
         return self._count("null_value_counts", column) if len(column.path) == 1 else None
 
     def _nans(self, column: ConstraintColumn) -> int | None:

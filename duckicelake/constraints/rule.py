@@ -31,7 +31,7 @@ from duckicelake.properties import UNVERIFIED_HERE_KEY, add_unverified, read_con
 
 @dataclass(frozen=True, slots=True)
 class _ConstrainedCommit:
-    """A commit to a table, None if it is created, with what its constraints were and will be, by name."""
+    """A commit to a table, None if it is created, with its constraints before and after, by name."""
 
     services: Services
     table: TableVersion | None
@@ -41,18 +41,17 @@ class _ConstrainedCommit:
 
     @property
     def new(self) -> list[str]:
-        """The constraints that are new, or say something else than before."""
+        """The constraints that are new or changed."""
         return [name for name, text in self.after.items() if self.before.get(name) != text]
 
 
 def check_constraints(
     services: Services, table: TableVersion | None, target: TableMetadata, increments: list[Increment]
 ) -> tuple[TableMetadata, list[Increment]]:
-    """Return the commit with the constraints that it leaves unverified.
+    """Check a commit, and mark the constraints that it leaves unverified.
 
-    Raises InvalidRequestError naming constraint, file and bound if it violates one.
-
-    As it is also where a new constraint, or a new schema, doesn't fit the other.
+    InvalidRequestError: the commit violates a constraint (the message names constraint, file and bound), or a new
+    constraint and the schema don't fit.
     """
     before, after = (
         read_constraint_texts(table.metadata.properties) if table else {},
@@ -78,7 +77,7 @@ def check_constraints(
 
 
 def find_unverified_natively(metadata: TableMetadata, added: Sequence[FileRow]) -> list[str]:
-    """Return the constraints that files don't surely keep which DuckDB wrote, unasked."""
+    """Find the constraints that the metrics of DuckDB's files don't prove."""
     if not read_constraint_texts(metadata.properties):
         return []
     constraints, broken = split_checkable(metadata.properties, metadata.schema())
@@ -87,7 +86,7 @@ def find_unverified_natively(metadata: TableMetadata, added: Sequence[FileRow]) 
 
 
 def _check_definitions(commit: _ConstrainedCommit) -> None:
-    """Check that new constraints can be checked, and that the schema has the columns of old ones.
+    """Check that new constraints can be checked, and that the schema has the columns of old ones; InvalidRequestError.
 
     Raises InvalidRequestError.
     """
@@ -106,7 +105,7 @@ def _check_definitions(commit: _ConstrainedCommit) -> None:
 def _judge_increment(
     commit: _ConstrainedCommit, increment: Increment, new_ids: AbstractSet[int]
 ) -> tuple[Increment, list[str]]:
-    """Return the increment with the names of the constraints that it leaves unverified in its snapshots' summaries."""
+    """Add the names of unverified constraints to the summaries of the increment's snapshots."""
     move = increment.move
     snapshots = [snapshot.snapshot for snapshot in increment.snapshots]
     is_rewrite = move.rewrites if move is not None else any(snapshot.operation == "replace" for snapshot in snapshots)
@@ -142,9 +141,9 @@ def _find_snapshot_id(increment: Increment, target: TableMetadata) -> int:
 
 
 def _find_unproven_rows(commit: _ConstrainedCommit, increments: Sequence[Increment]) -> list[str]:
-    """Return the new constraints that rows don't surely keep which are there already.
+    """Find new constraints that the metrics of existing rows don't prove.
 
-    Raises InvalidRequestError if one surely doesn't.
+    InvalidRequestError: the metrics refute one.
     """
     table = commit.table
     current = table.state.current() if table is not None else None

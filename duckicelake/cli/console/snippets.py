@@ -55,7 +55,7 @@ def build_duckdb_secret(location: str, endpoint: str | None, region: str, path_s
 
 
 def build_login_hint(uri: str) -> str:
-    """Return what Iceberg's clients need besides, where they must log in."""
+    """Build a hint for Iceberg's clients that must log in."""
     return f"Clients must log in: give them credential={_CREDENTIAL} and oauth2-server-uri={_build_token_uri(uri)}"
 
 
@@ -64,7 +64,7 @@ def _build_token_uri(uri: str) -> str:
 
 
 def build_lake_secret(settings: Settings, data_path: str) -> str:
-    """Return the statement by which DuckDB gets to the files; empty if they are local."""
+    """Build the statement by which DuckDB reads the files; empty if they are local."""
     endpoint, region = settings.s3_public_endpoint or settings.s3_endpoint, settings.s3_region or DEFAULT_REGION
     is_distant = data_path.startswith("s3")
     return build_duckdb_secret(data_path, endpoint, region, settings.s3_path_style) if is_distant else ""

@@ -204,7 +204,7 @@ def prepare_lake(services: Services, *, creates: bool = False) -> str:
 
 
 def check_data_path(services: Services, data_path: str) -> None:
-    """Raise InvalidSettings where DuckDB's files can't be read, or where DuckDB's cleanup could find Iceberg's."""
+    """Raise InvalidSettingsError if DuckDB's files can't be read, or DuckDB's cleanup could find Iceberg's."""
     _check_reached(services.store, data_path)
     policy = services.policy
     is_ours = canonicalize(data_path) == canonicalize(policy.data_path)
