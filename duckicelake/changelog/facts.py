@@ -50,7 +50,10 @@ def read_metrics(
     things: Mapping[MetricsKey, ChangedObject],
     rows: Mapping[MetricsKey, int],
 ) -> dict[MetricsKey, Metrics]:
-    """Read metrics by (snapshot, table). before: id and file counter of the one before. rows: added, where known."""
+    """Read metrics by (snapshot, table).
+
+    before: id and file counter of the snapshot before. rows: added rows, if known.
+    """
     ids = [before[0], *(snapshot.snapshot_id for snapshot in snapshots)]
     bounds = list(accumulate([before[1], *(snapshot.next_file_id for snapshot in snapshots)], max))
     numbered = dict(enumerate(ids))
@@ -128,7 +131,10 @@ def _sum_removed(
 def _sum_deleted_in_files(
     delete_files: Sequence[tuple[int, CountedDeletes]], numbered: Mapping[int, int], known: dict[int, int]
 ) -> tuple[Counter[MetricsKey], set[MetricsKey]]:
-    """Return (rows that delete files deleted, places where that is unknown). known: deleted rows by file, updated."""
+    """Sum the rows that delete files deleted; also the places where that is unknown.
+
+    known: deleted rows by file; updated.
+    """
     gone_rows: Counter[MetricsKey] = Counter()
     uncounted: set[MetricsKey] = set()
     for number, deleted in delete_files:

@@ -185,7 +185,7 @@ class NewsReader:
 
 
 def _find_first(cursor: Transaction) -> LogPosition:
-    """After which a few of the newest changes are read, for those who come again. What was before it, may be pruned."""
+    """Find a position a few changes before the newest, for readers that connect again. Older ones may be pruned."""
     found = chronicle.read_latest(cursor, END_POSITION, _READ)
     return found[-1].position if found else START_POSITION
 

@@ -23,7 +23,7 @@ _DELETED_SQL = "SELECT begin_snapshot, file_id, count(*) FROM {} WHERE begin_sna
 
 
 class ChangelogProgress(NamedTuple):
-    """How far the changelog is, and where the counter of files stood after that snapshot."""
+    """The position of the changelog, and the counter of files after that snapshot."""
 
     position: LogPosition
     next_file_id: int

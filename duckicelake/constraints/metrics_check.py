@@ -234,7 +234,7 @@ _MAX_CASES: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`holds` for every row; else `problem` says why it can't hold for one; else the outcome is unknown."""
+    """The verdict on a file. holds: for every row. problem: why not for some row. Neither: unknown."""
 
     holds: bool = False
     problem: str | None = None

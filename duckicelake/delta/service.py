@@ -13,7 +13,7 @@ from duckicelake.settings.model import Settings
 
 
 class DeltaService(FeatureService):
-    """Syncs followed tables unless the settings say not to, and keeps Delta logs."""
+    """Syncs followed tables unless the settings disable it, and keeps Delta logs."""
 
     @contextmanager
     def run_tasks(self, settings: Settings, services: Services, report: TaskReporter) -> Iterator[None]:

@@ -56,7 +56,7 @@ _VIEWS: Final = "SELECT 1 FROM duckdb_views() WHERE NOT internal AND contains(lo
 
 
 class DeltaCall(NamedTuple):
-    """What a statement asks for."""
+    """A call of `read_delta` in a statement."""
 
     path: str
     version: int | None
@@ -65,7 +65,7 @@ class DeltaCall(NamedTuple):
 
 @dataclass(slots=True)
 class BoundCalls:
-    """A statement while DuckDB binds it: the tables it reads, and what each scan of a call asks of its rows."""
+    """A statement while DuckDB binds it: its tables, and the filters of each scan of a call."""
 
     tables: dict[DeltaCall, DeltaTable] = field(default_factory=dict)
     calls: list[DeltaCall] = field(default_factory=list)
@@ -76,14 +76,14 @@ class BoundCalls:
 
 
 class DeltaMacros:
-    """Answers of one database's macros; `connection` may be any to it, and stays open.
+    """Answers the macros of one database. connection: any to it; it stays open.
 
-    A statement that is bound outside of `statement`, as by a relation, reads every file of its tables. `changes`
-    counts how often there have come views that may call them.
+    A statement that is bound outside of `statement`, as by a relation, reads all files of its tables. changes: the
+    number of times that views which may call the macros were added.
     """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, clock: Callable[[], float] = time.time) -> None:
-        """`clock` gives seconds since 1970."""
+        """clock: returns seconds since 1970."""
         self._connection, self._clock = connection.cursor(), clock
         self.changes = 0
         self._here = threading.local()
@@ -95,7 +95,7 @@ class DeltaMacros:
         _create(connection, "duckicelake_delta_history", self.delta_history, ["VARCHAR"])
 
     def define(self, connection: duckdb.DuckDBPyConnection) -> None:
-        """Make the macros known to one connection; they aren't stored with its database."""
+        """Define the macros in one connection. They aren't stored in its database."""
         for macro in (_READ_DELTA, _DELTA_HISTORY):
             connection.execute(macro)
 
@@ -104,7 +104,10 @@ class DeltaMacros:
 
     @contextmanager
     def statement(self) -> Iterator[BoundCalls]:
-        """Yield a statement, to be explained first, and run after `explained`; what fails here is raised as it is."""
+        """Yield a statement, to be explained first and run after `explain_calls`.
+
+        Errors of the block are raised unchanged.
+        """
         self._here.bound = bound = BoundCalls(quarter=self._quarter())
         try:
             yield bound
@@ -116,7 +119,7 @@ class DeltaMacros:
             self._here.bound = None
 
     def explain_calls(self, bound: BoundCalls, plan: str) -> None:
-        """Take from the plan what the statement asks of rows: from now on its calls pass files over."""
+        """Read the statement's filters from its plan. From now on its calls skip files."""
         bound.probing = False
         found: dict[int, list[list[PlanNode]]] = {}
         for number, nodes in read_scan_filters(self._connection.cursor(), plan):
@@ -126,7 +129,7 @@ class DeltaMacros:
             bound.scans.setdefault(call, []).extend(found.get(number, [[]]))
 
     def read_delta(self, path: str | None, version: int | None, timestamp_ms: int | None, zone: str) -> str:
-        """Return the query for a table's rows."""
+        """Build the query for a table's rows."""
         with self._answer("read_delta", path) as bound:
             call = DeltaCall(str(path), version, timestamp_ms)
             if call not in bound.tables:
@@ -139,22 +142,22 @@ class DeltaMacros:
             return build_scan(table, split_parts(table, files, zone), self._probe)
 
     def _scans(self, bound: BoundCalls, call: DeltaCall) -> list[list[PlanNode]]:
-        """Return what is asked of rows; nothing if meanwhile, by clocks of any zone, `current_date` may be another."""
+        """Return the filters of each scan; none if `current_date` may have changed meanwhile in any time zone."""
         return bound.scans.get(call, [[]]) if bound.quarter == self._quarter() else [[]]
 
     def _quarter(self) -> int:
         return int(self._clock() // _QUARTER)
 
     def delta_history(self, path: str | None) -> str:
-        """Return the query for what commits say of themselves."""
+        """Build the query for the history of commits."""
         with self._answer("delta_history", path):
             return build_history_query(self._connection.cursor(), str(path))
 
     @contextmanager
     def _answer(self, name: str, path: str | None) -> Iterator[BoundCalls]:
-        """Yield the statement being bound, which keeps the error.
+        """Yield the statement being bound, and keep the error in it.
 
-        Of one raised here, DuckDB would give only the text.
+        DuckDB would give only the text of an error that is raised here.
         """
         bound: BoundCalls = getattr(self._here, "bound", None) or BoundCalls(probing=False)
         try:
@@ -181,17 +184,17 @@ def _build_bounds(table: DeltaTable) -> list[ColumnBounds]:
 
 
 def connect(database: str | Path = ":memory:", *arguments: Any, **options: Any) -> "DeltaConnection":
-    """Open a connection as `duckdb.connect`, with `read_delta` and `delta_history`."""
+    """Open a connection like `duckdb.connect`, with `read_delta` and `delta_history`."""
     return install(duckdb.connect(database, *arguments, **options))
 
 
 def install(connection: Any) -> "DeltaConnection":
-    """Give them to a connection that is open, DuckDB's or one that acts as such, the first to its database."""
+    """Add `read_delta` and `delta_history` to an open connection of DuckDB's, or one that acts like it."""
     return DeltaConnection(connection, DeltaMacros(connection))
 
 
 class DeltaConnection:
-    """DuckDB's connection; what isn't here is its own."""
+    """DuckDB's connection. Attributes that aren't defined here are DuckDB's."""
 
     def __init__(self, connection: Any, macros: DeltaMacros) -> None:
         self._connection, self._macros = connection, macros
@@ -201,7 +204,7 @@ class DeltaConnection:
         connection.execute("SET python_scan_all_frames = true")
 
     def execute(self, query: Any, parameters: object = None) -> Self:
-        """Run one or several statements; the parameters are the last one's."""
+        """Run one or several statements. The parameters are for the last one."""
         statements = self._connection.extract_statements(query) if isinstance(query, str) else [query]
         for statement in statements[:-1]:
             self._run(statement, ())
@@ -210,7 +213,7 @@ class DeltaConnection:
         return self
 
     def cursor(self) -> "DeltaConnection":
-        """Return one more connection to the database."""
+        """Open another connection to the database."""
         return DeltaConnection(self._connection.cursor(), self._macros)
 
     duplicate = cursor
@@ -235,7 +238,7 @@ class DeltaConnection:
             self._connection.execute(statement, *given)
 
     def _reads_delta(self, statement: duckdb.Statement) -> bool:
-        """Return whether it may, by a name in it, a view's, or one that it was prepared with."""
+        """Return whether a statement may read Delta tables, by its names, its views, or its prepared statement."""
         named = "read_delta" in statement.query.lower()
         if statement.type == StatementType.ATTACH or (named and statement.type == StatementType.CREATE):
             self._macros.views_changed()
@@ -244,14 +247,14 @@ class DeltaConnection:
         return self._has_views()
 
     def _has_views(self) -> bool:
-        """Return whether views may read Delta tables; asked seldom, as it takes its time where catalogs are large."""
+        """Return whether views may read Delta tables. Rarely asked, since it is slow in large catalogs."""
         if self._views is None or self._views[0] != self._macros.changes:
             found = self._connection.execute(_VIEWS).fetchone() is not None
             self._views = self._macros.changes, found
         return self._views[1]
 
     def _plan(self, text: str, given: Sequence[object]) -> str:
-        """Return DuckDB's plan, as JSON; an empty one for what it doesn't explain."""
+        """Return DuckDB's plan as JSON; empty if DuckDB doesn't explain the statement."""
         explaining = f"EXPLAIN (FORMAT json)\n{_EXPLAIN.sub('', text, count=1)}"
         try:
             rows = self._connection.execute(explaining, *given).fetchall()

@@ -46,7 +46,7 @@ _MIRRORED: Final = {"=": "=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
 
 @dataclass(frozen=True, slots=True)
 class ColumnBounds:
-    """What a log knows of a column in a file, as SQL over `delta_live`; bounds and nulls are null if it doesn't."""
+    """A log's facts about a column in a file, as SQL over `delta_live`. Unknown bounds and null counts are null."""
 
     type: str
     least: str
@@ -57,13 +57,13 @@ class ColumnBounds:
 
 
 def build_partition_bounds(column: DeltaField) -> ColumnBounds:
-    """Return a partition column's only value in a file."""
+    """Build the bounds of a partition column, which has one value in a file."""
     value = cast_partition_value(build_partition_text(column), column.type)
     return ColumnBounds(format_type(column.type), value, value, f"{value} IS NULL", f"{value} IS NULL")
 
 
 def build_statistics_bounds(column: DeltaField) -> ColumnBounds:
-    """Return what the statistics of a file say; null where they don't."""
+    """Build the bounds of a column from a file's statistics; null if they lack it."""
     kind, text = column.type, format_type(column.type)
     nulls, rows = f"{_build_statistic('nullCount', column)}::BIGINT", "(stats ->> '/numRecords')::BIGINT"
     least, greatest = "NULL", "NULL"
@@ -77,7 +77,7 @@ def build_statistics_bounds(column: DeltaField) -> ColumnBounds:
 
 
 def cast_partition_value(text: str, kind: DeltaType) -> str:
-    """Return a partition value as its type, given SQL of its text; instants without a zone are of UTC."""
+    """Cast a partition value to its type. text: SQL. Instants without a zone are in UTC."""
     if not isinstance(kind, DeltaPrimitive):
         return f"CAST({text} AS {format_type(kind)})"
     if kind.name == "binary":
@@ -93,9 +93,9 @@ def _build_statistic(kind: str, column: DeltaField) -> str:
 
 
 def read_scan_filters(connection: duckdb.DuckDBPyConnection, explained: str) -> Iterator[tuple[int, list[PlanNode]]]:
-    """Yield the number of each call that a plan scans, and what all rows of the scan must be.
+    """Yield for each scan of a call in a plan the call's number, and the scan's filters.
 
-    The roots of expressions.
+    Filters are the roots of expressions.
     """
     for above, node in _walk_nodes(json.loads(explained)):
         pieces = _join_pieces(node, "Filters")
@@ -107,22 +107,22 @@ def read_scan_filters(connection: duckdb.DuckDBPyConnection, explained: str) -> 
 
 
 def build_condition(scans: Sequence[Sequence[PlanNode]], columns: Sequence[ColumnBounds]) -> str:
-    """Return SQL over `delta_live`: whether a file may have rows for any of the scans.
+    """Build a condition over `delta_live`: whether a file may have rows for any of the scans.
 
-    Columns are by their positions.
+    Filters name columns by position.
     """
     return " OR ".join(f"({_join_and(scan, columns)})" for scan in scans) or "true"
 
 
 def _walk_nodes(nodes: Sequence[PlanNode], above: PlanNode | None = None) -> Iterator[tuple[PlanNode, PlanNode]]:
-    """Yield all operators of a plan, each with the one that takes its rows."""
+    """Yield all operators of a plan, each with its parent."""
     for node in nodes:
         yield above or {}, node
         yield from _walk_nodes(node.get("children", ()), node)
 
 
 def _join_pieces(node: PlanNode, key: str) -> list[str]:
-    """Return filters as they were before EXPLAIN cut them at every newline, also at those of literals."""
+    """Join filters that EXPLAIN has cut at every newline, also at newlines in literals."""
     filters = node.get("extra_info", {}).get(key, "")
     text = filters if isinstance(filters, str) else "\n".join(filters)
     pieces = [match[1].strip() for match in _LINES.finditer(text)]
@@ -147,9 +147,9 @@ def _join_or(parts: Sequence[str | None]) -> str | None:
 
 
 def _may_match(node: PlanNode, columns: Sequence[ColumnBounds]) -> str | None:
-    """Return SQL that is false only for files none of whose rows can meet an expression.
+    """Build a condition that is false only for files in which no row can satisfy the expression.
 
-    None if nothing can be said.
+    None if the expression rules out no file.
     """
     children = node.get("children", ())
     match node["type"]:
@@ -173,13 +173,13 @@ def _may_match(node: PlanNode, columns: Sequence[ColumnBounds]) -> str | None:
 
 
 def _split_between(node: PlanNode) -> list[PlanNode]:
-    """Return the two comparisons that BETWEEN is."""
+    """Split BETWEEN into two comparisons."""
     ends = (("COMPARE_GREATERTHANOREQUALTO", node["lower"]), ("COMPARE_LESSTHANOREQUALTO", node["upper"]))
     return [{"type": kind, "left": node["input"], "right": end} for kind, end in ends]
 
 
 def _find_negated(node: PlanNode) -> PlanNode | None:
-    """Return what NOT makes of an expression, without it; None if that isn't plain."""
+    """Negate an expression without NOT; None if that isn't simple."""
     match node["type"]:
         case "OPERATOR_NOT":
             return cast("PlanNode", node["children"][0])
@@ -215,12 +215,12 @@ def _build_comparison(
 
 
 def _can_match_nan(operator: str, value: str) -> str:
-    """Return whether NaN, which statistics pass over and DuckDB has above all else, is among the rows asked for."""
+    """Return whether the comparison is true for NaN, which statistics ignore and DuckDB orders above all else."""
     return f"isnan({value})" if operator == "=" else "true"
 
 
 def _find_bounds(node: PlanNode, columns: Sequence[ColumnBounds]) -> ColumnBounds | None:
-    """Return those of a column, or of one that is cast to a type with the same order."""
+    """Find the bounds of a column, or of a column cast to a type with the same order."""
     if node["class"] == "CAST" and not node.get("try_cast"):
         inner, kind = _find_bounds(node["child"], columns), _CASTS.get(node["cast_type"]["id"])
         if inner is None or kind is None or inner.type not in kind:
@@ -240,9 +240,9 @@ def _find_type(node: PlanNode) -> str:
 
 
 def _format_literal(node: PlanNode) -> str | None:
-    """Return a constant as SQL, None for one that isn't plain.
+    """Format a constant as SQL; None if it isn't a plain one.
 
-    Its own type is that of the column it is compared with.
+    Its type is that of the compared column.
     """
     if node["class"] == "CAST":
         return _format_literal(node["child"])

@@ -38,7 +38,7 @@ _MAX_LINE_BYTES: Final = 1 << 30
 
 
 def format_location(location: str) -> str:
-    """Return a location as DuckDB takes it."""
+    """Format a location for DuckDB."""
     if location[:1] == "/":
         return location
     if location.startswith("file:"):
@@ -50,13 +50,13 @@ def format_location(location: str) -> str:
 
 
 def escape_pattern(location: str) -> str:
-    """Return a pattern that only this location has."""
+    """Escape a location so that as a pattern it matches only itself."""
     return _GLOB.sub(r"[\g<0>]", format_location(location))
 
 
 @dataclass(frozen=True, slots=True)
 class ListedFile:
-    """A file of a log; nothing asks for its `size`."""
+    """A file of a log. Its `size` is never needed."""
 
     location: str
     modified_ms: int
@@ -64,9 +64,9 @@ class ListedFile:
 
 
 class DuckStore:
-    """Files and listings for a log's reader, read by a DuckDB connection; without `timed`, without times.
+    """Reads files and lists folders by a DuckDB connection. timed: whether listings have times.
 
-    `read` may be called by several threads at once.
+    Threads may call `read` at once.
     """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, *, timed: bool = False) -> None:
@@ -84,7 +84,7 @@ class DuckStore:
         return content
 
     def files_below(self, folder: str) -> Iterator[ListedFile]:
-        """Return the files in a folder itself: what is read further below is known by name."""
+        """Yield the files directly in a folder. Files further below are found by name."""
         pattern = f"{escape_pattern(folder)}/*"
         try:
             return iter(self._list_files(pattern))
@@ -105,13 +105,13 @@ class DuckStore:
         return [ListedFile(*row) for row in self._connection.execute(query, [pattern]).fetchall()]
 
     def _modified_ms(self, name: str) -> int:
-        """Of a local file; DuckDB's own answer has whole seconds."""
+        """Return the time of a local file. DuckDB's own function has whole seconds."""
         return Path(name).stat().st_mtime_ns // 1_000_000 if self._timed else 0
 
 
 @dataclass(frozen=True, slots=True)
 class DeltaTable:
-    """A table at a version. `connection` has its live files in `delta_live`: path, partition_values, stats, vector."""
+    """A table at a version. connection: has its live files in `delta_live`: path, partition_values, stats, vector."""
 
     root: str
     version: int
@@ -130,7 +130,7 @@ class DeltaTable:
 
 @dataclass(frozen=True, slots=True)
 class DeltaLiveFile:
-    """A data file of a table; partition values in the order of the table's partition columns, as the log has them."""
+    """A data file of a table. Partition values are in the order of the partition columns, as in the log."""
 
     location: str
     partition_values: Sequence[str | None]
@@ -138,7 +138,7 @@ class DeltaLiveFile:
 
 
 def read_query(name: str) -> str:
-    """Return the text of `sql/<name>.sql`."""
+    """Read `sql/<name>.sql`."""
     return files("duckicelake.delta.duckdb").joinpath("sql", f"{name}.sql").read_text(encoding="utf-8")
 
 
@@ -154,7 +154,7 @@ _HISTORY: Final = read_query("history")
 
 
 def open_table(connection: RawConnection, path: str, version: int | None, timestamp_ms: int | None) -> DeltaTable:
-    """Return the table in a folder at a version or time, else the newest; `connection` is used up for it.
+    """Open the table in a folder at a version or time, else the newest. Uses up `connection`.
 
     Raises NoDeltaLogError, InvalidRequestError, ExpiredError, DamagedLogError and UnsupportedError, as DeltaLog does.
     """
@@ -173,12 +173,12 @@ def open_table(connection: RawConnection, path: str, version: int | None, timest
 
 
 def build_partition_text(column: DeltaField) -> str:
-    """Return SQL over `delta_live` for a partition value as the log has it; an empty one is null."""
+    """Build SQL over `delta_live` for a partition value as in the log; an empty one is null."""
     return f"nullif(partition_values ->> {quote_text(format_pointer(column.physical_name))}, '')"
 
 
 def read_live_files(table: DeltaTable, condition: str) -> list[DeltaLiveFile]:
-    """Return the files for which a condition on `delta_live` holds, in the order of their paths."""
+    """Read the files for which a condition on `delta_live` is true, in the order of their paths."""
     values = ", ".join(map(build_partition_text, table.partition_columns))
     found = table.connection.execute(
         f"SELECT path, [{values}]::VARCHAR[], vector FROM delta_live WHERE {condition} ORDER BY path"
@@ -187,7 +187,7 @@ def read_live_files(table: DeltaTable, condition: str) -> list[DeltaLiveFile]:
 
 
 def build_history_query(connection: RawConnection, path: str) -> str:
-    """Return a query for what each commit in the log of a table says of itself, newest first."""
+    """Build a query for the history of a table's commits, newest first."""
     root = _normalize_root(path)
     listing = _read_listing(connection, root, timed=True)
     first = find_oldest_version(listing)
@@ -215,7 +215,7 @@ def _read_listing(connection: RawConnection, root: str, *, timed: bool = False) 
 
 
 def _load_live(connection: RawConnection, listing: LogListing, version: int) -> tuple[Metadata, Protocol]:
-    """Fill `delta_live` by the newest checkpoint, or an earlier one where that is torn, as Delta itself does."""
+    """Fill `delta_live` from the newest checkpoint, or from an earlier one if that is torn, as Delta does."""
     first: DamagedLogError | None = None
     for segment in find_segments(listing, version):
         try:
@@ -286,7 +286,7 @@ def _build_live_file(root: str, path: str, values: Sequence[str | None], vector:
 
 
 def _read_times(connection: RawConnection, listing: LogListing, first: int) -> Mapping[int, int]:
-    """Return when each version was: as commits say, from the version on that the table's newest metadata names."""
+    """Read each version's time: the commit's own, from the version on that the newest metadata names."""
     times = dict(compute_file_times(listing, first))
     metadata, _ = _load_live(connection, listing, find_newest_version(listing))
     stated = read_in_commit_times(metadata, listing.root)

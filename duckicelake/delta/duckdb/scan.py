@@ -21,7 +21,7 @@ _MAX_CONSTANT_PARTS: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class ScanPart:
-    """Files that are read alike: `naive`, if they have instants as INT96. `deleted` are positions by index of file."""
+    """Files for one scan. naive: they have instants as INT96. deleted: positions by index of file."""
 
     files: Sequence[DeltaLiveFile]
     deleted: Sequence[tuple[int, Iterable[int]]] = field(default=())
@@ -29,9 +29,9 @@ class ScanPart:
 
 
 def build_scan(table: DeltaTable, parts: Sequence[ScanPart], nothing: str) -> str:
-    """Return the query for a table's rows.
+    """Build the query for a table's rows.
 
-    Without files it reads none of `nothing`, as plans without any aren't made anew.
+    Without files it reads no row of `nothing`: DuckDB doesn't plan again a query without a scan.
     """
     if parts:
         return " UNION ALL ".join(_build_part(table, part) for part in parts)
@@ -39,12 +39,12 @@ def build_scan(table: DeltaTable, parts: Sequence[ScanPart], nothing: str) -> st
 
 
 def build_probe(table: DeltaTable, call: int, file: str) -> str:
-    """Return a query of the same columns, all of them from a scan of `file`, for `filters` to find in a plan."""
+    """Build a query of the same columns from a scan of `file`, for `filters` to find in a plan."""
     return f"{_select_missing_columns(table, str(call), file)} WHERE delta_{call}_mark > 0"
 
 
 def _select_missing_columns(table: DeltaTable, call: str, file: str) -> str:
-    """Return the table's columns from a file that has none of them."""
+    """Select the table's columns from a file that has none of them."""
     sources = [(f"delta_{call}_{position}", column) for position, column in enumerate(table.columns)]
     entries = [
         _build_entry(quote_text(column.physical_name), source, format_type(column.type)) for source, column in sources
@@ -138,7 +138,7 @@ def _build_texts(values: Sequence[str | None]) -> str:
 
 
 def split_parts(table: DeltaTable, files: Sequence[DeltaLiveFile], zone: str) -> list[ScanPart]:
-    """Return the files in parts, `zone` being the session's; those with deleted rows are apart from those without."""
+    """Divide files into parts for one scan each; those with deleted rows are apart. zone: the session's."""
     old = _with_int96(table, files, zone)
     few = len({tuple(file.partition_values) for file in files}) <= _MAX_CONSTANT_PARTS
     parts: dict[tuple[object, ...], list[DeltaLiveFile]] = {}
@@ -149,9 +149,9 @@ def split_parts(table: DeltaTable, files: Sequence[DeltaLiveFile], zone: str) ->
 
 
 def _with_int96(table: DeltaTable, files: Sequence[DeltaLiveFile], zone: str) -> set[str]:
-    """Return files with instants that DuckDB would take for ones of the session's zone.
+    """Find files with instants that DuckDB would read in the session's zone.
 
-    Footers show that, unless the zone is UTC.
+    That is read from footers, unless the zone is UTC.
     """
     if not files or zone in _UTC or not any(has_instants(column.type) for column in table.data_columns):
         return set()
@@ -161,7 +161,7 @@ def _with_int96(table: DeltaTable, files: Sequence[DeltaLiveFile], zone: str) ->
 
 
 def _read_deleted(table: DeltaTable, files: Sequence[DeltaLiveFile]) -> list[tuple[int, Iterable[int]]]:
-    """Return the positions by each file's index, for those that have a vector."""
+    """Read the deleted positions of files with a vector, by the file's index."""
     vectors = [(index, file.vector, file.location) for index, file in enumerate(files) if file.vector is not None]
     if not vectors:
         return []

@@ -26,24 +26,24 @@ _INSTANT: Final = "timestamp"
 
 
 def quote_text(text: str) -> str:
-    """Return a text as a literal of SQL."""
+    """Quote a text as a literal of SQL."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def quote_name(name: str) -> str:
-    """Return a name in SQL."""
+    """Quote a name in SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def format_pointer(name: str) -> str:
-    """Return a key of a JSON object as DuckDB finds it, whatever is in it."""
+    """Format a key of a JSON object for DuckDB, whatever characters it has."""
     return "/" + name.replace("~", "~0").replace("/", "~1")
 
 
 def format_type(kind: Type, *, naive: bool = False, physical: bool = True) -> str:
-    """Return DuckDB's name of a type; with `naive`, instants are in files as INT96, which DuckDB reads without a zone.
+    """Format DuckDB's name of a type. naive: instants in files are INT96, which DuckDB reads without a zone.
 
-    Fields go by the names they have in files, or with `physical=False` by the table's.
+    Fields have their names in files, or with `physical=False` those of the table.
     """
     match kind:
         case DeltaPrimitive():
@@ -73,7 +73,7 @@ def _format_primitive(name: str, *, naive: bool) -> str:
 
 
 def has_instants(kind: Type) -> bool:
-    """Return whether there are timestamps of a zone in it."""
+    """Return whether the type contains timestamps with a zone."""
     match kind:
         case DeltaPrimitive():
             return kind.name == _INSTANT
@@ -87,7 +87,7 @@ def has_instants(kind: Type) -> bool:
 
 
 def build_expression(source: str, kind: Type, *, naive: bool = False, depth: int = 0) -> str:
-    """Return the table's value, given the file's: nested fields get their names, instants their zone."""
+    """Build the table's value from the file's: nested fields get their names, instants their zone."""
     if not _has_other_form(kind, naive=naive):
         return source
     match kind:

@@ -33,7 +33,7 @@ _METRICS: Final = {
 
 
 def format_stats(file: FileRow, schema: Schema, physical: Mapping[int, str]) -> str:
-    """Return the text of an `add`'s `stats`; names are those in the files."""
+    """Format the `stats` of an `add`, with the names in the files."""
     columns = schema.fields
     values = {
         "numRecords": file.record_count,
@@ -48,7 +48,7 @@ def format_stats(file: FileRow, schema: Schema, physical: Mapping[int, str]) -> 
 def _build_nested(
     fields: tuple[NestedField, ...], physical: Mapping[int, str], value_of: Callable[[NestedField], Any]
 ) -> Json:
-    """Return values of the columns and of what is in structs; those of lists and maps are none of Delta's."""
+    """Collect values of columns and of fields in structs; Delta has none for lists and maps."""
     found: Json = {}
     for field in fields:
         kind = field.type
@@ -81,7 +81,7 @@ def _encode_bound(file: FileRow, field: NestedField, which: str) -> Any:
 
 
 def _may_have_nans(file: FileRow, field: NestedField) -> bool:
-    """For Delta's readers NaN is the greatest of all, in bounds, too."""
+    """Return whether a column may have NaN, which for Delta's readers is the greatest value, also in bounds."""
     return (file.metrics.get("nan_value_counts") or {}).get(str(field.id)) != 0
 
 
@@ -100,7 +100,7 @@ def _encode_value(kind: PrimitiveType, value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class LiveDataFile:
-    """A data file in a state of main; `positions`: the bitmap of those deleted, empty for none."""
+    """A data file in a state of main. positions: bitmap of deleted rows, empty without any."""
 
     file: FileRow
     positions: bytes = b""
@@ -112,7 +112,7 @@ class LiveDataFile:
 
 @dataclass(frozen=True, slots=True)
 class LoggedVector:
-    """The vector that a data file has in the log, and the hash of its positions."""
+    """A data file's vector in the log, and the hash of its positions."""
 
     digest: bytes
     vector: DeletionVector
@@ -120,9 +120,9 @@ class LoggedVector:
 
 @dataclass(frozen=True, slots=True)
 class MainMoment:
-    """Which version it is, of which log, and when. snapshot: what main names since; None if only metadata changed.
+    """The version to make, its log and its time. snapshot: of main since then; None if only metadata changed.
 
-    is_alone: what main was before it isn't in the log.
+    is_alone: the former state of main isn't in the log.
     """
 
     version: int
@@ -133,14 +133,14 @@ class MainMoment:
 
     @property
     def is_change(self) -> bool:
-        """Whether rows may be others than before."""
+        """Whether rows may differ from before."""
         is_rewrite = self.snapshot is not None and self.snapshot.summary.get("operation") == "replace"
         return self.version == 0 or self.is_alone or not is_rewrite
 
 
 @dataclass(frozen=True, slots=True)
 class NewVersion:
-    """A version to record. vectors: what data files get by their paths, None for those that have none any more."""
+    """A version to record. vectors: by data file's path; None for files that have none any more."""
 
     commit: DeltaCommit
     file: VectorFile | None
@@ -149,7 +149,7 @@ class NewVersion:
 
 @dataclass(frozen=True, slots=True)
 class FileDifference:
-    """The data files that differ, or may, by path: as the log has them, and as they are."""
+    """The data files that differ, or may, by path: as in the log, and as they are now."""
 
     before: Mapping[str, AddFile]
     after: Mapping[str, LiveDataFile]
@@ -158,7 +158,7 @@ class FileDifference:
 
 @dataclass(frozen=True, slots=True)
 class LoggedDefinition:
-    """What a version says besides files; None for what stays as it was."""
+    """A version's content besides files; None for unchanged parts."""
 
     schema: Schema
     physical: Mapping[int, str]
@@ -167,7 +167,7 @@ class LoggedDefinition:
 
 
 def build_next_version(moment: MainMoment, files: FileDifference, said: LoggedDefinition) -> NewVersion:
-    """Return the version that leads from the one before to this state."""
+    """Build the version that changes the one before into this state."""
     vectors, written = _build_vectors(moment, files)
     adds = {
         path: AddFile(
@@ -199,7 +199,7 @@ def build_next_version(moment: MainMoment, files: FileDifference, said: LoggedDe
 
 
 def _build_vectors(moment: MainMoment, files: FileDifference) -> tuple[dict[str, LoggedVector], VectorFile | None]:
-    """The vector of each data file that has one, as before where it is the same, and the file of the new ones."""
+    """Build the vector of each data file, unchanged ones as before, and the file of new ones."""
     deleted = {path: held for path, held in sorted(files.after.items()) if held.positions}
     known = {path: files.vectors[path] for path in deleted if path in files.vectors}
     same = {path: vector for path, vector in known.items() if vector.digest == deleted[path].digest}

@@ -46,9 +46,9 @@ _READER_FEATURES, _WRITER_FEATURES = 3, 7
 
 
 def build_delta_schema(schema: Schema, physical: Mapping[int, str]) -> DeltaStruct:
-    """Return the schema as Delta's; physical: names of fields in the files, by id.
+    """Build Delta's schema. physical: names of fields in the files, by id.
 
-    Raises UnsupportedError names what can't be.
+    UnsupportedError names what Delta lacks.
     """
     names = schema.full_names()
     for field in schema.map_fields_by_id().values():
@@ -93,7 +93,7 @@ def _build_primitive(kind: PrimitiveType, name: str) -> DeltaType:
 
 
 def is_enabled(properties: Mapping[str, str]) -> bool:
-    """Return whether the table wants a Delta log beside it; InvalidRequestError unless it says true or false."""
+    """Return whether `delta.enabled` is true; InvalidRequestError unless it is true or false."""
     text = properties.get(DELTA_ENABLED, "false")
     if text not in {"true", "false"}:
         raise InvalidRequestError(f"The table property {DELTA_ENABLED} is {text!r}: write true or false")
@@ -101,9 +101,9 @@ def is_enabled(properties: Mapping[str, str]) -> bool:
 
 
 def check_delta_writable(metadata: TableMetadata, base: TableMetadata | None = None) -> None:
-    """Raise UnsupportedError if the table wants a Delta log and Delta, or one of its readers, would not read it right.
+    """Raise UnsupportedError if a table with `delta.enabled` would be read wrong by Delta or one of its readers.
 
-    base: what it was before a commit, which is to blame for what it changes only.
+    base: the metadata before the commit, whose own changes alone count.
     """
     if is_enabled(metadata.properties) and (base is None or _read_wish(metadata) != _read_wish(base)):
         if NAME_MAPPING in metadata.properties:
@@ -123,7 +123,7 @@ def _read_wish(metadata: TableMetadata) -> tuple[str | None, bool, Schema]:
 def build_delta_metadata(
     metadata: TableMetadata, schema: Schema, physical: Mapping[int, str], log_id: str, created_ms: int
 ) -> Metadata:
-    """Return the `metaData` of a version whose rows have this schema."""
+    """Build the `metaData` of a version whose rows have this schema."""
     properties = metadata.properties
     constraints = {f"{_DELTA_CONSTRAINT}{name}": text for name, text in read_constraint_texts(properties).items()}
     configuration = {
@@ -139,7 +139,7 @@ def build_delta_metadata(
 
 
 def build_protocol(metadata: Metadata, *, has_vectors: bool, before: Protocol | None) -> Protocol:
-    """Return the features that the table uses, or has used: who reads the log sees all versions of it."""
+    """Build the protocol with all features that the table uses or has used: readers see all versions of the log."""
     columns = parse_schema(metadata.schema_string)
     reader = {"columnMapping"}
     reader |= {"timestampNtz"} if _has_ntz(columns) else set()
@@ -171,12 +171,12 @@ def _iterate_leaves(kinds: Sequence[DeltaType]) -> Iterable[DeltaType]:
 
 
 def keep_unchanged(metadata: Metadata, before: Metadata | None) -> Metadata:
-    """Return the same with the time at which the log began."""
+    """Keep unchanged metadata's time, at which the log began."""
     return metadata if before is None else replace(metadata, id=before.id, created_ms=before.created_ms)
 
 
 class DeltaRule(CommitRule):
-    """A table with a Delta log has columns that Delta's readers understand."""
+    """The commit rule that a table with a Delta log has only columns that Delta's readers understand."""
 
     feature = "delta"
 

@@ -47,7 +47,7 @@ from duckicelake.storage.policy import canonicalize
 
 @dataclass(frozen=True, slots=True)
 class _NewestVersion:
-    """The newest version of a log, and what its table was."""
+    """The newest version of a log, and its table's state."""
 
     log: LogRow
     row: VersionRow
@@ -57,9 +57,9 @@ class _NewestVersion:
 
 @dataclass(frozen=True, slots=True)
 class _PendingState:
-    """What the next version is to hold: the snapshot that main named since `logged_ms`; None: metadata alone.
+    """The content of the next version. snapshot: of main since `logged_ms`; None: metadata alone.
 
-    is_next: it is what main was directly after the newest version.
+    is_next: it is main's next state after the newest version.
     """
 
     snapshot: SnapshotRow | None
@@ -73,12 +73,11 @@ class _PendingState:
 
 
 def update_delta_log(services: Services, table: TableVersion) -> LogRow:
-    """Bring the table's log up to this version of it, all files written; the log.
+    """Bring a table's log up to this version, with all files written; return the log.
 
-    It begins anew in another location, and where its files have commits that a restored Postgres lacks.
+    The log begins anew in another location, and if its files have commits that a restored Postgres lacks.
 
-    Raises UnsupportedError, and notes it with the log, where Delta can't say what the table has become: the log stays
-    as it is until a state of the table can be said again.
+    UnsupportedError: Delta can't express the table's state. The log records the error, and stays as it is until it can.
     """
     services.database.gate.require_open()
     table_id = table.row.table_id
@@ -99,9 +98,9 @@ def update_delta_log(services: Services, table: TableVersion) -> LogRow:
 
 
 def _has_looked_at(log: LogRow, table: TableVersion) -> bool:
-    """Return whether there is nothing in this version of the table that isn't in the log.
+    """Return whether the log has all of this version of the table.
 
-    Others may have brought a newer.
+    Another worker may have written a newer one.
     """
     return log.table_version > table.row.version or (log.table_version == table.row.version and log.is_looked_at)
 
@@ -124,9 +123,9 @@ def _note_looked_at(services: Services, table: TableVersion, problem: str | None
 
 
 def _record(services: Services, table_id: int, addition: LogAddition) -> None:
-    """Record the version, unless there is one of that number by now.
+    """Record the version, unless its number exists by now.
 
-    Who begins a log clears its folder meanwhile, as none must be able to write to it until then.
+    The transaction that begins a log also clears its folder, as no other may write to it before.
     """
     with services.database.transaction() as cursor:
         if logs.add_version(cursor, table_id, addition) and addition.row.version == 0:
@@ -142,10 +141,10 @@ def _read_newest(services: Services, table_id: int) -> _NewestVersion | None:
 
 
 def _build_addition(services: Services, table: TableVersion) -> LogAddition | None:
-    """Return the next version that the log lacks; None if it lacks none.
+    """Build the next version that the log lacks; None if it lacks none.
 
-    States that Delta can't say are passed over, but for the last if it can with the schema that the table has by now;
-    UnsupportedError if there is none after them.
+    States that Delta can't express are skipped, except the last one if the table's present schema can express it.
+    UnsupportedError: no state is left.
     """
     newest = _read_newest(services, table.row.table_id)
     if newest is None:
@@ -170,7 +169,7 @@ def _build_addition(services: Services, table: TableVersion) -> LogAddition | No
 def _build_version(
     services: Services, table: TableVersion, newest: _NewestVersion | None, following: _PendingState
 ) -> LogAddition | None:
-    """Return the version with this change; None if it would be empty."""
+    """Build the version of a change; None if it would be empty."""
     root = newest.log.root if newest else canonicalize(table.metadata.location)
     base = None if newest is None else LoggedBase(root, newest.row.version, newest.row.snapshot_id)
     files = read_differences(services, table.state, base, root, following.snapshot)
@@ -195,7 +194,7 @@ def _build_version(
 
 
 def _build_row(following: _PendingState, newest: _NewestVersion | None) -> VersionRow:
-    """Return the log's row; a version of metadata alone leaves main as it is, so the next one begins from there."""
+    """Build the version's row. A version of metadata alone doesn't change main, so the next one starts from there."""
     snapshot_id = following.snapshot.snapshot_id if following.snapshot else None
     if newest is None:
         return VersionRow(0, snapshot_id, following.logged_ms, following.logged_ms)
@@ -224,14 +223,14 @@ def _read_log_id(table: TableVersion) -> str:
 
 
 def _build_first(table: TableVersion) -> _PendingState:
-    """Return all that main is at this moment."""
+    """Build the first version: main's present state."""
     log, current = table.state.snapshot_log, table.state.current()
     since = log[-1][1] if log and current is not None else table.row.last_updated_ms
     return _PendingState(current, since, table.metadata.schema())
 
 
 def _list_pending(table: TableVersion, newest: _NewestVersion) -> Iterator[_PendingState]:
-    """Yield the states that aren't in the log, the oldest first."""
+    """Yield the states that the log lacks, the oldest first."""
     listed = {snapshot.snapshot_id: snapshot for snapshot in table.state.snapshots}
     schemas = {schema.schema_id: schema for schema in table.metadata.schemas}
     for snapshot_id, logged_ms in _list_logged_since(table.state, newest.row):
@@ -242,9 +241,9 @@ def _list_pending(table: TableVersion, newest: _NewestVersion) -> Iterator[_Pend
 
 
 def _list_logged_since(state: TableState, row: VersionRow) -> Iterator[tuple[int, int]]:
-    """Yield what main has been since that version, by its log.
+    """Yield main's states since that version, by its snapshot log.
 
-    Only what it is, where the log doesn't go back so far.
+    If that doesn't go back so far, yield only the present state.
     """
     log = state.snapshot_log
     if row.snapshot_id is None:
@@ -264,10 +263,10 @@ def _find_physical(
     following: _PendingState,
     files: FileDifference,
 ) -> dict[int, str]:
-    """Return what files call columns that aren't called so in the schema.
+    """Find the names in files of columns that have other names in the schema.
 
-    What files of the newest version call them is known; only if the others disagree, or there are new columns, which
-    might be called as a former one is in a file, all are asked.
+    The names in files of the newest version are known. Only if other files disagree, or there are new columns whose
+    names former ones may have in a file, all files are read.
     """
     snapshot = table.state.current() if following.is_metadata_alone else following.snapshot
     if snapshot is None or has_plain_names(table.metadata.schemas):
@@ -283,10 +282,10 @@ def _find_physical(
 
 
 def export_delta_log(services: Services, name: str) -> LogRow:
-    """Return the log of a table, given as `namespace.table`, up to date and with all its files.
+    """Bring the log of the table `namespace.table` up to date, with all its files; return it.
 
-    Raises NoSuchTableError, InvalidRequestError where the table wants no log, and UnsupportedError where Delta can't
-    say the table.
+    Raises NoSuchTableError, InvalidRequestError without `delta.enabled`, and UnsupportedError if Delta can't express
+    the table.
     """
     schema, _, table_name = name.rpartition(".")
     table = load_current_table(services, parse_schema_name(schema), table_name)

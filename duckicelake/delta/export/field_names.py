@@ -23,7 +23,7 @@ _PLAIN: Final = re.compile("[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
 def read_field_names(location: str, file: Path | bytes) -> NamesInFile:
-    """Return the names in a file, given as its path or all of it; DamagedTableError if it isn't Parquet."""
+    """Read the field names in a file, given as its path or its bytes; DamagedTableError: it isn't Parquet."""
     try:
         schema = pq.read_schema(io.BytesIO(file) if isinstance(file, bytes) else file)
     except (pa.ArrowException, OSError) as error:
@@ -40,7 +40,7 @@ def _iterate_file_fields(parent: int | None, fields: list[pa.Field]) -> Iterator
 
 
 def _iterate_nested(field: pa.Field) -> Iterator[tuple[int | None, str, int | None]]:
-    """Yield the fields of the structs in a field, those in lists and maps, too."""
+    """Yield the fields of structs in a field, also those in lists and maps."""
     kind = field.type
     if pa.types.is_struct(kind):
         yield from _iterate_file_fields(_read_id(field), [kind.field(index) for index in range(kind.num_fields)])
@@ -57,10 +57,9 @@ def _read_id(field: pa.Field) -> int | None:
 
 
 def has_plain_names(schemas: Sequence[Schema]) -> bool:
-    """Return whether files can't disagree: in all schemas every field has one name, and every name one field.
+    """Return whether files must agree: in all schemas each field has one name, and each name one field.
 
-    No schema of before is missing, and names are such that all writers put them into files as they are: Iceberg's spell
-    others in letters, digits and underscores.
+    That requires all former schemas, and names that all writers leave as they are: letters, digits and underscores.
     """
     if {schema.schema_id for schema in schemas} != set(range(len(schemas))):
         return False
@@ -76,7 +75,7 @@ def has_plain_names(schemas: Sequence[Schema]) -> bool:
 
 
 def _iterate_named(schema: Schema) -> Iterator[tuple[int, int | None, str]]:
-    """Return every field of a struct: its id, that of what it is in, its name as it compares to others."""
+    """Yield each field of a struct: its id, its parent's id, and its name for comparison."""
     parents = schema.parents()
     fields = schema.map_fields_by_id()
     return ((id_, parents[id_], fields[id_].name) for id_ in fields if _has_names(fields, parents[id_]))
@@ -87,9 +86,9 @@ def _has_names(fields: Mapping[int, NestedField], parent: int | None) -> bool:
 
 
 def find_physical_names(schema: Schema, files: Iterable[tuple[str, NamesInFile]]) -> dict[int, str]:
-    """Return what the files, given with their paths, all call the fields; UnsupportedError where they don't agree.
+    """Find the names that all files have for the fields; UnsupportedError: they don't agree.
 
-    Delta has one name for all files, by which delta-rs and DuckDB go even where columns are mapped by id.
+    Delta has one name for all files. delta-rs and DuckDB read by it, even if columns are mapped by id.
     """
     found: dict[int, str] = {}
     taken: dict[tuple[int | None, str], int] = {}
@@ -117,14 +116,14 @@ def _describe_disagreement(path: str, name: str, other: str) -> str:
 
 
 def read_logged_names(columns: DeltaStruct, schemas: Iterable[Schema]) -> NamesInFile:
-    """Return the names in a log, which its files all have; schemas: all that the table had."""
+    """Read the names in a log, which all its files have. schemas: all that the table ever had."""
     parents = {field_id: parent for schema in schemas for field_id, parent in schema.parents().items()}
     ids = ((field.physical_name, field.id) for field in _iterate_delta_fields(columns))
     return {(parents.get(field_id), name): field_id for name, field_id in ids if field_id is not None}
 
 
 def collect_named_ids(schema: Schema) -> set[int]:
-    """Return the ids of what has a name: columns, and fields of structs."""
+    """Collect the ids of columns, and of fields of structs."""
     return {field_id for field_id, _, _ in _iterate_named(schema)}
 
 

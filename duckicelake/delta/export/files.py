@@ -28,13 +28,13 @@ CHECKPOINT_VERSIONS: Final = 100
 
 
 class OtherLogError(Exception):
-    """Of a version that is to be written there is a file already that says something else."""
+    """The file of a version exists already, with other content."""
 
 
 def publish_log(services: Services, table_id: int) -> LogRow:
-    """Write the files of recorded versions that may not be there, in order, and let go of those too old to be read.
+    """Write missing files of recorded versions in order, and remove versions too old to be read.
 
-    OtherLogError if one can't be written.
+    OtherLogError: a file exists with other content.
     """
     log = _read_row(services, table_id)
     while versions := _list_unwritten(services, table_id):
@@ -46,7 +46,7 @@ def publish_log(services: Services, table_id: int) -> LogRow:
 
 
 def repair_log(services: Services, table_id: int) -> None:
-    """Write again what of the log's files got lost."""
+    """Write lost files of the log again."""
     log, after = _read_row(services, table_id), -1
     present = {
         file.location for folder in (FOLDER, VECTORS) for file in services.store.files_below(f"{log.root}/{folder}")
@@ -59,7 +59,7 @@ def repair_log(services: Services, table_id: int) -> None:
 
 
 def remove_log(services: Services, table_id: int) -> None:
-    """Take a whole log away, and forget it."""
+    """Delete a log and its records."""
     with services.database.reading() as cursor:
         log = logs.read_log(cursor, table_id)
     if log is None:
@@ -70,7 +70,7 @@ def remove_log(services: Services, table_id: int) -> None:
 
 
 def clear_log(services: Services, root: str) -> None:
-    """Delete what an earlier log of this server left in a folder.
+    """Delete the files of an earlier log of this server in a folder.
 
     Raises AlreadyExistsError if the folder has another log.
     """
@@ -84,7 +84,7 @@ def clear_log(services: Services, root: str) -> None:
 
 
 def _iterate_files(services: Services, root: str) -> list[str]:
-    """Return the oldest versions first."""
+    """List the files of a log, the oldest versions first."""
     found = (file for folder in (FOLDER, VECTORS) for file in services.store.files_below(f"{root}/{folder}"))
     return sorted(file.location for file in found)
 
@@ -115,7 +115,7 @@ def _list_locations(log: LogRow, version: LoggedVersion) -> Iterator[str]:
 
 
 def _write(services: Services, log: LogRow, version: LoggedVersion) -> None:
-    """The vectors before what names them."""
+    """Write a version's vectors, then the commit that names them."""
     if version.vectors_path is not None and version.vectors is not None:
         _write_once(services, f"{log.root}/{version.vectors_path}", version.vectors)
     if version.version >= log.oldest:
@@ -133,7 +133,7 @@ def _write_once(services: Services, location: str, data: bytes) -> None:
 
 
 def _write_checkpoint(services: Services, log: LogRow, version: int) -> None:
-    """Write the checkpoint of a version, if there is none; a client's says the same."""
+    """Write the checkpoint of a version, unless there is one, whose content is the same."""
     snapshot = DeltaLog(services.store, log.root).snapshot(version)
     with suppress(AlreadyExistsError):
         write(services, f"{log.root}/{FOLDER}/{format_checkpoint_name(version)}", encode_checkpoint(snapshot))
@@ -141,7 +141,7 @@ def _write_checkpoint(services: Services, log: LogRow, version: int) -> None:
 
 
 def _point_at(services: Services, log: LogRow, snapshot: DeltaSnapshot) -> None:
-    """Name the checkpoint as the last; where it isn't named, readers list the log."""
+    """Write `_last_checkpoint`. Without it, readers list the log."""
     location = f"{log.root}/{FOLDER}/{LAST_CHECKPOINT}"
     services.store.delete(location)
     with suppress(AlreadyExistsError):
@@ -149,9 +149,11 @@ def _point_at(services: Services, log: LogRow, snapshot: DeltaSnapshot) -> None:
 
 
 def _cut(services: Services, table_id: int, log: LogRow) -> LogRow:
-    """Let versions go whose data files may go: first a checkpoint that the later ones stand on, then the oldest first.
+    """Remove versions whose data files may be deleted.
 
-    Where none is left to be read, and no other can follow, the whole log goes.
+    Before that, write a checkpoint for the later ones. Remove the oldest first.
+
+    If no version can be read any more, and none can follow, the whole log goes.
     """
     with services.database.reading() as cursor:
         oldest = logs.find_oldest_readable(cursor, table_id)

@@ -38,9 +38,10 @@ LogFailed = Callable[[str, Exception], object]
 def keep_delta_logs_in_background(
     services: Services, failed: Failed, table_failed: LogFailed
 ) -> AbstractContextManager[None]:
-    """Keep Delta logs for as long as the context lasts.
+    """Keep Delta logs up to date in a thread, until the block ends.
 
-    `table_failed` hears, with its name, of each new reason why a table's can't be kept; `failed` of what keeps all.
+    table_failed: called with a table's name and each new reason why its log can't be kept. failed: called with errors
+    that concern all.
     """
     keeper = DeltaLogKeeper(replace(services, caller=_KEEPER_CALLER), table_failed)
     duty = LeaderTask("delta-keeper", None, logs.is_keeper_free, logs.take_lead, partial(_run_keeper, keeper))
@@ -61,7 +62,7 @@ def _run_keeper(keeper: "DeltaLogKeeper", notices: NotificationListener, cursor:
 
 
 class DeltaLogKeeper:
-    """Looks at the tables again and again; for one thread."""
+    """Looks at the tables repeatedly, in one thread."""
 
     def __init__(self, services: Services, table_failed: LogFailed) -> None:
         self._services = services
@@ -72,7 +73,7 @@ class DeltaLogKeeper:
         self._mended: set[int] = set()
 
     def look(self, cursor: Transaction, is_ended: Callable[[], bool] = lambda: False) -> bool:
-        """Bring each log up to date, and take away those that aren't wanted any more; whether any is wanted."""
+        """Bring each log up to date, and remove logs that aren't wanted any more; return whether any is wanted."""
         versions = logs.read_versions(cursor)
         changed = {table_id for table_id, version in versions.items() if self._versions.get(table_id) != version}
         same = self._enabled & versions.keys() - changed

@@ -17,9 +17,9 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class LogRow:
-    """A log from version `oldest` to `version`; protocol and metadata as Delta's actions, of the newest.
+    """A log from version `oldest` to `version`. protocol, metadata: Delta's actions of the newest version.
 
-    table_version: the newest version of the table's metadata that went into it. is_looked_at: all that it is did, or
+    table_version: the newest version of the table's metadata in the log. is_looked_at: the log has all of it, or
     `problem` says why not.
     """
 
@@ -35,7 +35,7 @@ class LogRow:
 
 @dataclass(frozen=True, slots=True)
 class VersionRow:
-    """A version of a log: the snapshot that main named since `logged_ms`."""
+    """A version of a log, and the snapshot of main since `logged_ms`."""
 
     version: int
     snapshot_id: int | None
@@ -45,7 +45,7 @@ class VersionRow:
 
 @dataclass(frozen=True, slots=True)
 class LoggedVersion:
-    """The files of a version: its own, and that of the deletion vectors which it brings."""
+    """The files of a version: its own, and that of its new deletion vectors."""
 
     version: int
     body: bytes
@@ -55,9 +55,9 @@ class LoggedVersion:
 
 @dataclass(frozen=True, slots=True)
 class LogAddition:
-    """A version to be added, of a table whose metadata has reached `table_version`.
+    """A version to add, of a table whose metadata has reached `table_version`.
 
-    vectors_of: hash and descriptor of what data files get, None for none any more.
+    vectors_of: hash and descriptor by data file; None if it has none any more.
     """
 
     row: VersionRow
@@ -70,44 +70,44 @@ class LogAddition:
 
 
 def is_keeper_free(cursor: Transaction) -> bool:
-    """Return whether no process keeps Delta logs at this moment."""
+    """Return whether no process keeps Delta logs now."""
     return cursor.execute(_SQL.is_free, {"key": KEEPER_KEY}).fetchone() == (True,)
 
 
 def take_lead(cursor: Transaction) -> bool:
-    """Be the one that keeps Delta logs for as long as the session lasts; False if another is."""
+    """Try to become the keeper of Delta logs for this session; False if another process is."""
     return cursor.execute(_SQL.lead, {"key": KEEPER_KEY}).fetchone() == (True,)
 
 
 def read_versions(cursor: Transaction) -> dict[int, int]:
-    """Return the versions of the metadata of all live tables that Iceberg clients have seen, by table id."""
+    """Read the metadata versions of all live tables that Iceberg clients have seen, by table id."""
     return dict(cursor.execute(_SQL.versions).fetchall())
 
 
 def find_enabled(cursor: Transaction, table_ids: Iterable[int]) -> frozenset[int]:
-    """Return those of the tables that want a log."""
+    """Find the tables that want a log."""
     return frozenset(row[0] for row in cursor.execute(_SQL.enabled, {"table_ids": list(table_ids)}).fetchall())
 
 
 def find_abandoned(cursor: Transaction) -> list[int]:
-    """Return tables that have a log and don't want it any more, or that are gone."""
+    """Find tables with a log that don't want it any more, or are gone."""
     return [row[0] for row in cursor.execute(_SQL.abandoned).fetchall()]
 
 
 def read_log(cursor: Transaction, table_id: int) -> LogRow | None:
-    """Return the log of a table."""
+    """Read the log of a table."""
     row = cursor.execute(_SQL.log, {"table_id": table_id}).fetchone()
     return None if row is None else LogRow(*row)
 
 
 def read_newest_version(cursor: Transaction, table_id: int) -> VersionRow | None:
-    """Return the newest version of its log."""
+    """Read the newest version of a table's log."""
     row = cursor.execute(_SQL.newest, {"table_id": table_id}).fetchone()
     return None if row is None else VersionRow(*row)
 
 
 def add_version(cursor: Transaction, table_id: int, new: LogAddition) -> bool:
-    """Add the next version; False if there is one of this number by now, or the table was newer for the last."""
+    """Add the next version; False if its number exists by now, or a newer table version is in the log."""
     version = new.row.version
     state = {
         "table_id": table_id,
@@ -144,12 +144,12 @@ def add_version(cursor: Transaction, table_id: int, new: LogAddition) -> bool:
 
 
 def note_looked_at(cursor: Transaction, table_id: int, table_version: int, problem: str | None) -> None:
-    """Note up to where the log was looked at, and why it isn't in step with that; None if it is."""
+    """Record the table version that the log was checked against, and the problem; None: it is up to date."""
     cursor.execute(_SQL.looked_at, {"table_id": table_id, "table_version": table_version, "problem": problem})
 
 
 def read_vectors(cursor: Transaction, table_id: int, paths: Sequence[str]) -> dict[str, tuple[bytes, Json]]:
-    """Hash and descriptor of the deletion vectors that data files have in the newest version, by path."""
+    """Read hash and descriptor of data files' deletion vectors in the newest version, by path."""
     if not paths:
         return {}
     rows = cursor.execute(_SQL.vectors, {"table_id": table_id, "paths": list(paths)}).fetchall()
@@ -159,7 +159,7 @@ def read_vectors(cursor: Transaction, table_id: int, paths: Sequence[str]) -> di
 def read_version_files(
     cursor: Transaction, table_id: int, after: int = -1, *, unwritten_only: bool = True
 ) -> list[LoggedVersion]:
-    """Return the files of some of the next versions, in order: of those that may not be there yet, or of all."""
+    """Read the files of some next versions, in order: those that may be missing, or all."""
     asked = {"table_id": table_id, "after": after, "all": not unwritten_only, "most": _BATCH_VERSIONS}
     return [
         LoggedVersion(version, zlib.decompress(body), path, None if data is None else zlib.decompress(data))
@@ -168,14 +168,14 @@ def read_version_files(
 
 
 def note_written(cursor: Transaction, table_id: int, numbers: Iterable[int]) -> None:
-    """Note that the files of these versions are written."""
+    """Record that the files of these versions are written."""
     cursor.execute(_SQL.written, {"table_id": table_id, "versions": list(numbers)})
 
 
 def find_oldest_readable(cursor: Transaction, table_id: int) -> int:
-    """Return the oldest version from which on the data files of all are kept.
+    """Find the oldest version from which on all data files are kept.
 
-    One more than the newest if of none are.
+    One more than the newest if there is none.
     """
     row = cursor.execute(_SQL.readable, {"table_id": table_id}).fetchone()
     assert row is not None
@@ -183,17 +183,17 @@ def find_oldest_readable(cursor: Transaction, table_id: int) -> int:
 
 
 def find_needless_vectors(cursor: Transaction, table_id: int, oldest: int) -> Iterator[str]:
-    """Return files of deletion vectors that no version from `oldest` on needs."""
+    """Find files of deletion vectors that no version from `oldest` on needs."""
     rows = cursor.execute(_SQL.vector_files, {"table_id": table_id, "oldest": oldest}).fetchall()
     return (path for (path,) in rows)
 
 
 def cut_versions(cursor: Transaction, table_id: int, oldest: int) -> None:
-    """Forget the versions before one, but for vectors of theirs that are needed."""
+    """Delete the versions before `oldest`, except their vectors that are needed."""
     for query in (_SQL.cut, _SQL.cut_versions, _SQL.cut_vectors):
         cursor.execute(query, {"table_id": table_id, "oldest": oldest})
 
 
 def forget_log(cursor: Transaction, table_id: int) -> None:
-    """Forget a log."""
+    """Delete the records of a log."""
     cursor.execute(_SQL.forget, {"table_id": table_id})

@@ -35,7 +35,7 @@ class LoggedBase:
 
 @dataclass(frozen=True, slots=True)
 class _Ids:
-    """Data files by id that may differ, as far as they are in the state before, and in the one after."""
+    """Ids of data files that may differ, in the state before and in the one after."""
 
     before: frozenset[int]
     after: frozenset[int]
@@ -47,9 +47,9 @@ NO_DIFFERENCE = FileDifference({}, {}, {})
 def read_differences(
     services: Services, state: TableState, base: LoggedBase | None, root: str, after: SnapshotRow | None
 ) -> FileDifference:
-    """Return the data files that may differ between the log's newest version and a snapshot.
+    """Read the data files that may differ between the log's newest version and a snapshot.
 
-    All, if there is no base.
+    Without a base, read all.
     """
     if after is None:
         return NO_DIFFERENCE
@@ -75,7 +75,7 @@ def _read_snapshot(state: TableState, snapshot_id: int | None) -> SnapshotRow | 
 
 
 def _read_logged(services: Services, base: LoggedBase) -> dict[str, AddFile]:
-    """Return all files of the version, as the log itself has them: what was in its snapshot isn't known any more."""
+    """Read all files of the version from the log itself: its snapshot isn't known any more."""
     snapshot = DeltaLog(services.store, base.root).snapshot(base.version)
     return {add.path: add for add in snapshot.files.values()}
 
@@ -85,7 +85,7 @@ def _has_manifests(cursor: Transaction, manifest_ids: Sequence[int]) -> bool:
 
 
 def _find_differing(cursor: Transaction, table_id: int, before: Sequence[int], after: Sequence[int]) -> _Ids:
-    """By manifests that only one of the snapshots lists, and what the delete files in them are for."""
+    """Find differing files by manifests that only one of the snapshots lists, and by targets of their delete files."""
     gone_manifests, new_manifests = sorted({*before} - {*after}), sorted({*after} - {*before})
     gone = _list_live_ids(cursor, gone_manifests, FileContent.DATA)
     new = _list_live_ids(cursor, new_manifests, FileContent.DATA)
@@ -118,7 +118,7 @@ def _load_files(
 
 
 def _build_add(path: str, row: FileRow, known: dict[str, LoggedVector]) -> AddFile:
-    """Return the file as far as removing it must name it."""
+    """Build an `add` with the fields that its removal must name."""
     vector = known[path].vector if path in known else None
     return AddFile(path, {}, row.file_size_in_bytes, 0, data_change=True, deletion_vector=vector)
 
@@ -131,7 +131,7 @@ def _read_vectors(cursor: Transaction, table_id: int, paths: Sequence[str]) -> d
 def _read_deleted(
     cursor: Transaction, table_id: int, files: dict[int, FileRow], manifest_ids: Sequence[int]
 ) -> dict[int, bytes]:
-    """Return the positions that are deleted from data files at the snapshot that lists these manifests, by file id."""
+    """Read the deleted positions of data files at the snapshot of these manifests, by file id."""
     rows = reader.read_data_file_deletions(cursor, table_id, files)
     deletes = sorted({row.delete_file_id for row in rows})
     live = {file_id for _, file_id in reader.find_live_among(cursor, manifest_ids, deletes)} if deletes else set()
@@ -144,7 +144,7 @@ def _read_deleted(
 
 
 def list_paths(services: Services, snapshot: SnapshotRow) -> list[str]:
-    """Return the data files of a snapshot."""
+    """List the paths of a snapshot's data files."""
     with services.database.reading() as cursor:
         rows = reader.read_files(cursor, _list_live_ids(cursor, snapshot.manifest_ids, FileContent.DATA))
     return [row.path for row in rows.values()]
@@ -153,7 +153,7 @@ def list_paths(services: Services, snapshot: SnapshotRow) -> list[str]:
 def read_names_in_files(
     services: Services, table: TableVersion, locations: Iterable[str]
 ) -> Iterator[tuple[str, NamesInFile]]:
-    """Yield what each data file calls its fields, with its path: every footer is read."""
+    """Yield the field names in each data file, with its path. Reads every footer."""
     with services.database.reading() as cursor:
         folder = native.read_path_prefix(cursor, table.row.table_id)
     for location in sorted(locations):

@@ -31,7 +31,7 @@ Positions = AbstractSet[int]
 
 @dataclass(frozen=True, slots=True)
 class VersionDeletes:
-    """What a version brings and takes of delete files; `idle` are those that delete nothing any more."""
+    """The delete files that a version adds and removes. idle: those that delete nothing any more."""
 
     files: tuple[FileRow, ...] = ()
     deletions: tuple[NewDeletion, ...] = ()
@@ -40,7 +40,7 @@ class VersionDeletes:
 
 
 class DeltaDeletes:
-    """What is deleted of the table's data files, by positions; grows with its versions."""
+    """The deleted positions of the table's data files, version by version."""
 
     def __init__(self, services: Services, space: Workspace, listed: Listed) -> None:
         self._services = services
@@ -60,9 +60,9 @@ class DeltaDeletes:
         targets: Mapping[int, FileRow],
         left: AbstractSet[int],
     ) -> VersionDeletes:
-        """Write the delete files of a version. after: all that is deleted then, of data files that lose rows with it.
+        """Write the delete files of a version. after: all deleted positions then, of data files that lose rows with it.
 
-        left: data files that leave the table. From format version 3 on a vector takes the place of the one before.
+        left: data files that leave the table. From format version 3 on a vector replaces the one before.
         """
         superseded = after.keys() if metadata.format_version >= ROW_LINEAGE_VERSION else frozenset()
         idle = self._live.leave(left | superseded)
@@ -81,7 +81,7 @@ class DeltaDeletes:
     def _serve(
         self, metadata: TableMetadata, numbers: SnapshotNumbers, deleted: NewlyDeleted
     ) -> tuple[tuple[FileRow, ...], tuple[NewDeletion, ...]]:
-        """Return a Puffin file for each vector: of one that it opens PyIceberg applies all, live or not."""
+        """Write a Puffin file for each vector: PyIceberg applies all vectors of a file that it opens, live or not."""
         parts = [deleted]
         if metadata.format_version >= ROW_LINEAGE_VERSION:
             parts = [replace(deleted, positions={file_id: found}) for file_id, found in deleted.positions.items()]
@@ -93,7 +93,7 @@ class DeltaDeletes:
 
 
 def read_positions(log: DeltaLog, vector: DeletionVector, path: str) -> frozenset[int]:
-    """Return what a vector deletes of the data file at the log's path.
+    """Read the positions that a vector deletes from the data file at the log's path.
 
     Raises DamagedLogError, and InvalidRequestError for too many rows.
     """
@@ -106,7 +106,7 @@ def read_positions(log: DeltaLog, vector: DeletionVector, path: str) -> frozense
 
 
 def _load_live_deletes(space: Workspace, listed: Listed) -> LiveFiles:
-    """Return what is deleted of the table's files before, as far as delete files go."""
+    """Load the deleted positions of the table's files before, as far as delete files have them."""
     manifests = [manifest for manifest in listed if manifest.content == ManifestContent.DELETES and manifest.live_count]
     if not manifests:
         return LiveFiles((), {}, {}, {})
@@ -124,7 +124,7 @@ def _load_live_deletes(space: Workspace, listed: Listed) -> LiveFiles:
 
 
 class HiveLinker:
-    """Makes them in the table's DuckLake folder. copies: make copies where the store has no links."""
+    """Makes links in the table's DuckLake folder. copies: make copies if the store has no links."""
 
     def __init__(self, services: Services, space: Workspace, *, copies: bool) -> None:
         self._services = services
@@ -132,7 +132,7 @@ class HiveLinker:
         self._copies = copies
 
     def of(self, columns: tuple[PartitionColumn, ...], files: Iterable[TranslatedFile]) -> tuple[LakeCopy, ...]:
-        """Return a place for each file; UnsupportedError where there can't be one."""
+        """Return a place for each file; UnsupportedError: there can't be one."""
         wanted = list(files)
         folder = self._space.folder() if wanted else ""
         if wanted and self._services.store.local_path(wanted[0].file.path) is None and not self._copies:

@@ -1,8 +1,8 @@
 """PURE. A Delta table's schema as Iceberg's, with one field id for both (Delta protocol, "Schema", "Column Mapping").
 
-Fields go by their paths of physical names, as the files have them: with column mapping Delta numbers the fields of
-structs itself; without it the same path has the same id for ever, also where a later schema gives it another type.
-Lists' elements and maps' keys and values, which Delta doesn't number, get ids far above, as Delta's own go on below.
+Fields are known by their paths of physical names, as in the files. With column mapping Delta numbers the fields of
+structs itself. Without it a path has the same id for ever, even if a later schema gives it another type. Delta doesn't
+number elements, keys and values. These get ids far above, since Delta's own ids grow below.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -33,7 +33,7 @@ _CONTAINERS: Final = (StructType, ListType, MapType)
 
 @dataclass(slots=True)
 class ColumnIds:
-    """The field ids of every column that the table ever had, by physical path; new ones are given out as they come.
+    """The field ids of all columns that the table ever had, by physical path. New ones are added as they come.
 
     is_mapped: Delta numbers columns itself in some version.
     """
@@ -47,7 +47,7 @@ class ColumnIds:
         return max(self.by_path.values(), default=0)
 
     def learn(self, metadata: Metadata) -> None:
-        """Take in the ids that Delta gives, before any are given out for versions in which it gave none."""
+        """Learn Delta's own ids, before new ones are given for versions without any."""
         if metadata.column_mapping == "none":
             return
         self.is_mapped = True
@@ -60,7 +60,7 @@ class ColumnIds:
                 )
 
     def of(self, path: NamePath, given: int | None = None) -> int:
-        """Return the id of a path: the one that Delta gives, else its own for ever."""
+        """Return the id of a path: Delta's, else one that it keeps for ever."""
         if path not in self.by_path:
             highest = self.last
             self.by_path[path] = given or (max(highest, FREE_ID_START) if self.is_mapped else highest) + 1
@@ -77,9 +77,9 @@ class TableColumns:
 
 
 def read_columns(metadata: Metadata, ids: ColumnIds, schema_id: int) -> TableColumns:
-    """Return the columns of a version.
+    """Read the columns of a version.
 
-    Raises UnsupportedError for a type that Iceberg lacks, DamagedLogError for what is no schema.
+    UnsupportedError: Iceberg lacks a type. DamagedLogError: it is no schema.
     """
     _check_texts(metadata)
     ids.learn(metadata)
@@ -96,7 +96,7 @@ def read_columns(metadata: Metadata, ids: ColumnIds, schema_id: int) -> TableCol
 
 
 def _check_texts(metadata: Metadata) -> None:
-    """Raise DamagedLogError for what no catalog can keep."""
+    """Raise DamagedLogError for texts that no catalog can store."""
     said = (metadata.id, metadata.name, metadata.description, *chain(*metadata.configuration.items()))
     for text in said:
         if text is not None and "\0" in text:
@@ -153,7 +153,7 @@ class _ColumnReader:
 
 @dataclass(frozen=True, slots=True)
 class _NestedIds:
-    """The ids of a list's or map's parts, where Delta gives them; by names joined by dots from the field on."""
+    """Ids of elements, keys and values that Delta gives, by names from the field on, joined by dots."""
 
     ids: Mapping[str, int]
     name: str
@@ -166,7 +166,7 @@ class _NestedIds:
 
 
 def _read_given_ids(fields: Iterable[DeltaField], inside: NamePath) -> Iterator[tuple[NamePath, int]]:
-    """Yield the ids that column mapping gives, at any depth."""
+    """Yield the ids of column mapping, at any depth."""
     for column in fields:
         if column.id is None:
             raise DamagedLogError(f"column {column.name} has no {FIELD_ID}, which the table's column mapping demands")
@@ -187,7 +187,7 @@ def _walk_given_ids(type_: DeltaType, path: NamePath) -> Iterator[tuple[NamePath
 
 
 def _check_order(schema: Schema) -> None:
-    """DuckDB reads a container only if its id is above that of the field it is in (`bridge/columns`)."""
+    """Check the order of ids: DuckDB reads a container only if its id is above its parent's (`bridge/columns`)."""
     parents, names = schema.parents(), schema.full_names()
     for field_id, column in schema.map_fields_by_id().items():
         parent = parents[field_id]
@@ -200,7 +200,7 @@ def _check_order(schema: Schema) -> None:
 
 
 def find_leaf_paths(columns: TableColumns) -> dict[int, tuple[NamePath, PrimitiveType]]:
-    """Return the leaves that may have statistics, by id: those in no list or map."""
+    """Find the leaves that may have statistics, by id: those outside of lists and maps."""
     found: dict[int, tuple[NamePath, PrimitiveType]] = {}
 
     def walk(fields: tuple[NestedField, ...]) -> None:

@@ -43,7 +43,7 @@ _OWN_PROPERTIES: Final = {COMPRESSION_CODEC: "zstd"}
 
 
 def build_properties(metadata: Metadata, schema: Schema, ids: ColumnIds) -> dict[str, str]:
-    """Return the table's properties at a version; engines may delete none of its files."""
+    """Build the table's properties at a version, with `gc.enabled=false`."""
     own = {
         key: value for key, value in metadata.configuration.items() if key.startswith("delta.") and key != DELTA_ENABLED
     }
@@ -63,23 +63,23 @@ def build_properties(metadata: Metadata, schema: Schema, ids: ColumnIds) -> dict
 
 
 def _build_name_mapping(metadata: Metadata) -> dict[NamePath, int]:
-    """Return columns that files may have and the table hasn't, under ids of no schema.
+    """Build the name mapping for columns that files may have and the table lacks, under ids of no schema.
 
-    PyIceberg must know all names.
+    PyIceberg needs all names of a file.
     """
     named = (metadata.configuration.get(key) for key in _ROW_TRACKING)
     return {(name,): _UNKNOWN_COLUMN + at for at, name in enumerate(("_change_type", *named)) if name}
 
 
 def _is_free(key: str) -> bool:
-    """Return whether a property of the users' own means nothing to the catalog."""
+    """Return whether a user's property has no meaning for the catalog."""
     return not key.startswith(
         ("delta.", "ducklake.", "write.", "gc.", "commit.", "schema.", CONSTRAINT_PREFIX, "format-version")
     )
 
 
 def _keep_constraints(metadata: Metadata, schema: Schema) -> dict[str, str]:
-    """Keep those of Delta's constraints that can be checked here."""
+    """Keep Delta's constraints that the server can check."""
     found: dict[str, str] = {}
     for key, text in metadata.configuration.items():
         if key.startswith(_CONSTRAINTS):
@@ -112,7 +112,7 @@ def _keep_json(type_: DeltaType, inside: str = "") -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class DeltaState:
-    """What the translation of a version must know of the ones before; `known` are its column ids by physical path."""
+    """State for the translation of the next version. known: column ids by physical path."""
 
     metadata: Metadata
     known: Mapping[tuple[str, ...], int]
@@ -124,11 +124,11 @@ class DeltaState:
         return DeltaState(metadata, dict(ids.by_path), ids.is_mapped)
 
     def ids(self) -> ColumnIds:
-        """Return the ids, to be gone on with."""
+        """Return the column ids, from which new ones go on."""
         return ColumnIds(dict(self.known), self.is_mapped)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON that is kept beside the table."""
+        """Return the JSON that is stored with the table."""
         own = self.metadata
         return {
             "columns": [[list(path), field_id] for path, field_id in self.known.items()],
@@ -145,7 +145,7 @@ class DeltaState:
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> "DeltaState":
-        """Return what `to_json` gave."""
+        """Read the JSON of `to_json`."""
         own = data["metadata"]
         metadata = Metadata(
             own["id"],
@@ -161,7 +161,7 @@ class DeltaState:
 def build_first_metadata(
     delta: Metadata, ids: ColumnIds, table_uuid: str, location: str, format_version: int, now_ms: int
 ) -> tuple[TableMetadata, TableColumns]:
-    """Return the metadata of a table without snapshots, and its columns.
+    """Build the metadata of a table without snapshots, and its columns.
 
     Raises UnsupportedError, InvalidRequestError, DamagedLogError.
     """
@@ -189,7 +189,7 @@ def build_first_metadata(
 
 
 def redefine(metadata: TableMetadata, delta: Metadata, ids: ColumnIds) -> tuple[TableMetadata, TableColumns]:
-    """Return the metadata after a `metaData` action, and the columns; raises as above."""
+    """Apply a `metaData` action; return the metadata and the columns. Raises as `build_first_metadata`."""
     columns = read_columns(delta, ids, max(schema.schema_id for schema in metadata.schemas) + 1)
     check_schema(columns.schema, metadata.format_version)
     known = next((schema for schema in metadata.schemas if schema.same_as(columns.schema)), None)
@@ -209,7 +209,7 @@ def redefine(metadata: TableMetadata, delta: Metadata, ids: ColumnIds) -> tuple[
 
 
 def find_replaced_columns(before: TableMetadata, after: TableMetadata) -> frozenset[int]:
-    """Return columns whose files of before can't be read as what they are now.
+    """Find columns whose older files can't be read as their present types.
 
     Raises UnsupportedError if one partitioned the table.
     """
@@ -227,7 +227,7 @@ def find_replaced_columns(before: TableMetadata, after: TableMetadata) -> frozen
 
 
 def check_no_files_left(replaced: Iterable[int], metadata: TableMetadata, path: str) -> None:
-    """Raise UnsupportedError if an older file stays in the table that can't be read as the columns' types."""
+    """Raise UnsupportedError if an older file that stays in the table can't be read as the columns' types."""
     fields = metadata.schema().map_fields_by_id()
     names = ", ".join(sorted(fields[field_id].name for field_id in replaced))
     raise UnsupportedError(
@@ -244,7 +244,7 @@ def _can_read(before: Any, after: Any, version: int) -> bool:
 
 
 def _find_spec(columns: TableColumns, specs: tuple[PartitionSpec, ...], last_field_id: int) -> PartitionSpec:
-    """Return the spec that partitions by these columns' values: a known one, else a new one, with known field ids."""
+    """Find the spec of these partition columns: a known one, else a new one, with known field ids."""
     names = columns.schema.map_fields_by_id()
     known = {field.source_id: field.field_id for spec in specs for field in spec.fields}
     following = max(last_field_id, FIRST_PARTITION_FIELD_ID - 1)
@@ -263,5 +263,5 @@ def _find_spec(columns: TableColumns, specs: tuple[PartitionSpec, ...], last_fie
 
 
 def needs_version(schemas: Iterable[Schema], *, has_vectors: bool) -> int:
-    """Return the format version that a table with these schemas needs; deletion vectors are of version 3."""
+    """Return the format version that a table with these schemas needs; deletion vectors need version 3."""
     return max([ROW_LINEAGE_VERSION if has_vectors else 2, *(schema.find_lowest_version() for schema in schemas)])

@@ -30,7 +30,7 @@ _LIST: Final = "list"
 
 @dataclass(frozen=True, slots=True)
 class PartitionColumn:
-    """A partition column: what its folders may be called, and its type."""
+    """A partition column: possible names in its folders, and its type."""
 
     field_id: int
     names: tuple[str, ...]
@@ -38,7 +38,7 @@ class PartitionColumn:
 
 
 def find_folder_keys(folder: str, columns: Sequence[PartitionColumn], values: Sequence[Any]) -> tuple[str, ...] | None:
-    """Return what a file's folders call the partition columns; None if they don't say all the values."""
+    """Find the partition columns' names in a file's folders; None if the folders don't have all values."""
     if not columns:
         return ()
     said: dict[str, str] = {}
@@ -56,9 +56,9 @@ def find_folder_keys(folder: str, columns: Sequence[PartitionColumn], values: Se
 
 
 def format_linked_folder(columns: Sequence[PartitionColumn], values: Sequence[Any]) -> str:
-    """Return folders that say the values, as Hive has them, with a final slash.
+    """Format Hive folders of the values, with a final slash.
 
-    Raises UnsupportedError if DuckDB has no word for one.
+    UnsupportedError: DuckDB can't read one.
     """
     return "".join(
         f"{quote(column.names[0], safe='')}={_format_folder_value(column, value)}/"
@@ -93,7 +93,7 @@ def _format_folder_value(column: PartitionColumn, value: Any) -> str:
 class TranslatedFile(NamedTuple):
     """A data file's row, DuckLake's statistics and partition values, and the values of its partition.
 
-    keys: what its folders call the partition columns; None if they don't say all the values.
+    keys: names of the partition columns in its folders; None if these don't have all values.
     """
 
     file: FileRow
@@ -106,8 +106,7 @@ class TranslatedFile(NamedTuple):
 class FileTranslator:
     """Translates the files that versions with these columns add.
 
-    located: where a path of the log's is, as clients know it. counted: how many rows a file has whose statistics don't
-    say.
+    located: converts a path of the log to a location. counted: row counts of files whose statistics lack it.
     """
 
     def __init__(
@@ -134,9 +133,9 @@ class FileTranslator:
         self._names = tuple(column.names[0] for column in self.partition)
 
     def of(self, add: AddFile, file_id: int, numbers: SnapshotNumbers, wide: StatsWidening) -> TranslatedFile:
-        """Return the file's rows; its first row id isn't given yet.
+        """Translate a file; its first row id isn't assigned yet.
 
-        Raises DamagedLogError for what the log should have said.
+        DamagedLogError: the log lacks something.
         """
         texts = tuple([add.partition_values.get(name) for name in self._names])
         partition = self._partitions(texts)
@@ -160,9 +159,9 @@ class FileTranslator:
         return TranslatedFile(file, facts.stats, partition.texts, partition.values, keys)
 
     def name_map(self, keys: tuple[str, ...]) -> NameMap:
-        """Return what the files call the columns, whichever they have.
+        """Build the name map of the files, whichever columns they have.
 
-        `keys` are the folders' names for the partition's.
+        keys: the folders' names of partition columns.
         """
         known = self._maps.get(keys)
         if known is None:
@@ -214,7 +213,7 @@ class FileTranslator:
 
 @dataclass(frozen=True, slots=True)
 class _PartitionValues:
-    """A partition: its values, in JSON, in DuckLake's words where it has some for all, and as columns of its files."""
+    """A partition's values: as JSON, as DuckLake's texts if it has all, and as columns of its files."""
 
     values: tuple[Any, ...]
     json: list[Any]
@@ -223,7 +222,7 @@ class _PartitionValues:
 
 
 def _encode_value(type_: PrimitiveType, value: Any) -> Any:
-    """Return a JSON single value; numbers that JSON lacks as texts (`entries.partition_json`)."""
+    """Encode a JSON single value. Numbers that JSON lacks become texts (`entries.partition_json`)."""
     return str(value) if isinstance(value, float) and not math.isfinite(value) else to_json(type_, value)
 
 

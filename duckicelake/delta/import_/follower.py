@@ -32,9 +32,9 @@ DeltaTableFailed = Callable[[DeltaSource, Exception], object]
 def follow_delta_in_background(
     services: Services, seconds: float, failed: Failed, table_failed: DeltaTableFailed
 ) -> AbstractContextManager[None]:
-    """Follow Delta tables for as long as the context lasts, looking every so many seconds.
+    """Follow Delta tables in a thread until the block ends, looking every `seconds`.
 
-    `table_failed` hears of each new reason why a table can't go on, `failed` of what keeps all of them.
+    table_failed: called with each new reason why a table can't go on. failed: called with errors that concern all.
     """
     follower = DeltaFollower(replace(services, caller=SYNCER), table_failed)
     work = partial(_follow, follower, seconds)
@@ -52,7 +52,7 @@ def _follow(follower: "DeltaFollower", seconds: float, notices: NotificationList
 
 @dataclass(slots=True)
 class _FollowedTable:
-    """What is known of a table between two looks; `listed` and `rests_until` by the monotonic clock."""
+    """State of a table between two looks. listed, rests_until: by the monotonic clock."""
 
     root: str
     log: DeltaLog | None = None
@@ -61,7 +61,7 @@ class _FollowedTable:
 
 
 class DeltaFollower:
-    """Looks at followed tables again and again; for one thread."""
+    """Looks at followed tables repeatedly, in one thread."""
 
     def __init__(self, services: Services, table_failed: DeltaTableFailed) -> None:
         self._services = services
@@ -69,7 +69,7 @@ class DeltaFollower:
         self._known: dict[int, _FollowedTable] = {}
 
     def look(self, followed: list[DeltaSource], is_ended: Callable[[], bool] = lambda: False) -> bool:
-        """Bring what is there of each, a portion of those with much; whether there may be more at once."""
+        """Import new versions of each table, of long logs a part; return whether there may be more at once."""
         self._known = {source.table_id: self._of(source) for source in followed}
         ahead = run_in_parallel(self._may_be_ahead, followed)
         came = False
@@ -113,7 +113,7 @@ class DeltaFollower:
         return after.position.version > source.position.version
 
     def _load(self, source: DeltaSource) -> None:
-        """Have the table ready before its next version comes: the first load of a long history takes a while."""
+        """Load a table before its next version comes: the first load of a long history takes a while."""
         load_current_table(self._services, parse_schema_name(source.schema_name), source.table_name)
 
     def _fail(self, source: DeltaSource, error: Exception) -> None:

@@ -47,9 +47,9 @@ def check_root(services: Services, root: str) -> None:
 
 
 def check_files(services: Services, root: str, files: Iterable[str]) -> None:
-    """Raise InvalidRequestError unless each file that the log of the table in `root` names is where one may be.
+    """Raise InvalidRequestError unless all files in the log of the table in `root` are in allowed places.
 
-    What isn't there may be named. The log's own folder is checked with them.
+    Missing files may be named. The log's own folder is checked, too.
     """
     named = {f"{root}/{FOLDER}/x": root, f"{root}/{FOLDER}/_sidecars/x": root}
     for file in files:
@@ -69,7 +69,7 @@ def check_files(services: Services, root: str, files: Iterable[str]) -> None:
 
 
 def _find_zones(services: Services) -> Sequence[str]:
-    """Return those where only the lake's own writers write."""
+    """Find the folders to which only the lake's own writers write."""
     with services.database.reading() as cursor:
         data_path = locations.read_data_path(cursor)
     return [real_place(services, zone) for zone in (data_path, services.policy.data_zone)]
@@ -85,9 +85,9 @@ def _is_below(place: str, zones: Iterable[str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class DeltaFiles:
-    """A Delta table: its log, and the rows of files whose statistics don't say how many, by the log's path.
+    """A Delta table: its log, and row counts of files whose statistics lack them, by the log's path.
 
-    missing: paths in the log of files that aren't there any more, they or their deletion vectors.
+    missing: the log's paths of files that are gone, or whose deletion vectors are.
     """
 
     log: DeltaLog
@@ -95,14 +95,14 @@ class DeltaFiles:
     missing: frozenset[str] = frozenset()
 
     def locate(self, path: str) -> str:
-        """Return the log's path as clients know it."""
+        """Convert a path of the log to a location for clients."""
         is_plain = ":" not in path and ".." not in path and not path.startswith("/")  # most are
         return f"{self.log.root}/{path}" if is_plain else format_root(resolve_location(self.log.root, path))
 
 
 @dataclass(frozen=True, slots=True)
 class DeltaHistory:
-    """What is to be imported: the table at a version, what its commit says of itself, and the commits after it."""
+    """The history to import: the table at a version, that commit's info, and the later commits."""
 
     files: DeltaFiles
     start: DeltaSnapshot
@@ -114,7 +114,7 @@ class DeltaHistory:
         return self.commits[-1].version if self.commits else self.start.version
 
     def first(self) -> DeltaVersion:
-        """Return the first version, to go on from."""
+        """Return the first version."""
         return build_first_version(self.start, self.info)
 
     def adds(self) -> Iterator[AddFile]:
@@ -125,15 +125,15 @@ class DeltaHistory:
 
 
 def format_root(location: str) -> str:
-    """Return a location as engines are given it.
+    """Format a location for engines.
 
-    A plain path on this machine, as some take no URI's escapes, or a URI.
+    On this machine a plain path, since some engines don't decode URIs; else a URI.
     """
     return canonicalize(location).removeprefix(_LOCAL)
 
 
 def open_log(services: Services, root: str) -> DeltaLog:
-    """Return the log of the Delta table in a folder.
+    """Open the log of the Delta table in a folder.
 
     Raises NoDeltaLogError, InvalidRequestError or ForbiddenError for one that may not be read.
     """
@@ -150,7 +150,7 @@ def open_log(services: Services, root: str) -> DeltaLog:
 
 
 def read_history(services: Services, log: DeltaLog, from_version: int | None) -> DeltaHistory:
-    """Return the whole readable history, or from a version on.
+    """Read the whole readable history, or from a version on.
 
     Raises InvalidRequestError, ExpiredError, DamagedLogError, FileMissingError.
     """
@@ -167,9 +167,9 @@ def read_version_files(
     adds: Sequence[AddFile],
     known: Callable[[Iterable[str]], AbstractSet[str]] | None = None,
 ) -> DeltaFiles:
-    """Look whether files are there, and where they may be; count uncounted rows.
+    """Check that files exist in allowed places; count rows that the log doesn't have.
 
-    known: which files the table has already, for one that is there; for a new one the whole folder is listed.
+    known: files that an existing table has; for a new one the whole folder is listed.
     """
     places = DeltaFiles(log)
     paths = {add.path: places.locate(add.path) for add in adds}
@@ -188,7 +188,7 @@ def read_version_files(
 
 
 def hash_commit(services: Services, log: DeltaLog, version: int) -> str | None:
-    """Return the SHA-256 of a version's file in the log, in hex; None if it has none any more."""
+    """Hash a version's file in the log (SHA-256, hex); None if it is gone."""
     try:
         return hashlib.sha256(services.store.read(f"{log.root}/_delta_log/{version:020}.json")).hexdigest()
     except FileMissingError:
@@ -196,7 +196,7 @@ def hash_commit(services: Services, log: DeltaLog, version: int) -> str | None:
 
 
 def _read_info(log: DeltaLog, version: int) -> Mapping[str, Any]:
-    """Return what the version's commit says of itself; nothing, where only a checkpoint is left of it."""
+    """Read the `commitInfo` of a version; empty if only a checkpoint is left of it."""
     try:
         return next(iter(log.commits(version - 1, version))).info
     except DamagedLogError:
@@ -214,7 +214,7 @@ def _locate_vector(root: str, add: AddFile) -> str | None:
 
 
 def _list_present(services: Services, root: str) -> set[str]:
-    """Return the files in the table's folder, log and all."""
+    """List the files in the table's folder, log and all."""
     local = services.store.local_path(root)
     if local is None:
         return {file.location for file in services.store.files_below(root)}
@@ -222,7 +222,7 @@ def _list_present(services: Services, root: str) -> set[str]:
 
 
 def _list_names(folder: str) -> Iterator[str]:
-    """Yield the paths of all files but links; to ask each for its size takes longer than all else."""
+    """Yield the paths of all files except links. Asking each for its size would take longer than all else."""
     folders = [folder]
     while folders:
         with suppress(OSError), os.scandir(folders.pop()) as entries:
@@ -234,7 +234,7 @@ def _list_names(folder: str) -> Iterator[str]:
 
 
 def _find_missing(services: Services, root: str, wanted: Iterable[str], there: set[str] | None) -> set[str]:
-    """Return those of the files that aren't there; what wasn't listed may lie elsewhere, or behind a link."""
+    """Find missing files. Those that weren't listed may lie elsewhere, or behind a link."""
     absent = [at for at in wanted if there is None or at not in there]
     if there is not None and services.store.local_path(root) is None:
         gone = {at for at in absent if at.startswith(f"{root}/")}
@@ -250,7 +250,7 @@ def _is_counted(add: AddFile) -> bool:
 
 
 def _count_rows(services: Services, places: Mapping[str, str]) -> dict[str, int]:
-    """Return the rows of files, from their footers."""
+    """Count the rows of files, from their footers."""
 
     def count(pair: tuple[str, str]) -> tuple[str, int]:
         path, location = pair
@@ -261,9 +261,9 @@ def _count_rows(services: Services, places: Mapping[str, str]) -> dict[str, int]
 
 
 def collect_warnings(services: Services, history: DeltaHistory) -> tuple[str, ...]:
-    """Return a sentence for each.
+    """Collect warnings about readers, one sentence each.
 
-    One file of the newest version is looked into, the smallest of those that came last.
+    One file of the newest version is opened: the smallest of the last added ones.
     """
     return tuple(_build_warnings(services, history))
 

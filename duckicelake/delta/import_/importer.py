@@ -44,9 +44,9 @@ ImportProgress = Callable[[int, int], None]
 
 @contextmanager
 def iterate_pipelined(items: Iterable[T], most: int = 3) -> Iterator[Iterator[T]]:
-    """Yield the items, so many of them computed ahead by another thread.
+    """Yield the items; another thread computes up to `most` ahead.
 
-    What it raises is raised when its turn comes.
+    An error of the items is raised in its place.
     """
     made: Queue[object] = Queue(most)
     stopped = Event()
@@ -94,7 +94,7 @@ def _shorten_turns() -> Iterator[None]:
 
 
 def _empty_queue(queue: Queue[object]) -> None:
-    """Drop what is left in the queue."""
+    """Drop the remaining items of the queue."""
     while True:
         try:
             queue.get_nowait()
@@ -104,9 +104,10 @@ def _empty_queue(queue: Queue[object]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class DeltaImport:
-    """A request to import the table in a folder, from a version on or with all that is readable.
+    """A request to import the table in a folder: all readable versions, or those from one on.
 
-    copies: files that DuckLake couldn't read in their place may be copied. following: what comes later is to follow.
+    copies: whether to copy files that DuckLake couldn't read where they are. following: whether the table follows later
+    versions.
     """
 
     root: str
@@ -120,7 +121,7 @@ class DeltaImport:
     def of(
         root: str, table: str, from_version: int | None = None, *, copies: bool = False, following: bool = False
     ) -> "DeltaImport":
-        """Return the same with the table's full name, as `sales.orders`; InvalidRequestError for one that is none."""
+        """Build a request by the table's full name, as `sales.orders`; InvalidRequestError: it is none."""
         schema, _, name = table.rpartition(".")
         if not schema or not name:
             raise InvalidRequestError(f"{table!r} isn't the full name of a table: write it as sales.orders")
@@ -130,7 +131,7 @@ class DeltaImport:
 
 @dataclass(frozen=True, slots=True)
 class DeltaImportResult:
-    """What came of it; `left_out` are versions some of whose files are gone, `notes` what readers should know."""
+    """The result of an import. left_out: versions some of whose files are gone. notes: warnings about readers."""
 
     table_id: int
     newest: int
@@ -144,7 +145,7 @@ class DeltaImportResult:
 def import_table(
     services: Services, wanted: DeltaImport, progress: ImportProgress = lambda _, __: None
 ) -> DeltaImportResult:
-    """Make a table of a Delta table, or nothing at all.
+    """Make a table of a Delta table, as a whole or not at all.
 
     Raises AlreadyExistsError, NoSuchNamespaceError, NoDeltaLogError, InvalidRequestError, UnsupportedError,
     DamagedLogError, FileMissingError, ExpiredError.
@@ -161,7 +162,7 @@ def import_table(
 
 
 def _check_name(services: Services, wanted: DeltaImport) -> None:
-    """Raise AlreadyExistsError or NoSuchNamespaceError, saying what to do where an import is what is wanted."""
+    """Raise AlreadyExistsError or NoSuchNamespaceError; the message says what to do."""
     schema = to_schema_name(wanted.namespace)
     try:
         with services.database.reading() as cursor:
@@ -184,7 +185,7 @@ def _check_name(services: Services, wanted: DeltaImport) -> None:
 
 
 class _ImportPlan:
-    """A history that becomes a table, in one attempt or several."""
+    """The import of a history, in one attempt or several."""
 
     def __init__(
         self, services: Services, wanted: DeltaImport, history: DeltaHistory, progress: ImportProgress
@@ -203,7 +204,7 @@ class _ImportPlan:
         self._state = DeltaState.of(definition, ids)
 
     def attempt(self, *, alone: bool) -> DeltaImportResult:
-        """Return one transaction. alone: others wait from before it is computed; StaleBaseError can't come then."""
+        """Try the import in one transaction. alone: others wait from the start; StaleBaseError can't come then."""
         readable = ReadableVersions(self._history.files.missing)
         with self._services.database.transaction() as cursor:
             if alone:
@@ -223,7 +224,7 @@ class _ImportPlan:
         )
 
     def _first_definition(self) -> Metadata:
-        """That of the first version that can be read."""
+        """Return the definition of the first readable version."""
         readable = ReadableVersions(self._history.files.missing)
         first = next(readable.of(self._history.first(), self._history.commits), None)
         if first is None:
@@ -260,7 +261,7 @@ def _read_definitions(history: DeltaHistory) -> list[Metadata]:
 
 
 def _collect_column_ids(history: DeltaHistory) -> ColumnIds:
-    """Return all ids that Delta gives in any version, so that columns of versions before it gave any get the same."""
+    """Collect Delta's ids of all versions, so that columns of versions without ids get the same."""
     ids = ColumnIds()
     for definition in _read_definitions(history):
         ids.learn(definition)
@@ -274,14 +275,14 @@ def _choose_format_version(history: DeltaHistory, ids: ColumnIds) -> int:
 
 
 def _has_vectors(history: DeltaHistory) -> bool:
-    """Return whether there are deletion vectors, or may be some tomorrow."""
+    """Return whether there are deletion vectors, or may be later."""
     if _read_definitions(history)[-1].configuration.get("delta.enableDeletionVectors") == "true":
         return True
     return any(add.deletion_vector for add in history.adds())
 
 
 def _must_write_files(history: DeltaHistory) -> bool:
-    """Return whether files may be written for it: delete files, and links to files of mapped, partitioned tables."""
+    """Return whether the import may write files: delete files, and links to files of mapped, partitioned tables."""
     return _has_vectors(history) or any(
         definition.partition_columns and definition.column_mapping != "none"
         for definition in _read_definitions(history)
@@ -289,7 +290,7 @@ def _must_write_files(history: DeltaHistory) -> bool:
 
 
 def _check_newest(readable: ReadableVersions, history: DeltaHistory) -> None:
-    """Raise FileMissingError if the newest version can't be read: then the table can't be, either."""
+    """Raise FileMissingError if the newest version can't be read: then the table can't be read, either."""
     for path in sorted(readable.absent):
         raise FileMissingError(
             f"{history.files.locate(path)}, or its deletion vector, isn't there, but is part of version "

@@ -15,10 +15,10 @@ FOLLOWER_KEY: Final = LOCK_KEY + 3
 
 @dataclass(frozen=True, slots=True)
 class DeltaPosition:
-    """How far a Delta table has come here: `version`, of the table whose metadata has the id.
+    """The imported version of a Delta table; its metadata has the id.
 
-    digest: SHA-256 of that version's file in the log, in hex; None: not known. state: what the translation of the next
-    version must know of the ones before.
+    digest: SHA-256 of that version's file in the log, in hex; None: unknown. state: for the translation of the next
+    version.
     """
 
     delta_id: str
@@ -29,9 +29,9 @@ class DeltaPosition:
 
 @dataclass(frozen=True, slots=True)
 class DeltaSource:
-    """A live table, and the Delta table whose files it has. root: that one's folder, without a slash at its end.
+    """A live table and its Delta table. root: the Delta table's folder, without a final slash.
 
-    error, failed_at: why its next version can't be had, and since when that is known.
+    error, failed_at: why its next version can't be imported, and since when.
     """
 
     table_id: int
@@ -45,25 +45,25 @@ class DeltaSource:
 
     @property
     def name(self) -> str:
-        """As DuckLake has it."""
+        """The table's name in DuckLake."""
         return f"{self.schema_name}.{self.table_name}"
 
 
 def record_source(cursor: Transaction, table_id: int, root: str, position: DeltaPosition, *, following: bool) -> None:
-    """Note in the transaction that makes a table, as its last step, which Delta table it is of.
+    """Record the Delta table of a new table, as the last step of its transaction.
 
-    following: from then on no other writer may write it.
+    following: no other writer may write the table from then on.
     """
     parameters = {"table_id": table_id, "root": root.rstrip("/"), "following": following, **_build_columns(position)}
     cursor.execute(_SQL.record, parameters)
 
 
 def read_sources(cursor: Transaction, name: str | None = None, *, followed: bool = False) -> list[DeltaSource]:
-    """Return those of all live tables, by name.
+    """Read the Delta tables of live tables, by name.
 
-    Or of those followed; or of the one that is called so, `namespace.table`.
+    Read only followed tables, or the one of the name `namespace.table`, if asked for.
 
-    Only that one comes with the state: of many it is much to read, and they are read all the time.
+    Only the named one has its state: states are large, and the list is read often.
     """
     schema, _, table = (name or "").rpartition(".")
     parameters = {"schema_name": schema, "table_name": None if name is None else table, "followed": followed}
@@ -78,9 +78,9 @@ def _read_source(
 
 
 def move_position(cursor: Transaction, source: DeltaSource, position: DeltaPosition) -> None:
-    """Note the version that the transaction brings, as its last step.
+    """Record the version that the transaction imports, as its last step.
 
-    StaleBaseError if another transaction has brought it, or the table was taken over, since the source was read.
+    StaleBaseError: another transaction has imported it, or the table was adopted, since the source was read.
     """
     before = {"table_id": source.table_id, "before": source.position.version, "following": source.following}
     if not cursor.execute(_SQL.move, {**_build_columns(position), **before}).rowcount:
@@ -90,34 +90,34 @@ def move_position(cursor: Transaction, source: DeltaSource, position: DeltaPosit
 
 
 def is_redefined(cursor: Transaction, source: DeltaSource) -> bool:
-    """Return whether the table's definition was changed since its version came, as far as that was caught up with."""
+    """Return whether the table's definition was changed since its version, as far as that was caught up with."""
     return cursor.execute(_SQL.is_redefined, {"table_id": source.table_id}).fetchone() == (True,)
 
 
 def record_failure(cursor: Transaction, source: DeltaSource, error: str) -> bool:
-    """Note why the next version can't be had, as far as Postgres keeps such a text; False if that is known already."""
+    """Record why the next version can't be imported, as a text for Postgres; False if that is known already."""
     kept = error.replace("\0", "\ufffd").encode(errors="replace").decode()
     parameters = {"table_id": source.table_id, "version": source.position.version, "error": kept}
     return bool(cursor.execute(_SQL.fail, parameters).rowcount)
 
 
 def clear_failure(cursor: Transaction, source: DeltaSource) -> None:
-    """Note that nothing is wrong any more."""
+    """Delete the recorded failure."""
     cursor.execute(_SQL.recover, {"table_id": source.table_id})
 
 
 def end_following(cursor: Transaction, table_id: int) -> bool:
-    """Let everybody write the table from now on; False if it isn't followed."""
+    """Let all clients write the table from now on; False if it isn't followed."""
     return bool(cursor.execute(_SQL.adopt, {"table_id": table_id}).rowcount)
 
 
 def is_follower_free(cursor: Transaction) -> bool:
-    """Return whether no process follows Delta tables at this moment."""
+    """Return whether no process follows Delta tables now."""
     return cursor.execute(_SQL.is_free, {"key": FOLLOWER_KEY}).fetchone() == (True,)
 
 
 def take_lead(cursor: Transaction) -> bool:
-    """Be the one that follows Delta tables for as long as the session lasts; False if another is."""
+    """Try to become the follower of Delta tables for this session; False if another process is."""
     return cursor.execute(_SQL.lead, {"key": FOLLOWER_KEY}).fetchone() == (True,)
 
 

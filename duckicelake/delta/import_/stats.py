@@ -1,8 +1,7 @@
 """PURE. Statistics in a Delta log as Iceberg's metrics and DuckLake's rows (Delta protocol, "Per-file Statistics").
 
-Statistics that a column lacks, or that can't be bounds on both sides, are left out. Table-wide rows come of exact
-values only (design §6.9): neither of times, which Delta cuts to milliseconds, nor of texts that may be cut,
-nor of files whose bounds are wide.
+Statistics that can't be bounds on both sides are left out. Table-wide rows are made of exact values only (design §6.9).
+Not exact are times, which Delta cuts to milliseconds, texts that may be cut, and files with wide bounds.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +26,7 @@ _ALL_ROWS: Final = 32
 
 
 class DeltaFileStats(NamedTuple):
-    """What is known of a file's rows: how many, Iceberg's metrics, DuckLake's statistics."""
+    """Statistics of a file: row count, Iceberg's metrics, DuckLake's statistics."""
 
     record_count: int
     metrics: Packed
@@ -35,18 +34,18 @@ class DeltaFileStats(NamedTuple):
 
 
 class StatsWidening:
-    """What some files hold of each column, all together, as far as that is exact."""
+    """Exact statistics of each column over several files."""
 
     def __init__(self) -> None:
         self._known: dict[int, list[Any]] = {}
         self._lost: set[int] = set()
 
     def lose(self, column: int) -> None:
-        """Forget what any file holds of the column."""
+        """Mark the column's statistics as unknown."""
         self._lost.add(column)
 
     def take(self, column: int, nulls: bool, low: Any, high: Any) -> None:
-        """Take in what the next file holds: whether nulls, and its bounds, None where it holds nothing else."""
+        """Add a file's values: whether it has nulls, and its bounds, None if it has only nulls."""
         known = self._known.get(column)
         if known is None:
             self._known[column] = [nulls, low, high]
@@ -60,7 +59,7 @@ class StatsWidening:
                 known[2] = high
 
     def rows(self, leaves: Mapping[int, PrimitiveType]) -> dict[int, ColumnStats | None]:
-        """Return a row for each column, None for one that isn't known in all files."""
+        """Build a row for each column; None if it isn't known in all files."""
         found: dict[int, ColumnStats | None] = dict.fromkeys(self._lost)
         for column, (nulls, *bounds) in self._known.items():
             if column not in self._lost:
@@ -71,7 +70,7 @@ class StatsWidening:
 
 @dataclass(frozen=True, slots=True)
 class _Leaf:
-    """A column that may have statistics: how it is found in them, and what reads its bounds, where it has any."""
+    """A column that may have statistics: its path in them, and readers of its bounds, if it has any."""
 
     field_id: int
     key: str
@@ -84,7 +83,7 @@ class _Leaf:
 
 @dataclass(frozen=True, slots=True)
 class PartitionConstant:
-    """A partition column's one value, which isn't in the file, and DuckLake's text of it."""
+    """A partition column's only value, which isn't in the file, and DuckLake's text of it."""
 
     field_id: int
     value: Any
@@ -92,7 +91,7 @@ class PartitionConstant:
 
 
 class StatsReader:
-    """Reads the statistics of files written with these columns; those of partition columns come of their values."""
+    """Reads statistics of files with these columns. Partition columns have theirs from their values."""
 
     def __init__(self, columns: TableColumns) -> None:
         partition = set(columns.partition_ids)
@@ -113,9 +112,9 @@ class StatsReader:
         path: str,
         wide: StatsWidening,
     ) -> DeltaFileStats:
-        """Return the metrics of a file from its statistics and its partition's values; `wide` includes them.
+        """Read a file's metrics from its statistics and partition values, and add them to `wide`.
 
-        counted: how many rows it has, where its statistics don't say.
+        counted: its row count, if its statistics lack it.
         """
         stats = _parse_stats(text, path)
         records = stats.get("numRecords")
@@ -139,7 +138,7 @@ def _build_leaf(field_id: int, path: Sequence[str], type_: PrimitiveType) -> _Le
 
 
 class _StatsReading:
-    """One file's statistics being read; `rows` are ColumnStats as they are packed."""
+    """One file's statistics while they are read. rows: packed ColumnStats."""
 
     def __init__(self, stats: Mapping[str, Any], records: int, wide: StatsWidening) -> None:
         self.rows: list[tuple[object, ...]] = []
@@ -155,7 +154,7 @@ class _StatsReading:
 
     @property
     def metrics(self) -> dict[str, dict[str, Any]]:
-        """As `entries.metrics_json` has them."""
+        """Return the metrics in the form of `entries.metrics_json`."""
         metrics: tuple[dict[str, Any], ...] = (self._counts, self._null_counts, self._lower, self._upper)
         return {name: values for name, values in zip(_METRICS, metrics, strict=True) if values}
 

@@ -44,7 +44,7 @@ SYNCER: Final = Caller(Principal("duckicelake", ()), operation="sync_delta_table
 
 
 def find_source(services: Services, name: str) -> DeltaSource:
-    """Return the Delta table of the table `namespace.table`; NoSuchTableError if there is none."""
+    """Find the Delta table of the table `namespace.table`; NoSuchTableError: there is none."""
     with services.database.reading() as cursor:
         found = sources.read_sources(cursor, name)
     if not found:
@@ -53,7 +53,7 @@ def find_source(services: Services, name: str) -> DeltaSource:
 
 
 def adopt_table(services: Services, name: str) -> DeltaSource:
-    """Let a table be written by everybody, and have no further versions; what it was.
+    """End following: all clients may write the table, and no later version is imported. Returns the former source.
 
     Raises InvalidRequestError, NoSuchTableError.
     """
@@ -68,9 +68,9 @@ def adopt_table(services: Services, name: str) -> DeltaSource:
 
 @dataclass(frozen=True, slots=True)
 class NextVersions:
-    """Changes that are to be written in turn (`targets.write_all`), and what is known after them.
+    """Changes to write in turn (`targets.write_all`), and the state after them.
 
-    There are none where all versions lack files: then the next one that can be read has what they did.
+    If all versions lack files there are none: the next readable version has their changes.
     """
 
     changes: Sequence[ChangeSet]
@@ -81,9 +81,9 @@ class NextVersions:
 def translate_next_versions(
     services: Services, cached: TableVersion, log: DeltaLog, source: DeltaSource, upto: int
 ) -> NextVersions:
-    """Return the versions after the one that the table has. StaleBaseError comes when they're written.
+    """Translate the versions after the table's. Writing them may raise StaleBaseError.
 
-    Raises UnsupportedError, InvalidRequestError, DamagedLogError, FileMissingError where the last one can't be read.
+    Raises UnsupportedError, InvalidRequestError, DamagedLogError, and FileMissingError if the last one can't be read.
     """
     commits = list(log.commits(source.position.version, upto))
     target = _build_target(services, cached, source)
@@ -121,11 +121,11 @@ def _build_target(services: Services, table: TableVersion, source: DeltaSource) 
 
 
 def sync(services: Services, source: DeltaSource, log: DeltaLog) -> DeltaSource:
-    """Bring the next versions, at most so many as one transaction takes; the source as it is then.
+    """Import the next versions, up to the limit of one transaction; return the source after that.
 
-    Versions before one that can't be had are brought first, and then by the next call it is raised why:
-    UnsupportedError, DamagedLogError, InvalidRequestError for a table that was replaced or written here, ExpiredError
-    for versions that are gone.
+    Versions before an unreadable one are imported first. The next call then raises the reason: UnsupportedError,
+    DamagedLogError, InvalidRequestError for a table that was replaced or written here, ExpiredError for versions that
+    are gone.
     """
     newest = log.newest()
     _check_same(services, source, log, newest)
@@ -145,7 +145,7 @@ def sync(services: Services, source: DeltaSource, log: DeltaLog) -> DeltaSource:
 
 
 def _iterate_ends(before: int, newest: int) -> Iterator[int]:
-    """Up to which versions to go, where all of them can't be had: half as many each time, and one at last."""
+    """Yield the versions to try as last ones if not all can be imported: half as many each time, at last one."""
     count = min(newest - before, MAX_SYNC_VERSIONS)
     while count > 0:
         yield before + count
@@ -153,7 +153,7 @@ def _iterate_ends(before: int, newest: int) -> Iterator[int]:
 
 
 def _sync_versions(services: Services, source: DeltaSource, log: DeltaLog, upto: int, _: bool) -> DeltaSource:
-    """Return one attempt; StaleBaseError if others were faster."""
+    """Try once; StaleBaseError: others were faster."""
     now = find_source(services, source.name)
     if now.table_id != source.table_id or now.following != source.following or now.position.version >= upto:
         return now
@@ -180,7 +180,7 @@ def _sync_versions(services: Services, source: DeltaSource, log: DeltaLog, upto:
 
 
 def _check_same(services: Services, source: DeltaSource, log: DeltaLog, newest: int) -> None:
-    """That the log goes on from the version that is here."""
+    """Check that the log goes on from the imported version."""
     version, root = source.position.version, source.root
     if newest < version or (newest > version and not _is_same(services, source, log)):
         raise InvalidRequestError(
@@ -202,7 +202,7 @@ def _is_same(services: Services, source: DeltaSource, log: DeltaLog) -> bool:
 
 
 def _check_unwritten(services: Services, source: DeltaSource, cached: TableVersion) -> None:
-    """That a table which isn't followed has had no other writers since it was last synced."""
+    """Check that a table which isn't followed has had no other writer since its last sync."""
     current = cached.metadata.current_snapshot()
     newest = None if current is None else current.summary.get("delta.version")
     with services.database.statement() as cursor:
@@ -216,7 +216,10 @@ def _check_unwritten(services: Services, source: DeltaSource, cached: TableVersi
 
 @dataclass(frozen=True, slots=True)
 class SyncStatus:
-    """newest: the Delta table's version. problem: why that isn't known, or why what comes next can't be had."""
+    """The state of a table.
+
+    newest: the Delta table's version. problem: why that is unknown, or the next version can't be imported.
+    """
 
     source: DeltaSource
     newest: int | None
@@ -224,12 +227,12 @@ class SyncStatus:
 
     @property
     def behind(self) -> int:
-        """How many versions the Delta table is ahead, as far as that is known."""
+        """The number of versions that aren't imported, as far as known."""
         return 0 if self.newest is None else self.newest - self.source.position.version
 
 
 def read_statuses(services: Services, name: str | None = None) -> list[SyncStatus]:
-    """Return those of all tables, or of one; their logs are listed now. NoSuchTableError."""
+    """Read the states of all tables, or of one. Lists their logs now. NoSuchTableError."""
     if name is not None:
         return [_read_status(services, find_source(services, name))]
     with services.database.reading() as cursor:

@@ -36,10 +36,10 @@ _MAX_VERSIONS: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class DeltaTarget:
-    """The table that gets versions. metadata: as it is; creation: of one that isn't there yet.
+    """The table that gets versions. metadata: its present one. creation: of a new table.
 
-    next_id: the DuckLake snapshot that the first version becomes, where Iceberg's numbers say it. copies: DuckLake may
-    get copies of files.
+    next_id: the first version's DuckLake snapshot, if Iceberg's numbers fix it. copies: whether DuckLake may get copies
+    of files.
     """
 
     table: int | Creation
@@ -56,12 +56,12 @@ class DeltaTarget:
 
 
 def has_shared_numbers(services: Services, metadata: TableMetadata) -> bool:
-    """Return whether Iceberg's numbers say which DuckLake snapshot a version becomes."""
+    """Return whether Iceberg's numbers fix the DuckLake snapshot of a version."""
     return services.snapshot_ids == "ducklake" or metadata.format_version >= ROW_LINEAGE_VERSION
 
 
 def write_changes(cursor: Transaction, changes: Iterable[ChangeSet]) -> WrittenCommit:
-    """Write changes of one table, each over what the one before left; there is at least one. StaleBaseError."""
+    """Write changes of one table, at least one, each on top of the one before. StaleBaseError."""
     written: WrittenCommit | None = None
     for change in changes:
         following = change
@@ -77,7 +77,7 @@ def write_changes(cursor: Transaction, changes: Iterable[ChangeSet]) -> WrittenC
 
 @dataclass(slots=True)
 class TranslatedCount:
-    """What has been translated so far."""
+    """The number of translated versions and files so far."""
 
     versions: int = 0
     files: int = 0
@@ -86,14 +86,14 @@ class TranslatedCount:
 
 @dataclass(slots=True)
 class _VersionVectors:
-    """What a version deletes: all positions that are deleted then, by the log's path; files whose rows come back."""
+    """The deletes of a version: all deleted positions by the log's path, and files whose rows come back."""
 
     after: dict[str, frozenset[int]] = field(default_factory=dict)
     returning: set[int] = field(default_factory=set)
 
 
 class Translation:
-    """Makes changes of versions; `state` is that after the last one.
+    """Translates versions to changes. state: after the last one.
 
     Raises UnsupportedError, DamagedLogError, FileMissingError.
     """
@@ -121,13 +121,13 @@ class Translation:
 
     @property
     def state(self) -> DeltaState:
-        """What the next version's translation must know."""
+        """The state for the next version's translation."""
         return DeltaState.of(self._definition, self._ids)
 
     def changes(self, versions: Iterable[DeltaVersion]) -> Iterator[ChangeSet]:
-        """Yield the changes, each over what the one before leaves.
+        """Yield the changes, each on top of the one before.
 
-        Those after the first get their base when they're written.
+        Later ones get their base when they are written.
 
         A change of one definition is as large as memory allows.
         """
@@ -187,7 +187,7 @@ class Translation:
         return Increment((row,), side, move, expected)
 
     def _numbers(self, version: DeltaVersion) -> tuple[SnapshotNumbers, int | None]:
-        """Return the snapshot's numbers, and the DuckLake snapshot that it must become because of them."""
+        """Return the snapshot's numbers, and the DuckLake snapshot that these fix, if any."""
         following, expected = self._metadata.last_sequence_number + 1, self._next_id
         own = version.version or VERSION_ZERO
         if expected is None:
@@ -197,7 +197,7 @@ class Translation:
         return SnapshotNumbers(find_free_id(given, self._line.ids), max(expected, following)), expected
 
     def _find_known(self, paths: Iterable[str]) -> dict[str, int]:
-        """Return the live files at the log's paths."""
+        """Find the live files at the log's paths."""
         wanted = list(paths)
         unknown = [] if self._is_new else [path for path in wanted if path not in self._live]
         if unknown:
@@ -232,7 +232,7 @@ class Translation:
         return numbered
 
     def _replace(self, version: DeltaVersion, fresh: Mapping[str, TranslatedFile], left: AbstractSet[int]) -> None:
-        """Let files be known by the log's paths, and check that none stays that can't be read any more."""
+        """Replace files by the log's paths, and check that no remaining file is unreadable."""
         for path in version.gone:
             self._live.pop(path, None)
         self._live.update((path, added_file.file.file_id) for path, added_file in fresh.items())
@@ -264,7 +264,7 @@ class Translation:
     def _manifests(
         self, snapshot: Snapshot, added: Sequence[FileRow], removed: AbstractSet[int]
     ) -> tuple[NewManifest, ...]:
-        """Return the manifests that the snapshot brings; `_listed` are all that it has."""
+        """Build the snapshot's new manifests; `_listed` has all of its manifests."""
         version = self._metadata.format_version
         schema_id, packing = self._metadata.current_schema_id, parse_packing(self._metadata.properties)
         owner = ListOwner(snapshot.snapshot_id, snapshot.sequence_number, schema_id, version, packing)

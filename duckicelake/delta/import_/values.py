@@ -49,7 +49,7 @@ _INFINITIES: Final = {"Infinity": math.inf, "-Infinity": -math.inf}
 
 
 def convert_primitive(type_: DeltaType, column: str) -> PrimitiveType:
-    """Return the Iceberg type that reads a Delta type exactly; UnsupportedError, naming the column, where none does."""
+    """Convert a Delta type to the Iceberg type that reads it exactly; UnsupportedError names the column."""
     if isinstance(type_, DeltaDecimal) and 0 <= type_.scale <= type_.precision <= MAX_PRECISION:
         return PrimitiveType.parse(f"decimal({type_.precision}, {type_.scale})")
     if isinstance(type_, DeltaPrimitive) and type_.name in _ICEBERG_TYPES:
@@ -60,7 +60,7 @@ def convert_primitive(type_: DeltaType, column: str) -> PrimitiveType:
 
 
 def parse_partition_value(type_: PrimitiveType, text: str | None, column: str) -> Any:
-    """Return the value of a partition's text, in `iceberg.values` terms (protocol, "Partition Value Serialization")."""
+    """Parse a partition's text to a value of `iceberg.values` (protocol, "Partition Value Serialization")."""
     if text is None or text == "":
         return None
     try:
@@ -70,7 +70,7 @@ def parse_partition_value(type_: PrimitiveType, text: str | None, column: str) -
 
 
 def read_timestamp(text: str) -> int:
-    """Return microseconds since the epoch of a text of Delta's; in UTC, where it names no zone.
+    """Parse a text of Delta's to microseconds since the epoch; UTC if it names no zone.
 
     Raises ValueError, InvalidRequestError.
     """
@@ -97,7 +97,7 @@ def _parse_boolean(text: str) -> bool:
 
 
 def scale_decimal(type_: PrimitiveType, value: Decimal) -> Decimal:
-    """Return the value with all decimals of its type; ValueError if it has more."""
+    """Scale a value to its type's decimals; ValueError: it has more."""
     scale = type_.scale or 0
     exact = value.quantize(Decimal(1).scaleb(-scale))
     if exact != value:
@@ -121,11 +121,11 @@ _TEXT_PARSERS: Final[dict[str, Callable[[PrimitiveType, str], Any]]] = {
 
 
 def find_bound_readers(type_: PrimitiveType) -> tuple[BoundReader, BoundReader] | None:
-    """Return what reads lower and upper bounds of a type out of JSON, None for what bounds nothing.
+    """Find the readers of lower and upper bounds in JSON; None for values that bound nothing.
 
-    None if the log has none.
+    None if the log has no bounds of the type.
 
-    Times were cut to milliseconds, so upper bounds of them are raised by what may be missing.
+    Times were cut to milliseconds. Upper bounds are therefore raised by the possible rest.
     """
     match type_.name:
         case "int" | "long":
@@ -143,7 +143,7 @@ def find_bound_readers(type_: PrimitiveType) -> tuple[BoundReader, BoundReader] 
 
 
 def is_exact(type_: PrimitiveType) -> bool:
-    """Return whether what the log says is the column's own minimum and maximum: times may be cut."""
+    """Return whether the log's bounds are the column's exact minimum and maximum: times may be cut."""
     return not type_.name.startswith("timestamp")
 
 
@@ -196,7 +196,7 @@ def _build_time_reader(type_: PrimitiveType, raised: int) -> BoundReader:
 
 
 def _build_other_reader(type_: PrimitiveType) -> BoundReader:
-    """Return those of which a table has few, or the same ones again and again."""
+    """Build readers for the other types, whose values are few or repeat."""
     convert = {
         "date": lambda text: parse_date(text[:10]),
         "decimal": _build_decimal_parser(type_),

@@ -19,9 +19,10 @@ _MAX_SUMMARY_CHARS: Final = 2_000
 
 @dataclass(slots=True)
 class DeltaVersion:
-    """A version with the files that it has and the one before hadn't, or had with another deletion vector, by path.
+    """A version, with the files by path that the one before hasn't, or has with another deletion vector.
 
-    `gone` are paths; some may never have been there. `metadata` is None where it stays. is_rewrite: its rows stay.
+    gone: removed paths, some of which may never have been there. metadata: None if unchanged. is_rewrite: its rows
+    stay.
     """
 
     version: int
@@ -34,7 +35,7 @@ class DeltaVersion:
     is_rewrite: bool = True
 
     def take(self, commit: DeltaCommit) -> None:
-        """Go on to the next version."""
+        """Apply the next version."""
         self.version, self.timestamp_ms, self.info = commit.version, commit.timestamp_ms, commit.info
         for removed in commit.removes:
             self.added.pop(removed.path, None)
@@ -49,7 +50,7 @@ class DeltaVersion:
 
 
 def build_first_version(snapshot: DeltaSnapshot, info: Mapping[str, Any]) -> DeltaVersion:
-    """Return a table's first version here, with all that it has."""
+    """Build a table's first imported version, with all of its files."""
     files = {file.path: file for file in snapshot.files.values()}
     txns = dict(snapshot.txns)
     return DeltaVersion(
@@ -59,10 +60,10 @@ def build_first_version(snapshot: DeltaSnapshot, info: Mapping[str, Any]) -> Del
 
 @dataclass(slots=True)
 class ReadableVersions:
-    """Goes through versions in order and gives those all of whose files are there.
+    """Yields, in order, the versions whose files all exist.
 
-    missing: those of some paths that aren't. `left_out` are the versions that can't be read any more; `absent` what the
-    newest lacks, by path.
+    missing: finds the missing files of paths. left_out: versions that can't be read any more. absent: missing files of
+    the newest version, by path.
     """
 
     missing: AbstractSet[str]
@@ -70,7 +71,7 @@ class ReadableVersions:
     absent: set[str] = field(default_factory=set)
 
     def of(self, first: DeltaVersion, commits: Iterable[DeltaCommit]) -> Iterator[DeltaVersion]:
-        """Yield the readable ones, each with what it changes of the readable one before."""
+        """Yield the readable versions, each with its changes since the readable one before."""
         self._look(first.added, ())
         if self.absent:
             self.left_out.append(first.version)
@@ -80,7 +81,7 @@ class ReadableVersions:
         yield from self.after(first, commits)
 
     def after(self, waiting: DeltaVersion, commits: Iterable[DeltaCommit]) -> Iterator[DeltaVersion]:
-        """Yield the readable ones of the versions after one that is here already, or waits for one that can be read."""
+        """Yield the readable versions after one that is imported, or waits for a readable one."""
         for commit in commits:
             waiting.take(commit)
             self._look((add.path for add in commit.adds), (remove.path for remove in commit.removes))
@@ -97,7 +98,7 @@ class ReadableVersions:
 
 
 def build_summary(version: DeltaVersion) -> dict[str, str]:
-    """Return what a snapshot's summary says of its Delta version."""
+    """Build the snapshot summary of a Delta version."""
     info = version.info
     summary: dict[str, object] = {
         "delta.version": version.version,
@@ -119,7 +120,7 @@ def build_summary(version: DeltaVersion) -> dict[str, str]:
 
 
 def name_operation(version: DeltaVersion, *, adds: bool, removes: bool) -> str:
-    """Return what Iceberg calls the change; a version that changes no file appends nothing."""
+    """Name Iceberg's operation of a change; a version that changes no file is an append."""
     if version.is_rewrite and adds and removes:
         return "replace"
     if removes:
@@ -135,7 +136,7 @@ def build_snapshot(
     added: Sequence[FileRow],
     removed: Sequence[FileRow],
 ) -> Snapshot:
-    """Return the snapshot on its parent, of the table's definition; its time is never before its parent's."""
+    """Build the snapshot on its parent. Its time is never before its parent's."""
     data = [file for file in added if file.content == FileContent.DATA]
     operation = name_operation(version, adds=bool(data), removes=bool(removed) or len(data) < len(added))
     totals = SnapshotTotals.from_summary(parent.summary if parent else {})

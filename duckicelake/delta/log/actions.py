@@ -31,7 +31,7 @@ READABLE_FEATURES: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class DeletionVector:
-    """Where a data file's deleted positions are: in a file of the table's (`u`), any file (`p`), or inline (`i`)."""
+    """The place of a data file's deleted positions: a file of the table (`u`), any file (`p`), or inline (`i`)."""
 
     storage: Literal["u", "p", "i"]
     path_or_inline: str
@@ -41,20 +41,20 @@ class DeletionVector:
 
     @property
     def unique_id(self) -> str:
-        """Return its identity among vectors of the same data file."""
+        """Return the vector's identity among those of the same data file."""
         suffix = "" if self.offset is None else f"@{self.offset}"
         return f"{self.storage}{self.path_or_inline}{suffix}"
 
 
 class FileKey(NamedTuple):
-    """What a logical file is known by: its path, and its deletion vector's unique id."""
+    """The identity of a logical file: its path, and its deletion vector's unique id."""
 
     path: str
     vector_id: str | None
 
 
 class AddFile(NamedTuple):
-    """A data file that joins the table; `stats` is the log's text of JSON, None where it has none."""
+    """A data file that joins the table. stats: the log's JSON text, None without one."""
 
     path: str
     partition_values: Mapping[str, str | None]
@@ -69,7 +69,7 @@ class AddFile(NamedTuple):
 
     @property
     def key(self) -> FileKey:
-        """What a later `remove` names it by."""
+        """The key by which a later `remove` names the file."""
         return FileKey(self.path, None if self.deletion_vector is None else self.deletion_vector.unique_id)
 
 
@@ -85,13 +85,13 @@ class RemoveFile(NamedTuple):
 
     @property
     def key(self) -> FileKey:
-        """What the `add` was named by."""
+        """The key of the `add`."""
         return FileKey(self.path, None if self.deletion_vector is None else self.deletion_vector.unique_id)
 
 
 @dataclass(frozen=True)
 class Metadata:
-    """A table's `metaData`; `schema_string` is Delta's schema as JSON, its columns partly of `partition_columns`."""
+    """A table's `metaData`. schema_string: Delta's schema as JSON, with the partition columns."""
 
     id: str
     schema_string: str
@@ -104,14 +104,14 @@ class Metadata:
 
     @cached_property
     def column_mapping(self) -> Literal["none", "name", "id"]:
-        """Whether columns go by their names, by physical names or by field ids in the files."""
+        """How files name columns: by name, by physical name, or by field id."""
         mode = self.configuration.get("delta.columnMapping.mode", "none")
         return mode if mode in ("name", "id") else "none"  # type: ignore[return-value]
 
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
-    """What a client must know to read the table and to write it; features are None before reader 3, writer 7."""
+    """Requirements on readers and writers. Features are None before reader 3, writer 7."""
 
     min_reader_version: int
     min_writer_version: int
@@ -121,7 +121,7 @@ class Protocol:
 
 @dataclass(frozen=True, slots=True)
 class Txn:
-    """How far an application is with its own count of writes."""
+    """The last version of an application's writes."""
 
     app_id: str
     version: int
@@ -130,7 +130,7 @@ class Txn:
 
 @dataclass(frozen=True, slots=True)
 class DomainMetadata:
-    """What a feature keeps of the table under a name of its own; `configuration` is its text."""
+    """A feature's own data about the table. configuration: its text."""
 
     domain: str
     configuration: str
@@ -139,9 +139,9 @@ class DomainMetadata:
 
 @dataclass(frozen=True, slots=True)
 class DeltaCommit:
-    """One version as its log file has it. `timestamp_ms` is the in-commit timestamp, else the file's, never back.
+    """A version, from its log file. timestamp_ms: in-commit timestamp, else the file's time, always increasing.
 
-    `info` is the `commitInfo` as JSON has it, empty where the log has none.
+    info: the `commitInfo`, empty if the log has none.
     """
 
     version: int
@@ -156,14 +156,14 @@ class DeltaCommit:
 
     @property
     def operation(self) -> str | None:
-        """What Delta calls the commit, as `WRITE` or `MERGE`."""
+        """Delta's name of the commit, as `WRITE` or `MERGE`."""
         found = self.info.get("operation")
         return found if isinstance(found, str) else None
 
 
 @dataclass(frozen=True, slots=True)
 class DeltaSnapshot:
-    """A table as it is at a version: its live files by key, and the newest of everything else."""
+    """A table at a version: its live files by key, and the newest of everything else."""
 
     version: int
     timestamp_ms: int
@@ -175,7 +175,7 @@ class DeltaSnapshot:
 
 
 def check_readable(protocol: Protocol, root: str, version: int) -> None:
-    """Raise UnsupportedError naming the reader version, or the features, that the table has and this package hasn't."""
+    """Raise UnsupportedError if the table needs a reader version or features that this package lacks; it names them."""
     table = f"the Delta table {root} asks of its readers, from version {version} or before,"
     if protocol.min_reader_version > MAX_READER_VERSION:
         raise UnsupportedError(

@@ -17,18 +17,18 @@ _YEAR_10000: Final = 253_402_300_800_000
 
 @dataclass(frozen=True, slots=True)
 class InCommitTimes:
-    """From which version on commits say when they were made, and when that began; None: they never do."""
+    """The first version with in-commit timestamps, and its time; None: there is none."""
 
     since_version: int | None = None
     since_ms: int = 0
 
     def has(self, version: int) -> bool:
-        """Return whether the version's time is what its `commitInfo` says."""
+        """Return whether the version's time is in its `commitInfo`."""
         return self.since_version is not None and version >= self.since_version
 
 
 def read_in_commit_times(metadata: Metadata, root: str) -> InCommitTimes:
-    """Return what the newest metadata says about it; the table began with it unless a version is named."""
+    """Read the facts from the newest metadata. Without a named version, the table began with in-commit timestamps."""
     configuration = metadata.configuration
     if configuration.get("delta.enableInCommitTimestamps", "").lower() != "true":
         return InCommitTimes()
@@ -41,7 +41,7 @@ def read_in_commit_times(metadata: Metadata, root: str) -> InCommitTimes:
 
 
 def read_commit_time(info: Mapping[str, Any], location: str) -> int:
-    """Return what a commit says that its time is; DamagedLogError if it doesn't."""
+    """Read the in-commit timestamp; DamagedLogError: there is none."""
     stated = info.get("inCommitTimestamp")
     if type(stated) is not int:
         raise DamagedLogError(
@@ -54,9 +54,9 @@ def read_commit_time(info: Mapping[str, Any], location: str) -> int:
 
 
 def compute_file_times(listing: LogListing, oldest: int) -> Mapping[int, int]:
-    """Return milliseconds by version from `oldest` on.
+    """Compute milliseconds by version from `oldest` on.
 
-    The log file's, but later than the version's before by one at least.
+    The time is the log file's, but at least one more than the version's before.
 
     A version that only a checkpoint holds has the checkpoint's time.
     """
@@ -78,7 +78,7 @@ def _find_commit_file(listing: LogListing, version: int) -> LogFile | None:
 
 
 def format_time(timestamp_ms: int) -> str:
-    """Return a time as people read it, in UTC; as milliseconds if no calendar has it."""
+    """Format a time for people, in UTC; as milliseconds if no calendar has it."""
     try:
         moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=timestamp_ms)
     except OverflowError:
@@ -87,10 +87,10 @@ def format_time(timestamp_ms: int) -> str:
 
 
 class VersionClock:
-    """The times of a log's versions, by its newest metadata, which says whether commits state them themselves."""
+    """The times of a log's versions. Its newest metadata says whether commits have them."""
 
     def __init__(self, files: LogFiles, listing: LogListing, before: "VersionClock | None" = None) -> None:
-        """`before` is the clock of an earlier listing: of what it has read, nothing is read again."""
+        """before: the clock of an earlier listing, whose times aren't read again."""
         self._files = files
         self._listing = listing
         self.first, self.last = find_oldest_version(listing), find_newest_version(listing)
@@ -102,21 +102,21 @@ class VersionClock:
         return self._listing is listing
 
     def time(self, version: int) -> int:
-        """Return milliseconds of a readable version, from the oldest on."""
+        """Return the time of a readable version, in milliseconds."""
         commit = self._listing.commits.get(version)
         if not self.in_commit.has(version) or commit is None:
             return self.file_time(version)
         return read_commit_time(self._files.actions(commit.location).info, commit.location)
 
     def file_time(self, version: int) -> int:
-        """Return the same by the file alone; one from before the oldest version has its file's."""
+        """Return the time by the file alone, also of a file before the oldest version."""
         commit = self._listing.commits.get(version)
         return self._file_times[version] if commit is None or version >= self.first else commit.modified_ms
 
     def version_at(self, timestamp_ms: int) -> int:
-        """Return the newest version that isn't later.
+        """Return the newest version at a time.
 
-        Raises ExpiredError or InvalidRequestError if there is none, or none yet.
+        ExpiredError or InvalidRequestError: the time is before the first, or after the last version.
         """
         self._check(timestamp_ms)
         since = self.in_commit.since_version
@@ -141,7 +141,7 @@ class VersionClock:
             )
 
     def _latest(self, timestamp_ms: int, first: int, last: int) -> int:
-        """Return the last of some versions that isn't later, by bisection: their times increase."""
+        """Return the last of some versions at a time, by bisection: times increase."""
         while first < last:
             middle = (first + last + 1) // 2
             first, last = (middle, last) if self.time(middle) <= timestamp_ms else (first, middle - 1)
@@ -154,7 +154,7 @@ class VersionClock:
         return InCommitTimes() if before is None else before.in_commit
 
     def _newest_metadata(self, known: int) -> Metadata | None:
-        """Return the metadata of the versions after `known`; None if they set none. Torn files raise elsewhere."""
+        """Return the newest metadata of the versions after `known`; None without any. Torn files raise elsewhere."""
         lower, upper = max(known, self.first - 1), self.last
         checkpoints = sorted((version for version in self._listing.checkpoints if version > lower), reverse=True)
         for base in (*checkpoints, lower + 1):

@@ -25,7 +25,7 @@ _STORAGES: Final = {"u", "p", "i"}
 
 
 def parse_add(row: ActionRow) -> AddFile:
-    """Return an `add`; a partition value that is empty means null (protocol, "Partition Value Serialization")."""
+    """Parse an `add`. An empty partition value is null (protocol, "Partition Value Serialization")."""
     vector = row.get("deletionVector")
     return AddFile(
         decode_path(require_text(row["path"], "path")),
@@ -121,7 +121,7 @@ def parse_domain(row: ActionRow) -> DomainMetadata:
 
 
 def require_int(value: object, name: str) -> int:
-    """Return the value as it is; TypeError if it isn't an integer."""
+    """Return the value; TypeError: it isn't an integer."""
     if type(value) is not int:
         raise TypeError(f"{name} is {value!r}, and must be a whole number")
     return value
@@ -132,14 +132,14 @@ def parse_optional_int(value: object, name: str) -> int | None:
 
 
 def require_bool(value: object, name: str) -> bool:
-    """Return the value as it is; TypeError if it is neither true nor false."""
+    """Return the value; TypeError: it is neither true nor false."""
     if type(value) is not bool:
         raise TypeError(f"{name} is {value!r}, and must be true or false")
     return value
 
 
 def require_text(value: object, name: str) -> str:
-    """Return the value as it is; TypeError if it isn't a text."""
+    """Return the value; TypeError: it isn't a text."""
     if type(value) is not str:
         raise TypeError(f"{name} is {value!r}, and must be a text")
     return value
@@ -151,7 +151,7 @@ def parse_optional_text(value: object, name: str) -> str | None:
 
 @dataclass(slots=True)
 class LogActions:
-    """What a log file says, or several of one checkpoint. `sidecars` are paths as the checkpoint has them."""
+    """The actions of a log file, or of several of one checkpoint. sidecars: the checkpoint's paths."""
 
     adds: list[AddFile] = field(default_factory=list)
     removes: list[RemoveFile] = field(default_factory=list)
@@ -189,7 +189,7 @@ ACTION_SETTERS: Final[dict[str, Callable[[LogActions, dict[str, Any]], None]]] =
 
 
 def read_actions(data: bytes, location: str) -> LogActions:
-    """Return what the lines say; DamagedLogError names the file and the line that can't be understood."""
+    """Read the actions in the lines; DamagedLogError names the file and the malformed line."""
     actions = LogActions()
     number = 0
     try:

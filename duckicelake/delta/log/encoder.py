@@ -84,12 +84,12 @@ _SCHEMA: Final = pa.schema(
 
 
 def format_commit_name(version: int) -> str:
-    """Return the name of a version's file in the log."""
+    """Format the name of a version's file in the log."""
     return f"{version:020d}.json"
 
 
 def encode_commit(commit: DeltaCommit) -> bytes:
-    """Return a version's file: an action a line. `commitInfo` comes first, as in-commit timestamps want it."""
+    """Encode a version's file, an action a line. `commitInfo` is first, as in-commit timestamps require."""
     return b"".join(orjson.dumps(action) + b"\n" for action in _encode_actions(commit))
 
 
@@ -106,7 +106,7 @@ def _encode_actions(commit: DeltaCommit) -> Iterator[Json]:
 
 
 def encode_protocol(protocol: Protocol) -> Json:
-    """Return a `protocol` action; its features in order."""
+    """Encode a `protocol` action, with its features in order."""
     features = {"readerFeatures": protocol.reader_features, "writerFeatures": protocol.writer_features}
     named = {key: sorted(names) for key, names in features.items() if names is not None}
     return {
@@ -117,7 +117,6 @@ def encode_protocol(protocol: Protocol) -> Json:
 
 
 def encode_metadata(metadata: Metadata) -> Json:
-    """Return a `metaData` action."""
     values = {
         "id": metadata.id,
         "name": metadata.name,
@@ -132,12 +131,10 @@ def encode_metadata(metadata: Metadata) -> Json:
 
 
 def encode_txn(txn: Txn) -> Json:
-    """Return a `txn` action."""
     return _drop_absent({"appId": txn.app_id, "version": txn.version, "lastUpdated": txn.last_updated_ms})
 
 
 def encode_add(add: AddFile) -> Json:
-    """Return an `add` action."""
     values = {
         "path": encode_path(add.path),
         "partitionValues": dict(add.partition_values),
@@ -171,7 +168,6 @@ def _encode_optional_vector(vector: DeletionVector | None) -> Json | None:
 
 
 def encode_vector(vector: DeletionVector) -> Json:
-    """Return the descriptor of a deletion vector."""
     values = {
         "storageType": vector.storage,
         "pathOrInlineDv": vector.path_or_inline,
@@ -187,14 +183,14 @@ def _drop_absent(values: Mapping[str, Any]) -> Json:
 
 
 def format_checkpoint_name(version: int) -> str:
-    """Return the name of a version's checkpoint in the log."""
+    """Format the name of a version's checkpoint in the log."""
     return f"{version:020d}.checkpoint.parquet"
 
 
 def encode_checkpoint(snapshot: DeltaSnapshot) -> bytes:
-    """Return the state as a checkpoint.
+    """Encode the state as a checkpoint.
 
-    The same state gives the same bytes. Tombstones aren't kept: nothing here vacuums.
+    The same state gives the same bytes. Tombstones are left out: nothing here vacuums.
     """
     table = pa.Table.from_pylist(list(_build_rows(snapshot)), _SCHEMA)
     buffer = io.BytesIO()
@@ -203,7 +199,7 @@ def encode_checkpoint(snapshot: DeltaSnapshot) -> bytes:
 
 
 def encode_last_checkpoint(snapshot: DeltaSnapshot) -> bytes:
-    """Return what `_last_checkpoint` says once that checkpoint is there."""
+    """Encode `_last_checkpoint` for that checkpoint."""
     return orjson.dumps({"version": snapshot.version, "size": 2 + len(snapshot.txns) + len(snapshot.files)})
 
 

@@ -48,7 +48,7 @@ _MAX_TEXT_BYTES: Final = 1 << 29
 
 
 def format_parsed_stats(row: dict[str, Any]) -> str:
-    """Return statistics as JSON: nulls left out, dates and times as ISO 8601, decimals as numbers of as many digits."""
+    """Format statistics as JSON: no nulls, dates and times as ISO 8601, decimals as numbers with all digits."""
     return orjson.dumps(_convert_struct(row)).decode()
 
 
@@ -80,7 +80,7 @@ def _format_timestamp(value: datetime) -> str:
 
 
 def read_adds(column: pa.StructArray) -> Iterable[AddFile]:
-    """Return the files of a column without nulls; ValueError names the field that one of them lacks."""
+    """Read the files of a column without nulls; ValueError names a missing field."""
     fields = dict(zip(column.type.names, column.flatten(), strict=True))
     for name in _REQUIRED_ADD_FIELDS:
         if fields[name].null_count:
@@ -102,7 +102,7 @@ def read_adds(column: pa.StructArray) -> Iterable[AddFile]:
 
 
 def _read_stats(fields: Mapping[str, pa.Array], count: int) -> list[str | None]:
-    """Return the log's texts, and for files without one what columns say, where there are any."""
+    """Read the log's texts, else those of the parsed columns, if there are any."""
     texts, parsed = _read_values(fields.get("stats"), count), fields.get(PARSED_STATS_FIELD)
     if parsed is None or None not in texts:
         return texts
@@ -119,7 +119,7 @@ def _read_vectors(column: pa.Array | None, count: int) -> list[DeletionVector | 
 
 
 def _read_maps(column: pa.Array | None, count: int) -> list[Mapping[str, str | None]]:
-    """Return each map as a dictionary, a null one empty."""
+    """Read each map as a dictionary; a null one is empty."""
     if column is None or column.null_count == count:
         return [NOTHING] * count
     offsets = column.offsets.to_pylist()
@@ -134,9 +134,9 @@ def _read_maps(column: pa.Array | None, count: int) -> list[Mapping[str, str | N
 
 
 def read_checkpoint(store: LogStore, root: str, checkpoint: CheckpointFiles) -> Iterator[LogActions]:
-    """Yield the state that a checkpoint holds, some of it at a time: it may hold millions of files.
+    """Yield the state in a checkpoint in parts: it may hold millions of files.
 
-    DamagedLogError names the file of it that is torn or isn't there.
+    DamagedLogError names a torn or missing file.
     """
     sidecars: list[str] = []
     for file in checkpoint.files:
@@ -148,7 +148,7 @@ def read_checkpoint(store: LogStore, root: str, checkpoint: CheckpointFiles) -> 
 
 
 def read_metadata(store: LogStore, checkpoint: CheckpointFiles) -> Metadata | None:
-    """Return the table's metadata alone; sidecars hold none."""
+    """Read only the table's metadata. Sidecars hold none."""
     parts = (actions for file in checkpoint.files for actions in _read_part(store, file.location, _METADATA_COLUMNS))
     return next((actions.metadata for actions in parts if actions.metadata is not None), None)
 
@@ -194,16 +194,16 @@ def _collect_actions(batch: pa.RecordBatch) -> LogActions:
 
 
 class LogFiles:
-    """What `_delta_log` of the table whose folder is `root` holds."""
+    """The `_delta_log` of the table in the folder `root`."""
 
     def __init__(self, store: LogStore, root: str) -> None:
         self.store = store
         self.root = root
 
     def listing(self) -> LogListing:
-        """Return all there is now.
+        """List the log now.
 
-        It is listed twice if a commit seems missing: one made meanwhile can be passed over.
+        It is listed twice if a commit seems missing: a listing may miss one that is made meanwhile.
         """
         found = self._list_log()
         return self._list_log() if has_hole(found) else found
@@ -212,24 +212,24 @@ class LogFiles:
         return parse_listing(self.root, self.store.files_below(f"{self.root}/{FOLDER}"))
 
     def actions(self, location: str) -> LogActions:
-        """Return what a commit or a compaction says."""
+        """Read a commit or a compaction."""
         return read_actions(self._read(location), location)
 
     def all_actions(self, locations: Sequence[str]) -> Iterator[LogActions]:
-        """Yield what each says, in order; a few at a time are in memory."""
+        """Yield the actions of each file, in order; a few files at a time are in memory."""
         for location, data in zip(locations, self._read_all(locations), strict=True):
             yield read_actions(data, location)
 
     def checkpoint(self, checkpoint: CheckpointFiles) -> Iterator[LogActions]:
-        """Return the state that a checkpoint holds, some of it at a time."""
+        """Yield the state in a checkpoint in parts."""
         return read_checkpoint(self.store, self.root, checkpoint)
 
     def checkpoint_metadata(self, checkpoint: CheckpointFiles) -> Metadata | None:
-        """Return what it holds of that alone."""
+        """Read only the metadata in a checkpoint."""
         return read_metadata(self.store, checkpoint)
 
     def read_metadata_at(self, locations: Sequence[str]) -> Iterator[Metadata | None]:
-        """Yield what each commit sets of it; None for one that sets nothing, or can't be understood."""
+        """Yield the metadata that each commit sets; None if it sets none, or can't be read."""
         for location, data in zip(locations, self._read_all(locations), strict=True):
             found = None
             if b'"metaData"' in data:

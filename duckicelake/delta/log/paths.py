@@ -13,31 +13,31 @@ _KEPT: Final = "/=:@!$&'()*+,;~"
 
 
 def decode_path(path: str) -> str:
-    """Return the path that the log means.
+    """Decode a path of the log.
 
-    Bytes that aren't UTF-8 are kept as surrogates, as names of local files are.
+    Bytes that aren't UTF-8 become surrogates, as in names of local files.
     """
     return unquote(path, errors="surrogateescape") if "%" in path else path
 
 
 def encode_path(path: str) -> str:
-    """Return a path as a log writes it; `decoded` gives it back."""
+    """Encode a path for a log; `decode_path` reverses it."""
     return quote(path, safe=_KEPT, errors="surrogateescape")
 
 
 def is_absolute(path: str) -> bool:
-    """Return whether a decoded path says by itself where the file is.
+    """Return whether a decoded path is absolute.
 
-    A relative one may hold colons, as in `t=10:30/part.parquet`; what has a scheme has a slash behind its colon.
+    A relative path may contain colons, as in `t=10:30/part.parquet`; a scheme has a slash after its colon.
     """
     match = _SCHEME.match(path)
     return path.startswith("/") or (match is not None and path.startswith("/", match.end()))
 
 
 def resolve_location(root: str, path: str) -> str:
-    """Return where the file with a decoded path is, in a table whose folder is `root`.
+    """Resolve a decoded path in a table whose folder is `root`.
 
-    `..` leads out of it, as in any URI.
+    `..` leads out of the folder, as in any URI.
     """
     if is_absolute(path):
         return path
@@ -46,7 +46,7 @@ def resolve_location(root: str, path: str) -> str:
 
 
 def _remove_dots(place: str) -> str:
-    """Return the location without `..`, never above its bucket or root."""
+    """Remove `..` from a location, never above its bucket or root."""
     match = _PLACE.fullmatch(place)
     if match is None:
         return place
@@ -60,19 +60,19 @@ def _remove_dots(place: str) -> str:
 
 
 def locate_sidecar(root: str, path: str) -> str:
-    """Return where a V2 checkpoint's sidecar is, given as its name or a URI.
+    """Locate a V2 checkpoint's sidecar by its name or URI.
 
-    Always in the log's own folder for them.
+    It is always in the log's own folder for them.
     """
     return f"{root.rstrip('/')}/_delta_log/_sidecars/{decode_path(path).rpartition('/')[2]}"
 
 
 def relativize(root: str, location: str) -> str:
-    """Return a file as seen from the table's folder, both canonical.
+    """Make a location relative to the table's folder; both are canonical.
 
-    Over `..` where it lies elsewhere on the same store.
+    The path has `..` if the file lies elsewhere on the same store.
 
-    Delta's Spark reader and delta-rs take `..` and absolute URIs, DuckDB `..` in folders, and neither in S3.
+    Delta's Spark reader and delta-rs read `..` and absolute URIs. DuckDB reads `..` in folders only.
     """
     start, store = _split_location(root)
     path, other = _split_location(location)
@@ -80,7 +80,7 @@ def relativize(root: str, location: str) -> str:
 
 
 def _split_location(location: str) -> tuple[str, str]:
-    """Return (path, scheme and bucket)."""
+    """Split a location into path, and scheme and bucket."""
     assert is_absolute(location)
     scheme, _, rest = location.partition("://")
     bucket, _, path = rest.partition("/")

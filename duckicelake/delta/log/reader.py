@@ -34,7 +34,7 @@ from duckicelake.errors import DamagedLogError, FileMissingError, NoDeltaLogErro
 
 @dataclass(slots=True)
 class LogReplay:
-    """A table's state so far; later actions win over earlier ones of the same file, application or domain."""
+    """A table's state so far. Later actions replace earlier ones of the same file, application or domain."""
 
     files: dict[FileKey, AddFile] = field(default_factory=dict)
     txns: dict[str, Txn] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class LogReplay:
     protocol: Protocol | None = None
 
     def take(self, actions: LogActions) -> None:
-        """Apply one file of the log, or a part of it; it holds no two actions on the same thing."""
+        """Apply a file of the log, or a part of it. It holds no two actions on the same object."""
         for removed in actions.removes:
             self.files.pop(removed.key, None)
         for added in actions.adds:
@@ -57,7 +57,7 @@ class LogReplay:
         self.protocol = actions.protocol or self.protocol
 
     def snapshot(self, root: str, version: int, timestamp_ms: int) -> DeltaSnapshot:
-        """Return the state as a value; DamagedLogError if the log has never said how the table is to be read."""
+        """Return the state; DamagedLogError: the log has no protocol or metadata."""
         if self.metadata is None or self.protocol is None:
             lacking = "metaData" if self.metadata is None else "protocol"
             raise DamagedLogError(
@@ -67,10 +67,10 @@ class LogReplay:
 
 
 class DeltaLog:
-    """The log of the table whose folder is `root`; it is listed at the start, and again when news is asked for.
+    """The log of the table in the folder `root`. It is listed at the start, and for each question about news.
 
-    Raises NoDeltaLogError if there is none. Every method raises DamagedLogError naming the file that is torn or
-    missing, and UnsupportedError for a table that uses what isn't read here. One thread at a time.
+    Raises NoDeltaLogError if there is none. Each method raises DamagedLogError, which names a torn or missing file, and
+    UnsupportedError for a table that needs other features. Use it in one thread at a time.
     """
 
     def __init__(self, store: LogStore, root: str) -> None:
@@ -81,14 +81,14 @@ class DeltaLog:
         self._list()
 
     def newest(self) -> int:
-        """Return the newest version there is now."""
+        """Return the newest version now."""
         self._list()
         return find_newest_version(self._listing)
 
     def has_next(self, version: int) -> bool:
-        """Return whether the version after one is there.
+        """Return whether the next version is there.
 
-        One look at its file by name, so that waiting lists nothing.
+        Looks for its file by name, so that waiting lists nothing.
         """
         try:
             self._files.store.size(self._listing.commit_name(version + 1))
@@ -97,13 +97,13 @@ class DeltaLog:
         return True
 
     def oldest(self) -> int:
-        """Return the oldest version from which on every one is readable."""
+        """Return the oldest version from which on all are readable."""
         return find_oldest_version(self._listing)
 
     def snapshot(self, version: int | None = None) -> DeltaSnapshot:
-        """Return the table as it is at a version, the newest if none is named.
+        """Return the table at a version, by default the newest.
 
-        Raises ExpiredError or InvalidRequestError if it can't be.
+        Raises ExpiredError or InvalidRequestError if the log lacks it.
         """
         wanted = self.newest() if version is None else version
         self._have(wanted)
@@ -113,9 +113,9 @@ class DeltaLog:
         return snapshot
 
     def commits(self, after: int, upto: int) -> Iterator[DeltaCommit]:
-        """Yield the versions `after` + 1 … `upto` in order, each when it is asked for.
+        """Yield the versions `after` + 1 … `upto` in order, read one by one.
 
-        Raises DamagedLogError names a missing one.
+        DamagedLogError names a missing one.
         """
         self._have(upto)
         if after < upto:
@@ -131,24 +131,23 @@ class DeltaLog:
             raise DamagedLogError(f"{name} is missing: the changes of version {missing} are unknown")
 
     def version_at(self, timestamp_ms: int) -> int:
-        """Return the newest version that was there at a time, as Delta's TIMESTAMP AS OF answers.
+        """Return the newest version at a time, as Delta's TIMESTAMP AS OF does.
 
-        There is no answer before the oldest readable version, and after the newest: ExpiredError,
-        InvalidRequestError.
+        Before the oldest readable version it raises ExpiredError, after the newest InvalidRequestError.
         """
         return self._times().version_at(timestamp_ms)
 
     def positions(self, vector: DeletionVector, data_path: str) -> bytes:
-        """Return the positions that a vector deletes from a data file, as a portable 64-bit roaring bitmap."""
+        """Read the positions that a vector deletes from a data file, as a portable 64-bit roaring bitmap."""
         try:
             return decode_positions(vector, self._vector_file(vector))
         except (ValueError, IndexError, FileMissingError) as error:
             raise build_damage_error(self.root, vector, data_path, error) from error
 
     def _vector_file(self, vector: DeletionVector) -> bytes | None:
-        """Return the whole file.
+        """Read the whole file of a vector.
 
-        The last one is kept, since a commit writes the vectors of many data files into one.
+        The last file is cached, since a commit writes the vectors of many data files into one.
         """
         location = locate_vector_file(self.root, vector)
         if location is None:
@@ -168,7 +167,7 @@ class DeltaLog:
             raise NoDeltaLogError(f"{self.root} isn't a Delta table: there is no {self.root}/{FOLDER}, or no log in it")
 
     def _have(self, version: int) -> None:
-        """List anew if the version wasn't there yet."""
+        """List again if the version wasn't there yet."""
         if self._listing.newest is None or version > self._listing.newest:
             self._list()
 
@@ -178,7 +177,7 @@ class DeltaLog:
         return self._clock
 
     def _replay(self, version: int) -> LogReplay:
-        """By the newest checkpoint, or an earlier one where that is torn, as Delta itself does."""
+        """Replay the log from the newest checkpoint, or from an earlier one if that is torn, as Delta does."""
         first: DamagedLogError | None = None
         for segment in find_segments(self._listing, version):
             try:

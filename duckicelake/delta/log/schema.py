@@ -26,7 +26,7 @@ _TEXT_TYPES: Final = (COMMENT, DEFAULT, CHARACTERS)
 
 @dataclass(frozen=True, slots=True)
 class DeltaPrimitive:
-    """A type without parts, by Delta's name for it: `long`, `timestamp_ntz`, `variant`, or one that we don't know."""
+    """A type without parts, by Delta's name: `long`, `timestamp_ntz`, `variant`, or an unknown one."""
 
     name: str
 
@@ -62,7 +62,7 @@ DeltaType: TypeAlias = DeltaPrimitive | DeltaDecimal | DeltaArray | DeltaMap | D
 
 @dataclass(frozen=True, slots=True)
 class DeltaField:
-    """A column, or a field of a struct; `metadata` is all that Delta and others keep about it."""
+    """A column, or a field of a struct. metadata: all that Delta and others store about it."""
 
     name: str
     type: DeltaType
@@ -71,17 +71,17 @@ class DeltaField:
 
     @property
     def physical_name(self) -> str:
-        """What it is called in files, statistics and partition values under column mapping."""
+        """The name in files, statistics and partition values under column mapping."""
         return cast("str", self.metadata.get(PHYSICAL_NAME, self.name))
 
     @property
     def id(self) -> int | None:
-        """Its field id under column mapping."""
+        """The field id under column mapping."""
         return cast("int | None", self.metadata.get(FIELD_ID))
 
     @property
     def nested_ids(self) -> Mapping[str, int]:
-        """Ids of elements, keys and values below it, by paths as `col.element`, of tables kept fit for Iceberg."""
+        """Ids of elements, keys and values, by paths as `col.element`, of tables that are compatible with Iceberg."""
         return cast("Mapping[str, int]", self.metadata.get(NESTED_IDS, {}))
 
     @property
@@ -90,7 +90,7 @@ class DeltaField:
 
     @property
     def default(self) -> str | None:
-        """What writers put where a row has no value, as Spark's SQL."""
+        """The default for rows without a value, as Spark's SQL."""
         return cast("str | None", self.metadata.get(DEFAULT))
 
     @property
@@ -100,7 +100,7 @@ class DeltaField:
 
 
 def parse_schema(text: str) -> DeltaStruct:
-    """Return a table's columns; DamagedLogError saying what isn't as it should be."""
+    """Parse a table's columns; DamagedLogError says what is malformed."""
     try:
         parsed = _parse_type(orjson.loads(text))
     except KeyError as error:
@@ -149,7 +149,7 @@ def _parse_field(json: Mapping[str, Any], depth: int) -> DeltaField:
 
 
 def _check_metadata(column: str, metadata: Mapping[str, Any]) -> None:
-    """Raise TypeError unless what is read of it has the types that it should have: SQL is made of it."""
+    """Raise TypeError if metadata has wrong types: SQL is made of it."""
     if PHYSICAL_NAME in metadata:
         _check_name(metadata[PHYSICAL_NAME])
     for key in _TEXT_TYPES:
@@ -167,12 +167,12 @@ def _check_name(name: object) -> None:
 
 
 def format_schema(schema: DeltaStruct) -> str:
-    """Return a `schemaString`; the same schema always gives the same text."""
+    """Format a `schemaString`; the same schema always gives the same text."""
     return orjson.dumps(encode_type(schema)).decode()
 
 
 def encode_type(kind: DeltaType) -> Any:
-    """Return a type as the schema's JSON has it."""
+    """Encode a type as in the schema's JSON."""
     match kind:
         case DeltaPrimitive():
             return kind.name

@@ -20,7 +20,7 @@ _UUID_NAMED: Final = re.compile(rf"{_VERSION}\.checkpoint\.[0-9A-Fa-f-]{{36}}\.(
 
 
 class LogFile(Protocol):
-    """A file as its store lists it: the canonical location, bytes, and when it was written by the store's clock."""
+    """A file in a listing: canonical location, bytes, and time of the write by the store's clock."""
 
     @property
     def location(self) -> str: ...
@@ -33,18 +33,18 @@ class LogFile(Protocol):
 
 
 class LogStore(Protocol):
-    """Files by location, any spelling of it.
+    """Files by location, in any spelling.
 
     Raises FileMissingError if there is none, UnavailableError if the store doesn't answer.
 
-    Where it is no file system, several threads read from it at once.
+    Threads read from it at once if it is no file system.
     """
 
     def read(self, location: str, at_most: int | None = None) -> bytes:
-        """Return the whole file; InvalidRequestError if it has more bytes than `at_most`."""
+        """Read the whole file; InvalidRequestError: it has more bytes than `at_most`."""
 
     def files_below(self, folder: str) -> Iterator[LogFile]:
-        """Return all files below a folder, in no order; none if it isn't there."""
+        """Yield all files below a folder, in no order; none if it doesn't exist."""
 
     def size(self, location: str) -> int:
         """Return the file's length in bytes."""
@@ -62,7 +62,7 @@ class CheckpointFiles:
 
 
 class LogCompaction(NamedTuple):
-    """What the commits `first` … `last` come to, as one file."""
+    """The commits `first` … `last` combined into one file."""
 
     first: int
     last: int
@@ -71,7 +71,7 @@ class LogCompaction(NamedTuple):
 
 @dataclass(frozen=True)
 class LogListing:
-    """A log as it was listed; checkpoints with missing parts aren't among its checkpoints, but in `torn`."""
+    """A listing of a log. Checkpoints with missing parts are in `torn`."""
 
     root: str
     commits: Mapping[int, LogFile] = field(default_factory=dict)
@@ -85,17 +85,17 @@ class LogListing:
         return max((*self.commits, *self.checkpoints), default=None)
 
     def commit_name(self, version: int) -> str:
-        """Return where the log file of a version is, or should be."""
+        """Return the location of a version's log file, whether it exists or not."""
         return f"{self.root.rstrip('/')}/{FOLDER}/{version:020}.json"
 
 
 def has_hole(listing: LogListing) -> bool:
-    """Return whether commits are missing between those that are there."""
+    """Return whether a commit is missing between others."""
     return bool(listing.commits) and max(listing.commits) - min(listing.commits) >= len(listing.commits)
 
 
 def parse_listing(root: str, files: Iterable[LogFile]) -> LogListing:
-    """Return what a table's log holds; `files` are all below its `_delta_log`, others are passed over."""
+    """Parse the listing of a table's log. files: all below its `_delta_log`; others are ignored."""
     commits: dict[int, LogFile] = {}
     whole: dict[int, list[CheckpointFiles]] = {}
     parts: dict[tuple[int, int], dict[int, LogFile]] = {}
@@ -123,7 +123,7 @@ def _parse_name(checkpoint: CheckpointFiles) -> tuple[int, str]:
 def _join_parts(
     parts: Mapping[tuple[int, int], Mapping[int, LogFile]], whole: dict[int, list[CheckpointFiles]]
 ) -> dict[int, str]:
-    """Put together what is complete; give what the others lack, by version."""
+    """Join complete checkpoints; return by version the missing parts of others."""
     torn: dict[int, str] = {}
     for (version, count), found in parts.items():
         missing = next((part for part in range(1, count + 1) if part not in found), None)
@@ -137,16 +137,16 @@ def _join_parts(
 
 @dataclass(frozen=True, slots=True)
 class LogSegment:
-    """Files that make a version, `tail` in order: commits, and compactions that stand for several."""
+    """Files that make a version. tail: commits in order, and compactions for several."""
 
     checkpoint: CheckpointFiles | None
     tail: tuple[LogFile, ...]
 
 
 def find_newest_version(listing: LogListing) -> int:
-    """Return the newest version of a log that holds something.
+    """Find the newest version of a log that isn't empty.
 
-    Raises DamagedLogError if that is only checkpoints with missing parts.
+    DamagedLogError: it has only checkpoints with missing parts.
     """
     if listing.newest is None:
         name = next(iter(listing.torn.values()), f"{0:020}.json")
@@ -155,9 +155,9 @@ def find_newest_version(listing: LogListing) -> int:
 
 
 def find_oldest_version(listing: LogListing) -> int:
-    """Return the oldest version from which on every one is readable.
+    """Find the oldest version from which on all are readable.
 
-    Raises DamagedLogError naming the gap if the newest can't be.
+    DamagedLogError names the gap: the newest can't be read.
     """
     first = find_newest_version(listing)
     while first - 1 in listing.commits and first in listing.commits:
@@ -172,7 +172,7 @@ def find_oldest_version(listing: LogListing) -> int:
 
 
 def check_version(listing: LogListing, version: int) -> None:
-    """Raise InvalidRequestError for a version that never was, ExpiredError for one that the log no longer holds."""
+    """Raise InvalidRequestError for a version that never existed, ExpiredError for one that is gone."""
     last = find_newest_version(listing)
     if not 0 <= version <= last:
         raise InvalidRequestError(f"{listing.root} has no version {version}: its newest is {last}")
@@ -184,9 +184,9 @@ def check_version(listing: LogListing, version: int) -> None:
 
 
 def find_segments(listing: LogListing, version: int) -> Iterator[LogSegment]:
-    """Yield the ways to a version, at least one, the newest checkpoint's first.
+    """Yield the segments that give a version, at least one, the newest checkpoint's first.
 
-    Raises DamagedLogError names what all of them lack.
+    DamagedLogError names what all of them lack.
     """
     bases = sorted((checkpoint for checkpoint in listing.checkpoints if checkpoint <= version), reverse=True)
     found = False
@@ -205,7 +205,7 @@ def find_segments(listing: LogListing, version: int) -> Iterator[LogSegment]:
 
 
 def _find_tail(listing: LogListing, after: int, upto: int) -> tuple[LogFile, ...] | None:
-    """Return the fewest files that hold `after` + 1 … `upto`; None if one is missing."""
+    """Find the fewest files with the versions `after` + 1 … `upto`; None if one is missing."""
     files: list[LogFile] = []
     version = after + 1
     while version <= upto:

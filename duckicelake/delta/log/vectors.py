@@ -34,13 +34,13 @@ _FILE_MAGIC: Final = struct.pack("<I", PORTABLE_MAGIC)
 
 
 def encode_z85(data: bytes) -> str:
-    """Return the text of bytes, padded with zeros to a multiple of four of them."""
+    """Encode bytes as text, padded with zeros to a multiple of four."""
     padded = data + bytes(-len(data) % 4)
     return base64.b85encode(padded).translate(_TO_Z85).decode()
 
 
 def decode_z85(text: str) -> bytes:
-    """Return the bytes of a text, with their padding; ValueError if it isn't one."""
+    """Decode a text to bytes, with their padding; ValueError: it is none."""
     data = text.encode("ascii")
     if len(data) % 5 or data.translate(None, delete=_Z85):
         raise ValueError(f"{text!r} isn't Z85")
@@ -48,7 +48,7 @@ def decode_z85(text: str) -> bytes:
 
 
 def locate_vector_file(root: str, vector: DeletionVector) -> str | None:
-    """Return where the file is that holds a vector, None for an inline one; ValueError if its name can't be read."""
+    """Locate the file of a vector, None for an inline one; ValueError: its name is malformed."""
     text = vector.path_or_inline
     if vector.storage == "i":
         return None
@@ -59,9 +59,9 @@ def locate_vector_file(root: str, vector: DeletionVector) -> str | None:
 
 
 def decode_positions(vector: DeletionVector, stored: bytes | None) -> bytes:
-    """Return the portable 64-bit roaring bitmap of a vector, `stored` its file; the same positions, the same bytes.
+    """Decode a vector to a portable 64-bit roaring bitmap. stored: its file. The same positions give the same bytes.
 
-    Raises ValueError saying what isn't as it should be.
+    ValueError says what is malformed.
     """
     data = _decode_inline(vector) if stored is None else _read_from_file(vector, stored)
     bitmap = BitMap64.deserialize(_decode_portable(data))
@@ -72,7 +72,7 @@ def decode_positions(vector: DeletionVector, stored: bytes | None) -> bytes:
 
 
 def build_damage_error(root: str, vector: DeletionVector, data_path: str, why: object) -> DamagedLogError:
-    """Return what to raise for a vector that can't be read."""
+    """Build the error for a vector that can't be read."""
     place = "is inline" if vector.storage == "i" else f"is at {vector.offset or 1} in {_describe_file(root, vector)}"
     return DamagedLogError(f"the deletion vector of {data_path} in {root}, which {place}, can't be read: {why}")
 
@@ -119,7 +119,7 @@ def _decode_portable(data: bytes) -> bytes:
 
 
 def _convert_native(bitmaps: bytes, order: Literal["little", "big"]) -> bytes:
-    """Return one portable bitmap out of a list, whose order says what the upper 32 bits are."""
+    """Convert a list of bitmaps to a portable one. Its order says what the upper 32 bits are."""
     count, start = int.from_bytes(bitmaps[:_NUMBER], order), _NUMBER
     parts = [count.to_bytes(8, "little")]
     for key in range(count):
@@ -134,7 +134,7 @@ def _convert_native(bitmaps: bytes, order: Literal["little", "big"]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class VectorFile:
-    """A file, its path relative to the table's folder, and what names each vector in it, in their order."""
+    """A file of vectors, its path relative to the table's folder, and descriptors in order."""
 
     path: str
     data: bytes
@@ -142,7 +142,7 @@ class VectorFile:
 
 
 def build_vector_file(unique: UUID, positions: Sequence[bytes]) -> VectorFile:
-    """Return a file of this name; positions: portable 64-bit roaring bitmaps, one for each data file."""
+    """Build a file of vectors. positions: portable 64-bit roaring bitmaps, one for each data file."""
     data = bytearray(_FORMAT_VERSION)
     vectors: list[DeletionVector] = []
     for bitmap in positions:
@@ -154,5 +154,5 @@ def build_vector_file(unique: UUID, positions: Sequence[bytes]) -> VectorFile:
 
 
 def format_vector_path(unique: UUID) -> str:
-    """Return where the file of that name is, relative to the table's folder."""
+    """Format the path of the file, relative to the table's folder."""
     return f"{VECTOR_FOLDER}/deletion_vector_{unique}.bin"
