@@ -1,10 +1,10 @@
 """Read the schema of a Parquet file three ways: fields by id, names for mappings, physical layout."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple
+from typing import Final, Generic, Literal, NamedTuple, TypeVar
 
 import duckdb
 
@@ -13,27 +13,87 @@ from duckicelake.parquet.footer import check_footer
 from duckicelake.parquet.inlined_rows import open_thread_connection
 
 NamePath = tuple[str, ...]
-_FIELDS_SQL = """
-SELECT name, coalesce(num_children, 0), field_id, duckdb_type,
-       type IS NULL AND converted_type IS NULL AND logical_type IS NULL, repetition_type = 'REPEATED'
-FROM parquet_schema($file)
-"""
-_NAMES_SQL: Final = """
-SELECT name, coalesce(num_children, 0), field_id, coalesce(converted_type, ''), coalesce(logical_type, '')
-FROM parquet_schema($file)
-"""
-_ENTRY_NAMES: Final = ("key", "value")
-_NameKind = Literal["struct", "list", "elements", "map", "entries"]
-LayoutKind = Literal["leaf", "struct", "list", "map"]
-_LAYOUT_SQL: Final = """
-SELECT name, coalesce(num_children, 0), field_id, repetition_type = 'REPEATED', type, type_length,
+_SCHEMA_SQL: Final = """
+SELECT name, coalesce(num_children, 0), field_id, duckdb_type, repetition_type = 'REPEATED', type, type_length,
        coalesce(converted_type, ''), coalesce(logical_type, ''), scale, precision
 FROM parquet_schema($file)
 """
+_ENTRY_NAMES: Final = ("key", "value")
+LayoutKind = Literal["leaf", "struct", "list", "map"]
+_GroupKind = Literal["struct", "list", "elements", "map", "entries"]
+"""Kinds of groups; `elements` and `entries` are the repeated levels between a list or map and what is in it."""
 _TIME_UNIT: Final = re.compile(r"(MILLIS|MICROS|NANOS)=\w+\(")
 _MAX_LAYOUT_DEPTH: Final = 64
 UNUSUAL_STORAGE: Final = "unusual"
 """How lists and maps are stored that have not exactly the three levels of the specification."""
+_Found = TypeVar("_Found")
+_Place = TypeVar("_Place")
+
+
+class _SchemaElement(NamedTuple):
+    """A row of DuckDB's `parquet_schema`; a leaf has no children."""
+
+    name: str
+    children: int
+    field_id: int | None
+    duckdb_type: str | None
+    is_repeated: bool
+    physical: str | None
+    length: str | None
+    converted: str
+    logical: str
+    scale: int | None
+    precision: int | None
+
+    @property
+    def kind(self) -> LayoutKind:
+        if not self.children:
+            return "leaf"
+        if self.converted == "LIST" or self.logical.startswith("ListType"):
+            return "list"
+        return "map" if self.converted.startswith("MAP") or self.logical.startswith("MapType") else "struct"
+
+
+@dataclass(slots=True)
+class _SchemaGroup(Generic[_Place]):
+    """A group whose children are being read. place: what a reader knows of it."""
+
+    place: _Place
+    children: int
+    seen: int = 0
+
+
+def _read_elements(connection: duckdb.DuckDBPyConnection, file: Path) -> list[_SchemaElement]:
+    """Read the elements of a schema, the root first; duckdb.Error if the file isn't Parquet."""
+    return [_SchemaElement(*row) for row in connection.execute(_SCHEMA_SQL, {"file": str(file)}).fetchall()]
+
+
+def _walk_elements(
+    elements: Sequence[_SchemaElement],
+    place: _Place,
+    visit: Callable[[_Place, int, _SchemaElement], tuple[_Found | None, _Place]],
+) -> Iterator[_Found]:
+    """Walk elements in depth-first order, of any depth, so without recursion.
+
+    Args:
+        elements: those of a file, the root first.
+        place: of the root.
+        visit: takes the place of the parent, the number of its child, and the child. Returns what it finds, None for a
+            level that is no field, and the place of the child.
+
+    """
+    root, *others = elements
+    groups = [_SchemaGroup(place, root.children)]
+    for element in others:
+        while groups[-1].seen == groups[-1].children:
+            groups.pop()
+        group = groups[-1]
+        found, inner = visit(group.place, group.seen, element)
+        group.seen += 1
+        if found is not None:
+            yield found
+        if element.children:
+            groups.append(_SchemaGroup(inner, element.children))
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,47 +124,43 @@ class ParquetFields:
         return _index_by_id((ids.get(_lower_names(field.names)), field) for field in self.fields)
 
 
-@dataclass(slots=True)
-class _FieldGroup:
-    """A group of the schema whose children are being read; `place` is None inside lists and maps."""
+class _FieldPlace(NamedTuple):
+    """What a field is in. numbers: the way there from the root; None inside lists and maps."""
 
-    names: NamePath
-    place: tuple[int, ...] | None
-    children: int
-    seen: int = 0
+    names: NamePath = ()
+    numbers: tuple[int, ...] | None = ()
 
 
-def read_file_fields(file: Path) -> tuple[ParquetField, ...]:
-    """Return the fields of a file outside of lists and maps; InvalidRequestError if it isn't Parquet."""
-    check_footer(file, "the data file")
+def read_file_fields(file: Path, name: str = "the data file") -> tuple[ParquetField, ...]:
+    """Return the fields of a file outside of lists and maps.
+
+    Raises InvalidRequestError, which names it, if it isn't Parquet.
+    """
+    check_footer(file, name)
     try:
-        with duckdb.connect(config={"threads": 1}) as connection:
+        with open_thread_connection() as connection:
             return read_fields(connection, file).fields
     except duckdb.Error as error:
-        raise InvalidRequestError(f"the data file can't be read as Parquet: {error}") from error
+        raise InvalidRequestError(f"{name} can't be read as Parquet: {error}") from error
 
 
 def read_fields(connection: duckdb.DuckDBPyConnection, file: Path) -> ParquetFields:
     """Return the fields of a file; duckdb.Error if it isn't Parquet."""
-    root, *elements = connection.execute(_FIELDS_SQL, {"file": str(file)}).fetchall()
-    columns = [f"c{number}" for number in range(root[1])]
+    elements = _read_elements(connection, file)
+    columns = [f"c{number}" for number in range(elements[0].children)]
     source = f"read_parquet($file, hive_partitioning := false) AS file({', '.join(columns)})"
-    return ParquetFields(tuple(_walk_fields(root[1], elements)), source)
+    return ParquetFields(tuple(_walk_elements(elements, _FieldPlace(), _visit_field)), source)
 
 
-def _walk_fields(columns: int, elements: Sequence[tuple[Any, ...]]) -> Iterator[ParquetField]:
-    """Walk the schema's elements, which stand in depth-first order; any depth, so no recursion."""
-    groups = [_FieldGroup((), (), columns)]
-    for name, children, field_id, type_, is_struct, is_repeated in elements:
-        while groups[-1].seen == groups[-1].children:
-            groups.pop()
-        group = groups[-1]
-        place = None if group.place is None or is_repeated else (*group.place, group.seen)
-        group.seen += 1
-        if place is not None:
-            yield ParquetField((*group.names, name), field_id, _build_expression(place), None if is_struct else type_)
-        if children:
-            groups.append(_FieldGroup((*group.names, name), place if is_struct else None, children))
+def _visit_field(place: _FieldPlace, number: int, element: _SchemaElement) -> tuple[ParquetField | None, _FieldPlace]:
+    names = (*place.names, element.name)
+    if place.numbers is None or element.is_repeated:
+        return None, _FieldPlace(names, None)
+    numbers = (*place.numbers, number)
+    is_struct = element.physical is None and not element.converted and not element.logical
+    type_ = None if is_struct else element.duckdb_type
+    field = ParquetField(names, element.field_id, _build_expression(numbers), type_)
+    return field, _FieldPlace(names, numbers if is_struct else None)
 
 
 def _build_expression(place: Sequence[int]) -> str:
@@ -140,14 +196,11 @@ class ParquetName:
     field_id: int | None
 
 
-@dataclass(slots=True)
-class _NameGroup:
-    """A group of the schema whose children are being read; the one level between a list and its elements is its own."""
+class _NamePlace(NamedTuple):
+    """What a name is in. path: what mappings call that, and all that it is in."""
 
-    path: NamePath
-    kind: _NameKind
-    children: int
-    seen: int = 0
+    path: NamePath = ()
+    kind: _GroupKind = "struct"
 
 
 def read_names(file: Path, name: str = "the data file") -> tuple[ParquetName, ...]:
@@ -156,55 +209,43 @@ def read_names(file: Path, name: str = "the data file") -> tuple[ParquetName, ..
     Raises InvalidRequestError, which names it, or duckdb.Error if it isn't Parquet.
     """
     check_footer(file, name)
-    with duckdb.connect(config={"threads": 1}) as connection:
-        root, *elements = connection.execute(_NAMES_SQL, {"file": str(file)}).fetchall()
-    return tuple(_walk_names(root[1], elements))
+    with open_thread_connection() as connection:
+        elements = _read_elements(connection, file)
+    return tuple(_walk_elements(elements, _NamePlace(), _visit_name))
 
 
-def _walk_names(columns: int, elements: Sequence[tuple[Any, ...]]) -> Iterator[ParquetName]:
-    """Walk the schema's elements, which stand in depth-first order; any depth, so no recursion."""
-    groups = [_NameGroup((), "struct", columns)]
-    for name, children, field_id, converted, logical in elements:
-        while groups[-1].seen == groups[-1].children:
-            groups.pop()
-        group = groups[-1]
-        kind: _NameKind = _classify_name(converted, logical)
-        if _is_name_level(group, name, children):
-            groups.append(_NameGroup(group.path, "elements" if group.kind == "list" else "entries", children))
-        else:
-            field = _build_name(group, name, field_id)
-            yield field
-            groups += [_NameGroup(field.path, kind, children)] if children else []
-        group.seen += 1
+def _visit_name(place: _NamePlace, number: int, element: _SchemaElement) -> tuple[ParquetName | None, _NamePlace]:
+    path, kind = place
+    if kind == "map":
+        return None, _NamePlace(path, "entries")
+    if kind == "list" and element.children == 1 and element.name not in {"array", f"{path[-1]}_tuple"}:
+        return None, _NamePlace(path, "elements")
+    source = _find_source_name(kind, number, element)
+    inner = (*path, "element" if kind in {"list", "elements"} else source)
+    return ParquetName(inner, source, element.field_id), _NamePlace(inner, _find_group_kind(element))
 
 
-def _classify_name(converted: str, logical: str) -> _NameKind:
-    if converted == "LIST" or logical.startswith("ListType"):
+def _find_group_kind(element: _SchemaElement) -> _GroupKind:
+    return "struct" if element.kind == "leaf" else element.kind
+
+
+def _find_source_name(kind: _GroupKind, number: int, element: _SchemaElement) -> str:
+    """Return what DuckDB calls a field that is in a group of this kind."""
+    if kind in {"list", "elements"}:
         return "list"
-    return "map" if converted.startswith("MAP") or logical.startswith("MapType") else "struct"
-
-
-def _is_name_level(group: _NameGroup, name: str, children: int) -> bool:
-    """Whether it is the repeated group between a map and its entries, or a list and its elements, if that is there."""
-    if group.kind == "list":
-        return children == 1 and name not in {"array", f"{group.path[-1]}_tuple"}
-    return group.kind == "map"
-
-
-def _build_name(group: _NameGroup, name: str, field_id: int | None) -> ParquetName:
-    if group.kind in {"list", "elements"}:
-        return ParquetName((*group.path, "element"), "list", field_id)
-    if group.kind == "entries":
-        name = _ENTRY_NAMES[min(group.seen, 1)]
-    return ParquetName((*group.path, name), name, field_id)
+    return _ENTRY_NAMES[min(number, 1)] if kind == "entries" else element.name
 
 
 class LayoutField(NamedTuple):
     """A field of a file.
 
-    parent: the index of what it is in. place: its position there. name: what DuckDB calls it. stored: of a leaf its
-    physical type and annotation; UNUSUAL where a list or
-    map isn't written as the specification wants it.
+    Attributes:
+        parent: the index of what it is in.
+        place: its position there.
+        name: what DuckDB calls it.
+        stored: of a leaf its physical type and annotation; UNUSUAL_STORAGE of a list or map that isn't written as the
+            specification wants it.
+
     """
 
     parent: int | None
@@ -215,15 +256,36 @@ class LayoutField(NamedTuple):
     stored: str
 
 
-@dataclass(slots=True)
-class _LayoutGroup:
-    """A group whose children are being read; `elements` and `entries` are the levels between a list or map and them."""
+class _LayoutPlace(NamedTuple):
+    """What a field is in. parent: the index of that among the fields. depth: the number of groups around the field."""
 
-    index: int | None
-    name: str
-    kind: LayoutKind | Literal["elements", "entries"]
-    children: int
-    seen: int = 0
+    parent: int | None = None
+    name: str = ""
+    kind: _GroupKind = "struct"
+    depth: int = 1
+
+
+class _LayoutWalk:
+    """Number the fields of a file, in their order. name: of the file, for errors."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._count = 0
+
+    def visit(
+        self, place: _LayoutPlace, number: int, element: _SchemaElement
+    ) -> tuple[LayoutField | None, _LayoutPlace]:
+        if place.depth > _MAX_LAYOUT_DEPTH:
+            raise InvalidRequestError(f"{self._name} is nested more than {_MAX_LAYOUT_DEPTH} levels deep")
+        if _is_layout_level(place, element):
+            kind: _GroupKind = "elements" if place.kind == "list" else "entries"
+            return None, place._replace(kind=kind, depth=place.depth + 1)
+        name = _find_source_name(place.kind, number, element)
+        stored = _describe_storage(place, element)
+        field = LayoutField(place.parent, number, name, element.field_id, element.kind, stored)
+        inner = _LayoutPlace(self._count, name, _find_group_kind(element), place.depth + 1)
+        self._count += 1
+        return field, inner
 
 
 def read_layout(file: Path, name: str) -> tuple[LayoutField, ...]:
@@ -233,72 +295,36 @@ def read_layout(file: Path, name: str) -> tuple[LayoutField, ...]:
     """
     check_footer(file, name)
     with open_thread_connection() as connection:
-        root, *elements = connection.execute(_LAYOUT_SQL, {"file": str(file)}).fetchall()
-    return tuple(_walk_layout(root[1], elements, name))
+        elements = _read_elements(connection, file)
+    return tuple(_walk_elements(elements, _LayoutPlace(), _LayoutWalk(name).visit))
 
 
-def _walk_layout(columns: int, elements: Sequence[tuple[Any, ...]], name: str) -> Iterator[LayoutField]:
-    """Walk the schema's elements, which stand in depth-first order."""
-    groups, index = [_LayoutGroup(None, "", "struct", columns)], 0
-    for element in elements:
-        while groups[-1].seen == groups[-1].children:
-            groups.pop()
-        if len(groups) > _MAX_LAYOUT_DEPTH:
-            raise InvalidRequestError(f"{name} is nested more than {_MAX_LAYOUT_DEPTH} levels deep")
-        group, children = groups[-1], element[1]
-        if _is_layout_level(group, element):
-            groups.append(
-                _LayoutGroup(group.index, group.name, "elements" if group.kind == "list" else "entries", children)
-            )
-        else:
-            field = _build_layout_field(group, element)
-            yield field
-            groups += [_LayoutGroup(index, field.name, field.kind, children)] if children else []
-            index += 1
-        group.seen += 1
-
-
-def _is_layout_level(group: _LayoutGroup, element: tuple[Any, ...]) -> bool:
+def _is_layout_level(place: _LayoutPlace, element: _SchemaElement) -> bool:
     """Return whether it is the repeated group of a list or map that has three levels."""
-    name, children, _, repeated, *_ = element
-    if group.kind == "list":
-        return repeated and children == 1 and name not in {"array", f"{group.name}_tuple"}
-    return group.kind == "map" and repeated and children == len(_ENTRY_NAMES)
+    if not element.is_repeated:
+        return False
+    if place.kind == "list":
+        return element.children == 1 and element.name not in {"array", f"{place.name}_tuple"}
+    return place.kind == "map" and element.children == len(_ENTRY_NAMES)
 
 
-def _build_layout_field(group: _LayoutGroup, element: tuple[Any, ...]) -> LayoutField:
-    name, children, field_id, repeated, physical, length, converted, logical, scale, precision = element
-    if group.kind in {"list", "elements"}:
-        name = "list"
-    if group.kind == "entries":
-        name = _ENTRY_NAMES[group.seen]
-    kind = _classify_layout(children, converted, logical)
-    stored = ""
-    if repeated or group.kind in {"list", "map"}:
-        stored = UNUSUAL_STORAGE
-    elif kind == "leaf":
-        annotation = _describe_annotation(converted, logical, scale, precision)
-        stored = f"{_describe_physical(physical, length)} {annotation}".rstrip()
-    return LayoutField(group.index, group.seen, name, field_id, kind, stored)
+def _describe_storage(place: _LayoutPlace, element: _SchemaElement) -> str:
+    if element.is_repeated or place.kind in {"list", "map"}:
+        return UNUSUAL_STORAGE
+    return _describe_leaf(element) if element.kind == "leaf" else ""
 
 
-def _classify_layout(children: int, converted: str, logical: str) -> LayoutKind:
-    if not children:
-        return "leaf"
-    if converted == "LIST" or logical.startswith("ListType"):
-        return "list"
-    return "map" if converted.startswith("MAP") or logical.startswith("MapType") else "struct"
+def _describe_leaf(element: _SchemaElement) -> str:
+    is_fixed = element.physical == "FIXED_LEN_BYTE_ARRAY"
+    return f"{f'FIXED({element.length})' if is_fixed else element.physical} {_describe_annotation(element)}".rstrip()
 
 
-def _describe_physical(physical: str, length: str | None) -> str:
-    return f"FIXED({length})" if physical == "FIXED_LEN_BYTE_ARRAY" else physical
-
-
-def _describe_annotation(converted: str, logical: str, scale: int | None, precision: int | None) -> str:
+def _describe_annotation(element: _SchemaElement) -> str:
     """Return what Parquet says that the physical values mean, in one spelling.
 
     Times say whether they are adjusted to UTC.
     """
+    logical, converted = element.logical, element.converted
     if logical.startswith(("TimestampType", "TimeType")):
         unit = _TIME_UNIT.search(logical)
         adjusted = " UTC" if "isAdjustedToUTC=1" in logical else ""
@@ -306,7 +332,7 @@ def _describe_annotation(converted: str, logical: str, scale: int | None, precis
     if logical.startswith("IntType"):
         return "UINT" if "isSigned=0" in logical else ""
     if converted == "DECIMAL" or logical.startswith("DecimalType"):
-        return f"DECIMAL({precision},{scale})"
+        return f"DECIMAL({element.precision},{element.scale})"
     if converted.startswith(("INT_", "UINT_")):
         return "UINT" if converted.startswith("UINT_") else ""
     named = {"UTF8": "STRING", "DATE": "DATE", "JSON": "JSON"}

@@ -4,8 +4,6 @@ from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from typing import Final
 
-import duckdb
-
 from duckicelake.bridge.commit.increments import Increment
 from duckicelake.bridge.file_schema import (
     StoredColumn,
@@ -33,9 +31,8 @@ from duckicelake.lake.side_tables import locations, reader
 from duckicelake.lake.side_tables.idempotency import query_applied_txns, read_newest_txn
 from duckicelake.lake.state import FileRow
 from duckicelake.lake.txn import TxnApp, find_txns, parse_txns
-from duckicelake.parquet.footer import check_footer
 from duckicelake.parquet.local_copies import open_local_copies
-from duckicelake.parquet.schema import read_fields
+from duckicelake.parquet.schema import read_file_fields
 from duckicelake.postgres.queries import Transaction
 from duckicelake.properties import GC_ENABLED, is_gc_disabled, is_schema_enforced
 
@@ -88,8 +85,6 @@ def _check_footer(services: Services, target: TableMetadata, file: FileRow) -> N
         columns = _read_columns(services, file.path)
     except FileMissingError:
         raise InvalidRequestError(f"{file.path} does not exist: upload it before committing") from None
-    except duckdb.Error as error:
-        raise InvalidRequestError(f"{file.path} can't be read as Parquet: {error}") from error
     found = list(find_schema_problems(target.schema(), columns))
     if found:
         raise InvalidRequestError(f"{file.path} doesn't fit the table: {'; '.join(found)}. Nothing was written")
@@ -100,9 +95,7 @@ def _read_columns(services: Services, location: str) -> list[StoredColumn]:
     with open_local_copies(services.store, [location]) as paths:
         if not paths[location].exists():
             raise FileMissingError(f"{location} does not exist")
-        check_footer(paths[location], location)
-        with duckdb.connect(config={"threads": 1}) as connection:
-            found = read_fields(connection, paths[location]).fields
+        found = read_file_fields(paths[location], location)
     return [StoredColumn(field.names, field.field_id, field.type) for field in found]
 
 
