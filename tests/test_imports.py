@@ -27,7 +27,7 @@ ALLOWED: dict[str, set[str]] = {
     "postgres": {"errors"},
     "storage": {"errors"},
     "parquet": {"errors", "storage"},
-    "lake": {"errors", "properties", "postgres"},
+    "lake": {"errors", "properties", "iceberg.identifiers", "postgres"},
     "bridge": PURE | {"properties", "sql_dialects"},
     "rows": PURE | {"bridge"},
     "catalog": {

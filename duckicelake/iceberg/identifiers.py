@@ -27,17 +27,25 @@ MAX_NAME_BYTES: Final = 2000
 
 
 def to_schema_name(namespace: Namespace) -> str:
-    """Return the name of the DuckLake schema that holds the namespace's tables."""
-    return ".".join(_AMBIGUOUS_PERCENT.sub("%25", level).replace(".", "%2E") for level in namespace)
+    """Build the name of the DuckLake schema that holds the namespace's tables."""
+    return ".".join(map(_escape, namespace))
 
 
-def format_full_name(namespace: Namespace, name: str) -> str:
-    """Format a table's or view's name for messages and lists; dots in it are written as those in a level."""
-    return to_schema_name((*namespace, name))
+def format_full_name(parent: Namespace | str, name: str | None) -> str:
+    """Build the full name of a table or view, whose own dots become %2E as in the names of levels.
+
+    parent: a namespace, or the full name of a DuckLake schema. name: None for the parent itself.
+    """
+    schema_name = parent if isinstance(parent, str) else to_schema_name(parent)
+    return schema_name if name is None else f"{schema_name}.{_escape(name)}"
+
+
+def _escape(level: str) -> str:
+    return _AMBIGUOUS_PERCENT.sub("%25", level).replace(".", "%2E")
 
 
 def parse_schema_name(schema_name: str) -> Namespace:
-    """Return the namespace of a DuckLake schema, the inverse of `to_schema_name`."""
+    """Parse the full name of a DuckLake schema: the inverse of `to_schema_name`."""
     return tuple(_ESCAPE.sub(_unescape, level) for level in schema_name.split("."))
 
 

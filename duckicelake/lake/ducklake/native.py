@@ -7,8 +7,8 @@ from collections.abc import Set as AbstractSet
 from psycopg import Cursor
 
 from duckicelake.errors import DamagedTableError, NoSuchNamespaceError
+from duckicelake.iceberg.identifiers import format_full_name
 from duckicelake.lake.changes import Creation
-from duckicelake.lake.ducklake import schemas as lake_names
 from duckicelake.lake.ducklake.definition import build_folder_name
 from duckicelake.lake.ducklake.snapshots import ROWS_CHECKED_JSON
 from duckicelake.lake.model import (
@@ -141,7 +141,7 @@ def _parse_columns(rows: Sequence[Row]) -> tuple[Column, ...]:
 def read_full_name(cursor: Cursor[Row], table_id: int) -> str:
     """Read the newest name of a table, with its namespace's."""
     row = cursor.execute(_SQL.full_name, {"table_id": table_id}).fetchone()
-    return lake_names.format_full_name(*row) if row else f"with id {table_id}"
+    return format_full_name(*row) if row else f"with id {table_id}"
 
 
 def read_path_prefix(cursor: Cursor[Row], table_id: int) -> str:

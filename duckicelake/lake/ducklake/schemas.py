@@ -2,19 +2,19 @@
 
 import re
 from collections.abc import Iterable
-from typing import Final, Literal, NamedTuple
+from typing import Literal, NamedTuple
 from uuid import uuid4
 
 from psycopg import Cursor
 
 from duckicelake.errors import AlreadyExistsError, InvalidRequestError, NoSuchNamespaceError
+from duckicelake.iceberg.identifiers import format_full_name
 from duckicelake.lake.ducklake.database import build_nested_refusal
 from duckicelake.lake.ducklake.snapshots import SnapshotAllocation, quote_name, record_changes
 from duckicelake.postgres.queries import Row, Transaction, load_queries
 
 ObjectKind = Literal["Table", "View"]
 _NAMES_SQL = load_queries("lake", "names")
-_AMBIGUOUS_PERCENT_PATTERN: Final = re.compile(r"%(?=25|2E)")
 _SQL = load_queries("lake", "schemas")
 _PLAIN_NAME_PATTERN = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -31,13 +31,6 @@ class LiveSchema(NamedTuple):
 
     schema_id: int
     is_nested: bool
-
-
-def format_full_name(schema_name: str, name: str | None) -> str:
-    """Format the full name of a schema, or of an object in it whose dots become %2E."""
-    if name is None:
-        return schema_name
-    return f"{schema_name}.{_AMBIGUOUS_PERCENT_PATTERN.sub('%25', name).replace('.', '%2E')}"
 
 
 def has_namespace(cursor: Cursor[Row], schema_name: str) -> bool:

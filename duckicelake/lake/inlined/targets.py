@@ -9,10 +9,10 @@ from uuid import UUID
 from psycopg import Cursor
 
 from duckicelake.errors import NoSuchTableError
+from duckicelake.iceberg.identifiers import format_full_name
 from duckicelake.lake.changes import TableStats
 from duckicelake.lake.ducklake import data_files, native
 from duckicelake.lake.ducklake.definition import build_inlined_columns, build_inlined_table_name
-from duckicelake.lake.ducklake.schemas import format_full_name
 from duckicelake.lake.ducklake.snapshots import SnapshotCounters
 from duckicelake.lake.formats import LakeFormat, get_format, has_system_columns
 from duckicelake.lake.inlined.batches import InlinedTable, InliningOptions, InsertTarget, RowBatch

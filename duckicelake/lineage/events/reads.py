@@ -11,9 +11,8 @@ from typing import Final
 from duckicelake.catalog.context.background_threads import run_in_thread
 from duckicelake.catalog.context.caller import SESSION, Caller
 from duckicelake.catalog.context.hooks import ReadObserver, ReadObserverFactory
-from duckicelake.iceberg.identifiers import Namespace, to_schema_name
+from duckicelake.iceberg.identifiers import Namespace, format_full_name, to_schema_name
 from duckicelake.iceberg.reports import MetricsReport
-from duckicelake.lake.ducklake.schemas import format_full_name
 from duckicelake.lineage.events import read_rows
 from duckicelake.lineage.events.inference import (
     INFERENCE_WINDOW,
