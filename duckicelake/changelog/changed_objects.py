@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Final
 
-from duckicelake.changelog import object_names as followed_names
+from duckicelake.changelog import object_names
 from duckicelake.changelog.entries import ChangeKind
 from duckicelake.changelog.object_names import Begun, NamedObject
 from duckicelake.changelog.source import LakeSnapshot
-from duckicelake.lake.ducklake.schemas import format_full_name
+from duckicelake.iceberg.identifiers import format_full_name
 from duckicelake.lake.model import parse_changes
 from duckicelake.postgres.queries import Transaction
 
@@ -60,9 +60,9 @@ class ChangedObjectReader:
             snapshot.snapshot_id: {iceberg.table_id for iceberg in snapshot.iceberg} for snapshot in snapshots
         }
         """Tables that a snapshot is about, perhaps without saying so."""
-        self._new_tables = followed_names.find_begun_tables(cursor, self._begun("created_table"))
-        self._new_views = followed_names.find_begun_views(cursor, self._begun("created_view"))
-        self._new_schemas = followed_names.find_begun_schemas(
+        self._new_tables = object_names.find_begun_tables(cursor, self._begun("created_table"))
+        self._new_views = object_names.find_begun_views(cursor, self._begun("created_view"))
+        self._new_schemas = object_names.find_begun_schemas(
             cursor, [begun[:2] for begun in self._begun("created_schema")]
         )
         tables = {
@@ -74,12 +74,12 @@ class ChangedObjectReader:
         schemas = {*self._ids({"dropped_schema"}), *(id_ for ids in self._new_schemas.values() for id_ in ids)}
         self._names: defaultdict[int, list[NamedObject]] = defaultdict(list)
         for named in (
-            *followed_names.read_table_names(cursor, tables),
-            *followed_names.read_view_names(cursor, views),
-            *followed_names.read_schema_names(cursor, schemas),
+            *object_names.read_table_names(cursor, tables),
+            *object_names.read_view_names(cursor, views),
+            *object_names.read_schema_names(cursor, schemas),
         ):
             self._names[named.object_id].append(named)
-        for named in followed_names.read_last_names(cursor, (tables | views | schemas) - self._names.keys()):
+        for named in object_names.read_last_names(cursor, (tables | views | schemas) - self._names.keys()):
             self._names[named.object_id].append(named)
 
     def of(self, snapshot_id: int) -> list[ChangedObject]:

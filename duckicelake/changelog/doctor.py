@@ -37,7 +37,7 @@ def _check_changelog(cursor: Transaction, *, with_lineage: bool) -> Iterator[Fin
     """Yield findings about a changelog that is behind. Without a running server, waiting snapshots are no fault."""
     is_free, waiting, seconds = cursor.execute(_SQL.lag, {"key": FOLLOWER_KEY}).fetchall()[0]
     detail = f"{waiting} snapshots wait for the changelog" + (", and no server follows the lake" if is_free else "")
-    yield build_lag_finding(cursor, "chronicle", detail, None if is_free else seconds)
+    yield build_lag_finding(cursor, "changelog", detail, None if is_free else seconds)
 
 
 _CHANGELOG_CHECK: Final = DoctorCheck(_check_changelog)

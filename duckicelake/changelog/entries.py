@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, NamedTuple
 import psycopg
 
 from duckicelake.errors import CommitStateUnknownError, InvalidRequestError, UnavailableError
-from duckicelake.lake.ducklake.schemas import format_full_name
+from duckicelake.iceberg.identifiers import format_full_name
 from duckicelake.lake.ducklake.snapshots import LOCK_KEY
 from duckicelake.postgres.database import Database
 from duckicelake.postgres.queries import Transaction, load_queries
@@ -22,7 +22,7 @@ CHANNEL: Final = "duckicelake_change"
 SNAPSHOTS: Final = "duckicelake_snapshot"
 """A channel of Postgres: new DuckLake snapshots, and changes without any."""
 AWAITED_KEY: Final = LOCK_KEY + 5
-"""Of an advisory lock that all share who await the chronicle."""
+"""Of an advisory lock that the readers share who wait for the changelog."""
 _NAMESPACE: Final = "duckicelake_is_within(namespace, %(namespace)s)"
 _OBJECT: Final = "object_id = %(object_id)s"
 _TABLE: Final = """left(namespace, 200) = left(%(namespace)s, 200) AND namespace = %(namespace)s
@@ -34,7 +34,9 @@ _ENGINE: Final = """strpos(lower(concat_ws(' ', agent, facts -> 'summary' ->> 'e
 _VISIBLE: Final = """EXISTS (SELECT FROM unnest(%(visible)s::text[]) AS v (readable)
     WHERE duckicelake_is_within(namespace, readable))"""
 _SKIPPED_SQL = load_queries("changelog", "skipped")
-SkipperName = Literal["chronicle", "lineage"]
+SkipperName = Literal["changelog", "lineage"]
+_STORED_NAMES: Final[Mapping[SkipperName, str]] = {"changelog": "chronicle", "lineage": "lineage"}
+"""Names of skippers in `duckicelake_left_out`, which are those of older servers."""
 
 
 class ChangeKind(StrEnum):
@@ -166,7 +168,7 @@ def read_latest(
     return _read(cursor, _SQL.latest, before, limit, wanted)
 
 
-def await_folding(cursor: Transaction) -> None:
+def await_changelog(cursor: Transaction) -> None:
     """Ask the writer of the changelog to write without delay, as long as the session lasts."""
     cursor.execute(_SQL.be_awaited, {"key": AWAITED_KEY})
 
@@ -241,21 +243,24 @@ def is_caused_by_change(error: Exception) -> bool:
 
 
 def record_skipped(cursor: Transaction, follower: SkipperName, what: str, error: Exception) -> SkippedError:
-    """Record a skipped change in the transaction that skips it; return the text for the log."""
+    """Record a skipped change in the transaction that skips it; return the error for the log."""
     reason = f"{type(error).__name__}: {error}"
-    cursor.execute(_SKIPPED_SQL.note, {"follower": follower, "what": what, "reason": reason.replace("\0", "")})
-    left_out = SkippedError(f"the {follower} will not tell of {what}: {reason}")
-    left_out.__cause__ = error
-    return left_out
+    cursor.execute(
+        _SKIPPED_SQL.note, {"follower": _STORED_NAMES[follower], "what": what, "reason": reason.replace("\0", "")}
+    )
+    skipped = SkippedError(f"the {follower} has skipped {what}: {reason}")
+    skipped.__cause__ = error
+    return skipped
 
 
 def forget_skipped(cursor: Transaction) -> list[str]:
     """Forget the skipped changes, so that they aren't reported any more; return their texts."""
     rows = cursor.execute(_SKIPPED_SQL.forget).fetchall()
-    return [f"{follower}: {what} ({reason})" for follower, what, reason in rows]
+    names = {stored: name for name, stored in _STORED_NAMES.items()}
+    return [f"{names.get(stored, stored)}: {what} ({reason})" for stored, what, reason in rows]
 
 
 def read_newest_skipped(cursor: Transaction, follower: SkipperName) -> tuple[str, str, int] | None:
     """Read the last skipped change, its reason, and the number of skipped ones; None if there are none."""
-    row = cursor.execute(_SKIPPED_SQL.newest, {"follower": follower}).fetchone()
+    row = cursor.execute(_SKIPPED_SQL.newest, {"follower": _STORED_NAMES[follower]}).fetchone()
     return None if row is None else (row[0], row[1], row[2])

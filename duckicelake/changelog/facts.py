@@ -8,8 +8,7 @@ from datetime import datetime
 from itertools import accumulate, pairwise
 from typing import Any, Final
 
-from duckicelake.changelog import object_names as followed_names
-from duckicelake.changelog import source
+from duckicelake.changelog import object_names, source
 from duckicelake.changelog.changed_objects import ADDS, MOVES, REMOVES, ChangedObject
 from duckicelake.changelog.entries import ChangeKind, LoggedChange, LogPosition
 from duckicelake.changelog.object_names import ObjectName
@@ -252,9 +251,9 @@ def read_unplaced_changes(
         return []
     names = [(namespace, name) for *_, namespace, name in known]
     ids = (
-        followed_names.find_live_schemas(cursor, [named for named in names if named[1] is None])
-        | followed_names.find_live_tables(cursor, [named for named in names if named[1] is not None])
-        | followed_names.find_live_views(cursor, [named for named in names if named[1] is not None])
+        object_names.find_live_schemas(cursor, [named for named in names if named[1] is None])
+        | object_names.find_live_tables(cursor, [named for named in names if named[1] is not None])
+        | object_names.find_live_views(cursor, [named for named in names if named[1] is not None])
     )
     return [
         _build_unplaced_change(at, entry, kind, (namespace, name), ids.get((namespace, name)))

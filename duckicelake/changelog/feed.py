@@ -9,8 +9,8 @@ from functools import cached_property, lru_cache
 from typing import Final
 
 from duckicelake.catalog.context.caller import Capability, Grant, Principal
-from duckicelake.changelog import entries as chronicle
 from duckicelake.changelog.entries import (
+    ANY_CHANGE,
     CHANNEL,
     END_POSITION,
     LAST_ORDINAL,
@@ -18,6 +18,11 @@ from duckicelake.changelog.entries import (
     LoggedChange,
     LogPosition,
     WantedChanges,
+    await_changelog,
+    read_changes,
+    read_latest,
+    read_newest_position,
+    read_oldest,
 )
 from duckicelake.changelog.events import ChangeEvent, Name, RequestChanges, find_request, group_requests
 from duckicelake.errors import ExpiredError, InvalidRequestError
@@ -163,8 +168,8 @@ class NewsReader:
             self._pause = min(2 * self._pause, _MAX_PAUSE_SECONDS)
 
     def _follow(self, cursor: Transaction) -> None:
-        chronicle.await_folding(cursor)
-        if self._published is not None and chronicle.read_newest_position(cursor) < self._published:
+        await_changelog(cursor)
+        if self._published is not None and read_newest_position(cursor) < self._published:
             self._published = (
                 None  # another Postgres has taken over, which lacks commits: some of what was published never happened
             )
@@ -186,7 +191,7 @@ class NewsReader:
 
 def _find_first(cursor: Transaction) -> LogPosition:
     """Find a position a few changes before the newest, for readers that connect again. Older ones may be pruned."""
-    found = chronicle.read_latest(cursor, END_POSITION, _READ)
+    found = read_latest(cursor, END_POSITION, _READ)
     return found[-1].position if found else START_POSITION
 
 
@@ -198,14 +203,14 @@ def read_older_changes(database: Database, after: LogPosition, since_ms: int) ->
 
 
 def _read_page(
-    cursor: Transaction, after: LogPosition, limit: int, wanted: WantedChanges = chronicle.ANY_CHANGE
+    cursor: Transaction, after: LogPosition, limit: int, wanted: WantedChanges = ANY_CHANGE
 ) -> list[RequestChanges]:
     """Read the next changes, up to `limit`; all changes of one request stay together, unless they are too many.
 
     Clients may use one request id for everything.
     """
     while True:
-        found = chronicle.read_changes(cursor, after, limit, wanted)
+        found = read_changes(cursor, after, limit, wanted)
         whole = found if len(found) < limit or limit >= MAX_CHANGES else _drop_open_request(found)
         if whole or not found:
             return group_requests(whole)
@@ -226,7 +231,7 @@ def resolve_position(database: Database, position: LogPosition) -> LogPosition |
     InvalidRequestError: the lake hasn't reached it. ExpiredError: changes after it were pruned.
     """
     with database.statement(only_reads=True) as cursor:
-        newest, oldest = chronicle.read_newest_position(cursor), chronicle.read_oldest(cursor)
+        newest, oldest = read_newest_position(cursor), read_oldest(cursor)
         if position.snapshot_id > newest.snapshot_id:
             if position.snapshot_id > native.read_newest_snapshot(cursor):
                 raise _build_too_far_error(position, newest)

@@ -8,13 +8,19 @@ from typing import Any, Final
 
 from duckicelake.catalog.context.caller import SESSION, Capability, Principal
 from duckicelake.catalog.context.services import Services
-from duckicelake.changelog import entries as chronicle
-from duckicelake.changelog import object_names as followed_names
-from duckicelake.changelog.entries import END_POSITION, ChangeKind, LoggedChange, LogPosition, WantedChanges
+from duckicelake.changelog import object_names
+from duckicelake.changelog.entries import (
+    END_POSITION,
+    ChangeKind,
+    LoggedChange,
+    LogPosition,
+    WantedChanges,
+    read_latest,
+)
 from duckicelake.errors import InvalidRequestError, NoSuchNamespaceError, NoSuchTableError
-from duckicelake.iceberg.identifiers import Namespace, parse_schema_name, to_schema_name
+from duckicelake.iceberg.identifiers import Namespace, format_full_name, parse_schema_name, to_schema_name
 from duckicelake.iceberg.model import SpecModel
-from duckicelake.lake.ducklake.schemas import format_full_name, has_namespace
+from duckicelake.lake.ducklake.schemas import has_namespace
 from duckicelake.postgres.queries import Transaction
 
 KINDS: Final = tuple(kind.value for kind in ChangeKind)
@@ -51,7 +57,7 @@ class HistoryEntry(SpecModel):
     @property
     def resource(self) -> str:
         """The full name, as the audit trail spells it."""
-        return format_full_name(to_schema_name(self.namespace), self.name)
+        return format_full_name(self.namespace, self.name)
 
 
 class HistoryPage(SpecModel):
@@ -87,7 +93,7 @@ def read_history(
     with services.database.reading() as cursor:
         if namespace is not None:
             wanted = resolve_wanted(cursor, wanted, to_schema_name(namespace), name)
-        found = chronicle.read_latest(cursor, before, asked.limit + 1, wanted)
+        found = read_latest(cursor, before, asked.limit + 1, wanted)
     page = found[: asked.limit]
     following = str(page[-1].position) if len(found) > asked.limit else None
     entries = [_hide_previous(build_entry(change), services.caller.principal) for change in page]
@@ -116,9 +122,9 @@ def resolve_wanted(cursor: Transaction, wanted: WantedChanges, schema: str, name
         if not has_namespace(cursor, schema) and not _is_known(cursor, WantedChanges(namespace=schema)):
             raise NoSuchNamespaceError(f"Namespace does not exist: {schema}")
         return of_namespace
-    if table := followed_names.find_live_tables(cursor, [(schema, name)]):
+    if table := object_names.find_live_tables(cursor, [(schema, name)]):
         return replace(wanted, object_id=table[schema, name])
-    if view := followed_names.find_live_views(cursor, [(schema, name)]):  # DuckDB replaces a view by another
+    if view := object_names.find_live_views(cursor, [(schema, name)]):  # DuckDB replaces a view by another
         return replace(wanted, object_id=view[schema, name], namespace=schema, name=name)
     if not _is_known(cursor, WantedChanges(namespace=schema, name=name)):
         raise NoSuchTableError(f"Table does not exist: {format_full_name(schema, name)}")
@@ -193,4 +199,4 @@ def _parse_kind(text: str) -> ChangeKind:
 
 
 def _is_known(cursor: Transaction, wanted: WantedChanges) -> bool:
-    return bool(chronicle.read_latest(cursor, END_POSITION, 1, wanted))
+    return bool(read_latest(cursor, END_POSITION, 1, wanted))

@@ -8,8 +8,7 @@ from typing import Any, Final, NamedTuple
 from duckicelake.bridge.values.columns import to_schema
 from duckicelake.catalog.context.background_threads import Failed, LeaderTask, run_as_leader
 from duckicelake.catalog.context.services import Services
-from duckicelake.changelog import object_names as followed_names
-from duckicelake.changelog import source
+from duckicelake.changelog import object_names, source
 from duckicelake.changelog.changed_objects import ChangedObject, ChangedObjectReader
 from duckicelake.changelog.entries import (
     SNAPSHOTS,
@@ -126,7 +125,7 @@ class _ChangeBuilder:
             for change in snapshot_change
             if ChangeKind.DROP_TABLE in change.thing.kinds and change.thing.place is None
         }
-        places = followed_names.read_last_places(self._cursor, dropped)
+        places = object_names.read_last_places(self._cursor, dropped)
         return [self._change(change, metrics, places) for change in snapshot_change]
 
     def _list_changes(self) -> list[_SnapshotChange]:
@@ -246,7 +245,7 @@ def skip_snapshot(services: Services, cursor: Transaction) -> SkippedError | Non
                 raise
             if most == 1:
                 with source.open_state(cursor):
-                    return record_skipped(cursor, "chronicle", f"snapshot {source.pass_snapshot(cursor)}", error)
+                    return record_skipped(cursor, "changelog", f"snapshot {source.pass_snapshot(cursor)}", error)
             most //= 2
 
 
@@ -260,7 +259,7 @@ def _skip_requests(services: Services, cursor: Transaction) -> SkippedError | No
                 raise
             with source.open_state(cursor):
                 requests = [entry.request_id for _, entry in source.take_unplaced(cursor, 1)]
-                return record_skipped(cursor, "chronicle", f"what the request {requests} changed", error)
+                return record_skipped(cursor, "changelog", f"what the request {requests} changed", error)
 
 
 def follow_in_background(services: Services, failed: Failed) -> AbstractContextManager[None]:
@@ -294,9 +293,9 @@ class ChangelogWriter:
         """Write the next batch; skip a change that has failed too often."""
         try:
             if self._failures >= MAX_TRIES:
-                left_out = skip_snapshot(self._services, cursor)
-                if left_out is not None:
-                    self._failed(left_out)
+                skipped = skip_snapshot(self._services, cursor)
+                if skipped is not None:
+                    self._failed(skipped)
             folded = write_new_changes(self._services, cursor)
         except Exception as error:
             self._failures = self._failures + 1 if is_caused_by_change(error) else 0

@@ -45,7 +45,7 @@ from duckicelake.server.hooks import list_needs, load_routes
 from duckicelake.server.http import errors
 from duckicelake.server.http.route import FastRouter
 from duckicelake.server.http.scope import keep_raw_path
-from duckicelake.server.middleware.audit import AuditMiddleware, build_journal
+from duckicelake.server.middleware.audit import AuditMiddleware, build_audit_log
 from duckicelake.server.middleware.body_limit import BodyBudget, BodyLimitMiddleware, UnzipMiddleware
 from duckicelake.server.middleware.cross_site import AllowedHosts, CrossSiteMiddleware, RequireHttpsMiddleware
 from duckicelake.server.middleware.load_limit import LoadLimitMiddleware, LoginRequestCounter, RequestSlots
@@ -191,7 +191,7 @@ def create_app(
     app = create_routes()
     load_rules()  # they import DuckDB, which the first commit should not wait for
     edge, log = edge or Edge(), log or make_logger(sys.stderr)
-    services = replace(services, journal=build_journal(log))
+    services = replace(services, publish_audit=build_audit_log(log))
     names = {WAREHOUSE_NAME, services.policy.warehouse, *warehouses}
     metrics = Metrics(services.database.statistics, services.cache.statistics, services.reads.statistics)
     services = services.with_meter(metrics if tracer is None else TracedMeter(metrics, tracer))

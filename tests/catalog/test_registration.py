@@ -358,7 +358,7 @@ def test_registration_over_which_the_same_one_comes_at_once_is_answered_with_wha
     def overtake(_: object) -> None:
         register(client, other.location, overwrite=True)
 
-    overtaken = Client(replace(fresh(client.services), journal=overtake))
+    overtaken = Client(replace(fresh(client.services), publish_audit=overtake))
     answer = register(overtaken, other.location, overwrite=True)
     assert pyiceberg_rows(answer) == [(1, "row")]
     assert answer["metadata-location"] == client.load("r")["metadata-location"]
@@ -371,7 +371,7 @@ def test_registration_after_which_the_table_goes_at_once_is_of_unknown_outcome(c
         tables.drop_table(client.services, NS, "r", purge=True)
 
     with pytest.raises(CommitStateUnknownError, match="does not exist"):
-        register(Client(replace(fresh(client.services), journal=drop)), other.location)
+        register(Client(replace(fresh(client.services), publish_audit=drop)), other.location)
 
 
 def test_table_registered_under_two_names_keeps_the_files_of_both(

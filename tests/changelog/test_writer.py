@@ -1,4 +1,4 @@
-"""The chronicle tells what anybody did to the lake: from both sides, in order, and once."""
+"""The changelog has what anybody did to the lake: from both sides, in order, and once."""
 
 import multiprocessing
 import os
@@ -32,7 +32,7 @@ from duckicelake.changelog.entries import (
     LoggedChange,
     LogPosition,
     WantedChanges,
-    await_folding,
+    await_changelog,
     prune_entries,
     read_changes,
     read_latest,
@@ -389,7 +389,7 @@ def test_fold_knows_whether_someone_waits_for_what_comes_next(services: Services
     with database.open_listener("x").connect() as cursor:
         assert not write_new_changes(services, cursor).is_awaited
         with database.open_listener("y").connect() as reader:
-            await_folding(reader)
+            await_changelog(reader)
             assert write_new_changes(services, cursor).is_awaited
         lake.run("CREATE TABLE t (i INT)")
         while write_new_changes(services, cursor).is_awaited:
@@ -421,7 +421,7 @@ def test_what_can_not_be_folded_is_left_out_in_the_end_and_all_else_is_reported(
         assert told(services.database) == []
         follower.fold(cursor)
     (failure,) = failures
-    assert str(failure).startswith(f"the chronicle will not tell of snapshot {last - 2}: DataError")
+    assert str(failure).startswith(f"the changelog has skipped snapshot {last - 2}: DataError")
     kinds = [(each.snapshot_id, each.kind.value) for each in told(services.database) if each.name == "t"]
     assert kinds == [(1, "create-table"), *((each, "append") for each in (last - 3, last - 1, last))]
 

@@ -1,4 +1,4 @@
-"""Changes of the chronicle for tests, in few words, and what they become."""
+"""Changes of the changelog for tests, in few words, and what they become."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -11,6 +11,7 @@ from duckicelake.postgres.database import Database
 from duckicelake.postgres.queries import Transaction
 
 Detail = dict[str, Any]
+PublishEntries = Callable[[Sequence[AuditEntry]], None]
 
 
 def build_touched(namespace: Namespace, name: str | None = None, detail: Detail | None = None) -> AuditedResource:
@@ -25,11 +26,11 @@ def actions(updates: Iterable[Any]) -> Detail:
 
 @dataclass(frozen=True, slots=True)
 class AuditNote:
-    """An entry to be: who asked, what was touched, and who hears of it once it is there."""
+    """An entry to be. publish: called with the entry after the commit."""
 
     origin: RequestOrigin
     touched: AuditedResource
-    journal: Callable[[Sequence[AuditEntry]], None]
+    publish: PublishEntries
 
 
 def note_all(database: Database, cursor: Transaction, noted: Sequence[AuditNote]) -> None:
@@ -38,7 +39,7 @@ def note_all(database: Database, cursor: Transaction, noted: Sequence[AuditNote]
 
     def publish() -> None:
         for note, entry in zip(noted, entries(), strict=True):
-            note.journal([entry])
+            note.publish([entry])
 
     database.after_commit(cursor, publish)
 
@@ -48,4 +49,4 @@ def origin(caller: Caller) -> RequestOrigin:
 
 
 def ignore_entry(entries: Sequence[AuditEntry]) -> None:
-    """Ignore the entries: the journal of a catalog without subscribers."""
+    """Ignore the entries, as a catalog without a log does."""

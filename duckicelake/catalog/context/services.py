@@ -7,7 +7,7 @@ from threading import Lock
 from time import time_ns
 from typing import Any, Final, Literal, TypeVar
 
-from duckicelake.catalog.context.audit_notes import ignore_entry, origin
+from duckicelake.catalog.context.audit_notes import PublishEntries, ignore_entry, origin
 from duckicelake.catalog.context.cache import TableCache
 from duckicelake.catalog.context.caller import SERVER_CALLER, Caller
 from duckicelake.catalog.context.combiner import CombiningQueues, VersionRecorder
@@ -18,7 +18,7 @@ from duckicelake.catalog.context.meter import NO_METER, Meter
 from duckicelake.catalog.context.row_targets import RowTargets
 from duckicelake.catalog.context.storage_access import NO_ACCESS, StorageAccess
 from duckicelake.lake.side_tables import audit, reader
-from duckicelake.lake.side_tables.audit import AuditedResource, AuditEntry
+from duckicelake.lake.side_tables.audit import AuditedResource
 from duckicelake.postgres.database import Database
 from duckicelake.postgres.queries import Transaction
 from duckicelake.storage.policy import LocationPolicy
@@ -92,7 +92,7 @@ class Services:
     """The principal and origin of the request. Routes check permissions; use cases check what only they can know."""
     access: StorageAccess = NO_ACCESS
     """Credentials that clients get for files on S3."""
-    journal: Callable[[Sequence[AuditEntry]], None] = ignore_entry
+    publish_audit: PublishEntries = ignore_entry
     """Called with committed entries of the audit trail."""
     maintenance: Mapping[str, str] = field(default_factory=dict)
     """Default maintenance policies, as table properties."""
@@ -126,7 +126,7 @@ class Services:
         if self.once is not None:
             self.once.settle(cursor, result)
         entries = audit.record_entries(cursor, origin(self.caller), touched, outcome)
-        self.database.after_commit(cursor, lambda: self.journal(entries()))
+        self.database.after_commit(cursor, lambda: self.publish_audit(entries()))
 
     def settle_unchanged(self, touched: Sequence[AuditedResource], result: Any = None) -> None:
         """Note that the request is done though it changes nothing and has no transaction."""
@@ -137,7 +137,7 @@ class Services:
         """Note in the audit trail what came of a request that changes nothing in the lake: a refusal, or keys given."""
         with self.database.transaction() as cursor:
             entries = audit.record_entries(cursor, origin(self.caller), touched, outcome, is_change=False)
-            self.database.after_commit(cursor, lambda: self.journal(entries()))
+            self.database.after_commit(cursor, lambda: self.publish_audit(entries()))
 
 
 def take_file_ids(services: Services) -> Iterator[int]:

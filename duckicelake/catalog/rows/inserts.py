@@ -179,7 +179,7 @@ def build_commit(services: Services, posted: PostedRows, batch: RowBatch) -> Que
 
     def build_note(written: WrittenRows) -> AuditNote:
         at = written.snapshot_id
-        return AuditNote(who, replace(what, table_id=batch.table_id, snapshot_id=at), services.journal)
+        return AuditNote(who, replace(what, table_id=batch.table_id, snapshot_id=at), services.publish_audit)
 
     return QueuedRows(batch, once=services.once, noted=build_note)
 

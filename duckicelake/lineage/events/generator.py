@@ -14,7 +14,7 @@ from duckicelake.catalog.context.services import Services
 from duckicelake.changelog.entries import LoggedChange, SkippedError, is_caused_by_change, read_changes, record_skipped
 from duckicelake.lake.ducklake.native import read_newest_snapshot
 from duckicelake.lake.side_tables import jobs
-from duckicelake.lineage.events import progress as lineage_follower
+from duckicelake.lineage.events import progress as lineage_progress
 from duckicelake.lineage.events import read_rows
 from duckicelake.lineage.events.inference import (
     ApplicationWrite,
@@ -53,12 +53,12 @@ from duckicelake.postgres.queries import Transaction
 JOB_KEY: Final = "duckicelake.job"
 """Key of a snapshot's summary, by which the pipeline says which of its jobs made it."""
 LOOK_SECONDS: Final = 1.0
-"""Seconds between two looks at the chronicle."""
+"""Seconds between two looks at the changelog."""
 MIN_AGE: Final = timedelta(seconds=2)
 """How old a change must be: what was read for it has been recorded by then, by whichever worker."""
 BATCH_CHANGES: Final = 500
 MAX_TRIES: Final = 8
-"""After which what fails is left out: some minutes."""
+"""Tries after which a change that fails is skipped: some minutes."""
 _MAX_PAUSE_SECONDS: Final = 60.0
 """Seconds, after one failure after the other."""
 _ENTRIES: Final = 5000
@@ -102,7 +102,7 @@ class RunInputs:
         found = find_inputs(self._cursor, write, self._window)
         if not found:
             return body
-        places = lineage_follower.read_places(self._cursor, [inferred.table_id for inferred in found])
+        places = lineage_progress.read_places(self._cursor, [inferred.table_id for inferred in found])
         inputs = [
             (inferred, name_location(places[inferred.table_id])) for inferred in found if inferred.table_id in places
         ]
@@ -185,32 +185,32 @@ class EventGenerator:
             except Exception as error:
                 if not is_caused_by_change(error):
                     raise
-                return self._leave_out(error)
+                return self._skip(error)
 
-    def _leave_out(self, error: Exception) -> SkippedError | None:
+    def _skip(self, error: Exception) -> SkippedError | None:
         with self._services.database.transaction() as cursor:
-            progress = lineage_follower.take_progress(cursor)
+            progress = lineage_progress.take_progress(cursor)
             if progress is None:
                 return None
             _, due = self._next(cursor, progress, progress.now - self._age, 1)
-            noted = lineage_follower.find_newest_audited(
+            noted = lineage_progress.find_newest_audited(
                 cursor, progress.audit_id, progress.now - _REFUSAL_AGE, _ENTRIES
             )
             streams = progress.streams if due or noted != progress.audit_id else ()
             position = due[-1].position if due else progress.position
-            lineage_follower.move_progress(cursor, position, noted, streams)
+            lineage_progress.move_progress(cursor, position, noted, streams)
             what = f"{len(due)} changes up to {position}, refusals after entry {progress.audit_id} of the audit trail"
             return record_skipped(cursor, "lineage", what, error)
 
     def _advance(self, batch: int) -> bool:
         with self._services.database.transaction() as cursor:
-            progress = lineage_follower.take_progress(cursor)
+            progress = lineage_progress.take_progress(cursor)
             if progress is None:
                 return False
             before = progress.now - self._age
             found, due = self._next(cursor, progress, before, batch)
             until = before if len(due) == len(found) else min(before, found[len(due)].at)
-            noted = lineage_follower.find_newest_audited(
+            noted = lineage_progress.find_newest_audited(
                 cursor, progress.audit_id, progress.now - _REFUSAL_AGE, _ENTRIES
             )
             if due or progress.streams or noted != progress.audit_id:
@@ -253,7 +253,7 @@ class EventGenerator:
         if due or events or noted != progress.audit_id:
             lineage_store.record_events(cursor, events, origin=_ORIGIN)
             position = due[-1].position if due else progress.position
-            lineage_follower.move_progress(cursor, position, noted, streams.list_open())
+            lineage_progress.move_progress(cursor, position, noted, streams.list_open())
 
 
 def _take_due(found: Sequence[LoggedChange], most: int, before: datetime) -> Sequence[LoggedChange]:
@@ -275,7 +275,7 @@ def _list_refused(cursor: Transaction, after: int, upto: int) -> list[RefusedReq
     if upto == after:
         return []
     failures = [
-        refusal for refusal in lineage_follower.read_refusals(cursor, after, upto) if is_failure(refusal.result)
+        refusal for refusal in lineage_progress.read_refusals(cursor, after, upto) if is_failure(refusal.result)
     ]
     found = {failure.resource: _find_skipped(cursor, failure.resource) for failure in failures}
     return [_convert_change(failure, *found[failure.resource]) for failure in failures]
@@ -284,10 +284,10 @@ def _list_refused(cursor: Transaction, after: int, upto: int) -> list[RefusedReq
 def _find_skipped(cursor: Transaction, resource: str) -> tuple[int | None, str | None]:
     """Return the id and location of the table of a name, as it is now."""
     schema_name, _, name = resource.rpartition(".")
-    found = lineage_follower.find_named(cursor, schema_name, name, read_newest_snapshot(cursor))
+    found = lineage_progress.find_named(cursor, schema_name, name, read_newest_snapshot(cursor))
     if found is None or found[1]:
         return None, None
-    return found[0], lineage_follower.read_places(cursor, [found[0]]).get(found[0])
+    return found[0], lineage_progress.read_places(cursor, [found[0]]).get(found[0])
 
 
 def _convert_change(refusal: RefusalRow, object_id: int | None, location: str | None) -> RefusedRequest:
@@ -323,9 +323,9 @@ def _run_generator(maker: EventGenerator, failed: Callable[[Exception], object],
         began = time.monotonic()
         try:
             if failures >= MAX_TRIES:
-                left_out, failures = maker.pass_by(), 0
-                if left_out is not None:
-                    failed(left_out)
+                skipped, failures = maker.pass_by(), 0
+                if skipped is not None:
+                    failed(skipped)
             pause, failures = time.monotonic() - began if maker.advance() else LOOK_SECONDS, 0
         except Exception as error:  # noqa: BLE001 - whatever it was, the next look may find it gone
             pause = min(2 * max(pause, LOOK_SECONDS), _MAX_PAUSE_SECONDS)

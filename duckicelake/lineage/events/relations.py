@@ -14,7 +14,7 @@ from duckicelake.changelog.entries import START_POSITION, LoggedChange, LogPosit
 from duckicelake.errors import CatalogError
 from duckicelake.lake.ducklake import native
 from duckicelake.lake.model import ViewDefinition
-from duckicelake.lineage.events import progress as lineage_follower
+from duckicelake.lineage.events import progress as lineage_progress
 from duckicelake.lineage.openlineage.changes import CatalogChange, Json, KnownObject, TableSchema
 from duckicelake.lineage.openlineage.facets import build_outputs, encode_facet, strip_to_names
 from duckicelake.lineage.openlineage.names import PRODUCER, NamedLake, name_location
@@ -56,9 +56,9 @@ class KnownTables:
         of_tables = {
             change.object_id for change in changes if _is_table_change(change) and change.object_id is not None
         }
-        owners = lineage_follower.read_owners(cursor, of_tables) if of_tables else {}
+        owners = lineage_progress.read_owners(cursor, of_tables) if of_tables else {}
         unknown = of_tables - self._tables.keys()
-        places = lineage_follower.read_places(cursor, unknown) if unknown else {}
+        places = lineage_progress.read_places(cursor, unknown) if unknown else {}
         self._tables |= {table_id: _KnownTable(places.get(table_id)) for table_id in unknown}
         catalog_change = [CatalogChange(change, self._find_object(cursor, change, owners)) for change in changes]
         while len(self._tables) > _LRU_ENTRIES:
@@ -164,7 +164,7 @@ def build_definitions(
         change = catalog_change.change
         if change.kind not in DEFINING or change.object_id is None:
             continue
-        view = lineage_follower.read_view(cursor, change.object_id, change.snapshot_id)
+        view = lineage_progress.read_view(cursor, change.object_id, change.snapshot_id)
         if view is not None:
             definition = DefinedView(view.sql, view.query, view.dialect, _read_columns(view), literals)
             lookup = _build_lookup(cursor, change.snapshot_id, lake, places)
@@ -175,16 +175,16 @@ def build_definitions(
 def _build_lookup(cursor: Transaction, at: int, lake: NamedLake, places: TablePlaces) -> Lookup:
     def find(parts: tuple[str, ...]) -> SqlDataset | None:
         for schema_name, name in _list_readings(parts):
-            found = lineage_follower.find_named(cursor, schema_name, name, at)
+            found = lineage_progress.find_named(cursor, schema_name, name, at)
             if found is not None:
                 return _dataset(cursor, *found, f"{schema_name}.{name}")
         return None
 
     def _dataset(cursor: Transaction, object_id: int, is_view: bool, resource: str) -> SqlDataset:
         if is_view:
-            view = lineage_follower.read_view(cursor, object_id, at)
+            view = lineage_progress.read_view(cursor, object_id, at)
             return SqlDataset(*lake.name_dataset(resource), None if view is None else _read_columns(view))
-        place = places(object_id) or lineage_follower.read_places(cursor, [object_id]).get(object_id)
+        place = places(object_id) or lineage_progress.read_places(cursor, [object_id]).get(object_id)
         name = lake.name_dataset(resource) if place is None else name_location(place)
         return SqlDataset(*name, read_column_names(read_schema_at(cursor, object_id, at)))
 

@@ -1,7 +1,7 @@
 """Note refused requests in the audit trail, with the resources that they name."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
 from datetime import UTC, datetime
@@ -12,6 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.typing import FilteringBoundLogger
 
+from duckicelake.catalog.context.audit_notes import PublishEntries
 from duckicelake.catalog.context.caller import Caller, Principal
 from duckicelake.catalog.context.services import Services
 from duckicelake.iceberg.identifiers import format_full_name, to_schema_name
@@ -47,7 +48,6 @@ _MAX_REFUSALS: Final = 1000
 _REFUSALS_PER_SECOND: Final = 1.0
 """Entries for refusals that a worker writes for one principal; more stand in the log alone."""
 _LOG_ONLY_STATUSES: Final = frozenset({401, 408, 413, 429, 503})
-Journal = Callable[[Sequence[AuditEntry]], None]
 
 
 def find_resources(caller: Caller, scope: Scope, body: bytes) -> list[str]:
@@ -92,8 +92,8 @@ def _parse_levels(namespace: Any) -> tuple[str, ...]:
     return tuple(namespace)
 
 
-def build_journal(log: FilteringBoundLogger) -> Journal:
-    """Build a journal that writes one log line per entry."""
+def build_audit_log(log: FilteringBoundLogger) -> PublishEntries:
+    """Build a function that writes a log line for each entry."""
 
     def write(entries: Sequence[AuditEntry]) -> None:
         for entry in entries:
@@ -146,7 +146,7 @@ class AuditMiddleware:
         touched = [AuditedResource(resource) for resource in find_resources(caller, scope, body)]
         name = caller.principal.name
         if status in _LOG_ONLY_STATUSES or self._refusals.wait(name):
-            self._services.journal(_build_unwritten(caller, touched, outcome))
+            self._services.publish_audit(_build_unwritten(caller, touched, outcome))
         else:
             self._refusals.spend(name, len(touched))
             await run_in_threadpool(self._write, caller, touched, outcome)
@@ -156,7 +156,7 @@ class AuditMiddleware:
             replace(self._services, caller=caller).note(touched, outcome)
         except Exception:  # noqa: BLE001 - the refusal counts, not whether it could be written down
             with suppress(Exception):
-                self._services.journal(_build_unwritten(caller, touched, outcome))
+                self._services.publish_audit(_build_unwritten(caller, touched, outcome))
 
 
 def _is_audited(scope: Scope) -> bool:

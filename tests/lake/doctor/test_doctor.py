@@ -18,7 +18,7 @@ def test_a_prepared_lake_is_healthy(database):
     assert [finding.name for finding in findings if finding.ok] == [
         "Postgres version", "session settings", "DuckLake catalog", "migrations", "triggers", "snapshot ids",
         "schema", "roles",
-        "chronicle", "lineage", "deliveries", "Delta tables",
+        "changelog", "lineage", "deliveries", "Delta tables",
     ]  # fmt: skip
     assert {finding.advice for finding in findings} == {""}
 
@@ -58,7 +58,7 @@ def test_a_database_without_a_catalog_is_answered_so(empty_database_url):
         ),
         (
             "INSERT INTO duckicelake_left_out VALUES ('chronicle', now(), 'snapshots 5 to 6', 'DataError: too large')",
-            "chronicle",
+            "changelog",
             "snapshots 5 to 6: left out (DataError: too large)",
         ),
         (
@@ -99,8 +99,8 @@ def test_what_waits_for_long_is_a_fault_only_while_someone_follows_the_lake(data
     assert sick(database) == {}
     with database.open_listener(None).connect() as follower:
         assert take_lead(follower)
-        assert sick(database).keys() == {"chronicle", "lineage", "deliveries"}
+        assert sick(database).keys() == {"changelog", "lineage", "deliveries"}
         assert {finding.name for finding in diagnose(database, with_lineage=False) if not finding.ok} == {
-            "chronicle",
+            "changelog",
             "deliveries",
         }

@@ -39,7 +39,7 @@ QUIET = make_logger(io.StringIO())
 
 @pytest.fixture
 def followed(services: Services) -> Iterator[None]:
-    """The chronicle is kept up to date, as servers do it."""
+    """The changelog is kept up to date, as servers do it."""
     failures: list[Exception] = []
     with follow_in_background(services, failures.append):
         yield
@@ -432,7 +432,7 @@ def test_all_readers_are_reported_everything_once_and_in_order_while_all_write(
                 each_done.result(SECONDS)
         found = settled(http, 4 + 3 * each, **{"from": "0"})
         assert len([event for event in found if brief(event)[0] == "append"]) == 3 * each
-        assert [event["event-id"] for event in found] == chronicle(services, after=0)
+        assert [event["event-id"] for event in found] == read_event_ids(services, after=0)
         for stream in opened[:5]:
             assert stream.until(len(found)).events == found
         for stream in opened[5:]:
@@ -441,7 +441,7 @@ def test_all_readers_are_reported_everything_once_and_in_order_while_all_write(
         assert first.events + again.kill().events == found
 
 
-def chronicle(services: Services, after: int) -> list[str]:
+def read_event_ids(services: Services, after: int) -> list[str]:
     """Positions of all that there is, in order."""
     with services.database.statement() as cursor:
         rows = cursor.execute(
@@ -556,7 +556,7 @@ def test_client_that_gives_all_its_requests_one_id_is_read_in_parts(
         body = {"updates": {"k": str(number)}}
         guarded.http.post("/v1/namespaces/a/properties", json=body, headers=headers).raise_for_status()
     deadline = time.monotonic() + SECONDS
-    while len(chronicle(services, -1)) < 22:
+    while len(read_event_ids(services, -1)) < 22:
         assert time.monotonic() < deadline
         time.sleep(0.02)
     after, found = change_feed.START_POSITION, []
@@ -564,7 +564,7 @@ def test_client_that_gives_all_its_requests_one_id_is_read_in_parts(
         assert len(part) <= 8
         after = part[-1].position
         found += [str(each.position) for each in part]
-    assert found == chronicle(services, -1)
+    assert found == read_event_ids(services, -1)
 
 
 def test_stream_ends_with_its_token(guarded: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -625,7 +625,7 @@ def test_reader_that_takes_nothing_keeps_no_one_waiting_and_misses_nothing(
 
 
 def tell(connection: psycopg.Connection, snapshot_id: int, facts: Json) -> None:
-    """Add a change to the chronicle, as the follower does."""
+    """Add a change to the changelog, as the follower does."""
     connection.execute(
         """INSERT INTO duckicelake_change (snapshot_id, ordinal, at, kind, namespace, name, source, facts)
            VALUES (%s, 0, now(), 'append', 'ns', 't', 'duckdb', %s)""",
