@@ -14,6 +14,7 @@ DATA_FORMAT: Final = "write.format.default"
 DUCKLAKE_ID: Final = "ducklake.snapshot-id"
 """DuckLake's id of the current snapshot, also in its summary. The server sets it and ignores other values."""
 HOLD: Final = "ducklake.history.hold"
+INLINED_ROWS: Final = "ducklake.data-inlining-row-limit"
 MAX_BYTES: Final = "ducklake.equality-deletes.max-bytes"
 MAX_LISTED: Final = "ducklake.max-listed-snapshots"
 
@@ -35,6 +36,7 @@ NAME_MAPPING: Final = "schema.name-mapping.default"
 PREVIOUS_VERSIONS: Final = "write.metadata.previous-versions-max"
 SORT_ORDER: Final = "duckicelake.sort-order"
 """`{"fields": [{"column": "place.lat", "transform": "identity", "direction": "asc", "null-order": "nulls-first"}]}`."""
+TARGET_FILE_BYTES: Final = "write.target-file-size-bytes"
 TARGET_MANIFEST_BYTES: Final = "commit.manifest.target-size-bytes"
 VECTORIZED_READS: Final = "read.parquet.vectorization.enabled"
 WRITE_FOLDERS: Final = ("write.data.path", METADATA_FOLDER, "write.object-storage.path", "write.folder-storage.path")
@@ -68,6 +70,45 @@ _FORMS: Final[Mapping[str, _PropertyForm]] = {
 }
 _KNOWN: Final = frozenset({*_FORMS, DUCKLAKE_ID})
 
+_BOOLEAN: Final = (r"(?i:true|false)", "true or false")
+_COUNT: Final = r"[1-9]\d{0,17}"
+_PERIOD: Final = (
+    r"\d{1,6} (second|minute|hour|day|week|month|year)s?",
+    "a number of seconds, minutes, hours, days, weeks, months or years, like '7 days'",
+)
+_OPTION_FORMS: Final[Mapping[str, tuple[str, str]]] = {
+    "target_file_size": (_COUNT, "a number of bytes"),
+    "parquet_compression": (
+        r"(?i:uncompressed|snappy|gzip|zstd|brotli|lz4|lz4_raw)",
+        "uncompressed, snappy, gzip, zstd, brotli, lz4 or lz4_raw",
+    ),
+    "parquet_version": (r"(?i:v1|v2)", "V1 or V2"),
+    "parquet_compression_level": (r"[1-9]|1\d|2[0-2]", "a number from 1 to 22"),
+    "parquet_row_group_size": (_COUNT, "a number of rows"),
+    "parquet_row_group_size_bytes": (_COUNT, "a number of bytes"),
+    "data_inlining_row_limit": (r"\d{1,9}", "a number of rows"),
+    "hive_file_pattern": _BOOLEAN,
+    "require_commit_message": _BOOLEAN,
+    "per_thread_output": _BOOLEAN,
+    "sort_on_insert": _BOOLEAN,
+    "write_deletion_vectors": _BOOLEAN,
+    "auto_compact": _BOOLEAN,
+    "rewrite_delete_threshold": (r"0(\.\d{1,9})?|1(\.0{1,9})?", "a number from 0 to 1"),
+    "delete_older_than": _PERIOD,
+    "expire_older_than": _PERIOD,
+}
+"""DuckLake's options of a table: the values that DuckDB's INSERT takes, as a regular expression and in words."""
+_ICEBERG_NAMES: Final = {"target_file_size": TARGET_FILE_BYTES, "parquet_compression": COMPRESSION_CODEC}
+_OPTIONS_BY_PROPERTY: Final = {
+    _ICEBERG_NAMES.get(option, f"ducklake.{option.replace('_', '-')}"): option for option in _OPTION_FORMS
+}
+_OPTION_PROPERTIES: Final = frozenset(_OPTIONS_BY_PROPERTY) - {TARGET_FILE_BYTES, COMPRESSION_CODEC}
+"""Properties that exist for DuckLake's options alone."""
+_CODEC_OPTION: Final = "parquet_compression"
+_LEVEL_OPTION: Final = "parquet_compression_level"
+_UNSAFE_OPTION: Final = "parquet_row_group_size_bytes"
+"""Refuses every INSERT of a DuckDB that preserves the order of rows, as it does by default."""
+
 
 def check_properties(properties: Mapping[str, str], before: Mapping[str, str] = _NONE) -> None:
     """Check the properties of a table that differ from `before`.
@@ -78,11 +119,13 @@ def check_properties(properties: Mapping[str, str], before: Mapping[str, str] = 
 
     """
     changed = {name for name, value in properties.items() if before.get(name) != value}
-    for name in sorted(changed - _KNOWN):
+    for name in sorted(changed - _KNOWN - _OPTION_PROPERTIES):
         if name.lower().startswith("ducklake.") or name.replace("duckicelake.", "ducklake.") in _KNOWN:
             raise InvalidRequestError(f"There is no table property {name}; {_suggest_name(name)}")
     for name in sorted(changed & _FORMS.keys()):
         _get_text(properties, name)
+    for name in sorted(changed & _OPTION_PROPERTIES):
+        _check_form(name, properties[name], *_OPTION_FORMS[_OPTIONS_BY_PROPERTY[name]])
     wanted = properties.get(DATA_FORMAT, "parquet")
     if DATA_FORMAT in changed and wanted.lower() != "parquet":
         raise UnsupportedError("file-formats", f"{DATA_FORMAT} is {wanted}, and DuckLake reads Parquet only")
@@ -92,6 +135,42 @@ def check_property_values(properties: Mapping[str, str]) -> None:
     """Check the values of all `ducklake.*` properties; InvalidRequestError for another form."""
     for name in _FORMS:
         _get_text(properties, name)
+
+
+def build_options(properties: Mapping[str, str]) -> dict[str, str]:
+    """Build DuckLake's options of a table that has these properties: those that DuckDB's INSERT takes."""
+    options = {
+        option: text.upper() if option == "parquet_version" else text.lower()
+        for name, option in _OPTIONS_BY_PROPERTY.items()
+        if (text := properties.get(name)) is not None
+        and option != _UNSAFE_OPTION
+        and re.fullmatch(_OPTION_FORMS[option][0], text, re.ASCII)
+    }
+    if options.get(_CODEC_OPTION) != "zstd":  # DuckDB takes a level with no other codec
+        options.pop(_LEVEL_OPTION, None)
+    return options
+
+
+def merge_options(properties: Mapping[str, str], options: Mapping[str, str]) -> dict[str, str]:
+    """Return the properties of a table that has these options in DuckLake.
+
+    A property leaves that became an option which is gone. One that is no option stays: DuckLake never had it.
+    """
+    known = build_options(properties)
+    gone = {_get_option_property(option) for option in known.keys() - options.keys() - {_LEVEL_OPTION}}
+    shown = {_get_option_property(option): text for option, text in options.items() if known.get(option) != text}
+    kept = {name: text for name, text in properties.items() if name not in gone}
+    return kept | {name: text for name, text in shown.items() if name not in _KNOWN}
+
+
+def is_option(name: str) -> bool:
+    """Return whether the property is an option of DuckLake's."""
+    return name in _OPTIONS_BY_PROPERTY
+
+
+def _get_option_property(option: str) -> str:
+    """Return the property of an option, which a later DuckDB may have added."""
+    return _ICEBERG_NAMES.get(option, f"ducklake.{option.replace('_', '-')}")
 
 
 def find_claims(properties: Mapping[str, str]) -> dict[str, str]:
@@ -157,12 +236,16 @@ def is_schema_enforced(properties: Mapping[str, str]) -> bool:
 def _get_text(properties: Mapping[str, str], name: str) -> str:
     form = _FORMS[name]
     text = properties.get(name, form.default)
-    if not re.fullmatch(form.pattern, text, re.ASCII):
-        raise InvalidRequestError(f"The table property {name} is {text!r}: write {form.description}")
+    _check_form(name, text, form.pattern, form.description)
     return text
 
 
+def _check_form(name: str, text: str, pattern: str, description: str) -> None:
+    if not re.fullmatch(pattern, text, re.ASCII):
+        raise InvalidRequestError(f"The table property {name} is {text!r}: write {description}")
+
+
 def _suggest_name(wrong: str) -> str:
-    known = {name.partition(".")[2]: name for name in sorted(_FORMS)}
+    known = {name.partition(".")[2]: name for name in sorted({*_FORMS, *_OPTION_PROPERTIES})}
     near = get_close_matches(wrong.lower().partition(".")[2], known, n=1)
     return f"did you mean {known[near[0]]}?" if near else f"there are {', '.join(known.values())}"

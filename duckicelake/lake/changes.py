@@ -173,7 +173,8 @@ class ChangeSet:
 
     `table_id` is None for a table that the first step creates; `main_step` is the step that realises main, None where
     main stays. `row_ids` are (file id, first row id) of old files that had none. Up to `checked_upto` it is known that
-    DuckDB didn't change the table. `files`: what was written for it already.
+    DuckDB didn't change the table. `files`: what was written for it already. `options`: DuckLake's options that the
+    table gets; None removes one.
     """
 
     table_id: int | None
@@ -185,6 +186,7 @@ class ChangeSet:
     row_ids: tuple[tuple[int, int], ...] = ()
     checked_upto: int = 0
     files: VersionFiles | None = None
+    options: Mapping[str, str | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

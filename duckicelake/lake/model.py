@@ -10,6 +10,8 @@ _PLACEHOLDER_PATTERN = re.compile(
     r"""(?P<text>'(?:[^']|'')*'|"(?:[^"]|"")*")|\{DUCKLAKE_CATALOG\}\.(?=(?:"(?:[^"]|"")*"|\w+)(?P<more>\s*\.)?)"""
 )
 _CHILD_COUNTS = {"list": 1, "map": 2}
+MAX_INLINED_COLUMNS = 1_597
+"""Columns that a table of inlined rows can have in Postgres, beside DuckLake's three."""
 
 
 @dataclass(frozen=True, slots=True)

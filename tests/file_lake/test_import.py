@@ -56,6 +56,7 @@ HISTORY = (
     "CREATE MACRO lake.f(x) AS x + 1",
     "COMMENT ON TABLE lake.t IS 'a table'",
     "CALL lake.set_option('target_file_size', '1MB')",
+    "CALL lake.set_option('parquet_compression', 'gzip', table_name => 't')",
 )
 TABLES = ("t", "other.large", "other.big", "v")
 
@@ -148,6 +149,7 @@ def test_import_is_served_to_iceberg_clients_and_goes_on(
 
     assert iceberg_rows(lake.static("large", "other")) == lake.duck_rows("other.large")
     assert lake.static().scan(selected_fields=("a",)).to_arrow().to_pylist() == [{"a": 1}]
+    assert lake.static().properties["write.parquet.compression-codec"] == "gzip"
 
 
 @pytest.mark.parametrize("parts", [1, 2, 40])

@@ -22,9 +22,10 @@ from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import StructType
 from duckicelake.lake.additions import InlinedFile, InlinedRows, NewDataFile
 from duckicelake.lake.changes import ChangeSet, Creation, DefinitionChange, LakeStep, TableStats
-from duckicelake.lake.model import ColumnStats, PartitionKey
+from duckicelake.lake.model import MAX_INLINED_COLUMNS, ColumnStats, PartitionKey
 from duckicelake.lake.packed import PackedStats
 from duckicelake.lake.state import FileRow
+from duckicelake.properties import INLINED_ROWS, build_options
 
 _TOO_MANY = 2**63
 MAX_PLAIN_FILES: Final = 500
@@ -204,6 +205,7 @@ def build_change_and_next_base(
     base: Base, target: TableMetadata, increments: Sequence[Increment], creation: Creation | None = None
 ) -> tuple[ChangeSet, Base]:
     """Build the change, and the base of the next one in its transaction, without numbers that writing gives."""
+    target = _limit_inlining(target)
     definition = _build_definition(base, target, increments)
     if not increments and (definition or creation or _has_row_ids_left(base, target)):
         increments = [Increment()]
@@ -223,8 +225,24 @@ def build_change_and_next_base(
         target=build_target(base.metadata, target),
         main_step=moved[-1] if moved else None,
         row_ids=base.row_ids,
+        options=_build_option_changes(base.metadata, target),
     )
     return change, replace(state, metadata=target, holds_files=holds_files, row_ids=())
+
+
+def _build_option_changes(base: TableMetadata | None, target: TableMetadata) -> dict[str, str | None]:
+    """Return the options of DuckLake that the properties change; None removes one."""
+    before, after = {} if base is None else build_options(base.properties), build_options(target.properties)
+    changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
+    return {name: after.get(name) for name in sorted(changed)}
+
+
+def _limit_inlining(target: TableMetadata) -> TableMetadata:
+    """Return the metadata, in which too wide a table has the option to inline no rows: DuckDB doesn't count columns."""
+    is_wide = len(target.schema().fields) > MAX_INLINED_COLUMNS
+    if not is_wide or target.properties.get(INLINED_ROWS) == "0":
+        return target
+    return target.replace_fields(properties={**target.properties, INLINED_ROWS: "0"})
 
 
 def _has_row_ids_left(base: Base, target: TableMetadata) -> bool:

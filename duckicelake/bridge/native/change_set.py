@@ -30,7 +30,7 @@ from duckicelake.lake.changes import ChangeSet, LakeStep
 from duckicelake.lake.model import ColumnStats, LakeFile, NameMap, PartitionKey
 from duckicelake.lake.packed import Packed, PackedStats
 from duckicelake.lake.state import FileRow, NativeWindow
-from duckicelake.properties import UNVERIFIED_HERE_KEY, add_unverified
+from duckicelake.properties import UNVERIFIED_HERE_KEY, add_unverified, merge_options
 
 _DATA = int(FileContent.DATA)
 _NO_STATS = PackedStats(())
@@ -261,6 +261,14 @@ def skip_given_row_ids(metadata: TableMetadata, next_row_id: int) -> TableMetada
     if metadata.next_row_id is None or metadata.next_row_id >= next_row_id:
         return metadata
     return metadata.replace_fields(next_row_id=next_row_id)
+
+
+def show_options(metadata: TableMetadata, options: Mapping[str, str], now_ms: int) -> TableMetadata:
+    """Return the metadata with properties as DuckLake's options of the table say; itself if they are so."""
+    properties = merge_options(metadata.properties, options)
+    if properties == metadata.properties:
+        return metadata
+    return metadata.replace_fields(properties=properties, last_updated_ms=max(metadata.last_updated_ms, now_ms))
 
 
 def drop_snapshots(metadata: TableMetadata, leaving: AbstractSet[int]) -> TableMetadata:

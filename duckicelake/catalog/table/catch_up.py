@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
 
+from duckicelake.bridge.native.change_set import show_options
 from duckicelake.bridge.native.schema import build_first_metadata
 from duckicelake.bridge.native.steps import DEFINES
 from duckicelake.bridge.project import build_target, project_metadata
@@ -43,6 +44,7 @@ from duckicelake.lake.side_tables import writer as side_tables
 from duckicelake.lake.state import TableRow, TableState
 from duckicelake.lake.writer import change_sets
 from duckicelake.postgres.queries import Transaction
+from duckicelake.properties import merge_options
 from duckicelake.storage.threads import start_in_thread
 
 Encoding: TypeAlias = Callable[[], TableVersion]
@@ -195,21 +197,30 @@ def _read_pending(services: Services, table_id: int) -> _Pending:
                 raise NoSuchTableError(f"Table {table_id} does not exist any more")
             if is_unchecked:
                 return _Pending(upto, epoch, row, is_unchecked=True)
+            options = None
             if row.epoch != epoch:
                 leaving |= reader.find_expired_snapshots(cursor, table_id)
-            if not (touching or leaving) and is_unexamined:
+                options = _read_changed_options(cursor, row)
+            is_changed = bool(touching or leaving) or options is not None
+            if not is_changed and is_unexamined:
                 state = _read_state(services, cursor, row)
                 return _Pending(
                     upto, epoch, row, unexamined=read_unexamined(cursor, state, project_metadata(state), upto)
                 )
-            if not (touching or leaving):
+            if not is_changed:
                 is_behind = row.epoch != epoch or upto - row.caught_up_to >= ADVANCE_AFTER
                 return _Pending(upto, epoch, row, is_due=is_behind)
             state = _read_state(services, cursor, row)
             found = read_native_changes(cursor, state, upto, touching, leaving, expired=row.epoch != epoch)
-            return _Pending(upto, epoch, row, is_unexamined=is_unexamined, missed=found)
+            return _Pending(upto, epoch, row, is_unexamined=is_unexamined, missed=replace(found, options=options))
     retry_transaction(partial(_adopt, services, table_id))
     return _read_pending(services, table_id)
+
+
+def _read_changed_options(cursor: Transaction, row: TableRow) -> dict[str, str] | None:
+    """Read DuckLake's options of the table; None if its properties say the same."""
+    options, properties = native.read_options(cursor, row.table_id), row.metadata["properties"]
+    return None if merge_options(properties, options) == properties else options
 
 
 def _mend(services: Services, pending: _Pending, found: Examination) -> None:
@@ -247,8 +258,10 @@ def _adopt(services: Services, table_id: int) -> None:
             raise NoSuchTableError(f"Table {table_id} does not exist")
         namespace = parse_schema_name(definition.schema_name)
         location = services.policy.table_location(namespace, definition.table_name, definition.table_uuid)
-        target = build_target(None, _build_first_metadata(cursor, definition, created, location))
-        epoch = reader.read_epoch(cursor)
+        metadata = _build_first_metadata(cursor, definition, created, location)
+        epoch = reader.read_epoch(cursor)  # before the options: the next load reads those that are set from now on
+        metadata = show_options(metadata, native.read_options(cursor, table_id), metadata.last_updated_ms)
+        target = build_target(None, metadata)
         side_tables.insert_table(cursor, table_id, definition.table_uuid, target, created, created - 1, epoch)
 
 
@@ -284,4 +297,6 @@ def _build_change(
     with open_background_writer(services) as beside:
         change = fold_native_changes(services, missed, base, beside)
         beside.begin()
-        return change, encode_ahead(services, (missed.state, base), change, progress) if change else None
+        if change is None or missed.options is not None:  # of when the options changed, each worker has its own time
+            return change, None
+        return change, encode_ahead(services, (missed.state, base), change, progress)

@@ -12,6 +12,7 @@ from duckicelake.bridge.native.change_set import (
     build_native_step,
     drop_snapshots,
     redefine,
+    show_options,
     skip_given_row_ids,
     upgrade_for_steps,
 )
@@ -88,6 +89,8 @@ def _build_changed(
     target = drop_snapshots_over_limit(
         drop_snapshots(skip_given_row_ids(builder.build_metadata(), window.next_row_id), missed.leaving)
     )
+    if missed.options is not None:
+        target = show_options(target, missed.options, services.clock())
     if not builder.steps and target is base:
         return None
     return build_native_change_set(base, target, row.table_id, row.version, row.caught_up_to, builder.steps)

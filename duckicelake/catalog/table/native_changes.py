@@ -32,12 +32,16 @@ _REWRITE_KINDS = frozenset({"rewrite_delete"})
 
 @dataclass(frozen=True, slots=True)
 class NativeChanges:
-    """The table as it is known, what DuckDB did to it since, and the snapshots that leave its history."""
+    """The table as it is known, what DuckDB did to it since, and the snapshots that leave its history.
+
+    options: DuckLake's of the table, if its properties say something else.
+    """
 
     state: TableState
     window: NativeWindow
     live: LiveFiles
     leaving: frozenset[int]
+    options: Mapping[str, str] | None = None
 
 
 def read_native_changes(

@@ -25,7 +25,14 @@ from duckicelake.iceberg.schema import Schema, check_schema
 from duckicelake.iceberg.schema_evolution import can_promote
 from duckicelake.iceberg.sort import UNSORTED
 from duckicelake.iceberg.types import PrimitiveType
-from duckicelake.properties import COMPRESSION_CODEC, CONSTRAINT_PREFIX, DELTA_ENABLED, GC_ENABLED, NAME_MAPPING
+from duckicelake.properties import (
+    COMPRESSION_CODEC,
+    CONSTRAINT_PREFIX,
+    DELTA_ENABLED,
+    GC_ENABLED,
+    NAME_MAPPING,
+    is_option,
+)
 
 _CONSTRAINTS: Final = "delta.constraints."
 _FIELDS: Final = "delta.column-metadata"
@@ -196,6 +203,7 @@ def redefine(metadata: TableMetadata, delta: Metadata, ids: ColumnIds) -> tuple[
     schemas = metadata.schemas if known else (*metadata.schemas, columns.schema)
     spec = _find_spec(columns, metadata.partition_specs, metadata.last_partition_id)
     specs = metadata.partition_specs if spec in metadata.partition_specs else (*metadata.partition_specs, spec)
+    options = {name: text for name, text in metadata.properties.items() if is_option(name)}
     changed = metadata.replace_fields(
         schemas=schemas,
         current_schema_id=(known or columns.schema).schema_id,
@@ -203,7 +211,7 @@ def redefine(metadata: TableMetadata, delta: Metadata, ids: ColumnIds) -> tuple[
         partition_specs=rename_clashing_fields(specs, columns.schema),
         default_spec_id=spec.spec_id,
         last_partition_id=max(metadata.last_partition_id, spec.highest_field_id()),
-        properties=_OWN_PROPERTIES | build_properties(delta, columns.schema, ids),
+        properties=_OWN_PROPERTIES | options | build_properties(delta, columns.schema, ids),
     )
     return changed, columns
 

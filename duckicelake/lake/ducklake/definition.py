@@ -1,7 +1,7 @@
 """Write a table's name, columns, comments, partition keys and sort keys (`ducklake-facts.md` §2)."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from psycopg import Cursor, sql
 
@@ -9,17 +9,15 @@ from duckicelake.lake.changes import Creation, DefinitionChange
 from duckicelake.lake.ducklake.roles import act_as_owner
 from duckicelake.lake.ducklake.snapshots import SnapshotAllocation, read_lake_format
 from duckicelake.lake.formats import LakeFormat
-from duckicelake.lake.model import Column, find_children
+from duckicelake.lake.model import MAX_INLINED_COLUMNS, Column, find_children
 from duckicelake.lake.types import LAKE_TYPES, select_types
-from duckicelake.postgres.pipeline import json_param, split_batches
+from duckicelake.postgres.pipeline import execute_no_result, json_param, split_batches
 from duckicelake.postgres.queries import Row, load_queries
 
 _SQL = load_queries("lake", "write")
 _PLAIN_NAME_PATTERN = re.compile(r"[A-Za-z0-9_-]+")
 _NEVER_INLINED_TYPES = select_types(lambda row: row.is_opaque)
 _MAX_NAME_BYTES = 63  # bytes; Postgres cuts what is longer
-MAX_INLINED_COLUMNS = 1_597
-"""Columns that a table of inlined rows can have in Postgres, beside DuckLake's three."""
 
 
 def create_table(cursor: Cursor[Row], creation: Creation, table_id: int, schema_id: int, at: int) -> None:
@@ -39,6 +37,11 @@ def build_folder_name(creation: Creation) -> str:
     """Build the name of the new table's folder inside its schema's, with its final slash."""
     name = creation.table_name
     return f"{name if _PLAIN_NAME_PATTERN.fullmatch(name) else creation.table_uuid}/"
+
+
+def write_options(cursor: Cursor[Row], table_id: int, options: Mapping[str, str | None]) -> None:
+    """Set the table's options that have a value, and remove the others."""
+    execute_no_result(cursor, _SQL.set_options, {"table_id": table_id, "options": options})
 
 
 def write_definition(
@@ -153,13 +156,10 @@ def make_inlined_table(cursor: Cursor[Row], table_id: int, columns: Sequence[Col
     """Make the table of inlined rows of a schema version that has new columns or keys.
 
     DuckDB would make it at its first inlined insert, for a version without a name. Once the columns change, DuckDB
-    would read its rows with the columns from before that version. DuckDB doesn't count columns: a table with too many
-    gets the option to inline no rows.
+    would read its rows with the columns from before that version.
     """
     lake = read_lake_format(cursor)
     own = build_inlined_columns(columns, lake)
-    if len(find_children(columns, None)) > MAX_INLINED_COLUMNS:
-        cursor.execute(_SQL.inline_nothing, {"table_id": table_id})
     if own is not None:
         name = build_inlined_table_name(table_id, version)
         with act_as_owner(cursor):

@@ -94,6 +94,11 @@ def parse_kinds(changes_made: str | None, table_id: int, *, begins: bool) -> fro
     return frozenset(named)
 
 
+def read_options(cursor: Cursor[Row], table_id: int) -> dict[str, str]:
+    """Read the options that the table itself has, not those of its schema or the lake."""
+    return dict(cursor.execute(_SQL.options, {"table_id": table_id}).fetchall())
+
+
 def read_definition(cursor: Cursor[Row], table_id: int, at: int) -> TableDefinition | None:
     """Read the table's definition at a snapshot; None if it isn't there.
 

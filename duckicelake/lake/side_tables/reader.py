@@ -285,7 +285,7 @@ def forget_metadata(cursor: Cursor[Row], table_id: int, paths: Sequence[str]) ->
 
 
 def read_epoch(cursor: Cursor[Row]) -> int:
-    """Read a number that grows whenever DuckDB expires snapshots."""
+    """Read a number that grows whenever DuckDB expires snapshots or sets an option of a table."""
     row = cursor.execute(_SQL.epoch).fetchone()
     assert row is not None
     return int(row[0])

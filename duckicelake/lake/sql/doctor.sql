@@ -33,4 +33,4 @@ SELECT max(snapshot_id),
 FROM newest;
 
 -- may_have_expired: whether snapshots were deleted since the lake is served, or before a moment at which it wasn't yet
-SELECT epoch > 0 OR coalesce(%(at)s < (SELECT min(applied_at) FROM duckicelake_migration), true) FROM duckicelake_epoch;
+SELECT epoch > options OR coalesce(%(at)s < (SELECT min(applied_at) FROM duckicelake_migration), true) FROM duckicelake_epoch;

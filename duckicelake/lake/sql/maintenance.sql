@@ -58,7 +58,9 @@ inherited AS (
 ),
 ruled AS MATERIALIZED (
     SELECT w.*, k.location, k.format_version, k.current_snapshot_id, k.named, k.described,
-           %(defaults)s::jsonb || coalesce(o.policies, '{}') || coalesce(os.policies, '{}') || coalesce(ot.policies, '{}')
+           %(defaults)s::jsonb || coalesce(o.policies, '{}') || coalesce(os.policies, '{}')
+           || coalesce(ot.policies, '{}')
+              - CASE WHEN k.properties ? 'write.parquet.compression-codec' THEN 'parquet_compression' ELSE '' END
            || coalesce(i.policies, '{}') || coalesce(k.properties, '{}')
            || CASE WHEN d.following THEN '{"maintenance.enabled": "false"}' ELSE '{}' END::jsonb AS policies
     FROM wanted w

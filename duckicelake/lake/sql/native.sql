@@ -195,6 +195,9 @@ WHERE table_id = %(table_id)s;
 -- created_at: the snapshot that created a table
 SELECT min(begin_snapshot) FROM ducklake_table WHERE table_id = %(table_id)s;
 
+-- options: a table's options. Of two rows of one option, DuckDB goes by the later one
+SELECT key, value FROM ducklake_metadata WHERE scope = 'table' AND scope_id = %(table_id)s ORDER BY ctid;
+
 -- keep: a table that is there, and isn't dropped before the end of the transaction
 SELECT FROM ducklake_table WHERE table_id = %(table_id)s AND end_snapshot IS NULL FOR SHARE;
 

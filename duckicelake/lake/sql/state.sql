@@ -207,7 +207,7 @@ JOIN ducklake_table t ON t.schema_id = s.schema_id AND t.table_name = w.table_na
 LEFT JOIN duckicelake_table d ON d.table_id = t.table_id
 WHERE duckicelake_require_known(false);
 
--- epoch: grows whenever DuckDB expires snapshots
+-- epoch: grows whenever DuckDB expires snapshots or sets an option of a table
 SELECT epoch FROM duckicelake_epoch;
 
 -- expired: listed snapshots whose DuckLake snapshot is gone

@@ -294,14 +294,8 @@ VALUES (%(sort_id)s, %(table_id)s, %(at)s, NULL);
 INSERT INTO ducklake_sort_expression (sort_id, table_id, sort_key_index, expression, dialect, sort_direction, null_order)
 VALUES (%(sort_id)s, %(table_id)s, %(key_index)s, %(expression)s, 'duckdb', %(direction)s, %(null_order)s);
 
--- inline_nothing: DuckDB clients that attach the lake from here on put all rows of the table into files
-WITH set AS (
-    UPDATE ducklake_metadata SET value = '0'
-    WHERE key = 'data_inlining_row_limit' AND scope = 'table' AND scope_id = %(table_id)s
-    RETURNING 1
-)
-INSERT INTO ducklake_metadata (key, value, scope, scope_id)
-SELECT 'data_inlining_row_limit', '0', 'table', %(table_id)s WHERE NOT EXISTS (SELECT FROM set);
+-- set_options: the options of a table that a commit changes; null removes one
+SELECT duckicelake_set_options(%(table_id)s, %(options)s::json);
 
 -- register_inlined_table: where DuckDB inlines rows of the new schema version
 INSERT INTO ducklake_inlined_data_tables (table_id, table_name, schema_version)

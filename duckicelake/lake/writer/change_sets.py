@@ -49,6 +49,8 @@ def write_begun(cursor: Cursor[Row], begun: BegunChange, *, by_copy: bool) -> Wr
         assert begun.schema_id is not None
         table_id, at = snapshots[0].first_catalog_id, snapshots[0].id
         definition.create_table(cursor, find_creation(change), table_id, begun.schema_id, at)
+    if change.options:
+        definition.write_options(cursor, table_id, change.options)
     writer.write_row_ids(cursor, change.row_ids)
     maps = _read_name_maps(cursor, change)
     steps = list(zip(change.steps, snapshots, strict=True))

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
+from duckicelake.catalog.table.load import load_current_table
 from duckicelake.catalog.tables import drop_table, rename_table
 from duckicelake.delta.import_ import sources
 from duckicelake.delta.import_.follower import DeltaFollower, follow_delta_in_background
@@ -98,6 +99,24 @@ def test_all_that_delta_rs_does_to_a_table_is_followed(make: Make) -> None:
         table.assert_alike(since=table.delta().version())
     assert table.versions() == list(range(table.delta().version() + 1))
     table.assert_alike()
+
+
+def test_options_of_ducklake_stay_when_the_definition_changes(make: Make) -> None:
+    table = make("optioned")
+
+    def read_options() -> tuple[str | None, ...]:
+        names = ("ducklake.auto-compact", "write.target-file-size-bytes")
+        properties = load_current_table(table.services, ("main",), "optioned").metadata.properties
+        return tuple(properties.get(name) for name in names)
+
+    assert read_options() == ("false", None)
+    table.duck.execute("CALL lake.set_option('target_file_size', '1MB', table_name => 'optioned')")
+    assert read_options() == ("false", "1000000")
+    table.delta().alter.set_table_properties({"delta.appendOnly": "false"})
+    assert table.sync() == 1
+    assert read_options() == ("false", "1000000")
+    adopt_table(table.services, "main.optioned")
+    assert read_options() == (None, "1000000")
 
 
 def merge(delta: DeltaTable, rows: pa.Table) -> None:

@@ -34,6 +34,8 @@ DIGESTS: Final = 37
 """The migration since which digests are recorded."""
 TXNS: Final = 49
 """The migration that put producers and runs into one table."""
+OPTIONS: Final = 47
+"""The migration since which options and properties are the same."""
 BEFORE_DIGESTS: Final = {each.name: None for each in load_migrations() if each.number < DIGESTS}
 STATES: Final = LANDED["states"] | {"before digests": BEFORE_DIGESTS}
 
@@ -138,6 +140,39 @@ def test_what_is_applied_once_and_cursors_are_carried_over(database: Database) -
             ("a", True, 3, 17, 70),
             ("b", True, 0, None, 60),
         ]
+
+
+def test_options_and_properties_of_before_are_brought_together(database: Database) -> None:
+    properties = {
+        1: {"write.parquet.compression-codec": "ZSTD", "write.target-file-size-bytes": "536870912"},
+        2: {"write.parquet.compression-codec": "lzo", "write.target-file-size-bytes": "512 MB"},
+        3: {"write.parquet.compression-codec": "gzip"},
+        4: {"write.parquet.compression-codec": "gzip"},  # dropped
+        5: None,
+    }
+    with empty_lake(database) as cursor:
+        apply(cursor, {each.name: None for each in load_migrations() if each.number < OPTIONS})
+        for table_id, found in properties.items():
+            name = f"00000000-0000-0000-0000-00000000000{table_id}"
+            cursor.execute(
+                "INSERT INTO ducklake_table VALUES (%s, %s, 0, %s, 0, 't', 't/', true)",
+                [table_id, name, 1 if table_id == 4 else None],
+            )
+            cursor.execute(
+                """INSERT INTO duckicelake_table (table_id, table_uuid, location, version, caught_up_to, epoch,
+                       ducklake_id, format_version, last_sequence_number, next_row_id, last_updated_ms, metadata)
+                   VALUES (%s, %s, 's3://b/t', 0, 0, 0, 0, 2, 0, 0, 0, %s)""",
+                [table_id, name, {} if found is None else {"properties": found}],
+            )
+        cursor.execute("INSERT INTO ducklake_metadata VALUES ('parquet_compression', 'snappy', 'table', 3)")
+        apply_migrations(cursor)
+        found = cursor.execute("SELECT scope_id, key, value FROM ducklake_metadata WHERE scope = 'table' ORDER BY 1, 2")
+        assert found.fetchall() == [
+            (1, "parquet_compression", "zstd"),
+            (1, "target_file_size", "536870912"),
+            (3, "parquet_compression", "snappy"),
+        ]
+        assert cursor.execute("SELECT epoch, options FROM duckicelake_epoch").fetchall() == [(1, 1)]
 
 
 def test_deletes_that_can_not_be_carried_over_are_refused(database: Database) -> None:
