@@ -77,7 +77,10 @@ def info(
     lake: LakeOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")] = False,
 ) -> None:
-    """Print where the catalog and its files are, and the macros. Starts nothing, and works without a server, too."""
+    """Print where the catalog and its files are, and the macros. Starts nothing, and works without a server, too.
+
+    The files' folder, the format and the macros are in Postgres: where the embedded one is stopped, they are left out.
+    """
     from duckicelake.settings.sources import read_settings
 
     facts = _collect_facts(read_settings({"lake": lake}))
@@ -86,6 +89,10 @@ def info(
         return
     for name, value in facts.items():
         typer.echo(f"{name:16} {value}")
+    if "format" not in facts:
+        typer.echo(
+            "the lake's Postgres is stopped: while a server runs, this also prints data-path and format", err=True
+        )
 
 
 def _collect_facts(settings: Settings) -> dict[str, str]:
@@ -95,7 +102,6 @@ def _collect_facts(settings: Settings) -> dict[str, str]:
     from duckicelake.cli.wiring.location import build_policy
     from duckicelake.errors import StartupError
     from duckicelake.lake.ducklake.database import build_attach_source, find_duckdb_parameters
-    from duckicelake.lake.formats import NEW_LAKE_FORMAT
     from duckicelake.lake.setup.format import DEFAULT_SCHEMA_NAME
     from duckicelake.postgres.embedded import build_embedded_url
 
@@ -109,19 +115,19 @@ def _collect_facts(settings: Settings) -> dict[str, str]:
     facts = {
         "uri": served_at or build_uri(settings.host, settings.port, is_tls=settings.tls_certificate is not None),
         "ducklake-attach": build_attach_source(url, find_duckdb_parameters(url)),
-        "data-path": stored.options.get("data_path") or build_policy(settings).data_path,
-        "format": stored.options.get("version", NEW_LAKE_FORMAT.version),
     }
+    options = {"data-path": "data_path", "format": "version"}
+    facts |= {name: stored.options[option] for name, option in options.items() if option in stored.options}
     if stored.schema != DEFAULT_SCHEMA_NAME:
         facts["metadata-schema"] = stored.schema
     if stored.macros:
         facts["macros"] = ", ".join(stored.macros)
-    secret = build_lake_secret(settings, facts["data-path"])
+    secret = build_lake_secret(settings, facts.get("data-path") or build_policy(settings).data_path)
     return facts | {"duckdb-secret": secret} if secret else facts
 
 
 def _read_stored(url: str, *, is_embedded: bool) -> StoredLake:
-    """Read the lake from Postgres. An embedded Postgres that is stopped gives the defaults.
+    """Read the lake from Postgres. Of one whose embedded Postgres is stopped, nothing is known.
 
     Raises StartupError if the database has no lake, UnavailableError if it doesn't answer.
     """

@@ -294,6 +294,9 @@ def test_info_beside_a_running_server_shows_its_uri(lake: Path) -> None:
         "data-path": f"{lake}/warehouse/ducklake/",
         "format": "1.0",
     }
+    stopped = run("info", "--lake", str(lake), "--json")
+    assert json.loads(stopped.stdout).keys() == {"uri", "ducklake-attach"}, "Postgres knows the rest, as of an import"
+    assert "data-path and format" in run("info", "--lake", str(lake)).stderr
 
 
 def test_adopted_lake_keeps_its_data_path_and_info_shows_it(
