@@ -52,7 +52,7 @@ REFERENCING OLD TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION duckicelake
 -- likewise, so the epoch stays. A DuckDB client that has just set one of them keeps its row locked until its commit, which
 -- may wait for this transaction.
 CREATE FUNCTION duckicelake_set_options(of_table bigint, options json) RETURNS void
-LANGUAGE plpgsql SET search_path FROM CURRENT SET lock_timeout = '1s' AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET lock_timeout = '100ms' AS $$
 BEGIN
     PERFORM set_config('duckicelake.writes_options', 'on', true);
     DELETE FROM ducklake_metadata

@@ -297,6 +297,10 @@ VALUES (%(sort_id)s, %(table_id)s, %(key_index)s, %(expression)s, 'duckdb', %(di
 -- set_options: the options of a table that a commit changes; null removes one
 SELECT duckicelake_set_options(%(table_id)s, %(options)s::json);
 
+-- drop_options: DuckDB reads the options of all tables at each ATTACH, so that those of dropped tables go
+SELECT duckicelake_set_options(%(table_id)s, (
+    SELECT json_object_agg(key, NULL) FROM ducklake_metadata WHERE scope = 'table' AND scope_id = %(table_id)s));
+
 -- register_inlined_table: where DuckDB inlines rows of the new schema version
 INSERT INTO ducklake_inlined_data_tables (table_id, table_name, schema_version)
 VALUES (%(table_id)s, %(table_name)s, %(schema_version)s);

@@ -49,6 +49,7 @@ def drop_table(
     if purge:
         side_tables.take_over_held(cursor, table_id)
     cursor.execute(_SQL.drop_table, {"table_id": table_id, "at": snapshot.id})
+    cursor.execute(_SQL.drop_options, {"table_id": table_id})
     if purge:
         side_tables.purge_table(cursor, table_id, purged, snapshot.first_file_id)
     else:

@@ -1,5 +1,6 @@
 """DuckLake's options of a table are properties of the Iceberg table, whoever sets them; the last writer wins."""
 
+import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -17,8 +18,8 @@ from pyiceberg.schema import Schema
 from duckicelake.catalog.clone import CloneRequest, clone_table
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.table.load import load_current_table
-from duckicelake.catalog.tables import commit_transaction
-from duckicelake.errors import CommitFailedError, InvalidRequestError
+from duckicelake.catalog.tables import commit_transaction, drop_table
+from duckicelake.errors import CommitFailedError, InvalidRequestError, UnavailableError
 from duckicelake.iceberg.rest import CommitTransactionRequest
 from duckicelake.lake.model import MAX_INLINED_COLUMNS
 from duckicelake.properties import build_options
@@ -294,6 +295,10 @@ def test_client_does_not_wait_long_for_an_open_transaction_of_duckdb(
     set_option(ducklake, "target_file_size", "3MB")
     client.commit(set_properties(other="x"))
     client.commit(set_properties(**{CODEC: "gzip"}))
+    began = time.monotonic()
+    with pytest.raises(UnavailableError, match="nothing was written, try again"):
+        client.commit(set_properties(**{SIZE: "77"}))
+    assert time.monotonic() - began < 15
     ducklake.execute("COMMIT")
     assert properties_of(client.services).items() >= {SIZE: "3000000", CODEC: "gzip", "other": "x"}.items()
 
@@ -358,6 +363,18 @@ def test_every_way_to_make_a_table_brings_its_options(client: Client, services: 
     assert properties_of(services, "registered")["ducklake.sort-on-insert"] == "x"
     register(client, other.location, "plain", overwrite=True)
     check_options(services, "plain", **expected)
+
+
+@pytest.mark.parametrize("purge", [True, False])
+def test_dropped_table_leaves_no_options(client: Client, services: Services, *, purge: bool) -> None:
+    client.create()
+    client.create("other")
+    at = epoch(services)
+    drop_table(services, NS, "t", purge=purge)
+    with services.database.reading() as cursor:
+        assert cursor.execute("SELECT count(*) FROM ducklake_metadata WHERE scope = 'table'").fetchall() == [(1,)]
+    assert options_of(services, "other") == {"parquet_compression": "zstd"}
+    assert epoch(services) == at
 
 
 def test_transaction_sets_options_of_several_tables_or_of_none(client: Client, services: Services) -> None:
