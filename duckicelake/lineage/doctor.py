@@ -21,7 +21,7 @@ _ADVICE: Final = (
 
 
 def _check_lineage(cursor: Transaction, *, with_lineage: bool) -> Iterator[Finding]:
-    """Yield where no server runs, it is no fault that changes and events wait for one."""
+    """Yield findings about late events. Without a running server, waiting changes and events are no fault."""
     is_served = not is_follower_free(cursor)
     waiting, seconds = read_lag(cursor)
     detail = f"{waiting} changes wait for their events"

@@ -201,7 +201,7 @@ def marquez_counts(
 
 
 def _parse_time(name: str, text: str) -> datetime | None:
-    """InvalidRequestError."""
+    """Parse a time; InvalidRequestError names the parameter."""
     if not text:
         return None
     try:

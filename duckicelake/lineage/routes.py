@@ -82,7 +82,7 @@ def receive_lineage_batch(_: WithinLineageQuota, services: AppServices, body: Bo
 
 
 def _read_as_sent(body: bytes) -> Any:
-    """With what no model knows; InvalidRequestError for numbers that aren't JSON's, or too large."""
+    """Parse a body with its unknown keys; InvalidRequestError for numbers that aren't JSON's, or too large."""
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:

@@ -25,7 +25,7 @@ _GRACE_SECONDS: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class DeliveryLimits:
-    """most: events that may wait for a receiver. seconds: for what is left, at the end."""
+    """Limits of deliveries. most: events that may wait for a receiver. seconds: for remaining events at the end."""
 
     most: int
     seconds: float
@@ -35,7 +35,10 @@ class DeliveryLimits:
 def deliver_in_background(
     services: Services, outlets: Sequence[LineageOutlet], limits: DeliveryLimits, listener: DeliveryObserver
 ) -> Iterator[None]:
-    """Deliver for as long as the context lasts, and a few seconds more. A new transport begins with what comes then."""
+    """Deliver events in threads, until the block ends and a few seconds more.
+
+    A new receiver gets the events from then on.
+    """
     if not outlets:
         yield
         return
@@ -62,7 +65,7 @@ def deliver_in_background(
 
 
 class _Courier:
-    """Tries to have the turn for one transport, and delivers while it has it."""
+    """Takes the lease of one receiver, and delivers while it holds it."""
 
     def __init__(
         self,
@@ -80,7 +83,7 @@ class _Courier:
         self._ending = ending
 
     def end(self) -> None:
-        """Have no more news be waited for."""
+        """Stop waiting for new events."""
         self._notices.close()
 
     def run(self) -> None:
@@ -112,14 +115,14 @@ def check_receivers(settings: Settings) -> None:
 
 
 def register_receivers(settings: Settings, services: Services) -> None:
-    """Have new ones get the events from now on, before anybody makes one."""
+    """Register new receivers, which get the events from now on; call it before any event is made."""
     outbox.register_receivers(services.database, [receiver.name for receiver in read_receivers(settings)])
 
 
 def start_deliveries(
     settings: Settings, services: Services, warn: Callable[..., object]
 ) -> AbstractContextManager[None]:
-    """Deliver events of lineage to the receivers of the settings for as long as the context lasts.
+    """Deliver lineage events to the receivers of the settings until the block ends.
 
     warn: logs a text with facts.
     """
@@ -132,7 +135,7 @@ def _open_outlets(settings: Settings) -> list[LineageOutlet]:
 
 
 def read_receivers(settings: Settings) -> list[Receiver]:
-    """Return those of the settings, or the one that OpenLineage's own variables name; InvalidSettingsError."""
+    """Read the receivers from the settings, else from OpenLineage's own variables; InvalidSettingsError."""
     keys, kafka = settings.lineage_api_keys, settings.lineage_kafka
     if settings.lineage_transports:
         return parse_receivers(

@@ -22,7 +22,7 @@ _Id = tuple[bool, int]
 
 @dataclass(eq=False, slots=True)
 class PendingEvent:
-    """An event on its way, as JSON. is_letter: a dead letter that is tried again; attempts: those that were in vain."""
+    """An event to deliver, as JSON. is_letter: a dead letter that is tried again. attempts: failed ones."""
 
     id: int
     text: str
@@ -36,14 +36,14 @@ class PendingEvent:
 
     @property
     def order(self) -> _Id:
-        """Dead letters have their turn when nothing else has."""
+        """The order of delivery: dead letters come last."""
         return self.is_letter, self.id
 
 
 class DeliveryQueue:
-    """So many events at most, and texts of about so many characters.
+    """A queue with limits of events and of their characters.
 
-    An event that was taken must be given back, by `done` or `again`, before the next one is.
+    Give a taken event back, by `done` or `again`, before you take the next one.
     """
 
     def __init__(self, limit: int, characters: int) -> None:
@@ -62,11 +62,11 @@ class DeliveryQueue:
 
     @property
     def room(self) -> int:
-        """How many more it takes."""
+        """The number of events that still fit."""
         return self._limit - len(self._events) if self._characters < self._most_characters else 0
 
     def add(self, event: PendingEvent) -> None:
-        """Put an event behind all others of its datasets; one that is there already stays as it is."""
+        """Add an event behind all others of its datasets, unless it is there already."""
         if event.order in self._events:
             return
         self._events[event.order] = event
@@ -76,7 +76,7 @@ class DeliveryQueue:
         self._note_first(event)
 
     def take(self, now: float) -> PendingEvent | None:
-        """Return the oldest whose turn it is; None if none can be sent now."""
+        """Take the oldest event that can be sent now; None if there is none."""
         while self._later and self._later[0][0] <= now:
             heapq.heappush(self._ready, heapq.heappop(self._later)[1])
         while self._ready:
@@ -86,15 +86,15 @@ class DeliveryQueue:
         return None
 
     def next_at(self) -> float | None:
-        """Return when the next try is of what was sent in vain."""
+        """Return the time of the next attempt for a failed event."""
         return self._later[0][0] if self._later else None
 
     def again(self, event: PendingEvent, at: float) -> None:
-        """Have the event that was taken wait until then, and with it what comes after it in its datasets."""
+        """Delay the taken event until then, and with it later events of its datasets."""
         heapq.heappush(self._later, (at, event.order))
 
     def done(self, event: PendingEvent) -> None:
-        """Forget an event; those who waited for it alone can be taken."""
+        """Remove a delivered event, so that events behind it can be taken."""
         del self._events[event.order]
         self._characters -= len(event.text)
         for key in event.keys:
@@ -107,14 +107,14 @@ class DeliveryQueue:
                 self._note_first(lane[0])
 
     def drop(self, upto: int) -> int:
-        """Forget events up to an id, dead letters not among them; how many there were."""
+        """Drop events up to an id, without dead letters; return their number."""
         dropped = [event for event in self._from_outbox() if event.id <= upto]
         for event in dropped:
             self.done(event)
         return len(dropped)
 
     def first(self) -> int | None:
-        """Return the smallest id of those that wait, dead letters not among them."""
+        """Return the smallest id in the queue, without dead letters."""
         return next((event.id for event in self._from_outbox()), None)
 
     def _from_outbox(self) -> Iterator[PendingEvent]:
@@ -126,7 +126,7 @@ class DeliveryQueue:
 
 
 def find_order_keys(body: Mapping[str, Any]) -> frozenset[Key]:
-    """Return what an event must not be sent before others of: its run, its datasets; its job, if it has neither."""
+    """Find the keys of an event's order: its run and its datasets, else its job."""
     datasets = (*(body.get("inputs") or ()), *(body.get("outputs") or ()), body.get("dataset"))
     keys: set[Key] = {("dataset", *_read_name(dataset)) for dataset in datasets if dataset}
     run = body.get("run")
@@ -160,7 +160,7 @@ MAX_TRIES: Final = 20
 
 @dataclass(slots=True)
 class DeliveryDeadline:
-    """When to stop, set by another thread: in the end what is there is still delivered, if it can be until then."""
+    """The time to stop, set by another thread. Remaining events may still be delivered until then."""
 
     deadline: float | None = None
 
@@ -171,23 +171,26 @@ class DeliveryDeadline:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryObserver:
-    """Who hears of deliveries: figures, and a line for the log."""
+    """Observes deliveries, for metrics and the log."""
 
     meter: Meter
     warn: Callable[..., object]
 
 
 def compute_pause(failures: int, chance: float) -> float:
-    """Return seconds until the next try, which double; chance, from 0 to 1, takes off up to a half."""
+    """Compute the seconds until the next attempt, which double. chance: 0 to 1, takes off up to a half."""
     return float(min(_MAX_PAUSE_SECONDS, _FIRST_PAUSE * 2 ** min(failures - 1, 20)) * (1 - chance / 2))
 
 
 class PositionMovedError(Exception):
-    """Another process has moved the transport's position in the outbox: begin there."""
+    """Another process has moved the receiver's position in the outbox: read it again."""
 
 
 class Deliverer:
-    """Deliveries over a session that has the turn. most: events that may wait, and dead letters; others are dropped."""
+    """Delivers over a session that holds the receiver's lease.
+
+    most: waiting events, and dead letters; others are dropped.
+    """
 
     def __init__(self, cursor: Transaction, outlet: LineageOutlet, most: int, listener: DeliveryObserver) -> None:
         self._cursor = cursor
@@ -208,7 +211,7 @@ class Deliverer:
         self._refusal: int | None = 0  # the last status of a refusal, if no event arrived since
 
     def run(self, notices: NotificationListener, ending: DeliveryDeadline) -> None:
-        """Run until the end; raises PositionMovedError, and UnavailableError when the session is lost."""
+        """Run until the end. Raises PositionMovedError, and UnavailableError if the session is lost."""
         looked_last = False
         while ending.seconds_left > 0:
             if ending.deadline is not None and not looked_last:
@@ -237,7 +240,7 @@ class Deliverer:
             self._look_at = min(self._look_at, self._looked + _MIN_LOOK_SECONDS)
 
     def _next_at(self) -> float | None:
-        """Return when there may be something to send of what is in the queue."""
+        """Return the time at which an event of the queue can be sent."""
         return max(self._away_until, self._queue.next_at() or 0.0) if len(self._queue) else None
 
     def _look_if_due(self) -> None:
@@ -248,7 +251,7 @@ class Deliverer:
             self._look_at = self._looked + _LOOK_SECONDS
 
     def _look(self) -> None:
-        """Fill the queue from the outbox, and with dead letters that an operator sends again."""
+        """Fill the queue from the outbox, and with dead letters that an operator retries."""
         outbox = deliveries.read_outbox(self._cursor, self._name)
         if outbox.position != self._position:
             raise PositionMovedError
@@ -291,7 +294,7 @@ class Deliverer:
             self._listener.warn("lineage events were dropped", transport=self._name, events=dropped)
 
     def _send_next(self) -> bool:
-        """Try one event; whether there was one."""
+        """Try one event; return whether there was one."""
         now = monotonic()
         event = self._queue.take(now) if now >= self._away_until else None
         if event is None:
@@ -317,7 +320,7 @@ class Deliverer:
         self._listener.meter.lineage_sent(self._name, "delivered", 1)
 
     def _is_hopeless(self, event: PendingEvent, failure: DeliveryFailure) -> bool:
-        """Return whether an event has failed for itself often enough, and the receiver took others meanwhile."""
+        """Return whether an event has failed often enough while the receiver took others."""
         is_often = event.attempts + 1 >= MAX_TRIES
         return failure.kind == "later" and is_often and self._last_success > event.last_tried
 
@@ -357,7 +360,7 @@ class Deliverer:
             self._save()
 
     def _save(self) -> None:
-        """Move the position behind the queue, once what was delivered outlasts a crash."""
+        """Move the position past delivered events, once these survive a crash."""
         first = self._queue.first()
         upto = self._read if first is None else first - 1
         if upto > self._position or self._delivered or self._dropped:

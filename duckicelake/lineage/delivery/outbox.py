@@ -20,9 +20,11 @@ Event = tuple[int, str]
 
 
 class OutboxState(NamedTuple):
-    """The newest event; the one up to which none waits, None if the transport was forgotten; whether dead letters do.
+    """The state of the outbox for a receiver.
 
-    Ids are in the order of commits: no event appears any more before one that can be seen.
+    The newest event; the one up to which all are delivered, None for a forgotten receiver; whether dead letters wait.
+
+    Ids are in the order of commits: no event appears before a visible one.
     """
 
     newest: int
@@ -32,7 +34,7 @@ class OutboxState(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """An event that a receiver refused: HTTP's status, if there was one, and why. again: it is to be tried again."""
+    """An event that a receiver refused, with the HTTP status, if any, and the reason. again: it is to be retried."""
 
     transport: str
     event_id: int
@@ -46,7 +48,7 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class ReceiverStanding:
-    """How far a transport is: events that wait, since when the oldest does, dead letters, those to be tried again."""
+    """The state of a receiver: waiting events, since when the oldest waits, dead letters, those to be retried."""
 
     transport: str
     event_id: int
@@ -60,24 +62,24 @@ class ReceiverStanding:
 
 
 def register_receivers(database: Database, transports: Sequence[str]) -> None:
-    """Have transports that are new begin with the events to come."""
+    """Register receivers; new ones get the events from now on."""
     with database.transaction() as cursor:
         for transport in transports:
             cursor.execute(_SQL.register, {"transport": transport})
 
 
 def listen_for_events(database: Database) -> NotificationListener:
-    """Return a connection that Postgres notifies of new events."""
+    """Open a connection that Postgres notifies of new events."""
     return database.open_listener(_CHANNEL)
 
 
 def take_turn(cursor: Cursor[Row], transport: str) -> bool:
-    """Be the only one who delivers for a transport, for as long as the session lasts; False if another is."""
+    """Try to become the only deliverer for a receiver in this session; False if another is."""
     return cursor.execute(_SQL.take_turn, {"key": _TURN_KEY, "transport": transport}).fetchone() == (True,)
 
 
 def read_position(cursor: Cursor[Row], transport: str) -> int:
-    """Return the event up to which none waits; a transport that was forgotten meanwhile begins anew."""
+    """Read the event up to which all are delivered; a receiver that was forgotten meanwhile begins anew."""
     found = read_outbox(cursor, transport).position
     if found is None:
         cursor.execute(_SQL.register, {"transport": transport})
@@ -93,22 +95,22 @@ def read_outbox(cursor: Cursor[Row], transport: str) -> OutboxState:
 
 
 def read_events(cursor: Cursor[Row], after: int, upto: int, limit: int) -> list[Event]:
-    """Read the catalog's own events after one and up to another, so many at most, in order."""
+    """Read up to `limit` of the catalog's own events after one and up to another, in order."""
     parameters = {"after": after, "upto": upto, "limit": limit}
     return [(id_, text) for id_, text in cursor.execute(_SQL.events, parameters).fetchall()]
 
 
 def find_surplus(cursor: Cursor[Row], after: int, upto: int, most: int) -> int | None:
-    """Return the newest of our own events after one that has `most` behind it, up to another.
+    """Find the newest own event, between two, that has `most` events behind it.
 
-    None if there aren't as many.
+    None if there aren't that many.
     """
     row = cursor.execute(_SQL.surplus, {"after": after, "upto": upto, "most": most}).fetchone()
     return None if row is None else int(row[0])
 
 
 def count_waiting(cursor: Cursor[Row], after: int, upto: int) -> int:
-    """Return how many of our own events there are after one and up to another."""
+    """Count own events after one and up to another."""
     row = cursor.execute(_SQL.count, {"after": after, "upto": upto}).fetchone()
     assert row is not None
     return int(row[0])
@@ -117,7 +119,7 @@ def count_waiting(cursor: Cursor[Row], after: int, upto: int) -> int:
 def move_position(
     cursor: Cursor[Row], transport: str, after: int, upto: int, delivered: int = 0, dropped: int = 0
 ) -> bool:
-    """Go on from one event to another; return False if another process has moved the position."""
+    """Move a receiver's position; return False if another process has moved it."""
     parameters = {
         "transport": transport,
         "after": after,
@@ -131,7 +133,7 @@ def move_position(
 def record_dead_letter(
     cursor: Cursor[Row], transport: str, event: Event, status: int | None, reason: str, attempts: int
 ) -> None:
-    """Keep an event that the receiver refused."""
+    """Store an event that the receiver refused."""
     event_id, text = event
     parameters = {
         "transport": transport,
@@ -145,44 +147,44 @@ def record_dead_letter(
 
 
 def delete_delivered(cursor: Cursor[Row], transport: str, most: int) -> int:
-    """Forget the oldest dead letters, so that so many are left; how many they were."""
+    """Delete the oldest dead letters beyond `most`; return their number."""
     return cursor.execute(_SQL.shorten, {"transport": transport, "most": most}).rowcount
 
 
 def read_letters_to_send(cursor: Cursor[Row], transport: str, limit: int) -> list[Event]:
-    """Return dead letters that an operator sends again."""
+    """Read the dead letters that an operator retries."""
     parameters = {"transport": transport, "limit": limit}
     return [(id_, text) for id_, text in cursor.execute(_SQL.letters, parameters).fetchall()]
 
 
 def delete_dead_letter(cursor: Cursor[Row], transport: str, event_id: int) -> None:
-    """Forget a dead letter: it has arrived."""
+    """Delete a dead letter that has arrived."""
     cursor.execute(_SQL.unbury, {"transport": transport, "event_id": event_id})
 
 
 def retry_dead_letters(cursor: Cursor[Row], transport: str | None) -> int:
-    """Have all dead letters tried again, of one transport or of all; how many they are."""
+    """Mark all dead letters of one receiver, or of all, to be retried; return their number."""
     cursor.execute(_SQL.wake)
     return cursor.execute(_SQL.retry, {"transport": transport}).rowcount
 
 
 def replay_events(cursor: Cursor[Row], transport: str) -> bool:
-    """Have all events sent once more; False if there is no such transport."""
+    """Reset a receiver's position, so that it gets all events again; False if there is no such receiver."""
     cursor.execute(_SQL.wake)
     return cursor.execute(_SQL.replay, {"transport": transport}).rowcount == 1
 
 
 def forget_receiver(cursor: Cursor[Row], transport: str) -> bool:
-    """Forget a transport with its dead letters; False if there is none."""
+    """Delete a receiver with its dead letters; False if there is none."""
     return cursor.execute(_SQL.forget, {"transport": transport}).rowcount == 1
 
 
 def read_standings(cursor: Cursor[Row]) -> list[ReceiverStanding]:
-    """Return all transports that there ever were, but for forgotten ones."""
+    """Read the state of all receivers, except forgotten ones."""
     return [ReceiverStanding(*row) for row in cursor.execute(_SQL.standings).fetchall()]
 
 
 def read_dead_letters(cursor: Cursor[Row], transport: str | None, limit: int) -> list[DeadLetter]:
-    """Return dead letters, of one transport or of all, newest first."""
+    """Read dead letters of one receiver or of all, newest first."""
     parameters = {"transport": transport, "limit": limit}
     return [DeadLetter(*row) for row in cursor.execute(_SQL.dead, parameters).fetchall()]

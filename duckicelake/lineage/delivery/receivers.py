@@ -23,9 +23,9 @@ _TOPIC: Final = re.compile(r"/[A-Za-z0-9._-]{1,249}")
 
 @dataclass(frozen=True, slots=True)
 class DeliveryFailure:
-    """Why an event wasn't taken. kind: it never will be (refused), may be later, or nothing is taken now (away).
+    """The failure of a delivery. kind: refused (for ever), later (it may succeed), away (nothing is taken now).
 
-    reason: without anything secret. status: HTTP's. wait: seconds that the receiver asks for.
+    reason: without secrets. status: HTTP's. wait: seconds that the receiver asks for.
     """
 
     kind: Literal["refused", "later", "away"]
@@ -35,7 +35,7 @@ class DeliveryFailure:
 
 
 class LineageOutlet(Protocol):
-    """A way to a receiver, for one thread. It tries once, and takes neither longer than a few seconds nor its time."""
+    """Sends events to a receiver, in one thread. It tries once, for a few seconds at most."""
 
     name: str
 
@@ -43,14 +43,14 @@ class LineageOutlet(Protocol):
         """Deliver the event; None if the receiver has it."""
 
     def settle(self) -> None:
-        """Make sure that what was taken outlasts a crash; raises OSError."""
+        """Make sure that delivered events survive a crash; OSError."""
 
     def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class HttpReceiver:
-    """name: what the receiver is called wherever it is spoken of."""
+    """A receiver by http. name: for messages and settings."""
 
     name: str
     host: str
@@ -73,7 +73,7 @@ class ConsoleReceiver:
 
 @dataclass(frozen=True, slots=True)
 class KafkaReceiver:
-    """config: librdkafka's settings, `bootstrap.servers` among them."""
+    """A Kafka topic. config: librdkafka's settings, with `bootstrap.servers`."""
 
     name: str
     topic: str

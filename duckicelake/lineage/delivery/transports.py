@@ -56,7 +56,7 @@ _REFUSED: Final = frozenset({"MSG_SIZE_TOO_LARGE", "INVALID_MSG", "INVALID_MSG_S
 
 
 class KafkaOutlet:
-    """Raises InvalidSettingsError if the client isn't installed, or doesn't know a setting."""
+    """Sends events to Kafka. InvalidSettingsError: the client isn't installed, or doesn't know a setting."""
 
     def __init__(self, receiver: KafkaReceiver) -> None:
         self.name = receiver.name
@@ -82,7 +82,10 @@ class KafkaOutlet:
 
 
 class _Transport(KafkaTransport):
-    """OpenLineage's logs what brokers say, and has keys for its own classes only; this one listens, and takes dicts."""
+    """OpenLineage's transport for Kafka, which waits for delivery reports and takes dicts.
+
+    OpenLineage's own only logs the reports, and has keys for its classes alone.
+    """
 
     def __init__(self, receiver: KafkaReceiver) -> None:
         self._trouble = ""
@@ -93,7 +96,7 @@ class _Transport(KafkaTransport):
         self._trouble = _read_text(error)
 
     def send_and_wait(self, event: Event) -> DeliveryFailure | None:
-        """Wait for the brokers' word."""
+        """Send an event, and wait for the brokers' report."""
         if self.producer is None:
             self._setup_producer(self.kafka_config.config)
         assert self.producer is not None
@@ -116,9 +119,9 @@ class _Transport(KafkaTransport):
 
 
 def find_partition_key(event: Event) -> str:
-    """Return what decides about the partition, by OpenLineage's rules.
+    """Find the partition key, by OpenLineage's rules.
 
-    Runs of one job, or of one parent's, stay in order.
+    Runs of one job, or of one parent, stay in order.
     """
     if event.get("dataset"):
         return f"dataset:{_format_key(event['dataset'])}"
@@ -149,7 +152,7 @@ _EXCERPT: Final = 300
 
 
 def open_outlet(receiver: Receiver) -> LineageOutlet:
-    """Open an outlet; InvalidSettingsError if it can't be used at all."""
+    """Open an outlet; InvalidSettingsError: it can't be used."""
     match receiver:
         case HttpReceiver():
             return _HttpOutlet(receiver)
@@ -162,12 +165,15 @@ def open_outlet(receiver: Receiver) -> LineageOutlet:
 
 
 def convert_event(event: Event) -> ClientEvent:
-    """Return the client's transports take dicts as well as its classes, and write the same."""
+    """Convert an event for the client's transports, which also take dicts, and write the same."""
     return cast("ClientEvent", dict(event))
 
 
 class _Session(requests.Session):
-    """Leaves redirects alone: requests makes a GET of a POST, whose answer would look like a delivery. No .netrc."""
+    """An HTTP session without redirects and .netrc.
+
+    After a redirect requests would send a GET, whose answer would look like a delivery.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -178,7 +184,7 @@ class _Session(requests.Session):
         return None
 
     def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
-        """Send the request, and read some of the body, for a while: the status decides, so a slow body can't block."""
+        """Send the request, and read part of the body for some time: the status decides."""
         self.answer = b""
         deadline = monotonic() + options["timeout"]
         response = super().send(request, **{**options, "stream": True})
@@ -242,13 +248,13 @@ class _HttpOutlet:
         return DeliveryFailure("refused" if status < 500 else "later", reason, status)
 
     def _mask(self, text: str) -> str:
-        """Return some of a text, on one line, without the key, which a receiver may repeat."""
+        """Shorten a text to one line, without the key, which a receiver may repeat."""
         text = " ".join("".join(character if character.isprintable() else " " for character in text).split())
         return (text.replace(self._key, "…") if self._key else text)[:_EXCERPT].strip()
 
 
 def _find_cause(error: BaseException) -> str:
-    """Return what happened, past the layers of libraries that wrapped it."""
+    """Find the innermost cause of an error that libraries have wrapped."""
     while error.args and isinstance(error.args[-1], BaseException):
         error = error.args[-1]
     inner = getattr(error, "reason", None)
@@ -256,7 +262,7 @@ def _find_cause(error: BaseException) -> str:
 
 
 def _parse_retry_after(retry_after: str | None) -> float | None:
-    """Return how long to wait by a header: seconds, or a date."""
+    """Parse Retry-After, seconds or a date, to seconds."""
     if retry_after is None:
         return None
     with suppress(ValueError, OverflowError):
@@ -268,7 +274,7 @@ def _parse_retry_after(retry_after: str | None) -> float | None:
 
 
 class _FileOutlet:
-    """Lines of JSON, each whole: what was written of one in vain is taken away again, or ended by who comes next."""
+    """Writes whole lines of JSON. A partly written line is removed again, or ended by the next writer."""
 
     def __init__(self, receiver: FileReceiver) -> None:
         self.name = receiver.name
@@ -313,12 +319,12 @@ def _end_line(path: Path) -> None:
 
 class _Lines(logging.StreamHandler[Any]):
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: ARG002, N802 - logging's name
-        """Raise what else would be printed and forgotten."""
+        """Raise errors that logging would print and ignore."""
         raise  # noqa: PLE0704 - logging calls this where it handles one
 
 
 class _ConsoleOutlet:
-    """OpenLineage's console is a logger; here it writes the events, and nothing else, to standard output."""
+    """OpenLineage's console outlet, which is a logger. This one writes only the events, to standard output."""
 
     def __init__(self, receiver: ConsoleReceiver) -> None:
         self.name = receiver.name

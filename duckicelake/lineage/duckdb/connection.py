@@ -58,7 +58,7 @@ def connect(
 
 
 class LineageConnection:
-    """DuckDB's connection; what isn't here is its own."""
+    """DuckDB's connection. Attributes that aren't defined here are DuckDB's."""
 
     def __init__(
         self, connection: duckdb.DuckDBPyConnection, recorder: StatementRecorder, close_seconds: float
@@ -67,23 +67,23 @@ class LineageConnection:
         self._closed = False
 
     def execute(self, query: Any, parameters: object = None) -> Any:
-        """Run one or several statements; the parameters are the last one's. None if there is no statement."""
+        """Run one or several statements. The parameters are for the last one. Returns None without a statement."""
         given = () if parameters is None else (parameters,)
         result = self._run(_find_caller(), self._connection.execute, query, given, {})
         return None if result is None else self
 
     def executemany(self, query: Any, parameters: object = None) -> Any:
-        """Run the statement with each set of parameters: one run."""
+        """Run the statement with each set of parameters, as one run."""
         given = () if parameters is None else (parameters,)
         result = self._run(_find_caller(), self._connection.executemany, query, given, {}, counting=False)
         return None if result is None else self
 
     def sql(self, query: Any, **options: Any) -> Any:
-        """Make a relation of a query; another statement is run."""
+        """Make a relation of a query; run any other statement."""
         return self._run(_find_caller(), self._connection.sql, query, (), options, counting=False)
 
     def query(self, query: Any, **options: Any) -> Any:
-        """Make a relation of a query; another statement is run."""
+        """Make a relation of a query; run any other statement."""
         return self._run(_find_caller(), self._connection.query, query, (), options, counting=False)
 
     def begin(self) -> Self:
@@ -102,7 +102,7 @@ class LineageConnection:
         return self
 
     def cursor(self) -> "LineageConnection":
-        """Return one more connection to the database, which sends events as this one does."""
+        """Open another connection to the database, which also sends events."""
         opened = self._connection.cursor()
         return LineageConnection(opened, self._recorder.beside(opened), self._close_seconds)
 
@@ -175,7 +175,7 @@ def _find_caller() -> FrameType | None:
 
 
 def _call_as(frame: FrameType | None, call: Callable[[], Any]) -> Any:
-    """Call as if the user's code did: DuckDB looks there for variables that a query names."""
+    """Call a function from the user's frame: DuckDB looks there for variables that a query names."""
     if frame is None:
         return call()
     names = {**frame.f_locals, "duckicelake_lineage_call_": call}

@@ -40,7 +40,7 @@ _SPACE: Final = re.compile(r"\s+")
 class Program:
     """The program that runs the statements.
 
-    literals: whether events may hold those of SQL. folder: where relative paths begin.
+    literals: whether events may contain literals of SQL. folder: base of relative paths.
     """
 
     namespace: str
@@ -52,7 +52,7 @@ class Program:
 
 @dataclass(slots=True)
 class StatementRun:
-    """One run of a statement: what was known of its names before, and what became of it."""
+    """One run of a statement: the datasets of its names before it, and its result."""
 
     program: Program
     statement: DuckStatement
@@ -65,12 +65,12 @@ class StatementRun:
 
     @property
     def output(self) -> KnownName | None:
-        """What it writes, if that is known."""
+        """The dataset that it writes, if known."""
         found = self.statement.written
         return self.names.get(found) if found is not None else None
 
     def lineage(self) -> StatementLineage:
-        """Return what it reads and writes, as far as that is known."""
+        """Return the inputs and outputs, as far as known."""
         datasets = tuple((parts, *_build_key(known)) for parts, known in self.names.items())
         found = _read_lineage(self.statement, datasets, self.program.folder)
         if found is None:
@@ -81,7 +81,7 @@ class StatementRun:
         return found if self.program.literals else _hide_valued_columns(found)
 
     def facets(self, dataset: SqlDataset) -> dict[str, Any]:
-        """Return what is known of a dataset besides its name."""
+        """Return the facets of a dataset."""
         known = next((name for name in self.names.values() if name is not None and name.dataset == dataset), None)
         return {} if known is None else dict(known.facets)
 
@@ -94,7 +94,7 @@ def _build_key(known: KnownName | None) -> tuple[SqlDataset | None, tuple[str, .
 def _read_lineage(
     statement: DuckStatement, datasets: tuple[tuple[Parts, SqlDataset | None, tuple[str, ...] | None], ...], folder: str
 ) -> StatementLineage | None:
-    """Return what follows from the text, where names mean these datasets, of these columns."""
+    """Read the lineage in a statement's text, with the datasets of its names and their columns."""
     known = {parts: dataset for parts, dataset, _ in datasets}
     tree = statement.tree
     return None if tree is None else read_lineage(tree, "duckdb", known.get, partial(name_file_dataset, folder=folder))
@@ -106,26 +106,26 @@ def _mask_sql(text: str) -> str | None:
 
 
 def build_begun(run: StatementRun) -> list[RunEvent]:
-    """Return the event of a run's beginning, if it reads or writes anything.
+    """Build the event of a run's begin, if it reads or writes anything.
 
-    Its outputs are names alone.
+    Outputs have only names.
     """
     return _build_events(run, RunState.START, run.begun, run.lineage(), is_complete=False)
 
 
 def build_completed(run: StatementRun, at: datetime) -> list[RunEvent]:
-    """Return the event of a run that is done, and whose transaction is."""
+    """Build the event of a run whose statement and transaction have ended."""
     return _build_events(run, RunState.COMPLETE, at, run.lineage(), is_complete=True)
 
 
 def build_failed(run: StatementRun, at: datetime, message: str) -> list[RunEvent]:
-    """Return the event of a run that came to nothing, for the reason that the message says."""
+    """Build the event of a failed run, with the message."""
     facet = error_message_run.ErrorMessageRunFacet(message, "SQL")
     return _build_events(run, RunState.FAIL, at, run.lineage(), is_complete=False, errorMessage=encode_facet(facet))
 
 
 def build_aborted(run: StatementRun, at: datetime) -> list[RunEvent]:
-    """Return the event of a run that was taken back, or broken off, by the user."""
+    """Build the event of a run that was rolled back, or interrupted by the user."""
     return _build_events(run, RunState.ABORT, at, run.lineage(), is_complete=False)
 
 
@@ -184,7 +184,7 @@ def _run_facets(program: Program) -> dict[str, Any]:
 
 
 def _build_job(run: StatementRun, lineage: StatementLineage) -> Job:
-    """Return the job: the same for the same statement of the same program, whatever its literals."""
+    """Build the job, which is the same for the same statement of a program, whatever its literals."""
     program, tree = run.program, run.statement.tree
     text = _mask_sql(run.statement.text)
     identity = "\0".join([program.namespace, program.name, _SPACE.sub(" ", text or "")])
@@ -198,7 +198,7 @@ def _build_job(run: StatementRun, lineage: StatementLineage) -> Job:
 
 
 def _find_subject(run: StatementRun, lineage: StatementLineage) -> str:
-    """Return what the statement is about, as it calls it."""
+    """Find the statement's subject for the job's name."""
     named = run.statement.written or next(iter(run.names), None)
     if named is not None:
         return ".".join(named)
@@ -213,7 +213,7 @@ def _find_verb(tree: exp.Expr | None) -> str:
 
 
 def _hide_valued_columns(lineage: StatementLineage) -> StatementLineage:
-    """Return the lineage without columns whose names may hold what an expression compared them to."""
+    """Remove columns whose names may contain a value of an expression."""
     fields = {name: _rename_plainly(flow) for name, flow in (lineage.fields or {}).items() if not may_show_values(name)}
     return replace(lineage, fields=fields, influence=_rename_plainly(lineage.influence or {}))
 
@@ -225,7 +225,7 @@ def _rename_plainly(flow: Flow) -> Flow:
 def parse_parent(environment: Mapping[str, str]) -> dict[str, Any] | None:
     """Parse the parent facet of `OPENLINEAGE_PARENT_ID` (`namespace/job/run id`), or of the three variables.
 
-    `OPENLINEAGE_ROOT_PARENT_ID` names the run that began it all.
+    `OPENLINEAGE_ROOT_PARENT_ID` names the root run.
     """
     parent = _split_parent(environment, "OPENLINEAGE_PARENT")
     if parent is None:

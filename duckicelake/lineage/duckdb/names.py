@@ -37,7 +37,7 @@ _NAME: Final = re.compile(r'"((?:[^"]|"")*)"|([^."]+)')
 
 @dataclass(frozen=True, slots=True)
 class DuckPlace:
-    """A dataset's name and facets; `is_ours` if this catalog sends events of it, too, with its schema."""
+    """A dataset's name and facets. is_ours: this catalog sends events of it, too, with its schema."""
 
     name: DatasetName
     facets: Mapping[str, Any] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class DuckPlace:
 
 
 class AttachedLakes:
-    """Reads metadata of attached lakes by a cursor beside the user's, whose transaction it leaves alone."""
+    """Reads metadata of attached lakes by a second cursor, outside of the user's transaction."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, catalog_uri: str | None) -> None:
         self._connection = connection
@@ -56,12 +56,12 @@ class AttachedLakes:
         self._is_ours: dict[str, bool] = {}
 
     def forget(self) -> None:
-        """Ask again from now on."""
+        """Clear the cache."""
         self._places.clear()
         self._folders.clear()
 
     def place(self, kind: str, lake: str, schema: str, name: str) -> DuckPlace | None:
-        """Return which dataset a table or view of an attached lake is."""
+        """Find the dataset of a table or view of an attached lake."""
         if kind == "iceberg":
             return None if self._uri is None else DuckPlace(DatasetName(self._uri, f"{schema}.{name}"), is_ours=True)
         key = lake, schema, name
@@ -73,7 +73,7 @@ class AttachedLakes:
         return self._places[key]
 
     def last_snapshot(self, lake: str) -> int | None:
-        """Return the snapshot that this program committed last, on any of its connections."""
+        """Return the last snapshot that this program committed, on any connection."""
         rows = self._rows(f"FROM ducklake_last_committed_snapshot({_quote_text(lake)})")
         return rows[0][0] if rows else None
 
@@ -97,7 +97,7 @@ class AttachedLakes:
         return DuckPlace(name_location(place), self._symlinks(schema, name, "TABLE"), ours)
 
     def _row(self, metadata: str, schema: str, name: str, lake: str) -> tuple[bool, list[Any]]:
-        """Return (whether it's our catalog's, what it says of the table)."""
+        """Read whether this catalog serves the lake, and its row of the table."""
         if self._is_ours.get(lake, True):
             joined = f" LEFT JOIN {metadata}.duckicelake_table i ON i.table_id = t.table_id"
             rows = self._rows(
@@ -163,7 +163,7 @@ def _quote_text(value: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class KnownName:
-    """A dataset with the facets that say what it is; `lake` is the attached DuckLake that it's in."""
+    """A dataset with its facets. lake: the attached DuckLake that contains it."""
 
     dataset: SqlDataset
     facets: Mapping[str, Any] = field(default_factory=dict)
@@ -171,9 +171,9 @@ class KnownName:
 
 
 class DuckNames:
-    """Looks names up as the connection would, without a word of its own if there is nothing of the name.
+    """Resolves names as the connection does.
 
-    Tables of an in-memory database are called after the program: they are the same in its next run.
+    Names of tables in memory contain the program's name, so that its next run has the same.
     """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, program: str, catalog_uri: str | None) -> None:
@@ -185,13 +185,13 @@ class DuckNames:
         self.has_temporary = False
 
     def forget(self) -> None:
-        """Ask again from now on: something was created, dropped, altered, attached or used."""
+        """Clear the cache, after a statement that may change the meaning of names."""
         self._path = self._types = None
         self._find_place.clear()
         self._lakes.forget()
 
     def find(self, parts: Parts) -> KnownName | None:
-        """Return the dataset of a name, None if it is none or one that isn't known to be the same elsewhere."""
+        """Find the dataset of a name; None if there is none, or it means another one elsewhere."""
         until, known = self._find_place.get(parts, (0.0, None))
         begun = time.monotonic()
         if known is not None and begun < until:
@@ -203,7 +203,7 @@ class DuckNames:
         return known
 
     def last_snapshot(self, lake: str) -> int | None:
-        """Return the DuckLake snapshot that this program committed last."""
+        """Return the last DuckLake snapshot that this program committed."""
         return self._lakes.last_snapshot(lake)
 
     def _candidates(self, parts: Parts) -> list[tuple[str, str, str]]:
@@ -260,7 +260,7 @@ class DuckNames:
 
 
 def read_search_path(setting: str, catalog: str) -> list[tuple[str, str]]:
-    """Return the (catalog, schema) pairs of DuckDB's setting; a schema without a catalog is in the current one."""
+    """Parse DuckDB's search path to (catalog, schema) pairs; a schema without a catalog is in the current one."""
     pairs: list[tuple[str, str]] = []
     for entry in _ENTRY.findall(setting):
         names: Sequence[str] = [a.replace('""', '"') if a else b for a, b in _NAME.findall(entry.strip())]
@@ -270,12 +270,12 @@ def read_search_path(setting: str, catalog: str) -> list[tuple[str, str]]:
 
 
 def quote_identifier(name: str) -> str:
-    """Return an identifier of DuckDB's."""
+    """Quote an identifier for DuckDB."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def build_schema_facet(columns: Sequence[str], types: Sequence[str]) -> dict[str, Any]:
-    """Return OpenLineage's schema facet, with DuckDB's names of types; without columns whose names may hold values."""
+    """Build OpenLineage's schema facet with DuckDB's types. Columns whose names may contain values are left out."""
     shown = [column for column in zip(columns, types, strict=True) if not may_show_values(column[0])]
     fields = [schema_dataset.SchemaDatasetFacetFields(name, kind) for name, kind in shown]
     return encode_facet(schema_dataset.SchemaDatasetFacet(fields=fields))

@@ -34,16 +34,15 @@ T = TypeVar("T")
 
 
 class Emitter(Protocol):
-    """Sends one event: OpenLineage's client, or one of its transports."""
+    """Sends one event: an OpenLineage client or transport."""
 
     def emit(self, event: RunEvent) -> object: ...
 
 
 class EventOutbox:
-    """Makes and sends events in one thread of its own, in order; nothing is raised to whoever puts work in.
+    """Makes and sends events in order, in a thread of its own. Errors never reach the user's code.
 
-    It is shared by connections: each says `opened`, and the last that says `closed` waits until all is sent, or for
-    the seconds of the connection.
+    Connections share it. Each calls `open` and `close`. The last `close` waits until all is sent, or for its seconds.
     """
 
     def __init__(self, emitter: Emitter, capacity: int = CAPACITY) -> None:
@@ -56,23 +55,23 @@ class EventOutbox:
 
     @property
     def users(self) -> int:
-        """Connections that share it."""
+        """The number of connections that share it."""
         return self._users
 
     def open(self) -> None:
-        """Note one more connection."""
+        """Add a connection."""
         with self._lock:
             self._users += 1
 
     def close(self, seconds: float) -> bool:
-        """Note one connection less; whether all is sent, if it was the last."""
+        """Remove a connection. If it was the last, wait; return whether all is sent."""
         with self._lock:
             self._users -= 1
             last = self._users <= 0
         return self.flush(seconds) if last else True
 
     def put(self, work: Work) -> None:
-        """Let the work be done when its turn comes; it's dropped if too much waits."""
+        """Queue work; drop it if too much waits."""
         with self._lock:
             self._start()
         try:
@@ -118,9 +117,9 @@ class EventOutbox:
 
 
 class StatementRecorder:
-    """Notes what a connection runs; nothing that goes wrong with that is raised.
+    """Records what a connection runs. Its own errors are never raised.
 
-    What runs in a transaction is complete when that is committed, and aborted with it.
+    Statements of a transaction are complete at its commit, and aborted at its rollback.
     """
 
     def __init__(
@@ -143,7 +142,7 @@ class StatementRecorder:
         return StatementRecorder(connection, self._program, self._outbox, self._uri)
 
     def quietly(self, function: Callable[[], T]) -> T | None:
-        """Do it, or nothing."""
+        """Call a function; return None if it fails."""
         try:
             return function() if self._outbox is not None else None
         except Exception as error:  # noqa: BLE001 - lineage is never worth a failure of the program that it is about
@@ -151,27 +150,27 @@ class StatementRecorder:
             return None
 
     def begin(self, statement: DuckStatement) -> StatementRun | None:
-        """Note that a statement is about to run; None for one without lineage."""
+        """Record the begin of a statement; None for one without lineage."""
         self._count = None
         run = self._prepared.get(statement.executed or "", statement)
         return self.quietly(lambda: self._begin(run)) if run.matters else None
 
     def done(self, statement: DuckStatement, run: StatementRun | None, *, counting: bool) -> None:
-        """Note that it has run; `counting` if its result may be read, as `restore_result` gives it back."""
+        """Record the end of a statement. counting: whether its result may be read; `restore_result` gives it back."""
         self.quietly(lambda: self._done(statement, run, counting=counting))
 
     def record_failure(self, statement: DuckStatement, run: StatementRun | None, error: BaseException) -> None:
-        """Note that it has failed, or was broken off."""
+        """Record the failure or interruption of a statement."""
         self.quietly(lambda: self._record_failure(statement, run, error))
 
     def close(self, seconds: float) -> None:
-        """Note that the connection is closed, and its transaction with it."""
+        """Record that the connection is closed, and its transaction with it."""
         self.quietly(self._rolled_back)
         if self._outbox is not None:
             self._outbox.close(seconds)
 
     def restore_result(self) -> None:
-        """Let the result of the last statement, the number of rows it wrote, be there to be fetched."""
+        """Restore the result of the last statement, its row count, so that the user can fetch it."""
         if self._count is not None:
             (name, count), self._count = self._count, None
             self._connection.execute(f'SELECT {count}::BIGINT AS "{name}"')
@@ -234,7 +233,7 @@ class StatementRecorder:
         self._put(partial(build_completed, run, at))
 
     def _read_count(self) -> int | None:
-        """Return the number of rows that the statement says it wrote."""
+        """Read the row count from a statement's result."""
         described = self._connection.description
         if not described or len(described) != 1 or described[0][0] != "Count":
             return None

@@ -30,7 +30,7 @@ _TREE_KINDS: Final = (exp.Query, exp.Insert, exp.Update, exp.Delete, exp.Merge, 
 
 
 class DuckStatement:
-    """One statement of the user's: its text, and its tree, which stays as it is, if lineage is read from it."""
+    """A statement: its text, and its syntax tree if lineage is read from it."""
 
     def __init__(self, text: str, kind: StatementType) -> None:
         self.text, self.kind = text, kind
@@ -43,12 +43,12 @@ class DuckStatement:
 
     @property
     def changes_names(self) -> bool:
-        """Whether names may mean something else afterwards."""
+        """Whether it may change the meaning of names."""
         return self.kind not in _HARMLESS
 
     @cached_property
     def prepared(self) -> "tuple[str, DuckStatement] | None":
-        """The name that it gives to a statement, and that statement."""
+        """The name that it gives a prepared statement, and that statement."""
         found = _PREPARE.match(self.text) if self.kind == StatementType.PREPARE else None
         inner = duckdb.extract_statements(found[2]) if found else []
         return (found[1].lower(), _read_statement(found[2], inner[0].type)) if found and len(inner) == 1 else None
@@ -65,7 +65,7 @@ class DuckStatement:
 
     @property
     def transaction(self) -> str | None:
-        """What it does to the transaction: begin, commit or rollback."""
+        """Its effect on the transaction: begin, commit or rollback."""
         if self.kind != StatementType.TRANSACTION:
             return None
         found = _WORD.match(self.text)
@@ -73,7 +73,7 @@ class DuckStatement:
 
     @cached_property
     def created(self) -> tuple[str, ...] | None:
-        """The name of the table or view that it makes of a query."""
+        """The table or view that it creates from a query."""
         tree = self.tree
         if not isinstance(tree, exp.Create) or not isinstance(tree.expression, exp.Query):
             return None
@@ -82,7 +82,7 @@ class DuckStatement:
 
     @cached_property
     def written(self) -> tuple[str, ...] | None:
-        """The name of the table or view that it writes."""
+        """The table or view that it writes."""
         tree = self.tree
         if tree is None:
             return next(iter(self.names), None)
@@ -92,19 +92,19 @@ class DuckStatement:
 
     @property
     def only_if_new(self) -> bool:
-        """Whether it does nothing to a table that exists."""
+        """Whether it leaves an existing table unchanged."""
         return self.tree is not None and bool(self.tree.args.get("exists"))
 
     @cached_property
     def gives_count(self) -> bool:
-        """Whether its result is the number of rows that it wrote."""
+        """Whether its result is a row count."""
         if self.kind in _WRITING:
             return self.tree is not None and not self.tree.args.get("returning")
         return self.created is not None and self.tree is not None and self.tree.args.get("kind") == "TABLE"
 
     @cached_property
     def names(self) -> list[tuple[str, ...]]:
-        """The names that may be tables' or views' and are there before it runs."""
+        """Names of possible tables or views that exist before it runs."""
         if self.tree is None:
             found = _INSERT.match(self.text)
             return [parts for text in ([found[1]] if found else []) if (parts := _read_parts(text))]
@@ -113,7 +113,7 @@ class DuckStatement:
 
 
 def split_statements(connection: duckdb.DuckDBPyConnection, query: object) -> list[DuckStatement] | None:
-    """Return the statements of a text as DuckDB sees them; None if it doesn't read it, or has made others of it."""
+    """Split a text into statements as DuckDB does; None if DuckDB can't parse it, or made other statements of it."""
     if isinstance(query, duckdb.Statement):
         return [_read_statement(query.query, query.type)]
     if not isinstance(query, str):
@@ -133,7 +133,7 @@ def split_statements(connection: duckdb.DuckDBPyConnection, query: object) -> li
 
 @lru_cache(maxsize=256)
 def _read_statement(text: str, kind: StatementType) -> DuckStatement:
-    """Return the statement, which is read once for as long as it's used again and again."""
+    """Parse a statement. The cache keeps it for repeated use."""
     return DuckStatement(text, kind)
 
 
@@ -153,7 +153,7 @@ def _iterate_names(tree: exp.Expr) -> Iterator[tuple[str, ...]]:
 
 
 def _is_own_name(table: exp.Table) -> bool:
-    """Return whether it stands in the query of WITH that has its name, and so means a table."""
+    """Return whether a table is named inside the WITH query of the same name, and so isn't that query."""
     cte = table.find_ancestor(exp.CTE)
     return cte is not None and cte.alias.lower() == table.name.lower()
 

@@ -69,7 +69,7 @@ _ORIGIN: Final = "catalog"
 
 
 class RunInputs:
-    """What some runs were made from; asked of each once, in their order. window: see `ReadLog`."""
+    """Finds the inputs of runs, once for each, in order. window: see `ReadLog`."""
 
     def __init__(self, cursor: Transaction, runs: Sequence[RunChanges], window: timedelta) -> None:
         self._cursor = cursor
@@ -78,15 +78,15 @@ class RunInputs:
         self._readers = read_rows.find_readers(cursor, [find_reader(write) for write in writes if write.is_known])
 
     def add(self, run: RunChanges, body: Json, lake: NamedLake) -> Json:
-        """Return the run's body with the files that its job read.
+        """Add inputs to a run's body: files that its job read.
 
-        Else its inferred inputs, and what they mean for columns.
+        If there are none, add inferred inputs, and their column lineage.
         """
         files = self._files(run)
         return {**body, "inputs": files} if files else self._with_inferred(run, body, lake)
 
     def _files(self, run: RunChanges) -> list[Json]:
-        """Return the places that the pipeline's job names, if the changes are a job's of the same principal."""
+        """Return the files that the pipeline's job names, if the changes are those of a job of the same principal."""
         first = run[0]
         job = first.summary.get(JOB_KEY)
         if job is None:
@@ -113,7 +113,7 @@ class RunInputs:
 
 
 def _build_write(run: RunChanges) -> ApplicationWrite | None:
-    """Return what the run wrote, if it wrote rows at all, or none where there might have been some."""
+    """Build the write of a run; None if it wrote no rows, and could have written none."""
     kinds = [
         str(kind)
         for catalog_change in run
@@ -149,7 +149,7 @@ def _find_output(output: Json, inputs: Sequence[tuple[InferredInput, DatasetName
 
 
 class EventGenerator:
-    """Makes events. uri: by which engines know the catalog. literals: whether events may hold those of SQL."""
+    """Makes events. uri: the catalog's, for engines. literals: whether events may contain literals of SQL."""
 
     def __init__(
         self,
@@ -170,13 +170,13 @@ class EventGenerator:
         self._tables = KnownTables()
 
     def advance(self) -> bool:
-        """Make events of the next changes, all in one transaction; whether there may be more that are old enough."""
+        """Make events of the next changes in one transaction; return whether more are old enough."""
         return self._advance(self._batch)
 
     def pass_by(self) -> SkippedError | None:
-        """Go on by one transaction of the lake after the other, up to one of which no events can be made: it gets none.
+        """Make events transaction by transaction, up to one that fails; that one gets no event.
 
-        It isn't tried again, so this is for what fails again and again though Postgres answers.
+        It isn't tried again: call this after repeated failures while Postgres answers.
         """
         while True:
             try:
@@ -220,7 +220,7 @@ class EventGenerator:
     def _next(
         self, cursor: Transaction, progress: LineageProgress, before: datetime, most: int
     ) -> tuple[Sequence[LoggedChange], Sequence[LoggedChange]]:
-        """Return the next changes, and those to become events: more than `most` only if they are of one transaction."""
+        """Read the next changes, and those that become events: more than `most` only within one transaction."""
         while True:
             found = read_changes(cursor, progress.position, most + 1)
             due = _take_due(found, most, before)
@@ -231,7 +231,7 @@ class EventGenerator:
     def _make(
         self, cursor: Transaction, progress: LineageProgress, due: Sequence[LoggedChange], until: datetime, noted: int
     ) -> None:
-        """Record what the due changes come to, and what was refused; `until` is how far time has passed for streams."""
+        """Record the events of the due changes, and of refusals. until: up to which time streams are advanced."""
         lake = NamedLake(progress.lake_id, self._uri)
         runs = group_runs(self._tables.resolve(cursor, progress.position, due))
         inputs = RunInputs(cursor, runs, get_window(self._services.reads))
@@ -257,7 +257,7 @@ class EventGenerator:
 
 
 def _take_due(found: Sequence[LoggedChange], most: int, before: datetime) -> Sequence[LoggedChange]:
-    """Return the first that are old enough, without those of a transaction of which not all are among them."""
+    """Take the first changes that are old enough, without an incomplete transaction."""
     count = min(most, next((i for i, change in enumerate(found) if change.at > before), len(found)))
     if count == len(found):
         return found
@@ -282,7 +282,7 @@ def _list_refused(cursor: Transaction, after: int, upto: int) -> list[RefusedReq
 
 
 def _find_skipped(cursor: Transaction, resource: str) -> tuple[int | None, str | None]:
-    """Return the id and location of the table of a name, as it is now."""
+    """Find the present id and location of a table."""
     schema_name, _, name = resource.rpartition(".")
     found = lineage_progress.find_named(cursor, schema_name, name, read_newest_snapshot(cursor))
     if found is None or found[1]:
@@ -309,12 +309,12 @@ def _convert_change(refusal: RefusalRow, object_id: int | None, location: str | 
 def generate_events_in_background(
     maker: EventGenerator, failed: Callable[[Exception], object]
 ) -> AbstractContextManager[None]:
-    """Make events for as long as the context lasts; `failed` hears when none can be made."""
+    """Make events in a thread until the block ends. failed: called with errors."""
     return run_in_thread("lineage", partial(_run_generator, maker, failed))
 
 
 def _run_generator(maker: EventGenerator, failed: Callable[[Exception], object], ended: threading.Event) -> None:
-    """Make events until the server stops. While there is more, rest for as long as it works: requests need the process.
+    """Make events until the server stops. While there is more, pause as long as the work took: requests need the CPU.
 
     A change that fails repeatedly is skipped, so that later ones have their events.
     """

@@ -33,10 +33,10 @@ _MAX_CANDIDATES: Final = 8
 
 
 class ReadKind(StrEnum):
-    """How a read came to be known, or a write.
+    """The evidence of a read or a write.
 
-    `LOOKUP`: a load that says which snapshots it wants, as Iceberg's Java library does but when it refreshes a table.
-    `REPORT`: of a commit, which shows that the application reports what it does.
+    `LOOKUP`: a load that names the wanted snapshots, as Iceberg's Java library does except for refreshes. `REPORT`: a
+    commit report, which shows that the application sends reports.
     """
 
     LOAD = "load"
@@ -47,7 +47,7 @@ class ReadKind(StrEnum):
 
 
 class InferenceMethod(StrEnum):
-    """Why a read is thought to belong to a write, with how sure that is."""
+    """The reason to relate a read to a write, and its confidence."""
 
     SCAN_OF_APPLICATION = "scan-report of the application"
     SCAN_IN_SESSION = "scan-report in the session"
@@ -64,7 +64,7 @@ _CONFIDENCE: Final = {
 
 
 class ApplicationRead(Protocol):
-    """A table that an application has loaded or scanned, or a report. snapshot_id: Iceberg's.
+    """A table that an application loaded or scanned, or a report. snapshot_id: Iceberg's.
 
     session: by the server; what stands before `:` is the program on its machine, what stands after it the connection of
         a client that hasn't logged in. application: as `name_application` names it. filtered: columns of the filter.
@@ -96,7 +96,7 @@ class ApplicationRead(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ApplicationWrite:
-    """What one transaction did. outputs: ids of all tables in it. operation: Iceberg's, where there is one."""
+    """A transaction's write. outputs: ids of all tables in it. operation: Iceberg's, if any."""
 
     at: datetime
     principal: str | None
@@ -107,13 +107,13 @@ class ApplicationWrite:
 
     @property
     def is_known(self) -> bool:
-        """Whether anything can be said about what it was made from: nothing can of DuckDB's own commits."""
+        """Whether inputs can be inferred: not for DuckDB's own commits."""
         return self.principal is not None and bool(self.session) and self.operation != _REWRITES
 
 
 @dataclass(frozen=True, slots=True)
 class InferredInput:
-    """A table that a write was probably made from. confidence: 0 to 1. evidence: ids of reads."""
+    """A probable input of a write. confidence: 0 to 1. evidence: ids of reads."""
 
     table_id: int
     table: str
@@ -126,7 +126,7 @@ class InferredInput:
 
 
 def name_application(named: Mapping[str, Any]) -> str | None:
-    """Return how an application is called by the metadata of a report or the summary of a snapshot.
+    """Name an application by the metadata of a report or a snapshot's summary.
 
     `<engine> <its id>`.
     """
@@ -140,7 +140,7 @@ def name_application(named: Mapping[str, Any]) -> str | None:
 def infer_inputs(
     write: ApplicationWrite, reads: Sequence[ApplicationRead], window: timedelta = INFERENCE_WINDOW
 ) -> list[InferredInput]:
-    """Return what the write was made from, the surest first."""
+    """Infer the inputs of a write, the most confident first."""
     if not write.is_known:
         return []
     own = [read for read in reads if _is_own(write, read, window)]
@@ -160,7 +160,7 @@ def infer_inputs(
 
 
 def _is_own(write: ApplicationWrite, read: ApplicationRead, window: timedelta) -> bool:
-    """Return whether the read was the write's application's, before it and not too long ago."""
+    """Return whether the read was of the write's application, before it and not too long ago."""
     if read.principal != write.principal or read.application != write.application or not read.at < write.at:
         return False
     if read.application is None:
@@ -169,9 +169,9 @@ def _is_own(write: ApplicationWrite, read: ApplicationRead, window: timedelta) -
 
 
 def _is_same_place(write: ApplicationWrite, read: ApplicationRead) -> bool:
-    """Return whether the read came from where the write did, as far as that must be so.
+    """Return whether the read came from the write's session, if that is required.
 
-    A stranger's word proves little.
+    Without a login, the application's name proves little.
     """
     assert write.session is not None
     if ":" not in read.session and ":" not in write.session:
@@ -184,7 +184,7 @@ def _may_be_input(write: ApplicationWrite, read: ApplicationRead) -> bool:
 
 
 def _is_output_lookup(write: ApplicationWrite, read: ApplicationRead) -> bool:
-    """Return whether an engine looked a table up that it was going to write."""
+    """Return whether the read is a lookup of a table before writing it."""
     is_output = read.kind == ReadKind.LOOKUP and read.table_id in write.outputs
     return is_output and read.principal == write.principal and _is_same_place(write, read) and read.at < write.at
 
@@ -192,9 +192,9 @@ def _is_output_lookup(write: ApplicationWrite, read: ApplicationRead) -> bool:
 def _compute_doubt(
     write: ApplicationWrite, read: ApplicationRead, found_at: datetime | None, window: timedelta
 ) -> float:
-    """Return what to multiply a confidence by.
+    """Compute the factor on a confidence.
 
-    An engine looks up what it will write before it scans what it will read.
+    An engine looks up its output before it scans its inputs.
     """
     is_earlier = read.kind == ReadKind.SCAN and found_at is not None and read.at < found_at
     return _EARLIER if is_earlier or write.at - read.at > window else 1.0
@@ -213,9 +213,9 @@ def _build_guess(read: ApplicationRead, doubt: float) -> InferredInput:
 
 
 def _merge_guesses(known: InferredInput | None, guess: InferredInput) -> InferredInput:
-    """Return the surer of two about one table, with the evidence and columns of both.
+    """Merge two guesses about a table: the more confident one, with evidence and columns of both.
 
-    Of equally sure ones the later.
+    Of equal ones, the later.
     """
     if known is None:
         return guess
@@ -237,7 +237,7 @@ Input = tuple[InferredInput, DatasetName]
 
 @dataclass(frozen=True, slots=True)
 class _InferredEdge:
-    """A column of an input that a column of the output, or all of it (None), may depend on."""
+    """A column of an input on which a column of the output, or the whole output (None), may depend."""
 
     output: str | None
     dataset: DatasetName
@@ -257,7 +257,7 @@ class _InferredEdge:
 
 
 def build_input_facets(lake: NamedLake, found: InferredInput) -> dict[str, Any]:
-    """Return facets of a dataset that was inferred to be an input."""
+    """Build the facets of an inferred input."""
     columns = {"projected": list(found.projected), "filtered": list(found.filtered)}
     return {
         FACET: {**_build_head(lake, found.confidence, str(found.method)), "evidence": list(found.evidence), **columns}
@@ -265,9 +265,9 @@ def build_input_facets(lake: NamedLake, found: InferredInput) -> dict[str, Any]:
 
 
 def build_output_facets(lake: NamedLake, columns: Sequence[str], inputs: Sequence[Input]) -> dict[str, Any]:
-    """Return facets of a dataset with these columns that was made from the inputs.
+    """Build the facets of an output with these columns and inferred inputs.
 
-    None if nothing is known of columns.
+    None without column lineage.
     """
     edges = [*_iterate_direct(columns, inputs), *_iterate_indirect(inputs)][:MAX_INFERRED_EDGES]
     if not edges:

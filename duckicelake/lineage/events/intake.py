@@ -32,11 +32,11 @@ _WRITE: Final = (Capability.WRITE,)
 
 
 def receive_events(services: Services, events: Sequence[Mapping[str, Any]], host: str = "") -> int:
-    """Keep events that were checked, all or none; return how many are new.
+    """Check and store events, all or none; return how many are new.
 
     Raises ForbiddenError, InvalidRequestError, TooManyRequestsError.
 
-    host: where the sender believes this catalog to be; names of tables of a catalog that is there mean ours.
+    host: this catalog's host for the sender. Table names of a catalog on it mean this lake.
     """
     if len(events) > MAX_EVENTS:
         raise InvalidRequestError(f"A batch has {len(events)} events; it may have {MAX_EVENTS} at most")
@@ -64,9 +64,9 @@ def receive_events(services: Services, events: Sequence[Mapping[str, Any]], host
 
 @contextmanager
 def _take_turn() -> Iterator[None]:
-    """Yield one after the other, as in Postgres: who waits here takes no connection from commits.
+    """Let one caller in after the other, as Postgres does, so that waiting callers take no connection from commits.
 
-    Raises UnavailableError: many do.
+    UnavailableError: too many wait.
     """
     if not _ROOM.acquire(blocking=False):
         raise UnavailableError("Too many send events of lineage at once; try again")
@@ -78,7 +78,7 @@ def _take_turn() -> Iterator[None]:
 
 
 class _TableOwners:
-    """Which of the datasets of events are tables of the lake: by what is recorded, and by where live tables lie."""
+    """Finds the lake's tables among datasets, by recorded names and by locations of live tables."""
 
     def __init__(self, cursor: Transaction, policy: LocationPolicy, events: Iterable[ParsedEvent]) -> None:
         names = {name for event in events for dataset in event.datasets() for name in dataset.names()}
@@ -91,14 +91,14 @@ class _TableOwners:
         self._dotted = {table.dotted: table for table in self._live}
 
     def tables(self, host: str) -> dict[EventName, LakeTable]:
-        """Return places and names of live tables, in a catalog on the host."""
+        """Return locations and names of live tables, in a catalog on the host."""
         named = {name: self._dotted[name.name] for name in self._names if name.name in self._dotted}
         return {
             name: table for name, table in named.items() if _find_host(name.namespace) == host.lower()
         } | self.places
 
     def of(self, names: Iterable[EventName]) -> Iterator[LakeTable]:
-        """Yield the tables that have the names, or may be meant by them."""
+        """Yield the tables that have these names, or may be meant by them."""
         for name in names:
             table = self._known.get(name) or self.places.get(name)
             if table is None and _find_host(name.namespace) is not None:
@@ -107,27 +107,27 @@ class _TableOwners:
                 yield table
 
     def unknown(self, names: Sequence[EventName]) -> Iterator[str]:
-        """Yield places in the lake of which it isn't known whose they are, if none of the names is a table's."""
+        """Yield places in the lake without a known table, if none of the names is a table's."""
         if not any(self.of(names)):
             places = filter(None, map(_find_place, names))
             yield from (place for place in places if is_within(place, self._policy.warehouse))
 
     def is_below(self, place: str, namespace: Namespace) -> bool:
-        """Return whether tables of the namespace lie there."""
+        """Return whether a place is in a folder of the namespace's tables."""
         native = f"{self._policy.data_path}{to_schema_name(namespace)}"
         return any(is_within(place, folder) for folder in (self._policy.namespace_folder(namespace), native))
 
 
 def _find_host(namespace: str) -> str | None:
-    """Of a URI that a catalog may have."""
+    """Find the host in the URI of a catalog."""
     scheme, _, rest = namespace.partition("://")
     return rest.partition("/")[0].lower() if scheme in {"http", "https"} else None
 
 
 def _find_place(name: EventName) -> str | None:
-    """Return where the dataset lies; None for what is no place, as of the namespace `bigquery`.
+    """Find a dataset's location; None if it has none, as in the namespace `bigquery`.
 
-    Raises InvalidRequestError for no text.
+    InvalidRequestError: the name is no text.
     """
     text = name.name if name.namespace == "file" else f"{name.namespace}/{name.name.lstrip('/')}"
     try:
@@ -148,7 +148,10 @@ def _check(owners: _TableOwners, who: Principal, event: ParsedEvent) -> None:
 
 
 def _check_one(owners: _TableOwners, who: Principal, names: Sequence[EventName], any_of: Sequence[Capability]) -> None:
-    """A place in the lake that is no table's yet is that of the namespace whose tables lie there."""
+    """Check the sender's rights on one dataset.
+
+    A place in the lake without a table belongs to the namespace of its folder.
+    """
     mine = [grant.namespace for grant in who.grants if any(capability in grant.capability for capability in any_of)]
     tables = (
         any(who.may(capability, parse_schema_name(table.schema_name)) for capability in any_of)

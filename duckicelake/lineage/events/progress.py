@@ -17,7 +17,7 @@ _SQL = load_queries("lineage.events", "progress")
 
 @dataclass(frozen=True, slots=True)
 class LineageProgress:
-    """Up to where events were made. streams: what `lineage.streams` keeps. now: the database's time."""
+    """The position of the event generator. streams: what `lineage.streams` stores. now: the database's time."""
 
     lake_id: UUID
     position: LogPosition
@@ -41,22 +41,22 @@ class RefusalRow:
 
 
 def take_progress(cursor: Transaction) -> LineageProgress | None:
-    """Take the duty to make events until the end of the transaction; None while another process has it."""
+    """Lock the generator's row until the end of the transaction; None while another process has it."""
     row = cursor.execute(_SQL.take).fetchone()
     return None if row is None else LineageProgress(row[0], LogPosition(row[1], row[2]), *row[3:])
 
 
 def read_lag(cursor: Transaction) -> tuple[int, float | None]:
-    """Return how many changes wait for their events, and for how many seconds the first of them has.
+    """Count the changes that wait for events, and the seconds for which the first one has.
 
-    None if none does.
+    None without any.
     """
     waiting, seconds = cursor.execute(_SQL.lag).fetchall()[0]
     return waiting, seconds
 
 
 def move_progress(cursor: Transaction, position: LogPosition, audit_id: int, streams: Sequence[dict[str, Any]]) -> None:
-    """Note how far it is, in the transaction in which the events are recorded."""
+    """Record the position, in the transaction that records the events."""
     parameters = {
         "snapshot_id": position.snapshot_id,
         "ordinal": position.ordinal,
@@ -67,13 +67,13 @@ def move_progress(cursor: Transaction, position: LogPosition, audit_id: int, str
 
 
 def find_newest_audited(cursor: Transaction, after: int, before: datetime, most: int) -> int:
-    """Return the last of the next entries of the audit trail that are from before a time."""
+    """Find the last of the next audit entries from before a time."""
     row = cursor.execute(_SQL.noted, {"after": after, "before": before, "most": most}).fetchone()
     return after if row is None or row[0] is None else int(row[0])
 
 
 def read_refusals(cursor: Transaction, after: int, upto: int) -> list[RefusalRow]:
-    """Return the refusals among these entries."""
+    """Read the refusals among these entries."""
     return [RefusalRow(*row) for row in cursor.execute(_SQL.refusals, {"after": after, "upto": upto}).fetchall()]
 
 
@@ -83,17 +83,17 @@ def read_owners(cursor: Transaction, table_ids: Iterable[int]) -> dict[int, str]
 
 
 def read_places(cursor: Transaction, table_ids: Iterable[int]) -> dict[int, str]:
-    """Return where tables lie that Iceberg clients have seen, by table id."""
+    """Read the locations of tables that Iceberg clients have seen, by table id."""
     return dict(cursor.execute(_SQL.places, {"table_ids": list(table_ids)}).fetchall())
 
 
 def find_named(cursor: Transaction, schema_name: str, name: str, at: int) -> tuple[int, bool] | None:
-    """Return the id of what had the name at a snapshot, and whether it was a view."""
+    """Find the object with the name at a snapshot: its id, and whether it was a view."""
     row = cursor.execute(_SQL.named, {"schema_name": schema_name, "name": name, "at": at}).fetchone()
     return None if row is None else (row[0], row[1])
 
 
 def read_view(cursor: Transaction, view_id: int, at: int) -> ViewDefinition | None:
-    """Return a view as it was at a snapshot."""
+    """Read a view's definition at a snapshot."""
     row = cursor.execute(_SQL.view, {"view_id": view_id, "at": at}).fetchone()
     return None if row is None else ViewDefinition(*row)

@@ -21,9 +21,9 @@ PRUNED: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class NotedRead:
-    """A table that was read just now, or reported, by its names. seconds: when, by a clock that the caller has.
+    """A table that was read or reported just now. seconds: time, by a clock of the caller's.
 
-    The others are those of `Read`.
+    Other fields: see `ApplicationRead`.
     """
 
     seconds: float
@@ -40,14 +40,14 @@ class NotedRead:
 
     @property
     def what(self) -> tuple[object, ...]:
-        """All but when."""
+        """All fields except the time."""
         who = (self.kind, self.principal, self.session, self.application)
         return (*who, self.schema_name, self.table_name, self.snapshot_id, self.projected, self.filtered)
 
 
 @dataclass(frozen=True, slots=True)
 class ReadRow:
-    """A row: who has loaded or scanned what (`lineage.inference.Read`)."""
+    """A row about a load or a scan (`lineage.inference.ApplicationRead`)."""
 
     id: int
     at: datetime
@@ -64,7 +64,7 @@ class ReadRow:
 
 @dataclass(frozen=True, slots=True)
 class ReadingApplication:
-    """An application: by its name, if it has one, else by its session."""
+    """An application, by its name, else by its session."""
 
     principal: str
     session: str
@@ -73,18 +73,18 @@ class ReadingApplication:
 
 @dataclass(frozen=True, slots=True)
 class Readers:
-    """Programs, and applications that have names, of which reads are known."""
+    """Programs, and named applications, with known reads."""
 
     programs: frozenset[str]
     applications: frozenset[str]
 
     def have(self, reader: ReadingApplication) -> bool:
-        """Return whether there may be any of the reader."""
+        """Return whether the reader may have reads."""
         return reader.session[:_PROGRAM] in self.programs or reader.application in self.applications
 
 
 def find_readers(cursor: Transaction, asked: Collection[ReadingApplication]) -> Readers:
-    """Return which of these have read something lately."""
+    """Find the applications with recent reads."""
     parameters = {
         "programs": list({reader.session[:_PROGRAM] for reader in asked}),
         "applications": list({reader.application for reader in asked if reader.application is not None}),
@@ -95,7 +95,7 @@ def find_readers(cursor: Transaction, asked: Collection[ReadingApplication]) -> 
 
 
 def record_reads(cursor: Transaction, seen: Collection[NotedRead], now: float) -> int:
-    """Add what was seen before `now`, a moment of the same clock; how many there still are tables of."""
+    """Write reads before `now`, by the same clock; return the number of their tables that still exist."""
     rows = [
         {
             "ago": max(0.0, now - read.seconds),
@@ -137,12 +137,12 @@ def list_reads(
 
 
 def mark_read(cursor: Transaction, reader: ReadingApplication, table_id: int, at: datetime) -> None:
-    """Note that the application has written the table, among others: what it read before was for that."""
+    """Record that the application wrote the table: its earlier reads were for that write."""
     named = {"principal": reader.principal, "session": reader.session, "application": reader.application}
     cursor.execute(_SQL.mark, {**named, "table_id": table_id, "at": at})
 
 
 def prune_reads(cursor: Transaction, window: timedelta, life: timedelta) -> int:
-    """Forget some of what is older than the window, or than the life of what has a name; how many were forgotten."""
+    """Delete some reads older than the window, or for named applications their life; return their number."""
     bounds = {"window": window, "life": life, "kept": KEEP_READS, "most": PRUNED}
     return cursor.execute(_SQL.prune, bounds).rowcount

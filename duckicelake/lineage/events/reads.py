@@ -42,12 +42,12 @@ _SLACK: Final = timedelta(hours=1)
 
 
 class ReadLog(ReadObserver):
-    """The reads of one process. None is kept unless `record_reads_in_background` writes them."""
+    """The reads of one process. They are dropped unless `record_reads_in_background` runs."""
 
     repeat_seconds = REPEAT_SECONDS
 
     def __init__(self, window: timedelta = INFERENCE_WINDOW) -> None:
-        """window: for how long a read may have been for a write that comes after it."""
+        """window: the longest time between a read and a later write."""
         self.window = window
         self.is_on = False
         self._wrote: dict[str, float] = {}
@@ -58,11 +58,11 @@ class ReadLog(ReadObserver):
 
     @property
     def wrote(self) -> Mapping[str, float]:
-        """When programs that have read wrote last: what they read then is noted though it was noted lately."""
+        """The last writes of programs with reads. Later reads are recorded even if the same was recorded lately."""
         return self._wrote
 
     def note(self, seen: NotedRead) -> None:
-        """Note it at once; for any thread."""
+        """Record a read at once, from any thread."""
         if not self.is_on or not self._is_new(seen):
             return
         if len(self._waiting) < MAX_WAITING_READS:
@@ -71,33 +71,33 @@ class ReadLog(ReadObserver):
             self._dropped += 1
 
     def note_load(self, caller: Caller, namespace: Namespace, name: str, *, is_lookup: bool) -> None:
-        """Note that the caller got a table. is_lookup: it asked for some of its snapshots."""
+        """Record that the caller loaded a table. is_lookup: it asked for some of its snapshots."""
         session = caller.client.get(SESSION)
         if session:
             self.note_load_of(caller.principal.name, session, (to_schema_name(namespace), name), is_lookup=is_lookup)
 
     def note_load_of(self, principal: str, session: str, named_as: tuple[str, str], *, is_lookup: bool) -> None:
-        """Note a load that is answered now. named_as: the table's schema and name."""
+        """Record a load that is answered now. named_as: the table's schema and name."""
         self.note(build_load(principal, session, named_as, is_lookup=is_lookup))
 
     def note_report(self, caller: Caller, namespace: Namespace, name: str, report: MetricsReport) -> None:
-        """Note the caller's report of a scan or a commit; other reports say nothing of reads."""
+        """Record the caller's report of a scan or commit; ignore other reports."""
         kind, session = _KINDS.get(report.report_type), caller.client.get(SESSION)
         if kind is not None and session:
             self.note(_build_report(kind, caller.principal.name, session, (to_schema_name(namespace), name), report))
 
     def note_write(self, session: str) -> None:
-        """Note a request that is going to write."""
+        """Record a request that will write."""
         program = find_program(session)
         if program in self._wrote:
             self._wrote[program] = time.perf_counter()
 
     def statistics(self) -> dict[str, int]:
-        """Return recorded and dropped, since the start."""
+        """Return the numbers of recorded and dropped reads since the start."""
         return {"recorded": self._recorded, "dropped": self._dropped}
 
     def write(self, database: Database) -> None:
-        """Write what waits; what can't be written is dropped."""
+        """Write waiting reads; drop those that can't be written."""
         waiting, self._waiting = self._waiting, []
         now = time.perf_counter()
         self._lately = {what: noted for what, noted in list(self._lately.items()) if noted + REPEAT_SECONDS > now}
@@ -130,17 +130,17 @@ _KINDS: Final = {"scan-report": ReadKind.SCAN, "commit-report": ReadKind.REPORT}
 
 
 def get_window(reads: ReadObserver) -> timedelta:
-    """Return how long a read counts for a write that follows it."""
+    """Return the window between a read and a later write."""
     return reads.window if isinstance(reads, ReadLog) else INFERENCE_WINDOW
 
 
 def find_program(session: str) -> str:
-    """Return the program without the connection that a session may name."""
+    """Return the program of a session, without its connection."""
     return session.partition(":")[0]
 
 
 def build_load(principal: str, session: str, named_as: tuple[str, str], *, is_lookup: bool) -> NotedRead:
-    """Return a load that is answered now. named_as: the table's schema and name."""
+    """Build a load that is answered now. named_as: the table's schema and name."""
     kind = ReadKind.LOOKUP if is_lookup else ReadKind.LOAD
     return NotedRead(time.perf_counter(), kind, principal, session, *named_as, format_full_name(*named_as))
 
@@ -163,9 +163,9 @@ def _build_report(
 
 
 def find_inputs(cursor: Transaction, write: ApplicationWrite, window: timedelta) -> list[InferredInput]:
-    """Return what the write was made from, the surest first. It is to be asked once for each write, in their order.
+    """Find the inputs of a write, the most confident first. Call it once for each write, in order.
 
-    In the cursor's transaction it is noted that what was read so far was for this write.
+    It also records, in the cursor's transaction, that the reads so far were for this write.
     """
     if not write.is_known:
         return []
@@ -178,7 +178,7 @@ def find_inputs(cursor: Transaction, write: ApplicationWrite, window: timedelta)
 
 
 def find_reader(write: ApplicationWrite) -> ReadingApplication:
-    """Return the application that wrote, of which that is known."""
+    """Return the application of a write."""
     assert write.principal is not None
     assert write.session is not None
     return ReadingApplication(write.principal, write.session, write.application)
@@ -188,7 +188,7 @@ def find_reader(write: ApplicationWrite) -> ReadingApplication:
 def record_reads_in_background(
     log: ReadLog, database: Database, failed: Callable[[Exception], object]
 ) -> Iterator[None]:
-    """Write what is noted for as long as the context lasts; `failed` hears when it can't be."""
+    """Write reads in a thread until the block ends. failed: called with errors."""
     with run_in_thread("reads", partial(_write_reads, log, database, failed)):
         log.is_on = True
         try:

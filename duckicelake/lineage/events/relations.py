@@ -42,14 +42,14 @@ class _KnownTable:
 
 
 class KnownTables:
-    """Tables as of the last resolved change, as long as no other process resolves the changes in between."""
+    """Tables after the last resolved change, valid while no other process resolves changes."""
 
     def __init__(self) -> None:
         self._tables: OrderedDict[int, _KnownTable] = OrderedDict()
         self._upto: LogPosition = START_POSITION
 
     def resolve(self, cursor: Transaction, after: LogPosition, changes: Sequence[LoggedChange]) -> list[CatalogChange]:
-        """Return the changes that come after a position, each with what its table was with it."""
+        """Resolve changes after a position: each with its table at that time."""
         if after != self._upto:
             self._tables.clear()
         self._upto = changes[-1].position if changes else after
@@ -66,7 +66,7 @@ class KnownTables:
         return catalog_change
 
     def place(self, table_id: int) -> str | None:
-        """Return where a table lies of which there was a change."""
+        """Return the location of a table that was changed."""
         table = self._tables.get(table_id)
         return None if table is None else table.location
 
@@ -84,12 +84,12 @@ class KnownTables:
 
 
 def read_column_names(schema: dict[str, Any] | None) -> tuple[str, ...] | None:
-    """Return the columns of a schema as Iceberg's JSON has it."""
+    """Read the column names in a schema's JSON."""
     return None if schema is None else tuple(field["name"] for field in schema["fields"])
 
 
 def read_schema_at(cursor: Transaction, table_id: int, at: int) -> dict[str, Any] | None:
-    """Return Iceberg's JSON of a table's schema at a DuckLake snapshot, as far as DuckLake's columns say it."""
+    """Read Iceberg's JSON of a table's schema at a DuckLake snapshot, as far as DuckLake's columns have it."""
     try:
         definition = native.read_definition(cursor, table_id, at)
         return None if definition is None else to_schema(definition.columns, 0).to_json()
@@ -109,9 +109,9 @@ def _is_table_change(change: LoggedChange) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class DefinedView:
-    """A view's definition. sql: as DuckLake keeps it; shown: for people. columns: their names, where it names them.
+    """A view's definition. sql: as in DuckLake. shown: for people. columns: names, if the view has any.
 
-    literals: whether events may hold those of its SQL.
+    literals: whether events may contain literals of its SQL.
     """
 
     sql: str
@@ -124,7 +124,7 @@ class DefinedView:
 def build_definition_event(
     catalog_change: CatalogChange, definition: DefinedView, lookup: Lookup, lake: NamedLake
 ) -> Json:
-    """Return the event of a created or altered view, with its SQL, and its lineage as far as known."""
+    """Build the event of a created or altered view, with its SQL, and its lineage as far as known."""
     view = SqlDataset(*catalog_change.dataset(lake), definition.columns)
     found = read_view_lineage(definition.sql, definition.dialect, view, lookup) or StatementLineage(())
     (output,) = strip_to_names(build_outputs([catalog_change], lake))
@@ -150,7 +150,7 @@ def _build_job(catalog_change: CatalogChange, definition: DefinedView, lake: Nam
 
 
 def _hide_valued_columns(found: StatementLineage) -> StatementLineage:
-    """Without columns that are named after what their expressions say."""
+    """Remove columns whose names contain their expression."""
     fields = {name: flow for name, flow in (found.fields or {}).items() if not may_show_values(name)}
     return replace(found, fields=fields)
 
@@ -158,7 +158,7 @@ def _hide_valued_columns(found: StatementLineage) -> StatementLineage:
 def build_definitions(
     cursor: Transaction, run: RunChanges, lake: NamedLake, places: TablePlaces, *, literals: bool
 ) -> list[Json]:
-    """Return events of the views that the run defined."""
+    """Build the events of the views that the run defined."""
     events = []
     for catalog_change in run:
         change = catalog_change.change
@@ -192,9 +192,9 @@ def _build_lookup(cursor: Transaction, at: int, lake: NamedLake, places: TablePl
 
 
 def _list_readings(parts: Sequence[str]) -> list[tuple[str, str]]:
-    """Return what a name may mean.
+    """List the possible meanings of a name.
 
-    Levels of a namespace and a table, with the catalog's name in front or without it.
+    They are levels of a namespace and a table, with or without the catalog's name in front.
     """
     *levels, name = parts
     if levels[:1] == [LAKE]:

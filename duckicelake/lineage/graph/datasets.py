@@ -28,7 +28,7 @@ _MERGE: Final = (
 class DatasetEntry:
     """A row of `duckicelake_lineage_dataset`.
 
-    Id: 0 until it is written. facet_times: the time of each facet's event.
+    id: 0 until it is written. facet_times: the time of each facet's event.
     """
 
     id: int
@@ -57,23 +57,23 @@ class HeldEntry:
 
 
 def may_rename(entry: DatasetEntry, origin: str) -> bool:
-    """Return whether the dataset may change its names by what comes from there."""
+    """Return whether an event of this origin may change the dataset's names."""
     return origin != RECEIVED or entry.origin == RECEIVED
 
 
 def merge_seen(entry: DatasetEntry, at: datetime) -> DatasetEntry:
-    """Return the same, seen at a time."""
+    """Return the entry with the time added to the times at which it was seen."""
     entry.first_seen, entry.last_seen = min(entry.first_seen, at), max(entry.last_seen, at)
     return entry
 
 
 def is_over(entry: DatasetEntry, at: datetime) -> bool:
-    """Return whether it was dropped before that."""
+    """Return whether the dataset was dropped before the time."""
     return entry.lifecycle == "DROP" and entry.lifecycle_at is not None and entry.lifecycle_at < at
 
 
 def find_table(entry: DatasetEntry, dataset: EventDataset) -> LakeTable | None:
-    """Return the table that the dataset is said to be; None: as it was."""
+    """Find the table that the dataset is declared to be; None: unchanged."""
     if dataset.table is not None or not dataset.tables:
         return dataset.table
     meant = LakeTable.cut(dataset.tables[0].name)
@@ -82,9 +82,9 @@ def find_table(entry: DatasetEntry, dataset: EventDataset) -> LakeTable | None:
 
 
 class DatasetDirectory:
-    """The datasets of events, as they are and as the events change them; `save` writes the changes.
+    """The datasets of events, with the events' changes, which `save` writes.
 
-    tables: what the lake itself says of which table has a name; it is asked where an event can't be believed.
+    tables: finds the lake's own table of a name, if an event can't be trusted.
     """
 
     def __init__(
@@ -107,9 +107,9 @@ class DatasetDirectory:
         self._touched: dict[int, DatasetEntry] = {}
 
     def find(self, dataset: EventDataset, at: datetime, origin: str, *, is_output: bool) -> DatasetEntry:
-        """Return the entry of an event's dataset, with what the event adds to it.
+        """Find the entry of an event's dataset, with what the event adds to it.
 
-        What others say of the lake's own adds to that only if it was written: who only reads describes nothing.
+        Events of others add to the lake's own datasets only as outputs: a reader describes nothing.
         """
         entry = self._owner(dataset, at, origin)
         self._touched[id(entry)] = entry
@@ -125,20 +125,20 @@ class DatasetDirectory:
         return merge_seen(entry, at)
 
     def find_by_name(self, name: EventName, at: datetime, origin: str) -> DatasetEntry:
-        """Return the dataset of that name, without anything else known of it."""
+        """Find the dataset of a name, without other facts."""
         held = self._held.get(name)
         entry = held.entry if held else self._meant([name]) or self._new(name, at, origin, is_located=False)
         self._touched[id(entry)] = entry
         return merge_seen(entry, at)
 
     def id_of(self, entry: DatasetEntry) -> int:
-        """Return the id of the saved dataset, or of that into which it was merged since."""
+        """Return the id of the saved dataset, or of the one into which it was merged."""
         for lost, kept in self._merged:
             entry = kept if entry is lost else entry
         return entry.id
 
     def _owner(self, dataset: EventDataset, at: datetime, origin: str) -> DatasetEntry:
-        """Return the dataset that has one of the names; of several, those of unknown place become one with it."""
+        """Find the dataset with one of the names. Several of unknown location are merged with it."""
         is_new = dataset.lifecycle == "CREATE"
         held = self._held.get(dataset.name)
         if held and is_new and is_over(held.entry, at) and may_rename(held.entry, origin):
@@ -165,14 +165,14 @@ class DatasetDirectory:
         return entry
 
     def _namesakes(self, dataset: EventDataset, origin: str) -> Iterator[DatasetEntry]:
-        """Yield what had the table's name in a catalog of another URI: it is this catalog, which was known by that."""
+        """Yield datasets with the table's name in a catalog of another URI: it is this catalog under a former URI."""
         if origin != RECEIVED and dataset.table is not None:
             yield from (
                 held.entry for name, held in self._held.items() if name.name == dataset.table.dotted and held.is_table
             )
 
     def _meant(self, names: Sequence[EventName]) -> DatasetEntry | None:
-        """Return the table of the lake that is meant by one of the names, though the catalog calls it otherwise."""
+        """Find the lake's table that one of the names means, even if the catalog names it differently."""
         tables = {self._tables[name] for name in names if name in self._tables}
         if not tables:
             return None
@@ -186,7 +186,7 @@ class DatasetDirectory:
         return entry
 
     def _name(self, entry: DatasetEntry, dataset: EventDataset, at: datetime, origin: str) -> None:
-        """Return it the names of the event's dataset, unless the event is older than those it has."""
+        """Give the entry the names of the event's dataset, unless the event is older than its names."""
         spaces = {name.namespace for name in dataset.tables}
         if dataset.previous is not None:
             spaces.add(dataset.previous.namespace)
@@ -244,7 +244,7 @@ class DatasetDirectory:
         self._touched.pop(id(lost), None)
 
     def save(self) -> None:
-        """Write what has changed; new datasets have their ids then."""
+        """Write changed entries; new ones get their ids."""
         entries = list(self._touched.values())
         new = [entry for entry in entries if not entry.id]
         if new:

@@ -25,7 +25,7 @@ _SHAPES: Final = {"TABLE": "box", "VIEW": "component"}
 
 
 def read_facet_schema(name: str) -> bytes | None:
-    """Return the schema of a facet, such as `duckicelake_inferred`; None where it isn't ours."""
+    """Read the schema of a facet, such as `duckicelake_inferred`; None if it isn't this package's."""
     if not _NAME.fullmatch(name):
         return None
     found = files("duckicelake.lineage").joinpath("schemas", f"{name}.json")
@@ -58,7 +58,7 @@ def format_mermaid(graph: LineageGraphView) -> str:
 
 
 def format_ndjson(events: Iterable[Mapping[str, Any]]) -> bytes:
-    """Return one event of OpenLineage on each line."""
+    """Format events as JSON lines."""
     return b"".join(orjson.dumps(event, option=orjson.OPT_APPEND_NEWLINE) for event in events)
 
 
@@ -79,13 +79,13 @@ def _iterate_lines(edge: GraphEdge) -> Iterator[str]:
 
 
 def _quote(text: str) -> str:
-    """Return a string of Graphviz's."""
+    """Quote a string for Graphviz."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{_replace_unprintable(escaped)}"'
 
 
 def _escape(text: str) -> str:
-    """Return a string of Mermaid's, in which entities stand for what means something to it."""
+    """Escape a string for Mermaid, by entities."""
     parts = (letter if letter.isalnum() or letter in " ._-/→()\n" else f"#{ord(letter)};" for letter in text)
     return f'"{_replace_unprintable("".join(parts).replace(chr(10), "<br/>"))}"'
 
@@ -98,7 +98,7 @@ _DRAWN: Final = {"dot": format_dot, "mermaid": format_mermaid}
 
 
 def export_graph(database: Database, reader: Principal, question: GraphQuery, format_: Format) -> bytes:
-    """Return what is seen from a node, drawn, or as the events of the runs behind it."""
+    """Export the graph around a node, as a drawing or as the events of its runs."""
     found = lineage.read_graph(database, reader, question)
     if format_ == "ndjson":
         return format_ndjson(lineage.read_events(database, reader, found, question.at))
@@ -106,7 +106,7 @@ def export_graph(database: Database, reader: Principal, question: GraphQuery, fo
 
 
 def read_schema(facet: str) -> bytes:
-    """Return the JSON schema of a facet that is ours; NotFoundError."""
+    """Read the JSON schema of a facet of this package; NotFoundError."""
     found = read_facet_schema(facet)
     if found is None:
         raise NotFoundError(f"This catalog has no facet {facet!r}")

@@ -22,14 +22,14 @@ EXAMINED: Final = 20_000
 
 
 class ListPart(NamedTuple):
-    """Which part of a list is asked for."""
+    """The wanted part of a list."""
 
     limit: int = 100
     offset: int = 0
 
 
 class DatasetListed(NamedTuple):
-    """shown_namespace, shown_name: by which people know it; namespace, name: where it lies. total: of the list."""
+    """A dataset. shown_namespace, shown_name: for people. namespace, name: its location. total: length of the list."""
 
     id: int
     shown_namespace: str
@@ -45,7 +45,7 @@ class DatasetListed(NamedTuple):
 
 
 class JobListed(NamedTuple):
-    """A job with its newest run. total: of the list."""
+    """A job with its newest run. total: length of the list."""
 
     id: int
     namespace: str
@@ -58,7 +58,7 @@ class JobListed(NamedTuple):
 
 
 class JobIo(NamedTuple):
-    """What a job reads or writes."""
+    """A dataset that a job reads or writes."""
 
     job_id: int
     is_output: bool
@@ -68,7 +68,7 @@ class JobIo(NamedTuple):
 
 
 class RunListed(NamedTuple):
-    """A run. total: of the list."""
+    """A run. total: length of the list."""
 
     id: UUID
     state: str
@@ -85,7 +85,7 @@ class RunListed(NamedTuple):
 class VersionListed(NamedTuple):
     """A version that a run made of a dataset.
 
-    outputs: as in its event, if the reader may see all. total: of the list.
+    outputs: as in its event, if the reader may see all. total: length of the list.
     """
 
     run_id: UUID
@@ -97,7 +97,7 @@ class VersionListed(NamedTuple):
 
 
 class ColumnListed(NamedTuple):
-    """From which field of which dataset a field comes."""
+    """The source of a field: a field of a dataset."""
 
     target: int
     target_field: str
@@ -121,7 +121,7 @@ class SearchResult(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TimeRange:
-    """Two times; the second is past the end."""
+    """Two times; the second is exclusive."""
 
     after: datetime
     before: datetime
@@ -129,12 +129,12 @@ class TimeRange:
 
 @dataclass(frozen=True, slots=True)
 class LineageLists:
-    """Lists of what one reader may know."""
+    """Lists as one reader may see them."""
 
     view: GraphView
 
     def namespaces(self, part: ListPart) -> list[Row]:
-        """Return each with when it was seen first and last."""
+        """Read namespaces, each with the first and last time at which it was seen."""
         return self._rows(_SQL.namespaces, part)
 
     def datasets(self, part: ListPart, namespace: str | None = None) -> list[DatasetListed]:
@@ -146,17 +146,17 @@ class LineageLists:
         return {row[0]: DatasetListed(*row) for row in rows}
 
     def find_dataset(self, names: Iterable[EventName]) -> int | None:
-        """Return the one that has the first of these names, of those that any has."""
+        """Find the id of the first name that exists."""
         return self._first(_SQL.find_dataset, names)
 
     def find_job(self, names: Iterable[EventName]) -> int | None:
-        """Return the one that has the first of these names, of those that any has."""
+        """Find the id of the first name that exists."""
         return self._first(_SQL.find_job, map(self._stored_name, names))
 
     def jobs(
         self, part: ListPart, *, namespace: str | None = None, states: Collection[str] | None = None
     ) -> list[JobListed]:
-        """Return the newest first. states: of their newest runs."""
+        """Read jobs, the newest first. states: of their newest runs."""
         wanted = None if states is None else list(states)
         return self._jobs(part, namespace=namespace, states=wanted)
 
@@ -171,7 +171,7 @@ class LineageLists:
         return [JobIo(*row) for row in self._rows(_SQL.job_io, job_ids=list(job_ids))]
 
     def io_of_datasets(self, ids: Collection[int]) -> list[tuple[int, bool, int]]:
-        """Return dataset, whether it is an output, and the job."""
+        """Read jobs by datasets: dataset, whether it is an output, and the job."""
         rows = self._rows(_SQL.io_of_datasets, dataset_ids=list(ids), limit=_MAX_ROWS)
         return [(dataset_id, is_output, job_id) for dataset_id, is_output, job_id in rows]
 
@@ -189,39 +189,39 @@ class LineageLists:
         return [VersionListed(*row) for row in self._rows(_SQL.versions, part, dataset_id=dataset_id)]
 
     def names_of(self, dataset_id: int) -> set[EventName]:
-        """Return all that the dataset ever had."""
+        """Read all names that the dataset ever had."""
         return {EventName(*row) for row in self._rows(_SQL.names_of, dataset_id=dataset_id)}
 
     def columns_to(self, ids: Collection[int]) -> list[ColumnListed]:
-        """Read of which fields the datasets' fields are made."""
+        """Read the source fields of the datasets' fields."""
         return [ColumnListed(*row) for row in self._rows(_SQL.columns_to, ids=list(ids), limit=_MAX_ROWS)]
 
     def events(self, part: ListPart, between: TimeRange, *, is_newest_first: bool) -> list[dict[str, Any]]:
-        """Return those that the reader may know all of.
+        """Read the events of which the reader may see everything.
 
-        Of a reader with few grants, among the first `EXAMINED` in between.
+        For a reader with few grants, only the first `EXAMINED` in between are searched.
         """
         query = _SQL.events if is_newest_first else _SQL.earliest_events
         rows = self._rows(query, part, after=between.after, before=between.before, examined=EXAMINED)
         return [body for (body,) in rows]
 
     def count_events(self, between: TimeRange) -> int:
-        """Return how many there are; it isn't counted on for ever."""
+        """Count events, up to a limit."""
         times = {"after": between.after, "before": between.before}
         rows = self._rows(_SQL.count_events, ListPart(_MAX_COUNTED), **times, examined=EXAMINED)
         return int(rows[0][0])
 
     def search(self, pattern: str, filter_: str, limit: int, *, by_time: bool) -> list[SearchResult]:
-        """Return datasets and jobs (filter: ALL, DATASET or JOB) whose names are like the pattern."""
+        """Find datasets and jobs (filter: ALL, DATASET or JOB) whose names match the pattern."""
         rows = self._rows(_SQL.search, ListPart(limit), pattern=pattern, filter=filter_, by_time=by_time)
         return [SearchResult(*row) for row in rows]
 
     def count_by_type(self, between: TimeRange, step: timedelta) -> list[Row]:
-        """Return intervals, types of events, and how many there were."""
+        """Count events by interval and type."""
         return self._rows(_SQL.count_by_type, since=between.after, until=between.before, step=step)
 
     def count(self, counted: Counted, between: TimeRange, step: timedelta) -> list[Row]:
-        """Return intervals, and how many there were at their ends."""
+        """Count objects at the ends of intervals."""
         return self._rows(_COUNTS[counted], since=between.after, until=between.before, step=step)
 
     def _jobs(
@@ -237,7 +237,7 @@ class LineageLists:
         return [JobListed(*row) for row in rows]
 
     def _stored_name(self, name: EventName) -> EventName:
-        """Return the name under which a job is stored that the reader knows by a name without its table."""
+        """Return the stored name of a job that the reader knows by a name without its table."""
         if self.view.granted is None or _MASKED not in name.name:
             return name
         found = self._rows(_SQL.find_masked_job, namespace=name.namespace, name=name.name)

@@ -17,7 +17,7 @@ WHOLE: Final = ""
 
 @dataclass(frozen=True, slots=True)
 class GraphJob:
-    """What made an edge. kind: BATCH or STREAMING, if it says so; integration: what it is a job of."""
+    """The job of an edge. kind: BATCH or STREAMING, if known. integration: its tool."""
 
     namespace: str
     name: str
@@ -27,7 +27,7 @@ class GraphJob:
 
 @dataclass(frozen=True, slots=True)
 class GraphRun:
-    """A run of a job. version: of what it wrote. confidence: how sure it is that it read; None: an event says so."""
+    """A run of a job. version: of its output. confidence: that it read the input; None: an event states it."""
 
     id: str
     state: str
@@ -42,9 +42,9 @@ class GraphRun:
 
 @dataclass(frozen=True, slots=True)
 class GraphNode:
-    """A dataset. table: DuckLake's schema and name, if it is one of the lake. distance: negative where it is upstream.
+    """A dataset. table: DuckLake's schema and name, for tables of the lake. distance: negative if upstream.
 
-    columns: those that were reached. fields: of its newest schema, as OpenLineage has them.
+    columns: reached ones. fields: of its newest schema, in OpenLineage's form.
     """
 
     id: int
@@ -60,13 +60,13 @@ class GraphNode:
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """The name for people."""
         return ".".join(self.table) if self.table else self.location
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnEdge:
-    """From field to field; target_field may be WHOLE. kind: DIRECT or INDIRECT."""
+    """An edge between fields; target_field may be WHOLE. kind: DIRECT or INDIRECT."""
 
     source_field: str
     target_field: str
@@ -79,9 +79,9 @@ class ColumnEdge:
 
 @dataclass(frozen=True, slots=True)
 class GraphEdge:
-    """From dataset to dataset, by a job, or by a definition.
+    """An edge between datasets, by a job or by a definition.
 
-    runs: the newest. confidence: None where an event says so.
+    runs: the newest. confidence: None if an event states the edge.
     """
 
     source: int
@@ -96,7 +96,7 @@ class GraphEdge:
 
 @dataclass(frozen=True, slots=True)
 class LineageGraphView:
-    """What is seen from the node `start`, or from a column of it. is_truncated: there is more than was asked for."""
+    """The graph around the node `start`, or a column of it. is_truncated: the limit was reached."""
 
     start: int
     column: str | None
@@ -110,7 +110,7 @@ class LineageGraphView:
 
 @dataclass(slots=True)
 class GraphWalk(Generic[Place]):
-    """How far places are; negative: upstream."""
+    """The distances of places; negative: upstream."""
 
     distances: dict[Place, int] = field(default_factory=dict)
     is_truncated: bool = False
@@ -136,5 +136,5 @@ class GraphWalk(Generic[Place]):
 
 
 def is_same_or_nested(asked: str, field: str) -> bool:
-    """Return whether what holds of one field holds of the other: it is the same, or lies in it, or around it."""
+    """Return whether two fields are related: they are the same, or one contains the other."""
     return asked == field or asked.startswith(field + ".") or field.startswith(asked + ".")

@@ -23,18 +23,18 @@ _MAX_KEPT_CHARS: Final = 2000
 
 
 def read_word(facet: object, key: str) -> str | None:
-    """Return what a facet says by a word that isn't empty."""
+    """Read a text in a facet that isn't empty."""
     said = facet.get(key) if isinstance(facet, Mapping) else None
     return said if isinstance(said, str) and said else None
 
 
 def read_facet_word(facets: Mapping[str, Any], facet: str, key: str) -> str | None:
-    """Return the same, of the facet of this name."""
+    """Read a text in the facet of this name."""
     return read_word(facets.get(facet), key)
 
 
 def read_field_names(fields: object, around: str = "") -> Iterator[str]:
-    """Yield the names of the fields of `schema` and those in them, as `address` and `address.city`."""
+    """Read the names of the fields of `schema` and nested ones, as `address` and `address.city`."""
     for field in fields if isinstance(fields, list) else ():
         name = read_word(field, "name")
         if name is not None:
@@ -43,20 +43,20 @@ def read_field_names(fields: object, around: str = "") -> Iterator[str]:
 
 
 def read_engine(facet: object) -> str | None:
-    """Return what `processing_engine` names, with its version."""
+    """Read the engine of `processing_engine`, with its version."""
     name, version = read_word(facet, "name"), read_word(facet, "version")
     return name if name is None or version in {None, "unknown"} else f"{name} {version}"
 
 
 class EventName(NamedTuple):
-    """What OpenLineage calls a dataset or a job."""
+    """OpenLineage's name of a dataset or a job."""
 
     namespace: str
     name: str
 
     @property
     def key(self) -> UUID:
-        """As short as an index wants it."""
+        """A short key for indexes."""
         return _hash_key(self) if len(self.namespace) + len(self.name) > _MAX_KEPT_CHARS else _kept_key(self)
 
 
@@ -75,21 +75,21 @@ class LakeTable(NamedTuple):
 
     @property
     def dotted(self) -> str:
-        """As symlinks name it. Other tables may be named so, too, since names of tables may hold dots."""
+        """The name in symlinks. Other tables may have the same, since names of tables may contain dots."""
         return f"{self.schema_name}.{self.table_name}"
 
     @classmethod
     def cut(cls, dotted: str) -> "LakeTable | None":
-        """Return what is most likely meant by a dotted name."""
+        """Return the most likely table of a dotted name."""
         schema_name, dot, table_name = dotted.rpartition(".")
         return cls(schema_name, table_name) if dot else None
 
 
 @dataclass(frozen=True, slots=True)
 class EventColumn:
-    """What a field is made of. target_field: '' where the source decides about whole rows. kind: DIRECT or INDIRECT.
+    """A source of a field. target_field: '' if the source decides about whole rows. kind: DIRECT or INDIRECT.
 
-    confidence: None where it isn't inferred by itself.
+    confidence: None if it isn't inferred by itself.
     """
 
     source: EventName
@@ -104,9 +104,9 @@ class EventColumn:
 
 @dataclass(frozen=True, slots=True)
 class EventDataset:
-    """An input or output. tables: its names besides that of the place. table: if that is said exactly.
+    """An input or output. tables: its names besides the location's. table: if stated exactly.
 
-    confidence: None where it wasn't inferred.
+    confidence: None if it wasn't inferred.
     """
 
     name: EventName
@@ -123,11 +123,11 @@ class EventDataset:
 
     @property
     def is_located(self) -> bool:
-        """Whether its name is that of a place, not a table's."""
+        """Whether its name is a location's, not a table's."""
         return bool(self.tables) and self.name not in self.tables
 
     def names(self) -> Iterator[EventName]:
-        """Yield all names in the event, those of the columns' sources, too."""
+        """Yield all names in the event, with those of the columns' sources."""
         yield self.name
         yield from self.tables
         if self.previous is not None:
@@ -137,7 +137,7 @@ class EventDataset:
 
 @dataclass(frozen=True, slots=True)
 class ParsedEvent:
-    """type: None for an event of a job or of a dataset, which have no run; the latter has no job and one output."""
+    """An event. type: None for a job or dataset event, which has no run; a dataset event has no job and one output."""
 
     at: datetime
     type: str | None
@@ -158,12 +158,12 @@ class ParsedEvent:
 
 
 def hash_json(value: object) -> UUID:
-    """Return the same for equal JSON."""
+    """Hash JSON; equal JSON has equal hashes."""
     return UUID(bytes=blake2b(orjson.dumps(value, option=orjson.OPT_SORT_KEYS), digest_size=16).digest())
 
 
 def parse_event(event: Json) -> ParsedEvent:
-    """Raise ValueError or KeyError for what isn't an event."""
+    """Parse an event; ValueError or KeyError: it is none."""
     run, job = event.get("run") or {}, event.get("job")
     facets = run.get("facets") or {}
     confidence = _parse_confidence(facets)
@@ -185,7 +185,7 @@ def parse_event(event: Json) -> ParsedEvent:
 
 
 def parse_time(text: str) -> datetime:
-    """Parse a time into UTC, which is the zone of a time without one; ValueError."""
+    """Parse a time to UTC, which is also the zone of times without one; ValueError."""
     parsed = datetime.fromisoformat(text)
     return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).astimezone(UTC)
 
@@ -232,7 +232,7 @@ def _parse_confidence(facets: Json) -> float | None:
 
 
 def _add_confidence(columns: Iterator[EventColumn], inferred: Json | None) -> Iterator[EventColumn]:
-    """Yield the columns with how sure they are, each by itself or all as the dataset is."""
+    """Yield the columns with their confidence, each column's own or the dataset's."""
     if inferred is None:
         yield from columns
         return
@@ -260,9 +260,9 @@ def _parse_columns(facet: Json) -> Iterator[EventColumn]:
 
 
 def _parse_transformations(field: str, source: Json, subtype: str | None) -> Iterator[EventColumn]:
-    """Yield one for each.
+    """Yield an edge for each transformation.
 
-    Where there are none, as in the facet's first versions, it is what the field's own type says.
+    Without any, as in the facet's first versions, the field's own type counts.
     """
     name, place = EventName(source["namespace"], source["name"]), source["field"]
     default = {"type": "DIRECT" if field else "INDIRECT", "subtype": subtype}

@@ -112,7 +112,7 @@ class LineageDatasets(SpecModel):
 
 
 def build_graph_response(graph: LineageGraphView, direction: str, depth: int, at: datetime | None) -> LineageGraph:
-    """Return the graph as JSON has it."""
+    """Build the JSON of the graph."""
     return LineageGraph(
         node=str(graph.start),
         column=graph.column,
@@ -126,7 +126,7 @@ def build_graph_response(graph: LineageGraphView, direction: str, depth: int, at
 
 
 def build_node_response(node: GraphNode) -> LineageNode:
-    """Return a dataset by itself."""
+    """Build the JSON of a dataset."""
     return LineageNode(
         id=str(node.id),
         name=node.name,
@@ -224,7 +224,7 @@ class LineageRunDetails(SpecModel):
 
 
 def build_run_response(known: KnownRun) -> LineageRunDetails:
-    """Return a run by itself."""
+    """Build the JSON of a run."""
     run = known.run
     commit = run.facets.get("duckicelake_commit")
     parent = known.facets.get("parent")

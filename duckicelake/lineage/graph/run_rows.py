@@ -19,7 +19,7 @@ Row = dict[str, Any]
 
 @dataclass(slots=True)
 class JobRow:
-    """A row of `duckicelake_lineage_job`; id: 0 until it is written."""
+    """A row of `duckicelake_lineage_job`. id: 0 until it is written."""
 
     id: int
     key: UUID
@@ -48,7 +48,7 @@ class RunState:
 
 
 def find_own_jobs(cursor: Transaction, events: Iterable[ParsedEvent]) -> set[EventName]:
-    """Return the events' jobs that the catalog itself has reported."""
+    """Find the events' jobs that the catalog itself has recorded."""
     keys = list({event.job.key for event in events if event.job is not None})
     return {EventName(*row) for row in cursor.execute(_SQL.own_jobs, {"keys": keys})} if keys else set()
 
@@ -78,7 +78,7 @@ def record_jobs(cursor: Transaction, events: Iterable[ParsedEvent], origin: str)
 
 
 def read_known_runs(cursor: Transaction, events: Iterable[ParsedEvent]) -> dict[UUID, RunState]:
-    """Return those of the runs of the events that are known."""
+    """Read the known ones among the events' runs."""
     ids = list({event.run for event in events if event.run is not None})
     return {row[0]: RunState(*row) for row in cursor.execute(_SQL.runs, {"ids": ids})} if ids else {}
 
@@ -90,7 +90,7 @@ def record_runs(
     job_ids: dict[EventName, int],
     origin: str,
 ) -> None:
-    """Note the runs of the events."""
+    """Record the runs of the events."""
     for event in events:
         if event.run is None:
             continue
@@ -124,7 +124,7 @@ def _merge_job(old: dict[str, Any], news: Any, *, is_newer: bool) -> dict[str, A
 
 @dataclass(frozen=True, slots=True)
 class EventSide:
-    """An input or output of an event that was kept, and the dataset that it was found to be."""
+    """An input or output of a stored event, and its dataset."""
 
     event_id: int
     event: ParsedEvent
@@ -135,14 +135,14 @@ class EventSide:
 
 @dataclass(frozen=True, slots=True)
 class EdgeRows:
-    """ids: of the datasets. runs: those of the events, by which jobs are found."""
+    """Builds rows of edges. ids: of the datasets. runs: those of the events, by which jobs are found."""
 
     id_of: Callable[[DatasetEntry], int]
     job_ids: Mapping[EventName, int]
     runs: Mapping[UUID, RunState]
 
     def io(self, sides: Iterable[EventSide]) -> list[Row]:
-        """Return what each run did with each dataset; sides are in the order of their times."""
+        """Build rows of the datasets of each run. Sides are in the order of their times."""
         found: dict[tuple[UUID, int, bool], Row] = {}
         for side in sides:
             if side.event.run is None:
@@ -167,7 +167,7 @@ class EdgeRows:
         return list(found.values())
 
     def job_io(self, sides: Iterable[EventSide]) -> list[Row]:
-        """Return what each job does with each dataset."""
+        """Build rows of the datasets of each job."""
         return [
             {
                 "job_id": self._job(side.event),
@@ -182,7 +182,7 @@ class EdgeRows:
     def columns(
         self, made_of: Iterable[tuple[EventSide, EventColumn, DatasetEntry]], sides: Iterable[EventSide]
     ) -> list[Row]:
-        """Build rows of the fields that outputs' fields come from, with their confidence or else the input's."""
+        """Build rows of the source fields of outputs' fields, with their confidence, else the input's."""
         inputs = {
             (side.event_id, self.id_of(side.entry)): side.dataset.confidence for side in sides if not side.is_output
         }
@@ -208,7 +208,7 @@ class EdgeRows:
         return rows
 
     def edges(self, columns: Iterable[Row], sides: Sequence[EventSide]) -> list[Row]:
-        """Return edges between datasets: those of columns, and those of jobs' definitions, which have no run."""
+        """Build edges between datasets: those of columns, and those of jobs' definitions, which have no run."""
         kept = ("source", "target", "job_id", "at", "confidence")
         return [*({name: row[name] for name in kept} for row in columns), *self._build_definition_edges(sides)]
 
@@ -233,7 +233,7 @@ class EdgeRows:
                         }
 
     def definitions(self, sides: Iterable[EventSide]) -> list[Row]:
-        """Return outputs whose sources the events define anew: all of a job's, and datasets with their columns."""
+        """Build rows of outputs with newly defined sources: all outputs of a job, and datasets with columns."""
         defined = [side for side in sides if side.event.run is None and (side.event.job or side.dataset.has_columns)]
         newest: dict[tuple[int, int], Row] = {}
         for side in defined:
@@ -242,7 +242,7 @@ class EdgeRows:
         return list(newest.values())
 
     def _job(self, event: ParsedEvent) -> int:
-        """0 where there is none."""
+        """Return the id of the event's job; 0 without one."""
         if event.run is not None:
             return self.runs[event.run].job_id
         return self.job_ids[event.job] if event.job is not None else 0

@@ -34,7 +34,7 @@ BATCH: Final = 5_000
 
 
 class _KeptEvent(NamedTuple):
-    """An event that wasn't there, with the id it got."""
+    """A new event with its id."""
 
     id: int
     event: ParsedEvent
@@ -48,7 +48,7 @@ def record_events(
     principal: str | None = None,
     tables: Mapping[EventName, LakeTable] = _NO_TABLES,
 ) -> int:
-    """Keep OpenLineage events (run, job and dataset events) that aren't there yet; how many weren't.
+    """Store new OpenLineage events (run, job and dataset events); return their number.
 
     They may come in any order. origin: catalog, sql or received; what is received changes no run or job that the
     catalog has recorded itself, nor the names of its datasets. tables: which tables have which names, as the lake
@@ -74,7 +74,7 @@ def record_events(
 
 
 def is_over(cursor: Transaction, principal: str, most: int) -> bool:
-    """Return whether so many events, or more, were received from the principal within the last hour."""
+    """Return whether the principal sent at least `most` events within the last hour."""
     return cursor.execute(_SQL.is_over, {"principal": principal, "most": most - 1}).fetchone() == (True,)
 
 
@@ -108,7 +108,7 @@ def _fold(
     origin: str,
     tables: Mapping[EventName, LakeTable],
 ) -> None:
-    """Add the events to the graph; they are in the order of their times."""
+    """Add events to the graph. They are in the order of their times."""
     had_flown = {run_id for run_id, run in known.items() if run.has_flown}
     events = [kept_event.event for kept_event in kept]
     job_ids = lineage_runs.record_jobs(cursor, events, origin)
@@ -170,7 +170,7 @@ def _save(
 
 
 def _read_earlier(cursor: Transaction, run_ids: set[UUID], new: set[int]) -> list[_KeptEvent]:
-    """Return START events of runs, which came before it was known that anything flows."""
+    """Read START events of runs, which came before an edge was known."""
     if not run_ids:
         return []
     rows = cursor.execute(_SQL.beginnings, {"run_ids": list(run_ids), "new": list(new)}).fetchall()
@@ -184,20 +184,20 @@ def find_known_owners(cursor: Transaction, names: Iterable[EventName]) -> dict[E
 
 
 def find_live_tables(cursor: Transaction, dotted: Iterable[str]) -> dict[LakeTable, str | None]:
-    """Return tables and views of these names that there are; with the location of those that Iceberg clients know."""
+    """Find live tables and views by dotted names, with the location if Iceberg clients know it."""
     rows = cursor.execute(_OWNERS_SQL.live, {"names": list(dotted)}).fetchall()
     return {LakeTable(schema_name, name): location for schema_name, name, location in rows}
 
 
 class ForgottenCount(NamedTuple):
-    """How much there was."""
+    """The numbers of deleted rows."""
 
     events: int
     runs: int
 
 
 def count_kept(database: Database, before: datetime) -> list[tuple[str, int]]:
-    """Return receivers for which events stay that are older, and how many those are."""
+    """Count older events that stay for receivers, by receiver."""
     with database.reading() as cursor:
         return [
             (transport, count)
@@ -208,7 +208,7 @@ def count_kept(database: Database, before: datetime) -> list[tuple[str, int]]:
 def forget_runs(database: Database, before: datetime, batch: int = BATCH) -> ForgottenCount:
     """Delete older runs, `batch` rows in a transaction, so that no other waits for long.
 
-    Datasets, jobs and edges stay, then without the runs behind them. Events that receivers are yet to get stay, too.
+    Datasets, jobs and edges stay, without their runs. Events that receivers still wait for stay, too.
     """
     events, runs = database.prune(_RETENTION_SQL.events, before, batch), 0
     while True:

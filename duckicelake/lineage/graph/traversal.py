@@ -32,9 +32,9 @@ _OF_JOB: Final = ("processingType", "integration")
 
 @dataclass(frozen=True, slots=True)
 class GraphQuery:
-    """What of the graph is asked for. node: `ns.table`, `ns.table#column` or a dataset's id. limit: of nodes.
+    """A question about the graph. node: `ns.table`, `ns.table#column` or a dataset's id. limit: of nodes.
 
-    at: as of a time, which finds tables by the names that they had then. with_columns: edges between fields, too.
+    at: a time; tables have the names that they had then. with_columns: also edges between fields.
     """
 
     node: str
@@ -47,7 +47,7 @@ class GraphQuery:
 
 @dataclass(frozen=True, slots=True)
 class KnownRun:
-    """A run, what it read and wrote as far as the reader may know, and its events, unless something is hidden."""
+    """A run, its visible inputs and outputs, and its events, unless something is hidden."""
 
     run: RunRow
     io: tuple[IoRow, ...]
@@ -57,7 +57,7 @@ class KnownRun:
 
 
 def read_graph(database: Database, reader: Principal, question: GraphQuery) -> LineageGraphView:
-    """Return what is seen from there; NotFoundError if there is nothing that the reader may know, nor such a column."""
+    """Read the graph around a node; NotFoundError: the reader may see nothing there, or there is no such column."""
     with database.reading() as cursor:
         view = GraphView(cursor, reader.readable_schemas(), question.at)
         start, column = _find_start(view, question.node)
@@ -67,15 +67,15 @@ def read_graph(database: Database, reader: Principal, question: GraphQuery) -> L
 
 
 def search_datasets(database: Database, reader: Principal, text: str, limit: int) -> tuple[GraphNode, ...]:
-    """Return datasets of which a name holds the text."""
+    """Find datasets with a name that contains the text."""
     with database.reading() as cursor:
         return tuple(map(_build_node, GraphView(cursor, reader.readable_schemas()).search(text, limit)))
 
 
 def read_run(database: Database, reader: Principal, run_id: UUID) -> KnownRun:
-    """Raise NotFoundError for one of which the reader may know no dataset.
+    """Read a run; NotFoundError: the reader may see none of its datasets.
 
-    Without what it said where they may not know all.
+    Its facets are left out if the reader may not see all.
     """
     with database.reading() as cursor:
         view = GraphView(cursor, reader.readable_schemas())
@@ -92,7 +92,7 @@ def read_run(database: Database, reader: Principal, run_id: UUID) -> KnownRun:
 def read_events(
     database: Database, reader: Principal, found: LineageGraphView, at: datetime | None = None
 ) -> list[dict[str, Any]]:
-    """Return OpenLineage's events of the runs behind the graph's edges, without those that name hidden datasets."""
+    """Read the events of the runs behind the graph's edges, without those that name hidden datasets."""
     with database.reading() as cursor:
         view = GraphView(cursor, reader.readable_schemas(), at)
         return view.events_of([node.id for node in found.nodes], _MAX_EVENTS)
@@ -114,7 +114,7 @@ def _find_start(view: GraphView, node: str) -> tuple[int, str | None]:
 
 
 def split_name(text: str) -> Iterator[EventName]:
-    """Yield what `namespace:name` may mean: either may hold colons."""
+    """Yield the possible splits of `namespace:name`: both may contain colons."""
     at = len(text)
     while (at := text.rfind(":", 0, at)) >= 0:
         yield EventName(text[:at], text[at + 1 :])
@@ -158,7 +158,7 @@ def _read_column_graph(view: GraphView, start: int, column: str, question: Graph
 
 
 def _touches_field(row: ColumnRow, place: Field) -> bool:
-    """Return whether an edge begins or ends at a field by its name, not as one of all."""
+    """Return whether an edge begins or ends at this named field."""
     ends = (row.source, row.source_field), (row.target, row.target_field)
     return any(number == place[0] and field and is_same_or_nested(place[1], field) for number, field in ends)
 
@@ -166,7 +166,7 @@ def _touches_field(row: ColumnRow, place: Field) -> bool:
 def _check_column(view: GraphView, place: Field) -> None:
     """Raise NotFoundError for a column that its table doesn't have.
 
-    Columns in others' events may not be all of theirs.
+    Events of other tools may not have all columns of a table.
     """
     for row in view.datasets([place[0]]):
         names = list(read_field_names(row.fields))

@@ -18,7 +18,7 @@ Field = tuple[int, str]
 
 
 class DatasetRow(NamedTuple):
-    """A dataset; schema_name and table_name if it is one of the lake."""
+    """A dataset. schema_name, table_name: for tables of the lake."""
 
     id: int
     namespace: str
@@ -47,7 +47,7 @@ class EdgeRow(NamedTuple):
 
 
 class ColumnRow(NamedTuple):
-    """An edge from field to field."""
+    """An edge between fields."""
 
     source: int
     target: int
@@ -62,7 +62,7 @@ class ColumnRow(NamedTuple):
 
 
 class RunRow(NamedTuple):
-    """A run with its job. may_be_shown: whether its reader may see its events."""
+    """A run with its job. may_be_shown: whether the reader may see its events."""
 
     id: UUID
     origin: str
@@ -77,7 +77,7 @@ class RunRow(NamedTuple):
 
 
 class IoRow(NamedTuple):
-    """What a run did with a dataset. may_be_known: to the reader."""
+    """A dataset of a run. may_be_known: by the reader."""
 
     is_output: bool
     dataset_id: int
@@ -93,18 +93,18 @@ class IoRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GraphView:
-    """The graph as one reader sees it, as of a time; None: now."""
+    """The graph as one reader may see it at a time; None: now."""
 
     cursor: Transaction
     granted: Sequence[str] | None
     at: datetime | None = None
 
     def find(self, table: str) -> int | None:
-        """Return the dataset that has the table's full name."""
+        """Find the dataset of a table's full name."""
         return self._one(_SQL.find, name=table)
 
     def find_named(self, names: Iterable[EventName]) -> int | None:
-        """Return the dataset of the first of these names that there is."""
+        """Find the dataset of the first name that exists."""
         return self._one(_SQL.find_named, keys=[name.key for name in names])
 
     def datasets(self, ids: Collection[int]) -> list[DatasetRow]:
@@ -114,19 +114,19 @@ class GraphView:
         return [DatasetRow(*row) for row in self.rows(_SQL.search, text=text, limit=limit)]
 
     def upstream(self, ids: Collection[int], limit: int) -> list[Row]:
-        """Return pairs of a dataset and one that it comes from."""
+        """Read pairs of a dataset and its source."""
         return self.rows(_SQL.upstream, ids=list(ids), limit=limit)
 
     def downstream(self, ids: Collection[int], limit: int) -> list[Row]:
-        """Return pairs of a dataset and one that it goes to."""
+        """Read pairs of a dataset and one made from it."""
         return self.rows(_SQL.downstream, ids=list(ids), limit=limit)
 
     def upstream_columns(self, fields: Collection[Field], limit: int) -> list[tuple[Field, Field]]:
-        """Return pairs of a field and one that it comes from."""
+        """Read pairs of a field and its source."""
         return self._fields(_SQL.upstream_columns, fields, limit)
 
     def downstream_columns(self, fields: Collection[Field], limit: int) -> list[tuple[Field, Field]]:
-        """Return pairs of a field and one that it goes to; the field '' is any, or all."""
+        """Read pairs of a field and one made from it; the field '' is any, or all."""
         return self._fields(_SQL.downstream_columns, fields, limit)
 
     def edges(self, ids: Collection[int], limit: int) -> list[EdgeRow]:
@@ -149,7 +149,7 @@ class GraphView:
         return [body for (body,) in self.rows(_SQL.events_of_run, id=run_id, limit=limit)]
 
     def events_of(self, ids: Collection[int], limit: int) -> list[dict[str, Any]]:
-        """Return those of runs that read or wrote the datasets and nothing hidden; the newest, oldest of them first."""
+        """Read events of runs that touched the datasets and nothing hidden: the newest ones, oldest first."""
         return [body for (body,) in reversed(self.rows(_SQL.events_of, ids=list(ids), limit=limit))]
 
     def _fields(self, query: str, fields: Collection[Field], limit: int) -> list[tuple[Field, Field]]:
@@ -162,13 +162,13 @@ class GraphView:
         return None if row is None else int(row[0])
 
     def rows(self, query: str, **parameters: Any) -> list[Row]:
-        """Return what a query gives this reader, which it knows as `granted` and `at`."""
+        """Run a query for this reader, who is `granted` and `at` in it."""
         granted = None if self.granted is None else list(_build_patterns(self.granted))
         return self.cursor.execute(query, {"granted": granted, "at": self.at, **parameters}).fetchall()
 
 
 def _build_patterns(schemas: Sequence[str]) -> Iterator[str]:
-    """Yield what LIKE takes for the schemas and those below them."""
+    """Yield LIKE patterns for the schemas and those below them."""
     for schema in schemas:
         literal = _SPECIAL.sub(r"\\\g<0>", schema)
         yield literal

@@ -25,7 +25,7 @@ class _Place(NamedTuple):
 
 
 def read_graph(services: Services, node: str, depth: int) -> MarquezGraph:
-    """Return datasets and jobs around a node, `dataset:…` or `job:…`; NotFoundError."""
+    """Read datasets and jobs around a node, `dataset:…` or `job:…`; NotFoundError."""
     kind, rest = _parse(node, _KINDS[:2])
     with open_lists(services) as known:
         start = _find(known, kind, rest)
@@ -50,7 +50,7 @@ def read_graph(services: Services, node: str, depth: int) -> MarquezGraph:
 
 
 def read_column_graph(services: Services, node: str, depth: int, *, with_downstream: bool) -> MarquezGraph:
-    """Return fields around those of a dataset, or around one of its fields (`datasetField:…`); NotFoundError."""
+    """Read fields around those of a dataset, or around one field (`datasetField:…`); NotFoundError."""
     kind, rest = _parse(node, ("dataset", "datasetField"))
     with open_lists(services) as known:
         start, column = _find_column(known, rest) if kind == "datasetField" else (_find(known, kind, rest).id, None)
@@ -118,7 +118,7 @@ def _build_graph(nodes: Iterable[tuple[str, str, Any]], pairs: Iterable[tuple[st
 def _step_once(
     known: LineageLists, *, is_upstream: bool
 ) -> Callable[[Collection[_Place], int], Iterator[tuple[_Place, _Place]]]:
-    """Upstream of a dataset are jobs that write it, of a job the datasets that it reads."""
+    """Make one step of a walk: upstream of a dataset are the jobs that write it, of a job its inputs."""
 
     def step(places: Collection[_Place], limit: int) -> Iterator[tuple[_Place, _Place]]:  # noqa: ARG001
         datasets = [place.id for place in places if not place.is_job]

@@ -39,13 +39,13 @@ _LATEST: Final = datetime(9999, 12, 30, tzinfo=UTC)
 
 @contextmanager
 def open_lists(services: Services) -> Iterator[LineageLists]:
-    """Yield what the caller may know, in one transaction."""
+    """Yield the lists that the caller may see, in one transaction."""
     with services.database.reading() as cursor:
         yield LineageLists(GraphView(cursor, services.caller.principal.readable_schemas()))
 
 
 def list_namespaces(services: Services, part: ListPart) -> MarquezNamespaces:
-    """Return those of datasets and of jobs."""
+    """List the namespaces of datasets and jobs."""
     with open_lists(services) as known:
         rows = known.namespaces(part)
     return MarquezNamespaces(
@@ -54,21 +54,21 @@ def list_namespaces(services: Services, part: ListPart) -> MarquezNamespaces:
 
 
 def list_datasets(services: Services, part: ListPart, namespace: str) -> MarquezDatasets:
-    """Return those of a namespace."""
+    """List the datasets of a namespace."""
     with open_lists(services) as known:
         rows = known.datasets(part, namespace)
     return MarquezDatasets(datasets=tuple(map(build_dataset, rows)), total_count=rows[0].total if rows else 0)
 
 
 def read_dataset(services: Services, name: EventName) -> MarquezDataset:
-    """Read one dataset, with what its fields are made of; NotFoundError."""
+    """Read a dataset with its column lineage; NotFoundError."""
     with open_lists(services) as known:
         number = _find_dataset(known, name)
         return build_dataset(known.read_datasets_by_id([number])[number], known.columns_to([number]))
 
 
 def list_versions(services: Services, part: ListPart, name: EventName) -> MarquezDatasetVersions:
-    """Return what runs made of a dataset; NotFoundError."""
+    """List the versions of a dataset; NotFoundError."""
     with open_lists(services) as known:
         number = _find_dataset(known, name)
         rows = known.versions(part, number)
@@ -81,7 +81,7 @@ def list_versions(services: Services, part: ListPart, name: EventName) -> Marque
 def list_jobs(
     services: Services, part: ListPart, namespace: str | None = None, states: Collection[str] | None = None
 ) -> MarquezJobs:
-    """Return those of a namespace, or all; whose newest runs are in one of Marquez's states."""
+    """List the jobs of a namespace, or all. states: Marquez's, of their newest runs."""
     wanted = None if not states else [ours for ours, theirs in STATES.items() if theirs in states]
     with open_lists(services) as known:
         rows = known.jobs(part, namespace=namespace, states=wanted)
@@ -99,7 +99,7 @@ def read_job(services: Services, name: EventName) -> MarquezJob:
 
 
 def list_runs(services: Services, part: ListPart, name: EventName) -> MarquezRuns:
-    """Return those of a job, the newest first."""
+    """List the runs of a job, the newest first."""
     with open_lists(services) as known:
         rows = known.runs(part, name)
     return MarquezRuns(runs=tuple(map(build_run, rows)), total_count=rows[0].total if rows else 0)
@@ -111,7 +111,7 @@ def read_run(services: Services, run_id: UUID) -> MarquezRun:
 
 
 def read_facets(services: Services, run_id: UUID, of: Literal["run", "job"]) -> MarquezFacets:
-    """Return what a run said of itself, or of its job; NotFoundError."""
+    """Read the facets of a run, or of its job; NotFoundError."""
     row = _find_run(services, run_id)
     return MarquezFacets(run_id=str(run_id), facets=row.facets if of == "run" else row.job_facets)
 
@@ -119,7 +119,7 @@ def read_facets(services: Services, run_id: UUID, of: Literal["run", "job"]) -> 
 def list_events(
     services: Services, part: ListPart, after: datetime | None, before: datetime | None, *, is_newest_first: bool
 ) -> MarquezEvents:
-    """Return events of runs whose datasets the caller may all know; who may read everything gets all there are."""
+    """List events of runs whose datasets the caller may all see; a caller with all rights gets all events."""
     between = TimeRange(after or _EARLIEST, before or _LATEST)
     with open_lists(services) as known:
         found = known.events(part, between, is_newest_first=is_newest_first)
@@ -127,7 +127,7 @@ def list_events(
 
 
 def search_names(services: Services, text: str, filter_: str, limit: int, *, by_time: bool) -> MarquezSearch:
-    """Return datasets and jobs. In the text, % is any letters and _ one."""
+    """Find datasets and jobs. In the text, % matches any characters and _ one."""
     with open_lists(services) as known:
         found = known.search(f"%{text.rstrip(chr(92))}%", filter_, limit, by_time=by_time)
     results = tuple(
@@ -144,7 +144,7 @@ def search_names(services: Services, text: str, filter_: str, limit: int, *, by_
 
 
 def count_events(services: Services, period: Period, timezone: str) -> tuple[MarquezMetric, ...]:
-    """Return how many events there were: by the hour of the last day, or by the day of the last week."""
+    """Count events by the hour of the last day, or by the day of the last week."""
     between, step = _build_intervals(services, period, timezone)
     counted: dict[tuple[datetime, datetime], dict[str, int]] = {}
     with open_lists(services) as known:
@@ -158,7 +158,7 @@ def count_events(services: Services, period: Period, timezone: str) -> tuple[Mar
 
 
 def count_objects(services: Services, counted: Counted, period: Period, timezone: str) -> tuple[MarquezCount, ...]:
-    """Return how many there were, at the ends of the same intervals."""
+    """Count objects at the ends of the same intervals."""
     between, step = _build_intervals(services, period, timezone)
     with open_lists(services) as known:
         rows = known.count(counted, between, step)
@@ -166,7 +166,7 @@ def count_objects(services: Services, counted: Counted, period: Period, timezone
 
 
 def build_jobs(known: LineageLists, rows: Sequence[JobListed]) -> dict[int, MarquezJob]:
-    """Return the jobs, with what they read and write and their newest runs, by their ids."""
+    """Build jobs with inputs, outputs and newest runs, by id."""
     io = known.job_io([row.id for row in rows])
     newest = known.runs_of([row.run_id for row in rows if row.run_id is not None])
     return {row.id: build_job(row, io, newest.get(row.run_id) if row.run_id else None) for row in rows}

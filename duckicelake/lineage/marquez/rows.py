@@ -32,7 +32,7 @@ _STREAMS: Final = ("kafka://", "kinesis://", "pubsub", "eventhub")
 
 
 def build_dataset(row: DatasetListed, columns: Iterable[ColumnListed] = ()) -> MarquezDataset:
-    """Return a dataset, with what its fields are made of."""
+    """Build a dataset with its column lineage."""
     return MarquezDataset(
         id=MarquezName(namespace=row.shown_namespace, name=row.shown_name),
         type=_find_type(row),
@@ -53,7 +53,7 @@ def build_dataset(row: DatasetListed, columns: Iterable[ColumnListed] = ()) -> M
 
 
 def build_job(row: JobListed, io: Iterable[JobIo], run: RunListed | None) -> MarquezJob:
-    """Return a job, with its newest run."""
+    """Build a job with its newest run."""
     sides = [side for side in io if side.job_id == row.id]
     latest = None if run is None else build_run(run)
     return MarquezJob(
@@ -75,7 +75,6 @@ def build_job(row: JobListed, io: Iterable[JobIo], run: RunListed | None) -> Mar
 
 
 def build_run(row: RunListed) -> MarquezRun:
-    """Return a run."""
     took = None if row.ended is None else round((row.ended - row.started).total_seconds() * 1000)
     return MarquezRun(
         id=str(row.id),
@@ -95,7 +94,7 @@ def build_run(row: RunListed) -> MarquezRun:
 def build_version(
     row: VersionListed, dataset: DatasetListed, names: set[EventName], run: RunListed | None
 ) -> MarquezDatasetVersion:
-    """Return what a run made of a dataset, which it called by one of the names."""
+    """Build a dataset version. names: all names of the dataset, one of which the run used."""
     outputs: list[dict[str, Any]] = row.outputs or []
     facets = next(
         (parsed.get("facets") or {} for parsed in outputs if EventName(parsed["namespace"], parsed["name"]) in names),
@@ -152,7 +151,7 @@ def _build_lineage(columns: Iterable[ColumnListed]) -> tuple[MarquezColumnLineag
 
 
 def build_input_field(row: ColumnListed) -> MarquezInputField:
-    """Return a field that another is made of."""
+    """Build a source field of another field."""
     return MarquezInputField(
         namespace=row.namespace,
         dataset=row.name,

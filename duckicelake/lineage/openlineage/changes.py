@@ -26,7 +26,7 @@ _ROWS: Final = frozenset({"append_rows", "delete_rows"})
 
 
 class LineageChange(Protocol):
-    """A change as the changelog has it; `changelog.entries` says what its fields mean."""
+    """A change in the changelog; `changelog.entries` documents its fields."""
 
     @property
     def snapshot_id(self) -> int: ...
@@ -66,14 +66,14 @@ class LineageChange(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TableSchema:
-    """Iceberg's JSON of a schema. It is itself alone, so that what follows from it can be kept for all who have it."""
+    """Iceberg's JSON of a schema. Compared by identity, so that results can be cached for all who share it."""
 
     json: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class KnownObject:
-    """What the catalog knows of a table or view after the change. owner: as its properties say."""
+    """The catalog's facts about a table or view after the change. owner: from its properties."""
 
     location: str | None = None
     owner: str | None = None
@@ -82,7 +82,7 @@ class KnownObject:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CatalogChange:
-    """A change, and what is known of what it is about. It is itself alone, as a schema is."""
+    """A change, and the facts of its object. Compared by identity, as a schema is."""
 
     change: LineageChange
     known: KnownObject = field(default_factory=KnownObject)
@@ -93,12 +93,12 @@ class CatalogChange:
 
     @property
     def client(self) -> Mapping[str, str]:
-        """What the request said of its program."""
+        """The facts about its program in the request."""
         return self.facts.get("client") or {}
 
     @property
     def summary(self) -> Mapping[str, str]:
-        """Of the Iceberg snapshot that was made."""
+        """The summary of the Iceberg snapshot."""
         return self.facts.get("summary") or {}
 
     @property
@@ -107,17 +107,17 @@ class CatalogChange:
 
     @property
     def location(self) -> str | None:
-        """Where a table lies. Views have a location in Iceberg, too, but nothing is there."""
+        """The location of a table. Views also have one in Iceberg, but nothing is there."""
         return None if self.is_view else self.facts.get("location") or self.known.location
 
     def dataset(self, lake: NamedLake) -> DatasetName:
-        """Return what OpenLineage calls it."""
+        """Return OpenLineage's name of the object."""
         return lake.name_dataset(self.change.resource) if self.location is None else name_location(self.location)
 
 
 @dataclass(frozen=True, slots=True)
 class EngineInfo:
-    """A program. application: the id of what ran in it, which its user may have named. query: an id, too."""
+    """A program. application: the id of its run, which the user may have named. query: also an id."""
 
     name: str
     version: str | None = None
@@ -128,7 +128,7 @@ class EngineInfo:
 
 @lru_cache(_KEPT)
 def find_engine(catalog_change: CatalogChange) -> EngineInfo:
-    """Find the engine by what its client says, which is shortened where it is too long."""
+    """Find the engine by the client's facts, shortened if too long."""
     if catalog_change.change.source == "duckdb":
         return EngineInfo("duckdb")
     summary, client = catalog_change.summary, catalog_change.client
@@ -146,12 +146,12 @@ def find_engine(catalog_change: CatalogChange) -> EngineInfo:
 
 
 def is_streaming(catalog_change: CatalogChange) -> bool:
-    """Return whether the change is one of many that a program makes which goes on: it has no end of its own."""
+    """Return whether the change is part of a stream: one of many of a running program, without an end of its own."""
     return catalog_change.change.operation in _ROWS or not _STREAMS.isdisjoint(catalog_change.summary)
 
 
 def _find_by_traces(catalog_change: CatalogChange) -> tuple[str | None, str | None]:
-    """Return the name and version of an engine that doesn't say them in the summary."""
+    """Find name and version of an engine that doesn't write them into the summary."""
     if _QUERY in catalog_change.summary:
         return "trino", catalog_change.summary.get("trino_version")
     if _FLINK_JOB in catalog_change.summary:

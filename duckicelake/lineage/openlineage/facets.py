@@ -56,7 +56,7 @@ _BY_WEIGHT: Final = ("DROP", "CREATE", "RENAME", "TRUNCATE", "OVERWRITE", "ALTER
 
 
 def encode_facet(facet: BaseFacet) -> Json:
-    """Return a facet of OpenLineage's as we say it."""
+    """Encode a facet of OpenLineage's."""
     return {**Serde.to_dict(facet), "_producer": PRODUCER}
 
 
@@ -64,13 +64,13 @@ _VERSION: Final = encode_facet(dataset_version_dataset.DatasetVersionDatasetFace
 
 
 def build_own_facet(lake: NamedLake, key: str, **values: Any) -> Json:
-    """Return a facet of our own; what is None isn't said."""
+    """Build a facet of this package; None values are left out."""
     said = {name: value for name, value in values.items() if value is not None}
     return {"_producer": PRODUCER, "_schemaURL": build_schema_url(lake, key), **said}
 
 
 def build_symlinks(catalog_change: CatalogChange, lake: NamedLake) -> Json:
-    """Build the names by which the catalog and DuckLake know it; DuckLake's schemas may have dots."""
+    """Build the object's names in the catalog and in DuckLake, whose schemas may contain dots."""
     change, kind = catalog_change.change, "VIEW" if catalog_change.is_view else "TABLE"
     table = build_own_facet(
         lake, TABLE, namespace=change.namespace, name=change.name, objectId=change.object_id, uuid=change.uuid
@@ -80,13 +80,13 @@ def build_symlinks(catalog_change: CatalogChange, lake: NamedLake) -> Json:
 
 @lru_cache(KEPT_PROPERTIES)
 def build_symlink(resource: str, kind: str, lake: NamedLake) -> Json:
-    """Return the facet with the catalog's name of it alone."""
+    """Build the facet with only the catalog's name."""
     identifier = symlinks_dataset.Identifier(*lake.name_dataset(resource), type=kind)
     return {"symlinks": encode_facet(symlinks_dataset.SymlinksDatasetFacet([identifier]))}
 
 
 def build_dataset_facets(catalog_change: CatalogChange, lake: NamedLake, name: DatasetName) -> Json:
-    """Return what is true of a table or view after its change."""
+    """Build the facets of a table or view after its change."""
     facets = dict(_build_constant_facets(lake, name.namespace, is_view=catalog_change.is_view))
     version = None if catalog_change.is_view else _build_version(catalog_change)
     if version is not None:
@@ -100,7 +100,7 @@ def build_dataset_facets(catalog_change: CatalogChange, lake: NamedLake, name: D
 
 @lru_cache(KEPT_PROPERTIES)
 def _build_constant_facets(lake: NamedLake, namespace: str, *, is_view: bool) -> Json:
-    """Return what is the same for all tables, or views, that lie in the namespace."""
+    """Build the facets that all tables, or views, of a namespace share."""
     facets: dict[str, BaseFacet] = {
         "dataSource": datasource_dataset.DatasourceDatasetFacet(namespace, namespace),
         "datasetType": dataset_type_dataset.DatasetTypeDatasetFacet("VIEW" if is_view else "TABLE"),
@@ -114,9 +114,9 @@ def _build_constant_facets(lake: NamedLake, namespace: str, *, is_view: bool) ->
 
 
 def _build_version(catalog_change: CatalogChange) -> str | None:
-    """Return Iceberg's snapshot, as engines name it.
+    """Return the dataset's version: Iceberg's snapshot id.
 
-    DuckDB's have DuckLake's number. None if the rows stay the same.
+    DuckDB's snapshots have DuckLake's number. None if the rows stay the same.
     """
     change = catalog_change.change
     if change.iceberg_snapshot_id is not None:
@@ -145,7 +145,7 @@ def _iterate_struct(fields: Sequence[Mapping[str, Any]], left: Iterator[int]) ->
 
 
 def _build_field(name: str, kind: Any, doc: object, left: Iterator[int]) -> Field:
-    """Return a field and those in it, named as OpenLineage's integrations name what is in lists and maps."""
+    """Build a field with its nested fields. Elements, keys and values have the names of OpenLineage's integrations."""
     text, inner = str(kind), None
     if isinstance(kind, Mapping):
         text = "array" if kind["type"] == "list" else str(kind["type"])
@@ -166,12 +166,12 @@ _STATISTICS: Final = encode_facet(output_statistics_output_dataset.OutputStatist
 
 
 def build_outputs(catalog_changes: Sequence[CatalogChange], lake: NamedLake) -> list[Json]:
-    """Return the datasets of a run's changes, in their order; namespaces are none."""
+    """Build the output datasets of a run's changes, in order. Namespaces are none."""
     return [_build_output(group, lake) for group in _group_by_object(catalog_changes)]
 
 
 def strip_to_names(outputs: Sequence[Json]) -> list[Json]:
-    """Return the same by name alone, as a START event has them."""
+    """Strip outputs to their names, as in a START event."""
     kept = ("symlinks", "duckicelake_table")
     return [
         {
@@ -184,7 +184,7 @@ def strip_to_names(outputs: Sequence[Json]) -> list[Json]:
 
 
 def add_counts(output: Json, counts: Mapping[str, int]) -> Json:
-    """Return the output with others' counts, by Iceberg's names, such as those of all batches of a stream so far."""
+    """Replace an output's counts, by Iceberg's names, for example by those of all batches of a stream so far."""
     said = dict(output["outputFacets"])
     said[CHANGE] = {**said[CHANGE], **_rename_counts(counts)}
     return {**output, "outputFacets": {**said, "outputStatistics": _build_statistics(counts)}}
@@ -258,7 +258,7 @@ def _build_lifecycle(catalog_changes: Sequence[CatalogChange], lake: NamedLake) 
 
 
 def _find_state(kind: str, catalog_change: CatalogChange) -> str | None:
-    """Return the state that a change brings about. A table is overwritten if all of its rows were written anew."""
+    """Find the lifecycle state of a change. A table is overwritten if all of its rows were written anew."""
     if kind in {"delete", "overwrite"}:
         metrics = catalog_change.facts.get("metrics") or {}
         total, added = _read_number(metrics, "total-records"), _read_number(metrics, "added-records") or 0
@@ -276,5 +276,5 @@ def _read_number(metrics: Mapping[str, Any], key: str) -> int | None:
 
 
 def _rename_counts(counts: Mapping[str, int]) -> dict[str, int]:
-    """Return counts by the names that facets have."""
+    """Rename counts to the names of facets."""
     return {_COUNTED[key]: value for key, value in counts.items()}

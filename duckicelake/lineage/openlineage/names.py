@@ -18,7 +18,7 @@ PRODUCER: Final = f"urn:duckicelake:{version('duckicelake')}"
 
 
 class DatasetName(NamedTuple):
-    """A dataset's namespace, and its name in there."""
+    """A dataset's namespace and name."""
 
     namespace: str
     name: str
@@ -26,18 +26,18 @@ class DatasetName(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NamedLake:
-    """The identity of a lake in names of datasets, jobs and runs. uri: by which engines know the catalog."""
+    """The lake's identity in names of datasets, jobs and runs. uri: the catalog's, for engines."""
 
     id: UUID
     uri: str
 
     def name_dataset(self, resource: str) -> DatasetName:
-        """Return the catalog's own name of a table or view, given its full name."""
+        """Name a table or view by its full name in the catalog."""
         return DatasetName(self.uri, resource)
 
 
 def name_location(location: str) -> DatasetName:
-    """Return the name of what lies there. Users, queries and fragments of URLs are left out: they may be secrets."""
+    """Name a location. User, query and fragment of a URL are left out: they may be secrets."""
     matched = _SCHEME.match(location)
     scheme = matched[1].lower() if matched else "file"
     if scheme == "file":
@@ -50,7 +50,7 @@ def name_location(location: str) -> DatasetName:
 
 
 def hide_credentials(uri: str) -> str:
-    """Return a catalog's URI as events have it: without user, query and fragment, and without a slash at its end."""
+    """Strip a catalog's URI for events: no user, query, fragment and final slash."""
     url = urlsplit(uri)
     return f"{url.scheme}://{_format_host(url.netloc)}{url.path.rstrip('/')}"
 
@@ -60,5 +60,5 @@ def _format_host(netloc: str) -> str:
 
 
 def build_schema_url(lake: NamedLake, facet: str) -> str:
-    """Return where the catalog serves the JSON schema of a facet that is ours, such as `duckicelake_commit`."""
+    """Build the URL of the JSON schema of a facet of this package, such as `duckicelake_commit`."""
     return f"{lake.uri}/lineage/v1/facets/{facet}.json"

@@ -36,9 +36,9 @@ _UNKNOWN: Final = "CommitStateUnknownException"
 
 @dataclass(frozen=True, slots=True)
 class RefusedRequest:
-    """A request that was refused, as the change that it would have been. result: an error's type and status.
+    """A refused request, as the change that it would have been. result: an error's type and status.
 
-    object_id and location are None where there is no such table; a resource that is no table's has no name.
+    object_id, location: None if there is no such table. A resource that is no table has no name.
     """
 
     id: int
@@ -75,13 +75,13 @@ class RefusedRequest:
 
 
 def is_failure(result: str) -> bool:
-    """Return whether the result of a request says something about a job."""
+    """Return whether a request's result is a failure of its job."""
     error, _, status = result.rpartition(" ")
     return error != _UNKNOWN and (error in _REPORTED_OPERATIONS or status.startswith("5"))
 
 
 def build_failed_runs(refused: Sequence[RefusedRequest], lake: NamedLake) -> list[Json]:
-    """Return the beginnings and ends of what failed; what one job met several times is one run."""
+    """Build begin and end of failed runs. Repeated failures of one job are one run."""
     found: dict[tuple[str, str], list[RefusedRequest]] = {}
     for refusal in refused:
         found.setdefault((format_job_name([_build_change(refusal)], lake), refusal.result), []).append(refusal)
@@ -105,7 +105,7 @@ def _build_change(refused: RefusedRequest) -> CatalogChange:
 
 @dataclass(frozen=True, slots=True)
 class StreamPace:
-    """Set when a stream reports its progress, when it is over, and when it is cut; most: how many may be open."""
+    """Times at which a stream reports progress, ends, and is cut. most: number of open streams."""
 
     report_interval: timedelta = timedelta(seconds=10)
     idle: timedelta = timedelta(seconds=10)
@@ -120,7 +120,7 @@ _STORED_TIMES: Final = {"started": "started", "last": "last", "told": "reported"
 
 @dataclass(frozen=True, slots=True)
 class LineageStream:
-    """An open run. body: as it was reported, or kept, last; latest: what has come since. counts: of all of it."""
+    """An open run. body: as last reported or stored. latest: later changes. counts: of the whole run."""
 
     body: Json
     counts: dict[str, int]
@@ -140,7 +140,7 @@ class LineageStream:
 
 
 class StreamGroups:
-    """Open streams by their jobs' identities, and the events that come of them. describe: builds a run's body."""
+    """Open streams by their jobs' identities, and their events. describe: builds a run's body."""
 
     def __init__(self, kept: Sequence[Json], describe: Callable[[RunChanges], Json], pace: StreamPace = PACE) -> None:
         self._describe = describe
@@ -151,7 +151,7 @@ class StreamGroups:
         self.events: list[Json] = []
 
     def add(self, name: str, run: RunChanges) -> None:
-        """Take the next run of the job of this name, in the order of the changelog."""
+        """Add the next run of the job of this name, in the order of the changelog."""
         at, counts, name = run[0].change.at, sum_counts(run), find_job_identity(name)
         known = self._open.get(name)
         if known is not None and self._is_over(known, at):
@@ -167,7 +167,7 @@ class StreamGroups:
         self._open[name] = self._report(stream) if at - known.reported >= self._pace.report_interval else stream
 
     def pass_until(self, now: datetime) -> None:
-        """Let time pass: what has said nothing for long enough is over, and so are the oldest if there are too many."""
+        """Advance the time: end silent streams, and the oldest if there are too many."""
         oldest_first = sorted(self._open, key=lambda name: self._open[name].last)
         too_many = oldest_first[: max(0, len(oldest_first) - self._pace.most)]
         for name in oldest_first:
@@ -175,7 +175,7 @@ class StreamGroups:
                 self._end(name)
 
     def list_open(self) -> list[Json]:
-        """Return what is open."""
+        """Return the open streams as JSON."""
         self._open = {name: self._current(stream) for name, stream in self._open.items()}
         return [stream.to_json() for stream in self._open.values()]
 
@@ -192,7 +192,7 @@ class StreamGroups:
         self.events.append(build_run_event(current.body, "COMPLETE", current.last))
 
     def _current(self, stream: LineageStream) -> LineageStream:
-        """With the body as of its last change."""
+        """Return the stream with the body of its last change."""
         if not stream.latest:
             return stream
         body = self._describe(stream.latest)
@@ -203,5 +203,5 @@ class StreamGroups:
 
 
 def is_of_stream(run: RunChanges) -> bool:
-    """Return whether it is part of a stream, rather than a run of its own."""
+    """Return whether a run is part of a stream."""
     return len(run) == 1 and is_streaming(run[0])

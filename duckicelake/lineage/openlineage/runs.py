@@ -66,9 +66,9 @@ _TRANSACTION: Final = "commit_transaction"
 
 
 def format_job_name(catalog_changes: Sequence[CatalogChange], lake: NamedLake, others: Iterable[str] = ()) -> str:
-    """Return `program.what.table.hash`, which is the same for the same principal and parts.
+    """Format a job's name, `program.what.table.hash`, which is the same for the same principal and parts.
 
-    others: namespaces of tables that the job reads. Who may read one of them may know of the job, and not the table.
+    others: namespaces of tables that the job reads. A reader of one of them may see the job, but not the table.
     """
     engine = find_engine(catalog_changes[0])
     program, verb, principal = (
@@ -82,7 +82,7 @@ def format_job_name(catalog_changes: Sequence[CatalogChange], lake: NamedLake, o
 
 
 def build_job(catalog_changes: Sequence[CatalogChange], lake: NamedLake) -> Json:
-    """Return the job of a run's changes."""
+    """Build the job of a run's changes."""
     first, verb = catalog_changes[0], name_verb(catalog_changes)
     processing = "STREAMING" if is_streaming(first) else "BATCH"
     job_type = _build_job_type(processing, find_engine(first).name.upper(), _TYPES.get(verb, "DDL"))
@@ -95,17 +95,17 @@ def _build_job_type(processing: str, integration: str, job_type: str) -> Json:
 
 
 def find_job_identity(name: str) -> str:
-    """Return the part of a job's name that is the same whether or not the name has the table."""
+    """Find the part of a job's name that doesn't depend on whether it names the table."""
     return name.rpartition(".")[2]
 
 
 def may_name_table(name: str) -> bool:
-    """Return whether a job's name may hold that of a table."""
+    """Return whether a job's name may contain a table's name."""
     return f".{_SEVERAL}." not in name
 
 
 def name_verb(catalog_changes: Sequence[CatalogChange]) -> str:
-    """Return what was done, in the changelog's word."""
+    """Return the kind of the changes, in the changelog's word."""
     kinds = [str(catalog_change.change.kind) for catalog_change in catalog_changes]
     return next((kind for kind in _BY_WEIGHT if kind in kinds), kinds[0])
 
@@ -118,7 +118,7 @@ def add_hash(
     principal: str | None,
     subject: str | None = None,
 ) -> str:
-    """Return the name with the hash of all that makes it this job and no other.
+    """Build a job's name with the hash of its identity.
 
     subject: instead of the first resource.
     """
@@ -129,12 +129,12 @@ def add_hash(
 
 
 def find_principal(catalog_change: CatalogChange) -> str | None:
-    """Return the catalog's principal, or the author of DuckDB's commit."""
+    """Find the catalog's principal, or the author of DuckDB's commit."""
     return catalog_change.change.principal or catalog_change.facts.get("author")
 
 
 def build_run_facets(catalog_changes: Sequence[CatalogChange], lake: NamedLake) -> Json:
-    """Return the facets of the run that made these changes in one transaction."""
+    """Build the facets of the run of these changes, one transaction."""
     first, engine = catalog_changes[0], find_engine(catalog_changes[0])
     said = {**_read_summary(first.summary), **first.client}
     facets = [("parent", _build_parent(said)), ("nominalTime", _build_nominal_time(said))]
@@ -170,7 +170,7 @@ def _build_commit(catalog_changes: Sequence[CatalogChange], engine: EngineInfo, 
 
 
 def _find_snapshot(snapshot_id: int) -> int | None:
-    """Return what was refused has made none."""
+    """Return the snapshot's id; None for a refused request, which made none."""
     return None if snapshot_id < 0 else snapshot_id
 
 
@@ -208,7 +208,7 @@ def _parse_uuid(text: object) -> str | None:
 
 
 def _parse_time(text: object) -> str | None:
-    """In UTC, in which a time without a zone is meant to be."""
+    """Parse a time to UTC, which is also the zone of times without one."""
     try:
         time = datetime.fromisoformat(str(text))
     except ValueError:
@@ -222,7 +222,7 @@ def format_utc(time: datetime) -> str:
 
 
 def find_transaction_key(catalog_change: CatalogChange) -> tuple[Any, ...]:
-    """Return the same for all changes of a transaction. Clients may give several requests one id."""
+    """Return a key that all changes of a transaction share. Clients may give several requests one id."""
     change = catalog_change.change
     if change.request_id is None:
         return (change.snapshot_id,)
@@ -231,7 +231,7 @@ def find_transaction_key(catalog_change: CatalogChange) -> tuple[Any, ...]:
 
 
 def group_runs(catalog_changes: Sequence[CatalogChange]) -> list[RunChanges]:
-    """Return the runs of these changes, in the order of their beginnings."""
+    """Group changes into runs, in the order of their begins."""
     found: dict[tuple[Any, ...], RunChanges] = {}
     for catalog_change in catalog_changes:
         found.setdefault(find_transaction_key(catalog_change), []).append(catalog_change)
@@ -239,12 +239,12 @@ def group_runs(catalog_changes: Sequence[CatalogChange]) -> list[RunChanges]:
 
 
 def build_run_id(lake: NamedLake, at: datetime, *identity: object) -> str:
-    """Return an id that is the same for the same identity, and greater for a later time."""
+    """Build an id that is the same for the same identity, and greater for a later time."""
     return str(generate_static_uuid(at, ":".join(map(str, (lake.id, *identity))).encode()))
 
 
 def describe_run(run: RunChanges, lake: NamedLake) -> Json:
-    """Return the body of a run's events, without their type and time."""
+    """Build the body of a run's events, without type and time."""
     first = run[0].change
     return {
         "producer": PRODUCER,
@@ -260,11 +260,11 @@ def describe_run(run: RunChanges, lake: NamedLake) -> Json:
 
 
 def build_run_event(body: Json, kind: EventType, at: datetime) -> Json:
-    """Return one of the run's events. START has outputs by name alone."""
+    """Build one of a run's events. START has only names of outputs."""
     outputs = strip_to_names(body["outputs"]) if kind == "START" else body["outputs"]
     return {"eventType": kind, "eventTime": format_utc(at), **body, "outputs": outputs}
 
 
 def whole(body: Json, run: RunChanges) -> list[Json]:
-    """Return the beginning and the end of a run that made its changes and was done."""
+    """Build begin and end of a finished run."""
     return [build_run_event(body, "START", run[0].change.at), build_run_event(body, "COMPLETE", run[-1].change.at)]

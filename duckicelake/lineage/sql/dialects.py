@@ -48,7 +48,7 @@ _NAMING: Final = frozenset({"CatalogException", "BinderException"})
 
 class _QuietDuckDBParser(DuckDBParser):
     def _warn_unsupported(self) -> None:
-        """Log no warning of a statement that isn't read."""
+        """Log no warning about a statement that can't be parsed."""
 
 
 class _DuckDB(DuckDB):
@@ -57,7 +57,7 @@ class _DuckDB(DuckDB):
 
 class _QuietSparkParser(SparkParser):
     def _warn_unsupported(self) -> None:
-        """Log no warning of a statement that isn't read."""
+        """Log no warning about a statement that can't be parsed."""
 
 
 class _Spark(Spark):
@@ -66,7 +66,7 @@ class _Spark(Spark):
 
 class _QuietTrinoParser(TrinoParser):
     def _warn_unsupported(self) -> None:
-        """Log no warning of a statement that isn't read."""
+        """Log no warning about a statement that can't be parsed."""
 
 
 class _Trino(Trino):
@@ -82,17 +82,17 @@ class SqlDialect(Enum):
 
     @property
     def parser(self) -> Dialect:
-        """How sqlglot reads the dialect."""
+        """Sqlglot's dialect."""
         return {SqlDialect.DUCKDB: _DuckDB, SqlDialect.SPARK: _Spark, SqlDialect.TRINO: _Trino}[self]()
 
     def tokens(self, sql: str) -> list[Token] | None:
-        """Return the text's tokens, None if it's longer than what is read; raises what sqlglot does."""
+        """Split a text into tokens; None if it is too long. Raises sqlglot's errors."""
         if len(sql) > MAX_SQL_CHARS:
             return None
         return self.parser.tokenize(sql)
 
     def parse(self, sql: str) -> exp.Expr | None:
-        """Return the one statement's tree, None for others and those that are too much; raises what sqlglot does."""
+        """Parse a single statement; None for other texts and too large ones. Raises sqlglot's errors."""
         tokens = self.tokens(sql)
         if tokens is None or len(tokens) > _MAX_TOKENS or _is_deep(tokens):
             return None
@@ -101,12 +101,12 @@ class SqlDialect(Enum):
 
 
 def find_dialect(name: str) -> SqlDialect | None:
-    """Return the dialect of a name, whatever its case; None for one that isn't read."""
+    """Find a dialect by name, ignoring case; None for an unsupported one."""
     return next((dialect for dialect in SqlDialect if dialect.value == name.lower()), None)
 
 
 def _is_deep(tokens: Sequence[Token]) -> bool:
-    """Return whether brackets or operators nest deeper than what Python's stack is left for."""
+    """Return whether brackets or operators nest too deep for Python's stack."""
     depth = chain = 0
     for token in tokens:
         depth += (token.token_type in _OPENING) - (token.token_type in _CLOSING)
@@ -117,9 +117,9 @@ def _is_deep(tokens: Sequence[Token]) -> bool:
 
 
 def mask_sql(sql: str, dialect: str) -> str | None:
-    """Return the statement as its author wrote it, but with `?` for each literal and without comments.
+    """Mask a statement: `?` for each literal, no comments, everything else unchanged.
 
-    None where literals can't be found: such a text is kept out of events.
+    None if literals can't be found: events leave such a text out.
     """
     found = find_dialect(dialect)
     try:
@@ -137,7 +137,7 @@ def mask_sql(sql: str, dialect: str) -> str | None:
 
 
 def mask_message(error: BaseException, *, keep: bool = False) -> str:
-    """Return what an error says, without values: those of data are withheld altogether."""
+    """Mask an error's message: no values. Messages with data are withheld."""
     kind, message = type(error).__name__, str(error)
     if keep:
         return message or kind
@@ -148,7 +148,7 @@ def mask_message(error: BaseException, *, keep: bool = False) -> str:
 
 
 def _keep_gap(between: str) -> str:
-    """Return what stands between two tokens: a comment, if it isn't space."""
+    """Keep the text between two tokens, unless it is a comment."""
     return between if between.isspace() or not between else " "
 
 
@@ -157,5 +157,5 @@ def _format_token(token: Token, sql: str) -> str:
 
 
 def may_show_values(column: str) -> bool:
-    """Return whether a column's name, which an engine may have made of an expression, may have a value in it."""
+    """Return whether a column's name may contain a value, as an engine's name of an expression does."""
     return _VALUES.search(column) is not None

@@ -28,11 +28,11 @@ _UNKNOWN = (OpenColumns(flow=NO_FLOW),)
 
 
 class SqlTooComplexError(Exception):
-    """A statement is larger than what is worth the time."""
+    """A statement is too large to be read in time."""
 
 
 class ExpressionReader(ABC):
-    """Reads expressions; the subclass reads queries in them."""
+    """Reads expressions. The subclass reads the queries in them."""
 
     def __init__(self, fold: Fold) -> None:
         self.fold = fold
@@ -40,20 +40,20 @@ class ExpressionReader(ABC):
 
     @abstractmethod
     def relation(self, node: exp.Expr, scope: NameScope) -> SqlRelation:
-        """Return what a query gives that may use the names of the scope."""
+        """Read a query that may use the names of the scope."""
 
     def count(self, steps: int = 1) -> None:
-        """Go on, or raise SqlTooComplexError; a step is a column that is looked at once."""
+        """Count steps, one for each look at a column; SqlTooComplexError at the limit."""
         self.steps += steps
         if self.steps > MAX_STEPS:
             raise SqlTooComplexError
 
     def all_of(self, nodes: Iterable[exp.Expr], scope: NameScope) -> Flow:
-        """Return everything that flows into any of the expressions."""
+        """Merge the flows into several expressions."""
         return merge_flows(self.flow(node, scope) for node in nodes)
 
     def flow(self, node: exp.Expr, scope: NameScope) -> Flow:
-        """Return what flows into the expression."""
+        """Find the flow into an expression."""
         found = self._read(node, scope)
         self.count(1 + len(found))
         return found
@@ -128,7 +128,7 @@ class ExpressionReader(ABC):
         return over if named is None else merge_flows([over, self._over(named, scope)])
 
     def _named_window(self, node: exp.Window) -> exp.Window | None:
-        """Return the window of the WINDOW clause that this one starts from."""
+        """Find the window of the WINDOW clause on which this one is based."""
         select, base = node.find_ancestor(exp.Select), node.args.get("alias")
         if select is None or base is None:
             return None
@@ -207,13 +207,13 @@ class ExpressionReader(ABC):
 
 
 def _iterate_operands(node: exp.Expr) -> Iterable[exp.Expr]:
-    """Return the operands; of a chain of one operator all of them, however long it is."""
+    """Iterate over operands. A chain of one operator gives all of them, however long it is."""
     operands = node.flatten(unnest=False) if isinstance(node, _CHAINS) else node.iter_expressions()
     return (operand for operand in operands if not isinstance(operand, _WITHOUT_VALUES))
 
 
 def _is_name(node: exp.Expr) -> bool:
-    """Return whether it's the schema of a function rather than a value."""
+    """Return whether the node is a function's schema rather than a value."""
     return isinstance(node, exp.Identifier) or (isinstance(node, exp.Dot) and _is_name(node.this))
 
 
@@ -224,7 +224,7 @@ def _bind_names(scope: NameScope, names: Iterable[str]) -> NameScope:
 
 
 def apply_pivot(reader: ExpressionReader, relation: SqlRelation, node: exp.Pivot, parts: Sequence[str]) -> SqlRelation:
-    """Return the relation after one PIVOT or UNPIVOT."""
+    """Apply one PIVOT or UNPIVOT to a relation."""
     scope = NameScope(reader.fold, [ScopeSource(tuple(parts), relation)])
     if not is_closed(relation):
         return SqlRelation(_UNKNOWN, relation.influence)

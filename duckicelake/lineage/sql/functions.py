@@ -50,7 +50,7 @@ FILE_READERS: Final = _collect_names("""
 
 
 def find_function_name(node: exp.Expr) -> str:
-    """Return the function's name in lower case; sqlglot's own where it has read the name away."""
+    """Find a function's name in lower case; sqlglot's own name if it keeps no other."""
     if isinstance(node, exp.Anonymous):
         return str(node.this).lower()
     names = type(node).sql_names() if isinstance(node, exp.Func) else [node.key]
@@ -58,7 +58,7 @@ def find_function_name(node: exp.Expr) -> str:
 
 
 def is_aggregate(node: exp.Expr) -> bool:
-    """Return whether the call makes one value of those of many rows."""
+    """Return whether the call makes one value from many rows."""
     if isinstance(node, _WINDOW_ONLY):
         return False
     return isinstance(node, exp.AggFunc) or find_function_name(node) in AGGREGATES
@@ -70,19 +70,19 @@ def is_masking(node: exp.Expr) -> bool:
 
 
 def is_file_reader(node: exp.Expr | None) -> bool:
-    """Return whether it's a table function that reads the files that its first argument names."""
+    """Return whether the node is a table function that reads the files of its first argument."""
     return isinstance(node, exp.Func) and find_function_name(node) in FILE_READERS
 
 
 def is_file_name(name: str) -> bool:
-    """Return whether DuckDB would take the name of a table for one of a file."""
+    """Return whether DuckDB reads this table name as a file's name."""
     return name.lower().partition("?")[0].endswith(_ENDINGS)
 
 
 def name_file_dataset(path: str, folder: str = "/") -> SqlDataset | None:
-    """Return the dataset of a path, which is in the folder if it's relative.
+    """Name the dataset of a path, relative to the folder.
 
-    The folder above a pattern's first wildcard.
+    A pattern is the folder above its first wildcard.
     """
     if not path or "\0" in path:
         return None

@@ -44,9 +44,9 @@ class StatementReader:
         self.queries = QueryReader(fold, lookup, files)
 
     def lineage(self, node: exp.Expr, names: Sequence[str] | None = None) -> StatementLineage | None:
-        """Return what the statement reads and writes; None for what does neither.
+        """Read a statement's lineage; None if it neither reads nor writes.
 
-        `names` are those of a query's columns, where they are known.
+        names: of a query's columns, if known.
         """
         if isinstance(node, exp.Query | exp.Values | exp.Pivot):
             relation = self.queries.relation(node, NameScope(self.fold))
@@ -134,7 +134,7 @@ class StatementReader:
         return self._build_write(output, fields, merge_flows(influence))
 
     def _when(self, then: exp.Expr, scope: NameScope, output: SqlDataset | None) -> Fields:
-        """Return what one WHEN of a MERGE writes; all columns, by position or by name, where it names none."""
+        """Read one WHEN of a MERGE. If it names no columns it writes all, by position or name."""
         new = NameScope(self.fold, scope.sources[1:], outer=scope.outer)
         if isinstance(then, exp.Update):
             named = [expression for expression in then.expressions or () if isinstance(expression, exp.EQ)]
@@ -155,7 +155,7 @@ class StatementReader:
         return self._spell_as_output(dict(zip(names, flows, strict=True)), output)
 
     def _alike(self, new: NameScope, output: SqlDataset | None) -> Fields:
-        """Return columns of the same names, as `UPDATE *` and `INSERT *` take them."""
+        """Match columns by name, as `UPDATE *` and `INSERT *` do."""
         columns = output.columns if output is not None else None
         return {name: flow for name in columns or () if (flow := new.find([name]))}
 
@@ -180,9 +180,9 @@ class StatementReader:
         return self._build_write(file, match_by_name(relation), relation.influence)
 
     def _find_changed_table(self, target: exp.Table, node: exp.Expr) -> tuple[SqlDataset | None, NameScope]:
-        """Return the table that a statement changes rows of, and the names that hold in the statement.
+        """Find the table whose rows a statement changes, and the names in its scope.
 
-        Its own come first.
+        The table's own names are first.
         """
         output, scope = self._output(target), self._with(node)
         scope.sources.append(self._as_source(target, output))
@@ -201,7 +201,7 @@ class StatementReader:
         )
 
     def _joined_to(self, target: exp.Table, scope: NameScope) -> Flow:
-        """Return what is joined to the table that an UPDATE names; as some dialects let it."""
+        """Find the flow of tables joined to the table of an UPDATE, as some dialects allow."""
         return self.queries.read_from(exp.Select(joins=target.args.get("joins")), scope)
 
     def _read_assignments(self, nodes: Iterable[exp.Expr], scope: NameScope, output: SqlDataset | None) -> Fields:
@@ -213,7 +213,7 @@ class StatementReader:
         return self._spell_as_output(fields, output)
 
     def _spell_as_output(self, fields: Mapping[str, Flow], output: SqlDataset | None) -> Fields:
-        """Return the fields with the names that the table has for them."""
+        """Rename fields to the table's spelling of their names."""
         columns = output.columns if output is not None else None
         if columns is None:
             return dict(fields)
@@ -232,7 +232,7 @@ class StatementReader:
         )
 
     def _build_write(self, output: SqlDataset | None, fields: Fields, influence: Flow) -> StatementLineage:
-        """Return the statement's lineage; a table that it writes is read as well if it's where something comes from."""
+        """Build a statement's lineage. The written table is also an input if values come from it."""
         inputs = self.queries.inputs
         read = [origin.dataset for flow in (*fields.values(), influence) for origin in flow]
         return StatementLineage(tuple({**inputs, **dict.fromkeys(read)}), output, fields, influence)
@@ -248,7 +248,7 @@ class StatementReader:
 
 
 def _find_target(node: exp.Expr) -> tuple[exp.Table | None, list[str]]:
-    """Return (the table that is written, the columns that the statement names)."""
+    """Find the written table, and the columns that the statement names."""
     if isinstance(node, exp.Schema):
         names = [expression.name for expression in node.expressions]
         return (node.this if isinstance(node.this, exp.Table) else None), names
@@ -270,7 +270,7 @@ _UNREADABLE: Final = (SqlglotError, RecursionError, AttributeError, IndexError, 
 
 
 def build_column_lineage(lineage: StatementLineage) -> dict[str, Any] | None:
-    """Return the facet of the output; None if no column of an input is known to matter."""
+    """Build the output's column lineage facet; None if no input column is known."""
     fields = {name: {"inputFields": _build_inputs(flow)} for name, flow in (lineage.fields or {}).items() if flow}
     influence = lineage.influence or {}
     if not fields and not influence:
@@ -304,10 +304,10 @@ def _build_transformation(effect: FlowEffect) -> dict[str, Any]:
 def read_view_lineage(
     sql: str, dialect: str, view: SqlDataset, lookup: Lookup, *, files: Files = name_file_dataset
 ) -> StatementLineage | None:
-    """Return the lineage of a view by its query, or by its CREATE VIEW; None if nothing can be said.
+    """Read a view's lineage from its query or its CREATE VIEW; None if it can't be read.
 
-    Tables and views are named as the user named them: a view in the query isn't replaced by its own. The view's columns
-    name the query's in their order.
+    Tables and views have the user's names: a view in the query isn't expanded. The view's columns name the query's, in
+    order.
     """
     text = sql.replace("{DUCKLAKE_CATALOG}", LAKE)
 
@@ -328,7 +328,7 @@ def read_view_lineage(
 
 
 def parse_statement(sql: str, dialect: str) -> exp.Expr | None:
-    """Return the statement's syntax tree; None for several statements, none, and those too long or nested too deep."""
+    """Parse a statement; None for several statements, none, and those too long or nested too deep."""
     found = find_dialect(dialect)
     try:
         return None if found is None else found.parse(sql)
@@ -339,9 +339,9 @@ def parse_statement(sql: str, dialect: str) -> exp.Expr | None:
 def read_lineage(
     tree: exp.Expr, dialect: str, lookup: Lookup, files: Files = name_file_dataset
 ) -> StatementLineage | None:
-    """Return what a statement that is `parsed` reads and writes, and which columns flow where.
+    """Read the lineage of a parsed statement, and of its columns.
 
-    None if nothing can be said.
+    None if it can't be read.
     """
     return _read_guarded(lambda: _build_reader(dialect, lookup, files).lineage(tree))
 

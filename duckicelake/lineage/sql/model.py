@@ -9,7 +9,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class SqlDataset:
-    """A table, view or file by its OpenLineage name; `columns` in their order, None where they are unknown."""
+    """A table, view or file by its OpenLineage name. columns: in order, None if unknown."""
 
     namespace: str
     name: str
@@ -24,7 +24,7 @@ Files = Callable[[str], SqlDataset | None]
 
 
 class FlowSubtype(StrEnum):
-    """How an input column takes part; the first three hand its values on, the others decide about rows or values."""
+    """The role of an input column. The first three pass its values on, the others decide about rows or values."""
 
     IDENTITY = "IDENTITY"
     TRANSFORMATION = "TRANSFORMATION"
@@ -42,7 +42,7 @@ _DIRECT: Final = (FlowSubtype.IDENTITY, FlowSubtype.TRANSFORMATION, FlowSubtype.
 
 @dataclass(frozen=True, slots=True, order=True)
 class FlowEffect:
-    """One of OpenLineage's transformations; `masking` if the result hides the value."""
+    """An OpenLineage transformation. masking: the result hides the value."""
 
     subtype: FlowSubtype
     masking: bool = False
@@ -68,7 +68,7 @@ NO_FLOW: Final[Flow] = {}
 
 
 def merge_flows(flows: Iterable[Flow]) -> Flow:
-    """Return all that flows in any of them."""
+    """Merge flows."""
     result: dict[ColumnOrigin, frozenset[FlowEffect]] = {}
     for flow in flows:
         for origin, effects in flow.items():
@@ -77,9 +77,9 @@ def merge_flows(flows: Iterable[Flow]) -> Flow:
 
 
 def pass_through(flow: Flow, subtype: FlowSubtype, *, masking: bool = False) -> Flow:
-    """Return the flow after one more direct step.
+    """Extend a flow by one direct step.
 
-    The step that changes most names it, what masked before still does.
+    The step that changes most gives the name. Masking of earlier steps stays.
     """
     return {
         origin: frozenset(_chain_effects(effect, subtype, masking) for effect in effects)
@@ -88,7 +88,7 @@ def pass_through(flow: Flow, subtype: FlowSubtype, *, masking: bool = False) -> 
 
 
 def build_deciding_flow(flow: Flow, subtype: FlowSubtype) -> Flow:
-    """Return the flow of what isn't handed on, but decides."""
+    """Build the flow of columns that decide, without passing values on."""
     return dict.fromkeys(flow, frozenset({FlowEffect(subtype)}))
 
 
@@ -100,7 +100,7 @@ def _chain_effects(effect: FlowEffect, subtype: FlowSubtype, masking: bool) -> F
 
 @dataclass(frozen=True, slots=True)
 class SqlColumn:
-    """A column of a relation; its name is None where only the engine knows how it calls the expression."""
+    """A column of a relation. Its name is None if only the engine knows it."""
 
     name: str | None
     flow: Flow
@@ -108,13 +108,13 @@ class SqlColumn:
 
 @dataclass(frozen=True, slots=True)
 class OpenColumns:
-    """Unknown columns, of any number: all of a dataset, or with the flow that each of them has."""
+    """Unknown columns: all of a dataset, or with one flow for each."""
 
     dataset: SqlDataset | None = None
     flow: Flow | None = None
 
     def find_flow(self, name: str) -> Flow:
-        """Return the flow of the one that has the name."""
+        """Find the flow of the column of a name."""
         if self.dataset is not None:
             return {ColumnOrigin(self.dataset, name): frozenset({FlowEffect(FlowSubtype.IDENTITY)})}
         return self.flow or NO_FLOW
@@ -122,23 +122,23 @@ class OpenColumns:
 
 @dataclass(frozen=True, slots=True)
 class SqlRelation:
-    """What a query gives; `influence` decides about all of its rows."""
+    """The result of a query. influence: decides about all of its rows."""
 
     columns: tuple[SqlColumn | OpenColumns, ...]
     influence: Flow
 
     @property
     def known(self) -> tuple[SqlColumn, ...] | None:
-        """All columns, None if there are others."""
+        """All columns, None if some are unknown."""
         known = tuple(column for column in self.columns if isinstance(column, SqlColumn))
         return known if len(known) == len(self.columns) else None
 
     def flows(self) -> Flow:
-        """Return all that flows into any column."""
+        """Merge the flows into all columns."""
         return merge_flows(column.flow for column in self.columns if isinstance(column, SqlColumn))
 
     def rename(self, names: Sequence[str]) -> "SqlRelation":
-        """Return the relation with names for its first columns."""
+        """Rename the first columns of the relation."""
         columns = list(self.columns)
         for at, name in enumerate(names[: len(columns)]):
             column = columns[at]
@@ -151,9 +151,9 @@ class SqlRelation:
 
 @dataclass(frozen=True, slots=True)
 class StatementLineage:
-    """What a statement read and wrote.
+    """The inputs and output of a statement.
 
-    `fields` are the output's columns that are known, `influence` decides about all its rows.
+    fields: known columns of the output. influence: decides about all of its rows.
     """
 
     inputs: tuple[SqlDataset, ...]
@@ -166,14 +166,14 @@ Fields = dict[str, Flow]
 
 
 def match_by_name(relation: SqlRelation) -> Fields:
-    """Return the columns whose names are known; those of one name aren't."""
+    """Match columns by known names; names that occur twice are left out."""
     times = Counter(column.name for column in relation.columns if isinstance(column, SqlColumn))
     columns = (column for column in relation.columns if isinstance(column, SqlColumn))
     return {column.name: column.flow for column in columns if column.name is not None and times[column.name] == 1}
 
 
 def match_by_position(relation: SqlRelation, names: Sequence[str]) -> Fields:
-    """Return the columns under other names, as far as each is known to be the one at its place."""
+    """Match columns by position to other names, as far as positions are known."""
     if relation.known is not None and len(relation.columns) != len(names):
         return {}
     fields: Fields = {}
@@ -185,7 +185,7 @@ def match_by_position(relation: SqlRelation, names: Sequence[str]) -> Fields:
 
 
 def name_all(relation: SqlRelation, names: Sequence[str]) -> Fields:
-    """Return the columns of what is made of a query: unknown ones, too, if they are all of one dataset's."""
+    """Name all columns of a new table; unknown ones, too, if all are of one dataset."""
     columns = relation.columns
     if len(columns) == 1 and isinstance(columns[0], OpenColumns) and columns[0].dataset is not None:
         return {name: columns[0].find_flow(name) for name in names}
@@ -193,5 +193,5 @@ def name_all(relation: SqlRelation, names: Sequence[str]) -> Fields:
 
 
 def merge_fields(fields: Fields, others: Fields) -> Fields:
-    """Return what flows into each, by either way."""
+    """Merge the flows into each field."""
     return {name: merge_flows([fields.get(name, NO_FLOW), others.get(name, NO_FLOW)]) for name in {**fields, **others}}

@@ -30,7 +30,7 @@ class SelectReader(SourceReader):
     """Reads SELECT."""
 
     def select(self, node: exp.Select, outer: NameScope) -> SqlRelation:
-        """Return what it gives, where the outer scope's names may be used."""
+        """Read a SELECT, which may use the names of the outer scope."""
         scope = outer.inner()
         influence = [self.read_from(node, scope)]
         columns = self._columns(node, scope)
@@ -108,7 +108,7 @@ class SelectReader(SourceReader):
         return build_deciding_flow(flow, FlowSubtype.GROUP_BY)
 
     def _by(self, node: exp.Expr, scope: NameScope, columns: Sequence[SqlColumn | OpenColumns]) -> Flow:
-        """Return what an expression of ORDER BY or GROUP BY means: a column's number, its alias, or itself."""
+        """Resolve an expression of ORDER BY or GROUP BY: a column's number, its alias, or itself."""
         if isinstance(node, exp.Literal) and not node.is_string:
             at = int(node.this) - 1 if node.this.isdecimal() else -1
             chosen = columns[at] if 0 <= at < len(columns) else None
@@ -125,13 +125,13 @@ class SelectReader(SourceReader):
         return build_deciding_flow(flow, FlowSubtype.GROUP_BY)
 
     def _prefer_aliases(self, scope: NameScope, columns: Sequence[SqlColumn | OpenColumns]) -> None:
-        """ORDER BY means the query's own columns first."""
+        """Build a scope in which the query's own columns come first, as in ORDER BY."""
         for column in columns:
             if isinstance(column, SqlColumn) and column.name is not None:
                 scope.shared[scope.fold(column.name)] = column.flow
 
     def tail(self, node: exp.Expr, scope: NameScope, columns: Sequence[SqlColumn | OpenColumns]) -> Flow:
-        """Return what decides by ORDER BY and LIMIT."""
+        """Find the flow that decides by ORDER BY and LIMIT."""
         order, limit = node.args.get("order"), node.args.get("limit")
         flows: list[Flow] = []
         for expression in order.expressions if order is not None else ():
@@ -154,7 +154,7 @@ def _find_name(node: exp.Expr) -> str | None:
 
 
 def _is_spread(node: exp.Expr) -> bool:
-    """Return whether the expression becomes several columns, or ones that are called otherwise."""
+    """Return whether the expression becomes several columns, or columns of other names."""
     inside = node.unalias()
     if not isinstance(inside, exp.Explode | exp.Unnest | exp.Inline | exp.Posexplode):
         return False
@@ -168,7 +168,7 @@ def _is_computed_from_group(node: exp.Expr) -> bool:
 
 
 class QueryReader(SelectReader):
-    """Reads queries of one statement; the tables that it meets are its `inputs`."""
+    """Reads queries of one statement, and collects their tables in `inputs`."""
 
     def __init__(self, fold: Fold, lookup: Lookup, files: Files) -> None:
         super().__init__(fold, lookup, files)
@@ -187,7 +187,7 @@ class QueryReader(SelectReader):
             self._ctes.pop()
 
     def define(self, with_: exp.With, scope: NameScope) -> None:
-        """Let the names of WITH be known from here on."""
+        """Define the names of WITH from here on."""
         for cte in with_.expressions:
             before = self._ctes[-1]
             names = [column.name for column in cte.args["alias"].args.get("columns") or ()]
@@ -195,7 +195,7 @@ class QueryReader(SelectReader):
             self._ctes[-1] = {**before, self.fold(cte.alias): read}
 
     def named_query(self, name: str) -> SqlRelation | None:
-        """Return what a name of WITH stands for."""
+        """Find the query of a name of WITH."""
         read = self._ctes[-1].get(self.fold(name))
         return None if read is None else read()
 
@@ -250,7 +250,7 @@ class QueryReader(SelectReader):
         return UNKNOWN
 
     def _read_order(self, node: exp.Expr, relation: SqlRelation, scope: NameScope) -> SqlRelation:
-        """Return the query with its ORDER BY and LIMIT, which see nothing but its columns."""
+        """Add ORDER BY and LIMIT to a query. They see only its columns."""
         if not node.args.get("order") and not node.args.get("limit"):
             return relation
         inside = scope.inner()

@@ -20,13 +20,13 @@ _ASCII: Final = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
 
 
 def fold_ascii(name: str) -> str:
-    """Return the name as DuckDB compares it."""
+    """Fold a name as DuckDB compares it."""
     return name.translate(_ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class ScopeSource:
-    """Something in FROM: `parts` are the names by which it may be called, the last is the table's or the alias."""
+    """A source in FROM. parts: its possible names; the last one is the table's or the alias."""
 
     parts: tuple[str, ...]
     relation: SqlRelation
@@ -36,7 +36,7 @@ class ScopeSource:
 
 @dataclass(slots=True)
 class NameScope:
-    """The names that an expression may use; those of `outer` where nothing here has the name."""
+    """The names that an expression may use. outer: for names that aren't here."""
 
     fold: Fold
     sources: list[ScopeSource] = field(default_factory=list)
@@ -52,11 +52,11 @@ class NameScope:
     """Columns of relations by their names, folded, as they were asked for."""
 
     def inner(self) -> "NameScope":
-        """Return a scope of a query in an expression, or behind LATERAL."""
+        """Open the scope of a query in an expression, or after LATERAL."""
         return NameScope(self.fold, outer=self)
 
     def find(self, parts: Sequence[str]) -> Flow:
-        """Return the flow of a name; NOTHING where it could be several things, or none."""
+        """Find the flow of a name; NOTHING if it is ambiguous or unknown."""
         if self.fold(parts[0]) in self.bound:
             return NO_FLOW
         found = self._find(parts)
@@ -79,7 +79,7 @@ class NameScope:
         return pass_through(found, FlowSubtype.TRANSFORMATION) if within and found is not None else found
 
     def source(self, parts: Sequence[str]) -> ScopeSource | None:
-        """Return the one source that may be called so."""
+        """Find the only source of a name."""
         wanted = [self.fold(part) for part in parts]
         found = [
             source for source in self.sources if [self.fold(part) for part in source.parts[-len(wanted) :]] == wanted
@@ -120,7 +120,7 @@ class NameScope:
         return any(not is_closed(source.relation) for source in self.sources)
 
     def qualifies(self, parts: Sequence[str]) -> bool:
-        """Return whether the name begins with what one of the sources is called."""
+        """Return whether the name begins with a source's name."""
         here = any(self.source(parts[:size]) is not None for size in range(1, len(parts)))
         return here or (self.outer is not None and self.outer.qualifies(parts))
 
@@ -128,7 +128,7 @@ class NameScope:
         return any(self._find_flows(source.relation, name) for source in self.sources)
 
     def knows(self, name: str) -> bool:
-        """Return whether the name means something here, or might."""
+        """Return whether the name is, or may be, known here."""
         return self._find_unqualified(name) is not None or (self.outer is not None and self.outer.knows(name))
 
 
@@ -158,7 +158,7 @@ def _is_guess(column: SqlColumn | OpenColumns) -> bool:
 
 
 def expand_star(scope: NameScope, sources: Iterable[ScopeSource]) -> list[SqlColumn | OpenColumns]:
-    """Return what `*` stands for."""
+    """Expand `*`."""
     columns: list[SqlColumn | OpenColumns] = []
     for source in sources:
         for column in source.relation.columns:
@@ -173,5 +173,5 @@ def expand_star(scope: NameScope, sources: Iterable[ScopeSource]) -> list[SqlCol
 
 
 def merge_coalesced(flows: Iterable[Flow]) -> Flow:
-    """Return the flow of a column that is whichever isn't NULL."""
+    """Merge the flows of columns of which the first that isn't NULL counts."""
     return pass_through(merge_flows(flows), FlowSubtype.TRANSFORMATION)

@@ -34,7 +34,7 @@ _SERIES: Final = (exp.GenerateSeries, exp.GenerateDateArray, exp.GenerateTimesta
 
 
 class SourceReader(ExpressionReader):
-    """Reads FROM; the tables and files that it meets are its `inputs`."""
+    """Reads FROM, and collects its tables and files in `inputs`."""
 
     def __init__(self, fold: Fold, lookup: Lookup, files: Files) -> None:
         super().__init__(fold)
@@ -43,10 +43,10 @@ class SourceReader(ExpressionReader):
 
     @abstractmethod
     def named_query(self, name: str) -> SqlRelation | None:
-        """Return what a name of WITH stands for."""
+        """Find the query of a name of WITH."""
 
     def read_from(self, node: exp.Expr, scope: NameScope) -> Flow:
-        """Add what stands in FROM to the scope; what decides about the rows."""
+        """Add the sources in FROM to the scope; return the flow that decides about rows."""
         from_ = node.args.get("from_")
         influence = [NO_FLOW if from_ is None else self.add(from_.this, scope)]
         influence += [self._join(join, scope) for join in node.args.get("joins") or ()]
@@ -54,7 +54,7 @@ class SourceReader(ExpressionReader):
         return merge_flows(influence)
 
     def add(self, node: exp.Expr, scope: NameScope) -> Flow:
-        """Add one source, with all that is joined to it, to the scope."""
+        """Add one source, with its joins, to the scope."""
         inner = node.this if isinstance(node, exp.Subquery | exp.Paren) else None
         if isinstance(inner, exp.Table | exp.Subquery) and not node.alias and not node.args.get("pivots"):
             influence = self.add(inner, scope)
@@ -67,7 +67,7 @@ class SourceReader(ExpressionReader):
         return merge_flows([influence, *joined, *views])
 
     def find_source(self, node: exp.Expr, scope: NameScope, outer: NameScope) -> ScopeSource:
-        """Return what one item of FROM is; it may use names of the scope, as DuckDB lets all of them."""
+        """Read one item of FROM. It may use names of the scope, which DuckDB allows for all items."""
         self.count()
         relation, parts = self._item(node, scope, outer)
         for pivot in node.args.get("pivots") or ():
@@ -183,7 +183,7 @@ class SourceReader(ExpressionReader):
         return merge_flows([influence, build_deciding_flow(merge_flows(by), FlowSubtype.JOIN)])
 
     def _use(self, name: str, scope: NameScope, sides: tuple[NameScope, NameScope], outer: str) -> Flow:
-        """Return a column of USING; what decides about the join."""
+        """Merge a column of USING; return the flow that decides about the join."""
         self.count(len(scope.sources))
         left, right = sides[0].find([name]), sides[1].find([name])
         if outer in {"FULL", "RIGHT"}:
@@ -192,7 +192,7 @@ class SourceReader(ExpressionReader):
 
 
 def build_base_relation(dataset: SqlDataset) -> SqlRelation:
-    """Return what a table gives."""
+    """Build the relation of a table."""
     if dataset.columns is None:
         return SqlRelation((OpenColumns(dataset),), NO_FLOW)
     same = frozenset({FlowEffect(FlowSubtype.IDENTITY)})
@@ -202,7 +202,7 @@ def build_base_relation(dataset: SqlDataset) -> SqlRelation:
 
 
 def _find_paths(node: exp.Func) -> list[str]:
-    """Return the files that a call reads: its first argument without a name, if that is text or a list of texts."""
+    """Find the files that a call reads: its first unnamed argument, a text or a list of texts."""
     arguments = [node.this] if isinstance(node.this, exp.Expr) else []
     arguments += node.expressions
     first = next((argument for argument in arguments if not isinstance(argument, _NAMED)), None)
@@ -212,12 +212,12 @@ def _find_paths(node: exp.Func) -> list[str]:
 
 
 def _find_argument(node: exp.Expr) -> exp.Expr:
-    """Return the value of an argument; its name, if it has one, is no column."""
+    """Return the value of an argument, without its name, which is no column."""
     return node.expression if isinstance(node, _NAMED) else node
 
 
 def _find_common(left: Sequence[ScopeSource], right: Sequence[ScopeSource], fold: Fold) -> list[str]:
-    """NATURAL's columns."""
+    """Find the columns of a NATURAL join."""
     if not all(is_closed(joined.relation) for joined in (*left, *right)):
         return []
     others = {fold(column.name or "") for source in right for column in source.relation.known or ()}
