@@ -64,7 +64,7 @@ def read_pending(services: Services, table_id: int, before: TableState | None) -
         unlisted = _find_without_list(state)
         manifests = reader.read_manifests(cursor, sorted(_list_manifests(unlisted)))
         bare = sorted(manifest.manifest_id for manifest in manifests.values() if manifest.path is None)
-        return PendingVersion(state, unlisted, manifests, reader.read_manifest_entries(cursor, bare))
+        return PendingVersion(state, unlisted, manifests, reader.read_manifest_entries(cursor, bare) if bare else {})
 
 
 def build_next_pending(

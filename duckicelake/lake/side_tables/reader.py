@@ -68,14 +68,17 @@ def read_table_state(cursor: Cursor[Row], row: TableRow, before: TableState | No
         BatchedQuery(query, {"table_id": row.table_id}) for query in (_SQL.snapshot_extent, _SQL.log_extent) if before
     ]
     newer, metadata, *found = fetch_all_batched(
-        cursor, _build_snapshots_query(row.table_id, known), _build_metadata_query(row), *extents
+        cursor, _build_snapshots_query(row.table_id, known), _build_metadata_query(row, before), *extents
     )
+    files = metadata if before is None else _join_metadata_files(metadata, before, row)
+    if files is None:
+        [files] = fetch_all_batched(cursor, _build_metadata_query(row, None))
     extent, log_extent = ((rows[0] if rows else None) for rows in found or ([], []))
     snapshots = _join_snapshots(known, newer, extent)
     if snapshots is None:
         snapshots = _parse_snapshots(*fetch_all_batched(cursor, _build_snapshots_query(row.table_id, ())))
     log = _read_snapshot_log(cursor, row.table_id, known_log, log_extent)
-    location, metadata_log = _build_metadata_log(row, metadata)
+    location, metadata_log = _build_metadata_log(row, files)
     return TableState(row, snapshots, log, metadata_log, location)
 
 
@@ -116,9 +119,27 @@ def _read_snapshot_log(
     return (*kept, *end[1:]) if end[0] == kept[-1] else _read_snapshot_log(cursor, table_id, (), None)
 
 
-def _build_metadata_query(row: TableRow) -> BatchedQuery:
-    parameters = {"table_id": row.table_id, "version": row.version, "most": parse_previous_versions(row) + 1}
-    return BatchedQuery(_SQL.metadata_log, parameters)
+def _build_metadata_query(row: TableRow, before: TableState | None) -> BatchedQuery:
+    """Build the query for the metadata files of the newest versions, down to that of an older state."""
+    most = parse_previous_versions(row) + 1
+    if before is not None:
+        most = min(most, max(0, row.version - before.row.version) + 1)
+    return BatchedQuery(_SQL.metadata_log, {"table_id": row.table_id, "version": row.version, "most": most})
+
+
+def _join_metadata_files(newest_first: Sequence[Row], before: TableState, row: TableRow) -> Sequence[Row] | None:
+    """Join the metadata files of all versions; None if those read don't go down to the one of the older state.
+
+    Its log is older than its file, so its entries need no version but one below that.
+    """
+    end = newest_first[-1][:2] if newest_first else None
+    if end != (before.row.version, before.metadata_location) or _is_log_longer(row, before):
+        return None
+    return (*newest_first, *((before.row.version - 1, *entry) for entry in reversed(before.metadata_log)))
+
+
+def _is_log_longer(row: TableRow, before: TableState) -> bool:
+    return parse_previous_versions(row) > parse_previous_versions(before.row)
 
 
 def _build_metadata_log(row: TableRow, newest_first: Sequence[Row]) -> tuple[str | None, tuple[tuple[str, int], ...]]:
