@@ -229,9 +229,15 @@ def _join_json(models: Iterable[Schema | Snapshot | SnapshotLogEntry | MetadataL
 
 
 def _move_json(array: bytes, gone: Sequence[HistoryItem], added: Sequence[HistoryItem]) -> bytes:
-    """Return the JSON array without the first items, some of which stay, and with others at its end."""
+    """Return the JSON array without the first items, some of which stay, and with others at its end.
+
+    What stays is copied once: to copy a megabyte takes as long as to encode 50 snapshots.
+    """
     start = sum(len(item.encoded) + len(b",") for item in gone)
-    return b"[" + b",".join((memoryview(array)[1 + start : -1], *map(_ENCODED, added))) + b"]"
+    kept = b"[" + array[1 + start :] if gone else array
+    if not added:
+        return kept
+    return b",".join((memoryview(kept)[:-1], *map(_ENCODED, added[:-1]), added[-1].encoded + b"]"))
 
 
 def _compare_history(

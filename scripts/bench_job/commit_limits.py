@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+from time import process_time
 from typing import Final
 
 import orjson
@@ -22,7 +23,7 @@ from duckicelake.postgres.embedded import EmbeddedPostgres
 from scripts.bench_job.client import Json, Rest, milliseconds, timed
 from scripts.bench_job.limits import encoder
 from scripts.bench_job.results import Result, p50, p99
-from scripts.bench_job.servers import running_starlette
+from scripts.bench_job.servers import child_seconds, running_starlette
 
 STATEMENTS: Final = 13
 WAL_BYTES: Final = 19_000
@@ -39,30 +40,44 @@ class Exchange:
     manifest_list: bytes
 
 
-def limits(exchange: Exchange, times: int) -> Iterator[Result]:
-    """Of each part, milliseconds."""
-    yield part("HTTP alone: a bare Starlette route", http(exchange, times))
-    yield part(f"Postgres alone: 1 round trip, {STATEMENTS} statements, {WAL_BYTES / 1000:.0f} kB of WAL", sql(times))
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one part takes each time. cpu: seconds of it on average, without the client's."""
+
+    name: str
+    seconds: list[float]
+    cpu: float
+
+    def result(self) -> Result:
+        took = milliseconds(self.seconds)
+        return Result(self.name, p50(took), "ms", p50=p50(took), p99=p99(took))
+
+
+def limits(exchange: Exchange, times: int) -> Iterator[Part]:
+    yield Part("HTTP alone: a bare Starlette route", *http(exchange, times))
+    yield Part(f"Postgres alone: 1 round trip, {STATEMENTS} statements, {WAL_BYTES / 1000:.0f} kB of WAL", *sql(times))
     encode = encoding(exchange)
-    yield part("encoding alone: Avro and JSON", timed(encode, times))
-    yield part("files alone: three", files(encode(), times))
+    yield Part("encoding alone: Avro and JSON", *timed_with_cpu(encode, times, process_time))
+    yield Part("files alone: three", *files(encode(), times))
 
 
-def part(name: str, seconds: list[float]) -> Result:
-    took = milliseconds(seconds)
-    return Result(name, p50(took), "ms", p50=p50(took), p99=p99(took))
+def timed_with_cpu(act: Callable[[], object], times: int, clock: Callable[[], float]) -> tuple[list[float], float]:
+    """(seconds of each call, seconds of CPU on average by a clock)."""
+    before = clock()
+    seconds = timed(act, times)
+    return seconds, (clock() - before) / times
 
 
-def http(exchange: Exchange, times: int) -> list[float]:
+def http(exchange: Exchange, times: int) -> tuple[list[float], float]:
     with running_starlette(exchange.answer) as uri:
         rest = Rest(uri)
-        seconds = timed(lambda: rest.ask("POST", "/commit", exchange.request), times)
+        found = timed_with_cpu(lambda: rest.ask("POST", "/commit", exchange.request), times, child_seconds)
         rest.close()
-    return seconds
+    return found
 
 
-def sql(times: int) -> list[float]:
-    """All goes with COMMIT."""
+def sql(times: int) -> tuple[list[float], float]:
+    """All goes with COMMIT. The CPU is Postgres's and that of psycopg, which a server has, too."""
     ids, body = count(), os.urandom(WAL_BYTES // STATEMENTS)
     insert = "INSERT INTO written VALUES (%s, %s)"
     with (
@@ -79,7 +94,7 @@ def sql(times: int) -> list[float]:
                     connection.execute(insert, [next(ids), body], prepare=True)
                 connection.commit()
 
-        return timed(commit, times)
+        return timed_with_cpu(commit, times, lambda: process_time() + child_seconds())
 
 
 def encoding(exchange: Exchange) -> Callable[[], tuple[bytes, ...]]:
@@ -97,7 +112,7 @@ def encoding(exchange: Exchange) -> Callable[[], tuple[bytes, ...]]:
     return encode
 
 
-def files(contents: tuple[bytes, ...], times: int) -> list[float]:
+def files(contents: tuple[bytes, ...], times: int) -> tuple[list[float], float]:
     with tempfile.TemporaryDirectory(prefix="duckicelake-bench-") as folder:
         names = count()
 
@@ -107,4 +122,4 @@ def files(contents: tuple[bytes, ...], times: int) -> list[float]:
                 path.with_suffix(".tmp").write_bytes(content)
                 path.with_suffix(".tmp").rename(path)
 
-        return timed(write, times)
+        return timed_with_cpu(write, times, process_time)

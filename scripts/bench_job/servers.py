@@ -58,6 +58,11 @@ class Bench:
         return [server, *(each for each in server.children() if "spawn_main" in " ".join(_command(each)))]
 
 
+def child_seconds() -> float:
+    """CPU that all children of this process have used: servers, and Postgres where they run it."""
+    return sum(sum(child.cpu_times()) for child in psutil.Process().children(recursive=True))
+
+
 @contextmanager
 def running_bench(
     *,

@@ -100,8 +100,9 @@ def test_client_appends_on_what_others_have_appended(rest: Rest) -> None:
 
 def test_parts_of_a_commit_are_measured_of_what_was_committed(services: Services) -> None:
     with running(create_app(services)) as uri:
-        seconds, last = append(Rest(uri), 2, {})
-    assert len(seconds) == 2
+        commits, last = append(Rest(uri), 2, {})
+    assert len(commits.seconds) == 2
+    assert commits.cpu_milliseconds(0, 2) >= 0
     assert len(read_manifest_list(last.manifest_list)) == 2
     assert [part.name.partition(" alone")[0] for part in limits(last, 2)] == ["HTTP", "Postgres", "encoding", "files"]
 
