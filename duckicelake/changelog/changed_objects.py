@@ -24,7 +24,7 @@ _OF_VIEWS: Final = frozenset({"altered_view", "dropped_view"})
 _NAME: Final = re.compile(r'"((?:[^"]|"")*)"')
 _MAX_ID_DIGITS: Final = 18
 _FIRST: Final = (ChangeKind.DROP_TABLE, ChangeKind.DROP_VIEW, ChangeKind.DROP_NAMESPACE, ChangeKind.CREATE_NAMESPACE)
-"""What comes before everything else that a snapshot did: names are free before they are taken."""
+"""Kinds that come first in a snapshot: names are freed before they are used again."""
 
 ChangeWords = Sequence[tuple[str, str]]
 
@@ -59,7 +59,7 @@ class ChangedObjectReader:
         self._others: Mapping[int, set[int]] = {
             snapshot.snapshot_id: {iceberg.table_id for iceberg in snapshot.iceberg} for snapshot in snapshots
         }
-        """Tables that a snapshot is about, perhaps without saying so."""
+        """Tables that a snapshot concerns, perhaps without naming them."""
         self._new_tables = object_names.find_begun_tables(cursor, self._begun("created_table"))
         self._new_views = object_names.find_begun_views(cursor, self._begun("created_view"))
         self._new_schemas = object_names.find_begun_schemas(

@@ -18,11 +18,11 @@ _SQL = load_queries("changelog", "entries")
 PRUNE_BATCH_ROWS: Final = 10_000
 LAST_ORDINAL: Final = 2**31 - 1
 CHANNEL: Final = "duckicelake_change"
-"""Who listens to it is notified of new changes."""
+"""The channel of notifications about new changes."""
 SNAPSHOTS: Final = "duckicelake_snapshot"
-"""A channel of Postgres: new DuckLake snapshots, and changes without any."""
+"""The channel of notifications about new DuckLake snapshots, and changes without any."""
 AWAITED_KEY: Final = LOCK_KEY + 5
-"""Of an advisory lock that the readers share who wait for the changelog."""
+"""The advisory lock that readers share while they wait for the changelog."""
 _NAMESPACE: Final = "duckicelake_is_within(namespace, %(namespace)s)"
 _OBJECT: Final = "object_id = %(object_id)s"
 _TABLE: Final = """left(namespace, 200) = left(%(namespace)s, 200) AND namespace = %(namespace)s

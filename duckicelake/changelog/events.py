@@ -14,7 +14,7 @@ from duckicelake.iceberg.identifiers import Namespace, parse_schema_name
 
 ObjectType = Literal["namespace", "table", "view"]
 Name = tuple[Namespace, str | None]
-"""A namespace, and what is meant in it; None: itself."""
+"""A namespace and the name of an object in it; None: the namespace itself."""
 MayRead = Callable[[Namespace], bool]
 
 
@@ -30,11 +30,11 @@ OPERATION_TYPES: Final[Mapping[ChangeKind, str]] = {
     ChangeKind.RENAME_VIEW: "rename-view",
     ChangeKind.DROP_VIEW: "drop-view",
 }
-"""The draft's; every other kind is an `update-table`."""
+"""The draft's types of operations; every other kind is an `update-table`."""
 _UPDATE: Final = "update-table"
 _REGISTER: Final = "register-table"
 KINDS: Final = frozenset({*ChangeKind, *OPERATION_TYPES.values(), _UPDATE, _REGISTER})
-"""What events can be chosen by: the draft's types of operations, and our finer ones."""
+"""Kinds by which events can be selected: the draft's types, and this catalog's finer ones."""
 
 _RENAMES: Final = (ChangeKind.RENAME_TABLE, ChangeKind.RENAME_VIEW)
 _REPORTED_FACTS: Final = (
@@ -48,7 +48,7 @@ _REPORTED_FACTS: Final = (
     "author",
     "message",
 )
-"""Facts that events have as they are."""
+"""Facts that events contain unchanged."""
 _OF_REQUESTS: Final = ("principal", "request-id", "operation")
 
 

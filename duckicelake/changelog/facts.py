@@ -154,14 +154,14 @@ def _count_deleted_records(thing: ChangedObject, rows: int, *, is_counted: bool)
 
 
 PIPELINE: Final = "duckicelake-pipeline"
-"""How the pipeline's user agents and engines begin."""
+"""The prefix of the pipeline's user agents and engines."""
 _WITHOUT_SNAPSHOT: Final = {
     "commit_table": ChangeKind.UPDATE_TABLE,
     "commit": ChangeKind.UPDATE_TABLE,
     "commit_view": ChangeKind.ALTER_VIEW,
     "update_properties": ChangeKind.UPDATE_NAMESPACE,
 }
-"""What operations change that make no snapshot; those of others change nothing that anybody sees."""
+"""Kinds of operations without a snapshot; other operations change nothing visible."""
 
 
 class SnapshotRequests:

@@ -34,21 +34,21 @@ from duckicelake.postgres.queries import Transaction
 
 _LRU_ENTRIES: Final = 4096
 PAGE_CHANGES: Final = 200
-"""Changes that a reader gets at a time: it may hold so many in memory until it has taken them."""
+"""Changes that a reader gets at a time, and may hold in memory."""
 _READ: Final = 1000
-"""Changes that are read from Postgres for all, at a time."""
+"""Changes read from Postgres at a time, for all readers."""
 MAX_CHANGES: Final = 10_000
 MAX_CHANGES_BYTES: Final = 64 * 1024 * 1024
-"""Of what is kept in memory."""
+"""Bytes of changes in memory."""
 _LOOK_SECONDS: Final = 5.0
 """Seconds after which the changelog is read without a notification."""
 _PAUSE_SECONDS: Final = 0.5
 _MAX_PAUSE_SECONDS: Final = 2.0
-"""After Postgres was lost, before the next try; twice as long each time."""
+"""The longest pause after Postgres was lost; pauses double."""
 PublishChanges = Callable[[LogPosition, Sequence[RequestChanges]], object]
-"""Gets what came after a position: the last published one, unless it is the first time, or the lake was restored."""
+"""Called with changes after a position: the last published one, except the first time or after a restore."""
 ReadFailed = Callable[[Exception], object]
-"""Gets the error for which nothing can be published for a while."""
+"""Called with an error while nothing can be published."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class EventView:
 
 
 find_view = lru_cache(_LRU_ENTRIES)(EventView)
-"""The same object for equal views."""
+"""Cached, so that equal views are one object."""
 
 
 @dataclass(slots=True)

@@ -39,18 +39,18 @@ from duckicelake.postgres.notify import NotificationListener
 from duckicelake.postgres.queries import Transaction
 
 MAX_BATCH_SNAPSHOTS: Final = 1_000
-"""Snapshots in one fold."""
+"""Snapshots that are written at a time."""
 _DEFINES: Final = frozenset({ChangeKind.CREATE_TABLE, ChangeKind.ALTER_TABLE})
 _OPERATIONS: Final = {
     kind.value: kind for kind in (ChangeKind.APPEND, ChangeKind.DELETE, ChangeKind.OVERWRITE, ChangeKind.REPLACE)
 }
 WAKE_SECONDS: Final = 5.0
-"""Seconds after which the lake is looked at without a notification."""
+"""Seconds after which the lake is checked without a notification."""
 MAX_TRIES: Final = 8
-"""After which what fails is left out: a minute or so."""
+"""Attempts after which a change is skipped; they take about a minute."""
 _REST_SECONDS: Final = 0.06
 _UNAWAITED_REST_SECONDS: Final = 0.5
-"""Seconds between two folds."""
+"""Seconds between two writes if no reader waits."""
 
 
 class WrittenBatch(NamedTuple):

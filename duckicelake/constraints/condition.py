@@ -12,7 +12,7 @@ from duckicelake.iceberg.calendar import DAY_SECONDS, parse_date, parse_timestam
 from duckicelake.iceberg.types import PrimitiveType
 
 Kind = Enum("Kind", "WHOLE DECIMAL DOUBLE FLOAT TEXT BOOLEAN DATE TIMESTAMP ZONED")
-"""What a value is: a column's type without its width."""
+"""The kind of a value: a column's type without its width."""
 KIND_OF_TYPE = {
     "int": Kind.WHOLE,
     "long": Kind.WHOLE,

@@ -32,7 +32,7 @@ from duckicelake.iceberg.values import from_bytes, to_json
 from duckicelake.lake.state import FileRow
 
 Outcomes: TypeAlias = frozenset[bool | None]
-"""What a condition may come to: True, False, or None for NULL."""
+"""The possible results of a condition: True, False, or None for NULL."""
 _ANY_OUTCOME: Final[Outcomes] = frozenset({True, False, None})
 _NO_OUTCOME: Final[Outcomes] = frozenset({True, False})
 _MAX_TEXT_CHARS: Final = (1 << 31) - 1
@@ -227,7 +227,7 @@ def _compute_coalesce(first: Span, other: Span) -> Span:
 
 
 _ATTAINED_KINDS: Final = frozenset({Kind.WHOLE, Kind.DECIMAL, Kind.BOOLEAN, Kind.DATE, Kind.TEXT}) | FLOAT_KINDS
-"""Kinds whose bounds are taken for values that are there. Those of times may be rounded: Delta keeps milliseconds."""
+"""Kinds whose bounds are values of rows. Bounds of times may be rounded: Delta keeps milliseconds."""
 _PROVEN: Final = frozenset({True})
 _MAX_CASES: Final = 64
 

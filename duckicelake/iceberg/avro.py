@@ -25,9 +25,9 @@ _CACHED_BELOW: Final = 1 << 14
 MAGIC: Final = b"Obj\x01"
 SYNC_BYTES: Final = 16
 _BLOCK_BYTES: Final = 1 << 14
-"""As fastavro's: deflating needs no interpreter, so that other threads come to work between any two blocks."""
+"""fastavro's size. Deflating needs no interpreter lock, so other threads run between two blocks."""
 _DEFLATE_LEVEL: Final = 4
-"""Of zlib's 9: 60 % of the time that its default of 6 takes, for as many bytes; manifests repeat what is close by."""
+"""zlib's level: takes 60 % of the time of its default 6, for as many bytes, since manifests repeat nearby content."""
 
 
 class _EncodedLongs(dict[int, bytes]):

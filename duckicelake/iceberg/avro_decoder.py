@@ -15,14 +15,14 @@ from duckicelake.iceberg.model import Json
 from duckicelake.iceberg.values import MAX_DECIMAL_BYTES, from_unscaled
 
 _DECODED_BYTES: Final = tuple((byte >> 1) ^ -(byte & 1) for byte in range(0x80))
-"""What a single byte says: most integers have no more."""
+"""Integers by a single byte, which most integers are."""
 Decode: TypeAlias = Callable[[bytes, int], tuple[Any, int]]
 """From data and an offset to a value and the offset after it. IndexError if the data ends first."""
 MAX_UNPACKED_BYTES: Final = 128 << 20
 """Bytes that the blocks of one file may unpack to; manifests are about 8 MB packed (`commit.manifest.target-size`)."""
 MAX_SMALL_UNPACKED_BYTES: Final = 8 << 20
 MAX_RATIO: Final = 40
-"""A file that says the same again and again would take much more memory, as values, than it has bytes."""
+"""Unpacked bytes by packed ones: repeated content would take much more memory, as values, than the file has bytes."""
 
 _MAX_DEPTH: Final = 12
 _MAX_SCALE: Final = 38

@@ -23,7 +23,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _STEPS: Final = frozenset({".", ".."})
 
 MAX_NAME_BYTES: Final = 2000
-"""Bytes in UTF-8, of a namespace's levels together as of a table: what Postgres can index, of letters of any kind."""
+"""UTF-8 bytes of a table's name, or of all levels of a namespace: the limit of Postgres's indexes."""
 
 
 def to_schema_name(namespace: Namespace) -> str:

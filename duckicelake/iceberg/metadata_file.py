@@ -19,7 +19,7 @@ _NUL: Final = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 MAX_METADATA_BYTES: Final = 256 << 20
 MAX_DEPTH: Final = 150
 _WRITABLE_DEPTH: Final = 254
-"""What orjson writes."""
+"""Levels that orjson writes."""
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _GZIP_WINDOW: Final = 16 + zlib.MAX_WBITS
 _UNSORTED: Final = {"order-id": 0, "fields": []}

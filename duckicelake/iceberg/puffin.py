@@ -19,17 +19,17 @@ VECTOR_MAGIC: Final = bytes.fromhex("d1d33964")
 _LENGTH, _CRC = 4, 4
 _FRAME: Final = _LENGTH + len(VECTOR_MAGIC) + _CRC
 MAX_POSITION: Final = ((2**31 - 2) << 32) | 2**31
-"""The highest position that Java takes."""
+"""The highest position that Iceberg's Java library accepts."""
 MAX_POSITIONS: Final = 1 << 24
-"""Positions of one data file that are taken from clients; unpacked they are about a gigabyte."""
+"""Positions accepted from a client for one data file; unpacked they take about a gigabyte."""
 FILE_FORMAT: Final = "PUFFIN"
-"""What manifest entries call it."""
+"""The file format's name in manifest entries."""
 PUFFIN_MAGIC: Final = b"PFA1"
 DELETION_VECTOR: Final = "deletion-vector-v1"
 REFERENCED_DATA_FILE, CARDINALITY = "referenced-data-file", "cardinality"
 _ROW_POSITION: Final = 2147483645
 _INHERITED: Final = -1
-"""What deletion vectors state as their snapshot and sequence number: those of the snapshot that adds the file."""
+"""Snapshot id and sequence number in deletion vectors: inherited from the snapshot that adds the file."""
 _TRAILER: Final = 4 + 4 + len(PUFFIN_MAGIC)
 _FLAGS, _PLAIN = slice(-8, -4), bytes(4)
 

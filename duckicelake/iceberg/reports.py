@@ -13,7 +13,7 @@ from duckicelake.iceberg.expressions import MAX_DEPTH, MAX_PREDICATES
 from duckicelake.iceberg.model import Long, SpecModel
 
 MAX_COLUMNS: Final = 1000
-"""Names of one report that are kept."""
+"""Column names stored of one report."""
 MAX_REPORTED_NAME_CHARS: Final = 255
 _RESERVED: Final = range(2**31 - 201, 2**31)
 """Ids of columns that tables don't have, such as `_file` and `_pos` (format specification, "Reserved Field IDs")."""

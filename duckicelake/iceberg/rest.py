@@ -15,7 +15,7 @@ from duckicelake.iceberg.updates import AddSchema, AddSortOrder, AddSpec, TableU
 from duckicelake.iceberg.view import AddViewVersion, ViewRequirement, ViewUpdate, ViewVersion
 
 MAX_ADDED: Final = 1000
-"""Schemas, specs and orders with their fields, and versions of views: each that is added is compared with all."""
+"""Schemas, specs and orders with their fields, and view versions, in a commit: each is compared with all others."""
 Update = TypeVar("Update", bound=TableUpdate | ViewUpdate)
 
 

@@ -22,7 +22,7 @@ from duckicelake.iceberg.types import (
 from duckicelake.iceberg.values import from_json
 
 MAX_FIELDS: Final = 10_000
-"""Of a schema that a client sends, nested ones included: DuckLake has rows for each of them."""
+"""Fields of a client's schema, nested ones included: DuckLake has a row for each."""
 
 HIGHEST_FIELD_ID = 2147483447  # ids above are reserved for metadata columns
 DEFAULTS_FIRST_VERSION = 3

@@ -14,7 +14,7 @@ _C1: Final = 0xCC9E2D51
 _C2: Final = 0x1B873593
 _HOUR_SECONDS = 3600
 _TICKS: Final = {name: 10**traits.digits for name, traits in TRAITS.items() if traits.family == "timestamp"}
-"""How many of a timestamp's units are a second."""
+"""Units of a timestamp type in a second."""
 
 
 def compute_bucket(value: Any, width: int) -> int:

@@ -27,7 +27,7 @@ DEFAULT_CRS = "OGC:CRS84"
 MAX_PRECISION = 38
 
 _BLANK = re.compile(r"\s{9}")
-"""Between what patterns take for blanks there could be so many that matching takes hours."""
+"""A run of blanks. Patterns with more blanks could take hours to match."""
 _MAX_TYPE_CHARS = 1000
 _FIXED = re.compile(r"fixed\[\s*(\d{1,9})\s*\]", re.IGNORECASE)
 _DECIMAL = re.compile(r"decimal\(\s*(\d{1,3})\s*,\s*(\d{1,3})\s*\)", re.IGNORECASE)

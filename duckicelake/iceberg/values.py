@@ -25,7 +25,7 @@ from duckicelake.iceberg.types import IcebergType, ListType, MapType, PrimitiveT
 _SHORT: Final = 4
 """Bytes of a number in a bound, of a type that may have been promoted since."""
 MAX_DECIMAL_BYTES: Final = 16
-"""Two's complement of the largest precision, 38, fits."""
+"""Bytes of the two's complement of the largest precision, 38."""
 _EXACT: Final = Context(prec=100, traps=[Inexact, InvalidOperation])
 SingleValue: TypeAlias = bool | int | float | str | UUID | bytes | Decimal
 """A primitive value in memory."""
@@ -38,13 +38,13 @@ _FLOATS: Final = {name: {4: "<f", 8: "<d"}[traits.size] for name, traits in TRAI
 _SINGLE_PRECISION: Final = frozenset(name for name, layout in _FLOATS.items() if layout == "<f")
 _UTC: Final = "+00:00"
 _MAX_FLOAT: Final = 3.4028235677973366e38
-"""Half a step above the largest float: what is below rounds to it."""
+"""Half a step above the largest float: smaller values round to it."""
 _WIDENED: Final = {
     wide: DAY_SECONDS * 10 ** TRAITS[wide].digits if narrow.family == "date" else 1
     for narrow in TRAITS.values()
     for wide in narrow.promotions
 }
-"""Units of a type that are one of the type which it was promoted from."""
+"""Units of a type in one unit of the type that it was promoted from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,5 +328,5 @@ _BY_FAMILY: Final[Mapping[TypeFamily, _Codec]] = {
     "variant": _OPAQUE,
 }
 _CODECS: Final = {name: _BY_FAMILY[traits.family] for name, traits in TRAITS.items() if traits.family in _BY_FAMILY}
-"""By the name of a type; the type unknown has no values."""
+"""Codecs by type name. The type unknown has no values."""
 _FROM_BYTES: Final = {name: codec.from_bytes for name, codec in _CODECS.items()}

@@ -55,7 +55,7 @@ async def spend_lineage_quota(request: Request) -> None:
 
 
 WithinLineageQuota = Annotated[None, Depends(spend_lineage_quota)]
-"""For endpoints that take events of lineage: the first that they depend on."""
+"""The dependency of endpoints that receive events; it must be their first."""
 
 
 class Received(BaseModel):
@@ -187,7 +187,7 @@ _NEEDS: Final[Mapping[tuple[str, str], Need]] = {
     ("GET", "/api/v1/stats/lineage-events"): AnyToken(),
     ("GET", "/api/v1/stats/{counted}"): AnyToken(),
 }
-"""Answers hold what their reader may read. Of a received event, the right to each of its datasets is checked."""
+"""Permissions of routes. Answers contain only what the reader may see. Of a received event, each dataset is checked."""
 
 ROUTES: Final = FeatureRoutes(
     (router, intake_router, marquez_routes.router, page_router),

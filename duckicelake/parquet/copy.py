@@ -15,7 +15,7 @@ from duckicelake.parquet.footer import check_footer, limit_time
 
 _MEMORY_LIMIT = "1GB"
 _WRITE_FAILURE: Final = "Could not write file"
-"""What DuckDB says of a full disk, and of no fault of the file that it reads."""
+"""DuckDB's text for a full disk, and for no fault of the file that it reads."""
 _TIMEOUT_SECONDS = 600
 _SCHEMA_SQL = """
 SELECT name, coalesce(num_children, 0), field_id, repetition_type = 'REPEATED', converted_type, logical_type

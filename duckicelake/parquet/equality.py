@@ -31,15 +31,15 @@ _READABLE_TYPES: Final = {
     "BLOB": frozenset({"BLOB", "VARCHAR"}),
     "UUID": frozenset({"UUID", "BLOB"}),
 }
-"""What a file may hold for each type: what was promoted, and what other writers than Iceberg's don't annotate."""
+"""Types in a file for each column type: promoted ones, and those that writers other than Iceberg's don't annotate."""
 _DECIMAL: Final = re.compile(r"DECIMAL\(\d+, ?(\d+)\)")
 _FLOAT_TYPES: Final = frozenset({"FLOAT", "DOUBLE"})
 _TEXT_DECODERS: Final = {"BLOB": "unhex({})"}
 _CONVERSIONS: Final = {("BLOB", "VARCHAR"): "decode({})", ("VARCHAR", "BLOB"): "encode({})"}
 MAX_BLOOM_KEYS: Final = 64
-"""Each is looked up by itself, in a fifth of a millisecond."""
+"""Keys looked up in Bloom filters, one by one, a fifth of a millisecond each."""
 BLOOM_TYPES: Final = frozenset({"INTEGER", "BIGINT", "VARCHAR"})
-"""DuckDB's types of columns whose filters are asked."""
+"""DuckDB's types of columns whose Bloom filters are used."""
 _FILTERED_COLUMNS_SQL = """
 SELECT path_in_schema FROM parquet_metadata($file)
 GROUP BY path_in_schema HAVING bool_and(bloom_filter_offset IS NOT NULL)

@@ -15,7 +15,7 @@ MAX_FOOTER_BYTES: Final = 64 << 20
 MAX_SCHEMA_DEPTH: Final = 256
 MAX_SCHEMA_ELEMENTS: Final = 100_000
 MAX_READ_SECONDS: Final = 120
-"""How long DuckDB may work on a client's file; a small one may say that a row comes a billion times."""
+"""Seconds for DuckDB's work on a client's file: a small file may repeat a row a billion times."""
 _MAGIC: Final = b"PAR1"
 _TRAILER_BYTES: Final = 4 + len(_MAGIC)
 _SCHEMA, _CHILDREN = 2, 5

@@ -29,7 +29,7 @@ _WITHOUT_CASTS_SQL: Final = (
     f"WHEN regexp_matches(part, '{_CAST_PATTERN}') THEN {_QUOTED_SQL} || regexp_replace(part, '{_CAST_PATTERN}', '') "
     "ELSE 'CAST(''' || part END), '')"
 )
-"""DuckDB inlines such casts in structs, of blobs too, as texts with backslashes, and can't read them again."""
+"""DuckDB inlines these casts in structs, also of blobs, as texts with backslashes, and can't read them again."""
 _MAX_LINE_BYTES: Final = 2_000_000
 _MEMORY_LIMIT = "2GB"
 _ROW_COUNT_SQL = """
@@ -38,7 +38,7 @@ FROM (SELECT DISTINCT row_group_id, row_group_num_rows AS rows FROM parquet_meta
 """
 _THREAD_STATE: Final = threading.local()
 MAX_POSITIONS = 1 << 24
-"""Positions of one delete file that are taken from clients."""
+"""Positions accepted from a client in one delete file."""
 StoredStats: TypeAlias = tuple[int, int, str | None, str | None, bool | None]
 
 

@@ -16,7 +16,7 @@ from duckicelake.storage.threads import run_in_parallel
 _MAGIC: Final = b"PAR1"
 _TRAILER_BYTES: Final = 4 + len(_MAGIC)
 _GUESSED_BYTES: Final = 64 << 10
-"""Bytes in which most footers are: one request of a distant store is enough for those."""
+"""Bytes that hold most footers: a distant store then needs one request."""
 
 
 @contextmanager

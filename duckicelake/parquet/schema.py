@@ -25,7 +25,7 @@ _GroupKind = Literal["struct", "list", "elements", "map", "entries"]
 _TIME_UNIT: Final = re.compile(r"(MILLIS|MICROS|NANOS)=\w+\(")
 _MAX_LAYOUT_DEPTH: Final = 64
 UNUSUAL_STORAGE: Final = "unusual"
-"""How lists and maps are stored that have not exactly the three levels of the specification."""
+"""The storage of lists and maps without the specification's three levels."""
 _Found = TypeVar("_Found")
 _Place = TypeVar("_Place")
 

@@ -25,14 +25,14 @@ _REASON_BY_STATE: Final[Mapping[str, str]] = {
     "57P03": "Postgres is starting up, recovering or shutting down",
     "25P03": "This took too long",
 }
-"""By SQLSTATE; one of a class is the reason where there is none for the state itself."""
+"""Reasons by SQLSTATE; a class gives the reason for states that are not listed."""
 _REASON_BY_CLASS: Final[Mapping[str, str]] = {
     "40": "Postgres has ended this for the sake of another transaction",
     "53": "Postgres has run out of what it needs",
     "58": "Postgres's system fails it",
 }
 _LIMIT_CLASS: Final = "54"
-"""The class of what exceeds a limit of the program: a row of an index, a statement's depth."""
+"""The class of errors at a limit of the program, such as the size of an index row or the depth of a statement."""
 _TIMELINE_SQL: Final = (
     "SELECT CASE WHEN NOT pg_is_in_recovery() THEN left(pg_walfile_name(pg_current_wal_lsn()), 8) END"
 )

@@ -21,10 +21,10 @@ from duckicelake.postgres.queries import BATCH_ROWS, Row
 
 T = TypeVar("T")
 _WAIT_SECONDS: Final = 0.1
-"""psycopg's: seconds after which a wait looks for signals."""
+"""psycopg's seconds after which a wait looks for signals."""
 _BIGINT_OID: Final = 20
 _INFERRED_OID: Final = 0
-"""Type ids of Postgres's; it infers what isn't a number from where it stands, as it does of psycopg's texts."""
+"""The type id by which Postgres infers a type from the context, as it does for psycopg's texts."""
 _PLACEHOLDER_PATTERN: Final = re.compile(r"%\((\w+)\)s|%%")
 
 

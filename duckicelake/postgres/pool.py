@@ -14,7 +14,7 @@ from duckicelake.postgres.pipeline import DeferredConnection, PreparedStatement
 from duckicelake.postgres.queries import find_statement_name
 
 TraceBlock = Callable[[str], AbstractContextManager[object]]
-"""Gives a block for the statement of a name."""
+"""Opens a block for the statement of a name."""
 
 
 class LifoPool(ConnectionPool[DeferredConnection]):

@@ -19,7 +19,7 @@ from duckicelake.rows.json_columns import JsonColumn, check_names
 from duckicelake.rows.problems import MISSING, MisfitError, OnUnknown
 
 MAX_UNCOMPRESSED_BYTES: Final = 256 << 20
-"""Of a batch, uncompressed."""
+"""Uncompressed bytes of a batch."""
 _READING: Final = pa.ipc.IpcReadOptions(use_threads=False)
 _CONTINUATION: Final = 0xFFFFFFFF
 _DICTIONARY, _RECORDS = 2, 3
@@ -284,4 +284,4 @@ _GOES_INTO: Final[Mapping[TypeFamily, Callable[[pa.DataType], Any]]] = {
     "uuid": lambda kind: _is_text(kind) or (is_.is_fixed_size_binary(kind) and kind.byte_width == 16),
     "bytes": _is_binary,
 }
-"""Arrow types that go into the types of a family: those of which every value does, but for its range."""
+"""Arrow types whose values fit into the types of a family, except for their range."""

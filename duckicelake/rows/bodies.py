@@ -26,11 +26,11 @@ from duckicelake.rows.problems import (
 from duckicelake.rows.row_batch import Batch, check_row_count
 
 _COLON = b"\\u003"
-"""Begins an escape that may be a colon's."""
+"""The begin of an escape that may be a colon's."""
 _CONTAINERS = {dict, list}
 _SPACED_COLONS = (b" :", b"\t:", b"\n:", b"\r:")
 _SURROGATE = b"\\ud"
-"""Begins an escape of half a character."""
+"""The begin of an escape of half a character."""
 ARROW: Final = "application/vnd.apache.arrow.stream"
 JSON: Final = "application/json"
 JSON_LINES: Final = ("application/x-ndjson", "application/jsonl")

@@ -20,7 +20,7 @@ from duckicelake.rows.problems import (
 )
 
 _AS_THEY_ARE: Final[Mapping[TypeFamily, type]] = {"boolean": bool, "integer": int, "float": float, "string": str}
-"""Families whose JSON values are the values in memory, but for their range."""
+"""Families whose JSON values are the values in memory, except for their range."""
 _SINGLE_BYTES: Final = 4
 
 _NUMBERS: Final = {float, int}

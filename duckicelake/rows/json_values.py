@@ -27,7 +27,7 @@ from duckicelake.rows.columns import RowColumn
 from duckicelake.rows.problems import MisfitError
 
 Read: TypeAlias = Callable[[Any], Any]
-"""From a JSON value that isn't null; MisfitError."""
+"""Reads a JSON value that isn't null; MisfitError."""
 
 RANGES: Final = {name: row.limits for name, row in LAKE_TYPES.items() if row.limits}
 """The least and the greatest value of DuckLake's types of whole numbers."""

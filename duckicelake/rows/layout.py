@@ -17,7 +17,7 @@ from duckicelake.rows.limits import can_widen, count_column_values
 from duckicelake.rows.problems import MisfitError, OnUnknown
 
 Check: TypeAlias = Callable[[Any], None]
-"""Of a value that isn't null; MisfitError."""
+"""Checks a value that isn't null; MisfitError."""
 
 
 def make_check(column: RowColumn) -> Check | None:
@@ -122,13 +122,13 @@ class Layout:
         self.columns = tuple(columns)
         self.is_stored = list(map(is_storable, columns))
         self.stored = tuple(compress(columns, self.is_stored))
-        """The columns that rows have values in; the others are null in every row, and neither inlined nor in files."""
+        """The columns that can have values. Others are null in every row, and neither inlined nor in files."""
         self.arrow_schema = pa.schema([pa.field(column.name, to_arrow_type(column)) for column in self.stored])
         self.encoders: list[Encoder] = list(map(make_encoder, self.stored))
         self.checks: list[Check | None] = list(map(make_check, self.stored))
-        """What checks the values of the stored columns that came as Arrow."""
+        """Checks of the stored columns' values that came as Arrow."""
         self.width = sum(map(count_column_values, columns))
-        """The values of a row, null or not, but for those inside lists and maps."""
+        """The number of values of a row, null or not, without those inside lists and maps."""
         self.nested = [column for column in columns if column.children]
         self.widening = list(filter(can_widen, columns))
         self._json: dict[OnUnknown, dict[str, JsonColumn]] = {}

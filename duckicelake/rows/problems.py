@@ -8,7 +8,7 @@ from duckicelake.errors import InvalidRequestError
 
 OnUnknown: TypeAlias = Literal["reject", "ignore"]
 MISSING: Final = object()
-"""In place of a value that isn't there."""
+"""Stands for a missing value."""
 MAX_NAMED_ROWS: Final = 5
 _MAX_TEXT_CHARS: Final = 60
 

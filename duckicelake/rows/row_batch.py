@@ -20,7 +20,7 @@ from duckicelake.rows.layout import Layout
 
 MAX_BATCH_ROWS: Final = 1 << 20
 MAX_BATCH_VALUES: Final = 1 << 25
-"""Nulls and defaults included, which take no bytes in a request and eight or more in memory."""
+"""Values of a batch with nulls and defaults, which take no bytes in a request and at least eight in memory."""
 _FLOATS: Final = select_names("float")
 _NO_BOUNDS = (None, None)
 

@@ -39,7 +39,7 @@ CASTS: Final = {
     "DATE": (TIMES, Kind.DATE),
     "TIMESTAMP": (TIMES, Kind.TIMESTAMP),
 }
-"""The types that can be cast to, what from, and what it gives: others are rounded or read in different ways."""
+"""Types that can be cast to: source kinds and result kind. Other casts round, or differ."""
 _TYPE_NAMES: Final = {
     exp.DataType.Type.SMALLINT: "SMALLINT",
     exp.DataType.Type.INT: "INTEGER",
@@ -316,7 +316,7 @@ _REMAINDER: Final = {
     SPARK.name: "({0} % nullif({1}, 0))",
     DUCKDB.name: "({0} % CASE WHEN {1} = 0 THEN error('Division by zero') ELSE {1} END)",
 }
-"""By zero there is none in DuckDB; Spark fails."""
+"""The remainder by zero is NULL in DuckDB; Spark fails."""
 
 
 def _join_parts(shape: str, parts: Sequence[TypedSql], *kinds: Kind | None) -> TypedSql:

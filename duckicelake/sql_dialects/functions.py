@@ -28,11 +28,11 @@ from duckicelake.sql_dialects.dialects import (
 )
 
 SAME: Final = "of one family"
-"""All arguments that must be so are of the same family."""
+"""Marks arguments that must all be of one family."""
 POSITION, COUNT, PATTERN = "a whole number from 1 on", "a whole number from 0 on", "a text with something in it"
 """Arguments that must be literals."""
 Argument = Kinds | str | None
-"""What an argument must be; None: anything."""
+"""The kinds that an argument may have; None: any."""
 MANY: Final = 1000
 CASES_DIFFER: Final = (
     "[\u00df\u0130\u0149\u019b\u01f0\u0264\u0390\u03a3\u03b0\u0587\u1c89\u1c8a\u1e96-\u1e9a\u1f50-\u1fff"
@@ -40,7 +40,7 @@ CASES_DIFFER: Final = (
 )
 """Characters whose upper or lower case isn't one character, hangs on its neighbours, or is too new for one engine."""
 _SPACES: Final = " \u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"
-"""What DuckDB's trim takes away; Spark's only takes the first."""
+"""Characters that DuckDB's trim removes; Spark's removes only the first one."""
 _PARTS_OF_DATES: Final = {"year": "YEAR", "quarter": "QUARTER", "month": "MONTH", "day": "DAY", "week": "WEEK"}
 _PARTS_OF_TIMES: Final = {"hour": "HOUR", "minute": "MINUTE"}
 _ONLY_TIMESTAMPS: Final = frozenset({Kind.TIMESTAMP})
@@ -58,9 +58,9 @@ UNIT_AT: Final = {
     DUCKDB.name: {"date_part": 0, "date_trunc": 0, "date_diff": 0, "datediff": 0},
     SPARK.name: {"trunc": 1},
 }
-"""The functions that hang on a unit, and which argument that is; it becomes part of the name that is looked up."""
+"""Functions with a unit, by its place; the unit becomes part of the name in the table."""
 REST: Final = {"concat": {DUCKDB.name: " || {}", SPARK.name: ", coalesce({}, '')"}}
-"""How further arguments are said by the dialect that is written, where that isn't `, {}`."""
+"""SQL of further arguments by dialect, if it isn't `, {}`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ _SPARK_PARTS: Final = (
         "isodow": _make_part(TIMES, "extract(DAYOFWEEK_ISO FROM {0})"),
     }
 )
-"""DuckDB's parts of dates, in Spark's words: its first day of the week is 1, DuckDB's is 0."""
+"""DuckDB's date parts in Spark's SQL. Spark's first day of the week is 1, DuckDB's is 0."""
 
 _DUCKDB_PARTS: Final = (
     {name: _make_part(TIMES, f"date_part('{name}', {{0}})") for name in (*_PARTS_OF_DATES, "doy")}

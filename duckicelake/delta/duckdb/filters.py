@@ -40,7 +40,7 @@ _OPPOSITE: Final = {
 }
 _WHOLE: Final = ("BIGINT", "INTEGER", "SMALLINT", "TINYINT")
 _CASTS: Final = {"BIGINT": _WHOLE, "HUGEINT": _WHOLE, "DECIMAL": _WHOLE, "DOUBLE": _WHOLE, "TIMESTAMP": ("DATE",)}
-"""By type, those whose values are in the same order as before when they are cast to it."""
+"""By type, the types to which a cast keeps the order."""
 _MIRRORED: Final = {"=": "=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
 
 

@@ -33,7 +33,7 @@ _GLOB: Final = re.compile(r"[\[*?]")
 _SCHEME_SPELLINGS: Final = (("s3a://", "s3://"), ("s3n://", "s3://"))
 RawConnection = duckdb.DuckDBPyConnection
 _MAX_LINES_TAIL: Final = 1 << 20
-"""Bytes of most lines of JSON; DuckDB takes memory for it whether it needs it or not."""
+"""The usual size of a JSON line in bytes; DuckDB always allocates as much."""
 _MAX_LINE_BYTES: Final = 1 << 30
 
 

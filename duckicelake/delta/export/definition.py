@@ -40,7 +40,7 @@ _TYPES: Final = {
 }
 DELETION_VECTORS: Final = "deletionVectors"
 READ_ONLY_PROPERTY: Final = "writtenByDuckicelake"
-"""A feature that no other writer has, so that all refuse to write, or to vacuum, what they may well read."""
+"""A writer feature that no other writer has: all refuse to write or vacuum, and can still read."""
 _DELTA_CONSTRAINT: Final = "delta.constraints."
 _READER_FEATURES, _WRITER_FEATURES = 3, 7
 

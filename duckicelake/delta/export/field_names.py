@@ -15,10 +15,10 @@ from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import NestedField, StructType
 
 NamesInFile = Mapping[tuple[int | None, str], int | None]
-"""The fields of structs: by the id of what they are in (None: the file) and their name, their ids."""
+"""Ids of fields by their parent's id (None: the file) and their name."""
 _ID: Final = b"PARQUET:field_id"
 _RESERVED: Final = 2147483447
-"""Ids above are of row lineage and the like, no columns."""
+"""Ids above this one are of row lineage and the like, not of columns."""
 _PLAIN: Final = re.compile("[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 

@@ -24,7 +24,7 @@ from duckicelake.errors import AlreadyExistsError, NoSuchTableError
 from duckicelake.storage.policy import canonicalize
 
 CHECKPOINT_VERSIONS: Final = 100
-"""Versions after which there is a checkpoint: it takes as long as the table has files."""
+"""Versions between two checkpoints: writing one takes as long as the table has files."""
 
 
 class OtherLogError(Exception):

@@ -24,12 +24,12 @@ from duckicelake.postgres.queries import Transaction
 _WAKE_SECONDS: Final = 5.0
 """Seconds after which tables are looked at without a notification."""
 _REST_SECONDS: Final = 9
-"""Times as long as a look takes: that makes a tenth of a processor."""
+"""The pause as a multiple of a look's time: that makes a tenth of a processor."""
 _MAX_REST_SECONDS: Final = 0.5
 _IDLE_SECONDS: Final = 1.0
 """Seconds, at least, between two looks while no table wants a log."""
 _IDLE_REST_SECONDS: Final = 99
-"""As `_REST_SECONDS`, of those looks."""
+"""As `_REST_SECONDS`, for these looks."""
 _KEEPER_CALLER: Final = Caller(Principal("duckicelake", ()), operation="keep_delta_log")
 
 LogFailed = Callable[[str, Exception], object]

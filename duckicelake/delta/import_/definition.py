@@ -36,14 +36,14 @@ from duckicelake.properties import (
 
 _CONSTRAINTS: Final = "delta.constraints."
 _FIELDS: Final = "delta.column-metadata"
-"""What Delta keeps of columns that Iceberg has no word for, as JSON by dotted name: generated values, defaults…"""
+"""Delta's metadata of columns that Iceberg lacks, as JSON by dotted name: generated values, defaults…"""
 _NAME: Final = "delta.name"
 _ROW_TRACKING: Final = (
     "delta.rowTracking.materializedRowIdColumnName",
     "delta.rowTracking.materializedRowCommitVersionColumnName",
 )
 _UNKNOWN_COLUMN: Final = 2_000_000_000
-"""From here on are ids of columns that no schema has."""
+"""The first id for columns that no schema has."""
 _MAPPED: Final = ("delta.columnMapping.", "comment")
 _IDENTITY: Final = Transform.parse("identity")
 _OWN_PROPERTIES: Final = {COMPRESSION_CODEC: "zstd"}

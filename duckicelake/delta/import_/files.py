@@ -22,10 +22,10 @@ from duckicelake.lake.packed import PackedStats
 from duckicelake.lake.state import FileRow
 
 _NULL: Final = "__HIVE_DEFAULT_PARTITION__"
-"""A null, as which DuckDB reads `null` too, as long as none of its letters is escaped."""
+"""Hive's null. DuckDB also reads `null` so, unless one of its letters is escaped."""
 _PARTITION_LRU_ENTRIES: Final = 4096
 _LIST: Final = "list"
-"""What DuckDB calls the elements of a list in a Parquet file."""
+"""DuckDB's name of the elements of a list in a Parquet file."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,11 +35,11 @@ T = TypeVar("T")
 _END: Final = object()
 _WAIT_SECONDS: Final = 0.1
 _TURN_SECONDS: Final = 0.0002
-"""Who hears from Postgres gets the interpreter back so soon: by Python's default it would wait for 5 ms each time."""
+"""The interpreter's switch interval: with Python's default, a thread with an answer of Postgres's waits for 5 ms."""
 _MAX_ATTEMPTS: Final = 2
-"""Attempts in which others may commit meanwhile, where the table's numbers depend on that."""
+"""Attempts in which others may commit, if the table's numbers depend on the next snapshot."""
 ImportProgress = Callable[[int, int], None]
-"""Hears how many versions of how many are translated."""
+"""Called with the numbers of translated and of all versions."""
 
 
 @contextmanager

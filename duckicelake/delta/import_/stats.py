@@ -22,7 +22,7 @@ _MISSING_STATS: Final = {"variant", "unknown"}
 _NESTED: Final = (dict, list)
 _METRICS: Final = ("value_counts", "null_value_counts", "lower_bounds", "upper_bounds")
 _ALL_ROWS: Final = 32
-"""Characters of a text from which on it may be cut: Spark cuts after so many, delta-rs after twice as many."""
+"""Characters of a text that may have been cut: Spark cuts at so many, delta-rs at twice as many."""
 
 
 class DeltaFileStats(NamedTuple):

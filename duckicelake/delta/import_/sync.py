@@ -40,7 +40,7 @@ from duckicelake.storage.threads import run_in_parallel
 MAX_SYNC_VERSIONS: Final = 100
 """Versions in one transaction, so that other tables' commits don't wait for long."""
 SYNCER: Final = Caller(Principal("duckicelake", ()), operation="sync_delta_table")
-"""Who brings versions, as the audit trail tells."""
+"""The caller of a sync, for the audit trail."""
 
 
 def find_source(services: Services, name: str) -> DeltaSource:

@@ -31,7 +31,7 @@ VERSION_ZERO: Final = 1 << 62
 """The snapshot id of version 0, which clients take for no snapshot; the tag `v0` names it."""
 _MAX_FILES: Final = 4_000
 _MAX_VERSIONS: Final = 200
-"""After so many files or versions a change is given, so that its rows can be written while the next is computed."""
+"""Files or versions in a change, so that its rows can be written while the next change is computed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ BoundValue: TypeAlias = tuple[Any, str, str | None]
 """A value in `iceberg.values` terms, as Iceberg stores it in hex, and DuckLake's text of it if it has one."""
 BoundReader: TypeAlias = Callable[[Any], BoundValue | None]
 _EXACT_DIGITS: Final = 15
-"""So many digits of a decimal are exact where a JSON reader makes a float of it."""
+"""Digits of a decimal that stay exact in a JSON reader's float."""
 _MILLISECOND: Final = 1000
 _LRU_ENTRIES: Final = 4096
 _WIDTHS: Final = {

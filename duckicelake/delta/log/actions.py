@@ -8,9 +8,9 @@ from typing import Any, Final, Literal, NamedTuple
 from duckicelake.errors import UnsupportedError
 
 NOTHING: Final[Mapping[str, str | None]] = {}
-"""What most files have of partition values and of tags: one for all of them."""
+"""The usual partition values and tags of a file, shared by all files."""
 MAX_READER_VERSION: Final = 3
-"""The newest reader version; from it on, features say by name what a reader must know."""
+"""The newest reader version, from which on features are listed by name."""
 READABLE_FEATURES: Final = frozenset(
     {
         "columnMapping",

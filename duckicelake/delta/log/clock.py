@@ -12,7 +12,7 @@ from duckicelake.delta.log.segments import LogFile, LogListing, find_newest_vers
 from duckicelake.errors import DamagedLogError, ExpiredError, InvalidRequestError
 
 _YEAR_10000: Final = 253_402_300_800_000
-"""In milliseconds; from then on, and before 1970, no commit is made."""
+"""Milliseconds of the year 10000. No commit is later, or before 1970."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -185,7 +185,7 @@ ACTION_SETTERS: Final[dict[str, Callable[[LogActions, dict[str, Any]], None]]] =
     "commitInfo": _set_info,
     "sidecar": lambda actions, row: actions.sidecars.append(require_text(row["path"], "path")),
 }
-"""Other actions (`cdc`, `checkpointMetadata`, ones to come) say nothing about what the table holds."""
+"""Setters of actions. Other actions (`cdc`, `checkpointMetadata`, future ones) don't change the table's content."""
 
 
 def read_actions(data: bytes, location: str) -> LogActions:

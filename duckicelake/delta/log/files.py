@@ -34,17 +34,17 @@ ADD_FIELDS: Final = (
     "defaultRowCommitVersion",
     "tags",
 )
-"""What is read of a checkpoint's adds."""
+"""Fields read of a checkpoint's adds."""
 _REQUIRED_ADD_FIELDS: Final = ("path", "size", "modificationTime")
 _KINDS: Final = ("metaData", "protocol", "txn", "domainMetadata", "sidecar", "add")
 """What is asked of a checkpoint; `remove` is a tombstone there, which only VACUUM asks for."""
 _METADATA_COLUMNS: Final = ("metaData",)
 _CHECKPOINT_BATCH: Final = 1 << 13
-"""Rows of a file that are actions at once, besides those that are kept."""
+"""Rows of a file that are decoded at a time."""
 _READ_AHEAD_FILES: Final = 8
 """Files that are fetched before they are asked for, where each takes a round trip."""
 _MAX_TEXT_BYTES: Final = 1 << 29
-"""Bytes of a commit, which is in memory as a whole, and more than once: a million files, say."""
+"""Bytes of a commit, about a million files. A commit is in memory as a whole, more than once."""
 
 
 def format_parsed_stats(row: dict[str, Any]) -> str:

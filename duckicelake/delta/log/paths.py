@@ -9,7 +9,7 @@ _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _PLACE: Final = re.compile(r"((?:[A-Za-z][A-Za-z0-9+.-]*:(?://[^/]*)?)?)/(.*)", re.DOTALL)
 """A location: its store, and the path in it."""
 _KEPT: Final = "/=:@!$&'()*+,;~"
-"""What a URI's path may hold as it is; not `%`: what the name of a folder has escaped is escaped again."""
+"""Characters that stay unescaped in a path; not `%`: an escaped name of a folder is escaped again."""
 
 
 def decode_path(path: str) -> str:

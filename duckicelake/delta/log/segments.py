@@ -11,7 +11,7 @@ from duckicelake.errors import DamagedLogError, ExpiredError, InvalidRequestErro
 
 FOLDER: Final = "_delta_log"
 _VERSION: Final = r"(00[0-9]{18})"
-"""As a name has it; higher ones, which aren't numbers to every reader, no table gets to."""
+"""A version in a file name. Higher ones, which not all readers take for numbers, don't occur."""
 _COMMIT: Final = re.compile(rf"{_VERSION}\.json")
 _COMPACTED: Final = re.compile(rf"{_VERSION}\.{_VERSION}\.compacted\.json")
 _CLASSIC: Final = re.compile(rf"{_VERSION}\.checkpoint\.parquet")

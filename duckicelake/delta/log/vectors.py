@@ -23,12 +23,12 @@ _TO_Z85: Final = bytes.maketrans(_BASE85, _Z85)
 PORTABLE_MAGIC: Final = 1681511377
 """The magic number of a portable 64-bit roaring bitmap."""
 NATIVE_MAGIC: Final = 1681511376
-"""That of a list of 32-bit bitmaps, one for each value of the upper 32 bits."""
+"""The magic number of a list of 32-bit bitmaps, one for each value of the upper 32 bits."""
 _VERSION: Final = 1
 _UUID_CHARACTERS: Final = 20
 _NUMBER: Final = 4
 VECTOR_FOLDER: Final = "_delta_vectors"
-"""Below the table's folder; the underscore hides it from those who look for data files, or for orphans."""
+"""The folder of vectors in the table's folder. The underscore hides it from readers of data files, and from vacuum."""
 _FORMAT_VERSION: Final = b"\x01"
 _FILE_MAGIC: Final = struct.pack("<I", PORTABLE_MAGIC)
 

@@ -18,9 +18,9 @@ from duckicelake.postgres.notify import NotificationListener
 from duckicelake.settings.model import Settings
 
 _PAUSE_SECONDS: Final = 2.0
-"""Seconds until the next try to have the turn, or to reach Postgres."""
+"""Seconds until the next attempt to take the lease, or to reach Postgres."""
 _GRACE_SECONDS: Final = 0.5
-"""For a thread to end that has kept to its deadline."""
+"""Seconds for a thread to end after its deadline."""
 
 
 @dataclass(frozen=True, slots=True)

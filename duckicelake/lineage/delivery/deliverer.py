@@ -53,9 +53,9 @@ class DeliveryQueue:
         self._events: dict[_Id, PendingEvent] = {}
         self._lanes: dict[Key, deque[PendingEvent]] = {}
         self._ready: list[_Id] = []
-        """Those that are the first in all their lanes; a heap, in which dropped ones may stand."""
+        """Events that are first in all their lanes. A heap, which may contain dropped ones."""
         self._later: list[tuple[float, _Id]] = []
-        """The same for those that were sent in vain, with the time of the next try."""
+        """The same for failed events, with the time of the next attempt."""
 
     def __len__(self) -> int:
         return len(self._events)
@@ -141,9 +141,9 @@ def _read_name(named: Mapping[str, Any]) -> tuple[str, str]:
 
 QUEUE: Final = 10_000
 _CHARACTERS: Final = 32 * 1024 * 1024
-"""Events in memory, at most, and about how long they are together."""
+"""Characters of events in memory."""
 _FEW: Final = 1000
-"""From the outbox at a time; and when so few are left, more are fetched."""
+"""Events read from the outbox at a time; at so few in the queue, more are read."""
 _LOOK_SECONDS: Final = 1.0
 _MIN_LOOK_SECONDS: Final = 0.05
 _COUNT_SECONDS: Final = 5.0
@@ -151,11 +151,11 @@ _SAVE_SECONDS: Final = 0.5
 _FIRST_PAUSE: Final = 0.1
 _MAX_PAUSE_SECONDS: Final = 30.0
 _MAX_WAIT_SECONDS: Final = 3600.0
-"""However long a receiver says that it is to be left alone."""
+"""The longest pause, whatever a receiver asks for."""
 _IN_A_ROW: Final = 10
-"""So many events that fail for themselves, none taken in between, are the receiver's failure."""
+"""Failed events in a row after which the receiver itself counts as failing."""
 MAX_TRIES: Final = 20
-"""Of an event while others are taken; it takes minutes until then."""
+"""Attempts of an event while others are delivered; they take minutes."""
 
 
 @dataclass(slots=True)

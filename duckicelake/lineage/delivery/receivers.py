@@ -11,7 +11,7 @@ from duckicelake.errors import InvalidSettingsError
 
 Event = Mapping[str, Any]
 ENDPOINT: Final = "/api/v1/lineage"
-"""Where OpenLineage's receivers, Marquez for one, take events."""
+"""The path at which OpenLineage's receivers, such as Marquez, accept events."""
 TIMEOUT_SECONDS: Final = 5.0
 _EXAMPLES: Final = (
     "write https://<host>[:<port>][/<path>], file:///<path>, console or kafka://<broker>:<port>/<topic>, "

@@ -38,11 +38,11 @@ if TYPE_CHECKING or _IS_INSTALLED:
     from confluent_kafka import KafkaError, KafkaException
 
 _CLIENT_LOG: Final = logging.getLogger(__name__)
-"""The client's own log, which stays silent: each failure carries what matters."""
+"""The client's own log, which is disabled: each failure has the facts."""
 _CLIENT_LOG.addHandler(logging.NullHandler())
 _CLIENT_LOG.propagate = False
 _MILLISECONDS: Final = 5000
-"""After which the client gives up a message that no broker has acknowledged."""
+"""Milliseconds after which the client gives up an unacknowledged message."""
 _DEFAULTS: Final[Mapping[str, Any]] = {
     "acks": "all",
     "enable.idempotence": "true",
@@ -52,7 +52,7 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
     "logger": _CLIENT_LOG,
 }
 _REFUSED: Final = frozenset({"MSG_SIZE_TOO_LARGE", "INVALID_MSG", "INVALID_MSG_SIZE", "INVALID_RECORD"})
-"""What is wrong with a message that no broker will ever take."""
+"""Faults of a message that no broker will ever accept."""
 
 
 class KafkaOutlet:
@@ -146,7 +146,7 @@ def _read_text(error: object) -> str:
 
 _ONCE: Final = {"total": 0, "connect": 0, "read": 0, "status_forcelist": []}
 _AWAY: Final = frozenset({408, 425, 429, 502, 503, 504})
-"""Statuses of a receiver that takes nothing now; of the others from 500 on, another event may be taken."""
+"""Statuses of a receiver that accepts nothing now. With others from 500 on, it may accept another event."""
 _ANSWER_BYTES: Final = 65536
 _EXCERPT: Final = 300
 

@@ -23,14 +23,14 @@ FROM {metadata}.ducklake_table t JOIN {metadata}.ducklake_schema s ON s.schema_i
 WHERE t.table_name = ? AND s.schema_name = ? AND t.end_snapshot IS NULL AND s.end_snapshot IS NULL AND {at_top}
 """
 _AT_TOP: Final = "(to_json(s) ->> 'parent_schema_id') IS NULL"
-"""What holds of a schema at the top, to which a name of two parts leads; DuckLake 1.0 lacks the column."""
+"""The condition for a schema at the top, to which a name of two parts leads; DuckLake 1.0 lacks the column."""
 _OURS: Final = "/ducklake"
-"""How a DATA_PATH ends that our catalog gave a lake, and so gives places to its tables when it first tells of them."""
+"""The end of a DATA_PATH that this catalog gave a lake, whose tables have locations from their first event on."""
 Parts = tuple[str, ...]
 _FRESH: Final = 1.0
-"""Seconds for which a name is taken to mean what it did: a burst of statements doesn't ask for each."""
+"""Seconds for which a resolved name is cached: a burst of statements resolves it once."""
 _SHARE: Final = 20
-"""Times as long as it took to ask for a name, until it is asked for again: a view of remote files takes its time."""
+"""Cache time of a name as a multiple of its resolution time: a view of remote files is slow."""
 _ENTRY: Final = re.compile(r'((?:"(?:[^"]|"")*"|[^,"])+)(?:,|$)')
 _NAME: Final = re.compile(r'"((?:[^"]|"")*)"|([^."]+)')
 

@@ -26,7 +26,7 @@ from duckicelake.lineage.duckdb.statements import DuckStatement
 from duckicelake.lineage.sql.dialects import mask_message
 
 CAPACITY: Final = 10_000
-"""Pieces of work that may wait; what comes while they all do is dropped."""
+"""Work items that may wait; further ones are dropped."""
 Work = Callable[[], Iterable[RunEvent]]
 """Makes events, in the background as well."""
 _log: Final = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from sqlglot import exp
 from duckicelake.lineage.sql.lineage import parse_statement
 
 MAX_STATEMENT_CHARS: Final = 50_000
-"""Characters of a statement that is read while its author waits; of a longer one, what it inserts into is known."""
+"""Characters of a statement that is parsed while its author waits; for a longer one only the target is read."""
 _MAX_NAMES: Final = 64
 _WRITING: Final = frozenset(
     {StatementType.INSERT, StatementType.UPDATE, StatementType.DELETE, StatementType.MERGE_INTO, StatementType.COPY}

@@ -51,20 +51,20 @@ from duckicelake.lineage.sql.functions import name_file_dataset
 from duckicelake.postgres.queries import Transaction
 
 JOB_KEY: Final = "duckicelake.job"
-"""Key of a snapshot's summary, by which the pipeline says which of its jobs made it."""
+"""Summary key of the pipeline's job id."""
 LOOK_SECONDS: Final = 1.0
 """Seconds between two looks at the changelog."""
 MIN_AGE: Final = timedelta(seconds=2)
-"""How old a change must be: what was read for it has been recorded by then, by whichever worker."""
+"""Age of a change before its event is made: by then, all workers have recorded the reads before it."""
 BATCH_CHANGES: Final = 500
 MAX_TRIES: Final = 8
 """Tries after which a change that fails is skipped: some minutes."""
 _MAX_PAUSE_SECONDS: Final = 60.0
-"""Seconds, after one failure after the other."""
+"""The longest pause, in seconds, after repeated failures."""
 _ENTRIES: Final = 5000
-"""Of the audit trail, looked at together."""
+"""Entries of the audit trail that are read at a time."""
 _REFUSAL_AGE: Final = timedelta(seconds=5)
-"""So old a refusal is in the table for sure: its ids come in the order of inserts, not of commits."""
+"""Age at which a refusal is surely in the table: its ids are in the order of inserts, not of commits."""
 _ORIGIN: Final = "catalog"
 
 

@@ -11,17 +11,17 @@ from duckicelake.lineage.openlineage.names import PRODUCER, DatasetName, NamedLa
 
 INFERENCE_WINDOW: Final = timedelta(minutes=15)
 LIVES: Final = 24
-"""For so many windows an application that has an id is thought to go on with what it began."""
+"""Windows for which the reads of an application with an id count."""
 MAX_INPUTS: Final = 100
 _IDS: Final = (("app-id", None), ("spark.app.id", "spark"), ("trino_query_id", "trino"), ("flink.job-id", "flink"))
-"""Where summaries and reports name an application, and the engine that does so."""
+"""Keys by which summaries and reports name an application, and the engine."""
 _MAX_ID_CHARS: Final = 200
 _REWRITES: Final = "replace"
 """The operation of Iceberg's snapshots that have the same rows as before."""
 _EARLIER: Final = 0.5
-"""What is left of a guess if the written table was looked up after the read: another statement may have made that."""
+"""Factor on a guess if the output was looked up after the read: another statement may have read."""
 _BEFORE_PREVIOUS: Final = 0.3
-"""And if the application has written since."""
+"""Factor on a guess if the application has written since."""
 FACET: Final = "duckicelake_inferred"
 MAX_INFERRED_EDGES: Final = 2000
 _COLUMN_LINEAGE: Final = "https://openlineage.io/spec/facets/1-2-0/ColumnLineageDatasetFacet.json"
@@ -29,7 +29,7 @@ _SAME_NAME: Final = 0.8
 _OTHER_NAME: Final = 0.2
 _FILTER: Final = 0.9
 _MAX_CANDIDATES: Final = 8
-"""Columns of other names: so many tell nothing any more."""
+"""Source columns of other names: more say nothing."""
 
 
 class ReadKind(StrEnum):

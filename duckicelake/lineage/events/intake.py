@@ -20,11 +20,11 @@ from duckicelake.storage.policy import LocationPolicy, canonicalize, is_within
 
 MAX_EVENTS: Final = 1000
 MAX_EVENTS_PER_HOUR: Final = 100_000
-"""Events that are kept of a principal; a batch that is begun within them is kept whole."""
+"""Events stored of a principal in an hour; a batch that begins within the limit is stored as a whole."""
 _AHEAD: Final = timedelta(days=1)
 """For so long another's clock may be ahead. Later events count more: those of next year would for a year."""
 _ROOM: Final = threading.BoundedSemaphore(16)
-"""For requests of one process that are kept, or wait for it."""
+"""Requests of one process that are stored, or wait for it."""
 _TURN: Final = threading.Lock()
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _EITHER: Final = (Capability.READ, Capability.WRITE)

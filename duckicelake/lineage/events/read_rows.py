@@ -12,11 +12,11 @@ _SQL = load_queries("lineage.events", "reads")
 MAX_READS: Final = 1000
 """Reads that count for one write: the newest."""
 KEEP_READS: Final = 1_000_000
-"""Rows at most, about."""
+"""The approximate limit of rows."""
 _PROGRAM: Final = 16
-"""Letters of a session that stand for its program."""
+"""Characters of a session that identify its program."""
 PRUNED: Final = 10_000
-"""Rows that are forgotten at a time."""
+"""Rows that are deleted at a time."""
 
 
 @dataclass(frozen=True, slots=True)

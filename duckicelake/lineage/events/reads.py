@@ -29,16 +29,16 @@ from duckicelake.postgres.queries import Transaction
 
 MAX_WAITING_READS: Final = 10_000
 MAX_BATCH_READS: Final = 2_000
-"""Rows that are written together: five thousand of them in a second are enough to guess from."""
+"""Rows written together. Five thousand reads a second are enough to infer from."""
 REPEAT_SECONDS: Final = 2.0
-"""Seconds after which the same read of a session is noted again, unless it writes before."""
+"""Seconds after which the same read of a session is recorded again, unless it writes before."""
 WRITE_SECONDS: Final = 0.2
 NEVER_SECONDS: Final = float("-inf")
 _PROGRAMS: Final = 16_384
 RETRY_SECONDS: Final = 5.0
 _PRUNE_SECONDS: Final = 60.0
 _SLACK: Final = timedelta(hours=1)
-"""For so long what is too old may still be asked for: by who follows the lake and is behind."""
+"""Extra age of reads for a generator that is behind."""
 
 
 class ReadLog(ReadObserver):

@@ -32,7 +32,7 @@ _ALIAS: Final = re.compile(r'"((?:[^"]|"")*)"')
 _MAIN: Final = "main"
 """DuckDB's schema for names that name none."""
 TablePlaces = Callable[[int], str | None]
-"""Where a table lies, by its id; None if the events didn't say so far."""
+"""Finds a table's location by its id; None if no event had it so far."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ from duckicelake.postgres.pipeline import json_param
 from duckicelake.postgres.queries import Transaction, load_queries
 
 RECEIVED: Final = "received"
-"""The origin of what others have sent."""
+"""The origin of events from other tools."""
 _SQL: Final = load_queries("lineage.graph", "store")
 _NOT_KEPT: Final = frozenset({"symlinks", "columnLineage", "lifecycleStateChange", INFERRED})
-"""Facets of which the graph itself is made."""
+"""Facets that the graph itself contains."""
 _MERGE: Final = (
     _SQL.merge_io,
     _SQL.merge_job_io,

@@ -13,12 +13,12 @@ from duckicelake.postgres.queries import Row, load_queries
 _SQL: Final = load_queries("lineage.graph", "lists")
 Counted = Literal["jobs", "datasets", "sources"]
 _MASKED: Final = ".several-namespaces."
-"""What names of jobs have in place of a table's name, as migration 0042 puts it there."""
+"""Replaces a table's name in names of jobs, as migration 0042 writes it."""
 _COUNTS: Final = {"jobs": _SQL.count_jobs, "datasets": _SQL.count_datasets, "sources": _SQL.count_sources}
 _MAX_COUNTED: Final = 100_000
 _MAX_ROWS: Final = 100_000
 EXAMINED: Final = 20_000
-"""Events of which is found out whether a reader may know of them, who may not know of all: it takes a second or so."""
+"""Events that are checked for a reader with limited rights; that takes about a second."""
 
 
 class ListPart(NamedTuple):

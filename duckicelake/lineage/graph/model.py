@@ -10,7 +10,7 @@ MAX_DEPTH: Final = 20
 Direction = Literal["upstream", "downstream", "both"]
 Place = TypeVar("Place", bound=Hashable)
 Step = Callable[[Collection[Place], int], Iterable[tuple[Place, Place]]]
-"""Gives pairs of a place that was given and a next one; so many at most."""
+"""Finds pairs of a given place and a next one, up to a limit."""
 WHOLE: Final = ""
 """The field of a column edge that concerns whole rows of its target."""
 

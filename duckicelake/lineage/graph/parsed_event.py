@@ -12,14 +12,14 @@ import orjson
 
 Json = Mapping[str, Any]
 FLOWING: Final = frozenset({"COMPLETE", "RUNNING", "OTHER"})
-"""Types of events by which something has gone from the inputs to the outputs; before them it is only meant to."""
+"""Types of events after which data has flowed; before them it is only planned."""
 INFERRED: Final = "duckicelake_inferred"
 TABLE: Final = "duckicelake_table"
 _NOT_A_TABLE: Final = frozenset({"LOCATION"})
 _KEPT: Final = 2000
-"""Names whose keys are kept: most come again and again."""
+"""Cached keys of names: most names repeat."""
 _MAX_KEPT_CHARS: Final = 2000
-"""Letters."""
+"""Characters of a cached name."""
 
 
 def read_word(facet: object, key: str) -> str | None:

@@ -24,7 +24,7 @@ from duckicelake.postgres.pipeline import json_param
 from duckicelake.postgres.queries import Transaction, load_queries
 
 MAX_EVENT_EDGES: Final = 250_000
-"""Between all inputs and all outputs of one run: more than that say nothing, and would fill the database."""
+"""Edges between all inputs and outputs of a run: more are meaningless, and would fill the database."""
 LOCK_KEY: Final = 0x6C696E656167  # "lineag"
 _SQL: Final = load_queries("lineage.graph", "store")
 _NO_TABLES: Final[Mapping[EventName, LakeTable]] = {}

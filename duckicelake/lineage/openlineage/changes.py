@@ -12,17 +12,17 @@ from duckicelake.lineage.openlineage.names import DatasetName, NamedLake, name_l
 Json = dict[str, Any]
 _AGENT: Final = re.compile(r"([A-Za-z][\w .-]{0,60}?)[/ ]v?(\d[\w.+-]{0,40})")
 _JAVA: Final = "Apache-HttpClient/"
-"""With which Iceberg's Java library sends its requests: what engine it is in, only summaries say."""
+"""The user agent of Iceberg's Java library; only summaries name the engine."""
 _MAX_ENGINE_CHARS: Final = 200
 _QUERY: Final = "trino_query_id"
 _FLINK_JOB: Final = "flink.job-id"
 _APPLICATIONS: Final = ("app-id", "spark.app.id", _FLINK_JOB)
 _STREAMS: Final = frozenset({_FLINK_JOB, "flink.max-committed-checkpoint-id", "spark.sql.streaming.queryId"})
-"""Keys of summaries that programs write which go on until they are stopped."""
+"""Summary keys of programs that run until they are stopped."""
 _KEPT: Final = 16
-"""Engines of the changes that are looked at: each is asked for more than once."""
+"""Cached engines of changes: each is needed several times."""
 _ROWS: Final = frozenset({"append_rows", "delete_rows"})
-"""Operations of the catalog by which programs send rows in batches, one after the other."""
+"""Operations by which programs send rows in consecutive batches."""
 
 
 class LineageChange(Protocol):

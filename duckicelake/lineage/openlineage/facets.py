@@ -27,9 +27,9 @@ TABLE: Final = "duckicelake_table"
 DATA: Final = frozenset({"append", "delete", "overwrite", "replace"})
 """Kinds of changes that make a snapshot of a table's rows."""
 MAX_FIELDS: Final = 5000
-"""At any depth: what a schema has beyond them is left out."""
+"""Fields of a schema facet, at any depth; further ones are left out."""
 KEPT_PROPERTIES: Final = 500
-"""Facets that are made once for many datasets; callers must not change them."""
+"""Cached facets that datasets share; callers must not change them."""
 CHANGE: Final = "duckicelake_change"
 _LIFECYCLES: Final[Mapping[str, str]] = {
     "create-table": "CREATE",
@@ -49,10 +49,10 @@ _COUNTED: Final[Mapping[str, str]] = {
     "deleted-data-files": "deletedDataFiles",
     "added-files-size": "addedFilesSize",
 }
-"""Counts by Iceberg's names, and what our facet calls them."""
+"""Counts by Iceberg's names, with their names in this package's facet."""
 _IN_STATISTICS: Final = {"added-records": "rowCount", "added-files-size": "size", "added-data-files": "fileCount"}
 _BY_WEIGHT: Final = ("DROP", "CREATE", "RENAME", "TRUNCATE", "OVERWRITE", "ALTER")
-"""Of several changes of one dataset, the event has the one that changes most."""
+"""Lifecycle states by weight: of several changes of a dataset, the event has the first one."""
 
 
 def encode_facet(facet: BaseFacet) -> Json:

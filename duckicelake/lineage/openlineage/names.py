@@ -9,9 +9,9 @@ from uuid import UUID
 
 _SAME: Final = {"s3a": "s3", "s3n": "s3", "abfs": "abfss", "wasb": "wasbs", "gcs": "gs"}
 _KEYED: Final = frozenset({"s3", "gs", "abfss", "wasbs"})
-"""Where a name is a key, and so has no slash in front."""
+"""Schemes whose names are keys, without a leading slash."""
 _WITH_CONTAINERS: Final = frozenset({"abfss", "wasbs"})
-"""Where what stands in front of `@` isn't a user."""
+"""Schemes in which the part before `@` isn't a user."""
 _SCHEME: Final = re.compile(r"([a-z][a-z0-9+.-]*):(?=/)", re.IGNORECASE)
 PRODUCER: Final = f"urn:duckicelake:{version('duckicelake')}"
 """The `producer` of events and `_producer` of facets."""

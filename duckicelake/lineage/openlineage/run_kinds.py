@@ -31,7 +31,7 @@ _REPORTED_OPERATIONS: Final = frozenset(
     }
 )
 _UNKNOWN: Final = "CommitStateUnknownException"
-"""If it was written after all, it is in the changelog."""
+"""The error of an unknown outcome: if the commit was written, it is in the changelog."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,11 +40,11 @@ _BY_WEIGHT: Final = (
     "alter-table",
     "update-table",
 )
-"""Of several things done at once, a job is named by the one that says most."""
+"""Kinds of changes by weight: of several, the first one names the job."""
 _TYPES: Final = {"append": "WRITE", "overwrite": "WRITE", "delete": "WRITE", "replace": "MAINTENANCE"}
 _MAX_NAME_CHARS: Final = 100
 _SEVERAL: Final = "several-namespaces"
-"""Instead of a table's name, which not everybody may know who may know of the job."""
+"""Replaces a table's name for readers who may know the job, but not the table."""
 COMMIT: Final = "duckicelake_commit"
 _NO_PARENT: Final = "unknown"
 _KEYS: Final[Mapping[str, str]] = {
@@ -57,7 +57,7 @@ _KEYS: Final[Mapping[str, str]] = {
     "nominal-start-time": "openlineage.nominalStartTime",
     "nominal-end-time": "openlineage.nominalEndTime",
 }
-"""What a client may say of its run in headers, and in the summary of its snapshot."""
+"""Headers about a client's run, and their keys in a snapshot's summary."""
 EventType = Literal["START", "RUNNING", "COMPLETE", "FAIL"]
 RunChanges = list[CatalogChange]
 """The changes of one transaction, in their order."""

@@ -20,12 +20,12 @@ MAX_SQL_CHARS: Final = 200_000
 _MAX_TOKENS: Final = 20_000
 _MAX_DEPTH: Final = 40
 _MAX_CHAIN: Final = 3_000
-"""Tokens without a comma in between: operators in a row are levels of the tree."""
+"""Tokens without a comma in between: each operator in a row is a level of the tree."""
 _OPENING: Final = frozenset({TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE, TokenType.CASE})
 _CLOSING: Final = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE, TokenType.END})
 _SEPARATORS: Final = frozenset({TokenType.COMMA, TokenType.SEMICOLON})
 MAX_MASKED_CHARS: Final = 20_000
-"""Characters of a statement that an event has."""
+"""Characters of a statement in an event."""
 _LITERALS: Final = frozenset(
     {
         TokenType.STRING,

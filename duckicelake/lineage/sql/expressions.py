@@ -21,7 +21,7 @@ from duckicelake.lineage.sql.model import (
 from duckicelake.lineage.sql.scopes import Fold, NameScope, ScopeSource, is_closed
 
 MAX_STEPS: Final = 200_000
-"""Expressions and columns that are looked at before the statement is given up."""
+"""Expressions and columns that are read before the statement is given up."""
 _CHAINS: Final = (exp.Connector, exp.Add, exp.Mul, exp.DPipe)
 _WITHOUT_VALUES: Final = (exp.DataType, exp.Identifier, exp.Literal, exp.Var, exp.Star)
 _UNKNOWN = (OpenColumns(flow=NO_FLOW),)

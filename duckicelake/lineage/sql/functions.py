@@ -26,7 +26,7 @@ MASKING: Final = _collect_names("""
     farm_fingerprint hmac_md5 hmac_sha1 hmac_sha256 hmac_sha512 mask count count_if countif count_star
     approx_distinct approx_count_distinct regr_count
 """)
-"""What OpenLineage's Spark listener takes for masking: hashes, masks, counts."""
+"""Functions that OpenLineage's Spark listener takes for masking: hashes, masks, counts."""
 
 AGGREGATES: Final = _collect_names("""
     any_value approx_count_distinct approx_distinct approx_percentile approx_quantile approx_top_k arbitrary

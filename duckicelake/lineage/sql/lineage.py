@@ -266,7 +266,7 @@ _COLUMN_LINEAGE: Final = (
 LAKE: Final = "__lake__"
 """The catalog's name in the definition of a DuckLake view, which leaves it open."""
 _UNREADABLE: Final = (SqlglotError, RecursionError, AttributeError, IndexError, KeyError, TypeError, ValueError)
-"""What sqlglot raises for unusual texts, and what its trees raise where they are unexpected."""
+"""Errors of sqlglot for unusual texts, and of code that meets an unexpected tree."""
 
 
 def build_column_lineage(lineage: StatementLineage) -> dict[str, Any] | None:

@@ -17,10 +17,10 @@ class SqlDataset:
 
 
 Lookup = Callable[[tuple[str, ...]], SqlDataset | None]
-"""Gives what a name stands for, its parts as they are written; None for what isn't known, and so isn't claimed."""
+"""Finds the dataset of a name, given its parts as written; None if unknown."""
 
 Files = Callable[[str], SqlDataset | None]
-"""Gives the dataset that a path is."""
+"""Finds the dataset of a path."""
 
 
 class FlowSubtype(StrEnum):
@@ -62,7 +62,7 @@ class ColumnOrigin:
 
 
 Flow = Mapping[ColumnOrigin, frozenset[FlowEffect]]
-"""What flows into something: columns of inputs, and how each does."""
+"""The sources of a value: columns of inputs, with the effects of each."""
 
 NO_FLOW: Final[Flow] = {}
 

@@ -23,7 +23,7 @@ from duckicelake.lineage.sql.scopes import Fold, NameScope, expand_star, is_clos
 from duckicelake.lineage.sql.sources import UNKNOWN, SourceReader
 
 _MAX_ROUNDS: Final = 8
-"""How often a recursive query is read until nothing new flows."""
+"""Rounds in which a recursive query is read until no new flow is found."""
 
 
 class SelectReader(SourceReader):

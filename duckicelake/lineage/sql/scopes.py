@@ -31,7 +31,7 @@ class ScopeSource:
     parts: tuple[str, ...]
     relation: SqlRelation
     hidden: frozenset[str] = frozenset()
-    """Columns, folded, that are said once for this and an earlier source: USING's."""
+    """Folded names of columns that this and an earlier source share by USING."""
 
 
 @dataclass(slots=True)
@@ -42,14 +42,14 @@ class NameScope:
     sources: list[ScopeSource] = field(default_factory=list)
     outer: "NameScope | None" = None
     aliases: dict[str, Flow] = field(default_factory=dict)
-    """What the query's own columns are called, for those who may say so."""
+    """Flows by the query's own aliases, for clauses that may use them."""
     shared: dict[str, Flow] = field(default_factory=dict)
     """Columns of USING that aren't just the first source's."""
     bound: frozenset[str] = frozenset()
     """Parameters of lambdas."""
 
     _indexes: dict[int, tuple[SqlRelation, dict[str, list[SqlColumn]]]] = field(default_factory=dict)
-    """Columns of relations by their names, folded, as they were asked for."""
+    """Columns of relations by folded name, cached."""
 
     def inner(self) -> "NameScope":
         """Open the scope of a query in an expression, or after LATERAL."""
