@@ -154,10 +154,11 @@ def build_options(properties: Mapping[str, str]) -> dict[str, str]:
 def merge_options(properties: Mapping[str, str], options: Mapping[str, str]) -> dict[str, str]:
     """Return the properties of a table that has these options in DuckLake.
 
-    A property leaves that became an option which is gone. One that is no option stays: DuckLake never had it.
+    A property leaves that became an option which is gone. One that is no option stays: DuckLake never had it. So do
+    codec and level, which may be no options for what others say.
     """
     known = build_options(properties)
-    gone = {_get_option_property(option) for option in known.keys() - options.keys() - {_LEVEL_OPTION}}
+    gone = {_get_option_property(option) for option in known.keys() - options.keys() - {_CODEC_OPTION, _LEVEL_OPTION}}
     shown = {_get_option_property(option): text for option, text in options.items() if known.get(option) != text}
     kept = {name: text for name, text in properties.items() if name not in gone}
     return kept | {name: text for name, text in shown.items() if name not in _KNOWN}

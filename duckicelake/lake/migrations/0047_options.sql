@@ -15,6 +15,14 @@ CREATE INDEX duckicelake_metadata_scope ON ducklake_metadata (scope_id) WHERE sc
 UPDATE duckicelake_epoch SET epoch = epoch + 1, options = options + 1
 WHERE EXISTS (SELECT FROM ducklake_metadata WHERE scope = 'table');
 
+-- A level that a schema or the lake has is DuckDB's for tables of any codec, and refuses INSERTs by another one than zstd.
+CREATE FUNCTION duckicelake_is_safe_option(key text, value text) RETURNS boolean
+LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
+    SELECT key <> 'parquet_compression' OR value = 'zstd' OR NOT EXISTS (
+        SELECT FROM ducklake_metadata m
+        WHERE m.key = 'parquet_compression_level' AND m.scope IS DISTINCT FROM 'table')
+$$;
+
 INSERT INTO ducklake_metadata (key, value, scope, scope_id)
 SELECT o.key, o.value, 'table', t.table_id
 FROM duckicelake_table t
@@ -25,6 +33,7 @@ CROSS JOIN LATERAL (VALUES
                                       FROM '^(?:uncompressed|snappy|gzip|zstd|brotli|lz4|lz4_raw)$'))
 ) AS o (key, value)
 WHERE o.value IS NOT NULL
+  AND duckicelake_is_safe_option(o.key, o.value)
   AND EXISTS (SELECT FROM ducklake_table l WHERE l.table_id = t.table_id AND l.end_snapshot IS NULL)
   AND NOT EXISTS (
       SELECT FROM ducklake_metadata d WHERE d.scope = 'table' AND d.scope_id = t.table_id AND d.key = o.key);
@@ -58,6 +67,7 @@ BEGIN
     DELETE FROM ducklake_metadata
     WHERE scope = 'table' AND scope_id = of_table AND key IN (SELECT json_object_keys(options));
     INSERT INTO ducklake_metadata (key, value, scope, scope_id)
-    SELECT o.key, o.value, 'table', of_table FROM json_each_text(options) o WHERE o.value IS NOT NULL;
+    SELECT o.key, o.value, 'table', of_table FROM json_each_text(options) o
+    WHERE o.value IS NOT NULL AND duckicelake_is_safe_option(o.key, o.value);
     PERFORM set_config('duckicelake.writes_options', '', true);
 END $$;

@@ -197,6 +197,19 @@ def test_value_that_duckdb_does_not_take_stays_a_property_and_is_no_option(
     assert properties_of(client.services).items() >= bad.items()
 
 
+def test_codec_stays_a_property_where_the_lake_has_a_level_for_zstd(client: Client, attach: Attach) -> None:
+    for option, value in (("parquet_compression", "zstd"), ("parquet_compression_level", "10")):
+        attach().execute(f"CALL lake.set_option('{option}', '{value}')")
+    client.create(properties={CODEC: "gzip"})
+    attach().execute("INSERT INTO lake.ns.t SELECT range, 'x' FROM range(1000)")
+    set_option(attach(), "target_file_size", "64MB")
+    assert properties_of(client.services) == {CODEC: "gzip", SIZE: "64000000"}
+    assert options_of(client.services) == {"target_file_size": "64000000"}
+    client.commit(set_properties(**{CODEC: "zstd"}))
+    attach().execute("INSERT INTO lake.ns.t SELECT range, 'x' FROM range(1000)")
+    assert options_of(client.services) == {"target_file_size": "64000000", "parquet_compression": "zstd"}
+
+
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
