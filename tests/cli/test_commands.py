@@ -26,6 +26,7 @@ from scripts.backends_job.stack import Backends
 from tests.support.backends import Bucket
 from tests.support.clusters import place_cluster
 from tests.support.collector import Collector
+from tests.support.commands import run_here
 
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "duckicelake.cli.main"]
@@ -159,7 +160,7 @@ def test_served_lake_is_the_same_after_a_restart(lake: Path) -> None:
 
 
 def test_server_answers_in_little_memory(lake: Path) -> None:
-    assert run("init", "--lake", str(lake)).returncode == 0
+    assert run_here("init", "--lake", str(lake)).returncode == 0
     with serving(lake) as served:
         httpx.get(f"{served.uri}/readyz", timeout=30).raise_for_status()
         status = Path(f"/proc/{served.process.pid}/status").read_text()
@@ -306,7 +307,7 @@ def test_adopted_lake_keeps_its_data_path_and_info_shows_it(
     attach(url=empty_database_url, data_path=own).execute("CREATE TABLE birds AS SELECT 'duck' AS name FROM range(20)")
     external = {"DUCKICELAKE_DATABASE_URL": empty_database_url, "DUCKICELAKE_WAREHOUSE": f"{tmp_path}/warehouse"}
     with serving(lake, **external) as served:
-        facts = json.loads(run("info", "--lake", str(lake), "--json", **external).stdout)
+        facts = json.loads(run_here("info", "--lake", str(lake), "--json", **external).stdout)
         table = httpx.get(f"{served.uri}/v1/namespaces/main/tables/birds", timeout=30).raise_for_status().json()
     assert facts["data-path"] == own
     assert facts["uri"] == served.uri
@@ -324,7 +325,7 @@ def test_adopted_lake_in_another_store_than_the_warehouse_is_refused(
 ) -> None:
     attach(url=empty_database_url, data_path=f"{tmp_path}/own/").close()
     backends = Backends(empty_database_url, bucket.minio, bucket.name).environment()
-    refused = run("init", "--lake", str(lake), **backends)
+    refused = run_here("init", "--lake", str(lake), **backends)
     assert refused.returncode == 2
     assert f"DuckDB's files are in {tmp_path}/own/, where this server doesn't read" in refused.stderr
 
@@ -337,13 +338,13 @@ def test_allowed_location_inside_the_data_path_is_refused(lake: Path) -> None:
 
 
 def test_misspelt_command_is_answered_with_the_one_that_was_meant() -> None:
-    told = run("servee")
+    told = run_here("servee")
     assert told.returncode == 2
     assert "No such command 'servee'. Did you mean 'serve'?" in told.stderr
 
 
 def test_info_without_a_lake_starts_and_creates_nothing(lake: Path) -> None:
-    told = run("info", "--lake", str(lake), DUCKICELAKE_PORT="9000")
+    told = run_here("info", "--lake", str(lake), DUCKICELAKE_PORT="9000")
     assert (told.returncode, told.stdout) == (2, "")
     said = f"duckicelake: there is no lake in {lake}; make one with: duckicelake init --lake {lake}\n"
     assert told.stderr == said
@@ -360,7 +361,7 @@ def test_duckdb_attaches_by_what_info_says(lake: Path, extensions: None) -> None
             connection.execute("CREATE TABLE lake.made_by_rest.t AS SELECT 42 AS answer")
             assert connection.execute("FROM lake.made_by_rest.t").fetchall() == [(42,)]
             connection.execute("CREATE MACRO lake.made_by_rest.one_more(a) AS a + 1")
-        assert json.loads(run("info", "--lake", str(lake), "--json").stdout)["macros"] == "made_by_rest.one_more"
+        assert json.loads(run_here("info", "--lake", str(lake), "--json").stdout)["macros"] == "made_by_rest.one_more"
 
 
 def test_init_makes_a_lake_and_may_be_repeated(lake: Path) -> None:
@@ -372,10 +373,10 @@ def test_init_makes_a_lake_and_may_be_repeated(lake: Path) -> None:
 
 
 def test_doctor_of_a_healthy_lake_exits_with_0_whether_it_runs_or_not(lake: Path) -> None:
-    run("init", "--lake", str(lake))
+    run_here("init", "--lake", str(lake))
     stopped = run("doctor", "--lake", str(lake))
     with serving(lake):
-        running = run("doctor", "--lake", str(lake))
+        running = run_here("doctor", "--lake", str(lake))
     for found in (stopped, running):
         assert (found.returncode, found.stderr) == (0, "")
         assert "ok    object store" in found.stdout
@@ -389,8 +390,8 @@ def test_doctor_of_a_damaged_lake_exits_with_1_and_says_what_to_do(lake: Path) -
         with psycopg.connect(build_embedded_url(lake)) as connection:
             connection.execute("DROP TRIGGER duckicelake_raise_epoch ON ducklake_snapshot")
             connection.execute("INSERT INTO duckicelake_left_out VALUES ('lineage', now(), 'changes', 'KeyError')")
-        found = run("doctor", "--lake", str(lake))
-        forgotten = run("doctor", "--lake", str(lake), "--no-files", "--forget-left-out")
+        found = run_here("doctor", "--lake", str(lake))
+        forgotten = run_here("doctor", "--lake", str(lake), "--no-files", "--forget-left-out")
     assert (found.returncode, forgotten.returncode) == (1, 1)
     assert "FAIL  triggers: duckicelake_raise_epoch" in found.stdout
     assert "CREATE TRIGGER as migrations" in found.stdout
@@ -409,8 +410,8 @@ def test_doctor_names_a_damaged_table_and_looks_for_files_unless_asked_not_to(la
                 "INSERT INTO ducklake_data_file (data_file_id, table_id, begin_snapshot, path, path_is_relative, "
                 "file_format, record_count, file_size_bytes) VALUES (0, 1, 1, 'gone.parquet', true, 'parquet', 1, 1)"
             )
-        with_files = run("doctor", "--lake", str(lake))
-        without = run("doctor", "--lake", str(lake), "--no-files")
+        with_files = run_here("doctor", "--lake", str(lake))
+        without = run_here("doctor", "--lake", str(lake), "--no-files")
     assert (with_files.returncode, without.returncode) == (1, 1)
     assert f"FAIL  files: main.t: data file 0, {lake}/warehouse/ducklake/main/t/gone.parquet, isn't in the store" in (
         with_files.stdout
@@ -423,14 +424,14 @@ def test_doctor_names_a_damaged_table_and_looks_for_files_unless_asked_not_to(la
 
 
 def test_doctor_without_a_lake_says_how_to_make_one(lake: Path) -> None:
-    found = run("doctor", "--lake", str(lake))
+    found = run_here("doctor", "--lake", str(lake))
     assert found.returncode == 2
     assert f"duckicelake init --lake {lake}" in found.stderr
     assert not lake.exists()
 
 
 def test_doctor_of_an_absent_database_exits_with_1(lake: Path) -> None:
-    found = run(
+    found = run_here(
         "doctor", DUCKICELAKE_DATABASE_URL="postgresql://127.0.0.1:1/x", DUCKICELAKE_WAREHOUSE=str(lake.parent / "w")
     )
     assert found.returncode == 1
@@ -456,7 +457,7 @@ def test_doctor_of_an_absent_database_exits_with_1(lake: Path) -> None:
     ],
 )
 def test_what_hinders_serving_is_one_line_with_exit_code_2(lake: Path, settings: dict[str, str], said: str) -> None:
-    refused = run("serve", "--lake", str(lake), "--port", "0", **settings)
+    refused = run_here("serve", "--lake", str(lake), "--port", "0", **settings)
     assert refused.returncode == 2
     assert said in refused.stderr
     assert len(refused.stderr.splitlines()) == 1
@@ -468,7 +469,7 @@ def test_database_that_postgres_does_not_have_is_distinguished_from_postgres_tha
 ) -> None:
     url = make_conninfo(empty_database_url, dbname="nothing")
     external = {"DUCKICELAKE_DATABASE_URL": url, "DUCKICELAKE_WAREHOUSE": f"{tmp_path}/warehouse"}
-    refused = run("serve", "--lake", str(lake), "--port", "0", **external)
+    refused = run_here("serve", "--lake", str(lake), "--port", "0", **external)
     assert refused.returncode == 2
     assert "Postgres refuses the connection: " in refused.stderr
     assert refused.stderr.endswith("; create what is missing, or correct DUCKICELAKE_DATABASE_URL\n")
@@ -482,7 +483,7 @@ def test_database_without_a_lake_is_served_only_if_asked_to_make_one(
     with psycopg.connect(empty_database_url) as connection:
         connection.execute("CREATE TABLE orders (i integer)")
     for command in (["serve", "--port", "0"], ["flush"], ["audit"], ["history"], ["info"]):
-        refused = run(*command, **external)
+        refused = run_here(*command, **external)
         assert (refused.returncode, refused.stdout) == (2, "")
         assert "no DuckLake catalog in schema public; it holds 1 other table (orders): make a lake" in refused.stderr
     with psycopg.connect(empty_database_url) as connection:
@@ -505,6 +506,6 @@ def test_warehouse_inside_duckdbs_folder_is_refused(lake: Path) -> None:
 def test_version_and_help_name_the_program() -> None:
     assert re.match(r"duckicelake \S+ \(DuckLake 1\.0\)", run("version").stdout)
     for command in ("serve", "init", "info", "doctor"):
-        told = run(command, "--help")
+        told = run_here(command, "--help")
         assert told.returncode == 0
         assert f"duckicelake {command}" in re.sub(r"\s+", " ", told.stdout)

@@ -4,6 +4,7 @@ import inspect
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -22,35 +23,37 @@ HEAVY = {
 ALL = list(commands(typer.main.get_command(app)))
 
 
-def imported(*arguments: str) -> tuple[int, set[str]]:
-    """(What the command exits with, the libraries that it has imported.)"""
+def imported(*commands: Sequence[str]) -> list[tuple[int, set[str]]]:
+    """(What a command exits with, the libraries that are imported then), of commands run in turn in one process."""
     script = (
         "import json, sys\n"
         "from duckicelake.cli.main import app\n"
-        "try: app()\n"
-        "except SystemExit as left: code = left.code or 0\n"
-        "sys.stderr.write(json.dumps([code, [name.partition('.')[0] for name in sys.modules]]))"
+        "for arguments in json.loads(sys.argv[1]):\n"
+        "    try: app(arguments, prog_name='duckicelake')\n"
+        "    except SystemExit as left: code = left.code or 0\n"
+        "    names = {name.partition('.')[0] for name in sys.modules}\n"
+        "    sys.stderr.write('\\n' + json.dumps([code, sorted(names)]) + '\\n')"
     )
-    command = [sys.executable, "-c", script, *arguments]
+    command = [sys.executable, "-c", script, json.dumps(commands)]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, input="", check=True)
-    code, names = json.loads(ran.stderr.splitlines()[-1])
-    return code, set(names)
+    answers = [json.loads(line) for line in ran.stderr.splitlines() if line.startswith("[")]
+    assert len(answers) == len(commands)
+    return [(code, set(names)) for code, names in answers]
 
 
-@pytest.mark.parametrize("group", ["", "lineage", "delta", "pipeline"])
-def test_help_of_a_group_imports_nothing_that_works(group: str) -> None:
-    code, libraries = imported(*group.split(), "--help")
-    assert (code, libraries & HEAVY) == (0, set())
+def test_help_of_a_group_imports_nothing_that_works() -> None:
+    groups = ([], ["lineage"], ["delta"], ["pipeline"])
+    for group, (code, libraries) in zip(groups, imported(*([*group, "--help"] for group in groups)), strict=True):
+        assert (code, libraries & HEAVY) == (0, set()), group
 
 
-@pytest.mark.parametrize("words", ALL, ids=" ".join)
-def test_argument_error_of_a_command_imports_nothing_that_works(words: tuple[str, ...]) -> None:
-    code, libraries = imported(*words, "--no-such-option")
-    assert (code, libraries & HEAVY) == (2, set())
+def test_argument_error_of_a_command_imports_nothing_that_works() -> None:
+    for words, (code, libraries) in zip(ALL, imported(*([*words, "--no-such-option"] for words in ALL)), strict=True):
+        assert (code, libraries & HEAVY) == (2, set()), words
 
 
 def test_version_imports_nothing_that_works() -> None:
-    code, libraries = imported("version")
+    ((code, libraries),) = imported(["version"])
     assert (code, libraries & HEAVY) == (0, set())
 
 
@@ -67,7 +70,7 @@ def test_version_imports_nothing_that_works() -> None:
 )
 def test_command_imports_only_what_it_works_with(words: str, needed: set[str], tmp_path: Path) -> None:
     lake = [] if words == "hash-secret" else ["--lake", str(tmp_path / "none")]
-    _, libraries = imported(*words.split(), *lake)
+    ((_, libraries),) = imported([*words.split(), *lake])
     assert libraries & HEAVY <= needed
 
 

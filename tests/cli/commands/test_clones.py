@@ -1,12 +1,17 @@
 """`duckicelake restore`, `clone` and `expire` beside a running server."""
 
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
 
 from tests.cli.test_commands import lake, run, serving
+from tests.support.commands import run_here
 
 __all__ = ["lake"]
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def test_restore_clone_and_expire_show_what_they_do(lake: Path) -> None:
@@ -20,23 +25,23 @@ def test_restore_clone_and_expire_show_what_they_do(lake: Path) -> None:
             assert http.post("namespaces/ns/tables/t/rows", json=[{"id": number}]).status_code == 200
             snapshots.append(http.get("namespaces/ns/tables/t").json()["metadata"]["current-snapshot-id"])
 
-        def told(*arguments: str) -> tuple[int, str, str]:
-            done = run(*arguments, "--lake", str(lake))
+        def answer(*arguments: str, command: Command = run_here) -> tuple[int, str, str]:
+            done = command(*arguments, "--lake", str(lake))
             return done.returncode, done.stdout, done.stderr
 
-        dry = told("restore", "ns.t", "--to", str(snapshots[0]), "--dry-run")
+        dry = answer("restore", "ns.t", "--to", str(snapshots[0]), "--dry-run", command=run)
         what = f"snapshot {snapshots[0]}: 0 files come and 1 go, 0 rows come and 1 go"
         assert dry == (0, f"ns.t: would be restored to {what}; this was a dry run\n", "")
-        code, out, _ = told("restore", "ns.t", "--to", str(snapshots[0]))
+        code, out, _ = answer("restore", "ns.t", "--to", str(snapshots[0]))
         assert (code, out.partition(": ")[0]) == (0, "ns.t")
-        assert told("restore", "ns.t", "--to", str(snapshots[0]))[1].endswith("nothing to do\n")
-        assert told("clone", "ns.t", "ns.c", "--with-history")[1].startswith(
+        assert answer("restore", "ns.t", "--to", str(snapshots[0]))[1].endswith("nothing to do\n")
+        assert answer("clone", "ns.t", "ns.c", "--with-history")[1].startswith(
             "ns.c: a clone of ns.t with 3 snapshots, at"
         )
-        assert told("clone", "ns.t", "ns.c")[0] == 2
-        expired = told("expire", "ns.t", "--older-than", "0s")
+        assert answer("clone", "ns.t", "ns.c")[0] == 2
+        expired = answer("expire", "ns.t", "--older-than", "0s")
         assert expired == (0, "ns.t: 2 snapshots expired, 1 left; files go with DuckDB's next cleanup\n", "")
-        assert told("restore", "t", "--to", "1") == (
+        assert answer("restore", "t", "--to", "1") == (
             2,
             "",
             "duckicelake: 't' isn't the full name of a table: write it as sales.orders\n",

@@ -6,6 +6,7 @@ from pathlib import Path
 import httpx
 
 from tests.cli.test_commands import lake, run, serving
+from tests.support.commands import run_here
 
 __all__ = ["lake"]
 
@@ -18,10 +19,10 @@ def test_history_lists_filters_and_forgets_with_and_without_a_server(lake: Path)
         table = {"name": "t", "schema": schema}
         httpx.post(f"{served.uri}/v1/namespaces/ns/tables", json=table, timeout=30).raise_for_status()
         listed = run("history", "--lake", str(lake))
-        as_json = run("history", "ns.t", "--lake", str(lake), "--json", "--since", "1h")
-    without = run("history", "ns", "--lake", str(lake), "--kind", "create-table", "--engine", "python-httpx")
-    unknown = run("history", "ns.never", "--lake", str(lake))
-    forgotten = run("history", "--lake", str(lake), "--prune-older-than", "0s")
+        as_json = run_here("history", "ns.t", "--lake", str(lake), "--json", "--since", "1h")
+    without = run_here("history", "ns", "--lake", str(lake), "--kind", "create-table", "--engine", "python-httpx")
+    unknown = run_here("history", "ns.never", "--lake", str(lake))
+    forgotten = run_here("history", "--lake", str(lake), "--prune-older-than", "0s")
     heading, main, ns, _, made = listed.stdout.splitlines()
     assert " ".join(heading.split()) == "version when (UTC) who source engine what kind operation metrics notes"
     assert main.split()[3:] == ["duckdb", "DuckDB", "main", "create-namespace"]

@@ -16,6 +16,7 @@ from duckicelake.cli.serve import server
 from duckicelake.cli.serve.address import find_database_notes, note_database_server, read_noted_uri
 from duckicelake.server.telemetry.logs import make_logger
 from tests.cli.test_commands import COMMAND, environment, run
+from tests.support.commands import run_here
 
 ADDRESS = "http://127.0.0.1:8181"
 
@@ -29,25 +30,25 @@ def lake(database_url: str, warehouse: Path, ducklake: duckdb.DuckDBPyConnection
 
 
 def test_changes_of_commands_are_their_users(lake: dict[str, str]) -> None:
+    assert run("flush", **lake).returncode == 0
     for command in (
-        ["flush"],
         ["clone", "main.t", "main.copy"],
         ["expire", "main.copy", "--older-than", "0s"],
         ["restore", "main.copy", "--to", "main"],
     ):
-        assert run(*command, **lake).returncode == 0, command
-    entries = [json.loads(line) for line in run("audit", "--json", **lake).stdout.splitlines()]
+        assert run_here(*command, **lake).returncode == 0, command
+    entries = [json.loads(line) for line in run_here("audit", "--json", **lake).stdout.splitlines()]
     assert [entry["operation"] for entry in entries] == ["flush_table_rows", "clone_table", "expire", "restore"]
     assert {(entry["principal"], entry["address"]) for entry in entries} == {(getpass.getuser(), "cli")}
 
 
 def test_audit_of_what_never_was_is_an_error(lake: dict[str, str]) -> None:
     for name in ("nope", "nope.t", "main.nope"):
-        refused = run("audit", "--resource", name, **lake)
+        refused = run_here("audit", "--resource", name, **lake)
         assert (refused.returncode, refused.stdout) == (2, "")
         assert f"{name} is no namespace, table or view of this lake" in refused.stderr
     for name in ("main", "main.t"):
-        assert run("audit", "--resource", name, **lake).returncode == 0
+        assert run_here("audit", "--resource", name, **lake).returncode == 0
 
 
 def test_results_go_to_the_file_though_a_person_looks_on(lake: dict[str, str], tmp_path: Path) -> None:

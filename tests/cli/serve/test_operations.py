@@ -22,6 +22,7 @@ from duckicelake.lake.ducklake.snapshots import LOCK_KEY
 from duckicelake.postgres.embedded import build_embedded_url
 from tests.cli.test_commands import SECONDS, lake, run, serving
 from tests.support.certificates import make_certificate
+from tests.support.commands import run_here
 
 __all__ = ["lake"]
 
@@ -44,14 +45,14 @@ def test_server_with_a_certificate_speaks_https_alone(lake: Path, workers: str) 
     assert answer.headers["strict-transport-security"] == "max-age=31536000"
     assert b"HTTP" not in told
     assert facts["uri"] == served.uri
-    assert json.loads(run("info", "--lake", str(lake), "--json", **tls).stdout)["uri"] == "https://127.0.0.1:8181"
+    assert json.loads(run_here("info", "--lake", str(lake), "--json", **tls).stdout)["uri"] == "https://127.0.0.1:8181"
     assert "Traceback" not in printed
 
 
 def test_server_with_a_bad_certificate_does_not_start(lake: Path) -> None:
     certificate, key = make_certificate(lake.parent, days=(-30, -1))
     tls = {"DUCKICELAKE_TLS_CERTIFICATE": str(certificate), "DUCKICELAKE_TLS_KEY": str(key)}
-    refused = run("serve", "--lake", str(lake), "--port", "0", **tls)
+    refused = run_here("serve", "--lake", str(lake), "--port", "0", **tls)
     assert refused.returncode == 2
     assert re.fullmatch(r"duckicelake: the certificate in .* has expired on .*; renew it\n", refused.stderr)
 
@@ -133,8 +134,8 @@ def test_audit_lists_filters_and_forgets(lake: Path) -> None:
         httpx.post(f"{served.uri}/v1/namespaces", json={"namespace": ["ns"]}, timeout=30)
         httpx.post(f"{served.uri}/v1/namespaces", json={"namespace": ["bad\x1b[2J"]}, timeout=30)
         listed = run("audit", "--lake", str(lake), "--since", "1h")
-        as_json = run("audit", "--lake", str(lake), "--json", "--result", "ok", "--resource", "ns")
-        gone = run("audit", "--lake", str(lake), "--prune-older-than", "0s")
+        as_json = run_here("audit", "--lake", str(lake), "--json", "--result", "ok", "--resource", "ns")
+        gone = run_here("audit", "--lake", str(lake), "--prune-older-than", "0s")
     _, made, refused = listed.stdout.splitlines()
     assert made.split()[2:] == ["anonymous", "127.0.0.1", "create_namespace", "ns", "ok", "1"]
     assert "BadRequestException 400" in refused
@@ -197,13 +198,13 @@ def test_gc_lists_orphans_and_deletes_them_only_if_asked_to(lake: Path) -> None:
 
 
 def test_gc_refuses_ages_at_which_commits_may_be_under_way(lake: Path) -> None:
-    refused = run("gc", "--lake", str(lake), "--older-than", "5m", "--delete")
+    refused = run_here("gc", "--lake", str(lake), "--older-than", "5m", "--delete")
     assert refused.returncode == 2
     assert "--older-than must be an hour at least" in refused.stderr
 
 
 def test_gc_without_a_lake_says_how_to_make_one(lake: Path) -> None:
-    refused = run("gc", "--lake", str(lake))
+    refused = run_here("gc", "--lake", str(lake))
     assert refused.returncode == 2
     assert f"duckicelake init --lake {lake}" in refused.stderr
 

@@ -11,9 +11,10 @@ from duckicelake.lake.ducklake.database import build_duckdb_attach
 from duckicelake.lineage.duckdb.connection import connect
 from duckicelake.lineage.events.generator import EventGenerator
 from duckicelake.server.app import create_app
+from tests.conftest import DUCKDB_SETTINGS
 from tests.support.servers import running
 
-OPTIONS: dict[str, Any] = {"config": {"threads": 2, "allow_unsigned_extensions": True}}
+OPTIONS: dict[str, Any] = {"config": DUCKDB_SETTINGS}
 
 
 def test_tables_of_both_are_the_same_datasets(services: Services, database_url: str, extensions: None) -> None:

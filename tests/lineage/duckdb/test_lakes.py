@@ -10,6 +10,7 @@ from duckicelake.catalog.table.load import load_current_table
 from duckicelake.lake.ducklake.database import build_duckdb_attach
 from duckicelake.lineage.duckdb.connection import LineageConnection, connect
 from duckicelake.lineage.openlineage.names import name_location
+from tests.conftest import DUCKDB_SETTINGS
 from tests.support.openlineage import check_event
 from tests.support.receiver import Receiver, receiving
 
@@ -25,7 +26,7 @@ def receiver() -> Iterator[Receiver]:
 @pytest.fixture
 def lake(receiver: Receiver, database_url: str, extensions: None) -> Iterator[LineageConnection]:
     """A connection whose current catalog is the lake, which has a table `zoo.birds` of two rows."""
-    options = {"config": {"threads": 2, "allow_unsigned_extensions": True}}
+    options = {"config": DUCKDB_SETTINGS}
     with connect(catalog_uri=receiver.uri, job_name="p", **options) as connection:
         connection.execute("LOAD ducklake; LOAD postgres_scanner").execute(build_duckdb_attach(database_url))
         connection.execute("USE lake; CREATE SCHEMA zoo; CREATE TABLE zoo.birds (name TEXT, legs INT)")
@@ -111,7 +112,7 @@ def test_lake_that_no_catalog_knows_is_named_by_its_folder(
 
 @pytest.fixture
 def opened_elsewhere(receiver: Receiver, tmp_path: Any, extensions: None) -> Iterator[LineageConnection]:
-    options = {"config": {"threads": 2, "allow_unsigned_extensions": True}}
+    options = {"config": DUCKDB_SETTINGS}
     with connect(catalog_uri=receiver.uri, job_name="p", **options) as connection:
         connection.execute(f"LOAD ducklake; ATTACH 'ducklake:{tmp_path}/meta.db' AS l (DATA_PATH '{tmp_path}/files')")
         connection.execute("CREATE TABLE l.t (a INT); INSERT INTO l.t VALUES (1)")
