@@ -163,9 +163,9 @@ def new_duckdb() -> duckdb.DuckDBPyConnection:
 
 
 @contextmanager
-def new_lake(postgres: EmbeddedPostgres, warehouse: Path) -> Iterator[str]:
+def new_lake(postgres: EmbeddedPostgres, warehouse: Path, template: str = TEMPLATE) -> Iterator[str]:
     """A prepared database whose DATA_PATH is `<warehouse>/ducklake/`, for as long as the context lasts."""
-    with new_database(postgres, TEMPLATE) as url:
+    with new_database(postgres, template) as url:
         with psycopg.connect(url) as connection:
             connection.execute(
                 "UPDATE ducklake_metadata SET value = %s WHERE key = 'data_path'", [f"{warehouse}/ducklake/"]

@@ -1,10 +1,12 @@
-"""Lakes that somebody damaged: doctor finds and names each damage, and the server refuses that table only.
+"""Lakes that someone damaged: doctor finds and names each damage, and the server refuses that table only.
 
 What doctor advises as SQL is done, and leads to a lake in which both sides read the same rows.
 """
 
 import re
+import shutil
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from typing import Any
 import duckdb
 import httpx
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.doctor import examine_files, examine_tables
@@ -19,8 +22,10 @@ from duckicelake.changelog.doctor import diagnose
 from duckicelake.errors import DamagedTableError
 from duckicelake.lake.doctor.findings import Finding
 from duckicelake.lake.ducklake import inlined_rows
+from duckicelake.lake.ducklake.database import build_duckdb_attach
+from duckicelake.postgres.embedded import EmbeddedPostgres
 from duckicelake.server.app import create_app
-from tests.conftest import Attach
+from tests.conftest import TEMPLATE, Attach, new_duckdb, new_lake
 from tests.support.foreign_catalog import CLEANERS
 from tests.support.lakes import Lake, assert_same_rows
 from tests.support.servers import running
@@ -368,11 +373,39 @@ CASES = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A lake made by `MADE`, of which each test that damages one gets a copy."""
+
+    database: str
+    warehouse: Path
+
+
+@pytest.fixture(scope="module")
+def made(postgres: EmbeddedPostgres, extensions: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
+    warehouse = tmp_path_factory.mktemp("made")
+    with new_lake(postgres, warehouse) as url:
+        with closing(new_duckdb()) as duck:
+            duck.execute(build_duckdb_attach(url)).execute("USE lake")
+            for statement in MADE:
+                duck.execute(statement)
+        yield Made(str(conninfo_to_dict(url)["dbname"]), warehouse)
+
+
+@pytest.fixture
+def database_url(request: pytest.FixtureRequest, postgres: EmbeddedPostgres, warehouse: Path) -> Iterator[str]:
+    """A copy of the made lake for tests of `lake`, an empty one for the others."""
+    template = TEMPLATE
+    if "lake" in request.fixturenames:
+        made: Made = request.getfixturevalue("made")
+        shutil.copytree(made.warehouse, warehouse)
+        template = made.database
+    with new_lake(postgres, warehouse, template) as url:
+        yield url
+
+
 @pytest.fixture
 def lake(services: Services, attach: Attach) -> Iterator[Damaged]:
-    duck = attach()
-    for statement in MADE:
-        duck.execute(statement)
     with running(create_app(services)) as uri, httpx.Client(base_url=uri, timeout=30) as http:
         yield Damaged(services, attach, http)
 

@@ -127,6 +127,7 @@ def test_spark_works_on_while_its_tokens_end(guarded: RunningLake, spark: SparkS
         patiently(spark, "INSERT INTO guarded.shared.t VALUES (1)")
 
 
+@pytest.mark.more_engines
 def test_duckdbs_iceberg_extension_logs_in(guarded: RunningLake) -> None:
     for extension in ("httpfs", "avro", "iceberg"):
         import_extension(extension)

@@ -39,6 +39,7 @@ def metadata(lake: RunningLake) -> tuple[str, str]:
         return table.metadata_location, table.metadata.model_dump_json()
 
 
+@pytest.mark.more_engines
 @pytest.mark.usefixtures("lake_in_a_folder")
 def test_second_server_on_the_same_lake_is_refused(folder: Path) -> None:
     with (

@@ -88,6 +88,7 @@ def test_both_sides_write_to_a_bucket_and_read_the_same(s3_lake: RunningLake, bu
     assert [path for path in s3_lake.folder.rglob("*") if path.suffix in {".parquet", ".avro", ".puffin"}] == []
 
 
+@pytest.mark.more_engines
 def test_lost_metadata_is_written_again_and_lost_data_is_named(folder: Path, minio: Minio) -> None:
     create_bucket(minio, "losing")
     bucket = Bucket("losing", minio)
@@ -108,6 +109,7 @@ def test_lost_metadata_is_written_again_and_lost_data_is_named(folder: Path, min
         assert "isn't in the store" in told(lake, "doctor").stdout
 
 
+@pytest.mark.more_engines
 def test_files_with_odd_names_and_types_are_read(s3_lake: RunningLake) -> None:
     """DuckDB's folder is named by the schema, Iceberg's by the table; of unsigned numbers clients get a copy."""
     with clients(s3_lake) as engines:
@@ -134,6 +136,7 @@ def test_duckdb_gets_in_by_the_secret_that_info_shows(s3_lake: RunningLake, buck
         assert connection.sql("SELECT count(*) FROM lake.t").fetchall() == [(100,)]
 
 
+@pytest.mark.more_engines
 def test_what_keeps_a_server_from_its_bucket_is_one_line_without_secrets(folder: Path, bucket: Bucket) -> None:
     backend = stored_in(bucket)
     settings = {**backend.settings, "DUCKICELAKE_S3_SECRET_ACCESS_KEY": "geheim"}

@@ -82,6 +82,7 @@ def one_thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
+@pytest.mark.more_engines
 def test_pyiceberg_works_with_signatures(lake: RunningLake, one_thread: None) -> None:
     catalog = pyiceberg(lake, **{"header.X-Iceberg-Access-Delegation": "remote-signing"})
     pyiceberg_work(catalog, "signatures")
@@ -106,6 +107,7 @@ def test_duckdbs_iceberg_extension_works_with_vended_keys(lake: RunningLake) -> 
         assert connection.sql("SELECT count(*), sum(id) FROM ice.ns.t").fetchall() == [(50, 3725)]
 
 
+@pytest.mark.more_engines
 def test_doctor_tries_the_keys_that_clients_get(lake: RunningLake) -> None:
     command = [PROGRAM, "doctor", "--lake", str(lake.folder)]
     environment = own_environment(lake.backend.settings)
