@@ -25,8 +25,9 @@ from duckicelake.lake.ducklake.definition import build_inlined_columns
 from duckicelake.lake.ducklake.snapshots import lock_writers
 from duckicelake.lake.formats import NEW_LAKE_FORMAT
 from duckicelake.lake.setup.format import DUCKLAKE_TABLES, check_supported, check_vacant, create_tables, read_contents
-from duckicelake.postgres.database import Database, disable_timeout
+from duckicelake.postgres.database import Database
 from duckicelake.postgres.queries import Row, load_queries
+from duckicelake.postgres.session import disable_timeout
 
 _SQL = load_queries("file_lake", "import")
 PART_ROWS: Final = 100_000

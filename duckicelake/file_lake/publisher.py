@@ -32,8 +32,9 @@ from duckicelake.parquet.inlined_rows import (
     build_typed_query,
 )
 from duckicelake.parquet.local_copies import open_temporary_folder, translate_disk_errors
-from duckicelake.postgres.database import Database, disable_timeout
+from duckicelake.postgres.database import Database
 from duckicelake.postgres.queries import Row, load_queries
+from duckicelake.postgres.session import disable_timeout
 
 _SQL = load_queries("file_lake", "publish")
 _REASON_PREFIX: Final = "published "

@@ -1,5 +1,6 @@
 """A pool of connections to one Postgres database, and its transactions."""
 
+import select
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from datetime import datetime
@@ -7,58 +8,34 @@ from threading import Lock
 from typing import Any, Protocol, TypeVar
 from weakref import WeakSet
 
-import orjson
 import psycopg
-from psycopg import Connection, Cursor, IsolationLevel
-from psycopg.conninfo import conninfo_to_dict
+from psycopg import AsyncConnection, Connection, Cursor, IsolationLevel
 from psycopg.errors import ReadOnlySqlTransaction, UndefinedColumn
 from psycopg.pq import TransactionStatus
-from psycopg.types.json import JsonDumper, set_json_dumps, set_json_loads
+from psycopg_pool import ConnectionPool
+from psycopg_pool.pool import AddConnection
 
-from duckicelake.errors import CommitStateUnknownError, UnavailableError
-from duckicelake.postgres.failures import (
-    DatabaseRules,
-    TimelineGuard,
-    is_standby,
-    read_timeline,
-    roll_back_on_error,
-    translate_outage,
-)
+from duckicelake.errors import CommitStateUnknownError, FailoverError, UnavailableError
+from duckicelake.postgres.failures import DatabaseRules, is_retryable, read_timeline, roll_back, translate_outage
 from duckicelake.postgres.notify import NotificationListener
-from duckicelake.postgres.pipeline import DeferredConnection, WriteGate, is_pipeline_refused
-from duckicelake.postgres.pool import LifoPool, TraceBlock, build_traced_connection, check_connection_open
+from duckicelake.postgres.pipeline import DeferredConnection, TraceBlock, WriteGate, build_traced_connection
 from duckicelake.postgres.queries import Row, Transaction
-from duckicelake.postgres.session import PinnedSession, check_encoding, check_sessions, check_triggers_enabled
+from duckicelake.postgres.session import (
+    LISTENER_LOST_AFTER_MS,
+    PinnedSession,
+    adapt_json,
+    build_parameters,
+    check_database,
+    check_sessions,
+    connect_for_check,
+)
 
 POOL_CONNECTIONS = 8
 POOL_TIMEOUT_SECONDS = 10.0
 _RECONNECT_SECONDS = 4.0
 """Seconds in which a lost connection is tried anew, with pauses that double; then the next request tries at once."""
-_LOST_AFTER_MS = 30_000
-_LISTENER_LOST_AFTER_MS = 10_000
-"""Milliseconds within which Postgres's machine must acknowledge what it is sent, or the connection counts as lost.
-Keepalives don't notice that: they go only over connections without unacknowledged data. TCP tries for 15 minutes."""
 _CLOSE_SECONDS = 2.0
 """Seconds in which the pool's own threads, which may be connecting, must end."""
-_CHECK_SECONDS = 5.0
-"""Seconds for an answer to a check of the connection."""
-_CONNECTION_DEFAULTS = {
-    "connect_timeout": 5,
-    "keepalives_idle": 30,
-    "keepalives_interval": 10,
-    "keepalives_count": 3,
-    "fallback_application_name": "duckicelake",  # distinguishes our sessions from DuckDB's
-    "target_session_attrs": "primary",  # of several hosts, or of one that changes roles, never a standby
-}
-RETRYABLE_SQLSTATES = frozenset({"40001", "40P01", "55P03", "23505"})
-
-
-def is_retryable(error: BaseException) -> bool:
-    """Return whether the transaction may succeed if it runs again.
-
-    That holds for a serialization failure, a deadlock, and a lock or key that another transaction holds.
-    """
-    return isinstance(error, psycopg.Error) and error.sqlstate in RETRYABLE_SQLSTATES
 
 
 class _SideConnection(Protocol):
@@ -66,13 +43,67 @@ class _SideConnection(Protocol):
 
 
 S = TypeVar("S", bound=_SideConnection)
-MakeSideConnection = Callable[[str, Mapping[str, Any], PinnedSession, TimelineGuard | None], S]
+MakeSideConnection = Callable[[str, Mapping[str, Any], PinnedSession, "TimelineGuard | None"], S]
 
 
-class _DictDumper(JsonDumper):
-    """Dumps dicts by orjson. JsonDumper uses the standard library, which takes ten times as long, whatever is set."""
+class LifoPool(ConnectionPool[DeferredConnection]):
+    """Hands out the connection that was returned last: its session has the most frequent statements prepared.
 
-    _dumps = orjson.dumps
+    Connections that the server has closed, as all are after a restart of Postgres, are replaced and not handed out.
+    psycopg's own check pauses for about 1 s once a request has met two of them.
+    """
+
+    def _get_ready_connection(self, timeout: float | None) -> DeferredConnection | None:
+        while True:
+            self._pool.rotate()
+            connection = super()._get_ready_connection(timeout)
+            if connection is None or not is_closed_by_server(connection):
+                return connection
+            connection.close()
+            self._stats[self._CONNECTIONS_LOST] += 1
+            self.run_task(AddConnection(self))
+
+
+def is_closed_by_server(connection: Connection[Any]) -> bool:
+    """Return whether an idle connection has ended, without a round trip: nothing else makes one readable."""
+    if connection.closed:
+        return True
+    poll = select.poll()
+    poll.register(connection.fileno(), select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def check_connection_open(connection: Connection[Any]) -> None:
+    """Refuse a connection that the server has closed; the pool's check before a waiting request gets it."""
+    if is_closed_by_server(connection):
+        connection.close()
+        raise psycopg.OperationalError("the server closed an idle connection")
+
+
+def is_standby(connection: Connection[Any] | AsyncConnection[Any]) -> bool:
+    """Return whether Postgres was a standby when it last answered."""
+    return connection.info.parameter_status("in_hot_standby") == "on"
+
+
+class TimelineGuard:
+    """Remembers the first timeline that a connection was on, and refuses others."""
+
+    def __init__(self, left: Callable[[], None]) -> None:
+        """Remember no timeline yet. left: called once, when Postgres turns out to be on another one."""
+        self._left = left
+        self._first: str | None = None
+        self._is_left = False
+        self._lock = Lock()
+
+    def check(self, met: str | None) -> None:
+        """Raise FailoverError if a connection was on another timeline, now or before; None counts as any."""
+        with self._lock:
+            self._first = self._first or met
+            if not self._is_left and met not in (None, self._first):
+                self._is_left = True
+                self._left()
+        if self._is_left:
+            raise FailoverError("Postgres has failed over; nothing was written, try again")
 
 
 class Database:
@@ -106,9 +137,9 @@ class Database:
         self._precondition: str | None = None
         self._timeline = None if left is None else TimelineGuard(left)
         milliseconds = str(round(statement_seconds * 1000))
-        self._answer_seconds = (
-            statement_seconds + _compute_answer_margin(statement_seconds) if statement_seconds else None
-        )
+        # Postgres gets some seconds to report by itself that a statement took too long.
+        margin = min(5.0, max(1.0, statement_seconds / 4))
+        self._answer_seconds = statement_seconds + margin if statement_seconds else None
         self._rules = rules
         self._session = PinnedSession(
             rules.marker_table,
@@ -124,7 +155,7 @@ class Database:
         self._pool = LifoPool(
             url,
             connection_class=build_traced_connection(traced) if traced else DeferredConnection,
-            kwargs=_build_defaults(url),
+            kwargs=build_parameters(url),
             min_size=1,
             max_size=pool_size,
             timeout=pool_seconds,
@@ -150,7 +181,8 @@ class Database:
         ):
             with connection.cursor() as cursor:
                 try:
-                    self._check_precondition(connection)
+                    if self._precondition is not None:
+                        connection.execute_with_begin(self._precondition)
                     yield cursor
                 finally:
                     afterwards = self._afterwards.pop(cursor, ())
@@ -170,7 +202,8 @@ class Database:
             self._connection(IsolationLevel.REPEATABLE_READ, read_only=True, only_reads=True) as connection,
             connection.cursor() as cursor,
         ):
-            self._check_precondition(connection)
+            if self._precondition is not None:
+                connection.execute_with_begin(self._precondition)
             yield cursor
 
     @contextmanager
@@ -199,10 +232,8 @@ class Database:
         precondition fails.
         """
         try:
-            with DeferredConnection.connect(self.url, autocommit=True, **_build_defaults(self.url)) as connection:
-                connection.answer_seconds = _CHECK_SECONDS
-                check_encoding(connection)
-                check_triggers_enabled(connection)
+            with connect_for_check(self.url) as connection:
+                check_database(connection)
                 self._session.pin(connection)
                 if self._precondition is not None:
                     connection.execute(self._precondition)
@@ -216,8 +247,7 @@ class Database:
         """Raise UnsupportedCatalogError if a pooler shares sessions between transactions."""
 
         def connect() -> DeferredConnection:
-            connection = DeferredConnection.connect(self.url, autocommit=True, **_build_defaults(self.url))
-            connection.answer_seconds = _CHECK_SECONDS
+            connection = connect_for_check(self.url)
             self._session.pin(connection)
             return connection
 
@@ -235,7 +265,7 @@ class Database:
 
         make: called with the URL, parameters of connections, the pinned session, and the guard of the timeline if any.
         """
-        connection = make(self.url, _build_defaults(self.url), self._session, self._timeline)
+        connection = make(self.url, build_parameters(self.url), self._session, self._timeline)
         self._side_connections.append(connection)
         return connection
 
@@ -255,7 +285,7 @@ class Database:
     def open_listener(self, channel: str | None) -> NotificationListener:
         """Make a listener outside the pool for the notifications of a channel; `close` closes it too."""
         listener = NotificationListener(
-            self.url, _build_defaults(self.url, _LISTENER_LOST_AFTER_MS), channel, self._configure_at_once
+            self.url, build_parameters(self.url, LISTENER_LOST_AFTER_MS), channel, self._configure_at_once
         )
         self._side_connections.append(listener)
         return listener
@@ -289,21 +319,15 @@ class Database:
                 if (connection.isolation_level, connection.read_only) != (isolation, read_only):
                     connection.isolation_level, connection.read_only = isolation, read_only
                 connection.answer_seconds = self._answer_seconds
+                prepared_before = connection.prepared_count
                 try:
-                    with roll_back_on_error(connection, self._rules.error_by_column):
-                        yield connection
+                    yield connection
                 except psycopg.Error as error:
-                    refusal = self._rules.translate(error)
-                    if refusal is not None:
-                        raise refusal from error
-                    if isinstance(error, UndefinedColumn):  # a migration may have renamed it since BEGIN
-                        self.check()
-                    if read_only or not is_standby(connection):
-                        raise
-                    self._reconnect_to_primary(connection)
-                    raise UnavailableError(
-                        f"This Postgres is a standby; nothing was written, try again: {error}"
-                    ) from error
+                    self._raise_refusal(connection, prepared_before, error, can_write=not read_only)
+                    raise
+                except BaseException:
+                    roll_back(connection, prepared_before)
+                    raise
         except psycopg.Error as error:
             is_refused_write = read_only and isinstance(error, ReadOnlySqlTransaction)
             is_for_caller = is_refused_write or (is_retryable(error) and not only_reads)
@@ -312,11 +336,23 @@ class Database:
                 raise
             raise translated from error
 
-    def _check_precondition(self, connection: DeferredConnection) -> None:
-        """Send the precondition with BEGIN: in a pipeline of its own both take one round trip, in another's none."""
-        if self._precondition is not None:
-            with nullcontext() if connection.has_pipeline else connection.pipeline():
-                connection.execute(self._precondition)
+    def _raise_refusal(
+        self, connection: DeferredConnection, prepared_before: int, error: psycopg.Error, *, can_write: bool
+    ) -> None:
+        """Raise the error that the schema's rules, or a standby, give for one of Postgres; return if there is none."""
+        provoked = self._rules.find_provoked(error)
+        if provoked is not None:
+            roll_back(connection, prepared_before)
+            raise provoked from error
+        refusal = self._rules.translate(error)
+        if refusal is not None:
+            raise refusal from error
+        if isinstance(error, UndefinedColumn):  # a migration may have renamed it since BEGIN
+            self.check()
+        if can_write and is_standby(connection):
+            connection.close()
+            self._pool.drain()  # so that all of it connects anew, to the host that is the primary now
+            raise UnavailableError(f"This Postgres is a standby; nothing was written, try again: {error}") from error
 
     def _check_timeline(self, connection: DeferredConnection) -> None:
         """Raise FailoverError if the connection is on another timeline than this process.
@@ -327,11 +363,6 @@ class Database:
             if is_standby(connection):
                 connection.timeline = read_timeline(connection)
             self._timeline.check(connection.timeline)
-
-    def _reconnect_to_primary(self, connection: Connection[Row]) -> None:
-        """Connect all of the pool anew, to the host that is the primary now."""
-        connection.close()
-        self._pool.drain()
 
     def _configure(self, connection: DeferredConnection) -> None:
         self._set(connection)
@@ -349,38 +380,17 @@ class Database:
         connection.answer_seconds = self._answer_seconds
         with self._lock:
             self._connections.add(connection)
-        set_json_dumps(orjson.dumps, connection)
-        set_json_loads(orjson.loads, connection)
-        connection.adapters.register_dumper(dict, _DictDumper)
+        adapt_json(connection)
         self._session.pin(connection)
 
 
-def disable_timeout(cursor: Cursor[Row]) -> None:
-    """Let the statements of this transaction run for any time: a migration builds indexes."""
-    cursor.execute("SET LOCAL statement_timeout TO 0")
-    if isinstance(cursor.connection, DeferredConnection):
-        cursor.connection.answer_seconds = None
-
-
-def _compute_answer_margin(statement_seconds: float) -> float:
-    """Return the seconds in which Postgres may report by itself that a statement took too long."""
-    return min(5.0, max(1.0, statement_seconds / 4))
-
-
-def _build_defaults(url: str, lost_after: int = _LOST_AFTER_MS) -> dict[str, Any]:
-    """Return the parameters of connections that the URL leaves out: the host to choose, and when to give up on it."""
-    given = conninfo_to_dict(url)
-    defaults = {**_CONNECTION_DEFAULTS, "tcp_user_timeout": lost_after}
-    return {name: value for name, value in defaults.items() if name not in given}
-
-
-def _commit(connection: Connection[Row]) -> None:
+def _commit(connection: DeferredConnection) -> None:
     # Postgres answers COMMIT of a failed transaction with a silent ROLLBACK.
     if connection.info.transaction_status in (TransactionStatus.INERROR, TransactionStatus.UNKNOWN):
         raise UnavailableError("the transaction had failed before its COMMIT; nothing was written")
     try:
         connection.commit()
     except psycopg.Error as error:
-        if is_retryable(error) or is_pipeline_refused(connection):
+        if is_retryable(error) or connection.is_refused:
             raise
         raise CommitStateUnknownError(f"COMMIT was sent and its outcome is not known: {error}") from error

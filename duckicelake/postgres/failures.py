@@ -1,8 +1,7 @@
-"""Failures of Postgres: transactions rolled back, outages and failovers as errors of the request."""
+"""Failures of Postgres: what may be run again, what is rolled back, outages as errors of the request, timelines."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from threading import Lock
 from typing import Any, Final, NamedTuple
 
 import psycopg
@@ -11,7 +10,7 @@ from psycopg.errors import NotNullViolation
 from psycopg.pq import PipelineStatus, TransactionStatus
 from psycopg_pool import PoolTimeout
 
-from duckicelake.errors import CatalogError, FailoverError, InvalidRequestError, UnavailableError
+from duckicelake.errors import CatalogError, InvalidRequestError, UnavailableError
 from duckicelake.postgres.pipeline import DeferredConnection
 
 _REASON_BY_STATE: Final[Mapping[str, str]] = {
@@ -31,6 +30,7 @@ _REASON_BY_CLASS: Final[Mapping[str, str]] = {
     "53": "Postgres has run out of what it needs",
     "58": "Postgres's system fails it",
 }
+RETRYABLE_SQLSTATES: Final = frozenset({"40001", "40P01", "55P03", "23505"})
 _LIMIT_CLASS: Final = "54"
 """The class of errors at a limit of the program, such as the size of an index row or the depth of a statement."""
 _TIMELINE_SQL: Final = (
@@ -54,35 +54,32 @@ class DatabaseRules(NamedTuple):
     error_by_column: Mapping[TableColumn, type[Exception]]
     translate: Callable[[psycopg.Error], CatalogError | None]
 
+    def find_provoked(self, error: psycopg.Error) -> type[Exception] | None:
+        """Find the error that our SQL provoked on purpose; None for any other."""
+        if not isinstance(error, NotNullViolation):
+            return None
+        return self.error_by_column.get((error.diag.table_name, error.diag.column_name))
 
-@contextmanager
-def roll_back_on_error(
-    connection: DeferredConnection, error_by_column: Mapping[TableColumn, type[Exception]]
-) -> Iterator[None]:
-    """Roll back if the block raises no error of Postgres, or one that our SQL provoked (`error_by_column`).
+
+def roll_back(connection: DeferredConnection, prepared_before: int) -> None:
+    """Roll back after an error that isn't Postgres's.
 
     psycopg would also forget all statements that the session has prepared. Postgres keeps these, and later transactions
-    need them. After an error in a pipeline, only statements that were still to be prepared are forgotten.
+    need them. After an error in a pipeline, only statements that were still to be prepared are forgotten: those since
+    `prepared_before`.
     """
-    prepared_before = connection.prepared_count
-    try:
-        yield
-    except psycopg.Error as error:
-        unfulfilled = error_by_column.get((error.diag.table_name, error.diag.column_name))
-        if not isinstance(error, NotNullViolation) or unfulfilled is None:
-            raise
-        _roll_back(connection, prepared_before)
-        raise unfulfilled from error
-    except BaseException:
-        _roll_back(connection, prepared_before)
-        raise
-
-
-def _roll_back(connection: DeferredConnection, prepared_before: int) -> None:
     connection.forget_prepared(prepared_before)
     is_plain = connection.pgconn.pipeline_status == PipelineStatus.OFF
     if is_plain and connection.info.transaction_status in (TransactionStatus.INTRANS, TransactionStatus.INERROR):
         connection.pgconn.exec_(b"ROLLBACK")
+
+
+def is_retryable(error: BaseException) -> bool:
+    """Return whether the transaction may succeed if it runs again.
+
+    That holds for a serialization failure, a deadlock, and a lock or key that another transaction holds.
+    """
+    return isinstance(error, psycopg.Error) and error.sqlstate in RETRYABLE_SQLSTATES
 
 
 def translate_outage(error: psycopg.Error) -> CatalogError | None:
@@ -100,11 +97,6 @@ def _translate_stateless(error: psycopg.Error) -> str | None:
     if isinstance(error, psycopg.OperationalError):
         return "Postgres does not answer"
     return None
-
-
-def is_standby(connection: Connection[Any] | AsyncConnection[Any]) -> bool:
-    """Return whether Postgres was a standby when it last answered."""
-    return connection.info.parameter_status("in_hot_standby") == "on"
 
 
 def read_timeline(connection: Connection[Any]) -> str | None:
@@ -133,24 +125,3 @@ def _hide_undefined() -> Iterator[None]:
         raise
     except psycopg.DatabaseError:
         pass
-
-
-class TimelineGuard:
-    """Remembers the first timeline that a connection was on, and refuses others."""
-
-    def __init__(self, left: Callable[[], None]) -> None:
-        """Remember no timeline yet. left: called once, when Postgres turns out to be on another one."""
-        self._left = left
-        self._first: str | None = None
-        self._is_left = False
-        self._lock = Lock()
-
-    def check(self, met: str | None) -> None:
-        """Raise FailoverError if a connection was on another timeline, now or before; None counts as any."""
-        with self._lock:
-            self._first = self._first or met
-            if not self._is_left and met not in (None, self._first):
-                self._is_left = True
-                self._left()
-        if self._is_left:
-            raise FailoverError("Postgres has failed over; nothing was written, try again")

@@ -3,11 +3,11 @@
 import os
 import re
 import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import cache, partial
 from time import monotonic
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, Self, TypeVar
 
 import orjson
 from psycopg import Connection, Cursor, DataError, Error, OperationalError, Pipeline, sql
@@ -17,9 +17,11 @@ from psycopg.generators import send
 from psycopg.pq import ExecStatus, TransactionStatus
 
 from duckicelake.errors import UnavailableError
-from duckicelake.postgres.queries import BATCH_ROWS, Row
+from duckicelake.postgres.queries import BATCH_ROWS, Row, find_statement_name
 
 T = TypeVar("T")
+TraceBlock = Callable[[str], AbstractContextManager[object]]
+"""Gives a block for the statement of a name."""
 _WAIT_SECONDS: Final = 0.1
 """psycopg's seconds after which a wait looks for signals."""
 _BIGINT_OID: Final = 20
@@ -153,14 +155,19 @@ class DeferredConnection(Connection[Any]):
             line.shutdown(socket.SHUT_RDWR)
 
     @property
-    def has_pipeline(self) -> bool:
-        """Whether statements wait in a pipeline."""
-        return self._pipeline is not None
-
-    @property
     def has_begun_pipeline(self) -> bool:
         """Whether it is in a pipeline, and in a transaction that has begun there."""
         return isinstance(self._pipeline, DeferredPipeline) and self._pipeline.has_begun
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether a statement has failed in the pipeline, so that COMMIT after it does not count."""
+        return isinstance(self._pipeline, DeferredPipeline) and self._pipeline.refused is not None
+
+    def execute_with_begin(self, statement: str) -> None:
+        """Send a statement with BEGIN: in a pipeline of its own both take one round trip, in another's none."""
+        with nullcontext() if self._pipeline is not None else self.pipeline():
+            self.execute(statement)
 
     def execute_no_result(self, statement: PreparedStatement, texts: Sequence[bytes | None]) -> None:
         """Queue a statement in the pipeline; of its answer only an error counts (the function `execute_no_result`)."""
@@ -217,6 +224,34 @@ class DeferredConnection(Connection[Any]):
             yield from super()._commit_gen()
 
 
+def build_traced_connection(around: TraceBlock) -> type[DeferredConnection]:
+    """Return a class of connections that run each statement and each COMMIT in a block of its own."""
+
+    class TracedCursor(Cursor[Any]):
+        def execute(self, query: Any, *args: Any, **kwargs: Any) -> Self:
+            with around(find_statement_name(query)):
+                return super().execute(query, *args, **kwargs)
+
+        def executemany(self, query: Any, params_seq: Iterable[Any], **kwargs: Any) -> None:
+            with around(find_statement_name(query)):
+                super().executemany(query, params_seq, **kwargs)
+
+    class TracedConnection(DeferredConnection):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            self.cursor_factory = TracedCursor
+
+        def execute_no_result(self, statement: PreparedStatement, texts: Sequence[bytes | None]) -> None:
+            with around(find_statement_name(statement.text)):
+                super().execute_no_result(statement, texts)
+
+        def commit(self) -> None:
+            with around("COMMIT"):
+                super().commit()
+
+    return TracedConnection
+
+
 def json_param(value: Sequence[object] | dict[str, Any]) -> str:
     """Encode rows, or an object, as JSON; a text that is JSON already comes as `orjson.Fragment`."""
     return orjson.dumps(value).decode()
@@ -254,12 +289,6 @@ def flush_full_batch(cursor: Cursor[Any], rows: Sequence[object]) -> None:
     """Send a statement of a full batch, so that only some of very many rows wait in memory."""
     if len(rows) == BATCH_ROWS:
         flush_pipeline(cursor)
-
-
-def is_pipeline_refused(connection: Connection[Any]) -> bool:
-    """Return whether a statement has failed in the connection's pipeline, so that COMMIT after it does not count."""
-    pipeline = connection._pipeline  # noqa: SLF001 - as above
-    return isinstance(pipeline, DeferredPipeline) and pipeline.refused is not None
 
 
 class BatchedQuery(NamedTuple):

@@ -1,14 +1,34 @@
-"""Settings pinned for every session, and the check that a connection owns its session."""
+"""How connections are made: parameters, JSON, settings pinned for every session, and checks of a connection."""
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from threading import Lock
 from typing import Any, Final
 
-from psycopg import AsyncConnection, Connection, sql
+import orjson
+from psycopg import AsyncConnection, Connection, Cursor, sql
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.errors import ProtocolViolation
+from psycopg.types.json import JsonDumper, set_json_dumps, set_json_loads
 
 from duckicelake.errors import UnsupportedCatalogError
+from duckicelake.postgres.pipeline import DeferredConnection
+from duckicelake.postgres.queries import Row
+
+_LOST_AFTER_MS: Final = 30_000
+LISTENER_LOST_AFTER_MS: Final = 10_000
+"""Milliseconds within which Postgres's machine must acknowledge what it is sent, or the connection counts as lost.
+Keepalives don't notice that: they go only over connections without unacknowledged data. TCP tries for 15 minutes."""
+_CHECK_SECONDS: Final = 5.0
+"""Seconds for an answer to a check of the connection."""
+_CONNECTION_DEFAULTS: Final[Mapping[str, Any]] = {
+    "connect_timeout": 5,
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "fallback_application_name": "duckicelake",  # distinguishes our sessions from DuckDB's
+    "target_session_attrs": "primary",  # of several hosts, or of one that changes roles, never a standby
+}
 
 PINNED_SETTINGS: Final[Mapping[str, str]] = {
     "client_encoding": "UTF8",
@@ -52,6 +72,40 @@ _SHARED_SESSION_MESSAGE: Final = (
     "use pool_mode = session, or Postgres's own address"
 )
 ConnectFunction = Callable[[], AbstractContextManager[Connection[Any]]]
+
+
+def build_parameters(url: str, lost_after: int = _LOST_AFTER_MS) -> dict[str, Any]:
+    """Return the parameters of connections that the URL leaves out: the host to choose, and when to give up on it."""
+    given = conninfo_to_dict(url)
+    defaults = {**_CONNECTION_DEFAULTS, "tcp_user_timeout": lost_after}
+    return {name: value for name, value in defaults.items() if name not in given}
+
+
+def connect_for_check(url: str) -> DeferredConnection:
+    """Connect outside a pool, to check what Postgres answers within seconds; statements commit by themselves."""
+    connection = DeferredConnection.connect(url, autocommit=True, **build_parameters(url))
+    connection.answer_seconds = _CHECK_SECONDS
+    return connection
+
+
+class _DictDumper(JsonDumper):
+    """Dumps dicts by orjson. JsonDumper uses the standard library, which takes ten times as long, whatever is set."""
+
+    _dumps = orjson.dumps
+
+
+def adapt_json(connection: Connection[Any]) -> None:
+    """Let `json` columns arrive as Python values, and dicts be passed for them."""
+    set_json_dumps(orjson.dumps, connection)
+    set_json_loads(orjson.loads, connection)
+    connection.adapters.register_dumper(dict, _DictDumper)
+
+
+def disable_timeout(cursor: Cursor[Row]) -> None:
+    """Let the statements of this transaction run for any time: a migration builds indexes."""
+    cursor.execute("SET LOCAL statement_timeout TO 0")
+    if isinstance(cursor.connection, DeferredConnection):
+        cursor.connection.answer_seconds = None
 
 
 class PinnedSession:
@@ -109,18 +163,14 @@ def _build_set_path(path: str) -> sql.Composed:
     return sql.SQL("SET search_path TO {}").format(sql.SQL(path))
 
 
-def check_encoding(connection: Connection[Any]) -> None:
-    """Raise UnsupportedCatalogError unless the database is in UTF-8: others can't hold every name and text."""
+def check_database(connection: Connection[Any]) -> None:
+    """Raise UnsupportedCatalogError for a database that can't hold every name, or whose sessions fire no triggers."""
     encoding = connection.info.parameter_status("server_encoding")
     if encoding not in (None, "UTF8"):
         raise UnsupportedCatalogError(
             f"the database is in the encoding {encoding}, in which not every text can be kept: "
             "make one with CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0"
         )
-
-
-def check_triggers_enabled(connection: Connection[Any]) -> None:
-    """Raise UnsupportedCatalogError if sessions fire no triggers: the lake's triggers keep files that are needed."""
     row = connection.execute("SELECT current_setting('session_replication_role')").fetchone()
     if row is not None and row[0] == "replica":
         raise UnsupportedCatalogError(

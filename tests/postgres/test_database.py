@@ -12,7 +12,8 @@ import pytest
 from duckicelake.errors import CommitStateUnknownError, InvalidRequestError, UnavailableError
 from duckicelake.lake.conflicts import StaleBaseError, StaleSnapshotError
 from duckicelake.lake.ducklake.database import open_lake_database
-from duckicelake.postgres.database import disable_timeout, is_retryable
+from duckicelake.postgres.failures import is_retryable
+from duckicelake.postgres.session import disable_timeout
 from tests.support.replicas import following, running_cluster, url_of
 
 KILL_OTHERS = (

@@ -28,7 +28,8 @@ from duckicelake.lake.inlined import inserts as inlined_rows
 from duckicelake.lake.inlined.batches import RowBatch, WrittenRows
 from duckicelake.lake.inlined.last_commit import STABLE_AFTER_COMMITS, LastCommit
 from duckicelake.lake.writer.groups import ChangeSetGroup
-from duckicelake.postgres.database import Database, is_retryable
+from duckicelake.postgres.database import Database
+from duckicelake.postgres.failures import is_retryable
 from duckicelake.postgres.pipeline import measure_lock_seconds
 from duckicelake.postgres.queries import Transaction
 

@@ -42,7 +42,7 @@ from duckicelake.lake.setup.migrations import is_up_to_date
 from duckicelake.lake.side_tables.locations import record_zones
 from duckicelake.pipeline.policy import parse_policy as maintained_by
 from duckicelake.postgres.database import POOL_CONNECTIONS, Database
-from duckicelake.postgres.pool import TraceBlock
+from duckicelake.postgres.pipeline import TraceBlock
 from duckicelake.settings.model import Settings
 from duckicelake.storage.policy import canonicalize, is_within
 from duckicelake.storage.protocol import ObjectStore

@@ -13,7 +13,7 @@ from psycopg import Cursor
 
 from duckicelake.errors import UnavailableError
 from duckicelake.lake.formats import LakeFormat, get_format
-from duckicelake.postgres.database import is_retryable
+from duckicelake.postgres.failures import is_retryable
 from duckicelake.postgres.pipeline import check_gate_open, execute_no_result
 from duckicelake.postgres.queries import Row, load_queries
 

@@ -18,8 +18,9 @@ from duckicelake.lake.formats import (
     get_format,
 )
 from duckicelake.lake.setup.migrations import apply_migrations, load_migrations
-from duckicelake.postgres.database import Database, disable_timeout
+from duckicelake.postgres.database import Database
 from duckicelake.postgres.queries import Row, load_queries
+from duckicelake.postgres.session import disable_timeout
 
 _SQL = load_queries("lake", "format")
 

@@ -24,7 +24,7 @@ from duckicelake.lake.inlined import inserts as absorbed_rows
 from duckicelake.lake.model import NameMap
 from duckicelake.lake.side_tables import idempotency, reader, writer, written_files
 from duckicelake.lake.writer import bulk_copy
-from duckicelake.postgres.database import is_retryable
+from duckicelake.postgres.failures import is_retryable
 from duckicelake.postgres.queries import Row, load_queries
 
 _SQL = load_queries("lake", "write")
