@@ -3,7 +3,7 @@
 import json
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
@@ -39,7 +39,7 @@ from duckicelake.iceberg.rest import (
     UpdateNamespacePropertiesRequest,
 )
 from duckicelake.server.auth.authentication import Authentication
-from duckicelake.server.fast_path import LoadTableMiddleware
+from duckicelake.server.fast_path import LoadTableResponder
 from duckicelake.server.feed.hub import FeedHub, ReaderLimits
 from duckicelake.server.hooks import list_needs, load_routes
 from duckicelake.server.http import errors
@@ -47,10 +47,15 @@ from duckicelake.server.http.route import FastRouter
 from duckicelake.server.http.scope import keep_raw_path
 from duckicelake.server.middleware.audit import AuditMiddleware, build_audit_log
 from duckicelake.server.middleware.body_limit import BodyBudget, BodyLimitMiddleware, UnzipMiddleware
-from duckicelake.server.middleware.cross_site import AllowedHosts, CrossSiteMiddleware, RequireHttpsMiddleware
-from duckicelake.server.middleware.load_limit import LoadLimitMiddleware, LoginRequestCounter, RequestSlots
+from duckicelake.server.middleware.cross_site import AllowedHosts, CrossSiteRules, RequireHttpsMiddleware
 from duckicelake.server.middleware.quotas import Quotas, Rates
-from duckicelake.server.middleware.request_log import RequestLog, RequestLogMiddleware
+from duckicelake.server.middleware.requests import (
+    AdmissionMiddleware,
+    LoginRequestCounter,
+    RequestLog,
+    RequestLogMiddleware,
+    RequestSlots,
+)
 from duckicelake.server.middleware.traces import TracedMeter, TraceMiddleware, Tracer
 from duckicelake.server.routes import (
     catalog,
@@ -164,12 +169,13 @@ class App(FastAPI):
         assert isinstance(stack, ServerErrorMiddleware)
         return stack.app
 
-    async def behind_layers(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self.fast_router is None or not await self.fast_router.answers(scope, receive, send):
-            await self.call_fastapi(scope, receive, send)
+    def behind_layers(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        route = None if self.fast_router is None else self.fast_router.find(scope)
+        app = self.call_fastapi if route is None else route
+        return app(scope, receive, send)
 
-    async def call_fastapi(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await super().__call__(scope, receive, send)
+    def call_fastapi(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        return super().__call__(scope, receive, send)
 
 
 def create_app(
@@ -224,12 +230,11 @@ def _add_layers(
     layer = BodyLimitMiddleware(layer, limit=edge.max_body_bytes, seconds=edge.body_seconds, budget=budget)
     layer = UnzipMiddleware(layer)
     routes = {"GET": _find_route(app, "load_table"), "HEAD": _find_route(app, "table_exists")}
-    layer = LoadTableMiddleware(
+    responder = LoadTableResponder(
         layer, app.call_fastapi, routes, loads, authentication, slots, register, is_cacheable=tracer is None
     )
-    layer = LoadLimitMiddleware(layer, slots=slots, metrics=metrics, strangers=LoginRequestCounter())
-    if authentication is None:
-        layer = CrossSiteMiddleware(layer, hosts=edge.hosts, origins=edge.cors_origins)
+    sites = CrossSiteRules(hosts=edge.hosts, origins=edge.cors_origins) if authentication is None else None
+    layer = AdmissionMiddleware(layer, responder.choose_app, slots, metrics, LoginRequestCounter(), sites)
     if edge.cors_origins:
         layer = CORSMiddleware(
             layer,

@@ -1,6 +1,6 @@
 """Answer loads from memory, without routing, threads and FastAPI.
 
-`LoadTableMiddleware` answers requests that were parsed. For requests that come again byte for byte it leaves a handler
+`LoadTableResponder` answers requests that were parsed. For requests that come again byte for byte it leaves a handler
 in `ResponseCache`, which the HTTP protocol asks before it parses anything.
 """
 
@@ -24,7 +24,7 @@ from duckicelake.errors import CatalogError
 from duckicelake.iceberg.identifiers import Namespace, check_name, decode_name, decode_namespace, to_schema_name
 from duckicelake.server.auth.authentication import Authentication, hash_authorization
 from duckicelake.server.auth.permissions import NEEDS, InPath, grants_path
-from duckicelake.server.http.headers import RawHeader, add_safety_headers, build_outcome, parse_access_request
+from duckicelake.server.http.headers import RawHeader, add_safety_headers, build_outcome
 from duckicelake.server.http.scope import (
     LEARN_KEY,
     PATH_NAMES_KEY,
@@ -35,9 +35,9 @@ from duckicelake.server.http.scope import (
     find_port,
     find_session,
     note_principal,
+    parse_access_request,
 )
-from duckicelake.server.middleware.load_limit import RequestSlots
-from duckicelake.server.middleware.request_log import RequestLog, make_request_id
+from duckicelake.server.middleware.requests import RequestLog, RequestSlots, make_request_id
 from duckicelake.server.protocol.http import ReplayedResponse, ReplyCallback
 
 _MAX_CACHED_CHARS: Final = 1024
@@ -114,7 +114,7 @@ class _ParsedLoad:
     """An authorized request to load a table (GET), or to find out whether it exists (HEAD).
 
     Attributes:
-        token: The digest of the header Authorization.
+        token: The digest of the header Authorization; empty where authentication is off.
         read_at: Seconds at which a read was last recorded, by the client's port; 0 is any port.
 
     """
@@ -133,8 +133,8 @@ class _ParsedLoad:
     read_at: dict[int, float] = field(default_factory=dict)
 
 
-class LoadTableMiddleware:
-    """Answer a load from memory as the route would, or pass the request on.
+class LoadTableResponder:
+    """Answer a load from memory as the route would, or name the app that answers the request.
 
     Memory answers principals whose token was read within the last minute, and who may read the namespace. Their other
     loads go on to the route at once: these have no body, and change nothing that is audited. `_replay` answers the
@@ -153,10 +153,10 @@ class LoadTableMiddleware:
         *,
         is_cacheable: bool,
     ) -> None:
-        """Make the layer.
+        """Make the responder.
 
-        fastapi: the app without layers. routes: by method. is_cacheable: False where a middleware must see every
-        request.
+        app: answers all other requests. fastapi: the app without layers. routes: by method. is_cacheable: False where a
+        middleware must see every request.
         """
         self._app = app
         self._fastapi = fastapi
@@ -172,20 +172,16 @@ class LoadTableMiddleware:
         self._parse_url = lru_cache(_LRU_ENTRIES)(partial(_parse_url, routes["GET"].path_regex))
         self._is_granted = lru_cache(_LRU_ENTRIES)(_is_granted)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        is_candidate = scope["type"] == "http" and scope["method"] in self._routes
-        load = self._parse_request(scope) if is_candidate else None
+    async def choose_app(self, scope: Scope) -> ASGIApp:
+        """Choose the app that answers a request: one with the response, if memory has it."""
+        load = self._parse_request(scope) if scope["method"] in self._routes else None
         if load is None:
-            await self._app(scope, receive, send)
-            return
+            return self._app
         scope[PATH_NAMES_KEY] = load.names
         found = await self._find_outcome(scope, load)
-        if found is None:
-            await self._fastapi(scope, receive, send)
-        else:
-            await self._send(found, load, scope, send)
+        return self._fastapi if found is None else partial(self._send, found, load)
 
-    async def _send(self, found: LoadOutcome, load: _ParsedLoad, scope: Scope, send: Send) -> None:
+    async def _send(self, found: LoadOutcome, load: _ParsedLoad, scope: Scope, _: Receive, send: Send) -> None:
         """Send a response from memory, and keep what replays it."""
         scope["route"] = load.route
         note_principal(scope, load.request.principal)
@@ -214,7 +210,7 @@ class LoadTableMiddleware:
         if table is None:
             return None
         headers, method = _read_load_headers(scope), scope["method"]
-        token = hash_authorization(headers.authorization)
+        token = b"" if self._authentication is None else hash_authorization(headers.authorization)
         principal = self._find_principal(token)
         if principal is None or not self._is_granted(
             method, self._routes[method].path, principal, table.names.namespace

@@ -9,7 +9,7 @@ from typing import Final
 from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
 
-from duckicelake.catalog.context.caller import ANY_PRINCIPAL, Principal, build_grants, parse_scope
+from duckicelake.catalog.context.caller import Principal, build_grants, parse_scope
 from duckicelake.errors import InvalidTokenError, NotAuthenticatedError
 from duckicelake.server.auth.oauth_clients import OAuthClients
 from duckicelake.server.auth.oidc import OidcVerifier
@@ -118,8 +118,3 @@ def parse_bearer(authorization: str | None) -> str | None:
 def hash_authorization(authorization: bytes) -> bytes:
     """Hash the header Authorization, by which a token that was read is found again."""
     return sha256(authorization).digest()
-
-
-async def authenticate(authentication: Authentication | None, authorization: str | None) -> Principal:
-    """Find the principal of a request; everyone is ANY_PRINCIPAL where authentication is off."""
-    return ANY_PRINCIPAL if authentication is None else await authentication.principal(authorization)

@@ -11,8 +11,9 @@ from pydantic import BaseModel
 
 from duckicelake.catalog.context.caller import EVERYTHING, Capability, Principal, build_refusal
 from duckicelake.errors import ForbiddenError, InvalidRequestError
-from duckicelake.iceberg.identifiers import Namespace, format_full_name, to_schema_name
+from duckicelake.iceberg.identifiers import Namespace
 from duckicelake.iceberg.rest import CommitTransactionRequest, CreateNamespaceRequest, RenameTableRequest
+from duckicelake.server.http.scope import PathNames
 
 READ, WRITE, MANAGE = Capability.READ, Capability.WRITE, Capability.MANAGE
 
@@ -190,7 +191,7 @@ def check_body(need: InBody, principal: Principal, request: BaseModel) -> str:
     for namespace, _ in names:
         if not principal.may(need.capability, namespace):
             raise build_refusal(namespace)
-    return ", ".join(format_resource(namespace, name) for namespace, name in names)
+    return ", ".join(PathNames(namespace, name).resource for namespace, name in names)
 
 
 def is_for_writers(need: Need) -> bool:
@@ -202,8 +203,3 @@ def is_for_writers(need: Need) -> bool:
             return capability is WRITE
         case _:
             return False
-
-
-def format_resource(namespace: Namespace, name: str) -> str:
-    """Format the full name of a table or view; with an empty name, of the namespace."""
-    return format_full_name(namespace, name) if name else to_schema_name(namespace)

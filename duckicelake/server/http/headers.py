@@ -1,15 +1,12 @@
-"""Headers of requests and responses: safety, caching, clients, access delegation."""
+"""Headers of responses: safety and caching."""
 
 import re
-from collections.abc import Mapping
 from functools import lru_cache
-from typing import Annotated, Final
+from typing import Final
 
-from fastapi import Depends, Header, Response
-from starlette.types import Scope
+from fastapi import Response
 
 from duckicelake.catalog.context.cache import LoadedTable
-from duckicelake.catalog.delegation import NO_ACCESS_REQUEST, AccessRequest
 
 RawHeader = tuple[bytes, bytes]
 _LRU_ENTRIES: Final = 4096
@@ -27,21 +24,6 @@ VARY_HEADERS = "Authorization, X-Iceberg-Access-Delegation"
 _RAW_CACHE_HEADERS: Final[tuple[RawHeader, ...]] = ((b"vary", VARY_HEADERS.encode()), (b"cache-control", b"private"))
 _JSON_HEADER: Final[RawHeader] = (b"content-type", b"application/json")
 _ENTITY_TAG_PATTERN = re.compile(r'(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"')
-MAX_CLIENT_CHARS: Final = 256
-"""Letters of one header that are kept."""
-_CLIENT_HEADERS: Final[Mapping[bytes, str]] = {
-    b"user-agent": "user-agent",
-    b"x-engine": "engine",
-    b"x-application-id": "application",
-    b"x-openlineage-parent-runid": "parent-run-id",
-    b"x-openlineage-parent-jobname": "parent-job-name",
-    b"x-openlineage-parent-jobnamespace": "parent-job-namespace",
-    b"x-openlineage-root-runid": "root-run-id",
-    b"x-openlineage-root-jobname": "root-job-name",
-    b"x-openlineage-root-jobnamespace": "root-job-namespace",
-}
-_DELEGATION_LRU_ENTRIES: Final = 64
-_DELEGATION_NAMES: Final = {"vended-credentials": AccessRequest.KEYS, "remote-signing": AccessRequest.SIGNATURES}
 
 
 @lru_cache(_LRU_ENTRIES)
@@ -104,42 +86,3 @@ def _build_headers(etag: str, length: int | None = None) -> tuple[RawHeader, ...
 
 def _strip_weak_mark(tag: str) -> str:
     return tag.removeprefix("W/")
-
-
-def read_client(scope: Scope) -> Mapping[str, str]:
-    """Read what a client sends about itself, by the names in `_CLIENT_HEADERS`."""
-    said = {}
-    for name, value in scope["headers"]:
-        kept = _CLIENT_HEADERS.get(name)
-        if kept is not None and (text := _clean_text(value[: 4 * MAX_CLIENT_CHARS])):
-            said[kept] = text
-    return said
-
-
-@lru_cache(_LRU_ENTRIES)
-def _clean_text(value: bytes) -> str:
-    """Remove control characters, and cut at MAX_CLIENT_CHARS."""
-    letters = value.decode(errors="replace")
-    return "".join(letter for letter in letters if letter.isprintable())[:MAX_CLIENT_CHARS].strip()
-
-
-@lru_cache(_DELEGATION_LRU_ENTRIES)
-def parse_access_request(values: tuple[str, ...]) -> AccessRequest:
-    """Parse the header; unknown ways of access are ignored."""
-    wish = NO_ACCESS_REQUEST
-    for value in values:
-        for name in value.split(","):
-            wish |= _DELEGATION_NAMES.get(name.strip().lower(), NO_ACCESS_REQUEST)
-    return wish
-
-
-async def _read_access_request(
-    x_iceberg_access_delegation: Annotated[
-        list[str] | None,
-        Header(description="comma-separated: vended-credentials, remote-signing; the first that the server has"),
-    ] = None,
-) -> AccessRequest:
-    return parse_access_request(tuple(x_iceberg_access_delegation or ()))
-
-
-AccessRequestHeader = Annotated[AccessRequest, Depends(_read_access_request)]

@@ -1,6 +1,7 @@
 """Route classes that read signatures once, and that refuse unknown parameters."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from inspect import Parameter, iscoroutinefunction, signature
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 
@@ -160,15 +161,14 @@ class FastRouter:
         self._app = app
         self._routes = [route for route in app.router.routes if isinstance(route, FastRoute)]
 
-    async def answers(self, scope: Scope, receive: Receive, send: Send) -> bool:
-        """Answer a request for one of the routes; whether it was one."""
+    def find(self, scope: Scope) -> ASGIApp | None:
+        """Find the app that answers a request for one of the routes; None for another request."""
         for route in self._routes:
             match, found = route.matches(scope)
             if match is Match.FULL:
                 scope.update(found, app=self._app)
-                await self._answer(route, scope, receive, send)
-                return True
-        return False
+                return partial(self._answer, route)
+        return None
 
     async def _answer(self, route: FastRoute, scope: Scope, receive: Receive, send: Send) -> None:
         is_begun = False

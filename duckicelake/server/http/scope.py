@@ -1,6 +1,6 @@
-"""Read and extend the ASGI scope of a request: path, address, caller, session, slot, shutdown."""
+"""Read and extend the ASGI scope of a request: path, headers, address, caller, session, slot, shutdown."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
@@ -10,8 +10,9 @@ from typing import Any, Final, NamedTuple
 
 from starlette.types import Scope
 
-from duckicelake.catalog.context.caller import ANY_PRINCIPAL, SERVER_CALLER, Caller, Principal
-from duckicelake.iceberg.identifiers import Namespace, decode_name, decode_namespace
+from duckicelake.catalog.context.caller import ANY_PRINCIPAL, SERVER_CALLER, SESSION, Caller, Principal
+from duckicelake.catalog.delegation import NO_ACCESS_REQUEST, AccessRequest
+from duckicelake.iceberg.identifiers import Namespace, decode_name, decode_namespace, to_schema_name
 
 REQUEST_ID_KEY: Final = "duckicelake.request-id"
 PRINCIPAL_KEY: Final = "duckicelake.principal"
@@ -37,6 +38,21 @@ _LRU_ENTRIES: Final = 4096
 _MAX_HEADER_BYTES: Final = 1024
 """Bytes of a header that distinguish programs."""
 _FORWARD_HEADERS: Final = frozenset({b"forwarded", b"via", b"x-forwarded-for"})
+MAX_CLIENT_CHARS: Final = 256
+"""Letters of one header that are kept."""
+_CLIENT_HEADERS: Final[Mapping[bytes, str]] = {
+    b"user-agent": "user-agent",
+    b"x-engine": "engine",
+    b"x-application-id": "application",
+    b"x-openlineage-parent-runid": "parent-run-id",
+    b"x-openlineage-parent-jobname": "parent-job-name",
+    b"x-openlineage-parent-jobnamespace": "parent-job-namespace",
+    b"x-openlineage-root-runid": "root-run-id",
+    b"x-openlineage-root-jobname": "root-job-name",
+    b"x-openlineage-root-jobnamespace": "root-job-namespace",
+}
+_DELEGATION_LRU_ENTRIES: Final = 64
+_DELEGATION_NAMES: Final = {"vended-credentials": AccessRequest.KEYS, "remote-signing": AccessRequest.SIGNATURES}
 _random = Random()  # noqa: S311 - distinguishes requests, needs no secrecy
 
 
@@ -48,10 +64,15 @@ def keep_raw_path(scope: Scope) -> None:
 
 
 class PathNames(NamedTuple):
-    """Decoded names of a URL's path. name: of the table or view; empty if the path has none."""
+    """Decoded names, as of a URL's path. name: of the table or view; empty if there is none."""
 
     namespace: Namespace
     name: str
+
+    @property
+    def resource(self) -> str:
+        """The full name of the table or view, or of the namespace."""
+        return to_schema_name((*self.namespace, self.name) if self.name else self.namespace)
 
 
 def find_path_names(scope: Scope) -> PathNames | None:
@@ -88,6 +109,22 @@ def find_request_id(scope: Scope) -> str:
 def note_principal(scope: Scope, principal: Principal) -> None:
     """Leave the principal's name for the request log."""
     scope[PRINCIPAL_KEY] = principal.name
+
+
+def note_caller(scope: Scope, principal: Principal, operation: str) -> Caller:
+    """Leave the caller of this request for the endpoint, the request log and the audit log.
+
+    Raises:
+        InvalidRequestError: The path has a namespace that can't be decoded.
+
+    """
+    scope[PRINCIPAL_KEY] = principal.name
+    client = {**read_client(scope), SESSION: find_session(scope, principal).on(find_port(scope))}
+    names = find_path_names(scope)
+    resource = "" if names is None else names.resource
+    caller = Caller(principal, find_address(scope), find_request_id(scope), operation, resource, client)
+    scope[CALLER_KEY] = caller
+    return caller
 
 
 def find_caller(scope: Scope) -> Caller:
@@ -183,3 +220,30 @@ def _hash_parts(*parts: bytes | str) -> str:
         encoded = part if isinstance(part, bytes) else part.encode()
         digest.update(b"%d:%b" % (len(encoded), encoded))
     return digest.hexdigest()[:_DIGEST_CHARS]
+
+
+def read_client(scope: Scope) -> Mapping[str, str]:
+    """Read what a client sends about itself, by the names in `_CLIENT_HEADERS`."""
+    said = {}
+    for name, value in scope["headers"]:
+        kept = _CLIENT_HEADERS.get(name)
+        if kept is not None and (text := _clean_text(value[: 4 * MAX_CLIENT_CHARS])):
+            said[kept] = text
+    return said
+
+
+@lru_cache(_LRU_ENTRIES)
+def _clean_text(value: bytes) -> str:
+    """Remove control characters, and cut at MAX_CLIENT_CHARS."""
+    letters = value.decode(errors="replace")
+    return "".join(letter for letter in letters if letter.isprintable())[:MAX_CLIENT_CHARS].strip()
+
+
+@lru_cache(_DELEGATION_LRU_ENTRIES)
+def parse_access_request(values: tuple[str, ...]) -> AccessRequest:
+    """Parse the header; unknown ways of access are ignored."""
+    wish = NO_ACCESS_REQUEST
+    for value in values:
+        for name in value.split(","):
+            wish |= _DELEGATION_NAMES.get(name.strip().lower(), NO_ACCESS_REQUEST)
+    return wish

@@ -17,8 +17,7 @@ from duckicelake.catalog.context.caller import Caller, Principal
 from duckicelake.catalog.context.services import Services
 from duckicelake.iceberg.identifiers import format_full_name, to_schema_name
 from duckicelake.lake.side_tables.audit import AuditedResource, AuditEntry
-from duckicelake.server.http.headers import read_client
-from duckicelake.server.http.scope import CALLER_KEY, find_address, find_request_id
+from duckicelake.server.http.scope import CALLER_KEY, find_address, find_request_id, read_client
 from duckicelake.server.middleware.quotas import Quota
 
 MAX_PARSED_BYTES: Final = 1024 * 1024

@@ -111,27 +111,23 @@ class _BrowserHeaders:
     has_body: bool = False
 
 
-class CrossSiteMiddleware:
-    """Answer 421 to a foreign Host, and 403 to requests that pages of other sites cause.
+class CrossSiteRules:
+    """Refuse requests with a foreign Host, by 421, and those that pages of other sites cause, by 403.
 
     Preflight requests (OPTIONS) pass: they change nothing, and their answer says what a page may do.
     """
 
-    def __init__(self, app: ASGIApp, *, hosts: AllowedHosts | None, origins: Iterable[str]) -> None:
+    def __init__(self, *, hosts: AllowedHosts | None, origins: Iterable[str]) -> None:
         """hosts: None takes any. origins: whose pages may call, as browsers write them."""
-        self._app = app
         self._hosts = hosts
         self._origins = frozenset(origins)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        app = self._app
-        if scope["type"] == "http":
-            seen = _read_headers(scope)
-            if not self._is_known(seen.host, scope):
-                app = _build_misdirected(seen.host or b"")
-            elif seen.origin is not None or seen.site is not None:
-                app = self._refusal(seen, scope) or app
-        await app(scope, receive, send)
+    def find_refusal(self, scope: Scope) -> ASGIApp | None:
+        """Find the response that refuses a request; None for one that is let in."""
+        seen = _read_headers(scope)
+        if not self._is_known(seen.host, scope):
+            return _build_misdirected(seen.host or b"")
+        return None if seen.origin is None and seen.site is None else self._refusal(seen, scope)
 
     def _is_known(self, host: bytes | None, scope: Scope) -> bool:
         """Return whether the name is one of this server. No browser leaves out Host, but probes of HTTP/1.0 do."""

@@ -18,6 +18,7 @@ from starlette.types import Scope
 from duckicelake.catalog.context.idempotency import Once
 from duckicelake.catalog.context.page import PageRequest
 from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.delegation import AccessRequest
 from duckicelake.errors import (
     ForbiddenError,
     InvalidRequestError,
@@ -29,7 +30,14 @@ from duckicelake.server.auth.authentication import Authentication
 from duckicelake.server.auth.permissions import InBody, check_body
 from duckicelake.server.auth.throttle import LoginThrottle
 from duckicelake.server.feed.hub import FeedHub
-from duckicelake.server.http.scope import NEED_KEY, PathNames, find_caller, find_path_names, parse_parent
+from duckicelake.server.http.scope import (
+    NEED_KEY,
+    PATH_NAMES_KEY,
+    PathNames,
+    find_caller,
+    parse_access_request,
+    parse_parent,
+)
 from duckicelake.server.middleware.quotas import Quotas, Rates
 from duckicelake.server.telemetry.metrics import Metrics
 
@@ -201,8 +209,8 @@ KeyedAdmission = Annotated[Admit, Depends(_get_keyed_admission)]
 
 
 def _get_path_names(scope: Scope) -> PathNames:
-    names = find_path_names(scope)
-    assert names is not None
+    """Return the names of the path, which the guard has decoded."""
+    names: PathNames = scope[PATH_NAMES_KEY]
     return names
 
 
@@ -238,6 +246,17 @@ async def _parse_page(
 ) -> PageRequest:
     return PageRequest(token, None if size is None else min(size, MAX_PAGE_ITEMS))
 
+
+async def _read_access_request(
+    x_iceberg_access_delegation: Annotated[
+        list[str] | None,
+        Header(description="comma-separated: vended-credentials, remote-signing; the first that the server has"),
+    ] = None,
+) -> AccessRequest:
+    return parse_access_request(tuple(x_iceberg_access_delegation or ()))
+
+
+AccessRequestHeader = Annotated[AccessRequest, Depends(_read_access_request)]
 
 NamespacePath = Annotated[Namespace, Depends(_parse_namespace)]
 

@@ -8,9 +8,8 @@ from fastapi import Request
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from duckicelake.catalog.context.caller import SESSION, Caller, Principal
+from duckicelake.catalog.context.caller import ANY_PRINCIPAL, SESSION, Principal
 from duckicelake.errors import ForbiddenError, InvalidRequestError
-from duckicelake.server.auth.authentication import authenticate
 from duckicelake.server.auth.permissions import (
     AnyToken,
     InBody,
@@ -22,21 +21,9 @@ from duckicelake.server.auth.permissions import (
     check_path,
     check_query,
     check_whole_catalog,
-    format_resource,
     is_for_writers,
 )
-from duckicelake.server.http.headers import read_client
-from duckicelake.server.http.scope import (
-    CALLER_KEY,
-    NEED_KEY,
-    find_address,
-    find_path_names,
-    find_port,
-    find_request_id,
-    find_session,
-    note_principal,
-    parse_parent,
-)
+from duckicelake.server.http.scope import NEED_KEY, PATH_NAMES_KEY, note_caller, parse_parent
 from duckicelake.server.routes.dependencies import ServerContext
 
 
@@ -59,18 +46,14 @@ class RouteGuard:
         scope[NEED_KEY] = need
         _check_text(scope)
         if not _is_public(need, context):
-            principal = await authenticate(context.authentication, request.headers.get("authorization"))
-            note_principal(scope, principal)
-            scope[CALLER_KEY] = self._caller(scope, principal)
+            authentication = context.authentication
+            header = request.headers.get("authorization")
+            principal = ANY_PRINCIPAL if authentication is None else await authentication.principal(header)
+            caller = note_caller(scope, principal, self._operation)
             _check_need(need, principal, request)
             if is_for_writers(need):
-                context.services.reads.note_write(scope[CALLER_KEY].client[SESSION])
+                context.services.reads.note_write(caller.client[SESSION])
         await self._app(scope, receive, send)
-
-    def _caller(self, scope: Scope, principal: Principal) -> Caller:
-        where, request_id = find_address(scope), find_request_id(scope)
-        client = {**read_client(scope), SESSION: find_session(scope, principal).on(find_port(scope))}
-        return Caller(principal, where, request_id, self._operation, _find_resource(scope), client)
 
 
 def guard_routes(routes: Iterable[BaseRoute], needs: Mapping[tuple[str, str], Need]) -> list[BaseRoute]:
@@ -101,17 +84,10 @@ def _is_public(need: Need, context: ServerContext) -> bool:
 def _check_need(need: Need, principal: Principal, request: Request) -> None:
     match need:
         case InPath():
-            names = find_path_names(request.scope)
-            assert names is not None
-            check_path(need, principal, names.namespace)
+            check_path(need, principal, request.scope[PATH_NAMES_KEY].namespace)
         case InQuery(parameter):
             check_query(principal, parse_parent(request.query_params.get(parameter)))
         case WholeCatalog():
             check_whole_catalog(principal)
         case Public() | AnyToken() | InBody():
             pass
-
-
-def _find_resource(scope: Scope) -> str:
-    names = find_path_names(scope)
-    return "" if names is None else format_resource(*names)

@@ -13,9 +13,16 @@ from duckicelake.iceberg.identifiers import TableNameField
 from duckicelake.iceberg.model import Long, SpecModel
 from duckicelake.iceberg.rest import TableIdentifier
 from duckicelake.server.http.errors import RESPONSES, parse_body
-from duckicelake.server.http.headers import AccessRequestHeader, build_conditional_response
+from duckicelake.server.http.headers import build_conditional_response
 from duckicelake.server.http.route import StrictRequest, StrictRoute
-from duckicelake.server.routes.dependencies import Body, KeyedServices, NamespacePath, TablePath, describe_body
+from duckicelake.server.routes.dependencies import (
+    AccessRequestHeader,
+    Body,
+    KeyedServices,
+    NamespacePath,
+    TablePath,
+    describe_body,
+)
 
 restore_router = APIRouter(prefix="/v1", tags=["tables"], responses=RESPONSES, route_class=StrictRoute)
 clone_router = APIRouter(prefix="/v1", tags=["tables"], responses=RESPONSES, route_class=StrictRoute)

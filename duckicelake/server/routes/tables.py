@@ -16,10 +16,11 @@ from duckicelake.iceberg.rest import (
     RenameTableRequest,
 )
 from duckicelake.server.http.errors import RESPONSES, parse_body
-from duckicelake.server.http.headers import AccessRequestHeader, build_conditional_response
+from duckicelake.server.http.headers import build_conditional_response
 from duckicelake.server.http.route import FastRoute
 from duckicelake.server.http.scope import PREFIX, TABLE_CHECK_KEY
 from duckicelake.server.routes.dependencies import (
+    AccessRequestHeader,
     AppContext,
     AppServices,
     Body,

@@ -18,7 +18,7 @@ from duckicelake.server.auth.oauth_clients import OAuthClient
 from duckicelake.server.hooks import list_needs
 from duckicelake.server.http.errors import install_error_handlers
 from duckicelake.server.http.route import FastRoute, FastRouter, StrictRoute
-from duckicelake.server.middleware.request_log import RequestLog, RequestLogMiddleware
+from duckicelake.server.middleware.requests import RequestLog, RequestLogMiddleware
 from duckicelake.server.routes.guard import guard_routes
 from duckicelake.server.telemetry.logs import make_logger
 from duckicelake.server.telemetry.metrics import Metrics

@@ -19,7 +19,7 @@ from duckicelake import errors
 from duckicelake.server.app import App
 from duckicelake.server.http.errors import HTTP_ERRORS, RESPONSES, install_error_handlers, parse_body
 from duckicelake.server.middleware.body_limit import BodyLimitMiddleware
-from duckicelake.server.middleware.request_log import RequestLog, RequestLogMiddleware
+from duckicelake.server.middleware.requests import RequestLog, RequestLogMiddleware
 from duckicelake.server.routes.dependencies import Body
 from duckicelake.server.telemetry.logs import make_logger
 from duckicelake.server.telemetry.metrics import Metrics

@@ -11,7 +11,7 @@ import pytest
 from duckicelake.catalog.context.services import Services
 from duckicelake.server.app import Edge, create_app
 from duckicelake.server.auth.oauth_clients import OAuthClient
-from duckicelake.server.middleware.load_limit import MAX_ADDRESS_LOGIN_REQUESTS, LoginRequestCounter
+from duckicelake.server.middleware.requests import MAX_ADDRESS_LOGIN_REQUESTS, LoginRequestCounter
 from tests.support.logins import SECRET, Server
 from tests.support.servers import running
 

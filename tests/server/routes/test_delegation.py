@@ -22,7 +22,7 @@ from duckicelake.lake.side_tables.audit import AuditFilter, read_entries
 from duckicelake.postgres.embedded import EmbeddedPostgres
 from duckicelake.server.app import create_app
 from duckicelake.server.auth.oauth_clients import OAuthClient
-from duckicelake.server.http.headers import parse_access_request
+from duckicelake.server.http.scope import parse_access_request
 from duckicelake.server.telemetry.logs import make_logger
 from tests.support.backends import Bucket
 from tests.support.client import SCHEMA

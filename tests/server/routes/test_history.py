@@ -15,7 +15,7 @@ from duckicelake.changelog.writer import write_all_changes
 from duckicelake.rest.http import PIPELINE_AGENT, send_request
 from duckicelake.server.app import create_app
 from duckicelake.server.auth.oauth_clients import OAuthClient
-from duckicelake.server.http.headers import MAX_CLIENT_CHARS
+from duckicelake.server.http.scope import MAX_CLIENT_CHARS
 from tests.support.lakes import Lake
 from tests.support.logins import SECRET, Server, bearing, token
 
