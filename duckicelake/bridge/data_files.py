@@ -36,7 +36,7 @@ _BOUNDS = ("lower_bounds", "upper_bounds")
 _PLAIN = ("sort_order_id", "referenced_data_file", "content_offset", "content_size_in_bytes")
 _LISTS = ("split_offsets", "equality_ids")
 _counts_of, _bounds_of, _plain_of, _lists_of = (attrgetter(*names) for names in (_COUNTS, _BOUNDS, _PLAIN, _LISTS))
-_NO_PARTITION: list[Any] = []
+NO_PARTITION: list[Any] = []
 _UNKNOWN = PrimitiveType.parse("unknown")
 """The type of a partition whose source column no schema has any more: readers see null (table spec, "Partitioning")."""
 
@@ -221,7 +221,7 @@ def serialize_partition(values: Sequence[Any], type_: StructType) -> list[Any]:
     Callers must not change it: all files without a partition share one.
     """
     if not type_.fields and not values:
-        return _NO_PARTITION
+        return NO_PARTITION
     return [
         str(value) if isinstance(value, float) and not math.isfinite(value) else to_json(field.type, value)
         for field, value in zip(type_.fields, values, strict=True)

@@ -166,7 +166,7 @@ def unregister_table(services: Services, namespace: Namespace, name: str) -> byt
 
 def table_exists(services: Services, namespace: Namespace, name: str) -> None:
     """Raise NoSuchTableError unless the table exists."""
-    read_freshness(services, namespace, name)
+    read_freshness(services, (to_schema_name(namespace), name))
 
 
 def drop_table(services: Services, namespace: Namespace, name: str, purge: bool) -> None:

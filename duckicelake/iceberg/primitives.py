@@ -116,6 +116,8 @@ _ROWS: Final = (
 )
 TRAITS: Final[Mapping[str, PrimitiveTypeTraits]] = {row.name: row for row in _ROWS}
 """The traits of every primitive type, by its name without parameters."""
+OPAQUE_NAMES: Final[frozenset[str]] = frozenset(row.name for row in _ROWS if row.is_opaque)
+"""Types without order, bounds and JSON form: for code that runs for each column of each file."""
 
 
 def select_names(*families: TypeFamily) -> frozenset[str]:

@@ -1,7 +1,7 @@
 """Iceberg types, format versions 1 to 3, and their JSON (table spec, "Schemas and Data Types" and Appendix C)."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Annotated, Any, Literal, Self
 
@@ -163,6 +163,15 @@ def walk_fields(kind: IcebergType, parent: int | None = None) -> Iterator[tuple[
     for field in list_children(kind):
         yield field, parent
         yield from walk_fields(field.type, field.id)
+
+
+def walk_required_fields(fields: Iterable[NestedField]) -> Iterator[NestedField]:
+    """Give the required fields at any depth; a map's keys, which can't be anything else, and what is in them aside."""
+    for field in fields:
+        if field.required:
+            yield field
+        parts = list_children(field.type)
+        yield from walk_required_fields(parts[1:] if isinstance(field.type, MapType) else parts)
 
 
 def _make_part(field_id: int, name: str, kind: IcebergType, *, required: bool) -> NestedField:

@@ -21,7 +21,7 @@ from duckicelake.postgres.queries import BATCH_ROWS, Row, find_statement_name
 
 T = TypeVar("T")
 TraceBlock = Callable[[str], AbstractContextManager[object]]
-"""Gives a block for the statement of a name."""
+"""Opens a block for the statement of a name."""
 _WAIT_SECONDS: Final = 0.1
 """psycopg's seconds after which a wait looks for signals."""
 _BIGINT_OID: Final = 20

@@ -173,7 +173,7 @@ class LoadTableResponder:
         self._is_granted = lru_cache(_LRU_ENTRIES)(_is_granted)
 
     async def choose_app(self, scope: Scope) -> ASGIApp:
-        """Choose the app that answers a request: one with the response, if memory has it."""
+        """Find the app that answers a request: one with the response, if memory has it."""
         load = self._parse_request(scope) if scope["method"] in self._routes else None
         if load is None:
             return self._app

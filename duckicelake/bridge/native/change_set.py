@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from duckicelake.bridge.data_files import serialize_metrics, serialize_partition
+from duckicelake.bridge.data_files import NO_PARTITION, serialize_metrics, serialize_partition
 from duckicelake.bridge.file_schema import add_name_mapping
 from duckicelake.bridge.manifest_lists import ListedManifest, ListOwner, build_next_list, parse_packing
 from duckicelake.bridge.native.added_files import DuckDBAddedFile, drop_bounds
@@ -87,7 +87,7 @@ def build_native_files(
         stats = window.stats.get(file.file_id, _NO_STATS)
         added = served.added.get(file.file_id)
         metadata, spec, partition = find_partition(metadata, schema, file, window, added)
-        if spec.spec_id not in types:
+        if spec.fields and spec.spec_id not in types:
             types[spec.spec_id] = build_partition_type(spec, schema)
         copy = served.copies.get(file.file_id)
         known = metrics.build_metrics(stats.values())
@@ -98,7 +98,7 @@ def build_native_files(
                 copy.path if copy else file.path,
                 file.file_format.upper(),
                 spec.spec_id,
-                serialize_partition(partition, types[spec.spec_id]),
+                serialize_partition(partition, types[spec.spec_id]) if spec.fields else NO_PARTITION,
                 file.record_count,
                 copy.file_size_in_bytes if copy else file.file_size_bytes,
                 Packed(drop_bounds(known, added.inexact) if added and added.inexact else known),
@@ -295,7 +295,7 @@ def find_partition(
         values, stats = added.trust_folder(values), added.without_nan(stats)
     by_column = {row.column_id: row for row in stats}
     for spec in metadata.specs_to_try:
-        partition = to_partition(spec, schema, values, by_column)
+        partition = to_partition(spec, schema, values, by_column) if spec.fields else ()
         if partition is not None:
             return metadata, spec, partition
     metadata, spec = add_unpartitioned_spec(metadata)

@@ -1,6 +1,6 @@
 """PURE. The required fields that have a value in every row, as Iceberg's readers assume."""
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from duckicelake.bridge.data_files import parse_kept_metrics
@@ -14,6 +14,7 @@ from duckicelake.iceberg.types import (
     PrimitiveType,
     StructType,
     list_children,
+    walk_required_fields,
 )
 from duckicelake.lake.state import FileRow
 
@@ -22,8 +23,8 @@ _UNCHECKED = frozenset({"variant", "unknown"})
 
 def find_newly_required(before: Schema, after: Schema) -> frozenset[int]:
     """Return the fields that the later schema requires and the earlier one doesn't."""
-    known = {field.id for field in _find_required(before.fields)}
-    return frozenset(field.id for field in _find_required(after.fields) if field.id not in known)
+    known = {field.id for field in walk_required_fields(before.fields)}
+    return frozenset(field.id for field in walk_required_fields(after.fields) if field.id not in known)
 
 
 def require_proved(metadata: TableMetadata, files: Sequence[FileRow], added: Container[int | None]) -> TableMetadata:
@@ -55,7 +56,7 @@ def find_unproved(schema: Schema, file: FileRow, *, is_checked: bool) -> frozens
     checked = {field.id for field in schema.fields} if is_checked else set[int]()
     return frozenset(
         field.id
-        for field in _find_required(schema.fields)
+        for field in walk_required_fields(schema.fields)
         if not _has_values(field, counts, is_checked=field.id in checked)
     )
 
@@ -83,23 +84,14 @@ def make_optional(
     return metadata.replace_fields(schemas=schemas, current_schema_id=known.schema_id)
 
 
-def _find_required(fields: Iterable[NestedField]) -> Iterator[NestedField]:
-    """Yield the required fields at any depth; a map's keys can't be anything else."""
-    for field in fields:
-        if field.required:
-            yield field
-        parts = list_children(field.type)
-        yield from _find_required(parts[1:] if isinstance(field.type, MapType) else parts)
-
-
 def _has_required(schema: Schema) -> bool:
-    return any(_find_required(schema.fields))
+    return any(walk_required_fields(schema.fields))
 
 
 def has_unchecked(schema: Schema) -> bool:
     """Return whether a required field is none of the columns in which DuckDB takes no NULL."""
     checked = {f.id for f in schema.fields if isinstance(f.type, PrimitiveType) and f.type.name not in _UNCHECKED}
-    return any(field.id not in checked for field in _find_required(schema.fields))
+    return any(field.id not in checked for field in walk_required_fields(schema.fields))
 
 
 def _has_values(field: NestedField, counts: Mapping[str, int], *, is_checked: bool) -> bool:

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from duckicelake.bridge.values.lake_values import format_stats_text, parse_stats_text
-from duckicelake.iceberg.primitives import TRAITS, select_names
+from duckicelake.iceberg.primitives import OPAQUE_NAMES, TRAITS, select_names
 from duckicelake.iceberg.types import PrimitiveType
 from duckicelake.iceberg.values import from_bytes, to_bytes
 from duckicelake.lake.model import ColumnStats, Extent
@@ -164,7 +164,7 @@ def widen_table_stats(
 
 def _select_ordered(leaves: Mapping[int, PrimitiveType]) -> dict[int, PrimitiveType]:
     """Leave out types without bounds. DuckDB counts a null variant as a value, for it writes one that is null."""
-    return {field_id: type_ for field_id, type_ in leaves.items() if not type_.traits.is_opaque}
+    return {field_id: type_ for field_id, type_ in leaves.items() if type_.name not in OPAQUE_NAMES}
 
 
 def _make_text_converter(type_: PrimitiveType) -> Callable[[str], str | None]:

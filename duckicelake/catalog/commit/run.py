@@ -25,7 +25,7 @@ from duckicelake.catalog.table.load import (
 from duckicelake.catalog.table.materialize import prepare_next, write_files
 from duckicelake.catalog.table.reclaim import is_due, release_files
 from duckicelake.errors import CommitFailedError, CommitStateUnknownError, NoSuchTableError, UnavailableError
-from duckicelake.iceberg.identifiers import Namespace, format_full_name
+from duckicelake.iceberg.identifiers import Namespace, format_full_name, to_schema_name
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.requirements import AssertCreate
 from duckicelake.lake.changes import ChangeSet, VersionFiles, WrittenCommit, predict_commit
@@ -145,7 +145,8 @@ def _are_current(services: Services, commits: Sequence[TableCommit], loaded: Seq
     """Return whether the tables are still as they were loaded."""
     pairs = [(table_commit, cached) for table_commit, cached in zip(commits, loaded, strict=True) if cached is not None]
     return all(
-        is_current(cached, read_freshness(services, pair.namespace, pair.name, cached)) for pair, cached in pairs
+        is_current(cached, read_freshness(services, (to_schema_name(pair.namespace), pair.name), cached))
+        for pair, cached in pairs
     )
 
 

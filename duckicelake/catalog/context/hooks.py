@@ -145,8 +145,11 @@ def build_row_check(properties: Mapping[str, str], schema: Schema) -> RowCheck:
 
 def find_unverified(metadata: TableMetadata, added: Sequence[FileRow]) -> list[str]:
     """Name the constraints that files of DuckDB may violate: all of them where no feature can check them."""
+    constraints = read_constraint_texts(metadata.properties)
+    if not constraints:
+        return []
     if not is_installed("constraints") and any(file.content == FileContent.DATA for file in added):
-        return list(read_constraint_texts(metadata.properties))
+        return list(constraints)
     return [name for rule in load_rules() for name in rule.find_unverified(metadata, added)]
 
 

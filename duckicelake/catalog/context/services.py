@@ -48,7 +48,7 @@ class IdPool:
             yield following
 
     def _refill(self, database: Database, batch: int) -> None:
-        with database.transaction() as cursor:
+        with database.statement() as cursor:  # a sequence belongs to no transaction
             self._taken.extend(self.take(cursor, batch))
 
 

@@ -190,7 +190,8 @@ def _read_pending(services: Services, table_id: int) -> _Pending:
         if row is not None:
             if row.caught_up_to > upto:
                 raise DamagedTableError(f"it has seen snapshot {row.caught_up_to}, but DuckLake's newest is {upto}")
-            touching = native.read_changes(cursor, table_id, row.caught_up_to, upto)
+            is_behind = row.caught_up_to < upto
+            touching = native.read_changes(cursor, table_id, row.caught_up_to, upto) if is_behind else ()
             if touching:
                 services.meter.caught_up(len(touching))
             if any("dropped_table" in change.kinds for change in touching):
@@ -208,8 +209,8 @@ def _read_pending(services: Services, table_id: int) -> _Pending:
                     upto, epoch, row, unexamined=read_unexamined(cursor, state, project_metadata(state), upto)
                 )
             if not is_changed:
-                is_behind = row.epoch != epoch or upto - row.caught_up_to >= ADVANCE_AFTER
-                return _Pending(upto, epoch, row, is_due=is_behind)
+                is_due = row.epoch != epoch or upto - row.caught_up_to >= ADVANCE_AFTER
+                return _Pending(upto, epoch, row, is_due=is_due)
             state = _read_state(services, cursor, row)
             found = read_native_changes(cursor, state, upto, touching, leaving, expired=row.epoch != epoch)
             return _Pending(upto, epoch, row, is_unexamined=is_unexamined, missed=replace(found, options=options))

@@ -85,13 +85,32 @@ def read_layouts(services: Services, files: Sequence[LakeFile]) -> list[Layout]:
     return [found[file.file_id] for file in files]
 
 
+class DuckDBTable:
+    """What DuckLake says of a table whose files are looked at: read once, when it is needed."""
+
+    def __init__(self, services: Services, table_id: int) -> None:
+        self.table_id = table_id
+        self._database = services.database
+
+    @cached_property
+    def columns(self) -> native.ColumnHistory:
+        with self._database.reading() as cursor:
+            return native.read_column_history(cursor, self.table_id)
+
+    @cached_property
+    def folder(self) -> str:
+        """Where DuckLake keeps the table's files."""
+        with self._database.reading() as cursor:
+            return native.read_path_prefix(cursor, self.table_id)
+
+
 class ReadableCopies:
     """Writes the copies that a table's new data files need, beside its metadata."""
 
-    def __init__(self, services: Services, beside: BackgroundWriter, table_id: int) -> None:
+    def __init__(self, services: Services, beside: BackgroundWriter, table: DuckDBTable) -> None:
         self._services = services
         self._beside = beside
-        self._table_id = table_id
+        self._table = table
         self._examined: Mapping[int, DuckDBAddedFile] = {}
 
     def find(
@@ -140,24 +159,13 @@ class ReadableCopies:
         return find_partition(metadata, metadata.schema(), file, window, self._examined[file.file_id])
 
     def _is_odd(self, file: LakeFile, types: Mapping[int, Mapping[int, str]]) -> bool:
-        return file.file_id in types or self._has_odd_columns
-
-    @cached_property
-    def _has_odd_columns(self) -> bool:
-        """Whether it had columns of types or names that are misread."""
-        with self._services.database.reading() as cursor:
-            has_odd_types = bool(native.read_column_types(cursor, self._table_id) & _MISREAD)
-            return has_odd_types or native.has_had_dotted_names(cursor, self._table_id)
-
-    @cached_property
-    def _folder(self) -> str:
-        """Where DuckLake keeps the table's files."""
-        with self._services.database.reading() as cursor:
-            return native.read_path_prefix(cursor, self._table_id)
+        """Return whether the file, or a column that the table had, has a type or a name that is misread."""
+        columns = self._table.columns
+        return file.file_id in types or not columns.types.isdisjoint(_MISREAD) or columns.has_dotted_names
 
     def _is_readable(self, file: LakeFile, metadata: TableMetadata) -> bool:
         try:
-            check_readable(self._services, file.path, metadata.location, [self._folder])
+            check_readable(self._services, file.path, metadata.location, [self._table.folder])
         except InvalidRequestError:
             return False
         return True
@@ -169,7 +177,7 @@ class ReadableCopies:
         if not files:
             return {}
         with self._services.database.reading() as cursor:
-            columns = native.read_columns(cursor, self._table_id, step.change.snapshot_id)
+            columns = native.read_columns(cursor, self._table.table_id, step.change.snapshot_id)
             maps = native.read_name_maps(cursor, {file.mapping_id for file in files if file.mapping_id is not None})
         layouts = self._layouts(files, metadata)
         return {
@@ -266,9 +274,9 @@ class WrittenTypes:
     Files without field ids are left out: what is in those is for their name maps to say.
     """
 
-    def __init__(self, services: Services, table_id: int) -> None:
+    def __init__(self, services: Services, table: DuckDBTable) -> None:
         self._services = services
-        self._table_id = table_id
+        self._table = table
         self._known: dict[str, tuple[ParquetField, ...]] = {}
 
     def find(self, step: NativeStep, metadata: TableMetadata) -> dict[int, dict[int, str]]:
@@ -287,24 +295,14 @@ class WrittenTypes:
         """Yield the fields that once had a type which can't be read as the one that they have."""
         for field_id, field in schema.map_fields_by_id().items():
             if isinstance(field.type, PrimitiveType):
-                types = self._types.get(field_id, ())
+                types = self._table.columns.types_by_id.get(field_id, ())
                 if not all(can_read_as(text, field.type) for text in types):
                     yield field_id, field
-
-    @cached_property
-    def _types(self) -> Mapping[int, frozenset[str]]:
-        with self._services.database.reading() as cursor:
-            return native.read_column_types_by_id(cursor, self._table_id)
-
-    @cached_property
-    def _folder(self) -> str:
-        with self._services.database.reading() as cursor:
-            return native.read_path_prefix(cursor, self._table_id)
 
     def _fields(self, path: str, location: str) -> tuple[ParquetField, ...]:
         """Read the fields in a file's footer; once, as a step that is refused comes again with the next."""
         if path not in self._known:
-            check_readable(self._services, path, location, [self._folder])
+            check_readable(self._services, path, location, [self._table.folder])
             with open_local_copies(self._services.store, [path]) as paths:
                 self._known[path] = read_file_fields(paths[path])
         return self._known[path]

@@ -113,7 +113,7 @@ def load_current_table(
 
     """
     full_name = (to_schema_name(namespace), name)
-    check = check or _check_table(services, namespace, name)
+    check = check or _check_table(services, full_name)
     known, fresh = check.table, check.fresh
     if known is not None and is_current(known, fresh):
         services.cache.count(hit=True)
@@ -139,20 +139,20 @@ def load_recent_table(services: Services, namespace: Namespace, name: str) -> Ta
     return known
 
 
-def _check_table(services: Services, namespace: Namespace, name: str) -> TableCheck:
-    asked_at, known = monotonic(), services.cache.find(to_schema_name(namespace), name)
-    return TableCheck(known, read_freshness(services, namespace, name, known), asked_at)
+def _check_table(services: Services, full_name: tuple[str, str]) -> TableCheck:
+    asked_at, known = monotonic(), services.cache.find(*full_name)
+    return TableCheck(known, read_freshness(services, full_name, known), asked_at)
 
 
-def read_freshness(services: Services, namespace: Namespace, name: str, known: TableVersion | None = None) -> Freshness:
-    """Read whether the cached version of the table is still fresh; NoSuchTableError."""
-    asked = build_freshness_query(to_schema_name(namespace), name, known)
+def read_freshness(services: Services, full_name: tuple[str, str], known: TableVersion | None = None) -> Freshness:
+    """Read whether the cached version of the table is still fresh; NoSuchTableError. full_name: schema and table."""
+    asked = build_freshness_query(*full_name, known)
     with services.meter.phase("freshness"), services.database.statement(only_reads=True) as cursor:
         (fresh,) = lake_freshness(cursor, [asked])
         if fresh is None:
-            reader.find_table_id(cursor, asked.schema_name, name)  # which refuses a table in a nested schema
+            reader.find_table_id(cursor, *full_name)  # which refuses a table in a nested schema
     if fresh is None:
-        raise NoSuchTableError(f"Table does not exist: {format_full_name(namespace, name)}")
+        raise NoSuchTableError(f"Table does not exist: {format_full_name(*full_name)}")
     return fresh
 
 

@@ -205,11 +205,9 @@ def _find_suspects(services: Services, state: TableState) -> dict[str, int]:
     """Return the files to look at, with their lengths."""
     table_id, current = state.row.table_id, state.current()
     snapshot = (current.snapshot_id, current.manifest_ids) if current is not None else (None, ())
+    is_local = services.store.local_path(state.row.location) is not None
     with services.database.reading() as cursor:
-        needed = reader.read_version_artifacts(cursor, table_id, *snapshot)
-        if services.store.local_path(state.row.location) is None:
-            return needed
-        return needed | reader.read_last_artifacts(cursor, table_id)
+        return reader.read_version_artifacts(cursor, table_id, *snapshot, with_last=is_local)
 
 
 def _find_lost(services: Services, lengths: Mapping[str, int]) -> list[str]:
@@ -224,7 +222,7 @@ def materialize(services: Services, table_id: int) -> TableVersion:
     It looks for lost files if no version of the table is cached: no process outlives a power loss.
     """
     cached = services.cache.get(table_id)
-    table = _materialize_pending(services, table_id, services.cache.version(table_id))
+    table = _materialize_pending(services, table_id, None if cached is None else (cached.state, cached.metadata))
     if cached is not None:
         table.known.inherit(cached.known)
     return table

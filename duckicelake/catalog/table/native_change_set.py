@@ -29,7 +29,7 @@ from duckicelake.catalog.table.derived_files import (
     write_deletes,
     write_inlined_rows,
 )
-from duckicelake.catalog.table.duckdb_files import ReadableCopies, WrittenTypes
+from duckicelake.catalog.table.duckdb_files import DuckDBTable, ReadableCopies, WrittenTypes
 from duckicelake.catalog.table.native_changes import Examination, NativeChanges, examine, read_listed_manifests
 from duckicelake.errors import UnsupportedError
 from duckicelake.iceberg.manifest.entry import FileContent, ManifestContent
@@ -65,7 +65,9 @@ def build_mended_change_set(
 
     Replaced files).
     """
-    findings = examine(services, found, base, ReadableCopies(services, beside, found.missed.state.row.table_id))
+    findings = examine(
+        services, found, base, ReadableCopies(services, beside, DuckDBTable(services, found.missed.state.row.table_id))
+    )
     start = make_optional(base, findings.optional) if findings.optional else base
     steps = () if findings.step is None else (findings.step,)
     replaced = frozenset[int]() if findings.step is None else findings.step.removed
@@ -146,8 +148,9 @@ class _NativeChangeBuilder:
         self._deletes = deletes
         self._file_ids = take_file_ids(services)
         self._manifest_ids = take_manifest_ids(services)
-        self._copies = ReadableCopies(services, beside, row.table_id)
-        self._written = WrittenTypes(services, row.table_id)
+        table = DuckDBTable(services, row.table_id)
+        self._copies = ReadableCopies(services, beside, table)
+        self._written = WrittenTypes(services, table)
         self._upto = window.after
 
     def build_metadata(self) -> TableMetadata:

@@ -1,8 +1,9 @@
 """Read DuckLake's tables as values of `lake.model`, inside the caller's transaction."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from typing import NamedTuple
 
 from psycopg import Cursor
 
@@ -259,17 +260,21 @@ def _parse_name_maps(rows: Sequence[Row]) -> dict[int, NameMap]:
     return {mapping_id: NameMap(tuple(names)) for mapping_id, names in found.items()}
 
 
-def read_column_types(cursor: Cursor[Row], table_id: int) -> frozenset[str]:
-    """Read all types that columns of the table have ever had."""
-    return frozenset(row[0] for row in cursor.execute(_SQL.column_types, {"table_id": table_id}).fetchall())
+class ColumnHistory(NamedTuple):
+    """What columns a table ever had.
+
+    types: the types that any of them had. types_by_id: those of columns and fields that had several, without structs,
+    lists and maps. has_dotted_names: whether the name of a field began as the full name of a nested field.
+    """
+
+    types: frozenset[str]
+    types_by_id: Mapping[int, frozenset[str]]
+    has_dotted_names: bool
 
 
-def read_column_types_by_id(cursor: Cursor[Row], table_id: int) -> dict[int, frozenset[str]]:
-    """Read the types of columns and fields that had several, without structs, lists and maps."""
-    rows = cursor.execute(_SQL.column_types_by_id, {"table_id": table_id}).fetchall()
-    return {column_id: frozenset(types) for column_id, types in rows}
-
-
-def has_had_dotted_names(cursor: Cursor[Row], table_id: int) -> bool:
-    """Return whether a table ever had a field whose name begins as the full name of a nested field."""
-    return cursor.execute(_SQL.had_dotted_names, {"table_id": table_id}).fetchone() == (True,)
+def read_column_history(cursor: Cursor[Row], table_id: int) -> ColumnHistory:
+    """Read what columns a table ever had."""
+    wanted = (_SQL.column_types, _SQL.column_types_by_id, _SQL.had_dotted_names)
+    types, by_id, dotted = fetch_all_batched(cursor, *(BatchedQuery(query, {"table_id": table_id}) for query in wanted))
+    types_by_id = {column_id: frozenset(found) for column_id, found in by_id}
+    return ColumnHistory(frozenset(text for (text,) in types), types_by_id, dotted == [(True,)])

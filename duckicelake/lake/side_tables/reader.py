@@ -64,16 +64,20 @@ def read_table_state(cursor: Cursor[Row], row: TableRow, before: TableState | No
     change: of a long history only the end is read.
     """
     known, known_log = (before.snapshots, before.snapshot_log) if before else ((), ())
-    extents = [
-        BatchedQuery(query, {"table_id": row.table_id}) for query in (_SQL.snapshot_extent, _SQL.log_extent) if before
-    ]
+    queries = (_SQL.snapshot_extent, _SQL.log_extent) if before else (_SQL.snapshot_log,)
     newer, metadata, *found = fetch_all_batched(
-        cursor, _build_snapshots_query(row.table_id, known), _build_metadata_query(row, before), *extents
+        cursor,
+        _build_snapshots_query(row.table_id, known),
+        _build_metadata_query(row, before),
+        *(BatchedQuery(query, {"table_id": row.table_id, "most": None}) for query in queries),
     )
-    files = metadata if before is None else _join_metadata_files(metadata, before, row)
+    if before is None:
+        location, metadata_log = _build_metadata_log(row, metadata)
+        return TableState(row, _parse_snapshots(newer), tuple(reversed(found[0])), metadata_log, location)
+    files = _join_metadata_files(metadata, before, row)
     if files is None:
         [files] = fetch_all_batched(cursor, _build_metadata_query(row, None))
-    extent, log_extent = ((rows[0] if rows else None) for rows in found or ([], []))
+    extent, log_extent = ((rows[0] if rows else None) for rows in found)
     snapshots = _join_snapshots(known, newer, extent)
     if snapshots is None:
         snapshots = _parse_snapshots(*fetch_all_batched(cursor, _build_snapshots_query(row.table_id, ())))
@@ -168,13 +172,13 @@ def read_outdated_metadata(cursor: Cursor[Row], row: TableRow) -> list[str]:
 
 def read_manifests(cursor: Cursor[Row], manifest_ids: Sequence[int]) -> dict[int, ManifestRow]:
     """Read manifests by id."""
-    rows = cursor.execute(_SQL.manifests, {"manifest_ids": list(manifest_ids)}).fetchall()
+    rows = cursor.execute(_SQL.manifests, {"manifest_ids": list(manifest_ids)}).fetchall() if manifest_ids else ()
     return {row[0]: ManifestRow(*row) for row in rows}
 
 
 def read_manifest_entries(cursor: Cursor[Row], manifest_ids: Sequence[int]) -> dict[int, tuple[Entry, ...]]:
     """Read the entries of manifests by manifest id, in manifest order: added, deleted, existing."""
-    rows = cursor.execute(_SQL.entries, {"manifest_ids": list(manifest_ids)}).fetchall()
+    rows = cursor.execute(_SQL.entries, {"manifest_ids": list(manifest_ids)}).fetchall() if manifest_ids else ()
     groups = groupby(rows, key=itemgetter(0))
     return {manifest_id: tuple((row[1], FileRow(*row[2:])) for row in group) for manifest_id, group in groups}
 
@@ -283,16 +287,16 @@ def read_artifacts(cursor: Cursor[Row], table_id: int) -> dict[str, int]:
 
 
 def read_version_artifacts(
-    cursor: Cursor[Row], table_id: int, snapshot_id: int | None, manifest_ids: Sequence[int]
+    cursor: Cursor[Row], table_id: int, snapshot_id: int | None, manifest_ids: Sequence[int], *, with_last: bool
 ) -> dict[str, int]:
-    """Read the lengths of the newest metadata, the snapshot's list and these manifests, by path."""
+    """Read the lengths of the newest metadata, the snapshot's list and these manifests, by path.
+
+    with_last: also those of files written in the last two minutes of writing; a power loss takes no more.
+    """
     parameters = {"table_id": table_id, "snapshot_id": snapshot_id, "manifest_ids": list(manifest_ids)}
-    return dict(cursor.execute(_SQL.artifacts_of, parameters).fetchall())
-
-
-def read_last_artifacts(cursor: Cursor[Row], table_id: int) -> dict[str, int]:
-    """Read the lengths of files written in the last two minutes of writing: a power loss takes no more."""
-    return dict(cursor.execute(_SQL.last_artifacts, {"table_id": table_id}).fetchall())
+    wanted = (_SQL.artifacts_of, _SQL.last_artifacts) if with_last else (_SQL.artifacts_of,)
+    found = fetch_all_batched(cursor, *(BatchedQuery(query, parameters) for query in wanted))
+    return {path: length for rows in found for path, length in rows}
 
 
 def forget_artifacts(cursor: Cursor[Row], table_id: int, paths: Sequence[str]) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+from duckicelake.iceberg.identifiers import format_full_name
 from duckicelake.postgres.pipeline import json_param
 from duckicelake.postgres.queries import Transaction, load_queries
 
@@ -32,17 +33,10 @@ class NotedRead:
     session: str
     schema_name: str
     table_name: str
-    full_name: str
     application: str | None = None
     snapshot_id: int | None = None
     projected: tuple[str, ...] = ()
     filtered: tuple[str, ...] = ()
-
-    @property
-    def what(self) -> tuple[object, ...]:
-        """All fields except the time."""
-        who = (self.kind, self.principal, self.session, self.application)
-        return (*who, self.schema_name, self.table_name, self.snapshot_id, self.projected, self.filtered)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +99,7 @@ def record_reads(cursor: Transaction, seen: Collection[NotedRead], now: float) -
             "application": read.application,
             "schema_name": read.schema_name,
             "table_name": read.table_name,
-            "full_name": read.full_name,
+            "full_name": format_full_name(read.schema_name, read.table_name),
             "snapshot_id": read.snapshot_id,
             "projected": read.projected,
             "filtered": read.filtered,

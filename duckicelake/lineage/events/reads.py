@@ -11,7 +11,7 @@ from typing import Final
 from duckicelake.catalog.context.background_threads import run_in_thread
 from duckicelake.catalog.context.caller import SESSION, Caller
 from duckicelake.catalog.context.hooks import ReadObserver, ReadObserverFactory
-from duckicelake.iceberg.identifiers import Namespace, format_full_name, to_schema_name
+from duckicelake.iceberg.identifiers import Namespace, to_schema_name
 from duckicelake.iceberg.reports import MetricsReport
 from duckicelake.lineage.events import read_rows
 from duckicelake.lineage.events.inference import (
@@ -114,7 +114,7 @@ class ReadLog(ReadObserver):
             self._dropped += len(waiting) - len(taken)
 
     def _is_new(self, seen: NotedRead) -> bool:
-        what, program = seen.what, find_program(seen.session)
+        what, program = _identify(seen), find_program(seen.session)
         if len(self._wrote) > _PROGRAMS:
             self._wrote.clear()
         wrote = self._wrote.setdefault(program, NEVER_SECONDS)
@@ -139,10 +139,16 @@ def find_program(session: str) -> str:
     return session.partition(":")[0]
 
 
+def _identify(seen: NotedRead) -> tuple[object, ...]:
+    """Return all fields of a read except the time."""
+    who = (seen.kind, seen.principal, seen.session, seen.application)
+    return (*who, seen.schema_name, seen.table_name, seen.snapshot_id, seen.projected, seen.filtered)
+
+
 def build_load(principal: str, session: str, named_as: tuple[str, str], *, is_lookup: bool) -> NotedRead:
     """Build a load that is answered now. named_as: the table's schema and name."""
     kind = ReadKind.LOOKUP if is_lookup else ReadKind.LOAD
-    return NotedRead(time.perf_counter(), kind, principal, session, *named_as, format_full_name(*named_as))
+    return NotedRead(time.perf_counter(), kind, principal, session, *named_as)
 
 
 def _build_report(
@@ -154,7 +160,6 @@ def _build_report(
         principal,
         session,
         *named_as,
-        format_full_name(*named_as),
         name_application(report.metadata),
         report.snapshot_id,
         report.projected,

@@ -12,7 +12,7 @@ from starlette.types import Scope
 
 from duckicelake.catalog.context.caller import ANY_PRINCIPAL, SERVER_CALLER, SESSION, Caller, Principal
 from duckicelake.catalog.delegation import NO_ACCESS_REQUEST, AccessRequest
-from duckicelake.iceberg.identifiers import Namespace, decode_name, decode_namespace, to_schema_name
+from duckicelake.iceberg.identifiers import Namespace, decode_name, decode_namespace, format_full_name
 
 REQUEST_ID_KEY: Final = "duckicelake.request-id"
 PRINCIPAL_KEY: Final = "duckicelake.principal"
@@ -72,7 +72,7 @@ class PathNames(NamedTuple):
     @property
     def resource(self) -> str:
         """The full name of the table or view, or of the namespace."""
-        return to_schema_name((*self.namespace, self.name) if self.name else self.namespace)
+        return format_full_name(self.namespace, self.name or None)
 
 
 def find_path_names(scope: Scope) -> PathNames | None:
