@@ -17,7 +17,7 @@ from duckicelake.catalog.delegation import AccessRequest, Delegated
 from duckicelake.catalog.table.load import TableCheck, build_freshness_query, check_freshness, is_current
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.lake.side_tables.freshness import FreshnessLine, open_freshness_line
-from duckicelake.lake.state import Freshness, FreshnessQuery
+from duckicelake.lake.state import Freshness, FreshnessQuery, TableRow
 
 Deliver = Callable[[Freshness | None], object]
 """Receives what Postgres answered about a table; None if there is no such table, or no answer."""
@@ -103,9 +103,9 @@ def load_response(services: Services, table: TableVersion, request: TableLoad, g
 
 def build_response(table: TableVersion, metadata: bytes, representation: str, given: Delegated) -> LoadedTable:
     """Build the response to a load. metadata: that representation of the table's metadata."""
-    more = orjson.dumps({"config": given.config, **given.members})
-    pieces = (b'{"metadata-location":', orjson.dumps(table.location), b',"metadata":', metadata, b",", more[1:])
-    tag = _build_etag(table, representation)
+    location, more = table.location, orjson.dumps({"config": given.config, **given.members})
+    pieces = (b'{"metadata-location":', orjson.dumps(location), b',"metadata":', metadata, b",", more[1:])
+    tag = _build_etag(table.row, location, representation)
     return LoadedTable(
         pieces,
         etag=f"{tag}-{given.tag}" if given.tag else tag,
@@ -116,18 +116,19 @@ def build_response(table: TableVersion, metadata: bytes, representation: str, gi
 
 def commit_response(table: TableVersion) -> LoadedTable:
     """Build the response to a commit."""
-    pieces = (b'{"metadata-location":', orjson.dumps(table.location), b',"metadata":', table.body, b"}")
-    return LoadedTable(pieces, _build_etag(table, ALL))
+    location = table.location
+    pieces = (b'{"metadata-location":', orjson.dumps(location), b',"metadata":', table.body, b"}")
+    return LoadedTable(pieces, _build_etag(table.row, location, ALL))
 
 
-def _build_etag(table: TableVersion, representation: str) -> str:
+def _build_etag(row: TableRow, location: str, representation: str) -> str:
     """Build a tag that is unique for each representation and equal on all workers.
 
     A table that is registered again begins at version 0, and a failover may give a version's number to another: the
     name of its file says what is in it.
     """
-    name = table.location.rpartition("/")[2].removesuffix(".metadata.json")
-    return f"{table.row.table_uuid}-{table.row.table_id}-{name}-{representation}"
+    name = location.rpartition("/")[2].removesuffix(".metadata.json")
+    return f"{row.table_uuid}-{row.table_id}-{name}-{representation}"
 
 
 def _read_metadata(services: Services, table: TableVersion, request: TableLoad) -> bytes:

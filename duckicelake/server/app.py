@@ -69,9 +69,8 @@ from duckicelake.server.routes import (
     tables,
     views,
 )
-from duckicelake.server.routes.dependencies import ServerContext
+from duckicelake.server.routes.dependencies import ServerContext, guard_routes
 from duckicelake.server.routes.events import QueryEventsRequest
-from duckicelake.server.routes.guard import guard_routes
 from duckicelake.server.routes.table_operations import CloneTableRequest, ExpireRequest, RestoreRequest
 from duckicelake.server.telemetry.logs import make_logger
 from duckicelake.server.telemetry.metrics import Metrics

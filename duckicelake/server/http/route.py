@@ -71,7 +71,7 @@ class _SignatureReader:
         name, (kind, *marks) = parameter.name, _split_annotation(parameter.annotation)
         match marks:
             case [] if kind is Request:
-                return _get_request
+                return lambda request, _: request
             case [] if kind is str and name in self._names:
                 return lambda request, _: request.scope["path_params"][name]
             case [Depends(dependency=function)] if iscoroutinefunction(function):
@@ -93,10 +93,6 @@ class _SignatureReader:
 
 def _split_annotation(annotation: Any) -> tuple[Any, ...]:
     return get_args(annotation) if get_origin(annotation) is Annotated else (annotation,)
-
-
-def _get_request(request: Request, _: list[Any]) -> Request:
-    return request
 
 
 def _build_header_argument(name: str, kind: Any, default: object) -> Argument:

@@ -24,8 +24,7 @@ from duckicelake.postgres.embedded import EmbeddedPostgres
 from duckicelake.server.app import create_routes
 from duckicelake.server.auth.oauth_clients import OAuthClient
 from duckicelake.server.hooks import list_needs
-from duckicelake.server.routes.dependencies import AppServices
-from duckicelake.server.routes.guard import guard_routes
+from duckicelake.server.routes.dependencies import AppServices, guard_routes
 from tests.conftest import new_lake, services_of
 from tests.server.routes.test_idempotency import uuid7
 from tests.support.client import SCHEMA

@@ -19,7 +19,7 @@ from duckicelake.server.hooks import list_needs
 from duckicelake.server.http.errors import install_error_handlers
 from duckicelake.server.http.route import FastRoute, FastRouter, StrictRoute
 from duckicelake.server.middleware.requests import RequestLog, RequestLogMiddleware
-from duckicelake.server.routes.guard import guard_routes
+from duckicelake.server.routes.dependencies import guard_routes
 from duckicelake.server.telemetry.logs import make_logger
 from duckicelake.server.telemetry.metrics import Metrics
 from tests.support.client import SCHEMA, Json, new_client
