@@ -59,7 +59,7 @@ def encode_ahead(
     """Begin to write the version that the change makes of the one before; None if it can't be predicted."""
     state, metadata = before
     row, cached = state.row, services.cache.get(state.row.table_id)
-    if cached is None and forget_lost(services, state):
+    if cached is None and forget_lost(services, row):
         return None
     is_known = cached is not None and cached.row.version == row.version
     known = ManifestCache(cached.known.manifests) if cached is not None and is_known else ManifestCache()

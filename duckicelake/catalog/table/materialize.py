@@ -180,14 +180,16 @@ def _add_lists(rows: Sequence[SnapshotRow], lists: Mapping[int, str]) -> tuple[S
     return tuple(filled)
 
 
-def forget_lost(services: Services, state: TableState) -> bool:
+def forget_lost(services: Services, row: TableRow) -> bool:
     """Forget that lost files were written; return whether there were any, so that they must be written again.
 
     It checks the files that a reader of main needs and, on a local disk, the files that were written last. If one of
     these is lost, it checks all others.
     """
-    table_id = state.row.table_id
-    if not _find_lost(services, _find_suspects(services, state)):
+    table_id, is_local = row.table_id, services.store.local_path(row.location) is not None
+    with services.database.reading() as cursor:
+        suspects = reader.read_main_artifacts(cursor, table_id, with_last=is_local)
+    if not _find_lost(services, suspects):
         return False
     with services.database.reading() as cursor:
         written = reader.read_artifacts(cursor, table_id)
@@ -199,15 +201,6 @@ def forget_lost(services: Services, state: TableState) -> bool:
 
     retry_transaction(attempt)
     return True
-
-
-def _find_suspects(services: Services, state: TableState) -> dict[str, int]:
-    """Return the files to look at, with their lengths."""
-    table_id, current = state.row.table_id, state.current()
-    snapshot = (current.snapshot_id, current.manifest_ids) if current is not None else (None, ())
-    is_local = services.store.local_path(state.row.location) is not None
-    with services.database.reading() as cursor:
-        return reader.read_version_artifacts(cursor, table_id, *snapshot, with_last=is_local)
 
 
 def _find_lost(services: Services, lengths: Mapping[str, int]) -> list[str]:
@@ -234,7 +227,7 @@ def _materialize_pending(
     while True:
         pending = read_pending(services, table_id, before[0] if before else None)
         state = pending.state
-        if before is None and forget_lost(services, state):
+        if before is None and forget_lost(services, state.row):
             continue
         if state.metadata_location is not None and not pending.snapshots:
             metadata = project_metadata(state, before)

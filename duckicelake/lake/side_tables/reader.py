@@ -286,16 +286,13 @@ def read_artifacts(cursor: Cursor[Row], table_id: int) -> dict[str, int]:
     return dict(cursor.execute(_SQL.artifacts, {"table_id": table_id}).fetchall())
 
 
-def read_version_artifacts(
-    cursor: Cursor[Row], table_id: int, snapshot_id: int | None, manifest_ids: Sequence[int], *, with_last: bool
-) -> dict[str, int]:
-    """Read the lengths of the newest metadata, the snapshot's list and these manifests, by path.
+def read_main_artifacts(cursor: Cursor[Row], table_id: int, *, with_last: bool) -> dict[str, int]:
+    """Read the lengths of the newest metadata and of the list and manifests of main, by path.
 
     with_last: also those of files written in the last two minutes of writing; a power loss takes no more.
     """
-    parameters = {"table_id": table_id, "snapshot_id": snapshot_id, "manifest_ids": list(manifest_ids)}
-    wanted = (_SQL.artifacts_of, _SQL.last_artifacts) if with_last else (_SQL.artifacts_of,)
-    found = fetch_all_batched(cursor, *(BatchedQuery(query, parameters) for query in wanted))
+    wanted = (_SQL.main_artifacts, _SQL.last_artifacts) if with_last else (_SQL.main_artifacts,)
+    found = fetch_all_batched(cursor, *(BatchedQuery(query, {"table_id": table_id}) for query in wanted))
     return {path: length for rows in found for path, length in rows}
 
 

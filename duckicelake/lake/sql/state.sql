@@ -232,16 +232,21 @@ SELECT a.path, a.length
 FROM duckicelake_artifact a JOIN duckicelake_table t USING (table_id)
 WHERE a.table_id = %(table_id)s AND (a.kind <> 'metadata' OR a.object_id = t.version);
 
--- artifacts_of: of that, what a reader of one snapshot needs
+-- main_artifacts: of that, what a reader of main needs
 SELECT path, length FROM duckicelake_artifact
 WHERE table_id = %(table_id)s AND kind = 'metadata'
   AND object_id = (SELECT version FROM duckicelake_table WHERE table_id = %(table_id)s)
 UNION ALL
 SELECT path, length FROM duckicelake_artifact
-WHERE table_id = %(table_id)s AND kind = 'manifest-list' AND object_id = %(snapshot_id)s::bigint
+WHERE table_id = %(table_id)s AND kind = 'manifest-list'
+  AND object_id = (SELECT current_snapshot_id FROM duckicelake_table WHERE table_id = %(table_id)s)
 UNION ALL
 SELECT path, length FROM duckicelake_artifact
-WHERE table_id = %(table_id)s AND kind = 'manifest' AND object_id = ANY(%(manifest_ids)s::bigint[]);
+WHERE table_id = %(table_id)s AND kind = 'manifest' AND object_id = ANY(ARRAY(
+    SELECT unnest(s.manifest_ids)
+    FROM duckicelake_table t
+    JOIN duckicelake_snapshot s ON s.table_id = t.table_id AND s.snapshot_id = t.current_snapshot_id
+    WHERE t.table_id = %(table_id)s));
 
 -- last_artifacts: what was written for a table in the two minutes up to the last of it
 SELECT path, length
