@@ -18,7 +18,7 @@ from duckicelake.catalog.rows.inserts import PostedRows, RowsAnswer, append_rows
 from duckicelake.errors import CommitFailedError, InvalidRequestError, TxnAlreadyAppliedError, TxnAlreadyCommittedError
 from duckicelake.lake.setup.migrations import apply_migrations, load_migrations
 from duckicelake.lake.txn import TxnId
-from tests.catalog.commit.test_append_rebase import REBASE, drafted
+from tests.catalog.commit.test_append_rebase import REBASE, at_once, drafted
 from tests.support.client import NS, Client, Draft, Json, append, pyiceberg_rows
 
 
@@ -76,6 +76,16 @@ def test_of_many_that_commit_one_run_at_the_same_time_one_does(client: Client, p
     with ThreadPoolExecutor(8) as pool:
         assert sorted(pool.map(attempt, range(8))) == [False] * 7 + [True]
     assert len(pyiceberg_rows(client.load())) == 1
+
+
+def test_one_of_many_appends_whose_txn_is_malformed_fails_alone(client: Client) -> None:
+    metadata = client.create(properties=REBASE)["metadata"]
+    bodies = [stamped(metadata, 0, (number, "x"), run=f"r{number}") for number in range(8)]
+    bodies[3]["updates"][0]["snapshot"]["summary"].update({"txn.app-id": "a", "txn.version": "x"})
+    answers = at_once(bodies, [client])
+    assert [number for number, answer in enumerate(answers) if isinstance(answer, Exception)] == [3]
+    assert isinstance(answers[3], InvalidRequestError)
+    assert [id_ for id_, _ in pyiceberg_rows(client.load())] == [0, 1, 2, 4, 5, 6, 7]
 
 
 @pytest.mark.parametrize("epoch", ["", "-1", "one", "9" * 30])
