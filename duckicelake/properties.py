@@ -1,4 +1,4 @@
-"""PURE. Name the properties of tables, and read those that the server acts on."""
+"""PURE. Name the properties of tables and of snapshots, and read those that the server acts on."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -47,6 +47,17 @@ UNVERIFIED_KEY: Final = "constraint-unverified."
 UNVERIFIED_HERE_KEY: Final = "constraints.unverified"
 """The key in a snapshot's summary: the constraints by which its rows were not checked, joined by commas."""
 DELTA_ENABLED: Final = "delta.enabled"
+
+TXN_APP_ID_KEY: Final = "txn.app-id"
+TXN_VERSION_KEY: Final = "txn.version"
+"""Keys in the summary of a snapshot that is a producer's batch."""
+DELTA_TXN_PREFIX: Final = "delta.txn."
+"""Begins keys in the summary of a snapshot from a Delta log, which has the version of each app id there."""
+RUN_ID_KEY: Final = "duckicelake.run-id"
+RUN_EPOCH_KEY: Final = "duckicelake.run-epoch"
+"""Keys in the summary of a snapshot that is an epoch of a pipeline's run."""
+JOB_KEY: Final = "duckicelake.job"
+"""The key in the summary of a pipeline's snapshot: the id of the job that made it."""
 _NONE: Final[Mapping[str, str]] = {}
 _ENFORCEMENT_LEVELS: Final = frozenset({"metrics", "strict"})
 

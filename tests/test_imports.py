@@ -46,7 +46,7 @@ ALLOWED: dict[str, set[str]] = {
     "file_lake": {"errors", "settings", "postgres", "lake", "parquet", "catalog", "cli", "features"},
     "lineage": {
         "errors", "settings", "iceberg", "postgres", "lake", "bridge", "storage", "catalog", "changelog", "server",
-        "cli", "features",
+        "cli", "features", "properties",
     },
     "server": {
         "errors", "iceberg", "lake.side_tables.audit", "lake.side_tables.idempotency", "lake.txn", "catalog",

@@ -5,15 +5,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from duckicelake.errors import InvalidRequestError
+from duckicelake.properties import DELTA_TXN_PREFIX, RUN_EPOCH_KEY, RUN_ID_KEY, TXN_APP_ID_KEY, TXN_VERSION_KEY
 
-APP_ID_KEY: Final = "txn.app-id"
-VERSION_KEY: Final = "txn.version"
-"""Summary keys of a producer's batch."""
-DELTA_TXN_PREFIX: Final = "delta.txn."
-"""Prefix of summary keys: a snapshot of a Delta log has the version of each app id in it."""
-RUN_ID_KEY: Final = "duckicelake.run-id"
-RUN_EPOCH_KEY: Final = "duckicelake.run-epoch"
-"""Summary keys of a pipeline's run."""
 MAX_APP_ID_CHARS: Final = 500
 _MAX_VERSION_DIGITS: Final = 18
 
@@ -64,8 +57,8 @@ def parse_txns(summary: Mapping[str, str]) -> list[TxnId]:
     A run id without an epoch is no txn: snapshots of other jobs have one too.
     """
     found = []
-    if APP_ID_KEY in summary or VERSION_KEY in summary:
-        found.append(_parse_txn(summary, APP_ID_KEY, VERSION_KEY))
+    if TXN_APP_ID_KEY in summary or TXN_VERSION_KEY in summary:
+        found.append(_parse_txn(summary, TXN_APP_ID_KEY, TXN_VERSION_KEY))
     if RUN_EPOCH_KEY in summary:
         found.append(_parse_txn(summary, RUN_ID_KEY, RUN_EPOCH_KEY, is_run=True))
     return found
@@ -83,7 +76,7 @@ def _parse_txn(summary: Mapping[str, str], app_key: str, version_key: str, *, is
 
 def find_txns(summary: Mapping[str, str]) -> Iterator[TxnId]:
     """Find the valid txns of any snapshot, those of Delta logs included."""
-    named = [(summary.get(APP_ID_KEY, ""), summary.get(VERSION_KEY, ""), False)]
+    named = [(summary.get(TXN_APP_ID_KEY, ""), summary.get(TXN_VERSION_KEY, ""), False)]
     named.append((summary.get(RUN_ID_KEY, ""), summary.get(RUN_EPOCH_KEY, ""), True))
     named += [
         (key.removeprefix(DELTA_TXN_PREFIX), text, False)

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO
 from duckicelake.errors import BadInputError, CatalogUnreachableError
 from duckicelake.pipeline.destination import Target, build_load_request
 from duckicelake.pipeline.failures import explain_failure
-from duckicelake.pipeline.job import JOB_KEY, PipelineJob, run_job
+from duckicelake.pipeline.job import PipelineJob, run_job
 from duckicelake.pipeline.main_history import SnapshotStep, list_steps
 from duckicelake.pipeline.progress import Reporter
 from duckicelake.pipeline.stream import Outage
+from duckicelake.properties import JOB_KEY
 from duckicelake.rest.client import CatalogClient
 from duckicelake.rest.names import Namespace, format_name
 

@@ -19,9 +19,10 @@ from uuid import uuid4
 
 from duckicelake.errors import BadInputError
 from duckicelake.pipeline.destination import LoadRequest
-from duckicelake.pipeline.job import JOB_KEY, PipelineJob, run_job
+from duckicelake.pipeline.job import PipelineJob, run_job
 from duckicelake.pipeline.progress import Reporter
 from duckicelake.pipeline.sources import TEXT_FORMATS, PipelineSource, SourceFile, compute_fingerprint, mask_secrets
+from duckicelake.properties import JOB_KEY
 from duckicelake.rest.client import CatalogClient
 
 if TYPE_CHECKING:

@@ -19,13 +19,11 @@ from uuid import uuid4
 
 from duckicelake.errors import JobConflictError, LeaseLostError, PipelineError
 from duckicelake.pipeline.failures import explain_failure
+from duckicelake.properties import JOB_KEY, RUN_ID_KEY
 from duckicelake.rest.client import CatalogClient
 from duckicelake.rest.names import Namespace
 
 LEASE_SECONDS: Final = 60
-RUN_ID_KEY: Final = "duckicelake.run-id"
-JOB_KEY: Final = "duckicelake.job"
-"""Keys in the summary of every snapshot that a job makes."""
 
 JobResult = Literal["done", "unchanged", "skipped", "failed"]
 

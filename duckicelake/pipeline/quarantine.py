@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import reduce
-from typing import Any, Final
+from typing import Any
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import AnalysisException
@@ -15,11 +15,11 @@ from duckicelake.pipeline.destination import Target
 from duckicelake.pipeline.java import Jvm
 from duckicelake.pipeline.reader import FILE_COLUMN, PROBLEM_COLUMN, RECORD_COLUMN, SourceGroup
 from duckicelake.pipeline.table_writer import Epoch
+from duckicelake.properties import CONSTRAINT_PREFIX
 from duckicelake.rest.client import CatalogClient
 from duckicelake.rest.names import quote_name
 
 ValueTest = Callable[[Column], Column]
-CONSTRAINT_PREFIX: Final = "constraint."
 _KEY_COLUMN = "__in_key"
 
 

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 from duckicelake.errors import BadInputError, CatalogUnreachableError
 from duckicelake.pipeline.destination import LoadRequest
 from duckicelake.pipeline.ingest import count_rows, list_inputs, load_files
-from duckicelake.pipeline.job import JOB_KEY, PipelineJob, run_job
+from duckicelake.pipeline.job import PipelineJob, run_job
 from duckicelake.pipeline.progress import Reporter
 from duckicelake.pipeline.sources import PipelineSource, SourceFile, drop_empty_files
+from duckicelake.properties import JOB_KEY
 from duckicelake.rest.client import CatalogClient
 
 if TYPE_CHECKING:

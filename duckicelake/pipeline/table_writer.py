@@ -15,16 +15,14 @@ from duckicelake.errors import BadColumnError, BadInputError, JobConflictError, 
 from duckicelake.pipeline.columns import index_by_name
 from duckicelake.pipeline.destination import Target, WriteMode
 from duckicelake.pipeline.failures import explain_failure
-from duckicelake.pipeline.job import RUN_ID_KEY
 from duckicelake.pipeline.layout import RowSortKey, TransformedColumn, parse_partitions, parse_sort_keys
 from duckicelake.pipeline.session import stamp_with
-from duckicelake.properties import DISTRIBUTION_MODE, SORT_ORDER
+from duckicelake.properties import DISTRIBUTION_MODE, RUN_EPOCH_KEY, RUN_ID_KEY, SORT_ORDER
 from duckicelake.rest.client import CatalogClient
 from duckicelake.rest.http import Json
 from duckicelake.rest.names import Namespace, quote_name
 
 """By this property the catalog gives a new table its order, for which Spark's CREATE TABLE has no word."""
-RUN_EPOCH_KEY: Final = "duckicelake.run-epoch"
 SOURCE_KEY: Final = "duckicelake.source"
 """What an epoch has read, in the summary of its snapshot."""
 _MAX_ATTEMPTS: Final = 3

@@ -18,7 +18,8 @@ from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import NestedField, PrimitiveType, StructType
 from duckicelake.iceberg.values import from_bytes
 from duckicelake.lake.state import FileRow, SnapshotRow
-from duckicelake.lake.txn import APP_ID_KEY, DELTA_TXN_PREFIX, VERSION_KEY, parse_version
+from duckicelake.lake.txn import parse_version
+from duckicelake.properties import DELTA_TXN_PREFIX, TXN_APP_ID_KEY, TXN_VERSION_KEY
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _BOUNDED: Final = frozenset(("int", "long", "float", "double", "decimal", "date", "timestamp", "timestamptz", "string"))
@@ -224,8 +225,8 @@ def _build_txns(snapshot: SnapshotRow | None) -> Iterator[Txn]:
     versions = {
         key.removeprefix(DELTA_TXN_PREFIX): text for key, text in summary.items() if key.startswith(DELTA_TXN_PREFIX)
     }
-    if APP_ID_KEY in summary and VERSION_KEY in summary:
-        versions[summary[APP_ID_KEY]] = summary[VERSION_KEY]
+    if TXN_APP_ID_KEY in summary and TXN_VERSION_KEY in summary:
+        versions[summary[TXN_APP_ID_KEY]] = summary[TXN_VERSION_KEY]
     for app_id, text in sorted(versions.items()):
         version = parse_version(text)
         if version is not None:

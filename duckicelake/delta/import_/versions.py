@@ -11,7 +11,7 @@ from duckicelake.iceberg.manifest.entry import FileContent
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.snapshot import Snapshot
 from duckicelake.lake.state import FileRow
-from duckicelake.lake.txn import DELTA_TXN_PREFIX
+from duckicelake.properties import DELTA_TXN_PREFIX
 
 _MAX_SUMMARY_CHARS: Final = 2_000
 """Characters of another writer's text that a summary repeats."""

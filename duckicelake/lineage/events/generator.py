@@ -49,9 +49,8 @@ from duckicelake.lineage.openlineage.runs import (
 )
 from duckicelake.lineage.sql.functions import name_file_dataset
 from duckicelake.postgres.queries import Transaction
+from duckicelake.properties import JOB_KEY
 
-JOB_KEY: Final = "duckicelake.job"
-"""Summary key of the pipeline's job id."""
 LOOK_SECONDS: Final = 1.0
 """Seconds between two looks at the changelog."""
 MIN_AGE: Final = timedelta(seconds=2)

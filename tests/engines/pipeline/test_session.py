@@ -17,9 +17,10 @@ from duckicelake.errors import (
     PipelineError,
 )
 from duckicelake.pipeline.failures import explain_failure
-from duckicelake.pipeline.job import JOB_KEY, RUN_ID_KEY, run_job
+from duckicelake.pipeline.job import run_job
 from duckicelake.pipeline.progress import TaskProgress, watch_tasks
 from duckicelake.pipeline.session import open_spark_session, stamp_snapshots
+from duckicelake.properties import JOB_KEY, RUN_ID_KEY
 from duckicelake.rest.client import CatalogClient
 from duckicelake.rest.connection import Connection
 from scripts.demo_job.server import RunningLake
