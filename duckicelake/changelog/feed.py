@@ -171,7 +171,7 @@ class NewsReader:
         await_changelog(cursor)
         if self._published is not None and read_newest_position(cursor) < self._published:
             self._published = (
-                None  # another Postgres has taken over, which lacks commits: some of what was published never happened
+                None  # a standby without the last commits took over: some published changes never happened
             )
         while not self._notices.is_closed:
             while self._read(cursor):

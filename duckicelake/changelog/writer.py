@@ -285,7 +285,7 @@ class ChangelogWriter:
             if folded.number == 0:
                 notices.wait(WAKE_SECONDS)
             elif folded.number < MAX_BATCH_SNAPSHOTS:
-                notices.listen_to(None)  # so that commits meanwhile send no notification
+                notices.listen_to(None)  # so that commits send no notifications meanwhile
                 notices.rest(_REST_SECONDS if folded.is_awaited else _UNAWAITED_REST_SECONDS)
                 notices.listen_to(SNAPSHOTS)
 

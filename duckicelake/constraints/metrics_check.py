@@ -177,7 +177,7 @@ def _match_like(value: Span, pattern: str) -> Outcomes:
 
 def _compute_arithmetic(node: ArithmeticTerm, left: Span, right: Span) -> Span:
     if node.kind is not Kind.WHOLE:
-        return Span(nan=True)  # rounding, overflow and NaN are left open
+        return Span(nan=True)  # rounding, overflow and NaN are possible
     null = left.null or right.null
     if not left.has_values or not right.has_values:
         return NULL

@@ -84,7 +84,7 @@ def upgrade_format_version(draft: MetadataDraft, update: UpgradeFormatVersion) -
 
 
 def set_location(draft: MetadataDraft, update: SetLocation) -> None:
-    location = update.location.rstrip("/")  # paths of files add one, and to an object store two are another key
+    location = update.location.rstrip("/")  # paths add a slash; two slashes are another key in S3
     if not location:
         raise InvalidRequestError("set-location: the location is empty")
     draft.location = location

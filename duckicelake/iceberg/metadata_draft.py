@@ -80,7 +80,7 @@ class MetadataDraft:
     last_added_spec_id: int | None = None
     last_added_order_id: int | None = None
     added_snapshots: set[int] = field(default_factory=set)
-    snapshots_once_main: set[int] = field(default_factory=set)  # of the added ones
+    snapshots_once_main: set[int] = field(default_factory=set)  # among the added ones
     snapshots_were_removed: bool = False
 
     def current_schema(self) -> Schema:
@@ -285,7 +285,7 @@ def _take_row_ids(draft: MetadataDraft, snapshot: Snapshot) -> None:
             f"Cannot add a snapshot, first-row-id is behind table next-row-id: {first} < {following}",
             "old-first-row-id",
         )
-    draft.next_row_id = first + added  # where the client left a gap, ids inside it are never given out
+    draft.next_row_id = first + added  # ids inside a client's gap are never used
 
 
 def set_snapshot_ref(draft: MetadataDraft, update: SetSnapshotRef) -> None:

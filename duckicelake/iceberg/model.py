@@ -51,7 +51,7 @@ class SpecModel(BaseModel):
 
     def replace_fields(self, **changes: Any) -> Self:
         """Copy the object with other values, trusted to be valid: nothing is checked, and no cache is copied."""
-        held = self.__dict__  # of the fields and of what was worked out from them
+        held = self.__dict__  # fields and cached results
         return self.build_trusted({name: held[name] for name in type(self).model_fields} | changes)
 
     def compute_once(self, make: Callable[[Self], Made]) -> Made:

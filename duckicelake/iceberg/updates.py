@@ -11,7 +11,7 @@ from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.snapshot import EncryptedKey, PartitionStatisticsFile, RefType, Snapshot, StatisticsFile
 from duckicelake.iceberg.sort import SortOrder
 
-LAST_ADDED: Final = -1  # in place of an id: what this request added last
+LAST_ADDED: Final = -1  # stands for the id that this request added last
 VIEW_ONLY_UPDATES: Final = ("add-view-version", "set-current-view-version")
 
 

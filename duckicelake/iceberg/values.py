@@ -260,7 +260,7 @@ def _parse_text(kind: PrimitiveType, value: Json) -> str:
 
 def _float_from_json(kind: PrimitiveType, value: Json) -> float:
     if type(value) is int:
-        if not -(1 << 63) <= value < 1 << 64:  # which our JSON can't hold
+        if not -(1 << 63) <= value < 1 << 64:  # orjson can't hold more
             raise InvalidRequestError(f"{value} as a {kind} is written with an exponent, as 1e30")
         return float(value)
     number: float = _require_json(float, kind, value)

@@ -296,7 +296,7 @@ def translate_read_errors(location: str, path: Path) -> Iterator[None]:
         yield
     except (duckdb.Error, UnicodeDecodeError) as error:
         if isinstance(error, duckdb.IOException) and str(path) not in str(error):
-            raise  # of a temporary file
+            raise  # the error is of a temporary file
         reason = str(error).partition("\n")[0].replace(str(path), location)
         raise InvalidRequestError(f"{location} can't be read as Parquet: {reason}") from error
     except InvalidRequestError as error:

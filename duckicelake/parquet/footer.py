@@ -173,7 +173,7 @@ def _skip_list(data: bytes, at: int, depth: int) -> int:
     if count > len(data):
         raise IndexError(count)
     for _ in range(count):
-        # A boolean has no byte of its own as a field, but one as a list's member.
+        # A boolean takes no byte as a field, and one byte in a list.
         at = at + 1 if kind in {_TRUE, _FALSE} else skip_value(data, at, kind, depth + 1)
     return at
 

@@ -54,7 +54,7 @@ class JsonColumn:
         if self.takes(values):
             return list(values)
         if self._is_narrow and set(map(type, values)) <= _NUMBERS:
-            with suppress(OverflowError):  # of one, which differs from the others below
+            with suppress(OverflowError):  # the value of one row; the loop below finds it
                 return to_float32(values)
         read, found, most = [], 0, MAX_NAMED_ROWS
         for row, value in enumerate(values):

@@ -138,7 +138,7 @@ def translate_s3_errors(location: str, endpoint: str | None = None) -> Iterator[
         raise UnavailableError(
             f"{location}: {_describe_store(endpoint)} doesn't answer ({type(error).__name__})"
         ) from error
-    except RecursionError as error:  # boto3 follows redirections without end so far
+    except RecursionError as error:  # boto3 follows redirects without end
         raise _build_redirected(location, endpoint) from error
     except BotoCoreError as error:
         raise UnavailableError(f"{location}: {type(error).__name__}") from error

@@ -125,7 +125,7 @@ class DeltaMacros:
         for number, nodes in read_scan_filters(self._connection.cursor(), plan):
             found.setdefault(number, []).append(nodes)
         for number, call in enumerate(bound.calls):
-            # A call whose scan isn't in the plan may still be run: it asks for everything.
+            # A call whose scan isn't in the plan may still run: it needs all files.
             bound.scans.setdefault(call, []).extend(found.get(number, [[]]))
 
     def read_delta(self, path: str | None, version: int | None, timestamp_ms: int | None, zone: str) -> str:
@@ -200,7 +200,7 @@ class DeltaConnection:
         self._connection, self._macros = connection, macros
         self._views: tuple[int, bool] | None = None
         macros.define(connection)
-        # DuckDB looks for the names of data frames in the frame that calls it, which now is one of this module.
+        # DuckDB looks for data frames in its caller's frame, which is now one of this module.
         connection.execute("SET python_scan_all_frames = true")
 
     def execute(self, query: Any, parameters: object = None) -> Self:

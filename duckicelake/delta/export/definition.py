@@ -88,7 +88,7 @@ def _build_primitive(kind: PrimitiveType, name: str) -> DeltaType:
     if kind.name == "decimal":
         return DeltaDecimal(kind.precision or 0, kind.scale or 0)
     if kind.name not in _TYPES:
-        raise UnsupportedError("delta-out", f"Column {name} is of type {kind}, and Delta has none like it")
+        raise UnsupportedError("delta-out", f"Column {name} has the type {kind}, which Delta lacks")
     return DeltaPrimitive(_TYPES[kind.name])
 
 

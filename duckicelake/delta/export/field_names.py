@@ -27,7 +27,7 @@ def read_field_names(location: str, file: Path | bytes) -> NamesInFile:
     try:
         schema = pq.read_schema(io.BytesIO(file) if isinstance(file, bytes) else file)
     except (pa.ArrowException, OSError) as error:
-        raise DamagedTableError(f"{location}, a data file of its, can't be read as Parquet: {error}") from error
+        raise DamagedTableError(f"the data file {location} can't be read as Parquet: {error}") from error
     return {(parent, name): field_id for parent, name, field_id in _iterate_file_fields(None, list(schema))}
 
 
@@ -96,7 +96,7 @@ def find_physical_names(schema: Schema, files: Iterable[tuple[str, NamesInFile]]
         for (parent, name), field_id in names.items():
             if field_id is None:
                 raise UnsupportedError(
-                    "delta-out", f"{path} has a column {name} without a field id, by which Delta maps columns"
+                    "delta-out", f"{path} has a column {name} without a field id, though Delta maps columns by id"
                 )
             if found.setdefault(field_id, name) != name or taken.setdefault((parent, name), field_id) != field_id:
                 raise UnsupportedError("delta-out", _describe_disagreement(path, name, found[field_id]))

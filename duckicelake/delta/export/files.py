@@ -79,7 +79,7 @@ def clear_log(services: Services, root: str) -> None:
         READ_ONLY_PROPERTY.encode() in services.store.read(location) for location in found if location.endswith(".json")
     )
     if found and not ours:
-        raise AlreadyExistsError(f"{root} has a Delta log already, which isn't ours: {found[0]}")
+        raise AlreadyExistsError(f"{root} has a Delta log of another writer: {found[0]}")
     _delete(services, found)
 
 

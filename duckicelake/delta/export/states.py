@@ -57,7 +57,7 @@ def read_differences(
     before = None if base is None else _read_snapshot(state, base.snapshot_id)
     with services.database.reading() as cursor:
         if not _has_manifests(cursor, after.manifest_ids):
-            raise UnavailableError(f"Snapshot {after.snapshot_id} has just left the table's history; try again")
+            raise UnavailableError(f"Snapshot {after.snapshot_id} has just been expired; try again")
         if base is not None and base.snapshot_id is None:
             base = None
         if base is None or (before is not None and _has_manifests(cursor, before.manifest_ids)):

@@ -100,7 +100,7 @@ def _check_texts(metadata: Metadata) -> None:
     said = (metadata.id, metadata.name, metadata.description, *chain(*metadata.configuration.items()))
     for text in said:
         if text is not None and "\0" in text:
-            raise DamagedLogError(f"a metaData action says {text!r}, and texts with NUL can't be kept")
+            raise DamagedLogError(f"a metaData action has the text {text!r} with a NUL, which Postgres can't store")
 
 
 class _ColumnReader:

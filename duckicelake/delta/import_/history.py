@@ -96,7 +96,7 @@ class DeltaFiles:
 
     def locate(self, path: str) -> str:
         """Convert a path of the log to a location for clients."""
-        is_plain = ":" not in path and ".." not in path and not path.startswith("/")  # most are
+        is_plain = ":" not in path and ".." not in path and not path.startswith("/")  # as most are
         return f"{self.log.root}/{path}" if is_plain else format_root(resolve_location(self.log.root, path))
 
 

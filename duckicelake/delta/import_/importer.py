@@ -213,7 +213,7 @@ class _ImportPlan:
             versions = self._count_versions(readable.of(self._history.first(), self._history.commits))
             changes = translation.changes(versions)
             if _must_write_files(self._history) and not alone:
-                changes = iter(list(changes))  # no other waits for the store
+                changes = iter(list(changes))  # so that others don't wait for the store
             with iterate_pipelined(changes) as computed:
                 table_id = write_changes(cursor, computed).table_id
             _check_newest(readable, self._history)

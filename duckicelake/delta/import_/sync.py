@@ -48,7 +48,7 @@ def find_source(services: Services, name: str) -> DeltaSource:
     with services.database.reading() as cursor:
         found = sources.read_sources(cursor, name)
     if not found:
-        raise NoSuchTableError(f"{name} is no table that was imported from Delta")
+        raise NoSuchTableError(f"{name} wasn't imported from Delta")
     return found[0]
 
 
@@ -174,7 +174,7 @@ def _sync_versions(services: Services, source: DeltaSource, log: DeltaLog, upto:
         return written
 
     written = retry_transaction(write)
-    with suppress(CatalogError):  # the version is there: what can't be written for it now, the next load writes
+    with suppress(CatalogError):  # the version is written; the next load writes files that fail now
         follow(services, cached, written)
     return replace(now, position=position, error=None, failed_at=None)
 

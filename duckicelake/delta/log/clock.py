@@ -36,7 +36,7 @@ def read_in_commit_times(metadata: Metadata, root: str) -> InCommitTimes:
         since = int(configuration.get("delta.inCommitTimestampEnablementVersion", "0"))
         since_ms = int(configuration.get("delta.inCommitTimestampEnablementTimestamp", "0"))
     except ValueError as error:
-        raise DamagedLogError(f"{root} says of its in-commit timestamps what isn't a number: {error}") from error
+        raise DamagedLogError(f"{root} has an in-commit timestamp that isn't a number: {error}") from error
     return InCommitTimes(since, since_ms)
 
 

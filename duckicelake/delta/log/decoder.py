@@ -64,7 +64,7 @@ def parse_partition_values(values: Mapping[str, str | None] | None) -> Mapping[s
 def parse_vector(row: ActionRow) -> DeletionVector:
     storage = row["storageType"]
     if storage not in _STORAGES:
-        raise TypeError(f"storageType is {storage!r}, and u, p and i are all there are")
+        raise TypeError(f"storageType is {storage!r}, expected u, p or i")
     return DeletionVector(
         cast("Literal['u', 'p', 'i']", storage),
         require_text(row["pathOrInlineDv"], "pathOrInlineDv"),

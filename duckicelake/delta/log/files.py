@@ -241,7 +241,7 @@ class LogFiles:
         try:
             return self.store.read(location, _MAX_TEXT_BYTES)
         except FileMissingError as error:
-            raise DamagedLogError(f"{location} was there when the log was listed, and is no longer") from error
+            raise DamagedLogError(f"{location} was deleted after the log was listed; try again") from error
 
     def _read_all(self, locations: Sequence[str]) -> Iterator[bytes]:
         if not locations or self.store.local_path(locations[0]) is not None:

@@ -163,7 +163,7 @@ def _check_metadata(column: str, metadata: Mapping[str, Any]) -> None:
 
 def _check_name(name: object) -> None:
     if type(name) is not str or not name or "\0" in name:
-        raise TypeError(f"{name!r} isn't a name")
+        raise TypeError(f"Invalid name {name!r}")
 
 
 def format_schema(schema: DeltaStruct) -> str:

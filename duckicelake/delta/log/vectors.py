@@ -43,7 +43,7 @@ def decode_z85(text: str) -> bytes:
     """Decode a text to bytes, with their padding; ValueError: it is none."""
     data = text.encode("ascii")
     if len(data) % 5 or data.translate(None, delete=_Z85):
-        raise ValueError(f"{text!r} isn't Z85")
+        raise ValueError(f"Invalid Z85 text {text!r}")
     return base64.b85decode(data.translate(_TO_BASE85))
 
 

@@ -17,7 +17,7 @@ from duckicelake.postgres.queries import Row, load_queries
 _SQL = load_queries("lake", "write")
 _PLAIN_NAME_PATTERN = re.compile(r"[A-Za-z0-9_-]+")
 _NEVER_INLINED_TYPES = select_types(lambda row: row.is_opaque)
-_MAX_NAME_BYTES = 63  # bytes; Postgres cuts what is longer
+_MAX_NAME_BYTES = 63  # bytes; Postgres cuts longer names
 
 
 def create_table(cursor: Cursor[Row], creation: Creation, table_id: int, schema_id: int, at: int) -> None:

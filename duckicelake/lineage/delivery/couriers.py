@@ -61,7 +61,7 @@ def deliver_in_background(
         for thread in threads:
             thread.join(
                 max(0.0, ending.seconds_left) + _GRACE_SECONDS
-            )  # one that hangs at a receiver ends with the process
+            )  # a thread that hangs at a receiver ends with the process
 
 
 class _Courier:

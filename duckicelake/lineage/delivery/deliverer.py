@@ -200,12 +200,12 @@ class Deliverer:
         self._listener = listener
         self._queue = DeliveryQueue(QUEUE, _CHARACTERS)
         self._position = self._read = self._newest = deliveries.read_position(cursor, self._name)
-        self._unread = 0  # when they were counted last
+        self._unread = 0  # at the last count
         self._delivered = self._dropped = 0  # since the position was saved
         self._looked = self._saved = self._look_at = self._count_at = 0.0
         self._away_until = 0.0
-        self._failures = 0  # in a row, of the receiver
-        self._others = 0  # in a row, of events
+        self._failures = 0  # consecutive failures of the receiver
+        self._others = 0  # consecutive failures of events
         self._last_success = 0.0
         self._buried = 0
         self._refusal: int | None = 0  # the last status of a refusal, if no event arrived since
@@ -236,7 +236,7 @@ class Deliverer:
             notices.wait(seconds)
         else:
             sleep(seconds)
-        if not len(self._queue):  # else what is new would only wait, too
+        if not len(self._queue):  # otherwise new events would only wait
             self._look_at = min(self._look_at, self._looked + _MIN_LOOK_SECONDS)
 
     def _next_at(self) -> float | None:
@@ -333,7 +333,7 @@ class Deliverer:
         if self._buried % _FEW == 0:
             self._note_dropped(deliveries.delete_delivered(self._cursor, self._name, self._most))
         self._buried += 1
-        if failure.status != self._refusal:  # a wrong key is said once, not for each event
+        if failure.status != self._refusal:  # log a wrong key once, not for each event
             facts = {"transport": self._name, "id": event.id, "status": failure.status, "reason": failure.reason}
             self._listener.warn("a lineage event was refused", **facts)
         self._refusal = failure.status

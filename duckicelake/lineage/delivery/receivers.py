@@ -110,7 +110,7 @@ def _parse_receiver(written: str, config: Mapping[str, str]) -> Receiver:
     if written == "console":
         return ConsoleReceiver()
     if url.username is not None or url.password is not None:
-        raise InvalidSettingsError("lineage_transports: what is secret belongs into lineage_api_keys or lineage_kafka")
+        raise InvalidSettingsError("lineage_transports: secrets belong into lineage_api_keys or lineage_kafka")
     if has_host:
         return _parse_http(url)
     if url.scheme == "file" and url.netloc in {"", "localhost"} and url.path.strip("/") and not url.query:
@@ -118,7 +118,7 @@ def _parse_receiver(written: str, config: Mapping[str, str]) -> Receiver:
     if url.scheme == "kafka" and url.netloc and _TOPIC.fullmatch(url.path) and not url.query:
         brokers = url.netloc.replace(";", ",")
         return KafkaReceiver(f"kafka://{url.netloc}{url.path}", url.path[1:], {"bootstrap.servers": brokers, **config})
-    raise InvalidSettingsError(f"lineage_transports: {written!r} is no receiver of events; {_EXAMPLES}")
+    raise InvalidSettingsError(f"lineage_transports: invalid receiver {written!r}; {_EXAMPLES}")
 
 
 def _parse_http(url: SplitResult) -> HttpReceiver:

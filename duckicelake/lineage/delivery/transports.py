@@ -67,7 +67,7 @@ class KafkaOutlet:
             )
         try:
             self._transport = _Transport(receiver)
-            self._transport.close()  # until it is needed: of several workers only one sends
+            self._transport.close()  # opened again when needed: only one of several workers sends
         except KafkaException as error:
             raise InvalidSettingsError(f"{receiver.name} can't be used: {_read_text(error.args[0])}") from error
 
@@ -113,7 +113,7 @@ class _Transport(KafkaTransport):
         if wrong is None:
             self._trouble = ""
             return None
-        self.producer = None  # with what it may still want to send
+        self.producer = None  # drops its unsent messages
         kind: Literal["refused", "away"] = "refused" if _read_name(wrong) in _REFUSED else "away"
         return DeliveryFailure(kind, f"{_read_text(wrong)} ({self._trouble})" if self._trouble else _read_text(wrong))
 

@@ -48,11 +48,11 @@ def receive_events(services: Services, events: Sequence[Mapping[str, Any]], host
         )
     who = services.caller.principal
     if not who.grants:
-        raise ForbiddenError("Events of lineage are kept for those who were granted something in the catalog")
+        raise ForbiddenError("Lineage events are accepted only from principals with a grant in the catalog")
     with _take_turn(), services.database.transaction() as cursor:
         if lineage_store.is_over(cursor, who.name, MAX_EVENTS_PER_HOUR):
             raise TooManyRequestsError(
-                f"You have sent {MAX_EVENTS_PER_HOUR} events of lineage within an hour; send fewer"
+                f"This principal has sent {MAX_EVENTS_PER_HOUR} lineage events within an hour: try again later"
             )
         owners = _TableOwners(cursor, services.policy, parsed)
         for event in parsed:
@@ -69,7 +69,7 @@ def _take_turn() -> Iterator[None]:
     UnavailableError: too many wait.
     """
     if not _ROOM.acquire(blocking=False):
-        raise UnavailableError("Too many send events of lineage at once; try again")
+        raise UnavailableError("Too many requests with lineage events at once; try again")
     try:
         with _TURN:
             yield
@@ -159,7 +159,7 @@ def _check_one(owners: _TableOwners, who: Principal, names: Sequence[EventName],
     )
     places = (any(owners.is_below(place, namespace) for namespace in mine) for place in owners.unknown(names))
     if not all(tables) or not all(places):
-        raise ForbiddenError(f"The caller's scopes don't allow to tell of {names[0].name}, if there is such a table")
+        raise ForbiddenError(f"The caller's scopes don't allow events about {names[0].name}, if there is such a table")
 
 
 def _collect_names(dataset: EventDataset) -> list[EventName]:

@@ -181,15 +181,15 @@ class OpenLineageEvent(_Part):
     @model_validator(mode="after")
     def _is_one_of_three(self) -> Self:
         if self.dataset is not None and (self.run is not None or self.job is not None):
-            raise ValueError("has a dataset besides a run or job: it is an event of one of them")
+            raise ValueError("has a dataset besides a run or job: send one of them")
         if self.run is not None and self.job is None:
-            raise ValueError("has a run, but no job that it is of")
+            raise ValueError("has a run, but no job")
         if self.run is None and self.job is None and self.dataset is None:
-            raise ValueError("has neither a run nor a job nor a dataset that it is about")
+            raise ValueError("has no run, job or dataset: an event needs one of them")
         if sum(map(_count_columns, self._all())) > MAX_COLUMNS:
-            raise ValueError(f"tells of more than {MAX_COLUMNS} fields that others are made of")
+            raise ValueError(f"has more than {MAX_COLUMNS} source fields of columns")
         if len(self.inputs or ()) * len(self.outputs or ()) > MAX_EDGES:
-            raise ValueError(f"has so many inputs and outputs that there were more than {MAX_EDGES} edges between them")
+            raise ValueError(f"has inputs and outputs with more than {MAX_EDGES} edges between them")
         return self
 
     def _all(self) -> tuple[DatasetPart, ...]:

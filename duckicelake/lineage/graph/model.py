@@ -124,7 +124,7 @@ class GraphWalk(Generic[Place]):
             if not frontier:
                 return
             room = most - len(self.distances)
-            # One more than there is room for tells that there is more; pairs may lead to what is known.
+            # One more than the limit shows that there is more. Pairs may lead to known places.
             found = list(dict.fromkeys(to for _, to in step(frontier, room + len(seen) + 1) if to not in seen))
             self.is_truncated |= sum(to not in self.distances for to in found) > room
             frontier = []

@@ -82,7 +82,7 @@ def read_run(database: Database, reader: Principal, run_id: UUID) -> KnownRun:
         found, io = view.run(run_id), view.io(run_id)
         known = tuple(side for side in io if side.may_be_known)
         if found is None or (view.granted is not None and not known):
-            raise NotFoundError(f"There is no run {run_id} in the lineage of what you may read")
+            raise NotFoundError(f"There is no run {run_id}, or none that you may read")
         if not found.may_be_shown:
             return KnownRun(found, known, {}, (), is_complete=False)
         events = tuple(view.events_of_run(run_id, _MAX_EVENTS))
@@ -101,7 +101,7 @@ def read_events(
 def _find_start(view: GraphView, node: str) -> tuple[int, str | None]:
     name, hash_sign, column = node.partition("#")
     if not name or (hash_sign and not column):
-        raise InvalidRequestError(f"node {node!r} is neither ns.table, ns.table#column nor the id of a dataset")
+        raise InvalidRequestError(f"Invalid node {node!r}: expected ns.table, ns.table#column or the id of a dataset")
     if name.isdecimal():
         found = next((row.id for row in view.datasets([int(name)])), None) if len(name) < 19 else None
     elif name.startswith("dataset:"):
@@ -109,7 +109,7 @@ def _find_start(view: GraphView, node: str) -> tuple[int, str | None]:
     else:
         found = view.find(name)
     if found is None:
-        raise NotFoundError(f"There is no lineage of {name}, or it is nothing that you may read")
+        raise NotFoundError(f"There is no lineage of {name}, or none that you may read")
     return found, column or None
 
 

@@ -139,7 +139,7 @@ def _parse(node: str, kinds: Collection[str]) -> tuple[str, str]:
     kind, _, rest = node.partition(":")
     if kind not in kinds or ":" not in rest:
         wanted = " or ".join(f"{kind}:<namespace>:<name>" for kind in kinds)
-        raise InvalidRequestError(f"nodeId {node!r} is not one: write {wanted}")
+        raise InvalidRequestError(f"Invalid nodeId {node!r}: expected {wanted}")
     return kind, rest
 
 
@@ -148,7 +148,7 @@ def _find(known: LineageLists, kind: str, rest: str) -> _Place:
     found = known.find_job(split_name(rest)) if is_job else known.find_dataset(split_name(rest))
     if found is not None:
         return _Place(is_job, found)
-    raise NotFoundError(f"There is no {kind} {rest}, or none that you may know of")
+    raise NotFoundError(f"There is no {kind} {rest}, or none that you may read")
 
 
 def _find_column(known: LineageLists, rest: str) -> tuple[int, str]:

@@ -94,7 +94,7 @@ def read_job(services: Services, name: EventName) -> MarquezJob:
     with open_lists(services) as known:
         row = known.job(name)
         if row is None:
-            raise NotFoundError(f"There is no job {name.name} in {name.namespace}, or none that you may know of")
+            raise NotFoundError(f"There is no job {name.name} in {name.namespace}, or none that you may read")
         return build_jobs(known, [row])[row.id]
 
 
@@ -175,7 +175,7 @@ def build_jobs(known: LineageLists, rows: Sequence[JobListed]) -> dict[int, Marq
 def _find_dataset(known: LineageLists, name: EventName) -> int:
     found = known.find_dataset([name])
     if found is None:
-        raise NotFoundError(f"There is no dataset {name.name} in {name.namespace}, or none that you may know of")
+        raise NotFoundError(f"There is no dataset {name.name} in {name.namespace}, or none that you may read")
     return found
 
 
@@ -183,7 +183,7 @@ def _find_run(services: Services, run_id: UUID) -> RunListed:
     with open_lists(services) as known:
         found = known.runs_of([run_id]).get(run_id)
     if found is None:
-        raise NotFoundError(f"There is no run {run_id}, or none that you may know of")
+        raise NotFoundError(f"There is no run {run_id}, or none that you may read")
     return found
 
 
@@ -199,4 +199,4 @@ def _parse_zone(name: str) -> Any:
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError):
-        raise InvalidRequestError(f"timezone {name!r} is not one, as Europe/Berlin is") from None
+        raise InvalidRequestError(f"Invalid timezone {name!r}: use an IANA name such as Europe/Berlin") from None

@@ -74,7 +74,7 @@ def test_followed_table_from_its_import_to_its_adoption(lake: Path) -> None:
         assert "is written here from now on; it has version 1" in shell.run("adopt", "main.t")
         httpx.post(f"{shell.uri}/v1/namespaces/main/tables/t", json=COMMENT, timeout=30).raise_for_status()
         assert "can be written already" in shell.run("adopt", "main.t", status=2)
-        assert "no table that was imported from Delta" in shell.run("sync", "main.other", status=2)
+        assert "wasn't imported from Delta" in shell.run("sync", "main.other", status=2)
 
 
 COMMENT = {"requirements": [], "updates": [{"action": "set-properties", "updates": {"comment": "ours"}}]}

@@ -184,7 +184,7 @@ def test_log_is_taken_away_and_begun_again(history: History, lake: Lake, delta: 
     with lake.services.database.transaction() as cursor:
         cursor.execute("DELETE FROM duckicelake_delta_log")
         cursor.execute("DELETE FROM duckicelake_delta_version")
-    with pytest.raises(AlreadyExistsError, match="isn't ours"):
+    with pytest.raises(AlreadyExistsError, match="of another writer"):
         keep(lake, namespace="ns")
 
 

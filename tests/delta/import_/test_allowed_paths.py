@@ -163,7 +163,7 @@ def not_unicode(table: HandMade) -> None:
 @pytest.mark.parametrize(
     ("make", "error", "why"),
     [
-        (lambda table: table.commit(1, metadata({"a\0": "b"})), DamagedLogError, "says 'a.x00', and texts with NUL"),
+        (lambda table: table.commit(1, metadata({"a\0": "b"})), DamagedLogError, "has the text 'a.x00' with a NUL"),
         (
             lambda table: table.commit(1, add("x%0Ay", 1, stats='{"numRecords":1}')),
             InvalidRequestError,

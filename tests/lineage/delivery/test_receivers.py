@@ -33,17 +33,17 @@ def test_each_kind_is_reported_by_its_url() -> None:
 @pytest.mark.parametrize(
     ("written", "said"),
     [
-        ("marquez:5000", "'marquez:5000' is no receiver of events; write https://<host>"),
-        ("ftp://marquez", "is no receiver"),
-        ("http://", "is no receiver"),
-        ("http://h:0", "is no receiver"),
+        ("marquez:5000", "invalid receiver 'marquez:5000'; write https://<host>"),
+        ("ftp://marquez", "invalid receiver"),
+        ("http://", "invalid receiver"),
+        ("http://h:0", "invalid receiver"),
         ("http://h:99999", "Port out of range"),
         ("http://[::1", "lineage_transports: .*IPv6"),
-        ("Console", "is no receiver"),
-        ("file:", "is no receiver"),
-        ("file://host/x", "is no receiver"),
-        ("kafka://b:9092", "is no receiver"),
-        ("kafka://b:9092/two/topics", "is no receiver"),
+        ("Console", "invalid receiver"),
+        ("file:", "invalid receiver"),
+        ("file://host/x", "invalid receiver"),
+        ("kafka://b:9092", "invalid receiver"),
+        ("kafka://b:9092/two/topics", "invalid receiver"),
         ("http://h?timeot=4", "http://h has options besides timeout=<seconds> and compression=gzip"),
         ("http://h?timeout=soon", "the timeout of http://h must be seconds"),
         ("http://h?timeout=0", "must be seconds"),
@@ -57,7 +57,7 @@ def test_what_cannot_be_is_refused_with_what_would_be_right(written: str, said: 
 
 
 def test_secret_in_a_url_is_refused_and_not_reported() -> None:
-    with pytest.raises(InvalidSettingsError, match="belongs into lineage_api_keys") as caught:
+    with pytest.raises(InvalidSettingsError, match="belong into lineage_api_keys") as caught:
         parse_receivers(["https://me:geheim@host"])
     assert "geheim" not in str(caught.value)
 
@@ -131,7 +131,7 @@ def test_openlineages_variables_hold_where_nothing_is_set(monkeypatch: pytest.Mo
     monkeypatch.setenv("OPENLINEAGE_DISABLED", "false")
     monkeypatch.setenv("OPENLINEAGE_URL", "marquez")
     with pytest.raises(
-        InvalidSettingsError, match=r"OPENLINEAGE_URL is taken for lineage_transports: .* is no receiver"
+        InvalidSettingsError, match=r"OPENLINEAGE_URL is taken for lineage_transports: .*invalid receiver"
     ):
         read_receivers(Settings())
 

@@ -338,7 +338,7 @@ def with_facets(**facets: Any) -> Json:
         (changed(run={"runId": run_id(1), "facets": {"parent": []}}), "run.facets.parent"),
         (changed(job={"namespace": "a"}), "job.name"),
         (changed(job=None), "no job"),
-        (changed(run=None, job=None), "neither a run nor a job nor a dataset"),
+        (changed(run=None, job=None), "no run, job or dataset"),
         (changed(dataset=RAW), "besides a run or job"),
         (changed(inputs=[{"name": "t"}]), "inputs[0].namespace"),
         (changed(inputs={}), "inputs"),
