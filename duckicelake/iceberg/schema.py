@@ -104,7 +104,7 @@ class Schema(SpecModel):
 
     @cached_property
     def meaning(self) -> bytes:
-        """What `same_as` compares."""
+        """A digest of what `same_as` compares."""
         return compute_digest([self.struct.to_json()["fields"], sorted(set(self.identifier_field_ids))])
 
     def to_json(self) -> dict[str, Json]:

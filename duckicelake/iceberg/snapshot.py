@@ -67,7 +67,7 @@ class Snapshot(SpecModel):
 
     @property
     def operation(self) -> str | None:
-        """What made the snapshot: append, replace, overwrite or delete; None in old version 1 snapshots."""
+        """The operation of the snapshot: append, replace, overwrite or delete; None in old version 1 snapshots."""
         return self.summary.get("operation")
 
     def to_json(self, format_version: int = 2) -> dict[str, Json]:

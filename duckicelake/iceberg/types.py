@@ -166,7 +166,7 @@ def walk_fields(kind: IcebergType, parent: int | None = None) -> Iterator[tuple[
 
 
 def walk_required_fields(fields: Iterable[NestedField]) -> Iterator[NestedField]:
-    """Give the required fields at any depth; a map's keys, which can't be anything else, and what is in them aside."""
+    """Yield required fields at any depth, except keys of maps, which are always required, and fields inside them."""
     for field in fields:
         if field.required:
             yield field

@@ -12,7 +12,7 @@ from duckicelake.parquet.schema import read_fields
 
 @dataclass(frozen=True, slots=True)
 class RowFilter:
-    """What rows are looked for by: columns, and a condition in SQL on their values, called `v0`, `v1` and so on."""
+    """A filter: columns, and an SQL condition on their values, which are called `v0`, `v1` and so on."""
 
     keys: tuple[KeyColumn, ...]
     condition: str
@@ -21,9 +21,9 @@ class RowFilter:
 
 @dataclass(frozen=True, slots=True)
 class FilteredRows:
-    """The positions by file, where there are any, and how many combinations of values the columns have there.
+    """The positions by file, without files that have none, and the number of different values of the columns there.
 
-    Of deleted rows, too.
+    Both include deleted rows.
     """
 
     positions: Mapping[int, frozenset[int]]
@@ -31,9 +31,9 @@ class FilteredRows:
 
 
 def find_rows(matching: RowFilter, files: Sequence[DataRows]) -> FilteredRows:
-    """Return where the condition holds; each file is read once.
+    """Find the positions at which the condition is true. Each file is read once.
 
-    Raises InvalidRequestError, naming the file, for one that isn't Parquet or has a column of another type.
+    InvalidRequestError names the file: it isn't Parquet, or has a column of another type.
     """
     positions: dict[int, frozenset[int]] = {}
     with connect_confined([file.path for file in files]) as connection, translate_disk_errors():

@@ -56,7 +56,7 @@ class _SchemaElement(NamedTuple):
 
 @dataclass(slots=True)
 class _SchemaGroup(Generic[_Place]):
-    """A group whose children are being read. place: what a reader knows of it."""
+    """A group while its children are read. place: the reader's state in it."""
 
     place: _Place
     children: int
@@ -98,7 +98,7 @@ def _walk_elements(
 
 @dataclass(frozen=True, slots=True)
 class ParquetField:
-    """A column or a part of a struct; `type` is DuckDB's for what is read, None for a struct."""
+    """A column or a field of a struct. type: DuckDB's type of its values, None for a struct."""
 
     names: NamePath
     field_id: int | None
@@ -108,13 +108,13 @@ class ParquetField:
 
 @dataclass(frozen=True, slots=True)
 class ParquetFields:
-    """What a file holds outside of lists and maps; expressions are over `source`, which takes the parameter $file."""
+    """The fields of a file outside of lists and maps. Expressions are over `source`, with the parameter $file."""
 
     fields: tuple[ParquetField, ...]
     source: str
 
     def by_id(self, names: Mapping[NamePath, int] | None = None) -> dict[int, ParquetField]:
-        """Return the fields by field id; in a file without any, by what `names` call them, whatever their case.
+        """Map fields by field id. In a file without ids, `names` gives them by name, ignoring case.
 
         Raises InvalidRequestError if two fields have one id.
         """
@@ -125,16 +125,16 @@ class ParquetFields:
 
 
 class _FieldPlace(NamedTuple):
-    """What a field is in. numbers: the way there from the root; None inside lists and maps."""
+    """The place of a field. numbers: the way to its parent from the root; None inside lists and maps."""
 
     names: NamePath = ()
     numbers: tuple[int, ...] | None = ()
 
 
 def read_file_fields(file: Path, name: str = "the data file") -> tuple[ParquetField, ...]:
-    """Return the fields of a file outside of lists and maps.
+    """Read the fields of a file outside of lists and maps.
 
-    Raises InvalidRequestError, which names it, if it isn't Parquet.
+    InvalidRequestError names the file: it isn't Parquet.
     """
     check_footer(file, name)
     try:
@@ -145,7 +145,7 @@ def read_file_fields(file: Path, name: str = "the data file") -> tuple[ParquetFi
 
 
 def read_fields(connection: duckdb.DuckDBPyConnection, file: Path) -> ParquetFields:
-    """Return the fields of a file; duckdb.Error if it isn't Parquet."""
+    """Read the fields of a file; duckdb.Error: it isn't Parquet."""
     elements = _read_elements(connection, file)
     columns = [f"c{number}" for number in range(elements[0].children)]
     source = f"read_parquet($file, hive_partitioning := false) AS file({', '.join(columns)})"
@@ -189,7 +189,7 @@ def _lower_names(names: NamePath) -> NamePath:
 
 @dataclass(frozen=True, slots=True)
 class ParquetName:
-    """A field: `path` is what name mappings call it and all that it is in, `source` what DuckDB calls it there."""
+    """A field. path: its names in name mappings, parents first. source: DuckDB's name of it in its parent."""
 
     path: NamePath
     source: str
@@ -197,16 +197,16 @@ class ParquetName:
 
 
 class _NamePlace(NamedTuple):
-    """What a name is in. path: what mappings call that, and all that it is in."""
+    """The parent of a name. path: its names in mappings, outermost first."""
 
     path: NamePath = ()
     kind: _GroupKind = "struct"
 
 
 def read_names(file: Path, name: str = "the data file") -> tuple[ParquetName, ...]:
-    """Return the fields of a file, depth first.
+    """Read the fields of a file, depth first.
 
-    Raises InvalidRequestError, which names it, or duckdb.Error if it isn't Parquet.
+    InvalidRequestError names the file, or duckdb.Error: it isn't Parquet.
     """
     check_footer(file, name)
     with open_thread_connection() as connection:
@@ -230,7 +230,7 @@ def _find_group_kind(element: _SchemaElement) -> _GroupKind:
 
 
 def _find_source_name(kind: _GroupKind, number: int, element: _SchemaElement) -> str:
-    """Return what DuckDB calls a field that is in a group of this kind."""
+    """Find DuckDB's name of a field in a group of this kind."""
     if kind in {"list", "elements"}:
         return "list"
     return _ENTRY_NAMES[min(number, 1)] if kind == "entries" else element.name
@@ -257,7 +257,7 @@ class LayoutField(NamedTuple):
 
 
 class _LayoutPlace(NamedTuple):
-    """What a field is in. parent: the index of that among the fields. depth: the number of groups around the field."""
+    """The place of a field. parent: its index among the fields. depth: the number of groups around the field."""
 
     parent: int | None = None
     name: str = ""
@@ -289,9 +289,9 @@ class _LayoutWalk:
 
 
 def read_layout(file: Path, name: str) -> tuple[LayoutField, ...]:
-    """Return the fields of a file, depth first.
+    """Read the fields of a file, depth first.
 
-    Raises InvalidRequestError, which names it, or duckdb.Error if it isn't Parquet.
+    InvalidRequestError names the file, or duckdb.Error: it isn't Parquet.
     """
     check_footer(file, name)
     with open_thread_connection() as connection:
@@ -300,7 +300,7 @@ def read_layout(file: Path, name: str) -> tuple[LayoutField, ...]:
 
 
 def _is_layout_level(place: _LayoutPlace, element: _SchemaElement) -> bool:
-    """Return whether it is the repeated group of a list or map that has three levels."""
+    """Return whether the element is the repeated group of a three-level list or map."""
     if not element.is_repeated:
         return False
     if place.kind == "list":
@@ -320,9 +320,9 @@ def _describe_leaf(element: _SchemaElement) -> str:
 
 
 def _describe_annotation(element: _SchemaElement) -> str:
-    """Return what Parquet says that the physical values mean, in one spelling.
+    """Describe the annotation of a type, in one spelling.
 
-    Times say whether they are adjusted to UTC.
+    Times include whether they are adjusted to UTC.
     """
     logical, converted = element.logical, element.converted
     if logical.startswith(("TimestampType", "TimeType")):

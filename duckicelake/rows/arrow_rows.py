@@ -35,7 +35,7 @@ from duckicelake.rows.row_batch import Batch, check_row_count
 
 _REQUIRED = MisfitError(None, "the column is required")
 MAX_PARQUET_BYTES: Final = 16 << 20
-"""Of a file, and of its values; a dictionary can make many large values of few bytes, so few rows are read at once."""
+"""Bytes of a file, and of its values. Dictionaries make many large values of few bytes, so such files stay small."""
 _STEP: Final = 16
 _FIELD_ID: Final = b"PARQUET:field_id"
 

@@ -12,7 +12,7 @@ from sqlglot.parsers.duckdb import DuckDBParser
 from sqlglot.parsers.spark import SparkParser
 
 Kind = Enum("Kind", "INTEGER SHORT DECIMAL DOUBLE FLOAT TEXT BOOLEAN DATE TIMESTAMP ZONED BINARY")
-"""What an expression's type may be; SHORT is a decimal that a double holds exactly, DECIMAL a longer one."""
+"""Kinds of types. SHORT is a decimal that a double holds exactly, DECIMAL a longer one."""
 _TYPED: Final = ("CAST", "TRY_CAST", "EXTRACT")
 _SHORT, _LONGER = "[(]([0-9]|1[0-5]),[0-9]+[)]", "[(]1[6-8],[0-9]+[)]"
 """Two decimals of up to 18 digits are added, multiplied and compared without losing a digit of the 38 that fit."""
@@ -50,7 +50,7 @@ SIDES: Final = {
     "timestamptz": frozenset({Kind.ZONED}),
     "binary": frozenset({Kind.BINARY}),
 }
-"""What the sides of a set operation may be, by the type that Iceberg has for its result."""
+"""Kinds of a set operation's sides, by Iceberg's type of its result."""
 
 
 class NotTranslatableError(Exception):

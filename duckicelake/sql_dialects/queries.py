@@ -68,7 +68,7 @@ class OrderingWriter(ExpressionWriter):
         return f"{self.expression(node.this).text} {direction} NULLS {nulls}"
 
     def window(self, node: exp.Window) -> str:
-        """Return what stands between the parentheses of OVER."""
+        """Write the content of the parentheses of OVER."""
         parts = []
         if node.args.get("partition_by"):
             keys = self.expressions(node.args["partition_by"])

@@ -37,7 +37,7 @@ ADD_FIELDS: Final = (
 """Fields read of a checkpoint's adds."""
 _REQUIRED_ADD_FIELDS: Final = ("path", "size", "modificationTime")
 _KINDS: Final = ("metaData", "protocol", "txn", "domainMetadata", "sidecar", "add")
-"""What is asked of a checkpoint; `remove` is a tombstone there, which only VACUUM asks for."""
+"""Actions that are read of a checkpoint. `remove` is a tombstone there, which only VACUUM needs."""
 _METADATA_COLUMNS: Final = ("metaData",)
 _CHECKPOINT_BATCH: Final = 1 << 13
 """Rows of a file that are decoded at a time."""

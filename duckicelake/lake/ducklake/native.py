@@ -261,10 +261,10 @@ def _parse_name_maps(rows: Sequence[Row]) -> dict[int, NameMap]:
 
 
 class ColumnHistory(NamedTuple):
-    """What columns a table ever had.
+    """The columns that a table ever had.
 
-    types: the types that any of them had. types_by_id: those of columns and fields that had several, without structs,
-    lists and maps. has_dotted_names: whether the name of a field began as the full name of a nested field.
+    types: of all of them. types_by_id: of columns and fields with several types, without structs, lists and maps.
+    has_dotted_names: whether a field's name began with the full name of a nested field.
     """
 
     types: frozenset[str]

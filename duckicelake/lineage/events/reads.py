@@ -1,4 +1,4 @@
-"""Note what applications read in memory, write it in the background, and find a write's inputs."""
+"""Record what applications read, in memory, write it in the background, and find a write's inputs."""
 
 import threading
 import time

@@ -52,14 +52,14 @@ class Symlinks(_Part):
 
 
 class LifecycleStateChange(_Part):
-    """What was done to a dataset."""
+    """The change of a dataset's lifecycle."""
 
     lifecycleStateChange: Literal["ALTER", "CREATE", "DROP", "OVERWRITE", "RENAME", "TRUNCATE"]  # noqa: N815
     previousIdentifier: Identifier | None = None  # noqa: N815
 
 
 class Version(_Part):
-    """Which version of a dataset it is."""
+    """The version of a dataset."""
 
     datasetVersion: Annotated[str, Field(max_length=MAX_NAME_CHARS)]  # noqa: N815
 
@@ -77,7 +77,7 @@ class SchemaFacet(_Part):
 
 
 class Transformation(_Part):
-    """How a field is made of another."""
+    """A transformation of a field."""
 
     type: Literal["DIRECT", "INDIRECT"]
     subtype: Annotated[str, Field(max_length=_MAX_TEXT_CHARS)] | None = None
@@ -93,21 +93,21 @@ class InputField(Identifier):
 
 
 class OutputField(_Part):
-    """What a field is made of."""
+    """The sources of a field."""
 
     inputFields: tuple[InputField, ...]  # noqa: N815
     transformationType: Annotated[str, Field(max_length=_MAX_TEXT_CHARS)] | None = None  # noqa: N815
 
 
 class ColumnLineage(_Part):
-    """What the fields of a dataset are made of."""
+    """The sources of a dataset's fields."""
 
     fields: dict[Annotated[str, Field(max_length=MAX_NAME_CHARS)], OutputField]
     dataset: tuple[InputField, ...] | None = None
 
 
 class InferredColumn(_Part):
-    """How sure it is that a field, or all rows (none), come from another."""
+    """The confidence that a field, or all rows (none), come from another."""
 
     output: str | None = None
     input: InputField
@@ -115,14 +115,14 @@ class InferredColumn(_Part):
 
 
 class Inferred(_Part):
-    """How sure something is."""
+    """A confidence, from 0 to 1."""
 
     confidence: Confidence = 0.5
     columns: tuple[InferredColumn, ...] | None = None
 
 
 class _Facets(BaseModel):
-    """Facets by their names. Those that nothing is made of needn't be anything but objects."""
+    """Facets by name. Facets that the graph doesn't use must only be objects."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
     __pydantic_extra__: dict[str, Facet]
@@ -142,7 +142,7 @@ class DatasetFacets(_Facets):
 
 
 class DatasetPart(Identifier):
-    """An input, an output, or what an event is about."""
+    """An input, an output, or the dataset of a dataset event."""
 
     facets: DatasetFacets | None = None
     inputFacets: _Facets | None = None  # noqa: N815

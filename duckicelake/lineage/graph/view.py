@@ -130,12 +130,12 @@ class GraphView:
         return self._fields(_SQL.downstream_columns, fields, limit)
 
     def edges(self, ids: Collection[int], limit: int) -> list[EdgeRow]:
-        """Return those between the datasets."""
+        """Read the edges between the datasets."""
         rows = self.rows(_SQL.edges, ids=list(ids), limit=limit, runs=_RUNS_OF_AN_EDGE)
         return [EdgeRow(*row) for row in rows]
 
     def columns(self, ids: Collection[int], limit: int) -> list[ColumnRow]:
-        """Return those between the datasets."""
+        """Read the edges between the datasets."""
         return [ColumnRow(*row) for row in self.rows(_SQL.columns, ids=list(ids), limit=limit)]
 
     def run(self, run_id: UUID) -> RunRow | None:

@@ -175,7 +175,7 @@ class QueryReader(SelectReader):
         self._ctes: list[dict[str, Callable[[], SqlRelation]]] = [{}]
 
     def relation(self, node: exp.Expr, scope: NameScope) -> SqlRelation:
-        """Return what a query gives that may use the names of the scope."""
+        """Read a query that may use the names of the scope."""
         self.count()
         with_ = node.args.get("with_")
         self._ctes.append(self._ctes[-1])
