@@ -137,7 +137,7 @@ def post(client: Client, id_: int, txn: TxnId | None = None, key: UUID | None = 
     return append_rows(services, PostedRows(NS, "t", body, "application/json", txn=txn))
 
 
-TXNS_MIGRATION = 49
+TXNS_MIGRATION = next(each.number for each in load_migrations() if each.name.endswith("_txns.sql"))
 RUN = {"duckicelake.run-id": "r", "duckicelake.run-epoch": "3"}
 KEY = UUID("01890000-0000-7000-8000-000000000000")
 

@@ -32,7 +32,7 @@ FOLDER: Final = Path(__file__).parents[3] / "duckicelake" / "lake" / "migrations
 LANDED: Final = json.loads(Path(__file__).with_name("landed_migrations.json").read_text())
 DIGESTS: Final = 37
 """The migration since which digests are recorded."""
-TXNS: Final = 49
+TXNS: Final = next(each.number for each in load_migrations() if each.name.endswith("_txns.sql"))
 """The migration that put producers and runs into one table."""
 OPTIONS: Final = 47
 """The migration since which options and properties are the same."""
