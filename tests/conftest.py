@@ -175,7 +175,7 @@ def new_lake(postgres: EmbeddedPostgres, warehouse: Path, template: str = TEMPLA
 
 @contextmanager
 def new_database(postgres: EmbeddedPostgres, template: str, options: str = "") -> Iterator[str]:
-    """A copy of a database that nobody uses, for as long as the context lasts."""
+    """A copy of a database that no one uses, for as long as the context lasts."""
     name = f"test_{next(_numbers)}"
     with psycopg.connect(postgres.url, autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy {options}")

@@ -127,7 +127,7 @@ def memory(session: int) -> int:
 
 
 def wholeness(target: Target, folder: Path, environment: Mapping[str, str]) -> Iterator[str]:
-    """What the attack broke, although nobody may break it."""
+    """What the attack broke, although no one may break it."""
     known = metadata(target, "bystander")
     if len(known["snapshots"]) != 2 or not data_files(known):
         yield "the table that nobody attacked has changed"

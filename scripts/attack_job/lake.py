@@ -38,7 +38,7 @@ class Request:
 
 
 def build(target: Target) -> None:
-    """The namespace, and a table in it that nobody attacks."""
+    """The namespace, and a table in it that no one attacks."""
     target.send("POST", "/v1/namespaces", _json({"namespace": ["attacked"], "properties": {"owner": "me"}}))
     create(target, "bystander")
     commit(target, "bystander", append(metadata(target, "bystander"), (1, "one"), (2, "two")))

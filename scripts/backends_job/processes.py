@@ -14,7 +14,7 @@ from scripts.backends_job.users import User
 START_SECONDS = 60
 STOP_SECONDS = 30
 IN_BACKGROUND = '"$@" >>"$SERVER_LOG" 2>&1 & echo $!'
-"""The shell ends at once, so the server is nobody's child: no parent waits for it, and Ctrl-C doesn't reach it."""
+"""The shell ends at once, so the server is no one's child: no parent waits for it, and Ctrl-C doesn't reach it."""
 
 
 class BackendError(Exception):

@@ -1,4 +1,4 @@
-"""Who Postgres runs as: us, or somebody with fewer rights if we are root, whom it refuses."""
+"""Who Postgres runs as: us, or someone with fewer rights if we are root, whom it refuses."""
 
 import os
 import pwd

@@ -128,7 +128,7 @@ class Appender:
     metadata: Json
     namespace: str = NAMESPACE
     requires_main: bool = True
-    """Whether each commit is on condition that nobody else has moved main, as engines' commits are."""
+    """Whether each commit is on condition that no one else has moved main, as engines' commits are."""
     seconds: list[float] = field(default_factory=list)
     conflicts: int = 0
 

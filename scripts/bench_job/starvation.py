@@ -1,7 +1,7 @@
 """DuckDB inserts row by row into a table of its own while sixteen clients commit through the server at full speed.
 
 DuckDB tries a commit that loses its snapshot id again, ten times; what then still fails is a failure. The reference is
-the same loop on the same lake while nobody else writes.
+the same loop on the same lake while no one else writes.
 """
 
 import time

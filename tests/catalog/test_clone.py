@@ -1,4 +1,4 @@
-"""CLONE: a table over another's files. Both go on by themselves, and nobody takes away what the other needs."""
+"""CLONE: a table over another's files. Both go on by themselves, and no one takes away what the other needs."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,7 @@
 """Rows with sequence numbers come, change and go while the server and others flush: none is lost, doubled, reverted.
 
 DuckDB's own flush drops tables of older schema versions under its readers, which die of it (duckdb/ducklake#1413): it
-runs where nobody changes the schema.
+runs where no one changes the schema.
 """
 
 from collections.abc import Callable, Iterator

@@ -193,7 +193,7 @@ def test_a_column_that_comes_back_has_its_rows_and_nulls(
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """A store that somebody commits beside while it is asked for the first file."""
+    """A store that someone commits beside while it is asked for the first file."""
 
     store: ObjectStore
     acts: list[Callable[[], object]]

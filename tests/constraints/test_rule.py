@@ -1,4 +1,4 @@
-"""CHECK constraints: posted rows are checked one by one, files by their metrics, and nobody loses track of the rest."""
+"""CHECK constraints: posted rows are checked one by one, files by their metrics, and no one loses track of the rest."""
 
 import json
 from collections.abc import Sequence

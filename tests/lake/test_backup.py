@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 Attach = Callable[..., duckdb.DuckDBPyConnection]
 
 UNFINISHED = shutil.ignore_patterns(".tmp-*")
-"""Files that somebody is writing, and that no row names yet: they may vanish while they are copied."""
+"""Files that someone is writing, and that no row names yet: they may vanish while they are copied."""
 
 
 def postgres_command(url: str, name: str) -> str:

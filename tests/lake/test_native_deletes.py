@@ -120,7 +120,7 @@ def test_file_of_vectors_is_kept_as_long_as_one_of_them_is_listed(lake):
 
 
 def expire_and_clean(lake):
-    """Forget all snapshots but the current one, then have DuckDB delete what nobody needs."""
+    """Forget all snapshots but the current one, then have DuckDB delete what no one needs."""
     metadata = lake.metadata()
     old = [each.snapshot_id for each in metadata.snapshots if each.snapshot_id != metadata.current_snapshot_id]
     lake.commit({"action": "remove-snapshots", "snapshot-ids": old})

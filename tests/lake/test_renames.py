@@ -20,7 +20,7 @@ OTHER_CHANGES = (
 
 
 def rename_during(attach: Attach, statement: str) -> duckdb.DuckDBPyConnection:
-    """Rename `t` to `renamed` while somebody else executes the statement; a client that sees what came of it."""
+    """Rename `t` to `renamed` while another executes the statement; a client that sees what came of it."""
     renaming = attach()
     renaming.execute("CREATE TABLE t (i INTEGER, extra INTEGER)")
     renaming.execute("INSERT INTO t VALUES (1, 1), (2, 2), (3, 3)")

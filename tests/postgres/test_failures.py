@@ -78,7 +78,7 @@ def that_has_met_both(connect: Callable[[], Database]) -> Database:
 
 
 def test_freshness_is_asked_of_no_standby() -> None:
-    """A line lasts, and on it nobody would hear that the standby has become the primary."""
+    """A line lasts, and on it no one would hear that the standby has become the primary."""
     with running_cluster() as primary, following(primary) as standby:
         with closing(open_lake_database(primary.url, 1)) as database:
             prepare_catalog(database, "/lake/")

@@ -1,4 +1,4 @@
-"""Statements in a pipeline wait until somebody wants an answer; what they do is what they would do one by one."""
+"""Statements in a pipeline wait until someone wants an answer; what they do is what they would do one by one."""
 
 import os
 

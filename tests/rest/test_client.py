@@ -1,4 +1,4 @@
-"""The pipeline's client where things go wrong: nobody answers, somebody else does, the caller isn't known."""
+"""The pipeline's client where things go wrong: no one answers, another does, the caller isn't known."""
 
 import json
 import threading

@@ -187,7 +187,7 @@ def test_name_with_letters_of_everywhere_is_reached(bucket: Bucket, vendor: StsV
 
 
 class CountedSts:
-    """STS in front of which somebody counts, and may break it: what it raises is what `failing` holds."""
+    """STS in front of which someone counts, and may break it: what it raises is what `failing` holds."""
 
     def __init__(self, client: Any) -> None:
         self.client = client

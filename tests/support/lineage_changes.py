@@ -40,7 +40,7 @@ SPARK = {"engine-name": "spark", "engine-version": "4.1.4", "app-id": "local-17"
 def change(
     kind: ChangeKind, name: str | None = "t", snapshot: int = 17, seconds: float = 0, **more: Any
 ) -> LoggedChange:
-    """By somebody over REST; keys of facts are given as they are, those of the change by their names."""
+    """By someone over REST; keys of facts are given as they are, those of the change by their names."""
     fields = {
         "namespace": "ns",
         "object_id": None if name is None else 3,

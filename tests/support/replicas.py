@@ -89,7 +89,7 @@ def running_cluster() -> Iterator[Cluster]:
 
 @contextmanager
 def lagging(primary: Cluster) -> Iterator[Cluster]:
-    """A hot standby for which nobody waits."""
+    """A hot standby for which no one waits."""
     with _folder() as standby:
         _host, port = primary.address.split(":")
         copy = ("-D", str(standby.folder / "data"), "-h", _host, "-p", port, "-U", "postgres", "-c", "fast", "-R", "-N")

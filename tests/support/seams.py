@@ -184,7 +184,7 @@ class OvertakenDatabase:
 
 
 def overtaken(services: Services, act: Callable[[], object]) -> Services:
-    """Another server of the lake, whose next commit somebody overtakes so."""
+    """Another server of the lake, whose next commit someone overtakes so."""
     database: Any = OvertakenDatabase(services.database, [act])
     return replace(fresh(services), database=database, commits=CommitQueue())
 

@@ -14,7 +14,7 @@ TABLES = {
     "Mixed": ("Größe", "Ä", "lower"),
     "out": ("a", "b"),
 }
-"""Tables by name; `o` and `p` exist, too, but nobody knows their columns, and `v` is a view of columns `a` and `m`."""
+"""Tables by name; `o` and `p` exist, too, but no one knows their columns, and `v` is a view of columns `a` and `m`."""
 
 WORDS = r"""
 SELECT FROM WHERE a b t u o ( ) , * . + - 'x' 1 AS WITH RECURSIVE JOIN USING ON GROUP BY ALL ORDER LIMIT UNION EXCEPT

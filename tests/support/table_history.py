@@ -161,7 +161,7 @@ class History:
         self.note()
 
     def clean_in_duckdb(self) -> None:
-        """Expire all that DuckDB may, and delete every file that it thinks nobody needs."""
+        """Expire all that DuckDB may, and delete every file that it thinks no one needs."""
         self.duckdb("CALL ducklake_expire_snapshots('lake', older_than => now() + INTERVAL 1 HOUR)")
         self.duckdb("CALL ducklake_cleanup_old_files('lake', cleanup_all => true)")
         self.duckdb("CALL ducklake_delete_orphaned_files('lake', cleanup_all => true)")

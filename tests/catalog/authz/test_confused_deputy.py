@@ -1,4 +1,4 @@
-"""The server reads and writes for its callers with its own rights: nobody gets further through it than on their own.
+"""The server reads and writes for its callers with its own rights: no one gets further through it than on their own.
 
 Mallory may do all in namespace `ns`; Bob reads `secret`, too, where there is a table of one row.
 """
@@ -56,7 +56,7 @@ def acting(services: Services, *scopes: str) -> Client:
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """The lake, with a secret table of one row, and somebody's commits to it."""
+    """The lake, with a secret table of one row, and someone's commits to it."""
 
     root: Client
     mallory: Client

@@ -220,7 +220,7 @@ def test_properties_and_appends_at_once_all_succeed(services: Services, client: 
 def test_two_workers_that_catch_up_at_the_same_time_find_one_history(
     client: Client, ducklake: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch, rows: int, snapshots: int
 ) -> None:
-    """Inlined rows that nobody was served collapse to a step (design §6.17); files are a step for each snapshot."""
+    """Inlined rows that no one was served collapse to a step (design §6.17); files are a step for each snapshot."""
     client.create()
     for number in range(3):
         ducklake.execute(f"INSERT INTO lake.ns.t SELECT {number}, 'native' FROM range({rows})")

@@ -44,7 +44,7 @@ class Ears:
 
 @contextmanager
 def held_up(services: Services) -> Iterator[None]:
-    """Nobody of the process writes while the block runs; who wants to waits in line."""
+    """No one of the process writes while the block runs; who wants to waits in line."""
     with services.commits.alone(services.database):
         yield
 

@@ -391,7 +391,7 @@ def test_old_metadata_files_are_deleted_where_the_table_says_so(client: Client, 
 
 @dataclass
 class Vanishing:
-    """A database that nobody can read from once something was committed to it."""
+    """A database that no one can read from once something was committed to it."""
 
     database: Database
     has_gone: bool = False

@@ -1,4 +1,4 @@
-"""Appends in quick succession: nobody asks before each whether the table is as it was left; the writer sees."""
+"""Appends in quick succession: no one asks before each whether the table is as it was left; the writer sees."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext

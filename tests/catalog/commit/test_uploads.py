@@ -115,7 +115,7 @@ def name(services: Services, client: Client) -> None:
 
 
 def refer(services: Services, client: Client) -> None:
-    """As a file is held that somebody else's snapshot needs."""
+    """As a file is held that another's snapshot needs."""
     with services.database.transaction() as cursor:
         cursor.execute(
             "INSERT INTO duckicelake_file_ref (table_id, path, reason)"

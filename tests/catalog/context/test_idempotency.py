@@ -215,7 +215,7 @@ def test_repeated_unregistration_shows_again_where_the_table_is(client: Client) 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A request; what somebody else does after it; and what then holds unless the request runs again."""
+    """A request; what another does after it; and what then holds unless the request runs again."""
 
     act: Callable[[Services], object]
     after: Callable[[Services], object]

@@ -12,7 +12,7 @@ def row(manifest_id: int) -> ManifestRow:
 
 
 class Shared(dict[int, ManifestRow]):
-    """Another thread adds to it whenever somebody goes through it."""
+    """Another thread adds to it whenever someone goes through it."""
 
     def items(self) -> Any:
         def one_by_one() -> Iterator[tuple[int, ManifestRow]]:

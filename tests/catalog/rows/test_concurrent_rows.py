@@ -40,7 +40,7 @@ def posted(*rows: tuple[int, int]) -> PostedRows:
 
 
 def overtaken(lake: Lake, overtake: Callable[[int], None]) -> list[int]:
-    """Before each write that doesn't have the queue to itself somebody else is faster; how often is told afterwards."""
+    """Before each write that doesn't have the queue to itself another is faster; how often is told afterwards."""
     commits, count = lake.services.commits, [0]
     write = commits.write
 

@@ -27,7 +27,7 @@ def posted(*ids: int, table: str = "t") -> PostedRows:
 
 @pytest.fixture
 def lake(services: Services, ducklake: duckdb.DuckDBPyConnection) -> Lake:
-    """One that nobody else has written to for a while."""
+    """One that no one else has written to for a while."""
     lake = Lake(services, ducklake)
     lake.run("CREATE TABLE lake.t (id BIGINT)", "CREATE TABLE lake.u (id BIGINT)")
     for id_ in range(STABLE_AFTER_COMMITS + 2):

@@ -19,7 +19,7 @@ DELETES = 5
 
 @pytest.fixture
 def behind(client: Client, ducklake: duckdb.DuckDBPyConnection) -> Client:
-    """The client of a table from whose one file DuckDB has deleted rows by several commits that nobody has seen."""
+    """The client of a table from whose one file DuckDB has deleted rows by several commits that no one has seen."""
     client.create()
     client.append(*ROWS)
     ducklake.execute("CALL lake.set_option('data_inlining_row_limit', 0)")

@@ -114,7 +114,7 @@ def test_who_is_gone_before_the_answer_takes_no_one_along(client: Client, databa
 
 
 class Buggy(HeldLine):
-    """Fails in a way that nobody has thought of."""
+    """Fails in a way that no one has thought of."""
 
     async def freshness(self, asked: Sequence[FreshnessQuery]) -> list[Freshness | None]:
         (first, *_) = await super().freshness(asked)

@@ -106,7 +106,7 @@ def test_metadata_files_of_appends_that_leave_are_let_go_of_together(client: Cli
 
 @contextmanager
 def nothing_can_be_scheduled(services: Services) -> Iterator[None]:
-    """What lets go of files fails for a reason that nobody expects."""
+    """What lets go of files fails for a reason that no one expects."""
     with services.database.transaction() as cursor:
         cursor.execute("CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE ''no''; END'")
         cursor.execute(

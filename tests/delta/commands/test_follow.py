@@ -89,6 +89,6 @@ FUTURE = {
 
 
 def stop_going_on(folder: Path) -> None:
-    """Have the next version need what nobody knows."""
+    """Have the next version need what no one knows."""
     version = DeltaTable(str(folder)).version() + 1
     (folder / "_delta_log" / f"{version:020}.json").write_text(json.dumps(FUTURE) + "\n")

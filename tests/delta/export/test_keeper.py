@@ -1,4 +1,4 @@
-"""Delta logs are kept while nobody asks for them: after DuckDB's commits, and gone with the table."""
+"""Delta logs are kept while no one asks for them: after DuckDB's commits, and gone with the table."""
 
 import time
 from collections.abc import Callable

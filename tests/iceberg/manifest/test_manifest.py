@@ -398,7 +398,7 @@ VECTOR = data_file(
 
 
 CONTENT = (b"\x0econtent", b"\x0enothing")
-"""Makes the content in a manifest's header one that nobody knows."""
+"""Makes the content in a manifest's header one that no one knows."""
 
 
 @pytest.mark.parametrize("format_version", [2, 3])

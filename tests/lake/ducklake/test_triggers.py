@@ -1,4 +1,4 @@
-"""Our triggers and indexes beside the real extension: it works as before, and deletes only files that nobody names."""
+"""Our triggers and indexes beside the real extension: it works as before, and deletes only files that no one names."""
 
 from pathlib import Path
 

@@ -94,7 +94,7 @@ def shared(postgres: EmbeddedPostgres, tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.fixture
 def courier(shared: Services) -> Courier:
-    """Nothing is to be delivered, and nobody knows any receiver."""
+    """Nothing is to be delivered, and no one knows any receiver."""
     with shared.database.transaction() as cursor:
         cursor.execute("TRUNCATE duckicelake_lineage_event RESTART IDENTITY")
         cursor.execute("DELETE FROM duckicelake_lineage_run; DELETE FROM duckicelake_lineage_io")

@@ -122,7 +122,7 @@ def test_the_window_of_the_settings_holds(client: Client) -> None:
 
 @pytest.mark.parametrize(("principal", "is_told"), [("etl", True), ("other", False)])
 def test_files_that_a_job_of_the_pipeline_read_are_its_inputs(client: Client, principal: str, is_told: bool) -> None:
-    """A job of another principal's is not asked: its places may be nobody else's business."""
+    """A job of another principal's is not asked: its places may be no one else's business."""
     job = str(uuid4())
     parameters = {"inputs": ["/in/day=*/x.csv", "s3a://key:secret@bucket/rows.parquet", 5]}
     with client.services.database.transaction() as cursor:

@@ -33,7 +33,7 @@ SPARK = {"engine-name": "spark", "app-id": "local-1"}
 
 @pytest.fixture
 def log(services: Services) -> ReadLog:
-    """Of a server with tables a, b and c; nobody writes what it notes but the test."""
+    """Of a server with tables a, b and c; no one writes what it notes but the test."""
     client = new_client(services)
     for name in "abc":
         client.create(name)

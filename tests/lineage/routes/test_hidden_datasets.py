@@ -1,4 +1,4 @@
-"""What lineage tells nobody who may not read it, in whatever it is mentioned; and what forgers can't do to it."""
+"""What lineage tells no one who may not read it, in whatever it is mentioned; and what forgers can't do to it."""
 
 from collections import Counter
 from collections.abc import Iterator

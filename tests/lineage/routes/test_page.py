@@ -30,7 +30,7 @@ MANY = 520
 
 @dataclass(frozen=True, slots=True)
 class Lake:
-    """Two servers on one lake: uri asks nobody who they are, guarded does."""
+    """Two servers on one lake: uri asks no one who they are, guarded does."""
 
     uri: str
     guarded: str

@@ -1,4 +1,4 @@
-"""Clients that send slowly, or without a login, keep nobody else out."""
+"""Clients that send slowly, or without a login, keep no one else out."""
 
 import socket
 import time

@@ -1,4 +1,4 @@
-"""Connections that are kept and do nothing shut nobody out."""
+"""Connections that are kept and do nothing shut no one out."""
 
 import socket
 import ssl

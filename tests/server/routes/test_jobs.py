@@ -51,7 +51,7 @@ def new_job(**fields: object) -> Json:
 
 
 def let_lapse(database_url: str) -> None:
-    """As if nobody had renewed anything for a while."""
+    """As if no one had renewed anything for a while."""
     with psycopg.connect(database_url) as connection:
         connection.execute("UPDATE duckicelake_job SET lease_until = now() - interval '1 second'")
 

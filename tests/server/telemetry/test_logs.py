@@ -1,4 +1,4 @@
-"""The log: that it can't be written is nobody's concern."""
+"""The log: that it can't be written is no one's concern."""
 
 import json
 from pathlib import Path
