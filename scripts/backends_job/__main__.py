@@ -51,8 +51,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 def run_up(options: argparse.Namespace) -> int:
     backends = up(options.folder, options.postgres_port, options.s3_port)
-    for name, told in status(options.folder).items():
-        say(f"{name} {told}")
+    for name, report in status(options.folder).items():
+        say(f"{name} {report}")
     for variable, value in backends.environment().items():
         print(f"export {variable}={shlex.quote(value)}")
     return 0
@@ -65,10 +65,10 @@ def run_down(options: argparse.Namespace) -> int:
 
 
 def run_status(options: argparse.Namespace) -> int:
-    told = status(options.folder)
-    for name, where in told.items():
+    report = status(options.folder)
+    for name, where in report.items():
         print(f"{name:9} {where}")
-    return 0 if all(where.startswith("runs") for where in told.values()) else 1
+    return 0 if all(where.startswith("runs") for where in report.values()) else 1
 
 
 def run_build(_: argparse.Namespace) -> int:

@@ -85,8 +85,8 @@ def birth(pid: int) -> str | None:
 
 
 def _birth_by_ps(pid: int) -> str | None:
-    told = subprocess.run(["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
-    state, _, started = told.stdout.strip().partition(" ")
+    report = subprocess.run(["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    state, _, started = report.stdout.strip().partition(" ")
     return None if not state or state.startswith("Z") else started.strip()
 
 

@@ -64,12 +64,12 @@ def down(folder: Path) -> list[str]:
 
 def status(folder: Path) -> dict[str, str]:
     """Of each server where it runs, or that it doesn't."""
-    told = {}
+    report = {}
     for server in servers(folder):
         state = server.state()
         runs = state is not None and state.process.runs()
-        told[server.name] = f"runs on {HOST}:{state.port}, process {state.pid}" if state and runs else "doesn't run"
-    return told
+        report[server.name] = f"runs on {HOST}:{state.port}, process {state.pid}" if state and runs else "doesn't run"
+    return report
 
 
 @contextmanager

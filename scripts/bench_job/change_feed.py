@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from scripts.bench_job.client import Appender, LocalFiles, Rest
-from scripts.bench_job.feed_readers import Told, reading
+from scripts.bench_job.feed_readers import Reported, reading
 from scripts.bench_job.results import Result, Target, options_of, p50, p99, report
 from scripts.bench_job.servers import Bench, running_bench
 
@@ -29,8 +29,8 @@ def main() -> None:
         writer = Appender(
             rest, LocalFiles(), "t", rest.create_table("t", properties={"ducklake.max-listed-snapshots": "20"})
         )
-        alone, _ = told_after(bench, writer, commits, 1)
-        waited, lost = told_after(bench, writer, commits, options.readers)
+        alone, _ = report_delays(bench, writer, commits, 1)
+        waited, lost = report_delays(bench, writer, commits, options.readers)
         idle = idle_share(bench, options.readers)
     report(f"{options.readers} readers of one worker's change feed", list(results(alone, waited, lost, idle)), options)
 
@@ -42,7 +42,7 @@ def results(alone: Sequence[float], waited: Sequence[float], lost: int, idle: fl
     yield Result("processors used by an idle feed", idle * 100, "% of one", Target("≤", 5))
 
 
-def told_after(bench: Bench, writer: Appender, commits: int, readers: int) -> tuple[list[float], int]:
+def report_delays(bench: Bench, writer: Appender, commits: int, readers: int) -> tuple[list[float], int]:
     """Milliseconds from each commit's answer to each reader's event; how many weren't told just what happened."""
     answered: dict[int, float] = {}
     with reading(bench.uri, bench.headers, readers) as found:
@@ -51,15 +51,15 @@ def told_after(bench: Bench, writer: Appender, commits: int, readers: int) -> tu
             answered[metadata["current-snapshot-id"]] = time.perf_counter()
             time.sleep(1 / COMMITS_PER_SECOND)
         time.sleep(_SETTLE_SECONDS)
-        told = found.end()
+        reported = found.end()
     waited = [
-        max(0.0, at - answered[snapshot]) * 1000 for each in told for snapshot, at in each if snapshot in answered
+        max(0.0, at - answered[snapshot]) * 1000 for each in reported for snapshot, at in each if snapshot in answered
     ]
-    return waited, sum(_is_wrong(each, list(answered)) for each in told)
+    return waited, sum(_is_wrong(each, list(answered)) for each in reported)
 
 
-def _is_wrong(told: Told, snapshots: Sequence[int]) -> bool:
-    return [snapshot for snapshot, _ in told] != snapshots
+def _is_wrong(reported: Reported, snapshots: Sequence[int]) -> bool:
+    return [snapshot for snapshot, _ in reported] != snapshots
 
 
 def idle_share(bench: Bench, readers: int) -> float:

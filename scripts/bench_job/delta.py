@@ -29,7 +29,7 @@ from scripts.demo_job.server import PROGRAM, own_environment
 
 EACH: Final = 100
 PAUSE: Final = 0.01
-PATIENCE: Final = 180.0
+TIMEOUT: Final = 180.0
 ROUNDS: Final = 5
 LOADING: Final = "import sys; from deltalake import DeltaTable; DeltaTable(sys.argv[1]).get_add_actions()"
 TABLE: Final = "t"
@@ -128,7 +128,7 @@ def followed(bench: Bench, root: Path, appends: int) -> list[Result]:
         write_deltalake(table, rows, mode="append")
         written = perf_counter()
         writes.append(written - started)
-        wait_for(rest, table.version(), written + PATIENCE)
+        wait_for(rest, table.version(), written + TIMEOUT)
         lags.append(perf_counter() - written)
     rest.close()
     took = milliseconds(lags[1:])

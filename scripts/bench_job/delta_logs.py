@@ -50,15 +50,15 @@ def _write(log: Path, version: int, actions: list[dict[str, Any]]) -> None:
 
 
 def _information(version: int, operation: str) -> dict[str, Any]:
-    told = {"timestamp": STARTED_MS + version * MINUTE_MS, "operation": operation, "operationParameters": {}}
-    return {"commitInfo": {**told, "engineInfo": "scripts/bench"}}
+    report = {"timestamp": STARTED_MS + version * MINUTE_MS, "operation": operation, "operationParameters": {}}
+    return {"commitInfo": {**report, "engineInfo": "scripts/bench"}}
 
 
 def _definition() -> list[dict[str, Any]]:
-    told = {"id": "5b1d4d63-0000-4000-8000-000000000001", "format": {"provider": "parquet", "options": {}},
+    report = {"id": "5b1d4d63-0000-4000-8000-000000000001", "format": {"provider": "parquet", "options": {}},
             "schemaString": json.dumps(_SCHEMA), "partitionColumns": [], "configuration": {},
             "createdTime": STARTED_MS}  # fmt: skip
-    return [{"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}, {"metaData": told}]
+    return [{"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}, {"metaData": report}]
 
 
 def _added(number: int, file: tuple[str, int]) -> dict[str, Any]:

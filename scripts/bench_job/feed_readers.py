@@ -16,7 +16,7 @@ _SNAPSHOT: Final = re.compile(rb'"iceberg-snapshot-id":(\d+)')
 _PIECE: Final = 1 << 16
 _SECONDS: Final = 0.2
 
-Told = list[tuple[int, float]]
+Reported = list[tuple[int, float]]
 """(Iceberg snapshot, when by time.perf_counter) of one reader, in the order in which it was told."""
 
 
@@ -26,11 +26,11 @@ class Readers:
 
     _line: Connection
 
-    def end(self) -> list[Told]:
+    def end(self) -> list[Reported]:
         """What each was told."""
         self._line.send("end")
-        told: list[Told] = self._line.recv()
-        return told
+        report: list[Reported] = self._line.recv()
+        return report
 
 
 @contextmanager
@@ -56,7 +56,7 @@ def _read(uri: str, headers: Mapping[str, str], count: int, line: Connection) ->
         while not line.poll():
             for key, _ in selector.select(_SECONDS):
                 key.data.receive()
-    line.send([reader.told for reader in readers])
+    line.send([reader.report for reader in readers])
 
 
 def _begin(uri: str, headers: Mapping[str, str]) -> socket.socket:
@@ -78,7 +78,7 @@ class _Reader:
     """One stream. rest: of a line that hasn't come to its end."""
 
     connection: socket.socket
-    told: Told = field(default_factory=list)
+    report: Reported = field(default_factory=list)
     rest: bytes = b""
 
     def receive(self) -> None:
@@ -86,4 +86,4 @@ class _Reader:
         if not piece:
             raise RuntimeError("the server ended a stream")
         lines, end, self.rest = (self.rest + piece).rpartition(b"\n")
-        self.told += ((int(found), now) for found in _SNAPSHOT.findall(lines + end))
+        self.report += ((int(found), now) for found in _SNAPSHOT.findall(lines + end))

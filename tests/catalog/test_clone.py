@@ -19,7 +19,7 @@ from duckicelake.delta.import_.importer import DeltaImport, import_table
 from duckicelake.errors import AlreadyExistsError, InvalidRequestError, NoSuchTableError
 from tests.support.client import NS, Client, Json, data_files, duckdb_rows, local, pyiceberg_rows, set_properties
 from tests.support.foreign_catalog import CLEANERS
-from tests.support.seams import fresh, overtaken
+from tests.support.seams import fresh, superseded
 from tests.support.table_history import FLUSH, MERGE, History, Rows, rows_of
 
 CLONE = "c"
@@ -216,7 +216,7 @@ def test_guard_stays_of_a_table_that_is_cloned_while_it_is_lifted(
     ducklake.execute(f"DROP TABLE lake.ns.{CLONE}")
     for statement in CLEANERS:
         ducklake.execute(statement).fetchall()
-    server = overtaken(client.services, lambda: clone_table(client.services, NS, "d", CloneRequest((NS, "t"))))
+    server = superseded(client.services, lambda: clone_table(client.services, NS, "d", CloneRequest((NS, "t"))))
     if by == "server":
         assert lift_guards(server) == []
     else:

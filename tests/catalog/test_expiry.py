@@ -5,7 +5,7 @@ import pytest
 
 from duckicelake.catalog.expiry import expire_snapshots
 from tests.support.client import NS, Client, duckdb_rows, pyiceberg_rows, set_ref
-from tests.support.seams import overtaken
+from tests.support.seams import superseded
 
 ALL = 1 << 60
 
@@ -20,7 +20,7 @@ def test_what_is_named_meanwhile_stays(
     before = [each["snapshot-id"] for each in client.metadata()["snapshots"]]
     oldest = before[0]
     name = {"requirements": [], "updates": [set_ref(ref, oldest, kind)]}
-    expire_snapshots(overtaken(client.services, lambda: client.commit(name)), NS, "t", ALL)
+    expire_snapshots(superseded(client.services, lambda: client.commit(name)), NS, "t", ALL)
     answer = client.load()
     assert answer["metadata"]["refs"][ref]["snapshot-id"] == oldest
     assert [each["snapshot-id"] for each in answer["metadata"]["snapshots"]] == [before[place] for place in stays]

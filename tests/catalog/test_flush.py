@@ -298,8 +298,8 @@ def test_files_of_a_flush_that_comes_to_nothing_are_deleted(services: Services, 
     duck.execute("CALL ducklake_flush_inlined_data('lake')")
     duck.execute("INSERT INTO lake.ns.t VALUES (10, 'ten'), (11, 'gone')")
     duck.execute("DELETE FROM lake.ns.t WHERE id IN (1, 11)")
-    overtaking: list[Callable[[], object]] = [lambda: duck.execute("CALL ducklake_flush_inlined_data('lake')")]
-    assert flush_rows(replace(services, store=Interrupted(services.store, overtaking)), NS, "t") == Flushed()
+    superseding: list[Callable[[], object]] = [lambda: duck.execute("CALL ducklake_flush_inlined_data('lake')")]
+    assert flush_rows(replace(services, store=Interrupted(services.store, superseding)), NS, "t") == Flushed()
     known = duck.sql(
         "SELECT path FROM __ducklake_metadata_lake.ducklake_data_file "
         "UNION ALL SELECT path FROM __ducklake_metadata_lake.ducklake_delete_file"

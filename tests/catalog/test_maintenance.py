@@ -117,8 +117,8 @@ def test_interval_that_postgres_does_not_know_is_reported_as_it_is(
     client.create()
     client.create("other")
     ducklake.execute("CALL lake.set_option('expire_older_than', '1 quarter', schema => 'ns', table_name => 't')")
-    told = {found.table: found.policies for found in table_statistics(client.services, PageRequest()).items}
-    assert told == {"t": {"expire_older_than": "1 quarter"}, "other": {}}
+    report = {found.table: found.policies for found in table_statistics(client.services, PageRequest()).items}
+    assert report == {"t": {"expire_older_than": "1 quarter"}, "other": {}}
 
 
 def test_orphans_are_what_no_row_names_and_what_lies_in_the_table(

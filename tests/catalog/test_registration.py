@@ -355,11 +355,11 @@ def test_registration_over_which_the_same_one_comes_at_once_is_answered_with_wha
     other = new_foreign(zone)
     other.commit(engine.append((1, "row"))(other.metadata()))
 
-    def overtake(_: object) -> None:
+    def supersede(_: object) -> None:
         register(client, other.location, overwrite=True)
 
-    overtaken = Client(replace(fresh(client.services), publish_audit=overtake))
-    answer = register(overtaken, other.location, overwrite=True)
+    superseded = Client(replace(fresh(client.services), publish_audit=supersede))
+    answer = register(superseded, other.location, overwrite=True)
     assert pyiceberg_rows(answer) == [(1, "row")]
     assert answer["metadata-location"] == client.load("r")["metadata-location"]
 

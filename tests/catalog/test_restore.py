@@ -124,8 +124,8 @@ def test_dry_run_shows_and_changes_nothing(history: History) -> None:
     first = history.append(number=5)
     history.append(number=2)
     before = history.metadata()
-    told = restore(history, first, is_dry_run=True)
-    assert told == Restored(first, history.head(), files_removed=1, rows_removed=2)
+    report = restore(history, first, is_dry_run=True)
+    assert report == Restored(first, history.head(), files_removed=1, rows_removed=2)
     assert history.metadata() == before
 
 

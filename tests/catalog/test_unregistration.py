@@ -154,7 +154,7 @@ def test_commits_while_a_table_is_given_up_are_in_what_is_given_or_fail(client: 
     client.append((1, "one"))
     acts = [lambda: Client(fresh(client.services)).append((2, "two"))]
 
-    class Overtaken:
+    class Superseded:
         """Lets another client commit between the load and the drop."""
 
         def __getattr__(self, name: str) -> Any:
@@ -162,5 +162,5 @@ def test_commits_while_a_table_is_given_up_are_in_what_is_given_or_fail(client: 
                 acts.pop()()
             return getattr(client.services.database, name)
 
-    given = unregister(Client(replace(fresh(client.services), database=Overtaken())))
+    given = unregister(Client(replace(fresh(client.services), database=Superseded())))
     assert pyiceberg_rows(given) == [(1, "one"), (2, "two")]

@@ -56,10 +56,10 @@ from tests.conftest import Attach, services_of
 from tests.support.lakes import Lake
 
 NUMBERS = pa.schema([("i", pa.int32())])
-Told = tuple[str, str, dict[str, int]]
+Reported = tuple[str, str, dict[str, int]]
 
 
-def told(
+def report(
     database: Database, after: LogPosition = START_POSITION, wanted: WantedChanges | None = None
 ) -> list[LoggedChange]:
     with database.reading() as cursor:
@@ -68,7 +68,7 @@ def told(
 
 def folded(services: Services, after: LogPosition = START_POSITION) -> list[LoggedChange]:
     write_all_changes(services)
-    return told(services.database, after)
+    return report(services.database, after)
 
 
 def counted(change: LoggedChange) -> dict[str, int]:
@@ -77,11 +77,11 @@ def counted(change: LoggedChange) -> dict[str, int]:
     return {name: value for name, value in metrics.items() if "size" not in name and not name.startswith("total-")}
 
 
-def brief(found: Sequence[LoggedChange]) -> list[Told]:
+def brief(found: Sequence[LoggedChange]) -> list[Reported]:
     return [(change.kind.value, change.resource, counted(change)) for change in found]
 
 
-DUCKDB: Sequence[tuple[str, list[Told]]] = [
+DUCKDB: Sequence[tuple[str, list[Reported]]] = [
     ("CREATE SCHEMA s", [("create-namespace", "s", {})]),
     ('CREATE TABLE s."t.é" (i INT)', [("create-table", "s.t%2Eé", {})]),
     ('INSERT INTO s."t.é" VALUES (1)', [("append", "s.t%2Eé", {"added-records": 1})]),
@@ -141,7 +141,7 @@ def test_everything_that_duckdb_does_is_reported_with_what_it_changed(services: 
         found = folded(services, at)
         assert brief(found) == expected, statement
         at = found[-1].position if found else at
-    everything = told(services.database)
+    everything = report(services.database)
     assert [each.snapshot_id for each in everything] == sorted(each.snapshot_id for each in everything)
     assert {(each.source, each.principal, each.request_id) for each in everything} == {("duckdb", None, None)}
     renames = [each.previous for each in everything if each.kind in {ChangeKind.RENAME_TABLE, ChangeKind.RENAME_VIEW}]
@@ -284,7 +284,7 @@ def test_what_was_expired_before_it_was_seen_is_left_out_and_the_rest_is_reporte
     lake.run("DROP TABLE gone", "INSERT INTO t FROM range(50)", "DELETE FROM t WHERE i < 40")
     lake.run("INSERT INTO t VALUES (7)")
     lake.run(f"CALL ducklake_expire_snapshots('lake', versions => [{', '.join(map(str, range(8)))}])")
-    before = told(services.database)
+    before = report(services.database)
     found = folded(services)
     assert found[: len(before)] == before
     assert brief(found[len(before) :]) == [
@@ -418,11 +418,11 @@ def test_what_can_not_be_folded_is_left_out_in_the_end_and_all_else_is_reported(
         for _ in range(MAX_TRIES):
             with pytest.raises(psycopg.DataError):
                 follower.fold(cursor)
-        assert told(services.database) == []
+        assert report(services.database) == []
         follower.fold(cursor)
     (failure,) = failures
     assert str(failure).startswith(f"the changelog has skipped snapshot {last - 2}: DataError")
-    kinds = [(each.snapshot_id, each.kind.value) for each in told(services.database) if each.name == "t"]
+    kinds = [(each.snapshot_id, each.kind.value) for each in report(services.database) if each.name == "t"]
     assert kinds == [(1, "create-table"), *((each, "append") for each in (last - 3, last - 1, last))]
 
 
@@ -492,7 +492,7 @@ def _tail(database: Database, seen: list[LoggedChange], ended: Event) -> None:
     """Read what is new, as subscribers do, until it is over, and once more."""
     while True:
         is_last = ended.is_set()
-        seen += told(database, seen[-1].position if seen else START_POSITION)
+        seen += report(database, seen[-1].position if seen else START_POSITION)
         if is_last:
             return
         time.sleep(0.002)
@@ -525,6 +525,6 @@ def _wait_for(services: Services, lake: Lake, name: str) -> None:
     """Until the creation of a table is told."""
     lake.run(f"CREATE TABLE {name} (i INT)")
     deadline = time.monotonic() + 10
-    while not any(each.name == name for each in told(services.database)):
+    while not any(each.name == name for each in report(services.database)):
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -338,16 +338,16 @@ def test_allowed_location_inside_the_data_path_is_refused(lake: Path) -> None:
 
 
 def test_misspelt_command_is_answered_with_the_one_that_was_meant() -> None:
-    told = run_here("servee")
-    assert told.returncode == 2
-    assert "No such command 'servee'. Did you mean 'serve'?" in told.stderr
+    report = run_here("servee")
+    assert report.returncode == 2
+    assert "No such command 'servee'. Did you mean 'serve'?" in report.stderr
 
 
 def test_info_without_a_lake_starts_and_creates_nothing(lake: Path) -> None:
-    told = run_here("info", "--lake", str(lake), DUCKICELAKE_PORT="9000")
-    assert (told.returncode, told.stdout) == (2, "")
+    report = run_here("info", "--lake", str(lake), DUCKICELAKE_PORT="9000")
+    assert (report.returncode, report.stdout) == (2, "")
     said = f"duckicelake: there is no lake in {lake}; make one with: duckicelake init --lake {lake}\n"
-    assert told.stderr == said
+    assert report.stderr == said
     assert not lake.exists()
 
 
@@ -506,6 +506,6 @@ def test_warehouse_inside_duckdbs_folder_is_refused(lake: Path) -> None:
 def test_version_and_help_name_the_program() -> None:
     assert re.match(r"duckicelake \S+ \(DuckLake 1\.0\)", run("version").stdout)
     for command in ("serve", "init", "info", "doctor"):
-        told = run_here(command, "--help")
-        assert told.returncode == 0
-        assert f"duckicelake {command}" in re.sub(r"\s+", " ", told.stdout)
+        report = run_here(command, "--help")
+        assert report.returncode == 0
+        assert f"duckicelake {command}" in re.sub(r"\s+", " ", report.stdout)

@@ -22,10 +22,10 @@ def commands(group: Any, *path: str) -> Iterator[tuple[str, ...]]:
 
 @pytest.mark.parametrize("words", list(commands(typer.main.get_command(app))), ids=" ".join)
 def test_help_ends_with_examples_to_copy_and_gives_flags_no_type(words: tuple[str, ...]) -> None:
-    told = CliRunner().invoke(app, [*words, "--help"], env={"COLUMNS": "200", "TERMINAL_WIDTH": "200"})
-    assert told.exit_code == 0
-    _, examples = told.stdout.split("Example", 1)
+    report = CliRunner().invoke(app, [*words, "--help"], env={"COLUMNS": "200", "TERMINAL_WIDTH": "200"})
+    assert report.exit_code == 0
+    _, examples = report.stdout.split("Example", 1)
     lines = [line.strip() for line in examples.splitlines()[1:] if line.strip()]
     assert lines
     assert all(line.startswith("$ ") and f"duckicelake {' '.join(words)}" in line for line in lines)
-    assert "<bool>" not in told.stdout
+    assert "<bool>" not in report.stdout

@@ -71,7 +71,7 @@ ENDLESS = {"day": "'infinity'", "moment": "'-infinity'", "instant": "'infinity'"
 """Values that DuckDB has and Iceberg lacks."""
 TRUNCATED = 16
 METRICS = ("value_counts", "null_value_counts", "nan_value_counts", "lower_bounds", "upper_bounds")
-NEVER_TOLD = {"untold", "list.element"}
+NEVER_REPORTED = {"untold", "list.element"}
 
 
 @dataclass(slots=True)
@@ -221,12 +221,12 @@ class Writers:
 
     def _metrics(self, metadata: TableMetadata, file: str) -> dict[str, dict[int, Any]]:
         """Counts and bounds of leaf columns, truncated as Spark does; some files and columns go without."""
-        told = 1.0 if self.frank else self.random.choice([1.0, 0.7, 0.0])
+        report = 1.0 if self.frank else self.random.choice([1.0, 0.7, 0.0])
         with_bounds, with_nans = self.frank or self.random.random() < 0.8, self.random.random() < 0.5
         metrics: dict[str, dict[int, Any]] = {name: {} for name in METRICS}
         for field_id, type_ in metadata.schema().leaves().items():
             name = metadata.schema().full_names()[field_id]
-            if name in NEVER_TOLD or self.random.random() >= told:
+            if name in NEVER_REPORTED or self.random.random() >= report:
                 continue
             values, nulls, nans, low, high = measured(self.memory, name, type_, file)
             metrics["value_counts"][field_id] = values

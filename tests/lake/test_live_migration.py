@@ -23,7 +23,7 @@ from tests.support.servers import running
 SECONDS = 2.0
 
 
-def migrate_patiently(url: str) -> None:
+def migrate_with_retries(url: str) -> None:
     """Migrate as an operator does who begins again after a deadlock."""
     for _ in range(20):
         try:
@@ -101,7 +101,7 @@ def test_writers_go_on_while_the_lake_is_migrated(served, database_url):
     with running(create_app(served.services)) as uri:
         works = (post_rows(uri, 0), post_rows(uri, 100_000), append(uri, 200_000))
         with in_threads(*works) as acknowledged:
-            migrate_patiently(database_url)
+            migrate_with_retries(database_url)
 
     assert len(acknowledged) > len(works)
     assert [row[0] for row in sorted(iceberg_rows(served.static("t")))] == sorted([-1, *acknowledged])
@@ -125,7 +125,7 @@ def test_a_server_that_starts_during_the_migration_serves_the_lake_as_it_is(serv
         return []
 
     with running(create_app(served.services)) as uri, in_threads(restart, post_rows(uri, 0)) as acknowledged:
-        migrate_patiently(database_url)
+        migrate_with_retries(database_url)
         migrated = monotonic()
 
     assert min(started) < migrated < max(started)

@@ -12,7 +12,7 @@ def sql(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def told(lake: Lake) -> list[tuple[int, str, str]]:
+def report(lake: Lake) -> list[tuple[int, str, str]]:
     """The current sort order as Iceberg clients see it."""
     metadata = lake.metadata()
     (order,) = [order for order in metadata.sort_orders if order.order_id == metadata.default_sort_order_id]
@@ -23,19 +23,19 @@ def told(lake: Lake) -> list[tuple[int, str, str]]:
 def test_order_that_duckdb_sets_is_reported(lake: Lake, name: str) -> None:
     lake.run(f"CREATE TABLE t ({sql(name)} BIGINT, other VARCHAR)")
     lake.run(f"ALTER TABLE t SET SORTED BY ({sql(name)} DESC NULLS FIRST, other ASC)")
-    assert told(lake) == [(1, "desc", "nulls-first"), (2, "asc", "nulls-last")]
+    assert report(lake) == [(1, "desc", "nulls-first"), (2, "asc", "nulls-last")]
     lake.run("ALTER TABLE t RESET SORTED BY")
-    assert told(lake) == []
+    assert report(lake) == []
 
 
 def test_name_in_another_case_is_the_column(lake: Lake) -> None:
     lake.run("CREATE TABLE t (Mixed BIGINT)", "ALTER TABLE t SET SORTED BY (mIXED ASC)")
-    assert told(lake) == [(1, "asc", "nulls-last")]
+    assert report(lake) == [(1, "asc", "nulls-last")]
 
 
 def test_order_by_an_expression_is_none(lake: Lake) -> None:
     lake.run("CREATE TABLE t (id BIGINT)", "ALTER TABLE t SET SORTED BY (id + 1 ASC)")
-    assert told(lake) == []
+    assert report(lake) == []
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -47,6 +47,6 @@ def test_duckdb_writes_by_the_order_that_a_client_sets(lake: Lake, name: str) ->
         {"action": "set-default-sort-order", "sort-order-id": -1},
     )
     lake.run("INSERT INTO t VALUES (2), (NULL), (3)", FLUSH, "INSERT INTO t SELECT i FROM range(20) r(i)")
-    assert told(lake) == [(1, "desc", "nulls-last")]
+    assert report(lake) == [(1, "desc", "nulls-last")]
     assert_same_rows(lake)
     assert lake.duck.sql("FROM t").fetchmany(3) == [(3,), (2,), (None,)]

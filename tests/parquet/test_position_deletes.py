@@ -54,8 +54,8 @@ def test_columns_are_required_with_icebergs_field_ids_and_bounds() -> None:
 def test_pages_have_the_sizes_that_duckdb_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "deletes.parquet"
     path.write_bytes(write_position_deletes(CASES["two pages"]))
-    told = "num_values, compression, encodings, stats_null_count"
-    rows = duckdb.sql(f"SELECT {told} FROM parquet_metadata('{path}') ORDER BY column_id").fetchall()
+    report = "num_values, compression, encodings, stats_null_count"
+    rows = duckdb.sql(f"SELECT {report} FROM parquet_metadata('{path}') ORDER BY column_id").fetchall()
     assert rows == [(40_001, "GZIP", "PLAIN, RLE", 0)] * 2
 
 

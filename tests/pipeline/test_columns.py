@@ -94,10 +94,10 @@ def test_columns_are_added_at_any_depth_and_named_with_their_path() -> None:
 
 def test_all_that_does_not_fit_is_reported_at_once() -> None:
     table = StructType().add("id", IntegerType(), nullable=False).add("v", IntegerType())
-    with pytest.raises(BadColumnError) as told:
+    with pytest.raises(BadColumnError) as report:
         join_columns(table, columns(v=StringType(), n=NullType(), i=DayTimeIntervalType()), may_change=True)
     for each in ("v is int, which doesn't hold string", "n is void, which", "i is interval", "id must have a value"):
-        assert each in str(told.value)
+        assert each in str(report.value)
 
 
 def test_types_of_text_are_the_tables_where_it_has_the_column_and_its_spelling_is_the_files() -> None:

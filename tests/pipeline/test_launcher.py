@@ -36,7 +36,7 @@ def test_interruption_while_spark_starts_leaves_no_process_behind(tmp_path: Path
         assert time.monotonic() < deadline
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    _, told = process.communicate(timeout=SECONDS)
-    assert told.endswith("KeyboardInterrupt\n")
+    _, report = process.communicate(timeout=SECONDS)
+    assert report.endswith("KeyboardInterrupt\n")
     assert not is_there(int(started.read_text()))
     assert not list(tmp_path.glob("duckicelake-spark-*"))

@@ -213,7 +213,7 @@ def test_policy_that_there_is_not_is_a_problem_and_no_silence() -> None:
 
 
 def test_state_is_what_the_catalog_shows() -> None:
-    told = {
+    report = {
         "namespace": ["a", "b"],
         "table": "t",
         "by-deleted-tenths": [1] * 9,
@@ -221,5 +221,5 @@ def test_state_is_what_the_catalog_shows() -> None:
         "cleaned-ms": 7,
         "table-id": 3,
     }
-    state = parse_state(told)
+    state = parse_state(report)
     assert (state.namespace, state.small_by_partition, state.cleaned_ms) == (("a", "b"), {5: 2}, 7)

@@ -52,7 +52,7 @@ def test_snapshots_go_by_ducklakes_numbers_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("after", "upto", "told"),
+    ("after", "upto", "report"),
     [
         (250, None, "Snapshot 250 isn't in main's history"),
         (300, 200, "Snapshot 200 comes before 300"),
@@ -60,15 +60,15 @@ def test_snapshots_go_by_ducklakes_numbers_too() -> None:
         (None, 8, "doesn't have snapshot 8"),
     ],
 )
-def test_where_there_is_no_way_the_message_says_so(after: int | None, upto: int | None, told: str) -> None:
-    with pytest.raises(BadInputError, match=told):
+def test_where_there_is_no_way_the_message_says_so(after: int | None, upto: int | None, report: str) -> None:
+    with pytest.raises(BadInputError, match=report):
         list_steps(WHOLE, after, upto)
 
 
 def test_history_that_has_expired_is_not_passed_over() -> None:
-    for after, told in ((None, "its beginning"), (100, "snapshot 100"), (1, "snapshot 1")):
+    for after, report in ((None, "its beginning"), (100, "snapshot 100"), (1, "snapshot 1")):
         with pytest.raises(
-            BadInputError, match=f"{told}, or not any more; the oldest from which changes are known is 200"
+            BadInputError, match=f"{report}, or not any more; the oldest from which changes are known is 200"
         ):
             list_steps(metadata(*SNAPSHOTS[1:]), after, None)
     assert [step.snapshot_id for step in list_steps(metadata(*SNAPSHOTS[1:]), 200, None)] == [300, 400]

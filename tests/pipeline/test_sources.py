@@ -56,7 +56,7 @@ def test_csv_has_a_header_and_tabs_where_its_name_says_so_unless_the_options_dif
 
 
 @pytest.mark.parametrize(
-    ("location", "told"),
+    ("location", "report"),
     [
         ("jdbc:postgresql://me:secret@db/shop?user=me&password=secret", "jdbc:postgresql://db/shop"),
         ("jdbc:postgresql://me:sec@secret@db:5432/shop", "jdbc:postgresql://db:5432/shop"),
@@ -71,9 +71,9 @@ def test_csv_has_a_header_and_tabs_where_its_name_says_so_unless_the_options_dif
         ("/data//a@b.csv", "/data//a@b.csv"),
     ],
 )
-def test_passwords_are_not_shown(location: str, told: str) -> None:
-    assert mask_secrets(location) == told
-    assert parse_source([location], "jdbc").masked_locations == (told,)
+def test_passwords_are_not_shown(location: str, report: str) -> None:
+    assert mask_secrets(location) == report
+    assert parse_source([location], "jdbc").masked_locations == (report,)
 
 
 def test_empty_files_are_left_out_only_where_they_can_be_whole() -> None:

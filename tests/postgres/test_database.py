@@ -196,10 +196,10 @@ def test_connections_to_a_machine_that_vanishes_are_given_up():
     with running_cluster() as cluster:
         for url, expected in ((cluster.url, 30_000), (f"{cluster.url}?tcp_user_timeout=5000", 5000)):
             with closing(open_lake_database(url)) as database, database.reading() as cursor:
-                assert patience_of(cursor.connection) == expected
+                assert timeout_of(cursor.connection) == expected
 
 
-def patience_of(connection):
+def timeout_of(connection):
     with socket.fromfd(connection.fileno(), socket.AF_INET, socket.SOCK_STREAM) as copy:
         return copy.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
 

@@ -15,7 +15,7 @@ INSERT = "INSERT INTO told (n, said, many, document) VALUES (%(n)s, %(said)s, %(
 
 
 @pytest.fixture
-def told(database: Database) -> Database:
+def filled(database: Database) -> Database:
     with database.transaction() as cursor:
         cursor.execute("CREATE TABLE told (n bigint PRIMARY KEY, said text, many bigint[], document json)")
     return database
@@ -48,73 +48,73 @@ def numbers(database: Database) -> list[int]:
 
 
 @pytest.mark.parametrize("in_pipeline", [True, False])
-def test_values_of_all_kinds_arrive_as_they_are(told: Database, in_pipeline: bool) -> None:
+def test_values_of_all_kinds_arrive_as_they_are(filled: Database, in_pipeline: bool) -> None:
     parameters = {"n": -5, "said": "it's \\N, {1} and 100 %\n\U0001f986", "many": [1, -(2**40)]}
-    with pipelined(told) if in_pipeline else told.transaction() as cursor:
+    with pipelined(filled) if in_pipeline else filled.transaction() as cursor:
         execute_no_result(cursor, INSERT, {**parameters, "document": json.dumps([1, "\0"])})
         execute_no_result(cursor, INSERT, {"n": 6, "said": None, "many": [], "document": None})
-    with told.reading() as cursor:
+    with filled.reading() as cursor:
         found = cursor.execute("SELECT n, said, many, document FROM told ORDER BY n").fetchall()
     assert found == [(*parameters.values(), [1, "\0"]), (6, None, [], None)]
 
 
-def test_numbers_of_all_sizes_are_one_statement_to_postgres(told: Database) -> None:
-    with pipelined(told) as cursor:
+def test_numbers_of_all_sizes_are_one_statement_to_postgres(filled: Database) -> None:
+    with pipelined(filled) as cursor:
         for n in (1, 2**15, 2**31, -(2**62)):
             insert(cursor, n)
         found = cursor.connection.cursor().execute("SELECT name FROM pg_prepared_statements WHERE name ~ '^unread'")
         assert len(found.fetchall()) == 1
-    assert len(numbers(told)) == 4
+    assert len(numbers(filled)) == 4
 
 
-def test_error_of_what_was_reported_is_postgres_own_and_takes_the_transaction_back(told: Database) -> None:
+def test_error_of_what_was_reported_is_postgres_own_and_takes_the_transaction_back(filled: Database) -> None:
     with pytest.raises(psycopg.errors.UniqueViolation) as raised:
-        insert_all(told, 1, 2, 1, 3)
+        insert_all(filled, 1, 2, 1, 3)
     assert raised.value.diag.table_name == "told"
-    assert numbers(told) == []
-    insert_all(told, 4)
-    assert numbers(told) == [4]
+    assert numbers(filled) == []
+    insert_all(filled, 4)
+    assert numbers(filled) == [4]
 
 
-def test_statement_that_was_never_prepared_as_one_before_it_failed_is_prepared_the_next_time(told: Database) -> None:
+def test_statement_that_was_never_prepared_as_one_before_it_failed_is_prepared_the_next_time(filled: Database) -> None:
     other = "UPDATE told SET said = %(said)s WHERE n = %(n)s"
     for _ in range(2):
         with pytest.raises(psycopg.errors.NotNullViolation):
-            insert_all(told, None, then=other)
-    insert_all(told, 1, then=other)
-    with told.reading() as cursor:
+            insert_all(filled, None, then=other)
+    insert_all(filled, 1, then=other)
+    with filled.reading() as cursor:
         assert cursor.execute("SELECT n, said FROM told").fetchall() == [(1, "updated")]
 
 
-def test_statement_that_cannot_be_prepared_is_an_error_each_time(told: Database) -> None:
+def test_statement_that_cannot_be_prepared_is_an_error_each_time(filled: Database) -> None:
     for _ in range(2):
-        with pytest.raises(psycopg.errors.UndefinedTable), pipelined(told) as cursor:
+        with pytest.raises(psycopg.errors.UndefinedTable), pipelined(filled) as cursor:
             execute_no_result(cursor, "DELETE FROM nowhere WHERE n = %(n)s", {"n": 1})
 
 
-def test_session_that_lost_all_that_it_had_prepared_prepares_it_again(told: Database) -> None:
+def test_session_that_lost_all_that_it_had_prepared_prepares_it_again(filled: Database) -> None:
     """psycopg deallocates everything after a rollback."""
-    with pipelined(told) as cursor:
+    with pipelined(filled) as cursor:
         insert(cursor, 1)
     for _ in range(7):  # psycopg has prepared this by then, so that there is something to deallocate
-        with told.transaction() as cursor:
+        with filled.transaction() as cursor:
             cursor.execute("SELECT count(*) FROM told")
-    with pytest.raises(psycopg.errors.DivisionByZero), told.transaction() as cursor:
+    with pytest.raises(psycopg.errors.DivisionByZero), filled.transaction() as cursor:
         cursor.execute("SELECT 1 / 0")
-    with pipelined(told) as cursor:
+    with pipelined(filled) as cursor:
         insert(cursor, 2)
-    assert numbers(told) == [1, 2]
+    assert numbers(filled) == [1, 2]
 
 
-def test_percent_sign_is_one_and_a_parameter_may_stand_several_times(told: Database) -> None:
-    with pipelined(told) as cursor:
+def test_percent_sign_is_one_and_a_parameter_may_stand_several_times(filled: Database) -> None:
+    with pipelined(filled) as cursor:
         insert(cursor, 1, "a")
         insert(cursor, 2, "b")
         execute_no_result(cursor, "DELETE FROM told WHERE n = %(n)s AND said LIKE 'b%%' OR n = %(n)s + 9", {"n": 2})
-    assert numbers(told) == [1]
+    assert numbers(filled) == [1]
 
 
-def test_text_with_a_nul_is_refused_as_psycopg_refuses_it(told: Database) -> None:
-    with pytest.raises(psycopg.DataError, match="NUL"), pipelined(told) as cursor:
+def test_text_with_a_nul_is_refused_as_psycopg_refuses_it(filled: Database) -> None:
+    with pytest.raises(psycopg.DataError, match="NUL"), pipelined(filled) as cursor:
         insert(cursor, 1, "a\0b")
-    assert numbers(told) == []
+    assert numbers(filled) == []

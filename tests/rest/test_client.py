@@ -51,7 +51,7 @@ def answering(script: Script, heard: list[tuple[str, str | None]] | None = None)
 
 
 @pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_module, "_PAUSE_SECONDS", (0.0, 0.0))
 
 

@@ -43,7 +43,7 @@ def test_up_twice_is_up_once_and_down_keeps_data_ports_and_passwords(folder: Pat
         assert connection.execute("SELECT count(*) FROM kept").fetchone() == (0,)
     assert client.get_object(Bucket=first.bucket, Key="kept")["Body"].read() == b"1"
     client.close()
-    assert all(told.startswith("runs on 127.0.0.1:") for told in status(folder).values())
+    assert all(report.startswith("runs on 127.0.0.1:") for report in status(folder).values())
 
 
 def test_two_that_ask_at_once_get_the_same_servers(folder: Path) -> None:

@@ -284,10 +284,10 @@ def test_line_of_the_log_and_the_metrics_show_of_loads_from_memory(
     assert answer.headers["x-request-id"] == "mine"
     counted = http.get("/metrics").text
     lines = [json.loads(line) for line in log.getvalue().splitlines()]
-    told = next(line for line in lines if line["event"] == "request" and line["request_id"] == "mine")
+    report = next(line for line in lines if line["event"] == "request" and line["request_id"] == "mine")
     template = "/v1/namespaces/{namespace}/tables/{table}"
-    assert (told["route"], told["path"], told["status"], told["method"]) == (template, TABLE, 200, "GET")
-    assert told["principal"] == "anonymous"
+    assert (report["route"], report["path"], report["status"], report["method"]) == (template, TABLE, 200, "GET")
+    assert report["principal"] == "anonymous"
     number = route.asked + 1  # those of `warmed` that the route answered, the one from memory, and this one
     assert f'duckicelake_requests_total{{method="GET",route="{template}",status="2xx"}} {number + 1}.0' in counted
 

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Dialog, Page, expect, sync_playwright
 
 CHROMIUM = shutil.which("chromium")
-PATIENCE = 20_000
+TIMEOUT = 20_000
 """Milliseconds for what is expected of a page, on a machine that is busy."""
 
 # Who is root has no user to shut it in by; what it shows is ours.
@@ -36,7 +36,7 @@ class Visit:
 def browser() -> Iterator[Browser]:
     if CHROMIUM is None:
         pytest.skip("Chromium isn't installed, and it takes root to do that: scripts/ui/browser")
-    expect.set_options(timeout=PATIENCE)
+    expect.set_options(timeout=TIMEOUT)
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
         yield chromium
@@ -45,7 +45,7 @@ def browser() -> Iterator[Browser]:
 
 def visit(browser: Browser, **context: Any) -> Visit:
     opened = browser.new_context(viewport={"width": 1400, "height": 800}, **context)
-    opened.set_default_timeout(PATIENCE)
+    opened.set_default_timeout(TIMEOUT)
     made = Visit(opened, opened.new_page())
     made.page.on("pageerror", lambda error: made.complaints.append(str(error)))
     made.page.on("dialog", made.close)

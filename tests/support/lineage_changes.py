@@ -55,7 +55,7 @@ def change(
     return LoggedChange(snapshot_id=snapshot, kind=kind, name=name, **fields | more)  # type: ignore[arg-type]
 
 
-def told(
+def report(
     *changes: LoggedChange, location: str | None = "file:///lake/ns/t", owner: str | None = None
 ) -> list[CatalogChange]:
     schema = next((each.facts["schema"] for each in changes if "schema" in each.facts), None)
@@ -66,7 +66,7 @@ def told(
 
 def events(*changes: LoggedChange, **known: Any) -> list[Json]:
     """Checked against the schemas."""
-    found = [event for run in group_runs(told(*changes, **known)) for event in whole(describe_run(run, LAKE), run)]
+    found = [event for run in group_runs(report(*changes, **known)) for event in whole(describe_run(run, LAKE), run)]
     for each in found:
         check_event(each)
     return found

@@ -34,11 +34,11 @@ def foreign(namespace: str, name: str, **facets: Any) -> Json:
     return {"namespace": namespace, "name": name, "facets": facets}
 
 
-def columns(*told: tuple[str, Json, str] | tuple[str, Json, str, str, str]) -> Json:
+def columns(*report: tuple[str, Json, str] | tuple[str, Json, str, str, str]) -> Json:
     """The facet of column lineage: target field ('': the whole dataset), source, its field, and how it was made."""
     fields: dict[str, Json] = {}
     whole = []
-    for target, source, field, *how in told:
+    for target, source, field, *how in report:
         kind, subtype = how or ("DIRECT", "IDENTITY")
         given = {"namespace": source["namespace"], "name": source["name"], "field": field}
         given |= {"transformations": [{"type": kind, "subtype": subtype, "description": "", "masking": False}]}
@@ -80,6 +80,6 @@ def dataset_event(minutes: float, dataset: Json) -> Json:
 
 def job_event(minutes: float, job: str, inputs: tuple[Json, ...] = (), outputs: tuple[Json, ...] = ()) -> Json:
     url = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/JobEvent"
-    told = {"namespace": "tests", "name": job, "facets": {}}
+    report = {"namespace": "tests", "name": job, "facets": {}}
     given = {"inputs": list(inputs), "outputs": list(outputs)}
-    return {"eventTime": at(minutes), "producer": PRODUCER, "schemaURL": url, "job": told, **given}
+    return {"eventTime": at(minutes), "producer": PRODUCER, "schemaURL": url, "job": report, **given}

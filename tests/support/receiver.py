@@ -14,7 +14,7 @@ from ssl import SSLContext
 from typing import Any, Final
 
 Json = dict[str, Any]
-PATIENCE: Final = 120.0
+TIMEOUT: Final = 120.0
 """What a busy machine may take for anything."""
 
 
@@ -71,11 +71,11 @@ class Receiver:
         with self._changed:
             return [number_of(event) for event in self.taken]
 
-    def until(self, is_so: Callable[[], bool], seconds: float = PATIENCE) -> None:
+    def until(self, is_so: Callable[[], bool], seconds: float = TIMEOUT) -> None:
         with self._changed:
             assert self._changed.wait_for(is_so, seconds), (len(self.tries), len(self.taken))
 
-    def until_taken(self, count: int, seconds: float = PATIENCE) -> None:
+    def until_taken(self, count: int, seconds: float = TIMEOUT) -> None:
         self.until(lambda: len(self.taken) >= count, seconds)
 
     def heard(self, path: str, headers: Mapping[str, str], event: Json) -> Answer:

@@ -166,7 +166,7 @@ class Interrupted:
 
 
 @dataclass(frozen=True, slots=True)
-class OvertakenDatabase:
+class SupersededDatabase:
     """A database in which something happens once a first commit is computed, before its transaction."""
 
     database: Database
@@ -183,9 +183,9 @@ class OvertakenDatabase:
         return getattr(self.database, name)
 
 
-def overtaken(services: Services, act: Callable[[], object]) -> Services:
+def superseded(services: Services, act: Callable[[], object]) -> Services:
     """Another server of the lake, whose next commit someone overtakes so."""
-    database: Any = OvertakenDatabase(services.database, [act])
+    database: Any = SupersededDatabase(services.database, [act])
     return replace(fresh(services), database=database, commits=CommitQueue())
 
 

@@ -270,12 +270,12 @@ def test_insert_of_duckdbs_meanwhile_is_a_conflict_as_ever_and_nothing_is_there_
     late = drafted(client.metadata(), (2, "late"))
     write = lake.services.commits.write
 
-    def overtaken(*arguments: Any) -> Any:
+    def superseded(*arguments: Any) -> Any:
         lake.services.commits.write = write  # type: ignore[method-assign]
         lake.run("INSERT INTO lake.ns.t VALUES (3, 'duck')")
         return write(*arguments)
 
-    lake.services.commits.write = overtaken  # type: ignore[method-assign,assignment]
+    lake.services.commits.write = superseded  # type: ignore[method-assign,assignment]
     with pytest.raises(CommitFailedError):
         client.commit(late)
     append(lake, (2, "again"))

@@ -67,7 +67,7 @@ def drafted(metadata: Json, *rows: Any, **summary: str) -> Json:
     return draft.body(manifests, summary={"operation": "append", **counts, **summary})
 
 
-def told(snapshot: Json, *, numbers: bool) -> Json:
+def report(snapshot: Json, *, numbers: bool) -> Json:
     """What a snapshot says but for its name and time, and for its number where that is DuckLake's."""
     names = ["first-row-id", "added-rows", "schema-id", *(["sequence-number"] if numbers else [])]
     summary = {key: value for key, value in snapshot["summary"].items() if key != "ducklake.snapshot-id"}
@@ -99,8 +99,8 @@ def test_append_on_a_base_that_has_moved_is_what_the_clients_own_retry_makes(
         *(each["snapshot-id"] for each in snapshots[:-1]),
     ]
     own_numbers = version == "2" and client.services.snapshot_ids == "client"
-    assert [told(each, numbers=own_numbers) for each in snapshots] == [
-        told(each, numbers=own_numbers) for each in retried["metadata"]["snapshots"]
+    assert [report(each, numbers=own_numbers) for each in snapshots] == [
+        report(each, numbers=own_numbers) for each in retried["metadata"]["snapshots"]
     ]
     row_ids = "SELECT rowid, id FROM lake.ns.{} ORDER BY id"
     assert ducklake.sql(row_ids.format("t")).fetchall() == ducklake.sql(row_ids.format("retried")).fetchall()

@@ -383,7 +383,7 @@ def test_table_in_a_namespace_that_duckdb_made_is_created_and_read(
         create_namespace(services, ("a", "b"), {})
 
 
-def overtaken(client: Client, act: Callable[[], object]) -> Client:
+def superseded(client: Client, act: Callable[[], object]) -> Client:
     """A client whose next commit is overtaken: `act` happens when it asks for the time, its base already loaded."""
     acts, clock = [act], client.services.clock
 
@@ -398,14 +398,14 @@ def overtaken(client: Client, act: Callable[[], object]) -> Client:
 def test_commit_superseded_by_another_table_goes_through(client: Client, ducklake: duckdb.DuckDBPyConnection) -> None:
     client.create()
     client.create("other")
-    overtaken(client, lambda: client.append(TWO, name="other")).append(ONE)
+    superseded(client, lambda: client.append(TWO, name="other")).append(ONE)
     assert duckdb_rows(ducklake) == [ONE]
     assert duckdb_rows(ducklake, "other") == [TWO]
 
 
 def test_append_superseded_by_properties_is_applied_again(client: Client) -> None:
     metadata = client.create()["metadata"]
-    slow = overtaken(client, lambda: client.commit(set_properties(a="b")))
+    slow = superseded(client, lambda: client.commit(set_properties(a="b")))
     answer = slow.commit(append(metadata, ONE))
     assert answer["metadata"]["properties"]["a"] == "b"
     assert pyiceberg_rows(answer) == [ONE]
@@ -415,7 +415,7 @@ def test_append_superseded_by_duckdb_rechecks_its_requirements(
     client: Client, ducklake: duckdb.DuckDBPyConnection
 ) -> None:
     metadata = client.create()["metadata"]
-    slow = overtaken(client, lambda: ducklake.execute("INSERT INTO lake.ns.t VALUES (2, 'two')"))
+    slow = superseded(client, lambda: ducklake.execute("INSERT INTO lake.ns.t VALUES (2, 'two')"))
     with pytest.raises(CommitFailedError, match="Requirement failed"):
         slow.commit(append(metadata, ONE))
     assert pyiceberg_rows(client.load()) == duckdb_rows(ducklake) == [TWO]
@@ -423,7 +423,7 @@ def test_append_superseded_by_duckdb_rechecks_its_requirements(
 
 def test_properties_superseded_by_duckdb_are_applied_again(client: Client, ducklake: duckdb.DuckDBPyConnection) -> None:
     client.create()
-    slow = overtaken(client, lambda: ducklake.execute("INSERT INTO lake.ns.t VALUES (2, 'two')"))
+    slow = superseded(client, lambda: ducklake.execute("INSERT INTO lake.ns.t VALUES (2, 'two')"))
     answer = slow.commit(set_properties(a="b"))
     assert answer["metadata"]["properties"]["a"] == "b"
     assert pyiceberg_rows(answer) == [TWO]

@@ -124,12 +124,12 @@ def test_append_to_version_3_is_not_computed_again_because_others_commit_to_othe
     other = append(client.create("other")["metadata"], (2, "two"))
     write = client.services.commits.write
 
-    def overtaken(*arguments: Any) -> Any:
+    def superseded(*arguments: Any) -> Any:
         client.services.commits.write = write  # type: ignore[method-assign]
         client.commit(other, "other")
         return write(*arguments)
 
-    client.services.commits.write = overtaken  # type: ignore[method-assign]
+    client.services.commits.write = superseded  # type: ignore[method-assign]
     answer = crowd.commit(body)
     assert retried == []
     (snapshot,) = answer["metadata"]["snapshots"]

@@ -27,7 +27,7 @@ from tests.support.view_requests import set_properties as set_on_view
 
 
 @dataclass(frozen=True, slots=True)
-class Overtaken:
+class Superseded:
     """A database in which something happens before each transaction."""
 
     database: Database
@@ -44,7 +44,7 @@ class Overtaken:
 
 
 @pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (run, snapshots):
         monkeypatch.setattr(module, "RETRY_SECONDS", 0)
 
@@ -77,12 +77,12 @@ def test_view_that_others_change_all_along_is_left_to_them(services: Services) -
     create(services, "v")
     numbers = count()
 
-    def overtaking() -> int:
+    def superseding() -> int:
         commit(services, "v", set_on_view(others=str(next(numbers))))
         return services.clock()
 
     with pytest.raises(UnavailableError):
-        commit(replace(services, clock=overtaking), "v", set_on_view(mine="1"))
+        commit(replace(services, clock=superseding), "v", set_on_view(mine="1"))
     assert load(services, "v")["metadata"]["properties"] == {"others": "1"}
 
 
@@ -95,7 +95,7 @@ def test_table_that_others_change_all_along_is_not_given_up(
     def insert() -> None:
         ducklake.execute("INSERT INTO lake.ns.t VALUES (?, '')", [next(inserted)])
 
-    database: Any = Overtaken(client.services.database, insert)
+    database: Any = Superseded(client.services.database, insert)
     with pytest.raises(UnavailableError):
         unregister_table(replace(fresh(client.services), database=database), NS, "t")
     assert ducklake.execute("SELECT count(*) FROM lake.ns.t").fetchall() == [(next(inserted) - 1,)]

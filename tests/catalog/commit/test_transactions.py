@@ -180,7 +180,7 @@ def test_transaction_that_changes_nothing_writes_nothing(client: Client, ducklak
     assert ducklake.sql("SELECT max(snapshot_id) FROM ducklake_snapshots('lake')").fetchall() == newest
 
 
-def overtaken(services: Services, duck: duckdb.DuckDBPyConnection, statement: str) -> Services:
+def superseded(services: Services, duck: duckdb.DuckDBPyConnection, statement: str) -> Services:
     """A server that DuckDB overtakes after it has loaded the tables."""
     acts, clock = [statement], services.clock
 
@@ -204,7 +204,7 @@ def test_writes_of_duckdb_in_between_are_taken_in(
     tag = engine.point("v1", numbered.metadata("b")["current-snapshot-id"], "tag")({})
     current = {"action": "set-current-schema", "schema-id": -1}
     commit(
-        overtaken(numbered.services, ducklake, f"INSERT INTO lake.ns.{table} VALUES (2, 'DuckDB')"),
+        superseded(numbered.services, ducklake, f"INSERT INTO lake.ns.{table} VALUES (2, 'DuckDB')"),
         change("a", {"requirements": [], "updates": [schema, current]}),
         change("b", tag),
         change("other", set_properties(a="b")),
@@ -224,7 +224,7 @@ def test_appends_that_duckdb_supersedes_all_fail_if_it_changed_one_of_their_tabl
     for name in ("a", "b", "other"):
         numbered.create(name, properties={"format-version": str(version)})
     changes = [change(name, engine.append((1, name))(numbered.metadata(name))) for name in ("a", "b")]
-    services = overtaken(numbered.services, ducklake, f"INSERT INTO lake.ns.{table} VALUES (2, 'DuckDB')")
+    services = superseded(numbered.services, ducklake, f"INSERT INTO lake.ns.{table} VALUES (2, 'DuckDB')")
     if table == "other":
         commit(services, *changes)
     else:

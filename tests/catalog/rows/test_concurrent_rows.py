@@ -39,14 +39,14 @@ def posted(*rows: tuple[int, int]) -> PostedRows:
     return PostedRows(("main",), "t", body, "application/json")
 
 
-def overtaken(lake: Lake, overtake: Callable[[int], None]) -> list[int]:
+def superseded(lake: Lake, supersede: Callable[[int], None]) -> list[int]:
     """Before each write that doesn't have the queue to itself another is faster; how often is told afterwards."""
     commits, count = lake.services.commits, [0]
     write = commits.write
 
     def late(*arguments: Any) -> Any:
         count[0] += 1
-        overtake(count[0])
+        supersede(count[0])
         return write(*arguments)
 
     commits.write = late  # type: ignore[method-assign,assignment]
@@ -97,7 +97,7 @@ def test_upserts_of_one_key_into_an_empty_table_leave_one_row_though_they_share_
 
 
 def test_upsert_into_an_empty_table_finds_the_row_that_came_before_it_was_written(lake: Lake) -> None:
-    overtaken(lake, lambda n: lake.run("INSERT INTO lake.t VALUES (1, 0)") if n == 1 else None)
+    superseded(lake, lambda n: lake.run("INSERT INTO lake.t VALUES (1, 0)") if n == 1 else None)
     upsert_rows(lake.services, posted((1, 5)), KEY)
     assert iceberg_rows(lake.static()) == lake.duck_rows() == [(1, 5)]
 
@@ -105,7 +105,7 @@ def test_upsert_into_an_empty_table_finds_the_row_that_came_before_it_was_writte
 @pytest.mark.parametrize("verb", ["upsert", "delete"])
 def test_keys_get_their_turn_beside_rows_that_never_end(lake: Lake, verb: str) -> None:
     append_rows(lake.services, posted((1, 0)))
-    count = overtaken(lake, lambda n: lake.run(f"INSERT INTO lake.t VALUES ({100 + n}, 0)"))
+    count = superseded(lake, lambda n: lake.run(f"INSERT INTO lake.t VALUES ({100 + n}, 0)"))
     if verb == "upsert":
         upsert_rows(lake.services, posted((1, 5)), KEY)
     else:

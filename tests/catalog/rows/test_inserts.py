@@ -169,11 +169,11 @@ def test_schema_that_changes_between_planning_and_writing_has_the_batch_planned_
     commits = lake.services.commits
     write, changes = commits.write, iter(["ALTER TABLE lake.t DROP COLUMN kind", "ALTER TABLE lake.t RENAME TO v"])
 
-    def overtaken(*arguments: Any) -> Any:
+    def superseded(*arguments: Any) -> Any:
         lake.run(*[each for each in [next(changes, None)] if each])
         return write(*arguments)
 
-    commits.write = overtaken  # type: ignore[method-assign,assignment]
+    commits.write = superseded  # type: ignore[method-assign,assignment]
     with pytest.raises(InvalidRequestError, match="kind"):
         post(lake, rows_of(1, 1))
     with pytest.raises(NoSuchTableError):

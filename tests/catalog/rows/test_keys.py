@@ -17,7 +17,7 @@ from duckicelake.lake.txn import TxnId
 from duckicelake.rows.bodies import ARROW, JSON, JSON_LINES
 from tests.support.client import NS, new_client, set_ref
 from tests.support.lakes import Lake, iceberg_rows
-from tests.support.seams import overtaken
+from tests.support.seams import superseded
 
 SETUPS = {
     "plain": "",
@@ -101,7 +101,7 @@ def test_main_keeps_its_retention(services: Services) -> None:
 
 def test_upsert_while_another_table_is_made_is_computed_again_once(lake: Lake) -> None:
     lake.run("INSERT INTO lake.t VALUES (1, 'a'), (2, 'b')")
-    server = overtaken(lake.services, lambda: lake.run("CREATE TABLE lake.other (i INTEGER)"))
+    server = superseded(lake.services, lambda: lake.run("CREATE TABLE lake.other (i INTEGER)"))
     upsert_rows(server, posted((1, "A")), ("id",))
     assert_rows(lake, (1, "A"), (2, "b"))
 

@@ -49,14 +49,14 @@ def test_a_worker_whose_progress_was_superseded_looks_again(
     slow = real(other, current_table_id(lake))  # the other worker has read what is now
     lake.run("DELETE FROM lake.t")
 
-    def overtaken(mine: Services, table_id: int) -> Any:
+    def superseded(mine: Services, table_id: int) -> Any:
         pending = real(mine, table_id)  # what happened collapses to nothing
         monkeypatch.setattr(catching_up, "_read_pending", lambda *_: slow)
         catch_up(other, table_id)
         monkeypatch.setattr(catching_up, "_read_pending", real)
         return pending
 
-    monkeypatch.setattr(catching_up, "_read_pending", overtaken)
+    monkeypatch.setattr(catching_up, "_read_pending", superseded)
     table = load_current_table(services, ("main",), "t")
     assert iceberg_rows(StaticTable.from_metadata(table.location)) == lake.duck_rows() == []
 

@@ -21,7 +21,7 @@ from tests.support.seams import fresh
 from tests.support.servers import running
 
 REBASED = {"ducklake.append-rebase": "true"}
-PATIENCE = 30
+TIMEOUT = 30
 
 
 @dataclass(slots=True)
@@ -40,7 +40,7 @@ class Far(Recorded):
         for ending in filter(location.endswith, self.opens):
             self.opens[ending].set()
         for ending in filter(location.endswith, self.gates):
-            assert self.gates[ending].wait(PATIENCE)
+            assert self.gates[ending].wait(TIMEOUT)
         for ending in filter(location.endswith, self.failures):
             raise self.failures[ending]
         return Recorded.read(self, location, at_most)
@@ -148,7 +148,7 @@ def test_those_that_no_one_waits_for_are_few_at_a_time(
         assert far.reads == [list_of(body), manifest_of(body)]  # nothing was begun before the list was read
     finally:
         is_done.set()
-    assert slots.acquire(timeout=PATIENCE)
+    assert slots.acquire(timeout=TIMEOUT)
     slots.release()
     body, is_begun = Usual(distant.metadata()).append(3), Event()
     far.opens[manifest_of(body)], far.gates[list_of(body)] = is_begun, is_begun
@@ -165,7 +165,7 @@ def test_list_that_names_a_manifest_twice_frees_one_slot_while_all_threads_are_b
     is_done = Event()
     with ThreadPoolExecutor(1) as busy:
         monkeypatch.setattr("duckicelake.storage.threads._open_pool", lambda: busy)
-        busy.submit(is_done.wait, PATIENCE)
+        busy.submit(is_done.wait, TIMEOUT)
         try:
             with pytest.raises(InvalidRequestError, match="is listed 2 times: list it once"):
                 distant.commit(body)

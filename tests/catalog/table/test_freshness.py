@@ -39,11 +39,11 @@ class HeldLine(FreshnessLine):
 async def reached(line: FreshnessLine) -> None:
     """Returns once the line is there."""
     async with asyncio.timeout(20):
-        while await told(line) is None:
+        while await report(line) is None:
             await asyncio.sleep(0.01)
 
 
-async def told(line: FreshnessLine) -> list[Freshness | None] | None:
+async def report(line: FreshnessLine) -> list[Freshness | None] | None:
     try:
         return await FreshnessLine.freshness(line, [T])
     except UnavailableError:
@@ -52,7 +52,7 @@ async def told(line: FreshnessLine) -> list[Freshness | None] | None:
 
 async def fresh(checks: FreshnessChecks, asked: FreshnessQuery) -> Freshness | None:
     answer: asyncio.Future[Freshness | None] = asyncio.get_running_loop().create_future()
-    checks.ask(asked, lambda told: None if answer.done() else answer.set_result(told))
+    checks.ask(asked, lambda report: None if answer.done() else answer.set_result(report))
     return await answer
 
 
@@ -230,7 +230,7 @@ def test_line_that_is_cut_while_no_one_asks_is_let_go(client: Client, database: 
         async with asyncio.timeout(20):
             while not line._line.is_closed:
                 await asyncio.sleep(0.01)
-        return await told(line) is None
+        return await report(line) is None
 
     client.create("t")
     assert over(partial(open_freshness_line, database), cut)

@@ -149,7 +149,7 @@ def test_change_of_properties_writes_metadata_only(services: Services, client: C
 
 
 @dataclass(slots=True)
-class Overtaken(Recorded):
+class Superseded(Recorded):
     """A store whose user is overtaken by others while it writes."""
 
     others: Callable[[], object] = lambda: None
@@ -171,7 +171,7 @@ def test_files_of_a_commit_that_no_one_supersedes_are_recorded_by_its_transactio
 ) -> None:
     client.create()
     before: list[list[tuple[int, bool]]] = []
-    store = Overtaken(services.store, others=lambda: before.append(recorded_metadata(services)))
+    store = Superseded(services.store, others=lambda: before.append(recorded_metadata(services)))
     answer = Client(replace(fresh(services), store=store, commits=CommitQueue())).append((1, "one"))
     assert before == [[(0, True)]]
     assert recorded_metadata(services) == [(0, True), (1, True)]
@@ -184,15 +184,15 @@ def test_commit_that_others_overtake_after_its_files_were_written_is_shown_as_it
 ) -> None:
     client.create()
     ducklake.execute("CREATE TABLE lake.ns.other (id BIGINT)")
-    queue, overtakers = CommitQueue(), iter(range(1))
+    queue, superseders = CommitQueue(), iter(range(1))
 
-    def overtaken(*arguments: Any) -> Any:
-        for number in overtakers:
+    def superseded(*arguments: Any) -> Any:
+        for number in superseders:
             ducklake.execute(f"INSERT INTO lake.ns.other VALUES ({number})")
         return write(*arguments)
 
     store, write = Recorded(services.store), queue.write
-    queue.write = overtaken  # type: ignore[method-assign,assignment]
+    queue.write = superseded  # type: ignore[method-assign,assignment]
     answer = Client(replace(fresh(services), store=store, commits=queue)).append((1, "one"))
     assert not queue.is_calm
     ((newest,),) = ducklake.sql("SELECT max(snapshot_id) FROM lake.snapshots()").fetchall()
@@ -207,7 +207,7 @@ def test_files_that_take_long_keep_no_other_commit_waiting(services: Services, c
     client.create("slow")
     client.create("quick")
     may_end, quick = Event(), Client(replace(fresh(services), commits=CommitQueue()))
-    slow_store = Overtaken(services.store, others=lambda: may_end.wait(60))
+    slow_store = Superseded(services.store, others=lambda: may_end.wait(60))
     slow = Client(replace(fresh(services), store=slow_store, commits=CommitQueue()))
     with ThreadPoolExecutor() as pool:
         answer = pool.submit(slow.append, (1, "one"), name="slow")
@@ -225,7 +225,7 @@ def test_commit_whose_files_cannot_be_written_is_refused_and_not_there(services:
     def fail() -> None:
         raise UnavailableError("the disk is full")
 
-    store = Overtaken(services.store, others=fail)
+    store = Superseded(services.store, others=fail)
     with pytest.raises(UnavailableError, match="disk is full"):
         Client(replace(fresh(services), store=store, commits=CommitQueue())).append((1, "one"))
     assert client.load()["metadata"] == before["metadata"]

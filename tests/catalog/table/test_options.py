@@ -290,8 +290,8 @@ def test_both_sides_agree_after_they_set_an_option_at_once(client: Client, attac
         ]:
             done.result()
     shown = properties_of(client.services)[SIZE]
-    told = attach().sql("SELECT value FROM lake.options() WHERE option_name = 'target_file_size' AND scope = 'TABLE'")
-    assert (shown,) in told.fetchall()
+    report = attach().sql("SELECT value FROM lake.options() WHERE option_name = 'target_file_size' AND scope = 'TABLE'")
+    assert (shown,) in report.fetchall()
     assert Client(fresh(client.services)).metadata()["properties"][SIZE] == shown
     client.commit(set_properties(**{SIZE: "9000"}))
     assert options_of(client.services)["target_file_size"] == "9000"

@@ -179,12 +179,12 @@ def test_a_limit_that_is_no_number_is_refused(client: Client, text: str) -> None
         client.create("other", properties={MAX_LISTED: text})
 
 
-@pytest.mark.parametrize("is_foreseen", [True, False])
+@pytest.mark.parametrize("is_prewritten", [True, False])
 def test_id_of_a_snapshot_that_left_may_come_again(
-    client: Client, ducklake: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch, *, is_foreseen: bool
+    client: Client, ducklake: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch, *, is_prewritten: bool
 ) -> None:
     """Its old list is recorded until the files are let go of, which may come later."""
-    commits = CommitQueue(STABLE_AFTER_COMMITS if is_foreseen else 0)
+    commits = CommitQueue(STABLE_AFTER_COMMITS if is_prewritten else 0)
     client = Client(replace(client.services, commits=commits))
     client.create()
     client.append((1, "a"))

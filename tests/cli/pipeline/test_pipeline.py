@@ -134,8 +134,8 @@ def test_rows_in_postgres_are_flushed_without_a_spark(uri: str, monkeypatch: pyt
     assert (code, {(job["table"], job["result"]) for job in done}) == (0, {("zoo.birds", "done"), ("zoo.fish", "done")})
     assert [job["counts"] for job in done] == [{"rows in Postgres": 2, "deletes in Postgres": 0, "added files": 1}] * 2
     assert "starting Spark" not in err
-    told = {tuple(job["snapshot-ids"]) for job in client.jobs(namespace="zoo", kind="flush", result="done")}
-    assert told == {tuple(job["snapshot_ids"]) for job in done}
+    report = {tuple(job["snapshot-ids"]) for job in client.jobs(namespace="zoo", kind="flush", result="done")}
+    assert report == {tuple(job["snapshot_ids"]) for job in done}
     (current,) = (job["snapshot_ids"][0] for job in done if job["table"] == "zoo.fish")
     metadata = client.load_table(("zoo",), "fish")["metadata"]
     assert metadata["properties"]["ducklake.snapshot-id"] == str(current)
@@ -154,9 +154,9 @@ def test_flush_leaves_what_duckdb_did_before_to_readers_of_changes(
     )
     assert (code, out) == (0, "done                 1\n")
     snapshots = CatalogClient(Connection(uri)).load_table(("main",), "t")["metadata"]["snapshots"]
-    told = [(each["summary"]["operation"], each["summary"].get("total-records")) for each in snapshots]
+    report = [(each["summary"]["operation"], each["summary"].get("total-records")) for each in snapshots]
     kinds = [("append", "20"), ("append", "40"), ("delete", "40"), ("append", "41"), ("replace", "41")]
-    assert told == kinds
+    assert report == kinds
 
 
 def classes(root: type[PipelineError] = PipelineError) -> list[type[PipelineError]]:

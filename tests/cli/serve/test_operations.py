@@ -38,12 +38,12 @@ def test_server_with_a_certificate_speaks_https_alone(lake: Path, workers: str) 
         url = httpx.URL(served.uri)
         with socket.create_connection((url.host, url.port or 0), timeout=10) as clear:
             clear.sendall(b"GET /v1/config HTTP/1.1\r\nhost: x\r\n\r\n")
-            told = clear.recv(1000)
+            report = clear.recv(1000)
         facts = json.loads(run("info", "--lake", str(lake), "--json", **tls).stdout)
         printed = served.printed
     assert answer.status_code == 200
     assert answer.headers["strict-transport-security"] == "max-age=31536000"
-    assert b"HTTP" not in told
+    assert b"HTTP" not in report
     assert facts["uri"] == served.uri
     assert json.loads(run_here("info", "--lake", str(lake), "--json", **tls).stdout)["uri"] == "https://127.0.0.1:8181"
     assert "Traceback" not in printed

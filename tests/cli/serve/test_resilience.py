@@ -61,7 +61,7 @@ def properties(answer: httpx.Response) -> set[str]:
     return {name for name, value in found.items() if value == "yes"}
 
 
-def assert_told_to_try_again(answer: httpx.Response) -> None:
+def assert_asked_to_try_again(answer: httpx.Response) -> None:
     assert (answer.status_code, answer.json()["error"]["type"]) == (503, "ServiceUnavailableException"), answer.text
     assert answer.headers["Retry-After"] == "1"
 
@@ -70,7 +70,7 @@ def until_it_succeeds(request: Callable[[], httpx.Response]) -> httpx.Response:
     """The answer once there is a good one; until then, all are told to try again."""
     deadline = time.monotonic() + DEADLINE_SECONDS
     while not (answer := request()).is_success:
-        assert_told_to_try_again(answer)
+        assert_asked_to_try_again(answer)
         assert time.monotonic() < deadline, answer.text
         time.sleep(0.1)
     return answer
@@ -81,8 +81,8 @@ def test_server_goes_on_by_itself_after_a_crash_of_postgres(lake: Path, workers:
     with running_cluster() as postgres, served_from(postgres.url, lake, workers) as client:
         postgres.stop()
         for _ in range(2):
-            assert_told_to_try_again(set_property(client, "b"))
-            assert_told_to_try_again(load(client))
+            assert_asked_to_try_again(set_property(client, "b"))
+            assert_asked_to_try_again(load(client))
         assert client.get("/healthz").status_code == 200
         assert client.get("/readyz").status_code == 503
         postgres.start()
@@ -99,8 +99,8 @@ def test_server_goes_on_by_itself_with_the_standby_that_is_promoted(lake: Path) 
         served_from(url_of([standby, primary]), lake, "2") as client,
     ):
         primary.stop()
-        assert_told_to_try_again(set_property(client, "b"))
-        assert_told_to_try_again(load(client))
+        assert_asked_to_try_again(set_property(client, "b"))
+        assert_asked_to_try_again(load(client))
         standby.promote()
         until_it_succeeds(lambda: set_property(client, "c"))
         assert properties(until_it_succeeds(lambda: load(client))) == {"a", "c"}
@@ -133,10 +133,10 @@ def test_server_forgets_commits_that_a_failover_has_lost(lake: Path, workers: st
 def test_sync_that_follows_waits_for_postgres_and_ends_where_another_has_taken_over(lake: Path) -> None:
     """It remembers tables as they were, of which the last commits may be lost."""
     with running_cluster() as primary, following(primary) as standby:
-        url, told = url_of([standby, primary]), lake.parent / "told"
+        url, report = url_of([standby, primary]), lake.parent / "told"
         with served_from(url, lake, "1"):
             pass
-        with told.open("wb") as stream:
+        with report.open("wb") as stream:
             syncing = subprocess.Popen(
                 [*COMMAND, "delta", "sync", "--follow", "--interval", "0.05", "--lake", str(lake)],
                 cwd=lake.parent,
@@ -145,22 +145,22 @@ def test_sync_that_follows_waits_for_postgres_and_ends_where_another_has_taken_o
                 stderr=subprocess.STDOUT,
             )
         try:
-            until_told(syncing, told, "no table follows a Delta table")
+            wait_until_reported(syncing, report, "no table follows a Delta table")
             primary.stop()
-            until_told(syncing, told, "nothing was written")
+            wait_until_reported(syncing, report, "nothing was written")
             assert syncing.poll() is None
             standby.promote()
             assert syncing.wait(SECONDS) != 0
-            assert told.read_text().splitlines()[-1] == (
+            assert report.read_text().splitlines()[-1] == (
                 "duckicelake: Postgres has failed over; nothing was written, try again"
             )
         finally:
             syncing.kill()
 
 
-def until_told(process: subprocess.Popen[bytes], told: Path, text: str) -> None:
+def wait_until_reported(process: subprocess.Popen[bytes], report: Path, text: str) -> None:
     deadline = time.monotonic() + SECONDS
-    while text not in told.read_text():
-        assert process.poll() is None, told.read_text()
+    while text not in report.read_text():
+        assert process.poll() is None, report.read_text()
         assert time.monotonic() < deadline
         time.sleep(0.02)

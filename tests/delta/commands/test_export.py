@@ -31,21 +31,21 @@ def test_server_keeps_a_log_and_export_waits_for_it(lake: Path) -> None:
 
         post("/main/tables", TABLE).raise_for_status()
         post("/main/tables/t/rows", [{"id": 1}, {"id": 2}]).raise_for_status()
-        status, folder, told = export(lake, "main.t")
+        status, folder, report = export(lake, "main.t")
         newest, until = DeltaTable(folder.strip()).version(), time.monotonic() + SECONDS
         post("/main/tables/t/rows", [{"id": 3}]).raise_for_status()
         while DeltaTable(folder.strip()).version() == newest:
             assert time.monotonic() < until
         refused = post("/main/tables", {**TABLE, "name": "u", "schema": {"type": "struct", "fields": [TIME]}})
-    assert (status, told) == (0, f"main.t: versions 0 to {newest}\n")
+    assert (status, report) == (0, f"main.t: versions 0 to {newest}\n")
     table = QueryBuilder().register("t", DeltaTable(folder.strip())).execute("SELECT id FROM t ORDER BY id")
     assert pa.table(table).to_pylist() == [{"id": 1}, {"id": 2}, {"id": 3}]
     assert (refused.status_code, refused.json()["error"]["type"]) == (406, "UnsupportedOperationException")
     assert "Column c is of type time" in refused.json()["error"]["message"]
     assert "delta-out" in refused.json()["error"]["message"]
-    status, _, told = export(lake, "main.u")
+    status, _, report = export(lake, "main.u")
     assert status == 2
-    assert "does not exist" in told
+    assert "does not exist" in report
 
 
 TIME = {"id": 1, "name": "c", "type": "time", "required": False}

@@ -69,8 +69,8 @@ def test_followed_table_from_its_import_to_its_adoption(lake: Path) -> None:
         assert "duckicelake delta adopt main.t" in refused.json()["error"]["message"]
         stop_going_on(shell.lake / "warehouse" / "delta" / "loose")
         assert "fromTheFuture" in shell.run("sync", "main.loose", status=1)
-        told = shell.status()
-        assert [told[name]["behind"] for name in ("main.t", "main.loose")] == [0, 1]
+        report = shell.status()
+        assert [report[name]["behind"] for name in ("main.t", "main.loose")] == [0, 1]
         assert "is written here from now on; it has version 1" in shell.run("adopt", "main.t")
         httpx.post(f"{shell.uri}/v1/namespaces/main/tables/t", json=COMMENT, timeout=30).raise_for_status()
         assert "can be written already" in shell.run("adopt", "main.t", status=2)

@@ -302,8 +302,8 @@ def checkpointed(table: HandMade, kind: str) -> None:
             names = ["one.parquet", "two.parquet"]
             for name, actions in zip(names, ([a], [b]), strict=True):
                 write_parquet(table.path(f"_sidecars/{name}"), actions)
-            told = [{"sidecar": {"path": name, "sizeInBytes": 1, "modificationTime": 1}} for name in names]
-            lines = [{"checkpointMetadata": {"version": 1}}, *head, *told]
+            report = [{"sidecar": {"path": name, "sizeInBytes": 1, "modificationTime": 1}} for name in names]
+            lines = [{"checkpointMetadata": {"version": 1}}, *head, *report]
             if kind == "v2 json":
                 table.lines(f"{at}.{NAME}.json", *lines)
             else:

@@ -68,9 +68,9 @@ def test_column_that_no_file_has_keeps_clear_of_names_that_mean_others() -> None
 def test_names_that_a_log_reported_of_are_those_of_its_files() -> None:
     lists = {"type": "list", "element-id": 5, "element": struct(field(6, "x")), "element-required": False}
     now = schema(field(1, "new"), field(2, "s", struct(field(3, "y"))), field(4, "l", lists))
-    told = read_logged_names(build_delta_schema(now, {1: "old"}), [now])
-    assert told == {(None, "old"): 1, (None, "s"): 2, (2, "y"): 3, (None, "l"): 4, (5, "x"): 6}
-    assert collect_named_ids(now) == set(told.values())
+    report = read_logged_names(build_delta_schema(now, {1: "old"}), [now])
+    assert report == {(None, "old"): 1, (None, "s"): 2, (2, "y"): 3, (None, "l"): 4, (5, "x"): 6}
+    assert collect_named_ids(now) == set(report.values())
 
 
 @pytest.mark.parametrize(

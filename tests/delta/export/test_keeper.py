@@ -67,18 +67,18 @@ def test_log_follows_duckdb_and_goes_with_the_property(lake: Lake) -> None:
 
 
 def test_what_can_not_be_said_is_reported_once_and_keeps_nothing_else(lake: Lake) -> None:
-    told: list[str] = []
-    keeper = DeltaLogKeeper(lake.services, lambda name, error: told.append(f"{name}: {error}"))
+    report: list[str] = []
+    keeper = DeltaLogKeeper(lake.services, lambda name, error: report.append(f"{name}: {error}"))
     look(lake, keeper)
     lake.run("ALTER TABLE t ADD COLUMN c TIME", "INSERT INTO t VALUES (1, NULL)")
     lake.commit({"action": "set-properties", "updates": {"delta.enabled": "true"}}, table="other")
     look(lake, keeper)
     look(lake, keeper)
-    (line,) = told
+    (line,) = report
     assert line.startswith("main.t: Column c is of type time")
     lake.run("ALTER TABLE t DROP COLUMN c")
     look(lake, keeper)
-    assert len(told) == 1
+    assert len(report) == 1
     assert has_version(folder_of(lake), 1)
     assert export_delta_log(lake.services, "main.other").version == 0
 

@@ -81,8 +81,8 @@ def test_every_type_is_read_by_every_reader(
     write_deltalake(folder, TYPES)
     write_deltalake(folder, TYPES.slice(0, 2), mode="append")
     DeltaTable(str(folder)).delete("i32 = 1")
-    told = imported(services, folder)
-    assert (told.versions, told.left_out) == (3, ())
+    report = imported(services, folder)
+    assert (report.versions, report.left_out) == (3, ())
     assert_law(services, ducklake, expected(folder))
 
 
@@ -114,8 +114,8 @@ def test_history_of_every_operation(services: Services, ducklake: duckdb.DuckDBP
                     partition_by=[])  # fmt: skip
     table = DeltaTable(str(folder))
     table.restore(5)
-    told = imported(services, folder)
-    assert told.left_out == ()
+    report = imported(services, folder)
+    assert report.left_out == ()
     assert_law(services, ducklake, expected(folder))
 
 
@@ -149,8 +149,8 @@ def test_versions_whose_files_are_vacuumed_are_left_out(
     kept = {version: delta_rows(folder, version) for version in (2, 3)}
     DeltaTable(str(folder)).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
     kept |= dict.fromkeys(range(4, DeltaTable(str(folder)).version() + 1), kept[3])
-    told = imported(services, folder)
-    assert told.left_out == (0, 1)
+    report = imported(services, folder)
+    assert report.left_out == (0, 1)
     assert_law(services, ducklake, kept)
 
 
@@ -177,8 +177,8 @@ def test_files_without_statistics_are_counted(
     data = pa.table({"id": [1, 2, None], "s": ["a", None, "b"]})
     table.begin()
     table.commit(1, defined(column("id", "long"), column("s", "string")), written(table, "f.parquet", data, {}))
-    told = imported(services, folder)
-    assert told.rows == 3
+    report = imported(services, folder)
+    assert report.rows == 3
     assert_law(services, ducklake, {0: [], 1: rows(data)})
     assert ducklake.sql("SELECT count(*), min(id), max(s) FROM lake.ns.t WHERE s >= 'a'").fetchall() == [(2, 1, "b")]
 
@@ -270,9 +270,9 @@ def test_properties_comments_and_constraints_come_along(services: Services, fold
     assert wanted.items() <= metadata.properties.items()
     assert [(field.doc, field.required) for field in metadata.schema().fields] == [("how many", False), (None, True)]
     (snapshot,) = metadata.snapshots
-    told = {"delta.version": "0", "delta.operation": "WRITE", "delta.user-metadata": "by hand",
+    report = {"delta.version": "0", "delta.operation": "WRITE", "delta.user-metadata": "by hand",
             "delta.engine-info": "E/1", "delta.txn.job": "17", "operation": "append"}  # fmt: skip
-    assert told.items() <= snapshot.summary.items()
+    assert report.items() <= snapshot.summary.items()
     assert snapshot.timestamp_ms == START_MS == metadata.snapshot_log[0].timestamp_ms
 
 

@@ -82,8 +82,8 @@ def test_table_in_s3_is_read_where_it_is_and_copied_only_if_asked_to(
     uploaded(services, table)
     with pytest.raises(UnsupportedError, match="--copy-for-duckdb"):
         import_table(services, DeltaImport(root, NS, "t"))
-    told = import_table(services, DeltaImport(root, NS, "t", copies=True))
-    assert (told.versions, told.files, told.rows) == (2, 2, 3)
+    report = import_table(services, DeltaImport(root, NS, "t", copies=True))
+    assert (report.versions, report.files, report.rows) == (2, 2, 3)
     whole = pa.table({"v": [1, 2, 3], "p": ["x y", "x y", None]})
     found = versions(table_metadata(services))
     assert duckdb_rows(lake, found[0][1]) == rows(whole)

@@ -94,8 +94,8 @@ def test_cut_texts_bound_files_and_not_the_table(
 ) -> None:
     write_deltalake(folder, TABLE.select(["long", "cut", "short"]))
     imported(services, folder)
-    told = "SELECT column_id FROM {}"
+    report = "SELECT column_id FROM {}"
     with services.database.reading() as cursor:
-        by_file = cursor.execute(told.format("ducklake_file_column_stats")).fetchall()
-        by_table = cursor.execute(told.format("ducklake_table_column_stats")).fetchall()
+        by_file = cursor.execute(report.format("ducklake_file_column_stats")).fetchall()
+        by_table = cursor.execute(report.format("ducklake_table_column_stats")).fetchall()
     assert (len(by_file), len(by_table)) == (3, 1)

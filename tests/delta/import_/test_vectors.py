@@ -56,8 +56,8 @@ def test_vectors_grow_shrink_and_leave(
         table.commit(version, gone(states[-2]), states[-1])
     table.commit(6, gone(states[-1]), again(other, vector(4)), gone(other))
     table.commit(7, again(first, vector(3)))
-    told = imported(replace(fresh(services), snapshot_ids=mode), table.folder)
-    assert (told.versions, told.files) == (8, 5)
+    report = imported(replace(fresh(services), snapshot_ids=mode), table.folder)
+    assert (report.versions, report.files) == (8, 5)
     rest = range(100, 105)
     expected = {
         0: left(range(10), rest),

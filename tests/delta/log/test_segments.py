@@ -166,14 +166,14 @@ def test_every_way_leads_to_the_same_table(
             actions = [*map(remove, sorted(before - after)), *map(add, sorted(after))]
             table.lines(f"{first:020}.{end:020}.compacted.json", *head, *actions)
     covered = min((version for version in checkpoints if lost <= version <= last), default=None)
-    first_told = 0
+    first_reported = 0
     if covered is not None:
-        first_told = covered if lost else 0
+        first_reported = covered if lost else 0
         for version in range(lost):
             table.path(f"{version:020}.json").unlink()
     log = table.log
-    assert log.oldest() <= first_told
-    for version in range(first_told, last + 1):
+    assert log.oldest() <= first_reported
+    for version in range(first_reported, last + 1):
         assert paths(log, version) == steps[version]
 
 

@@ -25,7 +25,7 @@ def found(database: Database, wanted: AuditFilter | None = None, limit: int = 10
 
 
 @pytest.fixture
-def told(database: Database) -> Database:
+def filled(database: Database) -> Database:
     for origin, resource, result in [
         (ANN, "sales.orders", "ok"),
         (BEN, "sales.orders", "ForbiddenException 403"),
@@ -37,9 +37,9 @@ def told(database: Database) -> Database:
     return database
 
 
-def test_entries_come_oldest_first_and_the_limit_keeps_the_newest(told: Database) -> None:
-    assert [entry.resource for entry in found(told)] == ["sales.orders", "sales.orders", "sales", "sales2.orders"]
-    assert [entry.resource for entry in found(told, limit=2)] == ["sales", "sales2.orders"]
+def test_entries_come_oldest_first_and_the_limit_keeps_the_newest(filled: Database) -> None:
+    assert [entry.resource for entry in found(filled)] == ["sales.orders", "sales.orders", "sales", "sales2.orders"]
+    assert [entry.resource for entry in found(filled, limit=2)] == ["sales", "sales2.orders"]
 
 
 @pytest.mark.parametrize(
@@ -56,15 +56,15 @@ def test_entries_come_oldest_first_and_the_limit_keeps_the_newest(told: Database
         (AuditFilter(since=datetime.now(UTC) - timedelta(hours=1), principal="ann"), [0, 2, 3]),
     ],
 )
-def test_entries_are_those_that_are_wanted(told: Database, wanted: AuditFilter, numbers: list[int]) -> None:
-    everything = found(told)
-    assert found(told, wanted) == [everything[number] for number in numbers]
+def test_entries_are_those_that_are_wanted(filled: Database, wanted: AuditFilter, numbers: list[int]) -> None:
+    everything = found(filled)
+    assert found(filled, wanted) == [everything[number] for number in numbers]
 
 
-def test_entries_after_an_id_are_those_that_came_since(told: Database) -> None:
-    second = found(told)[1].id
+def test_entries_after_an_id_are_those_that_came_since(filled: Database) -> None:
+    second = found(filled)[1].id
     assert second is not None
-    assert [entry.resource for entry in found(told, AuditFilter(after=second))] == ["sales", "sales2.orders"]
+    assert [entry.resource for entry in found(filled, AuditFilter(after=second))] == ["sales", "sales2.orders"]
 
 
 def test_renamed_table_is_found_under_both_names(database: Database) -> None:
@@ -83,12 +83,12 @@ def test_entry_names_only_a_snapshot_of_its_own_transaction(database: Database) 
     assert [entry.snapshot_id for entry in found(database)] == [made.id, None]
 
 
-def test_prune_forgets_what_is_older_in_batches(told: Database) -> None:
-    with told.transaction() as cursor:
+def test_prune_forgets_what_is_older_in_batches(filled: Database) -> None:
+    with filled.transaction() as cursor:
         cursor.execute("UPDATE duckicelake_audit SET at = at - interval '100 days' WHERE principal = 'ann'")
-    assert prune_entries(told, datetime.now(UTC) - timedelta(days=90), batch=2) == 3
-    assert [entry.principal for entry in found(told)] == ["ben"]
-    assert prune_entries(told, datetime.now(UTC) - timedelta(days=90)) == 0
+    assert prune_entries(filled, datetime.now(UTC) - timedelta(days=90), batch=2) == 3
+    assert [entry.principal for entry in found(filled)] == ["ben"]
+    assert prune_entries(filled, datetime.now(UTC) - timedelta(days=90)) == 0
 
 
 def test_entry_may_name_what_is_longer_than_an_index_holds(database: Database) -> None:

@@ -16,7 +16,7 @@ MARQUEZ, OTHER = "http://marquez:5000", "console"
 
 
 @pytest.fixture
-def told(database: Database) -> Database:
+def filled(database: Database) -> Database:
     """Ten events, of which one receiver has had six, refused the third, and another has had none."""
     outbox.register_receivers(database, [MARQUEZ, OTHER])
     with database.transaction() as cursor:
@@ -36,7 +36,7 @@ def command(environment: dict[str, str], *arguments: str) -> Result:
     return CliRunner().invoke(app, ["lineage", "deliveries", *arguments], env=environment)
 
 
-def test_each_receiver_has_a_line(told: Database, environment: dict[str, str]) -> None:
+def test_each_receiver_has_a_line(filled: Database, environment: dict[str, str]) -> None:
     heading, first, second = command(environment).stdout.splitlines()
     assert " ".join(heading.split()) == "receiver delivered up to delivered waiting oldest dropped dead again"
     assert first.split()[:4] == [OTHER, "0", "0", "10"]
@@ -45,13 +45,13 @@ def test_each_receiver_has_a_line(told: Database, environment: dict[str, str]) -
     assert second.split()[-3:] == ["0", "1", "0"]
 
 
-def test_programs_get_json_of_one_receiver(told: Database, environment: dict[str, str]) -> None:
+def test_programs_get_json_of_one_receiver(filled: Database, environment: dict[str, str]) -> None:
     found = json.loads(command(environment, MARQUEZ, "--json").stdout)
     assert (found["transport"], found["waiting"], found["dead"]) == (MARQUEZ, 4, 1)
 
 
 def test_refused_events_are_listed_with_reasons_that_steer_no_terminal(
-    told: Database, environment: dict[str, str]
+    filled: Database, environment: dict[str, str]
 ) -> None:
     _, line = command(environment, "--dead").stdout.splitlines()
     assert line.split()[2:4] == [MARQUEZ, "3"]
@@ -61,7 +61,7 @@ def test_refused_events_are_listed_with_reasons_that_steer_no_terminal(
     assert command(environment, OTHER, "--dead", "--json").stdout == ""
 
 
-def test_refused_events_are_retried_and_all_are_replayed(told: Database, environment: dict[str, str]) -> None:
+def test_refused_events_are_retried_and_all_are_replayed(filled: Database, environment: dict[str, str]) -> None:
     assert command(environment, "--retry-dead").stdout == "to be tried once more as soon as a server runs: 1\n"
     assert "is tried again" in command(environment, "--dead").stdout
     assert "gets all events once more" in command(environment, MARQUEZ, "--replay").stdout
@@ -69,7 +69,7 @@ def test_refused_events_are_retried_and_all_are_replayed(told: Database, environ
     assert (found["event_id"], found["waiting"], found["dead"], found["again"]) == (0, 10, 0, 1)
 
 
-def test_receiver_is_forgotten_with_what_it_refused(told: Database, environment: dict[str, str]) -> None:
+def test_receiver_is_forgotten_with_what_it_refused(filled: Database, environment: dict[str, str]) -> None:
     assert command(environment, MARQUEZ, "--forget").stdout == f"{MARQUEZ} is forgotten\n"
     assert len(command(environment).stdout.splitlines()) == 2
     assert command(environment, "--dead", "--json").stdout == ""
@@ -85,7 +85,7 @@ def test_receiver_is_forgotten_with_what_it_refused(told: Database, environment:
     ],
 )
 def test_what_cannot_be_is_one_line(
-    told: Database, environment: dict[str, str], arguments: list[str], said: str
+    filled: Database, environment: dict[str, str], arguments: list[str], said: str
 ) -> None:
     refused = command(environment, *arguments)
     assert refused.exit_code == 2

@@ -26,13 +26,13 @@ def settings(postgres: EmbeddedPostgres, tmp_path_factory: pytest.TempPathFactor
         odd = foreign("kafka://broker", "clicks\x1b[31m")
         made = columns(("id", RAW, "id"), ("", RAW, "day", "INDIRECT", "FILTER"))
         guess = {"inputFacets": {"duckicelake_inferred": facet(confidence=0.75)}}
-        told = [
+        report = [
             event(1, inputs=(odd,), outputs=(RAW,), job="load"),
             event(2, inputs=(RAW,), outputs=(ORDERS | {"facets": {**ORDERS["facets"], "columnLineage": made}},)),
             event(3, inputs=(ORDERS, RAW | guess), outputs=(SUMS,), job="sum", processing_engine=engine),
         ]
         with database.transaction() as cursor:
-            record_events(cursor, told, origin="catalog")
+            record_events(cursor, report, origin="catalog")
         yield {"DUCKICELAKE_DATABASE_URL": url, "DUCKICELAKE_WAREHOUSE": str(warehouse)}
 
 
@@ -64,11 +64,11 @@ def test_tree_shows_both_directions_with_jobs_and_runs(shell: Shell) -> None:
 
 
 def test_tree_shows_what_has_come_already_once(shell: Shell) -> None:
-    told = shell.show("sales.sums", "--upstream")
-    assert "goes to" not in told
-    assert "75% sure" in told
-    assert told.count("clicks") == 1
-    assert "(as above)" in told
+    report = shell.show("sales.sums", "--upstream")
+    assert "goes to" not in report
+    assert "75% sure" in report
+    assert report.count("clicks") == 1
+    assert "(as above)" in report
 
 
 def test_columns_are_shown_if_asked_for_or_named(shell: Shell) -> None:
@@ -96,9 +96,9 @@ def test_formats_of_programs(shell: Shell) -> None:
     [("sales.absent",), ("sales.orders", "--upstream", "--downstream"), ("sales.orders", "--at", "soon"), ("#a",)],
 )
 def test_mistakes_are_reported_in_one_line(shell: Shell, arguments: tuple[str, ...]) -> None:
-    told = shell.show(*arguments, status=2)
-    assert told.startswith("duckicelake: ")
-    assert len(told.splitlines()) == 1
+    report = shell.show(*arguments, status=2)
+    assert report.startswith("duckicelake: ")
+    assert len(report.splitlines()) == 1
 
 
 def test_help_has_examples(shell: Shell) -> None:

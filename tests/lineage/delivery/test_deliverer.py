@@ -27,7 +27,7 @@ from duckicelake.postgres.embedded import EmbeddedPostgres
 from duckicelake.server.telemetry.metrics import Metrics
 from tests.conftest import new_lake, services_of
 from tests.support.lineage_events import event, table
-from tests.support.receiver import PATIENCE, TAKEN, Answer, Json, Receiver, always, number_of, receiving
+from tests.support.receiver import TAKEN, TIMEOUT, Answer, Json, Receiver, always, number_of, receiving
 
 MOST = 100_000
 
@@ -61,7 +61,7 @@ class Courier:
             (found,) = outbox.read_standings(cursor)
         return found
 
-    def until(self, is_so: Callable[[ReceiverStanding], bool], seconds: float = PATIENCE) -> ReceiverStanding:
+    def until(self, is_so: Callable[[ReceiverStanding], bool], seconds: float = TIMEOUT) -> ReceiverStanding:
         deadline = time.monotonic() + seconds
         while not is_so(found := self.standing()):
             assert time.monotonic() < deadline, found
@@ -364,7 +364,7 @@ def test_receivers_do_not_wait_for_each_other(courier: Courier, receiver: Receiv
     ):
         courier.number(range(1, 4))
         other.until_taken(3)
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while not path.exists() or path.read_text().count("\n") < 3:
             assert time.monotonic() < deadline
             time.sleep(0.02)

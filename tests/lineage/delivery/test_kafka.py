@@ -84,8 +84,8 @@ def test_settings_that_cannot_be_are_refused_at_once(settings: str, said: str) -
 def test_keys_follow_openlineages_rule() -> None:
     parent = facet(run={"runId": "p"}, job={"namespace": "n", "name": "parent"})
     root = {**parent, "root": {"run": {"runId": "r"}, "job": {"namespace": "n", "name": "root"}}}
-    told = [event(1), event(1, parent=parent), event(1, parent=root), dataset_event(1, table("a")), job_event(1, "j")]
-    assert [find_partition_key(each) for each in told] == [
+    report = [event(1), event(1, parent=parent), event(1, parent=root), dataset_event(1, table("a")), job_event(1, "j")]
+    assert [find_partition_key(each) for each in report] == [
         "run:tests/job",
         "run:n/parent",
         "run:n/root",

@@ -28,9 +28,9 @@ def receiver() -> Iterator[Receiver]:
 def number(database: Database, numbers: range) -> None:
     """Record START and COMPLETE of runs on five tables in turn."""
     kinds = ("START", "COMPLETE")
-    told = [event(each, kind, outputs=(table(f"t{each % 5}"),)) for each in numbers for kind in kinds]
+    report = [event(each, kind, outputs=(table(f"t{each % 5}"),)) for each in numbers for kind in kinds]
     with database.transaction() as cursor:
-        record_events(cursor, told, origin="catalog")
+        record_events(cursor, report, origin="catalog")
 
 
 @pytest.mark.crash
@@ -54,16 +54,16 @@ def test_kill_during_deliveries_loses_no_event(
         receiver.until(lambda: len(seen(receiver)) == 600)
     assert len(receiver.tries) < 900
     for name in range(5):
-        first_tries = dict.fromkeys((run, kind) for run, kind in told(receiver) if run % 5 == name)
+        first_tries = dict.fromkeys((run, kind) for run, kind in report(receiver) if run % 5 == name)
         assert list(first_tries) == [(run, kind) for run in range(name, 300, 5) for kind in ("START", "COMPLETE")]
 
 
-def told(receiver: Receiver) -> list[tuple[int, str]]:
+def report(receiver: Receiver) -> list[tuple[int, str]]:
     return [(number_of(body), body["eventType"]) for body in list(receiver.taken)]
 
 
 def seen(receiver: Receiver) -> set[tuple[int, str]]:
-    return set(told(receiver))
+    return set(report(receiver))
 
 
 def test_commits_arrive_as_events_and_a_receiver_that_hangs_holds_up_no_end(lake: Path, receiver: Receiver) -> None:

@@ -48,7 +48,7 @@ def db(opens: Opens) -> LineageConnection:
     return connection.execute("CREATE TABLE t (a INT, b TEXT); CREATE TABLE u (n INT, m TEXT)")
 
 
-def told(connection: LineageConnection, receiver: Receiver, kind: str | None = None) -> list[Json]:
+def report(connection: LineageConnection, receiver: Receiver, kind: str | None = None) -> list[Json]:
     """All events, once the connection is closed; each is as OpenLineage's schemas have it."""
     connection.close()
     for each in receiver.taken:
@@ -72,7 +72,7 @@ def types(events: list[Json]) -> list[str]:
 def test_insert_shows_its_beginning_and_what_flowed_where(db: LineageConnection, receiver: Receiver) -> None:
     db.execute("INSERT INTO t VALUES (1, 'x'), (2, 'y')")
     db.execute("INSERT INTO u SELECT a + 1, b FROM t WHERE a > 1")
-    start, complete = told(db, receiver)[-2:]
+    start, complete = report(db, receiver)[-2:]
     assert types([start, complete]) == ["START", "COMPLETE"]
     assert start["run"]["runId"] == complete["run"]["runId"]
     assert start["job"] == complete["job"]
@@ -95,7 +95,7 @@ def test_job_is_the_same_for_other_literals_and_another_for_another_statement(
         "INSERT INTO t SELECT n, m FROM u",
     ):
         db.execute(statement)
-    one, two, three = (each["job"]["name"] for each in told(db, receiver, "COMPLETE"))
+    one, two, three = (each["job"]["name"] for each in report(db, receiver, "COMPLETE"))
     assert one == two != three
     assert one.startswith("p.insert.t.")
 
@@ -132,7 +132,7 @@ def test_failure_is_raised_as_it_is_and_reported_without_values(db: LineageConne
         db.execute("INSERT INTO u SELECT b, b FROM t")
     with pytest.raises(duckdb.BinderException):
         db.execute("INSERT INTO u SELECT nope, 'hidden' FROM t")
-    data, name = told(db, receiver, "FAIL")
+    data, name = report(db, receiver, "FAIL")
     assert data["run"]["facets"]["errorMessage"]["message"] == "ConversionException"
     assert 'column "nope" not found' in name["run"]["facets"]["errorMessage"]["message"]
     assert data["outputs"][0]["facets"] == {}
@@ -146,7 +146,7 @@ def test_what_is_rolled_back_is_aborted_and_what_is_committed_complete(
     db.begin().execute("INSERT INTO t SELECT n, m FROM u").rollback()
     db.execute("BEGIN; DELETE FROM t; UPDATE u SET n = 2; COMMIT;")
     db.begin().execute("INSERT INTO u VALUES (1, 'y')").commit()
-    kinds = {each["run"]["runId"]: each["eventType"] for each in told(db, receiver)}
+    kinds = {each["run"]["runId"]: each["eventType"] for each in report(db, receiver)}
     assert sorted(kinds.values()) == ["ABORT", "ABORT", "COMPLETE", "COMPLETE", "COMPLETE"]
 
 
@@ -155,7 +155,7 @@ def test_nothing_is_complete_before_its_transaction_is(db: LineageConnection, re
     receiver.until_taken(1)
     time.sleep(0.1)
     assert types(receiver.taken) == ["START"]
-    assert types(told(db, receiver)) == ["START", "ABORT"]
+    assert types(report(db, receiver)) == ["START", "ABORT"]
 
 
 def test_failed_commit_fails_what_it_would_have_committed(opens: Opens, receiver: Receiver) -> None:
@@ -167,25 +167,25 @@ def test_failed_commit_fails_what_it_would_have_committed(opens: Opens, receiver
     with pytest.raises(duckdb.Error):
         db.commit()
     other.close()
-    assert types(told(db, receiver)).count("FAIL") == 1
+    assert types(report(db, receiver)).count("FAIL") == 1
 
 
 def test_table_made_of_a_query_has_its_columns(db: LineageConnection, receiver: Receiver) -> None:
     db.execute("CREATE TABLE made AS SELECT a AS n, count(*) AS c, b FROM t GROUP BY ALL")
-    (event,) = told(db, receiver, "COMPLETE")
+    (event,) = report(db, receiver, "COMPLETE")
     assert columns(event) == {"n": [("t", "a")], "b": [("t", "b")]}
     assert event["outputs"][0]["facets"]["lifecycleStateChange"]["lifecycleStateChange"] == "CREATE"
 
 
 def test_table_that_was_there_is_not_made_again(db: LineageConnection, receiver: Receiver) -> None:
     db.execute("CREATE TABLE IF NOT EXISTS u AS SELECT a AS n, b AS m FROM t")
-    (event,) = told(db, receiver, "COMPLETE")
+    (event,) = report(db, receiver, "COMPLETE")
     assert event["outputs"] == []
 
 
 def test_view_is_an_output_and_then_an_input_of_its_own(db: LineageConnection, receiver: Receiver) -> None:
     db.execute("CREATE VIEW v AS SELECT a AS n FROM t; INSERT INTO u (n) SELECT n FROM v")
-    view, insert = told(db, receiver, "COMPLETE")
+    view, insert = report(db, receiver, "COMPLETE")
     assert columns(view) == {"n": [("t", "a")]}
     assert columns(insert) == {"n": [("v", "n")]}
 
@@ -193,7 +193,7 @@ def test_view_is_an_output_and_then_an_input_of_its_own(db: LineageConnection, r
 def test_files_are_datasets(db: LineageConnection, receiver: Receiver, tmp_path: Path) -> None:
     db.execute(f"COPY t TO '{tmp_path}/t.parquet'; CREATE TABLE f AS SELECT * FROM '{tmp_path}/t.parquet'")
     db.execute(f"COPY u FROM '{tmp_path}/t.parquet'")
-    copied, made, loaded = told(db, receiver, "COMPLETE")
+    copied, made, loaded = report(db, receiver, "COMPLETE")
     assert (copied["outputs"][0]["namespace"], copied["outputs"][0]["name"]) == ("file", f"{tmp_path}/t.parquet")
     assert set(columns(copied)) == set(columns(made)) == {"a", "b"}
     assert made["inputs"] == loaded["inputs"]
@@ -203,14 +203,14 @@ def test_files_are_datasets(db: LineageConnection, receiver: Receiver, tmp_path:
 
 def test_temporary_table_is_not_the_one_of_its_name(db: LineageConnection, receiver: Receiver) -> None:
     db.execute("CREATE TEMP TABLE t AS SELECT 1 AS a, 'x' AS b; INSERT INTO u FROM t")
-    inputs = [each["name"] for event in told(db, receiver, "COMPLETE") for each in event["inputs"]]
+    inputs = [each["name"] for event in report(db, receiver, "COMPLETE") for each in event["inputs"]]
     assert inputs == ["p.temp.main.t"]
 
 
 def test_database_in_a_file_is_named_by_it(opens: Opens, receiver: Receiver, tmp_path: Path) -> None:
     db = opens(tmp_path / "d.duckdb")
     db.execute('CREATE SCHEMA "a b"; CREATE TABLE "a b".t AS SELECT 1 AS n; USE "a b"; CREATE TABLE s AS FROM t')
-    _, event = told(db, receiver, "COMPLETE")
+    _, event = report(db, receiver, "COMPLETE")
     name = (event["outputs"][0]["namespace"], event["outputs"][0]["name"], event["inputs"][0]["name"])
     assert name == (f"duckdb://{tmp_path}/d.duckdb", "a b.s", "a b.t")
 
@@ -234,7 +234,7 @@ def test_no_literal_parameter_or_comment_enters_an_event(
     ):
         with pytest.raises(duckdb.Error):
             db.execute(wrong).fetchall()
-    events = json.dumps(told(db, receiver))
+    events = json.dumps(report(db, receiver))
     assert len(receiver.taken) > 12
     assert "xyzzy" not in events
     assert "424242" not in events
@@ -243,7 +243,7 @@ def test_no_literal_parameter_or_comment_enters_an_event(
 def test_literals_are_kept_for_who_wants_them(opens: Opens, receiver: Receiver) -> None:
     db = opens(literals="keep")
     db.execute("CREATE TABLE t AS SELECT 'xyzzy' AS a -- why")
-    (event,) = told(db, receiver, "COMPLETE")
+    (event,) = report(db, receiver, "COMPLETE")
     assert event["job"]["facets"]["sql"]["query"] == "CREATE TABLE t AS SELECT 'xyzzy' AS a -- why"
 
 
@@ -256,7 +256,7 @@ def test_parent_is_the_one_that_the_environment_names(
     monkeypatch.setenv("OPENLINEAGE_NAMESPACE", "team")
     db = opens()
     db.execute("CREATE TABLE t AS SELECT 1 AS a")
-    (event,) = told(db, receiver, "COMPLETE")
+    (event,) = report(db, receiver, "COMPLETE")
     parent = event["run"]["facets"]["parent"]
     assert (parent["job"]["namespace"], parent["job"]["name"]) == ("airflow://x", "dag.task")
     assert parent["run"]["runId"] == parent["root"]["run"]["runId"] == run
@@ -266,7 +266,7 @@ def test_parent_is_the_one_that_the_environment_names(
 def test_token_is_sent_to_the_catalog(opens: Opens, receiver: Receiver) -> None:
     db = opens(token="t0ken")
     db.execute("CREATE TABLE t AS SELECT 1 AS a")
-    told(db, receiver)
+    report(db, receiver)
     assert receiver.headers[0]["Authorization"] == "Bearer t0ken"
     assert receiver.paths[0] == "/api/v1/lineage"
 
@@ -325,7 +325,7 @@ def test_cursors_show_as_their_connection_does_and_the_last_one_waits(
     with db.cursor() as cursor:
         assert cursor.execute("INSERT INTO t VALUES (1, 'x')").fetchall() == [(1,)]
     db.execute("INSERT INTO u SELECT a, b FROM t")
-    assert len(told(db, receiver, "COMPLETE")) == 2
+    assert len(report(db, receiver, "COMPLETE")) == 2
 
 
 @pytest.mark.parametrize(
@@ -351,7 +351,7 @@ def test_prepared_statement_is_reported_as_what_it_is(db: LineageConnection, rec
     db.execute("INSERT INTO t VALUES (7, 'x')")
     assert db.execute("EXECUTE Fill(424242)").fetchall() == [(0,)]
     assert db.execute("EXECUTE fill(7)").fetchall() == [(1,)]
-    _, first, second = told(db, receiver, "COMPLETE")
+    _, first, second = report(db, receiver, "COMPLETE")
     assert first["job"] == second["job"]
     assert columns(second) == {"n": [("t", "a")], "m": [("t", "b")]}
     assert second["outputs"][0]["outputFacets"]["outputStatistics"]["rowCount"] == 1
@@ -360,5 +360,5 @@ def test_prepared_statement_is_reported_as_what_it_is(db: LineageConnection, rec
 
 def test_long_insert_of_values_is_reported_by_its_table(db: LineageConnection, receiver: Receiver) -> None:
     db.execute(f"INSERT INTO t VALUES {', '.join(['(1, NULL)'] * 20_000)}")
-    (event,) = told(db, receiver, "COMPLETE")
+    (event,) = report(db, receiver, "COMPLETE")
     assert event["outputs"][0]["name"] == "p.memory.main.t"

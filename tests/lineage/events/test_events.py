@@ -224,10 +224,10 @@ def test_each_change_is_reported_once_by_two_that_follow_and_are_killed(
         ducklake.execute(f"INSERT INTO lake.main.t VALUES ({number})")
     write_all_changes(services)
     followers = [Follower(services, warehouse) for _ in range(4)]
-    for told in (8, 30):
+    for report in (8, 30):
         for follower in followers[:2]:
             follower.begin()
-        wait_until(lambda told=told: count(services) >= told)
+        wait_until(lambda report=report: count(services) >= report)
         for follower in followers[:2]:
             follower.kill()
         del followers[:2]
@@ -299,8 +299,8 @@ def test_what_fails_each_time_is_left_out_and_said(services: Services, ducklake:
     left_out = maker.pass_by()
     assert "1 changes up to " in str(left_out)
     assert "AttributeError" in str(left_out)
-    told = ends(made(services, maker), "main.")
-    assert [each["outputs"][0]["facets"]["duckicelake_table"]["name"] for each in told if each["outputs"]] == [
+    report = ends(made(services, maker), "main.")
+    assert [each["outputs"][0]["facets"]["duckicelake_table"]["name"] for each in report if each["outputs"]] == [
         "before",
         "after",
     ]

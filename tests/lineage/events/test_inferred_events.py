@@ -120,8 +120,10 @@ def test_the_window_of_the_settings_holds(client: Client) -> None:
     assert run["inputs"] == []
 
 
-@pytest.mark.parametrize(("principal", "is_told"), [("etl", True), ("other", False)])
-def test_files_that_a_job_of_the_pipeline_read_are_its_inputs(client: Client, principal: str, is_told: bool) -> None:
+@pytest.mark.parametrize(("principal", "is_reported"), [("etl", True), ("other", False)])
+def test_files_that_a_job_of_the_pipeline_read_are_its_inputs(
+    client: Client, principal: str, is_reported: bool
+) -> None:
     """A job of another principal's is not asked: its places may be no one else's business."""
     job = str(uuid4())
     parameters = {"inputs": ["/in/day=*/x.csv", "s3a://key:secret@bucket/rows.parquet", 5]}
@@ -138,5 +140,5 @@ def test_files_that_a_job_of_the_pipeline_read_are_its_inputs(client: Client, pr
     client.commit(body, "c")
     (event,) = events(client)
     found = [(each["namespace"], each["name"]) for each in event["inputs"]]
-    assert found == ([("file", "/in"), ("s3://bucket", "rows.parquet")] if is_told else [])
+    assert found == ([("file", "/in"), ("s3://bucket", "rows.parquet")] if is_reported else [])
     assert "secret" not in str(event)

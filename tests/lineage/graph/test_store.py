@@ -52,14 +52,14 @@ class Store:
     def everything(self) -> dict[str, list[str]]:
         """All rows without the ids that depend on the order in which they came."""
         hidden = {"id", "event_id", "dataset_id", "source", "target", "job_id", "recorded", "key"}
-        told = {}
+        report = {}
         for name in TABLES:
             with self.database.reading() as cursor:
                 rows = cursor.execute(f"SELECT * FROM duckicelake_lineage_{name}").fetchall()  # type: ignore[arg-type]
                 names = [column.name for column in cursor.description or ()]
             kept = [number for number, column in enumerate(names) if column not in hidden]
-            told[name] = sorted(repr([row[number] for number in kept]) for row in rows)
-        return told
+            report[name] = sorted(repr([row[number] for number in kept]) for row in rows)
+        return report
 
 
 @pytest.fixture
@@ -80,11 +80,11 @@ def test_run_by_which_nothing_flows_makes_no_edge_but_is_kept(store: Store, kind
 
 
 def test_same_event_twice_changes_nothing(store: Store) -> None:
-    told = event(1, inputs=(RAW,), outputs=(SUMS,))
-    assert store.record(told, told) == 1
+    report = event(1, inputs=(RAW,), outputs=(SUMS,))
+    assert store.record(report, report) == 1
     before = store.everything()
-    assert store.record(told) == 0
-    assert store.record(told, origin="received") == 0
+    assert store.record(report) == 0
+    assert store.record(report, origin="received") == 0
     assert store.everything() == before
 
 
@@ -137,8 +137,8 @@ def test_columns_of_the_first_versions_of_the_facet_are_direct_with_the_type_of_
 
 
 def test_one_of_several_outputs_that_shows_its_columns_comes_only_from_what_they_name(store: Store) -> None:
-    told = table("sales.sums", columnLineage=columns(("a", RAW, "a")))
-    store.record(event(1, inputs=(RAW, table("sales.x")), outputs=(told, ORDERS)))
+    report = table("sales.sums", columnLineage=columns(("a", RAW, "a")))
+    store.record(event(1, inputs=(RAW, table("sales.x")), outputs=(report, ORDERS)))
     assert store.edges() == [
         ("/lake/sales.raw", "/lake/sales.orders"),
         ("/lake/sales.raw", "/lake/sales.sums"),

@@ -11,7 +11,7 @@ from jsonschema_rs import ValidationError
 from duckicelake.changelog.entries import ChangeKind
 from duckicelake.lineage.openlineage.names import NamedLake, hide_credentials, name_location
 from duckicelake.lineage.openlineage.runs import describe_run
-from tests.support.lineage_changes import LAKE, SCHEMA, SPARK, START, change, completed, events, told
+from tests.support.lineage_changes import LAKE, SCHEMA, SPARK, START, change, completed, events, report
 from tests.support.openlineage import check_event
 
 Json = dict[str, Any]
@@ -284,7 +284,7 @@ def test_ids_are_version_7_of_the_commits_time_and_the_same_each_time() -> None:
     run_id = UUID(first["run"]["runId"])
     assert run_id.version == 7
     assert run_id.int >> 80 == round(START.timestamp() * 1000)
-    elsewhere = describe_run(told(change(ChangeKind.APPEND)), NamedLake(UUID(int=8), LAKE.uri))
+    elsewhere = describe_run(report(change(ChangeKind.APPEND)), NamedLake(UUID(int=8), LAKE.uri))
     assert elsewhere["run"]["runId"] != first["run"]["runId"]
     assert elsewhere["job"]["name"] != first["job"]["name"]
 

@@ -9,7 +9,7 @@ import pytest
 from duckicelake.changelog.entries import ChangeKind, LoggedChange
 from duckicelake.lineage.openlineage.run_kinds import StreamGroups, StreamPace, is_of_stream
 from duckicelake.lineage.openlineage.runs import RunChanges, describe_run, format_job_name, group_runs
-from tests.support.lineage_changes import LAKE, START, change, told
+from tests.support.lineage_changes import LAKE, START, change, report
 from tests.support.openlineage import check_event
 
 Json = dict[str, Any]
@@ -32,7 +32,7 @@ class Follower:
 
     def fold(self, *changes: LoggedChange, until: float | None = None) -> None:
         streams = StreamGroups(self.kept, self._describe, self.pace)
-        for run in group_runs(told(*changes)):
+        for run in group_runs(report(*changes)):
             assert is_of_stream(run)
             streams.add(format_job_name(run, LAKE), run)
         streams.pass_until(START + timedelta(seconds=until) if until is not None else changes[-1].at)
@@ -119,7 +119,7 @@ def test_of_too_many_the_oldest_end() -> None:
     ],
 )
 def test_streams_are_known_by_how_they_write(more: Json, is_one: bool) -> None:
-    assert is_of_stream(told(change(ChangeKind.APPEND, **more))) == is_one
+    assert is_of_stream(report(change(ChangeKind.APPEND, **more))) == is_one
 
 
 def test_stream_that_comes_to_read_elsewhere_shows_its_table_no_more() -> None:

@@ -36,9 +36,9 @@ def shop() -> list[Json]:
     summed = columns(("revenue", EURO, "euro", "DIRECT", "AGGREGATION"))
     guessed = revenue | {"inputFacets": {"duckicelake_inferred": facet(confidence=0.7)}}
     spark, pyiceberg = facet(name="Spark", version="4.0.1"), facet(name="PyIceberg", version="0.11")
-    daily = event(2, inputs=(EURO,), outputs=(told(revenue, summed),), job="daily_revenue", processing_engine=spark)
+    daily = event(2, inputs=(EURO,), outputs=(report(revenue, summed),), job="daily_revenue", processing_engine=spark)
     daily["job"]["facets"]["sql"] = facet(query=SQL)
-    definition = job_event(1.5, "duckicelake.view.sales.euro.0a1b2c3d", (ORDERS,), (told(EURO, to_euro),))
+    definition = job_event(1.5, "duckicelake.view.sales.euro.0a1b2c3d", (ORDERS,), (report(EURO, to_euro),))
     definition["job"]["facets"]["jobType"] = facet(processingType="BATCH", integration="DUCKICELAKE", jobType="VIEW")
     return [
         event(1, inputs=(FILES,), outputs=(ORDERS,), job="ingest_orders"),
@@ -56,7 +56,7 @@ def shop() -> list[Json]:
     ]
 
 
-def told(dataset: Json, lineage: Json) -> Json:
+def report(dataset: Json, lineage: Json) -> Json:
     """The dataset with what its columns come from."""
     return dataset | {"facets": dataset["facets"] | {"columnLineage": lineage}}
 

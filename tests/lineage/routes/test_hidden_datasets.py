@@ -40,7 +40,7 @@ QUERY = "INSERT INTO shop.coins SELECT karat FROM vault.gold"
 DAY = 24 * 60
 
 
-def told() -> Iterator[Json]:
+def report() -> Iterator[Json]:
     """A job that once read the vault and now doesn't; a table that was the vault's; columns from there."""
     minted = event(1, inputs=(GOLD,), outputs=(COINS,), job="mint")
     minted["job"]["facets"]["sql"] = facet(query=QUERY)
@@ -80,7 +80,7 @@ def lake(postgres: EmbeddedPostgres, tmp_path_factory: pytest.TempPathFactory) -
             httpx.Client(base_url=uri, timeout=60) as http,
         ):
             with database.transaction() as cursor:
-                record_events(cursor, list(told()), origin="catalog")
+                record_events(cursor, list(report()), origin="catalog")
                 record_events(cursor, [job_event(7, "view", (COPY,), (COINS,))], origin="catalog")
             yield Lake(http, database)
 
@@ -187,9 +187,9 @@ def test_event_from_far_ahead_is_refused(lake: Lake) -> None:
 def test_stored_name_of_a_job_is_shown_without_a_hidden_table(lake: Lake, verb: str) -> None:
     number = 200 + len(verb)
     whole, masked = (f"loader.{verb}.{subject}.0000{number:04x}" for subject in ("vault.gold", "several-namespaces"))
-    told = event(number, inputs=(COPY,), outputs=(GOLD,), job=whole, job_namespace=CATALOG)
+    report = event(number, inputs=(COPY,), outputs=(GOLD,), job=whole, job_namespace=CATALOG)
     with lake.database.transaction() as cursor:
-        record_events(cursor, [told], origin="catalog")
+        record_events(cursor, [report], origin="catalog")
     space = f"/api/v1/namespaces/{quote(CATALOG, safe='')}/jobs"
     paths: list[tuple[str, dict[str, Any]]] = [
         (space, {}),

@@ -170,13 +170,13 @@ def test_nonsense_is_refused_or_kept_and_breaks_no_answer(served: Served) -> Non
 def test_openlineages_own_client_sends_events_that_join_the_graph(served: Served) -> None:
     config = HttpConfig(url=str(served.http.base_url).rstrip("/"))
     client = OpenLineageClient(transport=HttpTransport(config))
-    told = {
+    report = {
         "inputs": [InputDataset(namespace="pg://host", name="a")],
         "outputs": [OutputDataset(namespace="pg://host", name="b")],
     }
     for state in (RunState.START, RunState.COMPLETE):
         job = Job(namespace="airflow", name="dag.task")
-        client.emit(RunEvent(eventTime=at(1), run=Run(runId=run_id(7)), job=job, eventType=state, **told))
+        client.emit(RunEvent(eventTime=at(1), run=Run(runId=run_id(7)), job=job, eventType=state, **report))
     graph = served.http.get("/lineage/v1/graph", params={"node": "dataset:pg://host:b"}).json()
     (edge,) = graph["edges"]
     assert (edge["job"]["name"], edge["runs"][0]["state"]) == ("dag.task", "COMPLETE")

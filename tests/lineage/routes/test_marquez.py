@@ -186,13 +186,13 @@ SPARK = "spark"
 RAW, SUMS, PAY = table("sales.raw"), table("sales.sums"), table("hr.pay")
 
 
-def recent(number: int, kind: str = "COMPLETE", **told: Any) -> Any:
+def recent(number: int, kind: str = "COMPLETE", **report: Any) -> Any:
     """An event of the last hours, as the page's first view shows them."""
-    made = event(number, kind, job_namespace=SPARK, **told)
+    made = event(number, kind, job_namespace=SPARK, **report)
     return made | {"eventTime": (NOW - timedelta(minutes=100 - number)).isoformat()}
 
 
-def told() -> Iterator[Any]:
+def report() -> Iterator[Any]:
     schema = facet(fields=[{"name": "total", "type": "long", "description": "of all"}, {"name": "day"}])
     made = columns(("total", RAW, "amount", "DIRECT", "AGGREGATION"))
     outcome = table("sales.sums", schema=schema, columnLineage=made, version=facet(datasetVersion="7"))
@@ -228,7 +228,7 @@ def marquez(postgres: EmbeddedPostgres, tmp_path_factory: pytest.TempPathFactory
             httpx.Client(base_url=uri, timeout=60) as http,
         ):
             with database.transaction() as cursor:
-                record_events(cursor, list(told()), origin="catalog")
+                record_events(cursor, list(report()), origin="catalog")
             yield Marquez(http)
 
 

@@ -217,7 +217,7 @@ def scope(**headers: str) -> dict[str, Any]:
     return {"headers": said, "client": ("10.0.0.1", 4711)}
 
 
-SOMEBODY = Principal("etl", ())
+SOMEONE = Principal("etl", ())
 
 
 @pytest.mark.parametrize(
@@ -230,8 +230,8 @@ SOMEBODY = Principal("etl", ())
     ],
 )
 def test_programs_are_distinguished_by(one: dict[str, str], other: dict[str, str]) -> None:
-    assert find_session(scope(**one), SOMEBODY) != find_session(scope(**other), SOMEBODY)
-    assert find_session(scope(**one), SOMEBODY) == find_session(scope(**one), SOMEBODY)
+    assert find_session(scope(**one), SOMEONE) != find_session(scope(**other), SOMEONE)
+    assert find_session(scope(**one), SOMEONE) == find_session(scope(**one), SOMEONE)
 
 
 @pytest.mark.parametrize("header", ["forwarded", "via", "x_forwarded_for"])

@@ -48,7 +48,7 @@ PEOPLE, PAY = table("hr.people"), table("hr.pay")
 FIELDS = [{"name": "id", "type": "long"}, {"name": "address", "type": "struct", "fields": [{"name": "city"}]}]
 
 
-def told() -> Iterator[Json]:
+def report() -> Iterator[Json]:
     """clicks → raw → orders → sums ← hr.people → hr.pay, and a view of sums."""
     commit = facet(principal="etl", application="app-1")
     engine = facet(name="spark", version="4.0.1")
@@ -93,7 +93,7 @@ def lake(postgres: EmbeddedPostgres, tmp_path_factory: pytest.TempPathFactory) -
             httpx.Client(base_url=uri, timeout=60) as http,
         ):
             with database.transaction() as cursor:
-                record_events(cursor, list(told()), origin="catalog")
+                record_events(cursor, list(report()), origin="catalog")
             yield Lake(http, database, warehouse)
 
 
@@ -408,11 +408,11 @@ def test_tables_name_in_the_catalog_that_is_asked_means_its_table(lake: Lake) ->
             "/v1/namespaces/live/tables", json={"name": name, "schema": SCHEMA}, headers=headers
         ).raise_for_status()
     places = [http.get(f"/v1/namespaces/live/tables/{name}", headers=headers).json()["metadata"] for name in ("a", "b")]
-    told = [
+    report = [
         table(f"live.{name}", place["location"].removeprefix("file:")) for name, place in zip("ab", places, strict=True)
     ]
     with lake.database.transaction() as cursor:
-        record_events(cursor, [event(84, outputs=tuple(told))], origin="catalog")
+        record_events(cursor, [event(84, outputs=tuple(report))], origin="catalog")
     mine = str(http.base_url).rstrip("/")
     sent = event(85, inputs=(foreign(mine, "live.a"),), outputs=(foreign(f"{mine}/", "live.b"),), job="by address")
     assert lake.send(sent, "hr").status_code == 403

@@ -311,7 +311,7 @@ def test_other_spellings_of_a_name_are_the_same_name(lake: Lake, namespace: str)
 
 
 @pytest.mark.parametrize(
-    ("namespace", "told"),
+    ("namespace", "report"),
     [
         ("sales.eu", "sales%2Eeu"),
         ("sales%2Eeu", "sales%2Eeu"),
@@ -320,10 +320,10 @@ def test_other_spellings_of_a_name_are_the_same_name(lake: Lake, namespace: str)
         ("sales%1Feu%20", "sales.eu "),
     ],
 )
-def test_names_that_only_look_like_it_are_others(lake: Lake, namespace: str, told: str) -> None:
+def test_names_that_only_look_like_it_are_others(lake: Lake, namespace: str, report: str) -> None:
     answer = lake.ask("manager", "GET", f"/v1/namespaces/{namespace}/tables/t")
     assert answer.status_code == 403
-    assert f"in namespace {told}, if" in answer.json()["error"]["message"]
+    assert f"in namespace {report}, if" in answer.json()["error"]["message"]
 
 
 @pytest.mark.parametrize("kind", ["tables", "views"])

@@ -59,7 +59,7 @@ def http(services: Services, client: Client, serve: Callable[[Any], httpx.Client
 
 
 @dataclass
-class Told:
+class Reported:
     """What a stream brought. end: why the server ended it."""
 
     events: list[Json] = field(default_factory=list)
@@ -79,34 +79,34 @@ class Stream:
     """A reader in a thread of its own."""
 
     def __init__(self, uri: str, query: str = "", **headers: str) -> None:
-        self.told = Told()
+        self.report = Reported()
         self._opened = threading.Event()
         self._answer: httpx.Response | None = None
         self._thread = threading.Thread(target=self._read, args=(uri, query, STREAM | headers))
         self._thread.start()
         assert self._opened.wait(SECONDS)
 
-    def until(self, number: int) -> Told:
+    def until(self, number: int) -> Reported:
         """What it was told, once it is so many events."""
-        return self.when(lambda told: len(told.events) >= number)
+        return self.when(lambda report: len(report.events) >= number)
 
-    def when(self, holds: Callable[[Told], bool]) -> Told:
+    def when(self, holds: Callable[[Reported], bool]) -> Reported:
         until = time.monotonic() + SECONDS
-        while not holds(self.told):
-            assert time.monotonic() < until, self.told
+        while not holds(self.report):
+            assert time.monotonic() < until, self.report
             time.sleep(0.005)
-        return self.told
+        return self.report
 
     @property
     def is_over(self) -> bool:
         return not self._thread.is_alive()
 
-    def ended(self) -> Told:
+    def ended(self) -> Reported:
         self._thread.join(SECONDS)
         assert not self._thread.is_alive()
-        return self.told
+        return self.report
 
-    def kill(self) -> Told:
+    def kill(self) -> Reported:
         """Lose the connection."""
         assert self._answer is not None
         with suppress(OSError):  # the server has ended it before
@@ -132,13 +132,13 @@ class Stream:
         for line in lines:
             name, _, value = line.partition(": ")
             if name == "id":
-                self.told.last_id = value
+                self.report.last_id = value
             elif name == "event":
                 kind = value
             elif name == "data" and kind == "end":
-                self.told.end = json.loads(value)
+                self.report.end = json.loads(value)
             elif name == "data":
-                self.told.events.append(json.loads(value))
+                self.report.events.append(json.loads(value))
             self._opened.set()
 
 
@@ -354,18 +354,18 @@ def test_snapshot_that_a_commit_has_just_made_is_where_one_reads_on(http: httpx.
 def test_stream_goes_on_where_a_lost_one_was(http: httpx.Client, client: Client) -> None:
     uri = str(http.base_url)
     first = Stream(uri)
-    told = first.until(3)
+    report = first.until(3)
     client.append((1, "a"))
     first.until(4)
     first.kill()
     client.append((2, "b"))
     client.append((3, "c"))
-    with streams(uri, "?from=newest", **{"Last-Event-ID": told.last_id or ""}) as (again,):
+    with streams(uri, "?from=newest", **{"Last-Event-ID": report.last_id or ""}) as (again,):
         again.until(2)
         client.append((4, "d"))
         again.until(3)
-        assert told.events + again.told.events == settled(http, len(told.events) + 3)
-        assert again.told.last_id == again.told.positions[-1]
+        assert report.events + again.report.events == settled(http, len(report.events) + 3)
+        assert again.report.last_id == again.report.positions[-1]
 
 
 def test_changes_of_duckdb_arrive_as_well(
@@ -376,18 +376,18 @@ def test_changes_of_duckdb_arrive_as_well(
         ducklake.execute("CREATE SCHEMA duck; CREATE TABLE duck.d (i BIGINT)")
         ducklake.execute("BEGIN; INSERT INTO duck.d VALUES (1); INSERT INTO ns.t VALUES (1, 'a'); COMMIT")
         ducklake.execute("DROP TABLE duck.d")
-        told = everything.until(5)
-        assert told.brief == [
+        report = everything.until(5)
+        assert report.brief == [
             ("create-namespace", "duck"),
             ("create-table", "duck.d"),
             *sorted([("append", "ns.t"), ("append", "duck.d")], reverse=True),
             ("drop-table", "duck.d"),
         ]
-        together = told.events[2:4]
+        together = report.events[2:4]
         assert {event["request-event-count"] for event in together} == {2}
         assert len({event["request-id"] for event in together}) == 1
-        assert {event["duckicelake"]["source"] for event in told.events} == {"duckdb"}
-        assert all("actor" not in event for event in told.events)
+        assert {event["duckicelake"]["source"] for event in report.events} == {"duckdb"}
+        assert all("actor" not in event for event in report.events)
         assert of_t.until(1).brief == [("append", "ns.t")]
 
 
@@ -437,7 +437,7 @@ def test_all_readers_are_reported_everything_once_and_in_order_while_all_write(
             assert stream.until(len(found)).events == found
         for stream in opened[5:]:
             assert stream.until(3 * each).events == [event for event in found if brief(event)[0] == "append"]
-        again.when(lambda told: len(first.events) + len(told.events) >= len(found))
+        again.when(lambda report: len(first.events) + len(report.events) >= len(found))
         assert first.events + again.kill().events == found
 
 
@@ -501,7 +501,7 @@ def test_reader_is_reported_of_namespaces_that_it_may_read(guarded: Guarded) -> 
         ends = {"source": {"namespace": ["a"], "name": "t"}, "destination": {"namespace": ["b"], "name": "u"}}
         guarded.http.post("/v1/tables/rename", json=ends, headers=root).raise_for_status()
         guarded.http.delete("/v1/namespaces/b/tables/u", headers=root).raise_for_status()
-        told = {
+        report = {
             who: readers[who].until(number) for who, number in (("root", 5), ("both", 5), ("left", 3), ("right", 3))
         }
         everything = [
@@ -511,20 +511,20 @@ def test_reader_is_reported_of_namespaces_that_it_may_read(guarded: Guarded) -> 
             ("rename-table", "b.u"),
             ("drop-table", "b.u"),
         ]
-        assert told["root"].brief == told["both"].brief == everything
-        assert told["left"].brief == [everything[0], everything[2], ("drop-table", "a.t")]
-        assert told["right"].brief == [everything[1], ("create-table", "b.u"), everything[4]]
+        assert report["root"].brief == report["both"].brief == everything
+        assert report["left"].brief == [everything[0], everything[2], ("drop-table", "a.t")]
+        assert report["right"].brief == [everything[1], ("create-table", "b.u"), everything[4]]
         assert "b" not in json.dumps(
-            [event["operation"]["identifier"]["namespace"] for event in told["left"].events[1:]]
+            [event["operation"]["identifier"]["namespace"] for event in report["left"].events[1:]]
         )
-        assert '"u"' not in json.dumps(told["left"].events)
-        assert '"t"' not in json.dumps(told["right"].events)
-        renamed = told["root"].events[3]
+        assert '"u"' not in json.dumps(report["left"].events)
+        assert '"t"' not in json.dumps(report["right"].events)
+        renamed = report["root"].events[3]
         assert renamed["operation"]["source"] == ends["source"]
         assert renamed["actor"]["id"] == "root"
         for who, stream in readers.items():
-            assert guarded.events(who, "?from=0") == stream.told.brief
-        assert readers["writer"].told.events == []
+            assert guarded.events(who, "?from=0") == stream.report.brief
+        assert readers["writer"].report.events == []
     answer = guarded.http.get(f"{EVENTS}?namespace=b", headers=guarded.headers("left"))
     assert error(answer)[0] == 403
     assert guarded.http.get(EVENTS).status_code == 401
@@ -595,7 +595,7 @@ def test_what_is_too_long_ago_for_memory_is_read_from_postgres(
     with streams(str(http.base_url), "", "?from=1", f"?from={found[-1]['event-id']}") as (everything, later, nothing):
         assert everything.until(11).events == slow.until(11).events == found
         assert later.until(9).events == found[2:]
-        assert nothing.told.events == []
+        assert nothing.report.events == []
     slow.kill()
 
 
@@ -729,5 +729,5 @@ def test_server_that_ends_ends_its_streams_at_once(services: Services, client: C
             time.sleep(0.3)
             begun = time.monotonic()
         assert time.monotonic() - begun < 5
-        assert stream.ended().end == {"reason": "shutdown", "position": stream.told.positions[-1]}
+        assert stream.ended().end == {"reason": "shutdown", "position": stream.report.positions[-1]}
         assert polled.result(SECONDS).json()["events"] == []

@@ -26,6 +26,6 @@ def test_streams_are_reported_on_each_worker_and_end_with_the_server(lake: Path)
         begun = time.monotonic()
         served.process.send_signal(signal.SIGTERM)
         for stream in streams:
-            assert stream.ended().end == {"reason": "shutdown", "position": stream.told.positions[-1]}
+            assert stream.ended().end == {"reason": "shutdown", "position": stream.report.positions[-1]}
         assert time.monotonic() - begun < 10
         assert served.end(signal.SIGTERM) == 0

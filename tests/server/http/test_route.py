@@ -87,8 +87,8 @@ def refused(route: FastRoute) -> Iterator[Asked]:
 def answer_to(http: httpx.Client, asked: Asked) -> Json:
     method, path, body, headers = asked
     answer = http.request(method, path, content=body, headers=headers)
-    told = {name: value for name, value in answer.headers.items() if name not in ("date", "x-request-id")}
-    return {"status": answer.status_code, "headers": told, "body": answer.text}
+    report = {name: value for name, value in answer.headers.items() if name not in ("date", "x-request-id")}
+    return {"status": answer.status_code, "headers": report, "body": answer.text}
 
 
 def test_refusals_are_those_of_fastapi(services: Services, serve: Serve) -> None:
@@ -151,8 +151,8 @@ def in_a_thread(
         raise CommitFailedError("somebody was quicker")
     if upper == "BUG":
         raise RuntimeError("secret detail")
-    told = [request.method, upper, all_of_it, wanted.size, wanted.mode]
-    return Response(orjson.dumps(told), media_type="application/json")
+    report = [request.method, upper, all_of_it, wanted.size, wanted.mode]
+    return Response(orjson.dumps(report), media_type="application/json")
 
 
 async def in_the_loop(name: Annotated[str, Depends(of_name)]) -> Response:

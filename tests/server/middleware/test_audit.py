@@ -283,9 +283,9 @@ def test_entries_name_who_was_refused_and_strangers_stand_in_the_log_alone(
         ("ann", "drop_table", "main.t", "ForbiddenException 403"),
         ("ann", "create_namespace", "hr", "ForbiddenException 403"),
     ]
-    told = [(line["principal"], line["operation"], line["result"]) for line in lines(server.log)]
-    assert told[:2] == [("", "drop_table", "NotAuthorizedException 401")] * 2
-    assert len(told) == 4
+    report = [(line["principal"], line["operation"], line["result"]) for line in lines(server.log)]
+    assert report[:2] == [("", "drop_table", "NotAuthorizedException 401")] * 2
+    assert len(report) == 4
     assert SECRET not in server.log.getvalue()
 
 

@@ -57,8 +57,8 @@ def test_clone_and_expire(client: Client, serve: Serve) -> None:
     again = http.post("/v1/namespaces/other/clone", json=request, headers={"Idempotency-Key": KEY}).json()
     assert again["metadata"]["table-uuid"] == made["metadata"]["table-uuid"]
     assert http.post("/v1/namespaces/other/clone", json=request).status_code == 409
-    (told,) = http.get("/pipeline/v1/tables", params={"namespace": "ns", "table": "t"}).json()["tables"]
-    assert told["policies"]["gc.enabled"] == "shared"
+    (report,) = http.get("/pipeline/v1/tables", params={"namespace": "ns", "table": "t"}).json()["tables"]
+    assert report["policies"]["gc.enabled"] == "shared"
     expired = http.post(f"{TABLE}/expire", json={"older-than-ms": 1 << 60}).json()
     assert expired == {"snapshots": 1, "left": 1, "keeps-files": False}
     refused = http.post(

@@ -162,8 +162,8 @@ def test_signing_is_reported_to_new_and_old_clients(http: httpx.Client) -> None:
     assert "storage-credentials" not in answer
     assert not any("key" in name or "token" in name for name in answer["config"])
     endpoint = "v1/namespaces/ns/tables/t/sign"
-    told = {"s3.remote-signing-enabled": "true", "signer.endpoint": endpoint, "s3.signer.endpoint": endpoint}
-    assert told.items() <= answer["config"].items()
+    report = {"s3.remote-signing-enabled": "true", "signer.endpoint": endpoint, "s3.signer.endpoint": endpoint}
+    assert report.items() <= answer["config"].items()
 
 
 def test_keys_are_given_before_signatures(http: httpx.Client) -> None:

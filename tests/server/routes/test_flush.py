@@ -129,20 +129,20 @@ def test_table_that_cannot_be_flushed_does_not_keep_others_waiting_even_if_no_on
 ) -> None:
     monkeypatch.setattr(flusher, "PAUSE_SECONDS", 0.01)
     two.execute("INSERT INTO lake.ns.first VALUES (1, 'one')")
-    told: list[object] = []
+    report: list[object] = []
 
     def fail_once() -> None:
-        if not told:
+        if not report:
             raise RuntimeError("the store is broken")
 
     def failed(table: FlushableRows | None, error: Exception) -> None:
-        told.append((table and table.table_name, str(error)))
+        report.append((table and table.table_name, str(error)))
         raise RuntimeError("nobody hears")
 
     broken = replace(services, store=FusedStore(services.store, Fuse(0, fail_once)))
     with until_flushed(broken, Thresholds(rows=1), failed):
         pass
-    assert told == [("first", "the store is broken")]
+    assert report == [("first", "the store is broken")]
     assert [table.table_name for table in find_waiting_tables(services)] == ["first"]
 
 

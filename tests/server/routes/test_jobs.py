@@ -145,8 +145,8 @@ def test_job_is_renewed_while_its_block_works(client: CatalogClient, monkeypatch
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline and not next(client.jobs())["counts"]:
             time.sleep(0.02)
-        (told,) = client.jobs()
-    assert told["counts"] == {"files": 3}
+        (report,) = client.jobs()
+    assert report["counts"] == {"files": 3}
 
 
 def test_request_that_is_sent_again_changes_nothing(client: CatalogClient) -> None:
@@ -224,8 +224,8 @@ def test_jobs_are_shown_to_who_may_read_and_run_by_who_may_write(
             logged_in("root").end_job(SALES, "t", job.id, {"result": "failed"})
         with pytest.raises(NotAllowedError):
             logged_in("hr").end_job(SALES, "t", job.id, {"result": "failed"})
-    (told,) = logged_in("root").jobs()
-    assert (told["result"], told["principal"]) == ("done", "etl")
+    (report,) = logged_in("root").jobs()
+    assert (report["result"], report["principal"]) == ("done", "etl")
 
 
 @pytest.mark.parametrize("path", ["jobs", "tables"])
@@ -261,9 +261,9 @@ def test_jobs_are_counted_by_kind_and_result(client: CatalogClient, http: httpx.
         pass
     with pytest.raises(BadInputError), run_job(client, "flush", SALES, "t"):
         raise BadInputError("so")
-    told = http.get("/metrics").text
-    assert 'duckicelake_jobs_total{kind="flush",result="done"} 1.0' in told
-    assert 'duckicelake_jobs_total{kind="flush",result="failed"} 1.0' in told
+    report = http.get("/metrics").text
+    assert 'duckicelake_jobs_total{kind="flush",result="done"} 1.0' in report
+    assert 'duckicelake_jobs_total{kind="flush",result="failed"} 1.0' in report
 
 
 def test_old_jobs_are_forgotten(client: CatalogClient, database_url: str) -> None:

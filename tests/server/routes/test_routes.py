@@ -83,8 +83,8 @@ def test_parameter_that_a_route_of_ours_does_not_know_is_refused_and_one_of_othe
         is_refused = OUR_OWN.search(route.path) and not SPECIFIED_BY_OTHERS.search(route.path)
         for method in sorted(route.methods or ()):
             answer = client.request(method, re.sub(r"{.*?}", "nope", route.path), params={"nope": "1"})
-            told = "query.nope: there is no such parameter; this route takes" in answer.text
-            assert told == bool(is_refused), (method, route.path, answer.text)
+            reported = "query.nope: there is no such parameter; this route takes" in answer.text
+            assert reported == bool(is_refused), (method, route.path, answer.text)
     message = client.get("/pipeline/v1/tables", params={"tabel": "t"}).json()["error"]["message"]
     assert message.endswith("this route takes namespace, pageSize, pageToken, table")
 
