@@ -1,4 +1,4 @@
-"""What is told to a pipeline does what it would do as any statement, and its errors are found."""
+"""What is messages to a pipeline does what it would do as any statement, and its errors are found."""
 
 import json
 from collections.abc import Iterator
@@ -11,13 +11,13 @@ from duckicelake.postgres.database import Database
 from duckicelake.postgres.pipeline import execute_no_result
 from duckicelake.postgres.queries import Transaction
 
-INSERT = "INSERT INTO told (n, said, many, document) VALUES (%(n)s, %(said)s, %(many)s, %(document)s)"
+INSERT = "INSERT INTO messages (n, said, many, document) VALUES (%(n)s, %(said)s, %(many)s, %(document)s)"
 
 
 @pytest.fixture
 def filled(database: Database) -> Database:
     with database.transaction() as cursor:
-        cursor.execute("CREATE TABLE told (n bigint PRIMARY KEY, said text, many bigint[], document json)")
+        cursor.execute("CREATE TABLE messages (n bigint PRIMARY KEY, said text, many bigint[], document json)")
     return database
 
 
@@ -44,7 +44,7 @@ def insert_all(database: Database, *numbers: int | None, then: str | None = None
 
 def numbers(database: Database) -> list[int]:
     with database.reading() as cursor:
-        return [n for (n,) in cursor.execute("SELECT n FROM told ORDER BY n")]
+        return [n for (n,) in cursor.execute("SELECT n FROM messages ORDER BY n")]
 
 
 @pytest.mark.parametrize("in_pipeline", [True, False])
@@ -54,7 +54,7 @@ def test_values_of_all_kinds_arrive_as_they_are(filled: Database, in_pipeline: b
         execute_no_result(cursor, INSERT, {**parameters, "document": json.dumps([1, "\0"])})
         execute_no_result(cursor, INSERT, {"n": 6, "said": None, "many": [], "document": None})
     with filled.reading() as cursor:
-        found = cursor.execute("SELECT n, said, many, document FROM told ORDER BY n").fetchall()
+        found = cursor.execute("SELECT n, said, many, document FROM messages ORDER BY n").fetchall()
     assert found == [(*parameters.values(), [1, "\0"]), (6, None, [], None)]
 
 
@@ -70,20 +70,20 @@ def test_numbers_of_all_sizes_are_one_statement_to_postgres(filled: Database) ->
 def test_error_of_what_was_reported_is_postgres_own_and_takes_the_transaction_back(filled: Database) -> None:
     with pytest.raises(psycopg.errors.UniqueViolation) as raised:
         insert_all(filled, 1, 2, 1, 3)
-    assert raised.value.diag.table_name == "told"
+    assert raised.value.diag.table_name == "messages"
     assert numbers(filled) == []
     insert_all(filled, 4)
     assert numbers(filled) == [4]
 
 
 def test_statement_that_was_never_prepared_as_one_before_it_failed_is_prepared_the_next_time(filled: Database) -> None:
-    other = "UPDATE told SET said = %(said)s WHERE n = %(n)s"
+    other = "UPDATE messages SET said = %(said)s WHERE n = %(n)s"
     for _ in range(2):
         with pytest.raises(psycopg.errors.NotNullViolation):
             insert_all(filled, None, then=other)
     insert_all(filled, 1, then=other)
     with filled.reading() as cursor:
-        assert cursor.execute("SELECT n, said FROM told").fetchall() == [(1, "updated")]
+        assert cursor.execute("SELECT n, said FROM messages").fetchall() == [(1, "updated")]
 
 
 def test_statement_that_cannot_be_prepared_is_an_error_each_time(filled: Database) -> None:
@@ -98,7 +98,7 @@ def test_session_that_lost_all_that_it_had_prepared_prepares_it_again(filled: Da
         insert(cursor, 1)
     for _ in range(7):  # psycopg has prepared this by then, so that there is something to deallocate
         with filled.transaction() as cursor:
-            cursor.execute("SELECT count(*) FROM told")
+            cursor.execute("SELECT count(*) FROM messages")
     with pytest.raises(psycopg.errors.DivisionByZero), filled.transaction() as cursor:
         cursor.execute("SELECT 1 / 0")
     with pipelined(filled) as cursor:
@@ -110,7 +110,7 @@ def test_percent_sign_is_one_and_a_parameter_may_stand_several_times(filled: Dat
     with pipelined(filled) as cursor:
         insert(cursor, 1, "a")
         insert(cursor, 2, "b")
-        execute_no_result(cursor, "DELETE FROM told WHERE n = %(n)s AND said LIKE 'b%%' OR n = %(n)s + 9", {"n": 2})
+        execute_no_result(cursor, "DELETE FROM messages WHERE n = %(n)s AND said LIKE 'b%%' OR n = %(n)s + 9", {"n": 2})
     assert numbers(filled) == [1]
 
 

@@ -133,7 +133,7 @@ def test_server_forgets_commits_that_a_failover_has_lost(lake: Path, workers: st
 def test_sync_that_follows_waits_for_postgres_and_ends_where_another_has_taken_over(lake: Path) -> None:
     """It remembers tables as they were, of which the last commits may be lost."""
     with running_cluster() as primary, following(primary) as standby:
-        url, report = url_of([standby, primary]), lake.parent / "told"
+        url, report = url_of([standby, primary]), lake.parent / "report"
         with served_from(url, lake, "1"):
             pass
         with report.open("wb") as stream:

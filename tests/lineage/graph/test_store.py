@@ -202,7 +202,7 @@ def test_renamed_table_keeps_its_edges_and_its_old_name_is_free(store: Store) ->
         "sales.raw": "/lake/sales.raw",
     }
     store.record(event(4, inputs=(RAW,), outputs=(ORDERS,), minutes=1.5))
-    assert named(store)["sales.orders"] == "/lake/other", "what is told late doesn't take a name back"
+    assert named(store)["sales.orders"] == "/lake/other", "what comes late doesn't take a name back"
     names = "SELECT schema_name, table_name FROM duckicelake_lineage_dataset ORDER BY 2"
     assert store.rows(names) == [("sales", "former"), ("sales", "orders"), ("sales", "raw")]
 
