@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, suppress
 from itertools import islice
 from typing import Final
 
-from duckicelake.catalog.authz.locations import check_readable, is_link
+from duckicelake.catalog.authz.locations import check_readable
 from duckicelake.catalog.context.background_threads import run_in_thread
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.lake_files import TABLE_SUFFIXES, find_unneeded, is_lake_file, list_lake_files, read_kept_files
@@ -14,6 +14,7 @@ from duckicelake.catalog.table.load import refresh
 from duckicelake.errors import CatalogError, InvalidRequestError, NoSuchTableError
 from duckicelake.lake.side_tables import locations, writer
 from duckicelake.lake.side_tables.writer import UploadRow
+from duckicelake.storage.local import is_link
 from duckicelake.storage.policy import canonicalize, is_within, list_prefixes
 from duckicelake.storage.protocol import StoredFile
 from duckicelake.storage.threads import run_in_parallel
@@ -139,7 +140,11 @@ def _candidates(services: Services, row: UploadRow) -> Sequence[StoredFile] | No
         return None
     if any(not place.startswith(folder) or "/" in place[len(folder) :] for place in places):
         return None
-    return None if any(is_link(services, place) for place in places) else [StoredFile(place, 0, 0) for place in places]
+    return (
+        None
+        if any(is_link(services.store, place) for place in places)
+        else [StoredFile(place, 0, 0) for place in places]
+    )
 
 
 def collect_in_background(services: Services, failed: Callable[[Exception], object]) -> AbstractContextManager[None]:

@@ -4,6 +4,7 @@ import struct
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
+from itertools import chain
 from typing import Any, Final, NoReturn, TypeAlias
 from uuid import UUID
 
@@ -176,7 +177,7 @@ def compile_reader(schema: Json, named: dict[str, AvroReader] | None = None, dep
     return compile_reader(schema.get("type"), named, depth + 1)
 
 
-def decode_records(records: AvroReader, count: int, data: bytes) -> Iterator[Any]:
+def _decode_block(records: AvroReader, count: int, data: bytes) -> Iterator[Any]:
     """Decode a block of `count` records, which must fill all of its bytes. InvalidRequestError: they don't."""
     if records.is_empty or not 0 <= count <= len(data):
         raise InvalidRequestError(f"a block of {len(data)} bytes declares {count} records")
@@ -191,6 +192,14 @@ def decode_records(records: AvroReader, count: int, data: bytes) -> Iterator[Any
         raise InvalidRequestError(f"after byte {at} of a block: {error}") from error
     if at != len(data):
         raise InvalidRequestError(f"a block has {len(data) - at} bytes after its last record")
+
+
+def decode_all(container: Container, records: AvroReader, at_most: int) -> Iterator[Any]:
+    """Decode the records of all blocks. Raises InvalidRequestError, at once for more than `at_most`."""
+    declared = sum([count for count, _ in container.packed])
+    if declared > at_most:
+        raise InvalidRequestError(f"it has {declared} records; this server reads up to {at_most} in a file")
+    return chain.from_iterable(_decode_block(records, count, block) for count, block in container.blocks())
 
 
 def remember_records(records: AvroReader, build: Callable[[Any], Any]) -> AvroReader:

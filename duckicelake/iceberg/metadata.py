@@ -99,6 +99,11 @@ class TableMetadata(SpecModel):
         )
 
     @cached_property
+    def current_schema(self) -> Schema:
+        """The current schema; InvalidRequestError if there is none."""
+        return self.schema()
+
+    @cached_property
     def specs_to_try(self) -> tuple[PartitionSpec, ...]:
         """The default spec, then the other partitioned specs, the newest first."""
         default = self.spec()

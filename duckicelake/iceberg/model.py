@@ -6,7 +6,7 @@ from operator import methodcaller
 from typing import Annotated, Any, Final, Literal, Self, TypeVar
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, ValidationError, model_validator
 
 from duckicelake.errors import InvalidRequestError
 
@@ -99,23 +99,20 @@ def explain_errors(error: ValidationError) -> str:
     )
 
 
-def get_tag(
-    value: Any,
-    key: str,
-    what: str,
-    legal: Sequence[str],
-    foreign: Sequence[str],
-    of: Literal["table", "view"] = "table",
-) -> str:
-    """Return the tag of a union's member: `value[key]`, one of `legal`. foreign: tags of the other kind.
+def build_discriminator(
+    key: str, what: str, legal: Sequence[str], foreign: Sequence[str], of: Literal["table", "view"] = "table"
+) -> Discriminator:
+    """Build what distinguishes a union's members: `value[key]`, one of `legal`; `foreign` are the other kind's.
 
-    Raises:
-        InvalidRequestError: it is something else; the message names it and lists what is legal.
-
+    Another value raises InvalidRequestError, which names it and lists what is legal.
     """
-    tag = value.get(key) if isinstance(value, Mapping) else getattr(value, key, None)
-    if tag in legal:
-        return str(tag)
-    other = "views" if of == "table" else "tables"
-    problem = f"{what} {tag!r} is for {other}" if tag in foreign else f"unknown {what} {tag!r}"
-    raise InvalidRequestError(f"{problem}; a {of} takes {', '.join(legal)}")
+
+    def get_tag(value: Any) -> str:
+        tag = value.get(key) if isinstance(value, Mapping) else getattr(value, key, None)
+        if tag in legal:
+            return str(tag)
+        other = "views" if of == "table" else "tables"
+        problem = f"{what} {tag!r} is for {other}" if tag in foreign else f"unknown {what} {tag!r}"
+        raise InvalidRequestError(f"{problem}; a {of} takes {', '.join(legal)}")
+
+    return Discriminator(get_tag)

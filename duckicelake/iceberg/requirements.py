@@ -6,11 +6,11 @@ The messages are the reference server's: clients and its compatibility kit match
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Tag
+from pydantic import Tag
 
 from duckicelake.errors import CommitFailedError, InvalidRequestError
 from duckicelake.iceberg.metadata import TableMetadata
-from duckicelake.iceberg.model import Int, Long, SpecModel, get_tag
+from duckicelake.iceberg.model import Int, Long, SpecModel, build_discriminator
 
 VIEW_REQUIREMENTS = ("assert-view-uuid",)
 
@@ -69,10 +69,6 @@ TABLE_REQUIREMENTS = (
 )
 
 
-def _get_type(value: Any) -> str:
-    return get_tag(value, "type", "requirement", TABLE_REQUIREMENTS, VIEW_REQUIREMENTS)
-
-
 TableRequirement = Annotated[
     Annotated[AssertCreate, Tag("assert-create")]
     | Annotated[AssertTableUuid, Tag("assert-table-uuid")]
@@ -82,7 +78,7 @@ TableRequirement = Annotated[
     | Annotated[AssertLastAssignedPartitionId, Tag("assert-last-assigned-partition-id")]
     | Annotated[AssertDefaultSpecId, Tag("assert-default-spec-id")]
     | Annotated[AssertDefaultSortOrderId, Tag("assert-default-sort-order-id")],
-    Discriminator(_get_type),
+    build_discriminator("type", "requirement", TABLE_REQUIREMENTS, VIEW_REQUIREMENTS),
 ]
 
 

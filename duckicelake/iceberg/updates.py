@@ -1,11 +1,11 @@
 """The changes a commit makes to a table, as data (REST specification, `TableUpdate`)."""
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
-from pydantic import AliasChoices, Discriminator, Field, Tag
+from pydantic import AliasChoices, Field, Tag
 
 from duckicelake.iceberg.metadata import TableUuid
-from duckicelake.iceberg.model import Int, Long, SpecModel, get_tag
+from duckicelake.iceberg.model import Int, Long, SpecModel, build_discriminator
 from duckicelake.iceberg.partition import UnboundPartitionSpec
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.snapshot import EncryptedKey, PartitionStatisticsFile, RefType, Snapshot, StatisticsFile
@@ -170,10 +170,6 @@ TABLE_UPDATES: Final = (
 )
 
 
-def _get_action(value: Any) -> str:
-    return get_tag(value, "action", "update", TABLE_UPDATES, VIEW_ONLY_UPDATES)
-
-
 TableUpdate = Annotated[
     Annotated[AssignUuid, Tag("assign-uuid")]
     | Annotated[UpgradeFormatVersion, Tag("upgrade-format-version")]
@@ -198,5 +194,5 @@ TableUpdate = Annotated[
     | Annotated[RemoveSchemas, Tag("remove-schemas")]
     | Annotated[AddEncryptionKey, Tag("add-encryption-key")]
     | Annotated[RemoveEncryptionKey, Tag("remove-encryption-key")],
-    Discriminator(_get_action),
+    build_discriminator("action", "update", TABLE_UPDATES, VIEW_ONLY_UPDATES),
 ]

@@ -2,14 +2,14 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import Field, Tag
 
 from duckicelake.errors import CommitFailedError, InvalidViewError
 from duckicelake.iceberg.metadata import TableUuid
 from duckicelake.iceberg.metadata_file import read_document
-from duckicelake.iceberg.model import Int, Json, Long, SpecModel, get_tag, parse
+from duckicelake.iceberg.model import Int, Json, Long, SpecModel, build_discriminator, parse
 from duckicelake.iceberg.requirements import TABLE_REQUIREMENTS, VIEW_REQUIREMENTS
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.updates import (
@@ -193,14 +193,6 @@ class AssertViewUuid(SpecModel):
     uuid: str
 
 
-def _get_action(value: Any) -> str:
-    return get_tag(value, "action", "update", VIEW_UPDATES, TABLE_UPDATES, "view")
-
-
-def _get_type(value: Any) -> str:
-    return get_tag(value, "type", "requirement", VIEW_REQUIREMENTS, TABLE_REQUIREMENTS, "view")
-
-
 ViewUpdate = Annotated[
     Annotated[AssignUuid, Tag("assign-uuid")]
     | Annotated[UpgradeFormatVersion, Tag("upgrade-format-version")]
@@ -210,10 +202,13 @@ ViewUpdate = Annotated[
     | Annotated[RemoveProperties, Tag("remove-properties")]
     | Annotated[AddViewVersion, Tag("add-view-version")]
     | Annotated[SetCurrentViewVersion, Tag("set-current-view-version")],
-    Discriminator(_get_action),
+    build_discriminator("action", "update", VIEW_UPDATES, TABLE_UPDATES, "view"),
 ]
 
-ViewRequirement = Annotated[Annotated[AssertViewUuid, Tag("assert-view-uuid")], Discriminator(_get_type)]
+ViewRequirement = Annotated[
+    Annotated[AssertViewUuid, Tag("assert-view-uuid")],
+    build_discriminator("type", "requirement", VIEW_REQUIREMENTS, TABLE_REQUIREMENTS, "view"),
+]
 
 
 def check_view_requirements(requirements: Sequence[ViewRequirement], base: ViewMetadata) -> None:

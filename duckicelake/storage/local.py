@@ -5,7 +5,7 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from errno import EEXIST, EINVAL, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR
 from functools import lru_cache
@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from duckicelake.errors import FileMissingError, InvalidRequestError, UnavailableError
 from duckicelake.storage.policy import canonicalize
-from duckicelake.storage.protocol import NewObject, StoredFile, check_length, check_same_length
+from duckicelake.storage.protocol import NewObject, ObjectStore, StoredFile, build_length_error, check_same_length
 from duckicelake.storage.threads import run_in_parallel
 
 _LOCAL_PREFIX: Final = "file://"
@@ -24,6 +24,7 @@ _MAX_CACHED_CHARACTERS: Final = 4096
 """Characters of a location; no system has longer paths."""
 _MISSING_ERRNOS: Final = {ENOENT, ENOTDIR, EISDIR}
 _BAD_NAME_ERRNOS: Final = {ENAMETOOLONG, ELOOP, EINVAL}
+_ONLY_THE_PATH: Final[int] = getattr(os, "O_PATH", os.O_RDONLY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,9 @@ class LocalStore:
 
     def read(self, location: str, at_most: int | None = None) -> bytes:
         with _translate_errors(location), _open_file(self.local_path(location)) as file:
-            check_length(location, os.fstat(file.fileno()).st_size, at_most)
+            length = os.fstat(file.fileno()).st_size
+            if at_most is not None and length > at_most:
+                raise build_length_error(location, length, at_most)
             return file.read()
 
     def read_end(self, location: str, at_most: int) -> tuple[bytes, int]:
@@ -58,9 +61,11 @@ class LocalStore:
                 _sync(self.local_path(folder))
 
     def write_derived(self, files: Sequence[NewObject]) -> None:
+        folders = {folder: self.local_path(folder) for folder in {location.rpartition("/")[0] for location, _ in files}}
         for location, data in files:
+            folder, _, name = location.rpartition("/")
             with _translate_errors(location):
-                _replace(self.local_path(location), data)
+                _replace(folders[folder] / name, data)
 
     def _put(self, file: NewObject) -> None:
         location, data = file
@@ -253,5 +258,52 @@ def _sync(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def find_links(store: ObjectStore, location: str, names: Iterable[str] = ()) -> list[str]:
+    """Find what is a symbolic link, or lies behind one: of a location, and of names in it. Other stores have no links.
+
+    Raises InvalidRequestError for no usable name.
+    """
+    path = find_path(store, location)
+    if path is None:
+        return []
+    linked = [] if follow_links(location, path) == str(path) else [location]
+    return linked + [f"{location}/{name}" for name in names if os.path.islink(path / name)]  # noqa: PTH114 - as below
+
+
+def is_link(store: ObjectStore, location: str) -> bool:
+    path = find_path(store, location)
+    return path is not None and os.path.islink(path)  # noqa: PTH114 - what is no usable name is no link, either
+
+
+def find_path(store: ObjectStore, location: str) -> Path | None:
+    """Find the path of a location on this machine; None if it has none."""
+    try:
+        return store.local_path(location)
+    except InvalidRequestError:
+        return None
+
+
+def follow_links(location: str, path: Path) -> str:
+    """Return the path with links followed. Raises InvalidRequestError for no usable name."""
+    try:
+        return _follow_links(path)
+    except (OSError, ValueError) as error:
+        raise InvalidRequestError(f"{location!r} isn't a usable file name: {error}") from error
+
+
+def _follow_links(path: Path) -> str:
+    """Resolve links like `os.path.realpath`, with one system call: Linux knows the path of an open file."""
+    try:
+        descriptor = os.open(path, _ONLY_THE_PATH | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return os.path.realpath(path)
+    try:
+        return os.readlink(f"/proc/self/fd/{descriptor}")  # noqa: PTH115 - a Path takes as long to make
+    except OSError:
+        return os.path.realpath(path)
     finally:
         os.close(descriptor)

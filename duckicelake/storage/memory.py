@@ -7,7 +7,7 @@ from pathlib import Path
 
 from duckicelake.errors import FileMissingError
 from duckicelake.storage.policy import canonicalize
-from duckicelake.storage.protocol import NewObject, StoredFile, check_length, check_same_length
+from duckicelake.storage.protocol import NewObject, StoredFile, build_length_error, check_same_length
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,8 @@ class MemoryStore:
             data = self._files[canonicalize(location)]
         except KeyError:
             raise FileMissingError(f"{location} doesn't exist") from None
-        check_length(location, len(data), at_most)
+        if at_most is not None and len(data) > at_most:
+            raise build_length_error(location, len(data), at_most)
         return data
 
     def read_end(self, location: str, at_most: int) -> tuple[bytes, int]:

@@ -77,10 +77,9 @@ class ObjectStore(Protocol):
         """Close connections; the store isn't used afterwards."""
 
 
-def check_length(location: str, length: int, at_most: int | None) -> None:
-    """Raise InvalidRequestError if a file has more bytes than `at_most`; None is unlimited."""
-    if at_most is not None and length > at_most:
-        raise InvalidRequestError(f"{location} has {length} bytes, and no more than {at_most} are read")
+def build_length_error(location: str, length: int, at_most: int) -> InvalidRequestError:
+    """Build the error for a file of more bytes than `at_most`."""
+    return InvalidRequestError(f"{location} has {length} bytes, and no more than {at_most} are read")
 
 
 def check_same_length(location: str, present: int, wanted: int) -> None:

@@ -28,7 +28,7 @@ from duckicelake.errors import (
     UnavailableError,
 )
 from duckicelake.storage.policy import canonicalize
-from duckicelake.storage.protocol import NewObject, StoredFile, check_length, check_same_length
+from duckicelake.storage.protocol import NewObject, StoredFile, build_length_error, check_same_length
 from duckicelake.storage.s3_buckets import USER_AGENT, Buckets, ConnectionLimits
 from duckicelake.storage.s3_errors import RequestFailedError, translate_s3_errors, translate_settings_errors
 from duckicelake.storage.s3_requests import DEFAULT_REGION
@@ -163,7 +163,8 @@ class S3Store:
     def read(self, location: str, at_most: int | None = None) -> bytes:
         def get(bucket: ObstoreBucket, key: str) -> bytes:
             answer = bucket.get(key)
-            check_length(location, answer.meta["size"], at_most)
+            if at_most is not None and answer.meta["size"] > at_most:
+                raise build_length_error(location, answer.meta["size"], at_most)
             return answer.bytes().to_bytes()
 
         return self._ask(location, get)

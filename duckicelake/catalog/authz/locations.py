@@ -6,10 +6,8 @@ namespaces, dropped ones included; in the warehouse, the folders of their namesp
 what belongs to no table. A refusal is the same whether or not the file exists.
 """
 
-import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Final
 
 from duckicelake.catalog.context.caller import Capability, Principal
@@ -19,10 +17,9 @@ from duckicelake.iceberg.identifiers import parse_schema_name
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.lake.side_tables import locations
 from duckicelake.properties import WRITE_FOLDERS
+from duckicelake.storage.local import find_links, find_path, follow_links
 from duckicelake.storage.policy import LocationPolicy, canonicalize, is_within, list_prefixes
 from duckicelake.storage.protocol import NewObject
-
-_ONLY_THE_PATH: Final[int] = getattr(os, "O_PATH", os.O_RDONLY)
 
 
 def check_readable(services: Services, location: str, table_location: str, folders: Iterable[str] = ()) -> None:
@@ -31,7 +28,8 @@ def check_readable(services: Services, location: str, table_location: str, folde
     A symbolic link below them counts as what it leads to. The lake's zones themselves may be, or lie behind, links.
     """
     services.policy.check_readable(location, table_location, folders)
-    _check_links(services, location, (table_location, *folders, *services.policy.allowed))
+    for linked in find_links(services.store, location):
+        _check_linked(services, linked, (table_location, *folders, *services.policy.allowed))
 
 
 def write(services: Services, location: str, data: bytes) -> None:
@@ -58,19 +56,12 @@ def _check_places(services: Services, named: Sequence[str]) -> None:
         folder, _, name = location.rpartition("/")
         by_folder[folder].append(name)
     for folder, names in by_folder.items():
-        path = _local_path(services, folder)
-        if path is not None:
-            _check_links(services, folder, ())
-            for name in names:
-                if os.path.islink(path / name):  # noqa: PTH114 - as in `is_link`
-                    _check_links(services, f"{folder}/{name}", ())
+        for linked in find_links(services.store, folder, names):
+            _check_linked(services, linked, ())
 
 
-def _check_links(services: Services, location: str, places: Iterable[str]) -> None:
-    """Check that links lead to where the places really are; for none of them, into the lake's zones."""
-    path = _local_path(services, location)
-    if path is None or _real_path(location, path) == str(path):
-        return
+def _check_linked(services: Services, location: str, places: Iterable[str]) -> None:
+    """Check that a link leads to where the places really are; for none of them, into the lake's zones."""
     real = real_place(services, location)
     zones = [real_place(services, zone) for zone in _zones(services)]
     allowed = [place for place in (real_place(services, place) for place in places) if _is_in(place, zones)] or zones
@@ -88,44 +79,10 @@ def _is_in(place: str, zones: Iterable[str]) -> bool:
     return any(is_within(place, zone) for zone in zones)
 
 
-def is_link(services: Services, location: str) -> bool:
-    path = _local_path(services, location)
-    return path is not None and os.path.islink(path)  # noqa: PTH114 - what is no usable name is no link, either
-
-
-def _local_path(services: Services, location: str) -> Path | None:
-    try:
-        return services.store.local_path(location)
-    except InvalidRequestError:
-        return None
-
-
 def real_place(services: Services, location: str) -> str:
     """Return the canonical location with symbolic links followed, where the store has them."""
-    path = _local_path(services, location)
-    return canonicalize(location if path is None else _real_path(location, path))
-
-
-def _real_path(location: str, path: Path) -> str:
-    """Return the path with links followed. Raises InvalidRequestError for no usable name."""
-    try:
-        return _follow_links(path)
-    except (OSError, ValueError) as error:
-        raise InvalidRequestError(f"{location!r} isn't a usable file name: {error}") from error
-
-
-def _follow_links(path: Path) -> str:
-    """Resolve links like `os.path.realpath`, with one system call: Linux knows the path of an open file."""
-    try:
-        descriptor = os.open(path, _ONLY_THE_PATH | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return os.path.realpath(path)
-    try:
-        return os.readlink(f"/proc/self/fd/{descriptor}")  # noqa: PTH115 - a Path takes as long to make
-    except OSError:
-        return os.path.realpath(path)
-    finally:
-        os.close(descriptor)
+    path = find_path(services.store, location)
+    return canonicalize(location if path is None else follow_links(location, path))
 
 
 _DISTINCT: Final = 10_000
@@ -135,17 +92,27 @@ _DISTINCT: Final = 10_000
 def check_may_read(
     services: Services, paths: Iterable[str], own: Callable[[], Sequence[str]] = tuple, table_id: int | None = None
 ) -> None:
-    """Check that the caller may read all these files; ForbiddenError.
+    """Check that the caller may read all these files, as `build_read_check` says; ForbiddenError."""
+    build_read_check(services, own, table_id)(paths)
+
+
+def build_read_check(
+    services: Services, own: Callable[[], Sequence[str]], table_id: int | None
+) -> Callable[[Iterable[str]], None]:
+    """Build a function that checks that the caller may read all files that it is given; ForbiddenError.
 
     own: gives the folders of the request's table; called only for a caller with restricted scopes.
     """
-    principal = services.caller.principal
-    if principal.may(Capability.READ, ()):
-        return
-    folders = own()
-    foreign = [path for path in paths if not any(_is_surely_within(path, folder) for folder in folders)]
-    if foreign:
-        _check(services, Capability.READ, foreign, table_id)
+    if services.caller.principal.may(Capability.READ, ()):
+        return lambda _: None
+
+    def check(paths: Iterable[str]) -> None:
+        folders = own()
+        foreign = [path for path in paths if not any(_is_surely_within(path, folder) for folder in folders)]
+        if foreign:
+            _check(services, Capability.READ, foreign, table_id)
+
+    return check
 
 
 def check_may_settle(services: Services, location: str, table_id: int | None = None) -> None:

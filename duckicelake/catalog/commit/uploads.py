@@ -22,7 +22,7 @@ from duckicelake.bridge.commit.uploads import (
 from duckicelake.bridge.data_files import UploadedFile, pack_entry
 from duckicelake.bridge.file_schema import check_field_ids
 from duckicelake.bridge.main_diff import DELETION_VECTOR
-from duckicelake.catalog.authz.locations import check_may_read, check_readable
+from duckicelake.catalog.authz.locations import build_read_check, check_may_read, check_readable
 from duckicelake.catalog.context.services import Services
 from duckicelake.errors import CatalogError, FileMissingError, InvalidRequestError, UnsupportedError
 from duckicelake.iceberg.manifest.entry import (
@@ -213,15 +213,15 @@ def read_upload(
     ahead: ReadAhead,
 ) -> ReadUpload:
     """Return what the snapshot adds to and removes from its parent."""
-    own = partial(_folders, services, table_id, target)
-    check_may_read(services, read_snapshot_files(snapshot), own, table_id)
+    check = build_read_check(services, partial(_folders, services, table_id, target), table_id)
+    check(read_snapshot_files(snapshot))
     listed = ahead.lists.get(snapshot.manifest_list or "")
     expected = expect_manifest(services, target.location, snapshot) if listed is None else {}
     listed = listed or read_list(services, target.location, snapshot)
     paths = {line.manifest_path for line in listed}
     foreign = {line.manifest_path for line in listed if line.added_snapshot_id != proposed_id}
     borrowed = _find_borrowed(services, table_id, foreign - parent.keys())
-    check_may_read(services, paths - parent.keys() - borrowed.keys(), own, table_id)
+    check(paths - parent.keys() - borrowed.keys())
     check_sizes(line for line in listed if line.manifest_path not in parent and line.manifest_path not in borrowed)
     new = [line for line in listed if line.manifest_path not in parent and line.manifest_path not in borrowed]
     unread = [line for line in new if line.manifest_path not in ahead.manifests]
@@ -239,7 +239,7 @@ def read_upload(
         check_supported(file, target.format_version)
         if isinstance(file, UploadedFile):
             check_field_ids(file, target.last_column_id)
-    check_may_read(services, (file.file_path for file, _, _ in upload.added), own, table_id)
+    check(file.file_path for file, _, _ in upload.added)
     kept = {path: parent[path] for path in parent.keys() & paths}
     is_move = not (upload.added or upload.removed or borrowed)
     layout = find_manifest_layout(listed, read, kept, missing) if is_move else None

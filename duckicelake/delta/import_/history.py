@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import duckdb
 
-from duckicelake.catalog.authz.locations import check_may_read, is_link, real_place
+from duckicelake.catalog.authz.locations import check_may_read, real_place
 from duckicelake.catalog.context.services import Services
 from duckicelake.delta.import_.versions import DeltaVersion, build_first_version
 from duckicelake.delta.log.actions import AddFile, DeltaCommit, DeltaSnapshot
@@ -23,6 +23,7 @@ from duckicelake.errors import DamagedLogError, FileMissingError, InvalidRequest
 from duckicelake.lake.side_tables import locations
 from duckicelake.parquet.footer import read_row_count
 from duckicelake.parquet.local_copies import open_local_copies
+from duckicelake.storage.local import is_link
 from duckicelake.storage.policy import canonicalize, check_file, is_within
 from duckicelake.storage.threads import run_in_parallel
 
@@ -53,7 +54,7 @@ def check_files(services: Services, root: str, files: Iterable[str]) -> None:
     """
     named = {f"{root}/{FOLDER}/x": root, f"{root}/{FOLDER}/_sidecars/x": root}
     for file in files:
-        named.setdefault(file if is_link(services, file) else file.rpartition("/")[0] or "/", file)
+        named.setdefault(file if is_link(services.store, file) else file.rpartition("/")[0] or "/", file)
     zones, places, folder = _find_zones(services), _find_allowed_places(services), real_place(services, root)
     for spelled, file in named.items():
         place = real_place(services, spelled)

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
-from itertools import chain
 from sys import intern
 from typing import Any, Final, TypeAlias
 
@@ -13,7 +12,7 @@ from duckicelake.iceberg.avro_decoder import (
     AvroReader,
     Container,
     compile_reader,
-    decode_records,
+    decode_all,
     read_container,
     remember_records,
 )
@@ -86,7 +85,7 @@ def _read_manifest(data: bytes, keep: Keep) -> Manifest:
         schema_id=_read_schema_id(container),
         spec_id=_read_number(container, "partition-spec-id", 0) if "partition-spec-id" in container.metadata else None,
         partition_fields=partition,
-        entries=tuple(keep(map(_build_entry, _limit_items(_read_rows(container, rows))))),
+        entries=tuple(keep(map(_build_entry, _limit_items(decode_all(container, rows, MAX_RECORDS))))),
     )
 
 
@@ -96,7 +95,7 @@ def _read_manifest_list(data: bytes) -> tuple[ManifestFile, ...]:
     lines = (
         _get_line_cache(text) if len(text) <= _MAX_CACHED_BYTES else _make_line_reader(compile_reader(container.schema))
     )
-    return tuple(_read_rows(container, lines))
+    return tuple(decode_all(container, lines, MAX_RECORDS))
 
 
 @lru_cache(maxsize=16)
@@ -121,13 +120,6 @@ def _get_reader(container: Container) -> AvroReader:
 @lru_cache(maxsize=256)
 def _compile_cached(schema_text: bytes) -> AvroReader:
     return compile_reader(Container(schema_text, {}, ()).schema)
-
-
-def _read_rows(container: Container, rows: AvroReader) -> Iterator[Any]:
-    declared = sum(count for count, _ in container.packed)
-    if declared > MAX_RECORDS:
-        raise InvalidRequestError(f"it has {declared} records; this server reads up to {MAX_RECORDS} in a file")
-    return chain.from_iterable(decode_records(rows, count, block) for count, block in container.blocks())
 
 
 def _limit_items(rows: Iterator[AvroRow]) -> Iterator[AvroRow]:
