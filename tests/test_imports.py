@@ -12,7 +12,7 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "duckicelake"
 
 PURE = {
-    "errors", "iceberg", "lake.model", "lake.types", "lake.state", "lake.packed", "lake.additions", "lake.changes",
+    "errors", "iceberg", "lake.model", "lake.types", "lake.state", "lake.additions", "lake.changes",
 }  # fmt: skip
 """What knows both vocabularies, and neither SQL nor files, may import."""
 

@@ -13,8 +13,7 @@ from duckicelake.iceberg.primitives import TypeFamily
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import IcebergType, ListType, MapType, PrimitiveType, StructType, list_children
 from duckicelake.iceberg.values import from_json, to_json
-from duckicelake.lake.packed import Packed
-from duckicelake.lake.state import FileRow
+from duckicelake.lake.state import FileRow, Packed
 
 CONTRACT_VERSION: Final = 1
 """The number of this contract, which manifests' facts hold. Raise it when the contract gets stricter."""

@@ -25,8 +25,8 @@ _NULL_ORDERS = {"nulls-first": "NULLS_FIRST", "nulls-last": "NULLS_LAST"}
 
 def build_creation(target: TableMetadata, *, with_epochs: bool) -> DefinitionChange:
     """Build the rows of a new table. with_epochs: whether the lake takes `epoch_*` keys."""
-    columns = to_columns(target.schema())
-    keys = to_partition_keys(target.spec(), target.schema(), with_buckets=True, with_epochs=with_epochs)
+    columns = to_columns(target.current_schema)
+    keys = to_partition_keys(target.spec(), target.current_schema, with_buckets=True, with_epochs=with_epochs)
     comment = target.properties.get(COMMENT)
     return DefinitionChange(
         new_columns=columns,
@@ -34,7 +34,7 @@ def build_creation(target: TableMetadata, *, with_epochs: bool) -> DefinitionCha
         comments={column.column_id: column.comment for column in columns if column.comment},
         table_comment=(comment,) if comment is not None else None,
         partition_keys=keys or None,
-        sort_keys=build_sort_keys(target.sort_order(), target.schema()) or None,
+        sort_keys=build_sort_keys(target.sort_order(), target.current_schema) or None,
         columns_after=columns,
     )
 
@@ -60,17 +60,17 @@ def build_definition_change(
     A bucket is declared to DuckLake only on an empty table, or if it is already: DuckDB skips files without its value.
     Its column is begun anew, as DuckDB's narrower integers and timestamps would get into other buckets than Iceberg's.
     """
-    after = to_columns(target.schema())
+    after = to_columns(target.current_schema)
     if _is_same(base, target) and not declared.outgrown:
         return DefinitionChange(columns_after=_narrow_columns(after, declared.narrow))
-    before = to_columns(base.schema())
+    before = to_columns(base.current_schema)
     if holds_files:
-        _check_nested_defaults(base.schema(), target.schema())
+        _check_nested_defaults(base.current_schema, target.current_schema)
     comment, old_comment = target.properties.get(COMMENT), base.properties.get(COMMENT)
     old_keys = declared.partition_keys
     keys = find_declarable_keys(target, declared, holds_files=holds_files)
     respecified = target.default_spec_id != base.default_spec_id or not _have_same_columns(before, after)
-    sorting = build_sort_keys(target.sort_order(), target.schema())
+    sorting = build_sort_keys(target.sort_order(), target.current_schema)
     bucketed = {key.column_id for key in keys if respecified and has_buckets([key]) and key not in old_keys}
     kept = [column for column in before if column.column_id not in bucketed | declared.outgrown]
     gone, new = _select_only_in(before, after), _select_only_in(after, kept)
@@ -84,7 +84,7 @@ def build_definition_change(
         comments=_compare_comments(before, after),
         table_comment=(comment,) if comment != old_comment else None,
         partition_keys=keys if respecified and keys != old_keys else None,
-        sort_keys=sorting if sorting != build_sort_keys(base.sort_order(), base.schema()) else None,
+        sort_keys=sorting if sorting != build_sort_keys(base.sort_order(), base.current_schema) else None,
         columns_after=_narrow_columns(after, narrow),
     )
 
@@ -109,7 +109,7 @@ def find_declarable_keys(
     target: TableMetadata, declared: DeclaredDefinition, *, holds_files: bool
 ) -> tuple[PartitionKey, ...]:
     """Return the partition keys that DuckLake may have; those that it has if they say the same in another form."""
-    old_keys, spec, schema = declared.partition_keys, target.spec(), target.schema()
+    old_keys, spec, schema = declared.partition_keys, target.spec(), target.current_schema
     parts = to_partition_keys(spec, schema, with_buckets=True)
     with_buckets = not holds_files or {key for key in parts if has_buckets([key])} <= set(old_keys)
     if is_described_by(spec, schema, old_keys) and has_buckets(old_keys) == (with_buckets and has_buckets(parts)):

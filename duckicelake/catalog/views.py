@@ -19,7 +19,7 @@ from duckicelake.bridge.views import (
 )
 from duckicelake.catalog.authz.locations import check_may_read, check_may_settle, check_readable, write
 from duckicelake.catalog.commit.run import retry_on_conflict
-from duckicelake.catalog.context.audit_notes import actions, build_touched
+from duckicelake.catalog.context.caller import build_touched, list_actions
 from duckicelake.catalog.context.page import ListPage, PageRequest, cut_page
 from duckicelake.catalog.context.services import Services
 from duckicelake.errors import CommitStateUnknownError, NoSuchNamespaceError, NoSuchViewError, UnavailableError
@@ -243,7 +243,9 @@ def _commit(services: Services, namespace: Namespace, name: str, request: Commit
         base = parse_view_metadata(current.row.metadata)
         check_view_requirements(request.requirements, base)
         metadata = apply_view_updates(base, request.updates, services.clock())
-        return _commit_over(services, current, base, metadata, build_touched(namespace, name, actions(request.updates)))
+        return _commit_over(
+            services, current, base, metadata, build_touched(namespace, name, list_actions(request.updates))
+        )
 
     return retry_on_conflict(services, format_full_name(namespace, name), attempt)
 

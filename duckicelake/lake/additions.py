@@ -5,11 +5,13 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from duckicelake.lake.model import Column, InlinedKey, NameMap
-from duckicelake.lake.packed import PackedStats
-from duckicelake.lake.state import FileRow
+from duckicelake.lake.state import FileRow, PackedStats
 
-_OWN_PARTITIONING_ID: Final = 2**62
-"""The first partitioning id of ours; DuckLake's own ids are lower."""
+OWN_PARTITIONING_ID: Final = 2**62
+"""The partitioning id of a file with partition values is this number and its own id; DuckLake's ids are lower.
+
+Every partitioned file has a partitioning of its own: DuckDB dies merging files of one partition from two folders.
+DuckDB skips files by the partition values alone, wherever a filter names a bucket."""
 
 
 class NewDataFile(NamedTuple):
@@ -30,15 +32,6 @@ class NewDataFile(NamedTuple):
     path_is_relative: bool = False
     name_map: NameMap | None = None
     row_group_count: int | None = None
-
-
-def compute_partitioning_id(file: NewDataFile, data_file_id: int) -> int | None:
-    """Return the partitioning id of a file; None if it isn't partitioned.
-
-    Every partitioned file has a partitioning of its own: DuckDB dies merging files of one partition from two folders.
-    DuckDB skips files by the partition values alone, wherever a filter names a bucket.
-    """
-    return _OWN_PARTITIONING_ID + data_file_id if file.partition_values else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,10 +162,6 @@ class VersionFiles:
     caught_up_to: int
     files: tuple[WrittenFile, ...]
 
-    def is_fit_for(self, written: "WrittenCommit") -> bool:
-        """Return whether the commit came to be what the files were written for."""
-        return (self.snapshots, self.caught_up_to) == (written.snapshots, written.caught_up_to)
-
 
 @dataclass(frozen=True, slots=True)
 class ChangeSet:

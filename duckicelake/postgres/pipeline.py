@@ -28,6 +28,8 @@ _BIGINT_OID: Final = 20
 _INFERRED_OID: Final = 0
 """The type id by which Postgres infers a type from the context, as it does for psycopg's texts."""
 _PLACEHOLDER_PATTERN: Final = re.compile(r"%\((\w+)\)s|%%")
+_SEND_BYTES: Final = 256 * 1024
+"""Bytes of parameters after which waiting statements are sent, so that few of very many rows wait in memory."""
 
 
 class WriteGate:
@@ -285,16 +287,19 @@ def measure_lock_seconds(cursor: Cursor[Any]) -> Callable[[], float]:
     return measure
 
 
-def flush_full_batch(cursor: Cursor[Any], rows: Sequence[object]) -> None:
-    """Send a statement of a full batch, so that only some of very many rows wait in memory."""
-    if len(rows) == BATCH_ROWS:
-        flush_pipeline(cursor)
 
 
 class BatchedQuery(NamedTuple):
     """A statement with its parameters."""
 
     statement: str | sql.Composed
+    parameters: Mapping[str, object]
+
+
+class Write(NamedTuple):
+    """A statement whose result is not needed, with its parameters as `execute_no_result` takes them."""
+
+    statement: str
     parameters: Mapping[str, object]
 
 
@@ -310,7 +315,7 @@ def execute_no_result(cursor: Cursor[Any], statement: str, parameters: Mapping[s
     """Send a statement whose result is not needed; an error still aborts the transaction.
 
     In a pipeline it takes a fifth of the time of `cursor.execute`. parameters: by the names in the statement; integers
-    and lists of them, texts, mappings as JSON, None.
+    and lists of them, texts, bytes, mappings as JSON, None.
     """
     connection = cursor.connection
     if isinstance(connection, DeferredConnection) and connection.has_begun_pipeline:
@@ -322,6 +327,25 @@ def execute_no_result(cursor: Cursor[Any], statement: str, parameters: Mapping[s
         )
     else:
         cursor.execute(statement, parameters)
+
+
+def execute_writes(cursor: Cursor[Any], writes: Iterable[Write]) -> None:
+    """Send statements in their order, as `execute_no_result` does; outside of a pipeline in one of their own."""
+    if not isinstance(cursor.connection, DeferredConnection) or cursor.connection.has_pipeline:
+        _send_writes(cursor, writes)
+    else:
+        with cursor.connection.pipeline():
+            _send_writes(cursor, writes)
+
+
+def _send_writes(cursor: Cursor[Any], writes: Iterable[Write]) -> None:
+    waiting = 0
+    for statement, parameters in writes:
+        execute_no_result(cursor, statement, parameters)
+        waiting += sum([len(value) for value in parameters.values() if isinstance(value, str)])
+        if waiting >= _SEND_BYTES:
+            flush_pipeline(cursor)
+            waiting = 0
 
 
 @cache
@@ -345,6 +369,8 @@ def _encode_text(value: object) -> bytes | None:
         if b"\0" in text:
             raise DataError("PostgreSQL text fields cannot contain NUL (0x00) bytes")
         return text
+    if isinstance(value, bytes):
+        return b"\\x%s" % value.hex().encode()
     if isinstance(value, list):
         return b"{%s}" % b",".join([b"%d" % number for number in value])
     return orjson.dumps(value)

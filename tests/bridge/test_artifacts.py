@@ -17,8 +17,7 @@ from duckicelake.iceberg.manifest.reader import read_manifest, read_manifest_lis
 from duckicelake.iceberg.manifest.writer import write_manifest
 from duckicelake.iceberg.partition import UNPARTITIONED, PartitionSpec, build_partition_type
 from duckicelake.iceberg.schema import Schema
-from duckicelake.lake.packed import Packed
-from duckicelake.lake.state import FileRow, ManifestRow, SnapshotRow
+from duckicelake.lake.state import FileRow, ManifestRow, Packed, SnapshotRow
 
 SCHEMA = Schema.model_validate(
     {"type": "struct", "schema-id": 0, "fields": [{"id": 1, "name": "x", "required": False, "type": "int"}]}

@@ -1,7 +1,7 @@
 """Statistics that wait to be written, deflated and not."""
 
 from duckicelake.lake.model import ColumnStats
-from duckicelake.lake.packed import PackedStats
+from duckicelake.lake.state import PackedStats
 
 ROWS = tuple(ColumnStats(column, False, None, str(10**12 + column), "9", 9000, 1000, 0) for column in range(1, 11))
 

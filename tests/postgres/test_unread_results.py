@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from duckicelake.postgres.database import Database
-from duckicelake.postgres.pipeline import execute_no_result
+from duckicelake.postgres.pipeline import Write, execute_no_result, execute_writes
 from duckicelake.postgres.queries import Transaction
 
 INSERT = "INSERT INTO messages (n, said, many, document) VALUES (%(n)s, %(said)s, %(many)s, %(document)s)"
@@ -56,6 +56,21 @@ def test_values_of_all_kinds_arrive_as_they_are(filled: Database, in_pipeline: b
     with filled.reading() as cursor:
         found = cursor.execute("SELECT n, said, many, document FROM messages ORDER BY n").fetchall()
     assert found == [(*parameters.values(), [1, "\0"]), (6, None, [], None)]
+
+
+@pytest.mark.parametrize("in_pipeline", [True, False])
+def test_many_large_writes_and_bytes_arrive_in_order(filled: Database, in_pipeline: bool) -> None:
+    said, document = "x" * 150_000, b"\0\xff'\\"
+    with filled.transaction() as cursor:
+        cursor.execute("ALTER TABLE messages ADD COLUMN packed bytea")
+    insert = "INSERT INTO messages (n, said, packed) VALUES (%(n)s, %(said)s, %(packed)s)"
+    writes = [Write(insert, {"n": n, "said": said, "packed": document}) for n in range(5)]
+    writes.append(Write("UPDATE messages SET said = 'last' WHERE n = %(n)s", {"n": 4}))
+    with pipelined(filled) if in_pipeline else filled.transaction() as cursor:
+        execute_writes(cursor, iter(writes))
+    with filled.reading() as cursor:
+        found = cursor.execute("SELECT n, said, packed FROM messages ORDER BY n").fetchall()
+    assert found == [*((n, said, document) for n in range(4)), (4, "last", document)]
 
 
 def test_numbers_of_all_sizes_are_one_statement_to_postgres(filled: Database) -> None:

@@ -23,8 +23,7 @@ from duckicelake.iceberg.types import StructType
 from duckicelake.lake.additions import InlinedFile, InlinedRows, NewDataFile
 from duckicelake.lake.changes import ChangeSet, Creation, DefinitionChange, LakeStep, TableStats
 from duckicelake.lake.model import MAX_INLINED_COLUMNS, ColumnStats, PartitionKey
-from duckicelake.lake.packed import PackedStats
-from duckicelake.lake.state import FileRow
+from duckicelake.lake.state import FileRow, PackedStats, TableRow
 from duckicelake.properties import INLINED_ROWS, build_options
 
 _TOO_MANY = 2**63
@@ -69,7 +68,7 @@ def _find_partition_values(
     target: TableMetadata, declared: tuple[PartitionKey, ...], row: FileRow, file: DataFile
 ) -> tuple[str | None, ...] | None:
     spec = next(spec for spec in target.partition_specs if spec.spec_id == row.spec_id)
-    return to_partition_values(spec, target.schema(), declared, file.partition)
+    return to_partition_values(spec, target.current_schema, declared, file.partition)
 
 
 def build_data_file_rows(
@@ -119,7 +118,7 @@ def _widen_columns(
     base: Base, target: TableMetadata, move: MainUpdate, rows: Sequence[NewDataFile]
 ) -> dict[int, ColumnStats | None]:
     """Return the table-wide statistics of columns with these files."""
-    leaves = target.schema().leaves()
+    leaves = target.current_schema.leaves()
     held: Iterable[Iterable[ColumnStats]] = (row.stats for row in rows)
     if move.known is not None:
         widening = move.known.widening
@@ -143,7 +142,7 @@ class _LakeFacts:
         self._deflates = deflates
         self._known = known
         self._declared = declared
-        self._stats = target.schema().compute_once(_get_lake_stats)
+        self._stats = target.current_schema.compute_once(_get_lake_stats)
         self._as_iceberg = DataFiles(target)
 
     def get(self, row: FileRow) -> tuple[PackedStats, tuple[str | None, ...] | None]:
@@ -175,7 +174,7 @@ def build_inlined_rows(base: Base, target: TableMetadata, absorbed: Absorbed) ->
     columns = widen_table_stats(
         _get_existing(base),
         [absorbed_file.stats for absorbed_file in absorbed.files],
-        target.schema().leaves(),
+        target.current_schema.leaves(),
         maxsize,
     )
     return InlinedRows(absorbed.into, tuple(files)), TableStats(records, next_row_id, size, columns)
@@ -257,7 +256,7 @@ def _build_definition(base: Base, target: TableMetadata, increments: Sequence[In
     if base.narrow:
         moves, as_iceberg = (increment.move for increment in increments if increment.move), DataFiles(target)
         files = (as_iceberg.get(file) for move in moves for file in move.registered)
-        outgrown = find_outgrown_columns(base.narrow, files, target.schema().leaves())
+        outgrown = find_outgrown_columns(base.narrow, files, target.current_schema.leaves())
     declared = DeclaredDefinition(base.declared, base.narrow, outgrown, with_epochs=base.has_epoch_keys)
     return definitions.build_definition_change(base.metadata, target, declared, holds_files=base.holds_files)
 
@@ -325,3 +324,21 @@ def _collect_kinds(move: MainUpdate, definition: DefinitionChange, *, is_new: bo
     kinds += ["deleted_from_table"] if move.ended_files or move.delete_files or move.ended_rows else []
     kinds += ["inlined_delete"] if move.ended_rows else []
     return tuple(kinds)
+
+
+def build_next_lake(base: Base, change: ChangeSet, metadata: TableMetadata, row: TableRow) -> Base | None:
+    """Build the base of the next commit; None if the table's definition changed and must be read."""
+    if any(step.definition for step in change.steps):
+        return None
+    stats, columns = base.stats, dict(base.column_stats)
+    for written in (step.stats for step in change.steps if step.stats is not None):
+        stats = (written.record_count, written.next_row_id, written.file_size_bytes)
+        columns = {key: row for key, row in {**columns, **written.columns}.items() if row is not None}
+    return replace(
+        base,
+        version=row.version,
+        caught_up_to=row.caught_up_to,
+        metadata=metadata,
+        stats=stats,
+        column_stats=columns,
+    )

@@ -1,15 +1,13 @@
 """PURE. A commit before it becomes rows: its base, its new snapshots, and the updates of main."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.snapshot import Snapshot
 from duckicelake.lake.additions import InlinedInto, NewDeleteFile, SideFiles
-from duckicelake.lake.changes import ChangeSet
 from duckicelake.lake.model import ColumnStats, InlinedKey, NameMap, PartitionKey
-from duckicelake.lake.packed import PackedStats
-from duckicelake.lake.state import FileRow, TableRow
+from duckicelake.lake.state import FileRow, PackedStats
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,24 +48,6 @@ class Base:
     column_stats: Mapping[int, ColumnStats] = field(default_factory=dict)
     row_ids: tuple[tuple[int, int], ...] = ()
     has_epoch_keys: bool = False
-
-
-def build_next_lake(base: Base, change: ChangeSet, metadata: TableMetadata, row: TableRow) -> Base | None:
-    """Build the base of the next commit; None if the table's definition changed and must be read."""
-    if any(step.definition for step in change.steps):
-        return None
-    stats, columns = base.stats, dict(base.column_stats)
-    for written in (step.stats for step in change.steps if step.stats is not None):
-        stats = (written.record_count, written.next_row_id, written.file_size_bytes)
-        columns = {key: row for key, row in {**columns, **written.columns}.items() if row is not None}
-    return replace(
-        base,
-        version=row.version,
-        caught_up_to=row.caught_up_to,
-        metadata=metadata,
-        stats=stats,
-        column_stats=columns,
-    )
 
 
 @dataclass(frozen=True, slots=True)

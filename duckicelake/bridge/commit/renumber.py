@@ -10,7 +10,7 @@ totals) is made anew.
 
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any, Final, TypeAlias
 
@@ -45,6 +45,9 @@ class BuiltOn:
 
     parent_id: int | None
     row_shift: int = 0
+
+
+_NOTHING: Final[Mapping[int, BuiltOn]] = {}
 
 
 def find_appends(request: CommitTableRequest) -> list[Snapshot]:
@@ -204,16 +207,14 @@ class NextNumbers:
 
 
 @dataclass(frozen=True, slots=True)
-class Renumbered:
-    """A request in the catalog's numbers.
+class GivenNumbers:
+    """The numbers that the catalog gave to what a request adds.
 
     By new snapshot id: what the client called it, where that differs, and the DuckLake snapshot it must become, where
     its numbers say so; what an append that was put on top of others was written for. `row_shift` was added to the
     client's row ids.
     """
 
-    requirements: tuple[TableRequirement, ...] = ()
-    updates: tuple[TableUpdate, ...] = ()
     proposed: Mapping[int, int] = field(default_factory=dict)
     expected: Mapping[int, int] = field(default_factory=dict)
     row_shift: int = 0
@@ -230,45 +231,44 @@ def find_aliases(snapshots: Iterable[SnapshotRow]) -> dict[int, int]:
 
 
 def renumber_request(
-    requirements: Sequence[TableRequirement],
-    updates: Sequence[TableUpdate],
+    request: CommitTableRequest,
     base: TableMetadata | None,
     aliases: Mapping[int, int],
     numbers: NextNumbers,
-) -> Renumbered:
-    """Return the request with every new snapshot in the catalog's numbers.
+    built_on: Mapping[int, BuiltOn] = _NOTHING,
+) -> tuple[CommitTableRequest, GivenNumbers]:
+    """Return the request with every new snapshot in the catalog's numbers, and these numbers.
+
+    built_on: what its appends were written for, by what the client called them.
 
     CommitFailedError if one is proposed under an id that the table has, or had once proposed, as of a commit that comes
     twice; and if its sequence number is behind the table's.
     """
     if not numbers.are_shared:
-        return Renumbered(tuple(requirements), tuple(updates))
-    added = [update.snapshot for update in updates if isinstance(update, AddSnapshot)]
+        return request, GivenNumbers(built_on=built_on)
+    added = [update.snapshot for update in request.updates if isinstance(update, AddSnapshot)]
     _check_proposed(added, base, aliases)
     following = {snapshot.snapshot_id: numbers.next_id + index for index, snapshot in enumerate(added)}
     taken = base.snapshots_by_id if base else {}
     given = {proposed: find_free_id(ducklake_id, taken) for proposed, ducklake_id in following.items()}
     ids = {**aliases, **given} if numbers.shared_ids else {}
-    translated = _translate_updates(
-        updates, ids, following, base.last_sequence_number if base else 0, numbers.row_shift
+    last = base.last_sequence_number if base else 0
+    renumbered = request.replace_fields(
+        requirements=tuple([_translate_requirement(requirement, ids) for requirement in request.requirements]),
+        updates=tuple(_translate_updates(request.updates, ids, following, last, numbers.row_shift)),
     )
-    return Renumbered(
-        tuple(_translate_requirement(requirement, ids) for requirement in requirements),
-        tuple(translated),
-        {ids[proposed]: proposed for proposed in following if proposed in ids},
-        {ids.get(proposed, proposed): ducklake_id for proposed, ducklake_id in following.items()},
-        numbers.row_shift,
-    )
+    proposed_ids = {ids[proposed]: proposed for proposed in following if proposed in ids}
+    expected = {ids.get(proposed, proposed): ducklake_id for proposed, ducklake_id in following.items()}
+    return renumbered, GivenNumbers(proposed_ids, expected, numbers.row_shift, _translate_bases(built_on, proposed_ids))
 
 
-def set_built_on(renumbered: Renumbered, built_on: Mapping[int, BuiltOn]) -> Renumbered:
-    """Return the request with what its appends were written for, given by what the client called them."""
-    ids = {proposed: snapshot_id for snapshot_id, proposed in renumbered.proposed.items()}
-    known = {
+def _translate_bases(built_on: Mapping[int, BuiltOn], proposed_ids: Mapping[int, int]) -> Mapping[int, BuiltOn]:
+    """Return what appends were written for in the catalog's snapshot ids."""
+    ids = {proposed: snapshot_id for snapshot_id, proposed in proposed_ids.items()}
+    return {
         ids.get(proposed, proposed): BuiltOn(ids.get(on.parent_id or 0, on.parent_id), on.row_shift)
         for proposed, on in built_on.items()
     }
-    return replace(renumbered, built_on=known)
 
 
 def _check_proposed(added: Sequence[Snapshot], base: TableMetadata | None, aliases: Mapping[int, int]) -> None:

@@ -28,8 +28,7 @@ from duckicelake.iceberg.updates import RemoveSnapshots, UpgradeFormatVersion
 from duckicelake.lake.additions import NewDeletion, NewVirtualFile, SideFiles
 from duckicelake.lake.changes import ChangeSet, LakeStep
 from duckicelake.lake.model import ColumnStats, LakeFile, NameMap, PartitionKey
-from duckicelake.lake.packed import Packed, PackedStats
-from duckicelake.lake.state import FileRow, NativeWindow
+from duckicelake.lake.state import FileRow, NativeWindow, Packed, PackedStats
 from duckicelake.properties import UNVERIFIED_HERE_KEY, add_unverified, merge_options
 
 _DATA = int(FileContent.DATA)

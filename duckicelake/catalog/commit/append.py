@@ -15,8 +15,8 @@ from duckicelake.catalog.commit.apply import TableCommit
 from duckicelake.catalog.commit.rules import share_apps
 from duckicelake.catalog.commit.run import CommitPlan, commit, commit_all, render_version
 from duckicelake.catalog.commit.uploads import ReadAhead, read_ahead
-from duckicelake.catalog.context.audit_notes import actions, build_touched
 from duckicelake.catalog.context.cache import TableVersion
+from duckicelake.catalog.context.caller import build_touched, list_actions
 from duckicelake.catalog.context.combiner import CombinedBatch
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.table.load import load_current_table
@@ -138,7 +138,7 @@ def _commit_together(batch: Sequence[_Append]) -> CommitPlan:
         ]
         for item, times in zip(batch, count, strict=True):
             *_, own = [next(snapshots) for _ in range(times)]
-            entry = build_touched(item.commit.namespace, item.commit.name, actions(item.commit.request.updates))
+            entry = build_touched(item.commit.namespace, item.commit.name, list_actions(item.commit.request.updates))
             item.services.settle(cursor, [replace(entry, table_id=table_id, snapshot_id=own)], [table_id])
 
     request = join_requests([append.commit.request for append in batch])

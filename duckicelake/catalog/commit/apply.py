@@ -3,20 +3,19 @@
 Nothing is written but new files. The ChangeSet holds only for the base that it was computed from.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from duckicelake.bridge.commit.change_set import build_change_set
 from duckicelake.bridge.commit.increments import Base
 from duckicelake.bridge.commit.renumber import (
     BuiltOn,
+    GivenNumbers,
     NextNumbers,
-    Renumbered,
     find_aliases,
     find_appends,
     rebase_appends,
     renumber_request,
-    set_built_on,
 )
 from duckicelake.bridge.snapshots import drop_snapshots_over_limit, set_snapshot_times
 from duckicelake.bridge.values.partitions import has_calendar_fields
@@ -43,6 +42,7 @@ from duckicelake.iceberg.metadata import ROW_LINEAGE_VERSION, TableMetadata
 from duckicelake.iceberg.metadata_builder import apply_updates, get_format_version_after
 from duckicelake.iceberg.requirements import check_requirements
 from duckicelake.iceberg.rest import CommitTableRequest
+from duckicelake.iceberg.updates import TableUpdate
 from duckicelake.lake.changes import ChangeSet, Creation
 from duckicelake.lake.ducklake import native
 from duckicelake.lake.ducklake.snapshots import read_lake_format
@@ -76,13 +76,14 @@ def change_over(services: Services, commit: TableCommit, cached: TableVersion | 
     version = get_format_version_after(base, request.updates)
     upgrade = _upgrade(services, cached, version) if cached else _Upgrade()
     numbers = NextNumbers(next_id, services.snapshot_ids == "ducklake", version, upgrade.next_row_id)
-    renumbered = set_built_on(_renumber(request, cached, numbers), built_on)
-    check_requirements(renumbered.requirements, base)
-    check_txns(services, table_id, renumbered.updates)
+    aliases = find_aliases(cached.state.snapshots) if cached and numbers.are_shared else {}
+    numbered, given = renumber_request(request, base, aliases, numbers, built_on)
+    check_requirements(numbered.requirements, base)
+    check_txns(services, table_id, numbered.updates)
     now = services.clock()
-    target = apply_updates(base, set_snapshot_times(renumbered.updates, base, now), now, renumbered.ends())
+    target = apply_updates(base, set_snapshot_times(numbered.updates, base, now), now, given.ends())
     if cached is None or base is None or table_id is None:
-        return creation_of(services, commit.namespace, commit.name, target, renumbered)
+        return creation_of(services, commit.namespace, commit.name, target, numbered.updates, given)
     target = _with_row_ids(base, target, upgrade)
     if target is base or _changes_only_ours(base, target):
         return None
@@ -101,7 +102,9 @@ def change_over(services: Services, commit: TableCommit, cached: TableVersion | 
     absorbs = get_absorbed_rows(target.properties) and find_appends(request)
     absorb = build_absorber(services, commit.namespace, commit.name, target) if absorbs else None
     brought = CommitContext(absorb=absorb, found=commit.found, ahead=commit.ahead)
-    target, new = build_increments(services, cached.state, target, renumbered, known=known, brought=brought)
+    target, new = build_increments(
+        services, cached.state, target, numbered.updates, given, known=known, brought=brought
+    )
     check_removals(services, cached, target, new)
     check_schema_of_files(services, target, new)
     for rule in rules:
@@ -110,7 +113,12 @@ def change_over(services: Services, commit: TableCommit, cached: TableVersion | 
 
 
 def creation_of(
-    services: Services, namespace: Namespace, name: str, target: TableMetadata, renumbered: Renumbered | None = None
+    services: Services,
+    namespace: Namespace,
+    name: str,
+    target: TableMetadata,
+    updates: Sequence[TableUpdate] = (),
+    given: GivenNumbers | None = None,
 ) -> ChangeSet:
     """Return the creation of a table with this metadata; InvalidRequestError, UnsupportedError."""
     check_properties(target.properties)
@@ -120,7 +128,7 @@ def creation_of(
     check_table_places(services, target.location, target.properties, None, None)
     check_statistics(services, None, None, target)
     creation = Creation(to_schema_name(namespace), name, target.table_uuid)
-    target, new = build_increments(services, None, target, renumbered or Renumbered(), creation)
+    target, new = build_increments(services, None, target, updates, given or GivenNumbers(), creation)
     check_schema_of_files(services, target, new)
     for rule in rules:
         target, new = rule.check_commit(services, None, target, new)
@@ -177,12 +185,6 @@ def _upgrade(services: Services, cached: TableVersion, version: int) -> _Upgrade
         given.append((file_id, next_row_id))
         next_row_id += record_count
     return _Upgrade(next_row_id, tuple(given))
-
-
-def _renumber(request: CommitTableRequest, cached: TableVersion | None, numbers: NextNumbers) -> Renumbered:
-    base = cached.metadata if cached else None
-    aliases = find_aliases(cached.state.snapshots) if cached and numbers.are_shared else {}
-    return renumber_request(request.requirements, request.updates, base, aliases, numbers)
 
 
 def _with_row_ids(base: TableMetadata, target: TableMetadata, upgrade: _Upgrade) -> TableMetadata:

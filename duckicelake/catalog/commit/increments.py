@@ -6,7 +6,7 @@ from itertools import takewhile
 from typing import Final
 
 from duckicelake.bridge.commit.increments import Increment, NewList
-from duckicelake.bridge.commit.renumber import Renumbered
+from duckicelake.bridge.commit.renumber import GivenNumbers
 from duckicelake.bridge.commit.uploads import ManifestLayout, build_new_files, check_rebased, set_manifest_counts
 from duckicelake.bridge.manifest_lists import ListOwner, build_next_list, build_relaid_list, parse_packing
 from duckicelake.catalog.commit.deletes import FoundRows, ListedFiles, Targets, build_deleting_files, list_files
@@ -19,7 +19,7 @@ from duckicelake.errors import CommitFailedError, InvalidRequestError
 from duckicelake.iceberg.manifest.entry import FileContent
 from duckicelake.iceberg.metadata import SEQUENCE_NUMBER_VERSION, TableMetadata
 from duckicelake.iceberg.snapshot import Snapshot, walk_ancestry
-from duckicelake.iceberg.updates import AddSnapshot
+from duckicelake.iceberg.updates import AddSnapshot, TableUpdate
 from duckicelake.lake.additions import SideFiles
 from duckicelake.lake.changes import Creation
 from duckicelake.lake.state import FileRow, TableState
@@ -45,7 +45,8 @@ def build_increments(
     services: Services,
     state: TableState | None,
     target: TableMetadata,
-    renumbered: Renumbered,
+    updates: Sequence[TableUpdate],
+    given: GivenNumbers,
     creation: Creation | None = None,
     known: ManifestCache | None = None,
     brought: CommitContext = _UPLOADED,
@@ -56,9 +57,9 @@ def build_increments(
     """
     table = creation if state is None else state.row.table_id
     assert table is not None
-    builder = _IncrementBuilder(services, Workspace(services, table, known), state, target, renumbered)
+    builder = _IncrementBuilder(services, Workspace(services, table, known), state, target, updates, given)
     builder.brought = brought
-    for update in renumbered.updates:
+    for update in updates:
         if isinstance(update, AddSnapshot):
             builder.add(target.snapshot(update.snapshot.snapshot_id) or update.snapshot)
     builder.settle_main()
@@ -84,7 +85,8 @@ class _IncrementBuilder:
         space: Workspace,
         state: TableState | None,
         target: TableMetadata,
-        renumbered: Renumbered,
+        updates: Sequence[TableUpdate],
+        given: GivenNumbers,
     ) -> None:
         self.increments: list[Increment] = []
         self.brought = _UPLOADED
@@ -92,9 +94,9 @@ class _IncrementBuilder:
         self._services = services
         self._table_id = state.row.table_id if state else None
         self._space = space
-        self._renumbered = renumbered
-        self._built_on = {u.snapshot.parent_snapshot_id for u in renumbered.updates if isinstance(u, AddSnapshot)}
-        self._built_on |= {base.parent_id for base in renumbered.built_on.values()}
+        self._given = given
+        self._built_on = {u.snapshot.parent_snapshot_id for u in updates if isinstance(u, AddSnapshot)}
+        self._built_on |= {base.parent_id for base in given.built_on.values()}
         self._rows = state.snapshots if state else ()
         self._lists: dict[int | None, Listed] = {None: ()}
         self._parents: dict[int | None, ParentList] = {None: {}}
@@ -114,10 +116,10 @@ class _IncrementBuilder:
             move = move_main(self._services, self._space, self.target, self._main, listed, snapshot.operation)
             self._main, self._main_is = listed, snapshot.snapshot_id
             move = move if self.brought.absorb is None else self.brought.absorb(move, side.files)
-        proposed = self._renumbered.proposed.get(snapshot.snapshot_id)
+        proposed = self._given.proposed.get(snapshot.snapshot_id)
         row = NewList(made, tuple(manifest.manifest_id for manifest in listed), proposed)
         stays = self.target.snapshot(snapshot.snapshot_id) is not None
-        expected = self._renumbered.expected.get(snapshot.snapshot_id)
+        expected = self._given.expected.get(snapshot.snapshot_id)
         self.increments.append(Increment((row,) if stays else (), side, move, expected))
 
     def settle_main(self) -> None:
@@ -166,14 +168,14 @@ class _IncrementBuilder:
         """Return the manifests that the snapshot builds on, and what its client brings."""
         services, target, space = self._services, self.target, self._space
         parent_id = snapshot.parent_snapshot_id
-        proposed_id = self._renumbered.proposed.get(snapshot.snapshot_id, snapshot.snapshot_id)
-        built_on = self._renumbered.built_on.get(snapshot.snapshot_id)
+        proposed_id = self._given.proposed.get(snapshot.snapshot_id, snapshot.snapshot_id)
+        built_on = self._given.built_on.get(snapshot.snapshot_id)
         parents = self._parent_list(built_on.parent_id if built_on else parent_id)
         with services.meter.phase("upload_read"):
             read = read_upload(services, self._table_id, target, snapshot, proposed_id, parents, self.brought.ahead)
         if built_on is not None:
             check_rebased(read.upload)
-        row_shift = self._renumbered.row_shift + (built_on.row_shift if built_on else 0)
+        row_shift = self._given.row_shift + (built_on.row_shift if built_on else 0)
         uploaded = self._assign_row_ids(build_new_files(read.upload, target, self._file_ids, row_shift))
         if snapshot.snapshot_id in self._built_on:
             self._parents[snapshot.snapshot_id] = read.as_parent(uploaded)

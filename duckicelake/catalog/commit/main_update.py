@@ -166,11 +166,11 @@ def move_main(
 
     `metadata` is the table's after the commit.
     """
-    changed = space.build_difference(before, after)
+    changed, table_id = space.build_difference(before, after), space.table_id
     changes = diff_main(changed)
     files = {file.file_id: file for file in (*changed.joined, *changed.kept)}
     lake_ids = {file.file_id: file.ducklake_id for file in changes.registered if file.ducklake_id is not None}
-    known = find_former_files(services, space.table_id, lake_ids, changes.registered)
+    known = find_former_files(services, table_id, lake_ids, changes.registered)
     return MainUpdate(
         ended_files=tuple(changes.ended_files),
         ended_rows=tuple(changes.ended_rows),

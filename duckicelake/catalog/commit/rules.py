@@ -74,7 +74,7 @@ def check_schema_of_files(services: Services, target: TableMetadata, increments:
     files = [file for increment in increments for file in increment.side.files if file.content == FileContent.DATA]
     if not files:
         return
-    check_required_metrics(files, target.schema())
+    check_required_metrics(files, target.current_schema)
     for file in files if strict else ():
         _check_footer(services, target, file)
 

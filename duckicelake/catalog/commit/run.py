@@ -9,8 +9,8 @@ from typing import Final, TypeVar
 from duckicelake.bridge.commit.renumber import find_appends
 from duckicelake.catalog.commit.apply import TableCommit, change_over, creation_of
 from duckicelake.catalog.commit.rules import check_unguarded, removes_guard
-from duckicelake.catalog.context.audit_notes import actions, build_touched
 from duckicelake.catalog.context.cache import ManifestLostError, TableVersion
+from duckicelake.catalog.context.caller import build_touched, list_actions
 from duckicelake.catalog.context.commit_queue import QueuedCommit, Settle
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.table.load import (
@@ -23,11 +23,12 @@ from duckicelake.catalog.table.load import (
     refresh,
 )
 from duckicelake.catalog.table.materialize import prepare_next, write_files
-from duckicelake.catalog.table.reclaim import is_due, release_files
+from duckicelake.catalog.table.reclaim import release_files
 from duckicelake.errors import CommitFailedError, CommitStateUnknownError, NoSuchTableError, UnavailableError
 from duckicelake.iceberg.identifiers import Namespace, format_full_name, to_schema_name
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.requirements import AssertCreate
+from duckicelake.iceberg.updates import RemoveSnapshots, TableUpdate
 from duckicelake.lake.changes import ChangeSet, VersionFiles, WrittenCommit, predict_commit
 from duckicelake.lake.conflicts import StaleBaseError, WriteConflictError
 from duckicelake.lake.ducklake import native
@@ -38,6 +39,8 @@ from duckicelake.postgres.queries import Transaction
 MAX_ATTEMPTS: Final = 50
 MAX_SHARED_ATTEMPTS: Final = 3
 """Conflicts after which an attempt holds the commit queue exclusively."""
+SELDOM: Final = 10
+"""Of so many commits that take appends out of history by age, one releases their files."""
 
 T = TypeVar("T")
 
@@ -69,7 +72,7 @@ class CommitPlan:
 
     def describe(self) -> AuditedResource:
         """Describe the plan for the audit trail."""
-        return build_touched(self.commit.namespace, self.commit.name, actions(self.commit.request.updates))
+        return build_touched(self.commit.namespace, self.commit.name, list_actions(self.commit.request.updates))
 
 
 def plan_all(services: Services, commits: Sequence[TableCommit], *, prepare: bool) -> list[CommitPlan]:
@@ -346,7 +349,20 @@ def _release(services: Services, plan: CommitPlan) -> CommitPlan:
     if cached is None or written is None:
         return plan
     with suppress(Exception):
-        if is_due(plan.commit.request.updates, cached.metadata, written.change):
+        if _is_release_due(plan.commit.request.updates, cached.metadata, written.change):
             made = release_files(services, cached.row.table_id)
             return replace(plan, released=made) if made == written.caught_up_to + 1 else plan
     return plan
+
+
+def _is_release_due(updates: Sequence[TableUpdate], base: TableMetadata, change: ChangeSet) -> bool:
+    """Return whether files of snapshots that a change takes out of history are to be released at once.
+
+    Where only appends leave history by age, the files are metadata. Then every tenth such change releases them: a
+    transaction for each would cost more.
+    """
+    gone = change.target.removed_snapshots
+    is_asked_for = any(isinstance(update, RemoveSnapshots) for update in updates)
+    if not gone or is_asked_for or any(snapshot.operation != "append" for snapshot in base.snapshots):
+        return bool(gone)
+    return change.base_version // len(gone) % SELDOM == 0

@@ -120,6 +120,7 @@ class TableVersion:
         epoch: The expiry epoch at which it was.
         seen: `Freshness.seen` at which it was.
         found: The name by which it was found then; None if that is unknown.
+        row: The table's row.
 
     """
 
@@ -133,10 +134,10 @@ class TableVersion:
     seen: str = field(default="", compare=False)
     found: Found | None = field(default=None, compare=False)
     responses: Responses = field(default_factory=Responses, compare=False, repr=False)
+    row: TableRow = field(init=False, compare=False, repr=False)
 
-    @property
-    def row(self) -> TableRow:
-        return self.state.row
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "row", self.state.row)
 
     @property
     def location(self) -> str:

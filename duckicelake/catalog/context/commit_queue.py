@@ -7,7 +7,7 @@ from functools import partial
 from time import monotonic, sleep
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from duckicelake.catalog.context.audit_notes import AuditNote, note_all
+from duckicelake.catalog.context.caller import AuditNote, note_all
 from duckicelake.catalog.context.combiner import CombinedBatch, CombiningQueue
 from duckicelake.catalog.context.idempotency import Once, settle_results
 from duckicelake.catalog.context.meter import Meter
@@ -292,22 +292,23 @@ class CommitQueue:
                 cursor.fetchone()
                 group += join()
             together = group[0].begin(cursor, [work.changes for work in group], self._last)
-            locked, held = monotonic(), measure_lock_seconds(cursor)
-            database.after_commit(cursor, lambda: meter.took("critical_section", held()))
+            locked, measure, held = monotonic(), measure_lock_seconds(cursor), list[float]()
+            database.after_commit(cursor, lambda: held.append(measure()))
             database.after_commit(cursor, together.remember_snapshot)
             results = together.write()
             pairs = [pair for pair in zip(group, results, strict=True) if not isinstance(pair[1], Exception)]
             group[0].settle_all(database, cursor, pairs)
             together.finish()
             seen = observe_duckdb(cursor)
-        self._backoff.observe(seen(), held(), are_quick=isinstance(group[0], QueuedRows))
+        self._backoff.observe(seen(), held[0], are_quick=isinstance(group[0], QueuedRows))
         written = [result for result in results if not isinstance(result, Exception)]
         if isinstance(group[0], QueuedCommit):
             self._observe_prediction(written)
+        group[0].report(meter, written)
+        meter.took("critical_section", held[0])
         for work, result in zip(group, results, strict=True):
             meter.took("lock_wait", locked - work.since)
             work.outcome = result
-        group[0].report(meter, written)
 
     def _observe_prediction(self, results: Sequence[Sequence[WrittenCommit]]) -> None:
         is_expected = all(is_as_predicted(commit) for written in results for commit in written)

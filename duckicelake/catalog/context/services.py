@@ -7,9 +7,8 @@ from threading import Lock
 from time import time_ns
 from typing import Any, Final, Literal, TypeVar
 
-from duckicelake.catalog.context.audit_notes import PublishEntries, ignore_entry, origin
 from duckicelake.catalog.context.cache import TableCache
-from duckicelake.catalog.context.caller import SERVER_CALLER, Caller
+from duckicelake.catalog.context.caller import SERVER_CALLER, Caller, PublishEntries, build_origin, ignore_entry
 from duckicelake.catalog.context.combiner import CombiningQueues, VersionRecorder
 from duckicelake.catalog.context.commit_queue import CommitQueue
 from duckicelake.catalog.context.hooks import UNOBSERVED, ReadObserver
@@ -125,7 +124,7 @@ class Services:
         """
         if self.once is not None:
             self.once.settle(cursor, result)
-        entries = audit.record_entries(cursor, origin(self.caller), touched, outcome)
+        entries = audit.record_entries(cursor, build_origin(self.caller), touched, outcome)
         self.database.after_commit(cursor, lambda: self.publish_audit(entries()))
 
     def settle_unchanged(self, touched: Sequence[AuditedResource], result: Any = None) -> None:
@@ -136,7 +135,7 @@ class Services:
     def note(self, touched: Sequence[AuditedResource], outcome: str) -> None:
         """Note in the audit trail what came of a request that changes nothing in the lake: a refusal, or keys given."""
         with self.database.transaction() as cursor:
-            entries = audit.record_entries(cursor, origin(self.caller), touched, outcome, is_change=False)
+            entries = audit.record_entries(cursor, build_origin(self.caller), touched, outcome, is_change=False)
             self.database.after_commit(cursor, lambda: self.publish_audit(entries()))
 
 

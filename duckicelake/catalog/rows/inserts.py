@@ -7,7 +7,7 @@ from typing import Any, Final
 from uuid import uuid4
 
 from duckicelake.catalog.commit.run import OutdatedPlanError, retry_on_conflict
-from duckicelake.catalog.context.audit_notes import AuditNote, build_touched, origin
+from duckicelake.catalog.context.caller import AuditNote, build_origin, build_touched
 from duckicelake.catalog.context.commit_queue import QueuedRows
 from duckicelake.catalog.context.row_targets import RowTarget
 from duckicelake.catalog.context.services import Services
@@ -17,9 +17,9 @@ from duckicelake.errors import CommitStateUnknownError, InvalidRequestError, NoS
 from duckicelake.iceberg.identifiers import Namespace, format_full_name, to_schema_name
 from duckicelake.lake.additions import NewDataFile
 from duckicelake.lake.inlined.batches import PackedRows, RowBatch, WrittenRows
-from duckicelake.lake.packed import PackedStats
 from duckicelake.lake.side_tables import idempotency
 from duckicelake.lake.side_tables.idempotency import AppliedTxn
+from duckicelake.lake.state import PackedStats
 from duckicelake.lake.txn import TxnId
 from duckicelake.rows import row_batch
 from duckicelake.rows.bodies import read_batch
@@ -156,7 +156,7 @@ def prepare_rows(services: Services, posted: PostedRows, target: RowTarget, batc
     prepared = partial(
         RowBatch,
         target.lake,
-        origin(services.caller),
+        build_origin(services.caller),
         batch.num_rows,
         target.widen,
         partial(_pack, target),

@@ -17,7 +17,7 @@ from duckicelake.bridge.artifacts import (
     encode_metadata,
     get_definitions,
 )
-from duckicelake.bridge.commit.increments import build_next_lake
+from duckicelake.bridge.commit.change_set import build_next_lake
 from duckicelake.bridge.project import apply_definitions, build_next_state, project_metadata, to_pending_manifest_row
 from duckicelake.catalog.authz.locations import write_derived
 from duckicelake.catalog.context.cache import ManifestCache, TableVersion

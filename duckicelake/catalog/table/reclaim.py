@@ -1,19 +1,13 @@
 """Delete files that a table no longer needs: aborted writes, expired files."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Final
 
 from duckicelake.catalog.context.services import Services
 from duckicelake.errors import CommitStateUnknownError
-from duckicelake.iceberg.metadata import TableMetadata
-from duckicelake.iceberg.updates import RemoveSnapshots, TableUpdate
-from duckicelake.lake.changes import ChangeSet
 from duckicelake.lake.ducklake.snapshots import SnapshotCounters, retry_transaction
 from duckicelake.lake.side_tables import locations
 from duckicelake.lake.writer import change_sets
-
-SELDOM: Final = 10
 
 
 @contextmanager
@@ -33,19 +27,6 @@ def discard(services: Services, locations: Iterable[str]) -> None:
     for location in locations:
         with suppress(Exception):
             services.store.delete(location)
-
-
-def is_due(updates: Sequence[TableUpdate], base: TableMetadata, change: ChangeSet) -> bool:
-    """Return whether files of snapshots that a change takes out of history are to be released at once.
-
-    Where only appends leave history by age, the files are metadata. Then every tenth such change releases them: a
-    transaction for each would cost more.
-    """
-    gone = change.target.removed_snapshots
-    is_asked_for = any(isinstance(update, RemoveSnapshots) for update in updates)
-    if not gone or is_asked_for or any(snapshot.operation != "append" for snapshot in base.snapshots):
-        return bool(gone)
-    return change.base_version // len(gone) % SELDOM == 0
 
 
 def release_files(services: Services, table_id: int) -> int | None:

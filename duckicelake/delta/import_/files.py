@@ -18,8 +18,7 @@ from duckicelake.iceberg.manifest.entry import FileContent
 from duckicelake.iceberg.types import ListType, MapType, NestedField, PrimitiveType, StructType, list_children
 from duckicelake.iceberg.values import to_json
 from duckicelake.lake.model import MappedName, NameMap
-from duckicelake.lake.packed import PackedStats
-from duckicelake.lake.state import FileRow
+from duckicelake.lake.state import FileRow, PackedStats
 
 _NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 """Hive's null. DuckDB also reads `null` so, unless one of its letters is escaped."""

@@ -16,7 +16,7 @@ from duckicelake.delta.import_.values import BoundReader, BoundValue, find_bound
 from duckicelake.errors import DamagedLogError
 from duckicelake.iceberg.types import PrimitiveType
 from duckicelake.lake.model import ColumnStats
-from duckicelake.lake.packed import Packed, PackedStats
+from duckicelake.lake.state import Packed, PackedStats
 
 _MISSING_STATS: Final = {"variant", "unknown"}
 _NESTED: Final = (dict, list)

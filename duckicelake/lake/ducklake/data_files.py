@@ -3,18 +3,18 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from itertools import count
 
+from orjson import dumps
 from psycopg import Cursor
 
-from duckicelake.lake.additions import NewDataFile, NewDeleteFile, compute_partitioning_id
+from duckicelake.lake.additions import OWN_PARTITIONING_ID, NewDataFile, NewDeleteFile
 from duckicelake.lake.changes import LakeStep, TableStats
 from duckicelake.lake.conflicts import StaleBaseError
 from duckicelake.lake.ducklake.inlined_rows import translate_damage
 from duckicelake.lake.model import InlinedKey, NameMap
-from duckicelake.lake.packed import PackedStats
-from duckicelake.postgres.pipeline import execute_no_result, flush_full_batch, json_param, split_batches
-from duckicelake.postgres.queries import Row, load_queries
+from duckicelake.lake.state import PackedStats
+from duckicelake.postgres.pipeline import Write
+from duckicelake.postgres.queries import BATCH_ROWS, Row, load_queries
 
 _SQL = load_queries("lake", "write")
 _NO_MAPS: Mapping[NameMap, int] = {}
@@ -55,102 +55,98 @@ def _check_count(found: int, wanted: int) -> None:
         raise StaleBaseError(f"{wanted - found} of {wanted} removed files or rows had left the table before")
 
 
-def write_stats(cursor: Cursor[Row], table_id: int, stats: TableStats) -> None:
-    """Replace the table-wide statistics; columns with None lose their row."""
+def build_stats(table_id: int, stats: TableStats) -> Write:
+    """Build what replaces the table-wide statistics; columns with None lose their row."""
     parameters = {
         "table_id": table_id,
         "record_count": stats.record_count,
         "next_row_id": stats.next_row_id,
         "file_size_bytes": stats.file_size_bytes,
-        "unknown": json_param([column_id for column_id, row in stats.columns.items() if row is None]),
+        "unknown": dumps([column_id for column_id, row in stats.columns.items() if row is None]).decode(),
         "columns": PackedStats([row for row in stats.columns.values() if row is not None]).text.decode(),
     }
-    execute_no_result(cursor, _SQL.replace_stats, parameters)
+    return Write(_SQL.replace_stats, parameters)
 
 
-def write_name_maps(
-    cursor: Cursor[Row], table_id: int, maps: Sequence[NameMap], first_id: int, known: dict[NameMap, int]
-) -> None:
-    """Register the column names of files without field ids, unless the table has the same map. `known` gets the ids."""
+def build_name_maps(table_id: int, maps: Sequence[NameMap], first_id: int, known: dict[NameMap, int]) -> list[Write]:
+    """Build maps of what files without field ids call the columns; none that the table has. `known` gets the ids."""
+    writes = []
     for mapping_id, names in enumerate(maps, start=first_id):
         if names in known:
             continue
         known[names] = mapping_id
-        cursor.execute(_SQL.insert_column_mapping, {"mapping_id": mapping_id, "table_id": table_id})
-        rows = [
-            {"mapping_id": mapping_id, "column_id": index, **asdict(name)} for index, name in enumerate(names.names)
+        writes.append(Write(_SQL.insert_column_mapping, {"mapping_id": mapping_id, "table_id": table_id}))
+        writes += [
+            Write(_SQL.insert_name_mapping, {"mapping_id": mapping_id, "column_id": index, **asdict(name)})
+            for index, name in enumerate(names.names)
         ]
-        cursor.executemany(_SQL.insert_name_mapping, rows)
+    return writes
 
 
-def write_data_files(
-    cursor: Cursor[Row], table_id: int, step: LakeStep, first_id: int, maps: Mapping[NameMap, int], at: int
-) -> None:
-    """Register data files of main with ids from `first_id` on; their side-table rows must be there."""
-    insert_lake_files(cursor, table_id, step.data_files, first_id, at, maps)
-    register_older_files(cursor, step, first_id)
+def build_files(table_id: int, step: LakeStep, first_id: int, maps: dict[NameMap, int], at: int) -> list[Write]:
+    """Build a step's statistics, name maps, data files and delete files; the files' side-table rows must be there.
+
+    Data files, delete files and name maps take ids from `first_id` on, in this order. maps: those that the table has.
+    """
+    first_delete = first_id + len(step.data_files)
+    return [
+        *([] if step.stats is None else [build_stats(table_id, step.stats)]),
+        *build_name_maps(table_id, step.name_maps, first_delete + len(step.delete_files), maps),
+        *build_data_files(table_id, step.data_files, first_id, at, maps),
+        *build_older_files(step, first_id),
+        *build_delete_files(table_id, step.delete_files, first_delete, at),
+    ]
 
 
-def register_older_files(cursor: Cursor[Row], step: LakeStep, first_id: int) -> None:
-    """Record in the side-table rows of files from former steps which DuckLake rows they have now."""
+def build_older_files(step: LakeStep, first_id: int) -> list[Write]:
+    """Build the note, in side-table rows of files from former steps, which rows of DuckLake they have now."""
     new = {file.file_id for file in step.side.files}
     rows_now = [
         (file.file_id, data_file_id, file.row_id_start)
         for data_file_id, file in enumerate(step.data_files, start=first_id)
         if file.file_id not in new
     ]
-    if rows_now:
-        execute_no_result(cursor, _SQL.register_files, {"files": json_param(rows_now)})
+    return [Write(_SQL.register_files, {"files": dumps(rows_now).decode()})] if rows_now else []
 
 
-def insert_lake_files(
-    cursor: Cursor[Row],
+def build_data_files(
     table_id: int,
     new: Sequence[NewDataFile],
     first_id: int,
     at: int,
     maps: Mapping[NameMap, int] = _NO_MAPS,
-) -> int:
-    """Register data files with DuckLake alone, with ids from `first_id` on; return the next id."""
-    for files in split_batches(new):
-        _insert_data_files(cursor, table_id, list(zip(files, count(first_id), strict=False)), maps, at)
-        first_id += len(files)
-    return first_id
+) -> list[Write]:
+    """Build data files for DuckLake alone, with ids from `first_id` on."""
+    writes = []
+    for start in range(0, len(new), BATCH_ROWS):
+        files = list(enumerate(new[start : start + BATCH_ROWS], first_id + start))
+        rows = [_build_data_file_row(file, data_file_id, maps, at) for data_file_id, file in files]
+        values = [(data_file_id, file.partition_values or ()) for data_file_id, file in files]
+        stats = [(data_file_id, file.stats) for data_file_id, file in files]
+        writes.append(build_data_file_rows(table_id, rows, values, stats))
+    return writes
 
 
-def _insert_data_files(
-    cursor: Cursor[Row],
-    table_id: int,
-    files: Sequence[tuple[NewDataFile, int]],
-    maps: Mapping[NameMap, int],
-    at: int,
-) -> None:
-    """Insert data files with their ids."""
-    rows = [_build_data_file_row(file, data_file_id, maps, at) for file, data_file_id in files]
-    values = [(data_file_id, file.partition_values or ()) for file, data_file_id in files]
-    insert_data_file_rows(cursor, table_id, rows, values, [(data_file_id, file.stats) for file, data_file_id in files])
-    flush_full_batch(cursor, files)
-
-
-def insert_data_file_rows(
-    cursor: Cursor[Row],
+def build_data_file_rows(
     table_id: int,
     rows: Sequence[Mapping[str, object]],
     values: Sequence[tuple[int, Sequence[str | None]]],
     stats: Sequence[tuple[int, PackedStats]],
-) -> None:
-    """Insert rows of `ducklake_data_file`, with the files' partition values and statistics, each with its file's id."""
+) -> Write:
+    """Build rows of `ducklake_data_file`, with the files' partition values and statistics, each with its file's id."""
+    of_keys = [
+        {"data_file_id": data_file_id, "partition_key_index": index, "partition_value": value}
+        for data_file_id, of_file in values
+        for index, value in enumerate(of_file)
+    ]
+    of_columns = [row for file_id, of_file in stats for row in _build_stats_rows(of_file, file_id)]
     parameters = {
         "table_id": table_id,
-        "files": json_param(rows),
-        "values": json_param([
-            {"data_file_id": data_file_id, "partition_key_index": index, "partition_value": value}
-            for data_file_id, of_file in values
-            for index, value in enumerate(of_file)
-        ]),
-        "stats": json_param([row for file_id, of_file in stats for row in _build_stats_rows(of_file, file_id)]),
-    }  # fmt: skip
-    execute_no_result(cursor, _SQL.insert_data_files, parameters)
+        "files": dumps(rows).decode(),
+        "values": dumps(of_keys).decode(),
+        "stats": dumps(of_columns).decode(),
+    }
+    return Write(_SQL.insert_data_files, parameters)
 
 
 def _build_stats_rows(stats: PackedStats, data_file_id: int) -> list[dict[str, object]]:
@@ -180,27 +176,26 @@ def _build_data_file_row(
         "record_count": file.record_count,
         "file_size_bytes": file.file_size_bytes,
         "row_id_start": file.row_id_start,
-        "partition_id": compute_partitioning_id(file, data_file_id),
+        "partition_id": OWN_PARTITIONING_ID + data_file_id if file.partition_values else None,
         "mapping_id": None if file.name_map is None else maps[file.name_map],
         "row_group_count": file.row_group_count,
     }
 
 
-def write_delete_files(
-    cursor: Cursor[Row], table_id: int, files: Sequence[NewDeleteFile], first_id: int, at: int
-) -> None:
-    """Register delete files of main, each in the place of the one its data file had."""
-    rows = [
-        {
-            "delete_file_id": first_id + index,
-            "table_id": table_id,
-            "at": at,
-            "data_file_id": file.data_file_id,
-            "path": file.path,
-            "delete_count": file.delete_count,
-            "file_size_bytes": file.file_size_bytes,
-        }
+def build_delete_files(table_id: int, files: Sequence[NewDeleteFile], first_id: int, at: int) -> list[Write]:
+    """Build delete files of main, each in the place of the one its data file had."""
+    return [
+        Write(
+            _SQL.insert_delete_file,
+            {
+                "delete_file_id": first_id + index,
+                "table_id": table_id,
+                "at": at,
+                "data_file_id": file.data_file_id,
+                "path": file.path,
+                "delete_count": file.delete_count,
+                "file_size_bytes": file.file_size_bytes,
+            },
+        )
         for index, file in enumerate(files)
     ]
-    if rows:
-        cursor.executemany(_SQL.insert_delete_file, rows)

@@ -24,7 +24,7 @@ from duckicelake.lake.model import (
     find_flaw,
     parse_changes,
 )
-from duckicelake.lake.packed import PackedStats
+from duckicelake.lake.state import PackedStats
 from duckicelake.postgres.pipeline import BatchedQuery, fetch_all_batched
 from duckicelake.postgres.queries import Row, load_queries
 

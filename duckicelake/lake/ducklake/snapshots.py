@@ -14,7 +14,7 @@ from psycopg import Cursor
 from duckicelake.errors import UnavailableError
 from duckicelake.lake.formats import LakeFormat, get_format
 from duckicelake.postgres.failures import is_retryable
-from duckicelake.postgres.pipeline import check_gate_open, execute_no_result
+from duckicelake.postgres.pipeline import Write, check_gate_open, execute_no_result
 from duckicelake.postgres.queries import Row, load_queries
 
 _SQL = load_queries("lake", "snapshots")
@@ -232,7 +232,20 @@ def record_changes(
     message: str | None = None,
     extra_info: str | None = None,
 ) -> None:
-    """Record a snapshot's changes, by which others detect conflicts. No changes are legal; no row is not.
+    """Record a snapshot's changes, as `build_changes` builds them."""
+    changed = build_changes(snapshot_id, changes, author=author, message=message, extra_info=extra_info)
+    execute_no_result(cursor, *changed)
+
+
+def build_changes(
+    snapshot_id: int,
+    changes: Sequence[str],
+    *,
+    author: str | None = None,
+    message: str | None = None,
+    extra_info: str | None = None,
+) -> Write:
+    """Build the record of a snapshot's changes, by which others detect conflicts. No changes are legal; no row is not.
 
     changes: tokens such as `created_schema:"s1"` or `altered_table:2`. DuckDB clients fail on unknown kinds, and on
     empty text beside the text of another snapshot. No changes are therefore NULL.
@@ -244,7 +257,7 @@ def record_changes(
         "message": message,
         "extra_info": extra_info,
     }
-    execute_no_result(cursor, _SQL.insert_changes, parameters)
+    return Write(_SQL.insert_changes, parameters)
 
 
 def quote_name(*names: str) -> str:

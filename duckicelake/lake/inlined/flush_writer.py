@@ -12,13 +12,13 @@ from psycopg import Cursor, sql
 from duckicelake.errors import DamagedTableError, NoSuchTableError
 from duckicelake.lake.conflicts import StaleBaseError
 from duckicelake.lake.ducklake import inlined_rows, native
-from duckicelake.lake.ducklake.data_files import insert_data_file_rows
+from duckicelake.lake.ducklake.data_files import build_data_file_rows
 from duckicelake.lake.ducklake.roles import act_as_owner
 from duckicelake.lake.ducklake.snapshots import SnapshotAllocation, begin_snapshot, record_changes
 from duckicelake.lake.formats import INLINED_ALIAS
 from duckicelake.lake.model import Column, ColumnStats, InlinedKey, LakeFile, TableDefinition, find_children
-from duckicelake.lake.packed import PackedStats
-from duckicelake.postgres.pipeline import json_param
+from duckicelake.lake.state import PackedStats
+from duckicelake.postgres.pipeline import execute_writes, json_param
 from duckicelake.postgres.queries import Row, load_queries
 
 _SQL = load_queries("lake", "flush")
@@ -264,7 +264,7 @@ def _write_files(cursor: Cursor[Row], flush: FlushPlan, snapshot: SnapshotAlloca
     rows = [_build_data_file(file, ids[file.path], source.definition.partition_id) for file in flush.files]
     values = [(ids[file.path], file.partition_values) for file in flush.files]
     stats = [(ids[file.path], PackedStats(file.stats)) for file in flush.files]
-    insert_data_file_rows(cursor, source.table_id, rows, values, stats)
+    execute_writes(cursor, [build_data_file_rows(source.table_id, rows, values, stats)])
     size = sum(file.file_size_bytes for file in flush.files)
     cursor.execute(_SQL.add_size, {"table_id": source.table_id, "size": size})
     with_values = {row.column_id for file in flush.files for row in file.stats if row.value_count}

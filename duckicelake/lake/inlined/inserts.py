@@ -24,7 +24,7 @@ from duckicelake.lake.model import ColumnStats, Extent, InlinedKey
 from duckicelake.lake.side_tables import idempotency
 from duckicelake.lake.side_tables.audit import build_signature
 from duckicelake.lake.txn import TxnApp
-from duckicelake.postgres.pipeline import flush_pipeline
+from duckicelake.postgres.pipeline import execute_writes, flush_pipeline
 from duckicelake.postgres.queries import Row
 
 
@@ -146,9 +146,11 @@ class RowsGroup:
             self._insert(state, inlined[0], packed)
         for batch, placed in self._place_batches(batches):
             numbered = _number_files(batch, placed.first_row_id)
-            self._next_file_id = data_files.insert_lake_files(
-                self._cursor, batch.table_id, numbered, self._next_file_id, self._claimed.snapshot_id
+            writes = data_files.build_data_files(
+                batch.table_id, numbered, self._next_file_id, self._claimed.snapshot_id
             )
+            execute_writes(self._cursor, writes)
+            self._next_file_id += len(numbered)
         return TableGain(state, batches, _collect_stats(batches, packed))
 
     def _insert(self, state: LockedTable, first: RowBatch, packed: PackedRows) -> None:

@@ -19,7 +19,7 @@ from duckicelake.lake.inlined.batches import InlinedTable, InliningOptions, Inse
 from duckicelake.lake.model import ColumnStats, Extent, TableDefinition, fold_case
 from duckicelake.lake.side_tables import idempotency
 from duckicelake.lake.txn import TxnApp
-from duckicelake.postgres.pipeline import json_param
+from duckicelake.postgres.pipeline import execute_writes, json_param
 from duckicelake.postgres.queries import Row, load_queries
 
 _SQL = load_queries("lake", "rows")
@@ -182,7 +182,7 @@ def write_gains(cursor: Cursor[Row], gains: Sequence[TableGain]) -> None:
     for gain in gains:
         if not gain.state.has_rows:
             stats = TableStats(gain.rows, gain.rows, gain.size, gain.widened)
-            data_files.write_stats(cursor, gain.state.table_id, stats)
+            execute_writes(cursor, [data_files.build_stats(gain.state.table_id, stats)])
     known = [gain for gain in gains if gain.state.has_rows]
     if not known:
         return

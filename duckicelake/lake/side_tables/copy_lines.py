@@ -6,16 +6,15 @@ from typing import Any
 import orjson
 
 from duckicelake.lake.additions import (
+    OWN_PARTITIONING_ID,
     NewDataFile,
     NewDeletion,
     NewManifest,
     NewSnapshot,
     NewVirtualFile,
-    compute_partitioning_id,
 )
 from duckicelake.lake.model import NameMap
-from duckicelake.lake.packed import Packed, PackedStats
-from duckicelake.lake.state import FileRow
+from duckicelake.lake.state import FileRow, Packed, PackedStats
 
 
 def format_file(table_id: int, file: FileRow, ducklake_id: int | None, first_row_id: int | None) -> str:
@@ -68,10 +67,11 @@ def format_log_entry(table_id: int, ordinal: int, entry: tuple[int, int]) -> str
 def format_data_file(table_id: int, file: NewDataFile, data_file_id: int, at: int, maps: Mapping[NameMap, int]) -> str:
     """Format a row of `ducklake_data_file`, from a snapshot on."""
     mapping_id = None if file.name_map is None else maps[file.name_map]
+    partitioning_id = OWN_PARTITIONING_ID + data_file_id if file.partition_values else None
     return (
         f"{data_file_id}\t{table_id}\t{at}\t{format_text(file.path)}\t{format_flag(file.path_is_relative)}\tparquet\t"
         f"{file.record_count}\t{file.file_size_bytes}\t{file.row_id_start}\t"
-        f"{format_number(compute_partitioning_id(file, data_file_id))}\t{format_number(mapping_id)}\n"
+        f"{format_number(partitioning_id)}\t{format_number(mapping_id)}\n"
     )
 
 

@@ -1,21 +1,21 @@
 """Write the side tables, uploads included; rows are immutable except in `duckicelake_table`."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import groupby
 from typing import Any, NamedTuple
 
-import orjson
+from orjson import Fragment, dumps
 from psycopg import Cursor
 
-from duckicelake.lake.additions import NewManifest, NewSnapshot, NewVirtualFile, SideFiles
-from duckicelake.lake.changes import ChangeSet, Hold, LakeStep, TableTarget
-from duckicelake.lake.packed import Packed
+from duckicelake.lake.additions import NewManifest, NewSnapshot, NewVirtualFile
+from duckicelake.lake.changes import ChangeSet, Hold, LakeStep, TableTarget, VersionFiles, WrittenFile
 from duckicelake.lake.side_tables.copy_lines import format_array
-from duckicelake.lake.state import FileRow
-from duckicelake.postgres.pipeline import execute_no_result, flush_full_batch, json_param, split_batches
-from duckicelake.postgres.queries import Row, Transaction, load_queries
+from duckicelake.lake.state import FileRow, Packed
+from duckicelake.postgres.pipeline import Write, execute_no_result, execute_writes
+from duckicelake.postgres.queries import BATCH_ROWS, Row, Transaction, load_queries
 
+_ARTIFACTS_SQL = load_queries("lake", "artifacts")
 _UPLOADS_SQL = load_queries("lake", "uploads")
 _SQL = load_queries("lake", "write")
 
@@ -29,14 +29,10 @@ class UploadRow(NamedTuple):
     location: str | None
 
 
-def record_uploads(cursor: Cursor[Row], table_id: int, uploads: Sequence[Sequence[str]]) -> None:
-    """Record the paths that were uploaded for each of some snapshots; the files become due after 7 days."""
-    if uploads:
-        execute_no_result(
-            cursor,
-            _UPLOADS_SQL.insert,
-            {"table_id": table_id, "uploads": json_param([list(paths) for paths in uploads])},
-        )
+def build_uploads(table_id: int, uploads: Iterable[Sequence[str]]) -> list[Write]:
+    """Build the record of paths that were uploaded for each of some snapshots; the files become due after 7 days."""
+    paths = [list(of_snapshot) for of_snapshot in uploads if of_snapshot]
+    return [Write(_UPLOADS_SQL.insert, {"table_id": table_id, "uploads": dumps(paths).decode()})] if paths else []
 
 
 def read_due_uploads(cursor: Transaction, most: int) -> list[UploadRow]:
@@ -72,43 +68,37 @@ def _compute_first_row_id(file: FileRow, in_lake: int | None) -> int | None:
     return in_lake if file.first_row_id is None else file.first_row_id
 
 
-def write_step(cursor: Cursor[Row], table_id: int, step: LakeStep, first_id: int, at: int) -> None:
-    """Insert what a step brings: files, deletions, manifests and snapshots.
+def build_step(table_id: int, step: LakeStep, first_id: int, at: int) -> list[Write]:
+    """Build what a step brings: files, deletions, manifests and snapshots; at most BATCH_ROWS files.
 
     `first_id` is that in `ducklake_data_file` of the first of the files that join main, which the others follow.
     """
-    _write_few(cursor, table_id, step.side)
-    in_lake = LakeFileIds(step, first_id)
-    manifests = [_build_manifest_row(manifest) for manifest in step.side.manifests]
-    snapshots = [_build_snapshot_row(snapshot) for snapshot in step.snapshots]
-    for files in split_batches(step.side.files) or [()] * bool(manifests or snapshots):
+    side, in_lake = step.side, LakeFileIds(step, first_id)
+    writes = build_uploads(table_id, [side.uploads])
+    writes += [Write(_SQL.insert_deletion, {**asdict(row), "table_id": table_id}) for row in side.deletions]
+    writes += [Write(_SQL.insert_virtual_file, _build_virtual_file_row(table_id, file)) for file in side.virtual_files]
+    if side.files or side.manifests or step.snapshots:
         parameters = {
             "table_id": table_id,
             "at": at,
-            "files": json_param([_build_file_row(file, *in_lake.of(file)) for file in files]),
-            "manifests": json_param(manifests),
-            "snapshots": json_param(snapshots),
+            "files": dumps([_build_file_row(file, *in_lake.of(file)) for file in side.files]).decode(),
+            "manifests": dumps([_build_manifest_row(manifest) for manifest in side.manifests]).decode(),
+            "snapshots": dumps([_build_snapshot_row(snapshot) for snapshot in step.snapshots]).decode(),
         }
-        execute_no_result(cursor, _SQL.insert_rows, parameters)
-        manifests, snapshots = [], []
-        flush_full_batch(cursor, files)
-
-
-def _write_few(cursor: Cursor[Row], table_id: int, side: SideFiles) -> None:
-    record_uploads(cursor, table_id, [side.uploads] if side.uploads else [])
-    if side.deletions:
-        cursor.executemany(_SQL.insert_deletion, [{**asdict(row), "table_id": table_id} for row in side.deletions])
-    if side.virtual_files:
-        cursor.executemany(
-            _SQL.insert_virtual_file, [_build_virtual_file_row(table_id, file) for file in side.virtual_files]
-        )
+        writes.append(Write(_SQL.insert_rows, parameters))
+    return writes
 
 
 def cancel_deletion(cursor: Cursor[Row], paths: Iterable[str]) -> None:
     """Keep files of a table, its rows written, from DuckDB's next cleanup, however their paths are spelled."""
-    for some in split_batches(list(dict.fromkeys(paths))):
-        execute_no_result(cursor, _SQL.unschedule, {"paths": json_param(some)})
-        flush_full_batch(cursor, some)
+    execute_writes(cursor, build_cancellations(paths))
+
+
+def build_cancellations(paths: Iterable[str]) -> Iterator[Write]:
+    """Build what keeps files of a table, its rows written, from DuckDB's next cleanup."""
+    distinct = list(dict.fromkeys(paths))
+    starts = range(0, len(distinct), BATCH_ROWS)
+    return (Write(_SQL.unschedule, {"paths": dumps(distinct[at : at + BATCH_ROWS]).decode()}) for at in starts)
 
 
 def _build_file_row(file: FileRow, ducklake_id: int | None, first_row_id: int | None) -> dict[str, object]:
@@ -118,7 +108,7 @@ def _build_file_row(file: FileRow, ducklake_id: int | None, first_row_id: int | 
         "path": file.path,
         "file_format": file.file_format,
         "spec_id": file.spec_id,
-        "partition": orjson.dumps(file.partition).decode(),  # a text of its own: it may hold a NUL character
+        "partition": dumps(file.partition).decode(),  # a text of its own: it may hold a NUL character
         "record_count": file.record_count,
         "file_size_in_bytes": file.file_size_in_bytes,
         "added_snapshot_id": file.added_snapshot_id,
@@ -130,8 +120,8 @@ def _build_file_row(file: FileRow, ducklake_id: int | None, first_row_id: int | 
     }
 
 
-def _encode_metrics(metrics: Mapping[str, Any]) -> orjson.Fragment | dict[str, Any]:
-    return orjson.Fragment(metrics.text) if isinstance(metrics, Packed) else dict(metrics)
+def _encode_metrics(metrics: Mapping[str, Any]) -> Fragment | dict[str, Any]:
+    return Fragment(metrics.text) if isinstance(metrics, Packed) else dict(metrics)
 
 
 def _build_virtual_file_row(table_id: int, file: NewVirtualFile) -> dict[str, object]:
@@ -164,8 +154,7 @@ def _build_manifest_row(manifest: NewManifest) -> dict[str, object]:
 
 def write_row_ids(cursor: Cursor[Row], row_ids: Sequence[tuple[int, int]]) -> None:
     """Note the first row ids of files, given as (file id, first row id)."""
-    if row_ids:
-        cursor.executemany(_SQL.give_row_ids, [{"file_id": file, "first_row_id": first} for file, first in row_ids])
+    cursor.executemany(_SQL.give_row_ids, [{"file_id": file, "first_row_id": first} for file, first in row_ids])
 
 
 def _build_snapshot_row(snapshot: NewSnapshot) -> dict[str, object]:
@@ -213,15 +202,13 @@ def insert_table(
     cursor.execute(_SQL.insert_table, parameters)
 
 
-def update_table(cursor: Cursor[Row], change: ChangeSet, table_id: int, ducklake_id: int | None, progress: int) -> None:
-    """Move the table from the change's base to its target; `ducklake_id` is None where main stays.
+def build_table_update(change: ChangeSet, table_id: int, ducklake_id: int | None, progress: int) -> Write:
+    """Build the move of the table from the change's base to its target; `ducklake_id` is None where main stays.
 
     The transaction fails with StaleSnapshotError if the table isn't at the base.
     """
     base = {"base_version": change.base_version, "base_progress": change.caught_up_to}
-    execute_no_result(
-        cursor, _SQL.update_table, {**_build_target_row(table_id, change.target, ducklake_id, progress), **base}
-    )
+    return Write(_SQL.update_table, {**_build_target_row(table_id, change.target, ducklake_id, progress), **base})
 
 
 def _build_target_row(
@@ -241,15 +228,53 @@ def _build_target_row(
     }
 
 
-def write_history(cursor: Cursor[Row], table_id: int, target: TableTarget) -> None:
-    """Drop the snapshots that leave history and bring the snapshot log up to date."""
+def build_history(table_id: int, target: TableTarget) -> list[Write]:
+    """Build what drops the snapshots that leave history, and brings the snapshot log up to date."""
+    writes = []
     if target.removed_snapshots:
         parameters = {"table_id": table_id, "snapshot_ids": list(target.removed_snapshots)}
-        execute_no_result(cursor, _SQL.delete_snapshots, parameters)
+        writes.append(Write(_SQL.delete_snapshots, parameters))
     if target.log_dropped:
-        execute_no_result(cursor, _SQL.drop_log, {"table_id": table_id, "count": target.log_dropped})
+        writes.append(Write(_SQL.drop_log, {"table_id": table_id, "count": target.log_dropped}))
     if target.log_added:
-        execute_no_result(cursor, _SQL.append_log, {"table_id": table_id, "entries": json_param(target.log_added)})
+        parameters = {"table_id": table_id, "entries": dumps(target.log_added).decode()}
+        writes.append(Write(_SQL.append_log, parameters))
+    return writes
+
+
+def build_version(
+    table_id: int, change: ChangeSet, moved_at: int | None, progress: int, ready: VersionFiles | None
+) -> list[Write]:
+    """Build the version after the change's base: the table's row, its history, and files that are `ready` for it."""
+    writes = [build_table_update(change, table_id, moved_at, progress), *build_history(table_id, change.target)]
+    if ready is not None:
+        return [*writes, _build_version_record(table_id, ready.files)]
+    return writes + _build_forgotten_lists(table_id, change.steps)
+
+
+def _build_version_record(table_id: int, files: Sequence[WrittenFile]) -> Write:
+    """Build the note, in the transaction that makes the newest version, that its files were written before."""
+    rows = [build_artifact_row(file) for file in files]
+    return Write(_ARTIFACTS_SQL.record_with, {"table_id": table_id, "files": dumps(rows).decode()})
+
+
+def build_artifact_row(file: WrittenFile) -> dict[str, object]:
+    """Build a row of `duckicelake_artifact`."""
+    return {
+        "kind": file.kind,
+        "object_id": file.object_id,
+        "path": file.path,
+        "length": file.length,
+        "sha256": f"\\x{file.sha256.hex()}",
+        "timestamp_ms": file.timestamp_ms,
+        "facts": file.facts,
+    }
+
+
+def _build_forgotten_lists(table_id: int, steps: Iterable[LakeStep]) -> list[Write]:
+    """Build what forgets files of snapshots that left history, in the transaction that makes others of the same ids."""
+    ids = [new.snapshot_id for step in steps for new in step.snapshots]
+    return [Write(_ARTIFACTS_SQL.forget_lists, {"table_id": table_id, "snapshot_ids": ids})] if ids else []
 
 
 def is_guarded(cursor: Cursor[Row], table_id: int) -> bool:

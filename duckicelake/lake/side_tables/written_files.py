@@ -7,9 +7,9 @@ from psycopg import Cursor
 
 from duckicelake.lake.changes import WrittenFile
 from duckicelake.lake.model import KnownColumns
-from duckicelake.lake.side_tables.writer import cancel_deletion
+from duckicelake.lake.side_tables.writer import build_artifact_row, cancel_deletion
 from duckicelake.lake.state import TableRow
-from duckicelake.postgres.pipeline import execute_no_result, json_param
+from duckicelake.postgres.pipeline import json_param
 from duckicelake.postgres.queries import Row, load_queries
 
 _SQL = load_queries("lake", "artifacts")
@@ -24,7 +24,7 @@ def record_versions(cursor: Cursor[Row], versions: Sequence[tuple[TableRow, Sequ
     """
     in_order = sorted(versions, key=lambda version: version[0].table_id)  # two that record can't deadlock
     identities = [_build_identity(row) | {"caught_up_to": row.caught_up_to} for row, _ in in_order]
-    artifacts = [_build_identity(row) | _build_artifact_row(file) for row, files in in_order for file in files]
+    artifacts = [_build_identity(row) | build_artifact_row(file) for row, files in in_order for file in files]
     parameters = {"versions": json_param(identities), "files": json_param(artifacts)}
     rows = cursor.execute(_SQL.record, parameters).fetchall()
     if any(may_be_scheduled for *_, may_be_scheduled in rows):
@@ -35,33 +35,6 @@ def record_versions(cursor: Cursor[Row], versions: Sequence[tuple[TableRow, Sequ
 
 def _build_identity(row: TableRow) -> dict[str, object]:
     return {"table_id": row.table_id, "version": row.version}
-
-
-def forget_lists(cursor: Cursor[Row], table_id: int, snapshot_ids: Sequence[int]) -> None:
-    """Forget what was written for snapshots that left history, in the transaction that makes others of the same ids."""
-    if snapshot_ids:
-        execute_no_result(cursor, _SQL.forget_lists, {"table_id": table_id, "snapshot_ids": list(snapshot_ids)})
-
-
-def record_newest_version(cursor: Cursor[Row], table_id: int, files: Sequence[WrittenFile]) -> None:
-    """Note, in the transaction that makes the newest version, that its files were written before."""
-    execute_no_result(cursor, _SQL.record_with, {"table_id": table_id, "files": _encode_files(files)})
-
-
-def _encode_files(files: Sequence[WrittenFile]) -> str:
-    return json_param([_build_artifact_row(file) for file in files])
-
-
-def _build_artifact_row(file: WrittenFile) -> dict[str, object]:
-    return {
-        "kind": file.kind,
-        "object_id": file.object_id,
-        "path": file.path,
-        "length": file.length,
-        "sha256": f"\\x{file.sha256.hex()}",
-        "timestamp_ms": file.timestamp_ms,
-        "facts": file.facts,
-    }
 
 
 def find_unchecked_manifests(cursor: Cursor[Row], table_id: int, files: int) -> list[int]:

@@ -15,6 +15,7 @@ from duckicelake.lake.model import NameMap
 from duckicelake.lake.side_tables import copy_lines as lines
 from duckicelake.lake.side_tables import idempotency, writer
 from duckicelake.lake.state import FileRow
+from duckicelake.postgres.pipeline import execute_writes
 from duckicelake.postgres.queries import BATCH_ROWS, Row, load_queries
 
 _SQL = load_queries("lake", "copy")
@@ -43,7 +44,7 @@ def copy_sides(cursor: Cursor[Row], table_id: int, sides: Sequence[SideFiles]) -
     _copy_lines(cursor, _SQL.deletions, (lines.format_deletion(table_id, deletion) for deletion in deletions))
     virtual_files = chain.from_iterable(side.virtual_files for side in sides)
     _copy_lines(cursor, _SQL.virtual_files, (lines.format_virtual_file(table_id, file) for file in virtual_files))
-    writer.record_uploads(cursor, table_id, [side.uploads for side in sides if side.uploads])
+    execute_writes(cursor, writer.build_uploads(table_id, [side.uploads for side in sides]))
     manifests = chain.from_iterable(side.manifests for side in sides)
     _copy_lines(cursor, _SQL.manifests, (lines.format_manifest(table_id, manifest) for manifest in manifests))
 
@@ -130,20 +131,20 @@ def write_steps_by_copy(cursor: Cursor[Row], table_id: int, run: Sequence[MadeSt
     joined = {file.file_id: data_file_id for file, data_file_id, _ in joining}
     _copy_sides(cursor, table_id, run, joined)
     for step, made in run:
-        data_files.write_name_maps(
-            cursor, table_id, step.name_maps, _get_first_delete_id(step, made) + len(step.delete_files), maps
-        )
+        first_map = _get_first_delete_id(step, made) + len(step.delete_files)
+        execute_writes(cursor, data_files.build_name_maps(table_id, step.name_maps, first_map, maps))
     copy_data_files(cursor, table_id, joining, maps)
     for step, made in run:
-        data_files.register_older_files(cursor, step, made.first_file_id)
-        data_files.write_delete_files(cursor, table_id, step.delete_files, _get_first_delete_id(step, made), made.id)
+        first_delete = _get_first_delete_id(step, made)
+        execute_writes(cursor, data_files.build_older_files(step, made.first_file_id))
+        execute_writes(cursor, data_files.build_delete_files(table_id, step.delete_files, first_delete, made.id))
 
 
 def _write_stats(cursor: Cursor[Row], table_id: int, stats: Sequence[TableStats]) -> None:
     """Write the statistics of the last step, with the columns of all."""
     if stats:
         columns = {column: row for table in stats for column, row in table.columns.items()}
-        data_files.write_stats(cursor, table_id, replace(stats[-1], columns=columns))
+        execute_writes(cursor, [data_files.build_stats(table_id, replace(stats[-1], columns=columns))])
 
 
 def _copy_sides(cursor: Cursor[Row], table_id: int, run: Sequence[MadeStep], joined: Mapping[int, int]) -> None:

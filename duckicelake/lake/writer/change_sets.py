@@ -1,20 +1,22 @@
 """Write a change set into the catalog in a fixed order of locks (`ducklake-facts.md` §0, design §6.13)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from itertools import chain
 
 import orjson
 import psycopg
 from psycopg import Cursor
 
-from duckicelake.lake.changes import CatchUpProgress, ChangeSet, Creation, LakeStep, WrittenCommit
+from duckicelake.lake.changes import CatchUpProgress, ChangeSet, Creation, LakeStep, VersionFiles, WrittenCommit
 from duckicelake.lake.conflicts import StaleBaseError
 from duckicelake.lake.ducklake import data_files, definition, native
 from duckicelake.lake.ducklake.snapshots import (
     SnapshotAllocation,
     SnapshotClaim,
     SnapshotCounters,
+    build_changes,
     claim_snapshot,
     lock_writers,
     quote_name,
@@ -22,61 +24,76 @@ from duckicelake.lake.ducklake.snapshots import (
 )
 from duckicelake.lake.inlined import inserts as absorbed_rows
 from duckicelake.lake.model import NameMap
-from duckicelake.lake.side_tables import idempotency, reader, writer, written_files
+from duckicelake.lake.side_tables import idempotency, reader, writer
 from duckicelake.lake.writer import bulk_copy
 from duckicelake.postgres.failures import is_retryable
+from duckicelake.postgres.pipeline import Write, execute_writes
 from duckicelake.postgres.queries import Row, load_queries
 
 _SQL = load_queries("lake", "write")
 
 
-@dataclass(frozen=True, slots=True)
-class BegunChange:
-    """A change with the snapshots of its steps, the newest one before, and the schema's id for a creation."""
+def write_change(
+    cursor: Cursor[Row],
+    change: ChangeSet,
+    snapshots: Sequence[SnapshotAllocation],
+    newest_before: int,
+    schema_id: int | None,
+    *,
+    by_copy: bool,
+) -> WrittenCommit:
+    """Write a change.
 
-    change: ChangeSet
-    snapshots: tuple[SnapshotAllocation, ...]
-    newest: int
-    schema_id: int | None
+    Args:
+        cursor: in the transaction that has claimed the snapshots.
+        change: with the numbers of the snapshots.
+        snapshots: those of the change's steps.
+        newest_before: the newest snapshot before this transaction.
+        schema_id: of a creation, the schema's id.
+        by_copy: the change is long, and the connection has left its pipeline.
 
-
-def write_begun(cursor: Cursor[Row], begun: BegunChange, *, by_copy: bool) -> WrittenCommit:
-    """Write a change. by_copy: it is long, and the connection has left its pipeline."""
-    change, snapshots = begun.change, begun.snapshots
+    """
     ids = tuple(snapshot.id for snapshot in snapshots)
     table_id = change.table_id
     if table_id is None:
-        assert begun.schema_id is not None
+        assert schema_id is not None
         table_id, at = snapshots[0].first_catalog_id, snapshots[0].id
-        definition.create_table(cursor, find_creation(change), table_id, begun.schema_id, at)
+        definition.create_table(cursor, find_creation(change), table_id, schema_id, at)
     if change.options:
         definition.write_options(cursor, table_id, change.options)
-    writer.write_row_ids(cursor, change.row_ids)
+    if change.row_ids:
+        writer.write_row_ids(cursor, change.row_ids)
     maps = _read_name_maps(cursor, change)
     steps = list(zip(change.steps, snapshots, strict=True))
-    if by_copy:
-        _write_runs(cursor, steps, table_id, maps)
+    writes = (_write_runs if by_copy else _write_steps)(cursor, steps, table_id, maps)
+    newest = ids[-1] if ids else newest_before
+    moved_at = ids[change.main_step] if change.main_step is not None else None
+    ready = change.files
+    if ready is not None and (ready.snapshots, ready.caught_up_to) != (ids, newest):
+        ready = None
+    if change.table_id is None:
+        execute_writes(cursor, writes)
+        uuid, epoch = find_creation(change).table_uuid, reader.read_epoch(cursor)
+        writer.insert_table(cursor, table_id, uuid, change.target, moved_at or ids[0], newest, epoch)
+        writes = writer.build_history(table_id, change.target)
     else:
-        for step, snapshot in steps:
-            _write_step(cursor, step, table_id, snapshot, maps)
-    _finish_change(cursor, change, table_id, ids or (begun.newest,))
-    written = WrittenCommit(table_id, ids, ids[-1] if ids else begun.newest, change)
-    ready = change.files if change.files is not None and change.files.is_fit_for(written) else None
-    if ready is not None:
-        written_files.record_newest_version(cursor, table_id, ready.files)
-    elif change.table_id is not None:
-        written_files.forget_lists(
-            cursor, table_id, [new.snapshot_id for step in change.steps for new in step.snapshots]
-        )
-    paths = [file.path for step in change.steps for file in step.side.files]
-    paths += [file.path for step in change.steps for file in step.data_files if not file.path_is_relative]
-    writer.cancel_deletion(cursor, [*paths, *(file.path for file in (ready.files if ready else ()))])
-    return replace(written, has_files=ready is not None)
+        writes += writer.build_version(table_id, change, moved_at, newest, ready)
+    execute_writes(cursor, chain(writes, writer.build_cancellations(_list_paths(change, ready))))
+    return WrittenCommit(table_id, ids, newest, change, has_files=ready is not None)
+
+
+def _list_paths(change: ChangeSet, ready: VersionFiles | None) -> Iterator[str]:
+    """List the files that the table has from now on, and those of its next version that are `ready`."""
+    return chain(
+        (file.path for step in change.steps for file in step.side.files),
+        (file.path for step in change.steps for file in step.data_files if not file.path_is_relative),
+        (file.path for file in (ready.files if ready else ())),
+    )
 
 
 def _read_name_maps(cursor: Cursor[Row], change: ChangeSet) -> dict[NameMap, int]:
     """Read the maps that the table has, if the change needs any."""
-    if change.table_id is None or not any(step.name_maps for step in change.steps):
+    if change.table_id is None or all(file.name_map is None for step in change.steps for file in step.data_files):
         return {}
     return native.read_newest_name_maps(cursor, change.table_id)
 
@@ -103,11 +120,11 @@ def write_caught_up(cursor: Cursor[Row], change: ChangeSet, progress: CatchUpPro
         for held in (step.hold for step in change.steps if step.hold is not None):
             writer.hold_files(cursor, change.table_id, held)
         moved_at = change.steps[-1].ducklake_id if change.steps else None
-        writer.update_table(cursor, change, change.table_id, moved_at, progress.upto)
+        execute_writes(cursor, [writer.build_table_update(change, change.table_id, moved_at, progress.upto)])
         if is_long:
             bulk_copy.copy_log(cursor, change.table_id, change.target.log_added)
         target = replace(change.target, log_added=()) if is_long else change.target
-        writer.write_history(cursor, change.table_id, target)
+        execute_writes(cursor, writer.build_history(change.table_id, target))
         writer.mark_deletes_seen(cursor, change.table_id, progress.seen_deletes)
         cursor.execute(_SQL.set_epoch, {"table_id": change.table_id, "epoch": progress.epoch})
 
@@ -120,7 +137,7 @@ def _write_and_lock(cursor: Cursor[Row], change: ChangeSet, table_id: int, *, by
         else:
             for step in change.steps:
                 assert step.ducklake_id is not None
-                writer.write_step(cursor, table_id, step, 0, step.ducklake_id)
+                execute_writes(cursor, writer.build_step(table_id, step, 0, step.ducklake_id))
         return cursor.execute(_SQL.lock_table, {"table_id": table_id}).fetchone()
     except psycopg.Error as error:
         if not is_retryable(error):
@@ -169,7 +186,8 @@ def _write_runs(
     steps: Sequence[tuple[LakeStep, SnapshotAllocation]],
     table_id: int,
     maps: dict[NameMap, int],
-) -> None:
+) -> list[Write]:
+    """Write steps by COPY; nothing is left to write."""
     for (first, snapshot), *others in bulk_copy.group_steps(steps):
         run = [(_begin_step(cursor, first, table_id, snapshot), snapshot), *others]
         bulk_copy.write_steps_by_copy(cursor, table_id, run, maps)
@@ -177,25 +195,42 @@ def _write_runs(
             (made.id, _build_change_tokens(step, table_id), _build_extra_info(step, table_id)) for step, made in run
         )
         bulk_copy.copy_changes(cursor, said)
+    return []
+
+
+def _write_steps(
+    cursor: Cursor[Row],
+    steps: Sequence[tuple[LakeStep, SnapshotAllocation]],
+    table_id: int,
+    maps: dict[NameMap, int],
+) -> list[Write]:
+    """Write steps in order, as one may end files of the step before; return what is left to write of the last one."""
+    writes: list[Write] = []
+    for step, snapshot in steps:
+        if writes:
+            execute_writes(cursor, writes)
+        writes = _write_step(cursor, step, table_id, snapshot, maps)
+    return writes
 
 
 def _write_step(
     cursor: Cursor[Row], step: LakeStep, table_id: int, snapshot: SnapshotAllocation, maps: dict[NameMap, int]
-) -> None:
+) -> list[Write]:
+    """Begin a step, and return what is to be written for it besides."""
     step = _begin_step(cursor, step, table_id, snapshot)
-    if step.stats is not None:
-        data_files.write_stats(cursor, table_id, step.stats)
-    writer.write_step(cursor, table_id, step, snapshot.first_file_id, snapshot.id)
     idempotency.record_snapshot_txns(cursor, table_id, ((made, snapshot.id) for made in step.snapshots))
-    _write_files(cursor, step, table_id, snapshot, maps)
-    record_changes(
-        cursor, snapshot.id, _build_change_tokens(step, table_id), extra_info=_build_extra_info(step, table_id)
-    )
+    tokens, extra_info = _build_change_tokens(step, table_id), _build_extra_info(step, table_id)
+    return [
+        *writer.build_step(table_id, step, snapshot.first_file_id, snapshot.id),
+        *data_files.build_files(table_id, step, snapshot.first_file_id, maps, snapshot.id),
+        build_changes(snapshot.id, tokens, extra_info=extra_info),
+    ]
 
 
 def _begin_step(cursor: Cursor[Row], step: LakeStep, table_id: int, snapshot: SnapshotAllocation) -> LakeStep:
     """Write what must precede the step's additions; return the step with its files' inlined rows."""
-    data_files.end_files(cursor, table_id, step, snapshot.id)
+    if step.ended_files or step.ended_rows:
+        data_files.end_files(cursor, table_id, step, snapshot.id)
     if step.definition or step.creation:
         first_id = snapshot.first_catalog_id + (step.creation is not None)
         definition.write_definition(cursor, table_id, step.definition, snapshot, first_id)
@@ -207,16 +242,6 @@ def _begin_step(cursor: Cursor[Row], step: LakeStep, table_id: int, snapshot: Sn
     return replace(step, side=replace(step.side, virtual_files=(*step.side.virtual_files, *absorbed)))
 
 
-def _write_files(
-    cursor: Cursor[Row], step: LakeStep, table_id: int, snapshot: SnapshotAllocation, maps: dict[NameMap, int]
-) -> None:
-    """Give ids to data files, delete files and name maps in this order. maps: those that the table has."""
-    first_delete = snapshot.first_file_id + len(step.data_files)
-    data_files.write_name_maps(cursor, table_id, step.name_maps, first_delete + len(step.delete_files), maps)
-    data_files.write_data_files(cursor, table_id, step, snapshot.first_file_id, maps, snapshot.id)
-    data_files.write_delete_files(cursor, table_id, step.delete_files, first_delete, snapshot.id)
-
-
 def _build_change_tokens(step: LakeStep, table_id: int) -> list[str]:
     made = step.creation
     names = [] if made is None else [quote_name(made.recorded_schema or made.schema_name, made.table_name)]
@@ -226,16 +251,3 @@ def _build_change_tokens(step: LakeStep, table_id: int) -> list[str]:
 def _build_extra_info(step: LakeStep, table_id: int) -> str | None:
     newest = step.snapshots[-1].snapshot_id if step.snapshots else None
     return None if newest is None else orjson.dumps({"iceberg": {str(table_id): newest}}).decode()
-
-
-def _finish_change(cursor: Cursor[Row], change: ChangeSet, table_id: int, snapshots: Sequence[int]) -> None:
-    """Write the table's row and history. snapshots: those of the steps, or the newest one where there are none."""
-    newest, main_step = snapshots[-1], change.main_step
-    if change.table_id is None:
-        uuid, epoch = find_creation(change).table_uuid, reader.read_epoch(cursor)
-        made_at = snapshots[0] if main_step is None else snapshots[main_step]
-        writer.insert_table(cursor, table_id, uuid, change.target, made_at, newest, epoch)
-    else:
-        moved_at = None if main_step is None else snapshots[main_step]
-        writer.update_table(cursor, change, table_id, moved_at, newest)
-    writer.write_history(cursor, table_id, change.target)

@@ -23,10 +23,12 @@ from duckicelake.lake.ducklake.snapshots import (
 )
 from duckicelake.lake.inlined.last_commit import CommittedState, LastCommit
 from duckicelake.lake.writer import bulk_copy
-from duckicelake.lake.writer.change_sets import BegunChange, find_creation, write_begun
+from duckicelake.lake.writer.change_sets import find_creation, write_change
 from duckicelake.postgres.queries import Row, load_queries
 
 _SQL = load_queries("lake", "write")
+WriteChange = Callable[..., WrittenCommit]
+"""Writes a change whose snapshots are claimed; takes `by_copy`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,9 +196,7 @@ class ChangeSetGroup:
         if self._claimed is not None:
             insert_snapshots(self._cursor, self._claimed, self._rows)
         return [
-            outcome
-            if isinstance(outcome, Exception)
-            else [write_begun(self._cursor, begun, by_copy=by_copy) for begun in outcome]
+            outcome if isinstance(outcome, Exception) else [write(by_copy=by_copy) for write in outcome]
             for outcome in self._admitted
         ]
 
@@ -211,7 +211,7 @@ class ChangeSetGroup:
             changed = {change.table_id for change in self._changes if change.table_id is not None}
             self._last_commit.put(self._before, CommittedState(newest[0]), changed)
 
-    def _admit(self, commit: Sequence[ChangeSet]) -> list[BegunChange] | StaleBaseError | CatalogError:
+    def _admit(self, commit: Sequence[ChangeSet]) -> list[WriteChange] | StaleBaseError | CatalogError:
         rows, last = len(self._rows), self._last
         try:
             begun = [self._begin(change, commit[:index]) for index, change in enumerate(commit)]
@@ -222,8 +222,11 @@ class ChangeSetGroup:
         self._taken.update(map(_get_identity, commit))
         return begun
 
-    def _begin(self, change: ChangeSet, before: Sequence[ChangeSet]) -> BegunChange:
-        """Check a change and allocate its snapshots. before: the earlier changes of the same commit."""
+    def _begin(self, change: ChangeSet, before: Sequence[ChangeSet]) -> WriteChange:
+        """Check a change and allocate its snapshots; return what writes it.
+
+        before: the earlier changes of the same commit.
+        """
         if _get_identity(change) in self._taken:
             raise StaleBaseError(f"table {_get_identity(change)} is another commit's in the same transaction")
         schema_id = None
@@ -236,7 +239,8 @@ class ChangeSetGroup:
         elif (problem := self._bases.find_problem(change)) is not None:
             raise StaleBaseError(problem)
         change = self._shift_ids(change)
-        return BegunChange(change, tuple(map(self._snapshot, change.steps)), self._bases.newest, schema_id)
+        snapshots = [self._snapshot(step) for step in change.steps]
+        return partial(write_change, self._cursor, change, snapshots, self._bases.newest, schema_id)
 
     def _shift_ids(self, change: ChangeSet) -> ChangeSet:
         """Return the change with the snapshot ids that it gets. Raises StaleBaseError if it must be computed again."""

@@ -27,10 +27,10 @@ REQUEST = CommitTableRequest.model_validate({
 
 
 def test_proposed_ids_and_aliases_are_translated_wherever_they_stand():
-    done = renumber_request(REQUEST.requirements, REQUEST.updates, None, {777: 3}, NextNumbers(40, True, 2))
+    done, given = renumber_request(REQUEST, None, {777: 3}, NextNumbers(40, True, 2))
     first, second, main, old, removed, statistics, file = done.updates
 
-    assert done.proposed == {40: 9001, 41: 9002}
+    assert given.proposed == {40: 9001, 41: 9002}
     assert done.requirements[0].snapshot_id == 3
     assert (first.snapshot.snapshot_id, first.snapshot.parent_snapshot_id, first.snapshot.sequence_number) == (
         40,
@@ -50,6 +50,6 @@ def test_sequence_numbers_never_fall_though_the_tables_own_ran_ahead(lake):
     lake.run("CREATE TABLE t (id BIGINT)", "INSERT INTO t VALUES (1)")
     base = lake.metadata().replace_fields(last_sequence_number=500)
 
-    done = renumber_request(REQUEST.requirements, REQUEST.updates, base, {}, NextNumbers(40, True, 2))
+    done, _ = renumber_request(REQUEST, base, {}, NextNumbers(40, True, 2))
 
     assert [update.snapshot.sequence_number for update in done.updates[:2]] == [501, 502]

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 import duckdb
 import pytest
 
+from duckicelake.catalog.commit.run import SELDOM
 from duckicelake.catalog.context.commit_queue import CommitQueue
 from duckicelake.catalog.context.services import Services
-from duckicelake.catalog.table.reclaim import SELDOM
 from duckicelake.errors import CommitFailedError
 from duckicelake.lake.inlined.last_commit import STABLE_AFTER_COMMITS
 from duckicelake.lake.writer import groups

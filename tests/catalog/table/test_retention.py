@@ -9,9 +9,10 @@ import duckdb
 import pytest
 
 from duckicelake.catalog.commit import run
+from duckicelake.catalog.commit.run import SELDOM
 from duckicelake.catalog.context.commit_queue import CommitQueue
 from duckicelake.catalog.context.services import Services
-from duckicelake.catalog.table.reclaim import SELDOM, release_all
+from duckicelake.catalog.table.reclaim import release_all
 from duckicelake.errors import InvalidRequestError
 from duckicelake.lake.inlined.last_commit import STABLE_AFTER_COMMITS
 from duckicelake.properties import MAX_LISTED
