@@ -6,10 +6,12 @@
 
 The server runs in this process, with one worker and without logins. A walk is the calls of duckicelake's functions from
 the first byte of a request to the last of its answer, in the server's event loop and in the threads that work for it.
-A move is a call into another file than that of the call before.
+A move is a call into another file than that of the call before. Python reports a coroutine or generator that goes on as
+a call, too: such moves are counted, and named apart, since a reader of the code doesn't make them.
 """
 
 import argparse
+import dis
 import json
 import os
 import signal
@@ -20,6 +22,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, Final
@@ -38,6 +41,7 @@ WORKER_THREADS: Final = ("AnyIO worker thread", "ThreadPoolExecutor", "asyncio_"
 """Names of threads that work for requests; others work in the background."""
 PATH: Final = f"/namespaces/{NAMESPACE}/tables/t"
 CONNECT_SECONDS: Final = 0.5
+_RESUME: Final = dis.opmap["RESUME"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,8 @@ class Step:
 
     file: str
     function: str
+    goes_on: bool = False
+    """Whether a coroutine or generator goes on here, which began before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +67,16 @@ class Walk:
 
     @property
     def functions(self) -> int:
-        return len(set(self.steps))
+        return len({(step.file, step.function) for step in self.steps})
 
     @property
     def moves(self) -> int:
-        return sum(one.file != other.file for one, other in zip(self.steps, self.steps[1:], strict=False))
+        return sum(one.file != other.file for one, other in pairwise(self.steps))
+
+    @property
+    def moves_back(self) -> int:
+        """How many of the moves are into a coroutine or generator that goes on."""
+        return sum(one.file != other.file and other.goes_on for one, other in pairwise(self.steps))
 
 
 class Recorder:
@@ -73,7 +84,8 @@ class Recorder:
 
     def __init__(self) -> None:
         self._steps: list[Step] | None = None
-        self._known: dict[CodeType, Step | None] = {}
+        self._known: dict[tuple[CodeType, bool], Step | None] = {}
+        self._instructions: dict[CodeType, bytes] = {}
 
     def install(self) -> None:
         """Hear this thread, and those that start from now on."""
@@ -95,17 +107,25 @@ class Recorder:
         if event != "call" or steps is None:
             return
         code = frame.f_code
-        if code not in self._known:
-            self._known[code] = _step_of(code)
-        step = self._known[code]
+        if code not in self._instructions:
+            self._instructions[code] = code.co_code
+        call = (code, _goes_on(self._instructions[code], frame.f_lasti))
+        if call not in self._known:
+            self._known[call] = _step_of(*call)
+        step = self._known[call]
         if step is not None and _works_for_requests():
             steps.append(step)
 
 
-def _step_of(code: CodeType) -> Step | None:
+def _goes_on(instructions: bytes, at: int) -> bool:
+    """Whether the instruction of a call is RESUME after `yield` or `await`, instead of at the start."""
+    return instructions[at] == _RESUME and instructions[at + 1] & 3 != 0
+
+
+def _step_of(code: CodeType, goes_on: bool) -> Step | None:
     """The function of a code object; None for other packages', and for what is no function, as a comprehension."""
     is_own = code.co_filename.startswith(PACKAGE) and not code.co_name.startswith("<")
-    return Step(code.co_filename.removeprefix(PACKAGE), code.co_qualname) if is_own else None
+    return Step(code.co_filename.removeprefix(PACKAGE), code.co_qualname, goes_on) if is_own else None
 
 
 def _works_for_requests() -> bool:
@@ -193,7 +213,8 @@ def main() -> None:
         print(json.dumps([_as_json(walk) for walk in walks], indent=2))
         return
     for walk in walks:
-        print(f"{walk.name:48} {len(walk.files):4} files {walk.functions:4} functions {walk.moves:4} moves")
+        sizes = f"{len(walk.files):4} files {walk.functions:4} functions {walk.moves:4} moves"
+        print(f"{walk.name:48} {sizes}, {walk.moves_back} of them back")
         if options.steps:
             _print_steps(walk)
 
@@ -263,7 +284,13 @@ def _trace_requests(recorder: Recorder, walks: list[Walk], settings: Settings, u
 
 
 def _as_json(walk: Walk) -> dict[str, object]:
-    return {"name": walk.name, "files": walk.files, "functions": walk.functions, "moves": walk.moves}
+    return {
+        "name": walk.name,
+        "files": walk.files,
+        "functions": walk.functions,
+        "moves": walk.moves,
+        "moves_back": walk.moves_back,
+    }
 
 
 def _print_steps(walk: Walk) -> None:
