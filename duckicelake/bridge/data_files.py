@@ -311,7 +311,9 @@ def find_writable_partition_type(spec: PartitionSpec, schemas: Iterable[Schema])
     """Return the newest schema that still has all sources of the spec, with the partition type under it."""
     newest_first = sorted(schemas, key=lambda schema: schema.schema_id, reverse=True)
     sources = {field.source_id for field in spec.fields}
-    schema = next((s for s in newest_first if sources <= s.map_fields_by_id().keys()), newest_first[0])
+    schema = newest_first[0]
+    if sources:
+        schema = next((s for s in newest_first if sources <= s.map_fields_by_id().keys()), schema)
     return schema, build_partition_type(spec, schema)
 
 

@@ -88,6 +88,7 @@ def change_over(services: Services, commit: TableCommit, cached: TableVersion | 
     if target is base or _changes_only_ours(base, target):
         return None
     check_properties(target.properties, base.properties)
+    absorbs = get_absorbed_rows(target.properties) and find_appends(request)
     rules = find_rules(commit.namespace, commit.name, target, base)
     for rule in rules:
         rule.check_definition(target, base)
@@ -99,7 +100,6 @@ def change_over(services: Services, commit: TableCommit, cached: TableVersion | 
     check_guard(services, table_id, base, target)
     check_statistics(services, table_id, base, target)
     known = cached.known
-    absorbs = get_absorbed_rows(target.properties) and find_appends(request)
     absorb = build_absorber(services, commit.namespace, commit.name, target) if absorbs else None
     brought = CommitContext(absorb=absorb, found=commit.found, ahead=commit.ahead)
     target, new = build_increments(
