@@ -287,8 +287,6 @@ def measure_lock_seconds(cursor: Cursor[Any]) -> Callable[[], float]:
     return measure
 
 
-
-
 class BatchedQuery(NamedTuple):
     """A statement with its parameters."""
 
@@ -331,21 +329,14 @@ def execute_no_result(cursor: Cursor[Any], statement: str, parameters: Mapping[s
 
 def execute_writes(cursor: Cursor[Any], writes: Iterable[Write]) -> None:
     """Send statements in their order, as `execute_no_result` does; outside of a pipeline in one of their own."""
-    if not isinstance(cursor.connection, DeferredConnection) or cursor.connection.has_pipeline:
-        _send_writes(cursor, writes)
-    else:
-        with cursor.connection.pipeline():
-            _send_writes(cursor, writes)
-
-
-def _send_writes(cursor: Cursor[Any], writes: Iterable[Write]) -> None:
-    waiting = 0
-    for statement, parameters in writes:
-        execute_no_result(cursor, statement, parameters)
-        waiting += sum([len(value) for value in parameters.values() if isinstance(value, str)])
-        if waiting >= _SEND_BYTES:
-            flush_pipeline(cursor)
-            waiting = 0
+    connection, waiting = cursor.connection, 0
+    with nullcontext() if connection._pipeline is not None else connection.pipeline():  # noqa: SLF001 - as above
+        for statement, parameters in writes:
+            execute_no_result(cursor, statement, parameters)
+            waiting += sum([len(value) for value in parameters.values() if isinstance(value, str)])
+            if waiting >= _SEND_BYTES:
+                flush_pipeline(cursor)
+                waiting = 0
 
 
 @cache
