@@ -50,7 +50,7 @@ from duckicelake.server.middleware.body_limit import BodyBudget, BodyLimitMiddle
 from duckicelake.server.middleware.cross_site import AllowedHosts, CrossSiteRules, RequireHttpsMiddleware
 from duckicelake.server.middleware.quotas import Quotas, Rates
 from duckicelake.server.middleware.requests import (
-    AdmissionMiddleware,
+    DispatchMiddleware,
     LoginRequestCounter,
     RequestLog,
     RequestLogMiddleware,
@@ -233,7 +233,7 @@ def _add_layers(
         layer, app.call_fastapi, routes, loads, authentication, slots, register, is_cacheable=tracer is None
     )
     sites = CrossSiteRules(hosts=edge.hosts, origins=edge.cors_origins) if authentication is None else None
-    layer = AdmissionMiddleware(layer, responder.choose_app, slots, metrics, LoginRequestCounter(), sites)
+    layer = DispatchMiddleware(layer, responder.choose_app, slots, metrics, LoginRequestCounter(), sites)
     if edge.cors_origins:
         layer = CORSMiddleware(
             layer,

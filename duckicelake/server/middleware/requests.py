@@ -203,8 +203,8 @@ class RequestSlots:
         return self._taken >= self.most
 
 
-class AdmissionMiddleware:
-    """Refuse requests of other sites' pages and those beyond the worker's slots; choose the app for the others.
+class DispatchMiddleware:
+    """Refuse requests of other sites' pages and those beyond the worker's slots; hand the others to their app.
 
     It answers 429 while there is no slot, without reading or routing the request. A request with a body takes its slot
     once the body has arrived, so that slow clients keep no slot. Requests with a body but without a login are limited
