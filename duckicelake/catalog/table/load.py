@@ -39,11 +39,12 @@ def read_or_report_damage(services: Services, table_id: int, read: Callable[[], 
     """Return what `read` returns; DamagedTableError names the table.
 
     `read` is called again before that, and after each flush in between: rows that a flush or a cleanup took away are no
-    damage.
+    damage. It is also called again after a LookupError: `read` takes several transactions, and a purge or an expiry
+    between two of them deletes rows that the first one named.
     """
     try:
         return read()
-    except _DAMAGE_SIGNS:
+    except (*_DAMAGE_SIGNS, LookupError):
         since = _newest_snapshot(services)
     while True:
         try:
