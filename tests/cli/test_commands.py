@@ -446,18 +446,19 @@ def test_doctor_of_an_absent_database_exits_with_1(lake: Path) -> None:
         ({"DUCKICELAKE_WORKERS": "many"}, "DUCKICELAKE_WORKERS is 'many'"),
         ({"DUCKICELAKE_DATABASE_URL": "postgresql://127.0.0.1:1/x"}, "Set DUCKICELAKE_WAREHOUSE"),
         (
-            {"DUCKICELAKE_DATABASE_URL": "postgresql://me:secret@[x", "DUCKICELAKE_WAREHOUSE": "/tmp/w"},
+            {"DUCKICELAKE_DATABASE_URL": "postgresql://me:secret@[x", "DUCKICELAKE_WAREHOUSE": "{folder}/w"},
             "database_url is not a Postgres URL",
         ),
         (
-            {"DUCKICELAKE_DATABASE_URL": "postgresql://127.0.0.1:1/x", "DUCKICELAKE_WAREHOUSE": "/tmp/w"},
+            {"DUCKICELAKE_DATABASE_URL": "postgresql://127.0.0.1:1/x", "DUCKICELAKE_WAREHOUSE": "{folder}/w"},
             "start Postgres, or correct DUCKICELAKE_DATABASE_URL",
         ),
         ({"DUCKICELAKE_WAREHOUSE": "gs://bucket"}, "Write an absolute path or file:"),
     ],
 )
 def test_what_hinders_serving_is_one_line_with_exit_code_2(lake: Path, settings: dict[str, str], said: str) -> None:
-    refused = run_here("serve", "--lake", str(lake), "--port", "0", **settings)
+    placed = {name: value.format(folder=lake.parent) for name, value in settings.items()}
+    refused = run_here("serve", "--lake", str(lake), "--port", "0", **placed)
     assert refused.returncode == 2
     assert said in refused.stderr
     assert len(refused.stderr.splitlines()) == 1
