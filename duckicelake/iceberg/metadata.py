@@ -236,7 +236,7 @@ def _join_json(models: Iterable[Schema | Snapshot | SnapshotLogEntry | MetadataL
 def _move_json(array: bytes, gone: Sequence[HistoryItem], added: Sequence[HistoryItem]) -> bytes:
     """Return the JSON array without the first items, some of which stay, and with others at its end.
 
-    What stays is copied once: to copy a megabyte takes as long as to encode 50 snapshots.
+    What stays is copied once and not encoded again.
     """
     start = sum(len(item.encoded) + len(b",") for item in gone)
     kept = b"[" + array[1 + start :] if gone else array

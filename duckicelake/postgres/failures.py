@@ -31,6 +31,8 @@ _REASON_BY_CLASS: Final[Mapping[str, str]] = {
     "58": "Postgres's system fails it",
 }
 RETRYABLE_SQLSTATES: Final = frozenset({"40001", "40P01", "55P03", "23505"})
+_UNFIT_CLASS: Final = "42"
+"""The class of errors by what a statement names, or how it is written."""
 _LIMIT_CLASS: Final = "54"
 """The class of errors at a limit of the program, such as the size of an index row or the depth of a statement."""
 _TIMELINE_SQL: Final = (
@@ -80,6 +82,11 @@ def is_retryable(error: BaseException) -> bool:
     That holds for a serialization failure, a deadlock, and a lock or key that another transaction holds.
     """
     return isinstance(error, psycopg.Error) and error.sqlstate in RETRYABLE_SQLSTATES
+
+
+def is_unfit_statement(error: BaseException) -> bool:
+    """Return whether a statement doesn't fit the tables that it names: they lack what it is written for."""
+    return isinstance(error, psycopg.Error) and (error.sqlstate or "").startswith(_UNFIT_CLASS)
 
 
 def translate_outage(error: psycopg.Error) -> CatalogError | None:

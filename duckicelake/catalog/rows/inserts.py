@@ -21,6 +21,7 @@ from duckicelake.lake.side_tables import idempotency
 from duckicelake.lake.side_tables.idempotency import AppliedTxn
 from duckicelake.lake.state import PackedStats
 from duckicelake.lake.txn import TxnId
+from duckicelake.postgres.failures import is_unfit_statement
 from duckicelake.rows import row_batch
 from duckicelake.rows.bodies import read_batch
 from duckicelake.rows.files import RowFile, write_row_files
@@ -109,16 +110,23 @@ def read_last_applied(services: Services, namespace: Namespace, table: str, app_
 
 def _append(services: Services, posted: PostedRows) -> RowsAnswer:
     target: RowTarget | None = None
+    is_misfit = False
 
     def attempt(is_alone: bool) -> RowsAnswer:
-        nonlocal target
+        nonlocal target, is_misfit
         target = read_row_target(services, posted.namespace, posted.table, target)
         batch = _read(services, posted, target)
         if not batch.num_rows:
             return build_empty_answer(services, posted)
         prepared = prepare_rows(services, posted, target, batch)
-        with discard_on_error(services, list_locations(target, prepared.files)):
-            return build_answer(write_rows(services, posted, prepared, is_alone=is_alone))
+        try:
+            with discard_on_error(services, list_locations(target, prepared.files)):
+                return build_answer(write_rows(services, posted, prepared, is_alone=is_alone))
+        except Exception as error:
+            if is_misfit or not is_unfit_statement(error):
+                raise
+            is_misfit = True  # the table of inlined rows isn't as it was: reading it anew says what is wrong with it
+            raise OutdatedPlanError from error
 
     return retry_on_conflict(services, format_full_name(posted.namespace, posted.table), attempt)
 

@@ -15,7 +15,7 @@ from duckicelake.catalog.context.idempotency import Once
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.rows.inserts import PostedRows, RowsAnswer, append_rows, read_last_applied
 from duckicelake.changelog.doctor import diagnose
-from duckicelake.errors import InvalidRequestError, NoSuchTableError, TxnAlreadyAppliedError
+from duckicelake.errors import DamagedTableError, InvalidRequestError, NoSuchTableError, TxnAlreadyAppliedError
 from duckicelake.lake.txn import TxnId
 from tests.catalog.commit.test_group_commits import Ears, sent_together
 from tests.support.client import Client
@@ -180,6 +180,18 @@ def test_schema_that_changes_between_planning_and_writing_has_the_batch_planned_
         post(lake, [{"id": 2}])
     assert post(lake, [{"id": 3}], "v").rows == 1
     assert_same(lake, 2, "v")
+
+
+@pytest.mark.parametrize("damage", ["DROP COLUMN end_snapshot", "DROP COLUMN kind", "RENAME TO elsewhere"])
+def test_rows_go_into_a_file_where_the_known_table_of_inlined_rows_is_damaged(lake: Lake, damage: str) -> None:
+    post(lake, rows_of(0, 1))
+    ((name,),) = lake.sql("SELECT table_name FROM ducklake_inlined_data_tables")
+    with lake.services.database.transaction() as cursor:
+        cursor.execute(f'ALTER TABLE "{name}" {damage}')
+    assert post(lake, rows_of(1, 1)).rows == 1
+    assert lake.sql("SELECT record_count FROM ducklake_data_file") == [(1,)]
+    with pytest.raises(DamagedTableError, match=name):
+        lake.static()
 
 
 def test_bad_rows_are_named_and_nothing_is_written(lake: Lake) -> None:
