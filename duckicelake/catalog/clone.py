@@ -26,8 +26,9 @@ from duckicelake.catalog.commit.main_update import (
 )
 from duckicelake.catalog.commit.run import materialize_committed, retry_on_conflict
 from duckicelake.catalog.commit.workspace import Listed, Workspace
+from duckicelake.catalog.context.audit_notes import build_touched
 from duckicelake.catalog.context.cache import TableVersion
-from duckicelake.catalog.context.caller import Capability, build_refusal, build_touched
+from duckicelake.catalog.context.caller import Capability, build_refusal
 from duckicelake.catalog.context.services import Services, take_file_ids, take_manifest_ids
 from duckicelake.catalog.table.load import load_committed_before, load_current_table
 from duckicelake.catalog.table.time_travel import resolve_snapshot

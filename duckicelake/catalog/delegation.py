@@ -21,7 +21,7 @@ from duckicelake.catalog.authz.table_folders import (
     find_table_folders,
     may_use_everything,
 )
-from duckicelake.catalog.context.caller import build_touched
+from duckicelake.catalog.context.audit_notes import build_touched
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.context.storage_access import StorageReach, TableFolders
 from duckicelake.catalog.table.load import load_current_table

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from duckicelake.catalog.commit.apply import TableCommit
 from duckicelake.catalog.commit.guards import lift_quietly
 from duckicelake.catalog.commit.run import OutdatedPlanError, commit_all, retry_on_conflict
-from duckicelake.catalog.context.caller import build_touched
+from duckicelake.catalog.context.audit_notes import build_touched
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.table.load import load_current_table
 from duckicelake.errors import InvalidRequestError

@@ -15,8 +15,9 @@ from duckicelake.bridge.values.flush_layout import (
     list_folder_names,
     map_leaf_paths,
 )
+from duckicelake.catalog.context.audit_notes import build_touched
 from duckicelake.catalog.context.background_threads import run_in_thread
-from duckicelake.catalog.context.caller import Caller, Principal, build_touched
+from duckicelake.catalog.context.caller import Caller, Principal
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.table.derived_files import parquet_columns, read_lake_deletes
 from duckicelake.catalog.table.reclaim import discard_on_error

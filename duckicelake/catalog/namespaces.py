@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import Final
 
-from duckicelake.catalog.context.caller import Principal, build_touched
+from duckicelake.catalog.context.audit_notes import build_touched
+from duckicelake.catalog.context.caller import Principal
 from duckicelake.catalog.context.page import ListPage, PageRequest, cut_page
 from duckicelake.catalog.context.services import Services
 from duckicelake.errors import (

@@ -24,8 +24,8 @@ from duckicelake.catalog.commit.uploads import (
     read_snapshot_files,
 )
 from duckicelake.catalog.commit.workspace import Workspace
+from duckicelake.catalog.context.audit_notes import build_touched
 from duckicelake.catalog.context.cache import TableVersion
-from duckicelake.catalog.context.caller import build_touched
 from duckicelake.catalog.context.hooks import find_rules
 from duckicelake.catalog.context.services import Services, take_file_ids, take_manifest_ids
 from duckicelake.catalog.table.load import load_current_table

@@ -17,8 +17,8 @@ from duckicelake.catalog.authz.locations import check_readable
 from duckicelake.catalog.commit.apply import TableCommit
 from duckicelake.catalog.commit.run import OutdatedPlanError, commit_all, retry_on_conflict
 from duckicelake.catalog.commit.workspace import Workspace
+from duckicelake.catalog.context.audit_notes import build_touched
 from duckicelake.catalog.context.cache import TableVersion
-from duckicelake.catalog.context.caller import build_touched
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.table.load import load_current_table
 from duckicelake.catalog.table.time_travel import resolve_snapshot

@@ -15,8 +15,8 @@ from duckicelake.catalog.commit.append import commit_or_append
 from duckicelake.catalog.commit.apply import TableCommit
 from duckicelake.catalog.commit.guards import lift_quietly, shares_files
 from duckicelake.catalog.commit.run import commit_all, retry_on_conflict
+from duckicelake.catalog.context.audit_notes import build_touched
 from duckicelake.catalog.context.cache import LoadedTable, TableVersion
-from duckicelake.catalog.context.caller import build_touched
 from duckicelake.catalog.context.page import ListPage, PageRequest, cut_page
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.delegation import (

@@ -19,7 +19,7 @@ from duckicelake.bridge.views import (
 )
 from duckicelake.catalog.authz.locations import check_may_read, check_may_settle, check_readable, write
 from duckicelake.catalog.commit.run import retry_on_conflict
-from duckicelake.catalog.context.caller import build_touched, list_actions
+from duckicelake.catalog.context.audit_notes import build_touched, list_actions
 from duckicelake.catalog.context.page import ListPage, PageRequest, cut_page
 from duckicelake.catalog.context.services import Services
 from duckicelake.errors import CommitStateUnknownError, NoSuchNamespaceError, NoSuchViewError, UnavailableError

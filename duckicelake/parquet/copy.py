@@ -12,10 +12,9 @@ from duckdb.sqltypes import DuckDBPyType
 
 from duckicelake.errors import InvalidRequestError, UnavailableError
 from duckicelake.parquet.footer import check_footer, limit_time
+from duckicelake.parquet.local_copies import is_write_failure
 
 _MEMORY_LIMIT = "1GB"
-_WRITE_FAILURE: Final = "Could not write file"
-"""DuckDB's text for a full disk, and for no fault of the file that it reads."""
 _TIMEOUT_SECONDS = 600
 _SCHEMA_SQL = """
 SELECT name, coalesce(num_children, 0), field_id, repetition_type = 'REPEATED', converted_type, logical_type
@@ -109,7 +108,7 @@ def open_parquet_source(file: Path) -> Iterator[ParquetSource]:
         except duckdb.OutOfMemoryException as error:
             raise UnavailableError(f"copying a data file takes too much memory: {error}") from error
         except duckdb.IOException as error:
-            if _WRITE_FAILURE not in str(error):
+            if not is_write_failure(error):
                 raise InvalidRequestError(f"the data file can't be read as Parquet: {error}") from error
             raise UnavailableError(f"The server has no room for a copy of a data file: {error}") from error
         except duckdb.Error as error:

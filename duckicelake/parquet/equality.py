@@ -12,7 +12,7 @@ import duckdb
 
 from duckicelake.errors import InvalidRequestError
 from duckicelake.parquet.footer import check_footer, limit_time
-from duckicelake.parquet.local_copies import open_temporary_folder, translate_disk_errors
+from duckicelake.parquet.local_copies import is_write_failure, open_temporary_folder, translate_disk_errors
 from duckicelake.parquet.schema import NamePath, ParquetField, ParquetFields, read_fields
 
 _SMALL_INTEGERS: Final = frozenset({"TINYINT", "SMALLINT", "INTEGER", "UTINYINT", "USMALLINT"})
@@ -295,8 +295,8 @@ def translate_read_errors(location: str, path: Path) -> Iterator[None]:
     try:
         yield
     except (duckdb.Error, UnicodeDecodeError) as error:
-        if isinstance(error, duckdb.IOException) and str(path) not in str(error):
-            raise  # the error is of a temporary file
+        if isinstance(error, duckdb.IOException) and is_write_failure(error):
+            raise
         reason = str(error).partition("\n")[0].replace(str(path), location)
         raise InvalidRequestError(f"{location} can't be read as Parquet: {reason}") from error
     except InvalidRequestError as error:

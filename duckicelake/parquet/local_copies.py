@@ -14,6 +14,7 @@ from duckicelake.storage.protocol import ObjectStore
 from duckicelake.storage.threads import run_in_parallel
 
 _MAGIC: Final = b"PAR1"
+_WRITE_FAILURES: Final = ("Could not write file", "No space left on device")
 _TRAILER_BYTES: Final = 4 + len(_MAGIC)
 _GUESSED_BYTES: Final = 64 << 10
 """Bytes that hold most footers: a distant store then needs one request."""
@@ -21,27 +22,37 @@ _GUESSED_BYTES: Final = 64 << 10
 
 @contextmanager
 def open_temporary_folder() -> Iterator[Path]:
-    """Yield an empty temporary folder, which is deleted after the block.
+    """Open an empty folder of this machine, which ends with the block.
 
-    UnavailableError: the machine has no room for it, or for what the block writes with Python.
+    Raises:
+        UnavailableError: the machine has no room for it, or for what the block writes by Python.
+
     """
-    with _translate_errors(OSError), tempfile.TemporaryDirectory(prefix="duckicelake-") as folder:
-        yield Path(folder)
+    try:
+        with tempfile.TemporaryDirectory(prefix="duckicelake-") as folder:
+            yield Path(folder)
+    except OSError as error:
+        raise _build_disk_error(error) from error
 
 
 @contextmanager
 def translate_disk_errors() -> Iterator[None]:
     """Translate a full disk for files that Python or DuckDB writes into UnavailableError: no request is at fault."""
-    with _translate_errors(OSError, duckdb.IOException):
-        yield
-
-
-@contextmanager
-def _translate_errors(*kinds: type[Exception]) -> Iterator[None]:
     try:
         yield
-    except kinds as error:
-        raise UnavailableError(f"The server has no room for a temporary file; nothing was written: {error}") from error
+    except (OSError, duckdb.IOException) as error:
+        if isinstance(error, duckdb.IOException) and not is_write_failure(error):
+            raise
+        raise _build_disk_error(error) from error
+
+
+def is_write_failure(error: duckdb.IOException) -> bool:
+    """Return whether DuckDB met a full disk; it raises the same error for files that it can't read."""
+    return any(sign in str(error) for sign in _WRITE_FAILURES)
+
+
+def _build_disk_error(error: Exception) -> UnavailableError:
+    return UnavailableError(f"The server has no room for a temporary file; nothing was written: {error}")
 
 
 @contextmanager

@@ -28,6 +28,7 @@ from tests.support.lakes import Lake, assert_same_rows
 from tests.support.servers import running
 
 T = "/v1/namespaces/main/tables/t"
+HELD_GATES = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid::bigint = 1718449251"
 VERSION = "SELECT value FROM ducklake_metadata WHERE key = 'version'"
 
 
@@ -234,6 +235,7 @@ def test_an_attach_that_is_under_way_when_the_command_ends_is_undone(started, la
             migrating.execute(text)
         command.process.send_signal(sent)
         command.end()
+        wait_until(lambda: lake.sql(HELD_GATES) == [(0,)])  # Postgres notices a killed client a little later
 
         with pytest.raises(psycopg.Error, match=r"came too late|could not serialize"):
             migrating.execute(last)

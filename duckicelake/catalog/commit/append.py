@@ -15,8 +15,8 @@ from duckicelake.catalog.commit.apply import TableCommit
 from duckicelake.catalog.commit.rules import share_apps
 from duckicelake.catalog.commit.run import CommitPlan, commit, commit_all, render_version
 from duckicelake.catalog.commit.uploads import ReadAhead, read_ahead
+from duckicelake.catalog.context.audit_notes import build_touched, list_actions
 from duckicelake.catalog.context.cache import TableVersion
-from duckicelake.catalog.context.caller import build_touched, list_actions
 from duckicelake.catalog.context.combiner import CombinedBatch
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.table.load import load_current_table

@@ -10,8 +10,8 @@ from dataclasses import replace
 
 from duckicelake.catalog.commit.apply import TableCommit, change_over
 from duckicelake.catalog.commit.run import commit_all
+from duckicelake.catalog.context.audit_notes import build_touched
 from duckicelake.catalog.context.cache import TableVersion
-from duckicelake.catalog.context.caller import build_touched
 from duckicelake.catalog.context.services import Services
 from duckicelake.errors import CatalogError, InvalidRequestError, NoSuchTableError
 from duckicelake.iceberg.identifiers import Namespace, parse_schema_name, to_schema_name

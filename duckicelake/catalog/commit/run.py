@@ -9,8 +9,8 @@ from typing import Final, TypeVar
 from duckicelake.bridge.commit.renumber import find_appends
 from duckicelake.catalog.commit.apply import TableCommit, change_over, creation_of
 from duckicelake.catalog.commit.rules import check_unguarded, removes_guard
+from duckicelake.catalog.context.audit_notes import build_touched, list_actions
 from duckicelake.catalog.context.cache import ManifestLostError, TableVersion
-from duckicelake.catalog.context.caller import build_touched, list_actions
 from duckicelake.catalog.context.commit_queue import QueuedCommit, Settle
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.table.load import (

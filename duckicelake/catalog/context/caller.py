@@ -1,16 +1,13 @@
-"""Principals, their grants, the caller of a request, and what the audit trail notes of it."""
+"""Principals, their grants, and the caller of a request."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Flag, auto
-from typing import Any, Final
+from typing import Final
 
 from duckicelake.errors import ForbiddenError, InvalidRequestError
 from duckicelake.iceberg.identifiers import Namespace, check_namespace, decode_name, to_schema_name
-from duckicelake.lake.side_tables.audit import AuditedResource, AuditEntry, RequestOrigin, record_signed_entries
-from duckicelake.postgres.database import Database
-from duckicelake.postgres.queries import Transaction
 
 _SCOPE: Final = re.compile(r"ns:(?P<name>[\x21\x23-\x5b\x5d-\x7e]+):(?P<cap>r|w|rw|\*)")
 SESSION: Final = "session"
@@ -131,47 +128,3 @@ def parse_scope(scope: str) -> Grant:
 def build_grants(scopes: Iterable[str]) -> tuple[Grant, ...]:
     """Give the grants of several scopes; InvalidRequestError for what isn't one."""
     return tuple(parse_scope(scope) for scope in scopes)
-
-
-Detail = dict[str, Any]
-"""What an entry of the audit trail says besides."""
-PublishEntries = Callable[[Sequence[AuditEntry]], None]
-
-
-def build_touched(namespace: Namespace, name: str | None = None, detail: Detail | None = None) -> AuditedResource:
-    """Return the namespace, or what has the name in it; dots inside names are written %2E."""
-    return AuditedResource(to_schema_name(namespace if name is None else (*namespace, name)), detail=detail)
-
-
-def list_actions(updates: Iterable[Any]) -> Detail:
-    """Return the detail of a commit: what kinds of updates it made, each once and in order."""
-    return {"updates": list(dict.fromkeys(update.action for update in updates))}
-
-
-@dataclass(frozen=True, slots=True)
-class AuditNote:
-    """An entry to be. publish: called with the entry after the commit."""
-
-    origin: RequestOrigin
-    touched: AuditedResource
-    publish: PublishEntries
-
-
-def note_all(database: Database, cursor: Transaction, noted: Sequence[AuditNote]) -> None:
-    """Note what several requests did, as the last step of a transaction whose snapshots are signed and theirs."""
-    entries = record_signed_entries(cursor, [note.origin for note in noted], [note.touched for note in noted])
-
-    def publish() -> None:
-        for note, entry in zip(noted, entries(), strict=True):
-            note.publish([entry])
-
-    database.after_commit(cursor, publish)
-
-
-def build_origin(caller: Caller) -> RequestOrigin:
-    """Build who asked, as the audit trail has it."""
-    return RequestOrigin(caller.principal.name, caller.address, caller.request_id, caller.operation, caller.client)
-
-
-def ignore_entry(entries: Sequence[AuditEntry]) -> None:
-    """Ignore the entries, as a catalog without a log does."""

@@ -7,7 +7,7 @@ from functools import partial
 from time import monotonic, sleep
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from duckicelake.catalog.context.caller import AuditNote, note_all
+from duckicelake.catalog.context.audit_notes import AuditNote, note_all
 from duckicelake.catalog.context.combiner import CombinedBatch, CombiningQueue
 from duckicelake.catalog.context.idempotency import Once, settle_results
 from duckicelake.catalog.context.meter import Meter

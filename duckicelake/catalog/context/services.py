@@ -7,8 +7,9 @@ from threading import Lock
 from time import time_ns
 from typing import Any, Final, Literal, TypeVar
 
+from duckicelake.catalog.context.audit_notes import PublishEntries, build_origin, ignore_entry
 from duckicelake.catalog.context.cache import TableCache
-from duckicelake.catalog.context.caller import SERVER_CALLER, Caller, PublishEntries, build_origin, ignore_entry
+from duckicelake.catalog.context.caller import SERVER_CALLER, Caller
 from duckicelake.catalog.context.combiner import CombiningQueues, VersionRecorder
 from duckicelake.catalog.context.commit_queue import CommitQueue
 from duckicelake.catalog.context.hooks import UNOBSERVED, ReadObserver

@@ -10,8 +10,8 @@ from duckicelake.catalog.commit.deletes import FoundRows, Targets
 from duckicelake.catalog.commit.equality_deletes import check_sizes, data_rows, key_column
 from duckicelake.catalog.commit.run import CommitPlan, OutdatedPlanError, commit_all, retry_on_conflict
 from duckicelake.catalog.commit.workspace import Workspace
+from duckicelake.catalog.context.audit_notes import build_touched
 from duckicelake.catalog.context.cache import TableVersion
-from duckicelake.catalog.context.caller import build_touched
 from duckicelake.catalog.context.commit_queue import Settle
 from duckicelake.catalog.context.row_targets import RowTarget
 from duckicelake.catalog.context.services import Services

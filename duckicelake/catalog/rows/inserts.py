@@ -7,7 +7,7 @@ from typing import Any, Final
 from uuid import uuid4
 
 from duckicelake.catalog.commit.run import OutdatedPlanError, retry_on_conflict
-from duckicelake.catalog.context.caller import AuditNote, build_origin, build_touched
+from duckicelake.catalog.context.audit_notes import AuditNote, build_origin, build_touched
 from duckicelake.catalog.context.commit_queue import QueuedRows
 from duckicelake.catalog.context.row_targets import RowTarget
 from duckicelake.catalog.context.services import Services

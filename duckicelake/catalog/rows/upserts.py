@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from duckicelake.catalog.commit.run import OutdatedPlanError, retry_on_conflict
-from duckicelake.catalog.context.caller import build_touched
+from duckicelake.catalog.context.audit_notes import build_touched
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.rows.delete_commit import write_key_file
 from duckicelake.catalog.rows.deletes import (

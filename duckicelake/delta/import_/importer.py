@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 from uuid import uuid4
 
 from duckicelake.bridge.commit.increments import Base
-from duckicelake.catalog.context.caller import build_touched
+from duckicelake.catalog.context.audit_notes import build_touched
 from duckicelake.catalog.context.services import Services
 from duckicelake.delta.import_ import sources
 from duckicelake.delta.import_.columns import ColumnIds, read_columns

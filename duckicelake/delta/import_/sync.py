@@ -9,8 +9,9 @@ from typing import Any, Final
 from duckicelake.catalog.commit.apply import base_of
 from duckicelake.catalog.commit.run import retry_on_conflict
 from duckicelake.catalog.commit.workspace import Workspace
+from duckicelake.catalog.context.audit_notes import build_touched
 from duckicelake.catalog.context.cache import TableVersion
-from duckicelake.catalog.context.caller import Caller, Principal, build_touched
+from duckicelake.catalog.context.caller import Caller, Principal
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.table.load import follow, load_current_table
 from duckicelake.delta.import_ import sources

@@ -12,7 +12,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.typing import FilteringBoundLogger
 
-from duckicelake.catalog.context.caller import Caller, Principal, PublishEntries
+from duckicelake.catalog.context.audit_notes import PublishEntries
+from duckicelake.catalog.context.caller import Caller, Principal
 from duckicelake.catalog.context.services import Services
 from duckicelake.iceberg.identifiers import format_full_name, to_schema_name
 from duckicelake.lake.side_tables.audit import AuditedResource, AuditEntry

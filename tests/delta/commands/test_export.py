@@ -41,7 +41,7 @@ def test_server_keeps_a_log_and_export_waits_for_it(lake: Path) -> None:
     table = QueryBuilder().register("t", DeltaTable(folder.strip())).execute("SELECT id FROM t ORDER BY id")
     assert pa.table(table).to_pylist() == [{"id": 1}, {"id": 2}, {"id": 3}]
     assert (refused.status_code, refused.json()["error"]["type"]) == (406, "UnsupportedOperationException")
-    assert "Column c is of type time" in refused.json()["error"]["message"]
+    assert "Column c has the type time" in refused.json()["error"]["message"]
     assert "delta-out" in refused.json()["error"]["message"]
     status, _, report = export(lake, "main.u")
     assert status == 2

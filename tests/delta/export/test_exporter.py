@@ -193,10 +193,10 @@ def test_constraints_and_comments_are_reported_and_only_features_in_use_are_aske
 @pytest.mark.parametrize(
     ("column", "reason"),
     [
-        ("c TIME", "Column c is of type time"),
-        ("c UUID", "Column c is of type uuid"),
-        ("c TIMESTAMP_NS", "Column c is of type timestamp_ns"),
-        ("c STRUCT(x TIME[])", "Column c.x.element is of type time"),
+        ("c TIME", "Column c has the type time"),
+        ("c UUID", "Column c has the type uuid"),
+        ("c TIMESTAMP_NS", "Column c has the type timestamp_ns"),
+        ("c STRUCT(x TIME[])", "Column c.x.element has the type time"),
     ],
 )
 def test_table_that_delta_can_not_say_is_refused(lake: Lake, column: str, reason: str) -> None:

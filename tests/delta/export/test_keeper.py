@@ -75,7 +75,7 @@ def test_what_can_not_be_said_is_reported_once_and_keeps_nothing_else(lake: Lake
     look(lake, keeper)
     look(lake, keeper)
     (line,) = report
-    assert line.startswith("main.t: Column c is of type time")
+    assert line.startswith("main.t: Column c has the type time")
     lake.run("ALTER TABLE t DROP COLUMN c")
     look(lake, keeper)
     assert len(report) == 1

@@ -149,7 +149,7 @@ def test_who_only_reads_a_table_does_not_describe_it(lake: Lake) -> None:
 def test_events_of_who_was_granted_nothing_are_refused(lake: Lake) -> None:
     answer = lake.send(event(92, outputs=(foreign("pg://x", "t"),)), "nobody")
     assert answer.status_code == 403
-    assert "granted" in answer.json()["error"]["message"]
+    assert "with a grant" in answer.json()["error"]["message"]
 
 
 def test_events_that_wait_for_others_hold_up_no_commit(lake: Lake) -> None:
