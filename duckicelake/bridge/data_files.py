@@ -254,10 +254,11 @@ def parse_partition(row: FileRow, type_: StructType) -> tuple[Any, ...]:
     if not row.partition and not type_.fields:
         return ()
     pairs = zip(type_.fields, row.partition, strict=True)
-    return tuple([_parse_partition_value(field.type, value) for field, value in pairs])
+    return tuple([parse_partition_value(field.type, value) for field, value in pairs])
 
 
-def _parse_partition_value(type_: IcebergType, value: Any) -> Any:
+def parse_partition_value(type_: IcebergType, value: Any) -> Any:
+    """Return a partition value of its JSON, as `serialize_partition` writes it."""
     if type_ == _UNKNOWN:
         return None
     is_number = isinstance(type_, PrimitiveType) and type_.traits.family == "float"

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
 from duckicelake.errors import CatalogError, InvalidRequestError, UnsupportedError
+from duckicelake.iceberg.partition import Transform
 from duckicelake.iceberg.types import PrimitiveType
 
 MAX_DEPTH: Final = 100
@@ -55,23 +56,27 @@ class JsonConstant:
 class ColumnTest:
     """A column compared with constants: with one, with several (in, not-in) or with none.
 
-    The column is a name or a field id, and the values are `Value`; once bound, a field id and values of its type.
+    The column is a name or a field id, and the values are `JsonConstant`; once bound, a field id and values of its
+    type. transform: what is made of the column before it is compared.
     """
 
     operator: str
     column: str | int
     values: tuple[Any, ...] = ()
+    transform: Transform | None = None
 
 
 Predicate: TypeAlias = ConstantPredicate | NotPredicate | Junction | ColumnTest
 
 
-def parse_predicate(json: Any) -> Predicate:
-    """Parse a predicate.
+def parse_predicate(json: Any, *, takes_transforms: bool = False) -> Predicate:
+    """Parse a predicate. takes_transforms: columns may be compared by what a partition transform makes of them.
 
-    InvalidRequestError: it is none, or too large. UnsupportedError: it compares anything but columns.
+    Raises:
+        InvalidRequestError: it is none, or too large. UnsupportedError: it compares anything else.
+
     """
-    return _Parser().predicate(json, 0)
+    return _Parser(takes_transforms).predicate(json, 0)
 
 
 def collect_tests(predicate: Predicate) -> list[ColumnTest]:
@@ -90,6 +95,7 @@ def collect_tests(predicate: Predicate) -> list[ColumnTest]:
 class _Parser:
     """Parses one expression, and counts its predicates and values against the limits."""
 
+    takes_transforms: bool
     predicates: int = 0
     values: int = 0
     _readers: Mapping[str, Callable[[dict[str, Any], str, int], Predicate]] = field(init=False)
@@ -127,14 +133,14 @@ class _Parser:
 
     def _read_unary(self, json: dict[str, Any], kind: str, _: int) -> Predicate:
         (name,) = _match_members(json, {"child"}, {"term"})
-        return ColumnTest(kind, _parse_column(json[name]))
+        return self._build_test(kind, json[name])
 
     def _read_comparison(self, json: dict[str, Any], kind: str, _: int) -> Predicate:
         if _match_members(json, {"left", "right"}, {"term", "value"}) == {"term", "value"}:
-            return ColumnTest(kind, _parse_column(json["term"]), (self._value(json["value"]),))
+            return self._build_test(kind, json["term"], json["value"])
         if _is_value(json["left"]) and not _is_value(json["right"]) and kind in _MIRRORED:
-            return ColumnTest(_MIRRORED[kind], _parse_column(json["right"]), (self._value(json["left"]),))
-        return ColumnTest(kind, _parse_column(json["left"]), (self._value(json["right"]),))
+            return self._build_test(_MIRRORED[kind], json["right"], json["left"])
+        return self._build_test(kind, json["left"], json["right"])
 
     def _set(self, json: dict[str, Any], kind: str, _: int) -> Predicate:
         found = _match_members(json, {"child", "values"}, {"term", "values"})
@@ -144,9 +150,11 @@ class _Parser:
             values, data_type = values["values"], _parse_data_type(values["data-type"])
         if type(values) is not list:
             raise InvalidRequestError(f"Invalid values {_render(values)}: expected a list")
-        return ColumnTest(
-            kind, _parse_column(json[min(found)]), tuple(self._value(literal, data_type) for literal in values)
-        )
+        return self._build_test(kind, json[min(found)], *values, data_type=data_type)
+
+    def _build_test(self, kind: str, term: Any, *values: Any, data_type: PrimitiveType | None = None) -> ColumnTest:
+        column, transform = _parse_term(term) if self.takes_transforms else (_parse_column(term), None)
+        return ColumnTest(kind, column, tuple(self._value(value, data_type) for value in values), transform)
 
     def _value(self, json: Any, data_type: PrimitiveType | None = None) -> JsonConstant:
         self.values += 1
@@ -173,6 +181,30 @@ def _parse_column(json: Any) -> str | int:
             column: str | int = json[name]
             return column
     raise _explain_refusal(json)
+
+
+def _parse_term(json: Any) -> tuple[str | int, Transform | None]:
+    """Return the column that a term names, and the transform of it, in either form."""
+    kind = json.get("type") if type(json) is dict else None
+    if kind == "transform" and json.keys() == {"type", "transform", "term"} and type(json["transform"]) is str:
+        return _parse_column(json["term"]), Transform.parse(json["transform"])
+    if kind == "apply" and json.keys() == {"type", "function", "arguments"}:
+        return _parse_application(json)
+    return _parse_column(json), None
+
+
+def _parse_application(json: dict[str, Any]) -> tuple[str | int, Transform]:
+    """Return the column and the transform of a function's application: its arguments are the width, if any, and it."""
+    function, arguments = json["function"], json["arguments"]
+    path = function.get("identifier") if type(function) is dict else [function]
+    if type(path) is not list or len(path) != 1 or type(path[0]) is not str or type(arguments) is not list:
+        raise _explain_refusal(json)
+    width = [argument for argument in arguments if _is_value(argument) and type(argument) is not str]
+    columns = [argument for argument in arguments if argument not in width]
+    if len(columns) != 1 or len(width) > 1:
+        raise _explain_refusal(json)
+    sizes = [size["value"] if type(size) is dict else size for size in width]
+    return _parse_column(columns[0]), Transform.parse(f"{path[0]}[{sizes[0]}]" if sizes else path[0])
 
 
 def _is_value(json: Any) -> bool:

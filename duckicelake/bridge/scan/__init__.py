@@ -1,0 +1,1 @@
+"""Which files a scan reads: filters bound to columns, decided by partitions and bounds, and tasks as JSON."""

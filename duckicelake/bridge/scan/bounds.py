@@ -1,0 +1,281 @@
+"""PURE. What the metrics of many files say of one column, as arrays, and which files a test may or must hold for.
+
+A bound is a key: a whole number of 64 bits that orders as the values do. Of texts and bytes it is made of the seven
+bytes behind what all bounds of the column begin with, so two different values may have one key.
+"""
+
+import math
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from duckicelake.bridge.scan.filters import FieldTest
+from duckicelake.errors import InvalidRequestError
+from duckicelake.iceberg.types import PrimitiveType
+from duckicelake.iceberg.values import from_bytes, to_unscaled
+
+Flags: TypeAlias = NDArray[np.bool_]
+Keys: TypeAlias = NDArray[np.int64]
+
+HAS_LOW: Final = 1
+HAS_HIGH: Final = 2
+MAY_BE_NULL: Final = 4
+IS_NULL: Final = 8
+MAY_BE_NAN: Final = 16
+IS_NAN: Final = 32
+_UNKNOWN: Final = MAY_BE_NULL | MAY_BE_NAN
+_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
+_KEY_BYTES: Final = 7
+"""So that no key of these bytes is the least or the greatest one, which stand for what lies beyond the prefix."""
+_WIDE: Final = Context(prec=100)
+_UNORDERED_BYTE: Final = 0xEE
+"""The first byte of characters from U+E000 on: Java orders them, and those beyond U+FFFF, in another way."""
+_FLOAT_SIGN: Final = (1 << 63) - 1
+
+
+class Verdict(NamedTuple):
+    """Of each of many files: whether a row may pass a test, and whether all rows surely do."""
+
+    may: Flags
+    must: Flags
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnBounds:
+    """The bounds of a column in each of the files of a manifest.
+
+    states: flags by the constants above. prefix: what all bounds begin with, of texts and bytes. is_exact: whether
+    equal keys are equal values.
+    """
+
+    type: PrimitiveType
+    lows: Keys
+    highs: Keys
+    states: NDArray[np.uint8]
+    prefix: bytes
+    is_exact: bool
+
+    @property
+    def nbytes(self) -> int:
+        return self.lows.nbytes + self.highs.nbytes + self.states.nbytes + len(self.prefix)
+
+    def summarize(self) -> "ColumnBounds":
+        """Return what is true of all files together, as if they were one."""
+        if not len(self.states):
+            return self
+        every, some = np.bitwise_and.reduce(self.states), np.bitwise_or.reduce(self.states)
+        state = (every & (HAS_LOW | HAS_HIGH | IS_NULL | IS_NAN)) | (some & (MAY_BE_NULL | MAY_BE_NAN))
+        return ColumnBounds(
+            self.type,
+            self.lows.min(keepdims=True),
+            self.highs.max(keepdims=True),
+            np.array([state], np.uint8),
+            self.prefix,
+            self.is_exact,
+        )
+
+    def decide(self, test: FieldTest) -> Verdict:
+        """Decide a test of the column itself."""
+        null, all_null = self._has(MAY_BE_NULL), self._has(IS_NULL)
+        nan, all_nan = self._has(MAY_BE_NAN), self._has(IS_NAN)
+        match test.operator:
+            case "is-null":
+                return Verdict(null, all_null)
+            case "not-null":
+                return Verdict(~all_null, ~null)
+            case "is-nan":
+                return Verdict(nan & ~all_null, all_nan & ~null)
+            case "not-nan":
+                return Verdict(~all_nan | null, ~nan & ~null)
+        if test.operator.startswith("not-"):
+            found = self._compare(test.operator.removeprefix("not-"), test.values)
+            clean = ~null & ~nan
+            return Verdict(~(found.must & clean), ~found.may & clean & self._has(HAS_LOW | HAS_HIGH))
+        found = self._compare(test.operator, test.values)
+        unlike = (null | nan) if test.is_negated else np.zeros(len(null), np.bool_)
+        return Verdict(unlike | (found.may & ~all_null & ~all_nan), found.must & ~null & ~nan)
+
+    def _has(self, flags: int) -> Flags:
+        has: Flags = (self.states & flags) == flags
+        return has
+
+    def _compare(self, operator: str, values: Sequence[Any]) -> Verdict:
+        """Compare what the files have besides null and NaN."""
+        low, high = self._has(HAS_LOW), self._has(HAS_HIGH)
+        if operator in ("eq", "in"):
+            return self._compare_set(values, low, high)
+        if operator == "starts-with":
+            return self._compare_prefix(values[0], low, high)
+        span = self._key(values[0])
+        if span is None:
+            return _anything(len(low))
+        least, most = span
+        close = self.is_exact
+        match operator:
+            case "lt":
+                return Verdict(~low | (self.lows < most if close else self.lows <= most), high & (self.highs < least))
+            case "lt-eq":
+                must = self.highs <= least if close else self.highs < least
+                return Verdict(~low | (self.lows <= most), high & must)
+            case "gt":
+                return Verdict(~high | (self.highs > least if close else self.highs >= least), low & (self.lows > most))
+        must = self.lows >= most if close else self.lows > most
+        return Verdict(~high | (self.highs >= least), low & must)
+
+    def _compare_set(self, values: Sequence[Any], low: Flags, high: Flags) -> Verdict:
+        spans = [self._key(value) for value in values]
+        if any(span is None for span in spans):
+            return _anything(len(low))
+        keys = sorted(span for span in spans if span is not None)
+        least = np.array([span[0] for span in keys], np.int64)
+        most = np.maximum.accumulate(np.array([span[1] for span in keys], np.int64)) if keys else least
+        lows, highs = np.where(low, self.lows, _LEAST), np.where(high, self.highs, _MOST)
+        first = np.searchsorted(most, lows)
+        found = first < len(keys)
+        may = found.copy()
+        may[found] = least[first[found]] <= highs[found]
+        if not self.is_exact:
+            return Verdict(may, np.zeros(len(may), np.bool_))
+        return Verdict(may, low & high & (self.lows == self.highs) & may)
+
+    def _compare_prefix(self, value: Any, low: Flags, high: Flags) -> Verdict:
+        data = _to_bytes(value)
+        span = self._key_span(data, data + b"\xff" * (len(self.prefix) + _KEY_BYTES))
+        if span is None or _is_unordered(self.type, data):
+            return _anything(len(low))
+        may = (~low | (self.lows <= span[1])) & (~high | (self.highs >= span[0]))
+        fits = len(data) <= len(self.prefix) + _KEY_BYTES and not data.endswith(b"\0")
+        must = low & high & (self.lows >= span[0]) & (self.highs <= span[1])
+        return Verdict(may, must & fits)
+
+    def _key(self, value: Any) -> tuple[int, int] | None:
+        """Return the keys between which the constant's is; None where they wouldn't order as values do."""
+        if isinstance(value, str | bytes):
+            data = _to_bytes(value)
+            return None if _is_unordered(self.type, data) else self._key_span(data, data)
+        if isinstance(value, float):
+            return _span_float(self.type, value)
+        if isinstance(value, Decimal):
+            scaled = value.scaleb(self.type.scale or 0, _WIDE)
+            return _clip(int(scaled.to_integral_value(ROUND_FLOOR))), _clip(
+                int(scaled.to_integral_value(ROUND_CEILING))
+            )
+        return _span_whole(value)
+
+    def _key_span(self, least: bytes, most: bytes) -> tuple[int, int]:
+        return _cut_key(least, self.prefix), _cut_key(most, self.prefix)
+
+
+def _anything(count: int) -> Verdict:
+    return Verdict(np.ones(count, np.bool_), np.zeros(count, np.bool_))
+
+
+def _span_whole(value: int) -> tuple[int, int]:
+    return _clip(value), _clip(value)
+
+
+def _clip(value: int) -> int:
+    return min(max(value, _LEAST), _MOST)
+
+
+def _span_float(type_: PrimitiveType, value: float) -> tuple[int, int]:
+    """Return the keys of a constant, and of what a reader of floats in single precision makes of it."""
+    near = float(np.float32(value)) if type_.name == "float" else value
+    return _sort_float(min(value, near)), _sort_float(max(value, near))
+
+
+def _sort_float(value: float) -> int:
+    """Return a key that orders as floats; 0.0 and -0.0 have one."""
+    bits: int = struct.unpack("<q", struct.pack("<d", value + 0.0))[0]
+    return bits ^ _FLOAT_SIGN if bits < 0 else bits
+
+
+def _to_bytes(value: str | bytes) -> bytes:
+    return value.encode(errors="surrogatepass") if isinstance(value, str) else value
+
+
+def _is_unordered(type_: PrimitiveType, data: bytes) -> bool:
+    return type_.traits.family == "string" and any(byte >= _UNORDERED_BYTE for byte in data)
+
+
+def _cut_key(data: bytes, prefix: bytes) -> int:
+    """Return the key of a value among those that begin with the prefix."""
+    size = len(prefix)
+    if data[:size] != prefix:
+        return _LEAST if data < prefix else _MOST
+    tail = data[size : size + _KEY_BYTES].ljust(_KEY_BYTES, b"\0")
+    return int.from_bytes(tail, "big")
+
+
+def build_column_bounds(type_: PrimitiveType, field_id: int, metrics: Sequence[Mapping[str, Any]]) -> ColumnBounds:
+    """Read the bounds and counts of a field from the metrics of files, in their order.
+
+    What isn't there, or can't be read, is unknown. UUIDs and types without order have no bounds.
+    """
+    name, count = str(field_id), len(metrics)
+    states = np.fromiter((_read_state(type_, name, of_file) for of_file in metrics), np.uint8, count)
+    lows = [_read_bound(type_, of_file.get("lower_bounds"), name) for of_file in metrics]
+    highs = [_read_bound(type_, of_file.get("upper_bounds"), name) for of_file in metrics]
+    states |= np.fromiter((HAS_LOW if low is not None else 0 for low in lows), np.uint8, count)
+    states |= np.fromiter((HAS_HIGH if high is not None else 0 for high in highs), np.uint8, count)
+    prefix, is_exact = b"", False
+    make: Callable[[Any], int] = _clip
+    match type_.traits.family:
+        case "string" | "bytes":
+            prefix = _find_common_prefix([bound for bound in (*lows, *highs) if bound is not None])
+            make = partial(_cut_key, prefix=prefix)
+        case "float":
+            make = _sort_float
+        case "boolean" | "integer" | "date" | "time" | "timestamp" | "decimal":
+            is_exact = all(bound is None or _LEAST < bound < _MOST for bound in (*lows, *highs))
+    return ColumnBounds(type_, _make_keys(lows, make), _make_keys(highs, make), states, prefix, is_exact)
+
+
+def _find_common_prefix(bounds: Sequence[bytes]) -> bytes:
+    """Return what all begin with: what the least and the greatest share."""
+    if not bounds:
+        return b""
+    least, most = min(bounds), max(bounds)
+    shared = next((place for place, pair in enumerate(zip(least, most, strict=False)) if pair[0] != pair[1]), None)
+    return least if shared is None else least[:shared]
+
+
+def _make_keys(bounds: Sequence[Any], make: Callable[[Any], int]) -> Keys:
+    return np.fromiter((0 if bound is None else make(bound) for bound in bounds), np.int64, len(bounds))
+
+
+def _read_state(type_: PrimitiveType, name: str, metrics: Mapping[str, Any]) -> int:
+    values, nulls, nans = (
+        metrics.get(kind, {}).get(name) for kind in ("value_counts", "null_value_counts", "nan_value_counts")
+    )
+    state = 0 if nulls == 0 else MAY_BE_NULL
+    if values is not None and values == nulls:
+        return state | (IS_NULL if values else 0)
+    if type_.traits.family == "float":
+        state |= 0 if nans == 0 else MAY_BE_NAN
+        if nulls is not None and nans and values == nulls + nans:
+            state |= IS_NAN
+    return state
+
+
+def _read_bound(type_: PrimitiveType, bounds: Mapping[str, str] | None, name: str) -> Any:
+    """Return a bound as a number or bytes; None where it is unknown or doesn't order as values do."""
+    text = None if bounds is None else bounds.get(name)
+    if text is None or type_.traits.is_opaque or type_.traits.family == "uuid":
+        return None
+    try:
+        data = bytes.fromhex(text)
+        value = data if type_.traits.family in ("string", "bytes") else from_bytes(type_, data)
+        if isinstance(value, Decimal):
+            return to_unscaled(value, 100, type_.scale or 0)
+    except (ValueError, InvalidRequestError):
+        return None
+    if isinstance(value, bytes) and _is_unordered(type_, value):
+        return None
+    return None if isinstance(value, float) and math.isnan(value) else value

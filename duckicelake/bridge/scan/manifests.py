@@ -1,0 +1,90 @@
+"""PURE. What planning keeps of a manifest, and which of its files a filter may or must match."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+from numpy.typing import NDArray
+
+from duckicelake.bridge.scan.bounds import ColumnBounds, Verdict
+from duckicelake.bridge.scan.filters import AllOf, FieldTest, ScanFilter
+from duckicelake.bridge.scan.partitions import PartitionColumn, decide_all
+
+
+@dataclass(frozen=True, slots=True)
+class ScanManifest:
+    """The files that a data manifest lists as live, in its order, and their partition values."""
+
+    manifest_id: int
+    spec_id: int
+    file_ids: NDArray[np.int64]
+    record_counts: NDArray[np.int64]
+    partitions: tuple[PartitionColumn, ...]
+
+    @property
+    def nbytes(self) -> int:
+        return self.file_ids.nbytes + self.record_counts.nbytes + sum(column.nbytes for column in self.partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """Places of files in a manifest that a filter may match, in order, and whether each of them matches wholly."""
+
+    places: NDArray[np.intp]
+    is_whole: NDArray[np.bool_]
+
+
+def may_match_manifest(
+    manifest: ScanManifest, bounds: Mapping[int, ColumnBounds], filters: Sequence[ScanFilter]
+) -> bool:
+    """Return whether any file may match, by the partition values and what the bounds of all files span."""
+
+    def decide(test: FieldTest) -> Verdict:
+        verdicts = [
+            Verdict(np.array([found.may.any()]), np.array([found.must.all()]))
+            for found in decide_all([column.summarize() for column in manifest.partitions], test)
+        ]
+        column = bounds.get(test.field_id) if test.transform is None else None
+        if column is not None:
+            verdicts.append(column.summarize().decide(test))
+        return _combine(verdicts, 1)
+
+    return any(bool(_decide(scan_filter, decide, 1).may.all()) for scan_filter in filters)
+
+
+def find_matches(manifest: ScanManifest, bounds: Mapping[int, ColumnBounds], filters: Sequence[ScanFilter]) -> Matches:
+    """Find the files that may match; one is left out only if all filters say so, and whole only if all do."""
+    count = len(manifest.file_ids)
+
+    def decide(test: FieldTest) -> Verdict:
+        verdicts = decide_all(manifest.partitions, test)
+        column = bounds.get(test.field_id) if test.transform is None else None
+        if column is not None:
+            verdicts.append(column.decide(test))
+        return _combine(verdicts, count)
+
+    found = [_decide(scan_filter, decide, count) for scan_filter in filters]
+    may = reduce(np.logical_or, (verdict.may for verdict in found)) & (manifest.record_counts != 0)
+    must = reduce(np.logical_and, (verdict.must for verdict in found))
+    places = np.flatnonzero(may)
+    return Matches(places, must[places])
+
+
+def _combine(verdicts: Sequence[Verdict], count: int) -> Verdict:
+    """Return what several sources say of one test together."""
+    may, must = np.ones(count, np.bool_), np.zeros(count, np.bool_)
+    for verdict in verdicts:
+        may, must = may & verdict.may, must | verdict.must
+    return Verdict(may, must)
+
+
+def _decide(scan_filter: ScanFilter, decide: Callable[[FieldTest], Verdict], count: int) -> Verdict:
+    if isinstance(scan_filter, FieldTest):
+        return decide(scan_filter)
+    parts = [_decide(part, decide, count) for part in scan_filter.parts]
+    is_all = isinstance(scan_filter, AllOf)
+    may, must = np.full(count, is_all), np.full(count, is_all)
+    for part in parts:
+        may, must = (may & part.may, must & part.must) if is_all else (may | part.may, must | part.must)
+    return Verdict(may, must)

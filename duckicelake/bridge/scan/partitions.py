@@ -1,0 +1,287 @@
+"""PURE. Decide tests of fields by the partition values of files (table spec, "Scan Planning")."""
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from duckicelake.bridge.data_files import parse_partition_value
+from duckicelake.bridge.scan.bounds import Verdict
+from duckicelake.bridge.scan.filters import FieldTest
+from duckicelake.iceberg.partition import PartitionField, PartitionSpec, Transform
+from duckicelake.iceberg.schema import Schema
+from duckicelake.iceberg.transforms import apply_transform, compute_bucket
+from duckicelake.iceberg.types import PrimitiveType
+from duckicelake.iceberg.values import to_minimal_bytes
+
+Decision: TypeAlias = tuple[bool, bool]
+"""Whether a row of a partition may pass a test, and whether all of them surely do."""
+Judge: TypeAlias = Callable[[Any], Decision]
+_ANY: Final[Decision] = (True, False)
+_ORDERED: Final = frozenset({"lt", "lt-eq", "gt", "gt-eq"})
+_FIRST_UNORDERED: Final = "\ue000"
+"""From this character on, Java orders texts in another way than by their bytes."""
+_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
+_WIDE: Final = Context(prec=100)
+_CALENDAR: Final = frozenset({"year", "month", "day", "hour"})
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionColumn:
+    """The values of one partition field in the files of a manifest: `values[codes[i]]` is that of file i.
+
+    Values are as constants of filters are (see FieldTest), None for null.
+    """
+
+    field: PartitionField
+    source: PrimitiveType
+    values: tuple[Any, ...]
+    codes: NDArray[np.int32]
+
+    @property
+    def nbytes(self) -> int:
+        return self.codes.nbytes + 64 * len(self.values)
+
+    def decide(self, test: FieldTest) -> Verdict | None:
+        """Decide a test of the field's source; None where partition values say nothing of it."""
+        judge = _find_judge(self.field.transform, self.source, test)
+        if judge is None:
+            return None
+        found = np.array([judge(value) for value in self.values], np.bool_).reshape(-1, 2)
+        return Verdict(found[self.codes, 0], found[self.codes, 1])
+
+    def summarize(self) -> "PartitionColumn":
+        """Return the same of as few files as have all the values."""
+        return replace(self, codes=np.arange(len(self.values), dtype=np.int32))
+
+
+def build_partition_columns(
+    spec: PartitionSpec, schema: Schema, partitions: Sequence[Sequence[Any]]
+) -> tuple[PartitionColumn, ...]:
+    """Read the partition values of files, which are JSON single values, in the order of the files.
+
+    A field whose source has left the schema, or whose transform isn't known, says nothing: it is left out.
+    """
+    leaves = schema.leaves()
+    columns = []
+    for place, field in enumerate(spec.fields):
+        source = leaves.get(field.source_id)
+        if source is None or not field.transform.accepts(source) or field.transform.name == "void":
+            continue
+        codes_by_value: dict[Any, int] = {}
+        codes = [codes_by_value.setdefault(partition[place], len(codes_by_value)) for partition in partitions]
+        result = field.transform.result_type(source)
+        values = tuple(_read_value(result, json) for json in codes_by_value)
+        columns.append(PartitionColumn(field, source, values, np.array(codes, np.int32)))
+    return tuple(columns)
+
+
+def _read_value(type_: PrimitiveType, json: Any) -> Any:
+    value = parse_partition_value(type_, json)
+    if isinstance(value, bool):
+        return int(value)
+    return value.bytes if type_.traits.family == "uuid" and value is not None else value
+
+
+def _find_judge(transform: Transform, source: PrimitiveType, test: FieldTest) -> Judge | None:
+    """Return what decides the test for a partition value; None if values say nothing of it."""
+    if test.transform is not None:
+        return _judge_value(test) if test.transform == transform else None
+    if transform.name == "identity" or test.operator in ("is-null", "not-null"):
+        return _judge_value(test)
+    if test.operator in ("is-nan", "not-nan"):
+        return None
+    if transform.name == "bucket":
+        judge = _judge_bucket(transform.width or 1, source, test)
+    elif source.traits.family in ("string", "bytes"):
+        judge = _judge_beginning(transform.width or 1, test)
+    else:
+        judge = _judge_step(transform, source, test)
+    if judge is None:
+        return None
+    return lambda value: _judge_special(test, "null") if value is None else judge(value)
+
+
+def _judge_value(test: FieldTest) -> Judge:
+    """Decide by the value that all rows have."""
+    holds = _COMPARISONS[test.operator]
+    readings = [test.values]
+    if test.type.name == "float":  # which readers compare in single or in double precision
+        readings.append(tuple(float(np.float32(value)) for value in test.values))
+    given: list[Any] = [values[0] if _takes_one(test) else frozenset(values) for values in readings]
+
+    def judge(value: Any) -> Decision:
+        if value is None or (isinstance(value, float) and math.isnan(value)):
+            return _judge_special(test, "null" if value is None else "nan")
+        if test.operator in _ORDERED and not (_has_order(value) and _has_order(test.values[0])):
+            return _ANY
+        found = [holds(value, constants) for constants in given]
+        return any(found), all(found)
+
+    return judge
+
+
+def _takes_one(test: FieldTest) -> bool:
+    return test.operator in _ORDERED or test.operator.endswith("starts-with")
+
+
+def _judge_special(test: FieldTest, special: str) -> Decision:
+    """Decide for null or NaN. What says "not" is true of both, by some readers."""
+    asked = test.operator.rpartition("-")[2]
+    if asked in ("null", "nan"):
+        found = (asked == special) == test.operator.startswith("is-")
+        return found, found and not (asked == "nan" and special == "null")
+    return test.operator.startswith("not-") or test.is_negated, False
+
+
+def _is_never(_: Any, __: Any) -> bool:
+    return False
+
+
+def _is_always(_: Any, __: Any) -> bool:
+    return True
+
+
+_COMPARISONS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
+    "is-null": _is_never,
+    "not-null": _is_always,
+    "is-nan": _is_never,
+    "not-nan": _is_always,
+    "eq": lambda value, given: value in given,
+    "in": lambda value, given: value in given,
+    "not-eq": lambda value, given: value not in given,
+    "not-in": lambda value, given: value not in given,
+    "lt": lambda value, given: _order(value) < _order(given),
+    "lt-eq": lambda value, given: _order(value) <= _order(given),
+    "gt": lambda value, given: _order(value) > _order(given),
+    "gt-eq": lambda value, given: _order(value) >= _order(given),
+    "starts-with": lambda value, given: value.startswith(given),
+    "not-starts-with": lambda value, given: not value.startswith(given),
+}
+"""Tests of values that are neither null nor NaN; equality and sets are given a set, others a constant."""
+
+
+def _order(value: Any) -> Any:
+    return value.encode(errors="surrogatepass") if isinstance(value, str) else value
+
+
+def _has_order(value: Any) -> bool:
+    return not isinstance(value, str) or all(character < _FIRST_UNORDERED for character in value)
+
+
+def _judge_bucket(width: int, source: PrimitiveType, test: FieldTest) -> Judge | None:
+    if test.operator not in ("eq", "in"):
+        return None
+    hashed = (_encode_hashed(source, value) for value in test.values)
+    buckets = frozenset(compute_bucket(value, width) for value in hashed if value is not None)
+    return lambda value: (value in buckets, False)
+
+
+def _encode_hashed(source: PrimitiveType, value: Any) -> Any:
+    """Return what is hashed of a constant; None for one that no column of the type holds."""
+    if isinstance(value, Decimal):
+        least, most = _span(source, value)
+        return to_minimal_bytes(least) if least == most else None
+    return None if isinstance(value, int) and not _LEAST <= value <= _MOST else value
+
+
+def _judge_beginning(width: int, test: FieldTest) -> Judge | None:
+    """Decide by how texts or bytes begin: the partition's value is all of one that is shorter than the width."""
+    if not test.values:
+        return None
+    cut = [value[:width] for value in test.values]
+    first, starts = test.values[0], frozenset(cut)
+    is_whole = len(first) <= width
+
+    def judge(value: Any) -> Decision:
+        match test.operator:
+            case "eq" | "in":
+                return value in starts, False
+            case "not-eq" | "not-in":
+                return True, value not in starts
+            case "starts-with":
+                return (value.startswith(first), value.startswith(first)) if is_whole else (value == cut[0], False)
+            case "not-starts-with":
+                return (
+                    (not value.startswith(first), not value.startswith(first)) if is_whole else (True, value != cut[0])
+                )
+        if not (_has_order(value) and _has_order(first)):
+            return _ANY
+        found, limit = _order(value), _order(cut[0])
+        if test.operator in ("lt", "lt-eq"):
+            is_tight = test.operator == "lt" and is_whole
+            return (found < limit if is_tight else found <= limit), found < limit
+        return found >= limit, found > limit
+
+    return judge
+
+
+def _judge_step(transform: Transform, source: PrimitiveType, test: FieldTest) -> Judge | None:
+    """Decide by a transform that gives numbers in the order of its source's, such as a day or a rounded number."""
+    if not test.values:
+        return None
+    spans = [_span(source, value) for value in test.values]
+    least, most = spans[0]
+    step = _build_step(transform, source)
+    slack = 1 if transform.name in _CALENDAR else 0
+
+    def widen(limit: int) -> int:
+        """Allow for old writers, which rounded times before 1970 towards it."""
+        return limit + slack if limit <= 0 else limit
+
+    def judge_set(is_in: bool) -> Judge:
+        steps = {step(low) for low, high in spans if low == high}
+        old = {number + slack for number in steps if number < 0}
+        if is_in:
+            return lambda value: (_unscale(source, value) in steps | old, False)
+        return lambda value: (True, _unscale(source, value) not in steps | old)
+
+    def judge(may: Callable[[int], bool], must: Callable[[int], bool]) -> Judge:
+        return lambda value: (may(_unscale(source, value)), must(_unscale(source, value)))
+
+    match test.operator:
+        case "lt":
+            below, last = widen(step(most - 1)), step(most)
+            return judge(lambda value: value <= below, lambda value: value < last)
+        case "lt-eq":
+            below, last = widen(step(least)), step(least + 1)
+            return judge(lambda value: value <= below, lambda value: value < last)
+        case "gt":
+            above, last = step(least + 1), widen(step(least))
+            return judge(lambda value: value >= above, lambda value: value > last)
+        case "gt-eq":
+            above, last = step(most), widen(step(most - 1))
+            return judge(lambda value: value >= above, lambda value: value > last)
+        case "eq" | "in" | "not-eq" | "not-in":
+            return judge_set(not test.operator.startswith("not-"))
+    return None
+
+
+def _build_step(transform: Transform, source: PrimitiveType) -> Callable[[int], int]:
+    """Return the transform of whole numbers; of decimals, those of their last digits."""
+    if source.traits.family in ("decimal", "integer"):
+        width = transform.width or 1
+        return lambda number: number - number % width
+    return lambda number: int(apply_transform(transform, source, min(max(number, _LEAST), _MOST)))
+
+
+def _span(source: PrimitiveType, value: Any) -> tuple[int, int]:
+    """Return the whole numbers around a constant; both are the same where it is one."""
+    if not isinstance(value, Decimal):
+        return int(value), int(value)
+    scaled = value.scaleb(source.scale or 0, _WIDE)
+    return int(scaled.to_integral_value(ROUND_FLOOR)), int(scaled.to_integral_value(ROUND_CEILING))
+
+
+def _unscale(source: PrimitiveType, value: Any) -> int:
+    return _span(source, value)[0] if isinstance(value, Decimal) else int(value)
+
+
+def decide_all(columns: Collection[PartitionColumn], test: FieldTest) -> list[Verdict]:
+    """Return what the partition fields made of the test's field say of it."""
+    found = (column.decide(test) for column in columns if column.field.source_id == test.field_id)
+    return [verdict for verdict in found if verdict is not None]
