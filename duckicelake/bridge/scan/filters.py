@@ -219,7 +219,8 @@ def _read_counted(type_: PrimitiveType, json: Any) -> int:
         offset = _OFFSET.search(json)
         json = json if offset is None else json[: offset.start()]
         ahead = _parse_offset(offset[0] if offset else "Z") * 10**type_.traits.digits
-        return int(from_json(type_, json + (_UTC if type_.traits.has_zone else ""))) - ahead
+        moment: int = from_json(type_, json + (_UTC if type_.traits.has_zone else ""))
+        return moment - ahead
     return int(from_json(type_, json))
 
 
