@@ -221,7 +221,8 @@ def _read_counted(type_: PrimitiveType, json: Any) -> int:
         ahead = _parse_offset(offset[0] if offset else "Z") * 10**type_.traits.digits
         moment: int = from_json(type_, json + (_UTC if type_.traits.has_zone else ""))
         return moment - ahead
-    return int(from_json(type_, json))
+    number: int = from_json(type_, json)
+    return number
 
 
 def _parse_offset(text: str) -> int:

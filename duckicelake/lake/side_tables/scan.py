@@ -1,0 +1,41 @@
+"""Read what plans of scans need of manifests: files, partitions, metrics and deletes, without opening one."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from duckicelake.postgres.queries import Transaction, load_queries
+
+_SQL = load_queries("lake", "scan")
+
+
+class ManifestHead(NamedTuple):
+    """The live files of a manifest in its order: ids, row counts and partitions as JSON single values."""
+
+    manifest_id: int
+    spec_id: int
+    file_ids: Sequence[int]
+    record_counts: Sequence[int]
+    partitions: Sequence[Sequence[Any]]
+
+
+def read_manifest_heads(cursor: Transaction, manifest_ids: Iterable[int]) -> list[ManifestHead]:
+    """Read the heads of manifests; those without live files are left out."""
+    rows = cursor.execute(_SQL.heads, {"manifest_ids": list(manifest_ids)}).fetchall()
+    return [ManifestHead(*row) for row in rows]
+
+
+def read_manifest_metrics(cursor: Transaction, manifest_ids: Iterable[int]) -> dict[int, Sequence[Mapping[str, Any]]]:
+    """Read the metrics of the live files of manifests, in manifest order, by manifest id."""
+    return dict(cursor.execute(_SQL.metrics, {"manifest_ids": list(manifest_ids)}).fetchall())
+
+
+def read_delete_files(
+    cursor: Transaction, table_id: int, file_ids: Iterable[int], manifest_ids: Iterable[int]
+) -> dict[int, list[int]]:
+    """Read the ids of the delete files of data files, of those that delete manifests list as live."""
+    parameters = {"table_id": table_id, "file_ids": list(file_ids), "manifest_ids": list(manifest_ids)}
+    found: defaultdict[int, list[int]] = defaultdict(list)
+    for data_file_id, delete_file_id in cursor.execute(_SQL.deletes, parameters).fetchall():
+        found[data_file_id].append(delete_file_id)
+    return dict(found)

@@ -1,0 +1,22 @@
+-- heads: the live files of manifests with their row counts and partitions, in manifest order; long lists are read
+-- soonest from JSON
+SELECT m.manifest_id, m.spec_id, json_agg(f.file_id ORDER BY u.ordinal), json_agg(f.record_count ORDER BY u.ordinal),
+       json_agg(f.partition ORDER BY u.ordinal)
+FROM duckicelake_manifest m, unnest(m.added || m.existing) WITH ORDINALITY AS u (file_id, ordinal)
+JOIN duckicelake_file f USING (file_id)
+WHERE m.manifest_id = ANY(%(manifest_ids)s)
+GROUP BY m.manifest_id, m.spec_id;
+
+-- metrics: the metrics of the live files of manifests, in manifest order
+SELECT m.manifest_id, json_agg(f.metrics ORDER BY u.ordinal)
+FROM duckicelake_manifest m, unnest(m.added || m.existing) WITH ORDINALITY AS u (file_id, ordinal)
+JOIN duckicelake_file f USING (file_id)
+WHERE m.manifest_id = ANY(%(manifest_ids)s)
+GROUP BY m.manifest_id;
+
+-- deletes: the delete files, among those that manifests list as live, of data files
+SELECT d.data_file_id, d.delete_file_id
+FROM duckicelake_deletion d
+WHERE d.table_id = %(table_id)s AND d.data_file_id = ANY(%(file_ids)s) AND d.delete_file_id IN (
+    SELECT unnest(m.added || m.existing) FROM duckicelake_manifest m WHERE m.manifest_id = ANY(%(manifest_ids)s))
+ORDER BY d.data_file_id, d.delete_file_id;
