@@ -13,6 +13,8 @@ CatalogError
 │   ├── NoSuchTableError
 │   ├── NoSuchViewError
 │   ├── NoSuchJobError
+│   ├── NoSuchPlanError                 no plan has this id: plans are complete at once
+│   ├── NoSuchPlanTaskError             the plan task is forged, cut, another table's, or of an expired snapshot
 │   ├── FileMissingError                an object that the request names does not exist
 │   └── NoDeltaLogError                 the folder has no Delta log
 ├── ConflictError
@@ -149,6 +151,14 @@ class FileMissingError(NotFoundError):
 
 class NoDeltaLogError(NotFoundError):
     """The folder has no Delta log."""
+
+
+class NoSuchPlanError(NotFoundError):
+    """No plan has this id."""
+
+
+class NoSuchPlanTaskError(NotFoundError):
+    """The plan task isn't one that this catalog gave for the table, or its snapshot has expired."""
 
 
 class NoSuchJobError(NotFoundError):

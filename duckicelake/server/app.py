@@ -64,6 +64,7 @@ from duckicelake.server.routes import (
     oauth,
     operations,
     pipeline,
+    plans,
     rows,
     table_operations,
     tables,
@@ -267,6 +268,7 @@ def create_routes() -> App:
     routers = (
         tables.table_post_router,
         rows.row_post_router,
+        plans.plan_router,
         oauth.router,
         catalog.config_router,
         catalog.namespace_router,

@@ -218,7 +218,7 @@ def _read_counted(type_: PrimitiveType, json: Any) -> int:
     if type(json) is str and type_.traits.family == "timestamp":
         offset = _OFFSET.search(json)
         json = json if offset is None else json[: offset.start()]
-        ahead = _parse_offset(offset[0] if offset else "Z") * 10**type_.traits.digits
+        ahead: int = _parse_offset(offset[0] if offset else "Z") * 10**type_.traits.digits
         moment: int = from_json(type_, json + (_UTC if type_.traits.has_zone else ""))
         return moment - ahead
     number: int = from_json(type_, json)

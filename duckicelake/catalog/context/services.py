@@ -16,6 +16,7 @@ from duckicelake.catalog.context.hooks import UNOBSERVED, ReadObserver
 from duckicelake.catalog.context.idempotency import Once, run_once
 from duckicelake.catalog.context.meter import NO_METER, Meter
 from duckicelake.catalog.context.row_targets import RowTargets
+from duckicelake.catalog.context.scan_cache import ScanCache
 from duckicelake.catalog.context.storage_access import NO_ACCESS, StorageAccess
 from duckicelake.lake.side_tables import audit, reader
 from duckicelake.lake.side_tables.audit import AuditedResource
@@ -86,6 +87,8 @@ class Services:
     """Queues of appends, by table."""
     rows: RowTargets = field(default_factory=RowTargets)
     """Cache of tables that rows are posted to."""
+    scans: ScanCache = field(default_factory=ScanCache)
+    """Cache of what plans of scans read."""
     once: Once | None = None
     """The idempotency key of the request that these services are for."""
     caller: Caller = SERVER_CALLER

@@ -118,6 +118,10 @@ NEEDS: Final[Mapping[tuple[str, str], Need]] = {
     ("POST", f"{_TABLE}/expire"): _WRITER,
     # Engines report reads and writes alike; keys and signatures are as good as what the principal has of both.
     ("POST", f"{_TABLE}/metrics"): _EITHER,
+    ("POST", f"{_TABLE}/plan"): _READER,
+    ("GET", f"{_TABLE}/plan/{{plan_id}}"): _READER,
+    ("DELETE", f"{_TABLE}/plan/{{plan_id}}"): _READER,
+    ("POST", f"{_TABLE}/tasks"): _READER,
     ("POST", f"{_TABLE}/rows"): _WRITER,
     ("DELETE", f"{_TABLE}/rows"): _WRITER,
     ("POST", f"{_TABLE}/rows/flush"): _WRITER,

@@ -130,6 +130,8 @@ HTTP_ERRORS: dict[type[errors.CatalogError], HttpError] = {
     errors.NoSuchTableError: HttpError(404, "NoSuchTableException"),
     errors.NoSuchViewError: HttpError(404, "NoSuchViewException"),
     errors.NoSuchJobError: HttpError(404, "NoSuchJobException"),
+    errors.NoSuchPlanError: HttpError(404, "NoSuchPlanIdException"),
+    errors.NoSuchPlanTaskError: HttpError(404, "NoSuchPlanTaskException"),
     errors.FileMissingError: HttpError(404, "NotFoundException"),
     errors.NoDeltaLogError: HttpError(404, "NotFoundException"),
     errors.ConflictError: HttpError(409, "ConflictException"),

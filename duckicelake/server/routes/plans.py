@@ -1,0 +1,49 @@
+"""Routes that plan scans: all in the first answer, or its first page and plan tasks for the rest."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Response
+
+from duckicelake.catalog import planning
+from duckicelake.errors import NoSuchPlanError
+from duckicelake.iceberg.planning import FetchScanTasksRequest, PlanTableScanRequest
+from duckicelake.server.http.errors import RESPONSES, parse_body
+from duckicelake.server.http.route import FastRoute
+from duckicelake.server.http.scope import PREFIX
+from duckicelake.server.routes.dependencies import AppServices, Body, NamespacePath, TablePath, describe_body
+from duckicelake.server.routes.tables import TABLE
+
+plan_router = APIRouter(prefix=PREFIX, tags=["planning"], responses=RESPONSES, route_class=FastRoute)
+Agent = Annotated[str | None, Header(alias="X-Client-Version")]
+
+
+@plan_router.post(f"{TABLE}/plan", openapi_extra=describe_body(PlanTableScanRequest))
+def plan_table_scan(
+    services: AppServices, namespace: NamespacePath, table: TablePath, body: Body, agent: Agent = None
+) -> Response:
+    """Plan which files a scan reads; the answer is complete, so it has no plan-id."""
+    request = parse_body(PlanTableScanRequest, body)
+    answer = planning.plan_table_scan(services, namespace, table, request, body, agent or "")
+    return Response(answer, media_type="application/json")
+
+
+@plan_router.post(f"{TABLE}/tasks", openapi_extra=describe_body(FetchScanTasksRequest))
+def fetch_scan_tasks(
+    services: AppServices, namespace: NamespacePath, table: TablePath, body: Body, agent: Agent = None
+) -> Response:
+    """Fetch the tasks of a plan task that a plan named."""
+    task = planning.PlanTask.parse(parse_body(FetchScanTasksRequest, body).plan_task)
+    answer = planning.fetch_scan_tasks(services, namespace, table, task, agent or "")
+    return Response(answer, media_type="application/json")
+
+
+@plan_router.get(f"{TABLE}/plan/{{plan_id}}")
+def fetch_planning_result(services: AppServices, namespace: NamespacePath, table: TablePath, plan_id: str) -> Response:
+    """Answer 404: every plan is complete in its first answer."""
+    raise NoSuchPlanError(f"No such plan: {plan_id}; plans of this catalog are complete at once and have no id")
+
+
+@plan_router.delete(f"{TABLE}/plan/{{plan_id}}", status_code=204)
+def cancel_planning(services: AppServices, namespace: NamespacePath, table: TablePath, plan_id: str) -> Response:
+    """Answer 204: nothing of a plan is kept."""
+    return Response(status_code=204)
