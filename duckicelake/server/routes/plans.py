@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, Response
 
-from duckicelake.catalog import planning
+from duckicelake.catalog import planning, tables
 from duckicelake.errors import NoSuchPlanError
 from duckicelake.iceberg.planning import FetchScanTasksRequest, PlanTableScanRequest
 from duckicelake.server.http.errors import RESPONSES, parse_body
@@ -40,10 +40,17 @@ def fetch_scan_tasks(
 @plan_router.get(f"{TABLE}/plan/{{plan_id}}")
 def fetch_planning_result(services: AppServices, namespace: NamespacePath, table: TablePath, plan_id: str) -> Response:
     """Answer 404: every plan is complete in its first answer."""
+    tables.table_exists(services, namespace, table)
     raise NoSuchPlanError(f"No such plan: {plan_id}; plans of this catalog are complete at once and have no id")
 
 
 @plan_router.delete(f"{TABLE}/plan/{{plan_id}}", status_code=204)
-def cancel_planning(services: AppServices, namespace: NamespacePath, table: TablePath, plan_id: str) -> Response:
+def cancel_planning(
+    services: AppServices,
+    namespace: NamespacePath,
+    table: TablePath,
+    plan_id: str,  # noqa: ARG001
+) -> Response:
     """Answer 204: nothing of a plan is kept."""
+    tables.table_exists(services, namespace, table)
     return Response(status_code=204)
