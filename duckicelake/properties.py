@@ -17,6 +17,7 @@ HOLD: Final = "ducklake.history.hold"
 INLINED_ROWS: Final = "ducklake.data-inlining-row-limit"
 MAX_BYTES: Final = "ducklake.equality-deletes.max-bytes"
 MAX_LISTED: Final = "ducklake.max-listed-snapshots"
+SCAN_PLANNING: Final = "ducklake.scan-planning"
 
 COMPRESSION_CODEC: Final = "write.parquet.compression-codec"
 DELETE_AFTER_COMMIT: Final = "write.metadata.delete-after-commit.enabled"
@@ -78,6 +79,7 @@ _FORMS: Final[Mapping[str, _PropertyForm]] = {
     ),
     MAX_BYTES: _PropertyForm(r"\d{1,18}", "a number of bytes", str(1 << 30)),
     MAX_LISTED: _PropertyForm(r"[1-9]\d{0,8}", "a number from 1 on", "999999999"),
+    SCAN_PLANNING: _PropertyForm(r"auto|client|server", "auto, client or server", "auto"),
 }
 _KNOWN: Final = frozenset({*_FORMS, DUCKLAKE_ID})
 
@@ -225,6 +227,17 @@ def get_hold(properties: Mapping[str, str]) -> timedelta:
 def get_max_bytes(properties: Mapping[str, str]) -> int:
     """Get how many bytes a commit of equality deletes may read."""
     return int(_get_text(properties, MAX_BYTES))
+
+
+def get_scan_planning_mode(properties: Mapping[str, str], format_version: int) -> str | None:
+    """Get who must plan scans, `client` or `server`; None where the client may choose.
+
+    Java loses row lineage of format version 3 where the server plans, so `auto` is `client` there.
+    """
+    wanted = _get_text(properties, SCAN_PLANNING)
+    if wanted == "auto":
+        return "client" if format_version >= 3 else None
+    return wanted
 
 
 def get_max_listed(properties: Mapping[str, str]) -> int:

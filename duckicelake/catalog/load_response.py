@@ -18,12 +18,15 @@ from duckicelake.catalog.table.load import TableCheck, build_freshness_query, ch
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.lake.side_tables.freshness import FreshnessLine, open_freshness_line
 from duckicelake.lake.state import Freshness, FreshnessQuery, TableRow
+from duckicelake.properties import get_scan_planning_mode
 
 Deliver = Callable[[Freshness | None], object]
 """Receives what Postgres answered about a table; None if there is no such table, or no answer."""
 ALL: Final = "all"
 REFS: Final = "refs"
 """The representations: with all snapshots, or only those that refs name."""
+_SCAN_PLANNING_MODE: Final = "scan-planning-mode"
+"""The key of a table's config which clients obey over their own setting; PyIceberg alone doesn't."""
 LoadCallback = Callable[[LoadedTable | TableCheck | None], object]
 
 
@@ -103,7 +106,7 @@ def load_response(services: Services, table: TableVersion, request: TableLoad, g
 
 def build_response(table: TableVersion, metadata: bytes, representation: str, given: Delegated) -> LoadedTable:
     """Build the response to a load. metadata: that representation of the table's metadata."""
-    location, more = table.location, orjson.dumps({"config": given.config, **given.members})
+    location, more = table.location, orjson.dumps({"config": _build_planning_config(table) | given.config, **given.members})
     pieces = (b'{"metadata-location":', orjson.dumps(location), b',"metadata":', metadata, b",", more[1:])
     tag = _build_etag(table.row, location, representation)
     return LoadedTable(
@@ -112,6 +115,11 @@ def build_response(table: TableVersion, metadata: bytes, representation: str, gi
         until_ms=given.until_ms,
         seen=table.seen if given.may_change else None,
     )
+
+
+def _build_planning_config(table: TableVersion) -> dict[str, str]:
+    mode = get_scan_planning_mode(table.metadata.properties, table.metadata.format_version)
+    return {} if mode is None else {_SCAN_PLANNING_MODE: mode}
 
 
 def commit_response(table: TableVersion) -> LoadedTable:
