@@ -106,7 +106,8 @@ def load_response(services: Services, table: TableVersion, request: TableLoad, g
 
 def build_response(table: TableVersion, metadata: bytes, representation: str, given: Delegated) -> LoadedTable:
     """Build the response to a load. metadata: that representation of the table's metadata."""
-    location, more = table.location, orjson.dumps({"config": _build_planning_config(table) | given.config, **given.members})
+    location, config = table.location, _build_planning_config(table) | given.config
+    more = orjson.dumps({"config": config, **given.members})
     pieces = (b'{"metadata-location":', orjson.dumps(location), b',"metadata":', metadata, b",", more[1:])
     tag = _build_etag(table.row, location, representation)
     return LoadedTable(
