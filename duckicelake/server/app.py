@@ -38,6 +38,7 @@ from duckicelake.iceberg.rest import (
     RenameTableRequest,
     UpdateNamespacePropertiesRequest,
 )
+from duckicelake.iceberg.scan_requests import FetchScanTasksRequest, PlanTableScanRequest
 from duckicelake.server.auth.authentication import Authentication
 from duckicelake.server.fast_path import LoadTableResponder
 from duckicelake.server.feed.hub import FeedHub, ReaderLimits
@@ -78,6 +79,7 @@ from duckicelake.server.telemetry.metrics import Metrics
 
 REQUEST_MODELS: tuple[type[BaseModel], ...] = (
     BeginJob,
+    CloneTableRequest,
     CommitTableRequest,
     CommitTransactionRequest,
     CommitViewRequest,
@@ -85,17 +87,18 @@ REQUEST_MODELS: tuple[type[BaseModel], ...] = (
     CreateTableRequest,
     CreateViewRequest,
     EndJob,
-    CloneTableRequest,
     ExpireRequest,
+    FetchScanTasksRequest,
     FindOrphans,
     MetricsReport,
+    PlanTableScanRequest,
     QueryEventsRequest,
     RegisterTableRequest,
-    RestoreRequest,
     RegisterViewRequest,
     RemoteSignRequest,
     RenameTableRequest,
     RenewJob,
+    RestoreRequest,
     UpdateNamespacePropertiesRequest,
 )
 """Bodies that endpoints parse in their own thread, which FastAPI therefore does not see."""

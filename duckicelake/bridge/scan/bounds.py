@@ -39,7 +39,7 @@ _UNORDERED_BYTE: Final = 0xEE
 _FLOAT_SIGN: Final = (1 << 63) - 1
 
 
-class Verdict(NamedTuple):
+class FileMasks(NamedTuple):
     """Of each of many files: whether a row may pass a test, and whether all rows surely do."""
 
     may: Flags
@@ -47,7 +47,7 @@ class Verdict(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnBounds:
+class BoundArrays:
     """The bounds of a column in each of the files of a manifest.
 
     states: flags by the constants above. prefix: what all bounds begin with, of texts and bytes. is_exact: whether
@@ -57,7 +57,7 @@ class ColumnBounds:
     type: PrimitiveType
     lows: Keys
     highs: Keys
-    states: NDArray[np.uint8]
+    states: NDArray[np.ubyte]
     prefix: bytes
     is_exact: bool
 
@@ -65,47 +65,47 @@ class ColumnBounds:
     def nbytes(self) -> int:
         return self.lows.nbytes + self.highs.nbytes + self.states.nbytes + len(self.prefix)
 
-    def summarize(self) -> "ColumnBounds":
+    def summarize(self) -> "BoundArrays":
         """Return what is true of all files together, as if they were one."""
         if not len(self.states):
             return self
         every, some = np.bitwise_and.reduce(self.states), np.bitwise_or.reduce(self.states)
         state = (every & (HAS_LOW | HAS_HIGH | IS_NULL | IS_NAN)) | (some & (MAY_BE_NULL | MAY_BE_NAN))
-        return ColumnBounds(
+        return BoundArrays(
             self.type,
             self.lows.min(keepdims=True),
             self.highs.max(keepdims=True),
-            np.array([state], np.uint8),
+            np.array([state], np.ubyte),
             self.prefix,
             self.is_exact,
         )
 
-    def decide(self, test: FieldTest) -> Verdict:
-        """Decide a test of the column itself."""
+    def decide(self, test: FieldTest) -> FileMasks:
+        """Find the files of which rows may pass a test of the column itself, and those of which all must."""
         null, all_null = self._has(MAY_BE_NULL), self._has(IS_NULL)
         nan, all_nan = self._has(MAY_BE_NAN), self._has(IS_NAN)
         match test.operator:
             case "is-null":
-                return Verdict(null, all_null)
+                return FileMasks(null, all_null)
             case "not-null":
-                return Verdict(~all_null, ~null)
+                return FileMasks(~all_null, ~null)
             case "is-nan":
-                return Verdict(nan & ~all_null, all_nan & ~null)
+                return FileMasks(nan & ~all_null, all_nan & ~null)
             case "not-nan":
-                return Verdict(~all_nan | null, ~nan & ~null)
+                return FileMasks(~all_nan | null, ~nan & ~null)
         if test.operator.startswith("not-"):
             found = self._compare(test.operator.removeprefix("not-"), test.values)
             clean = ~null & ~nan
-            return Verdict(~(found.must & clean), ~found.may & clean & self._has(HAS_LOW | HAS_HIGH))
+            return FileMasks(~(found.must & clean), ~found.may & clean & self._has(HAS_LOW | HAS_HIGH))
         found = self._compare(test.operator, test.values)
         unlike = (null | nan) if test.is_negated else np.zeros(len(null), np.bool_)
-        return Verdict(unlike | (found.may & ~all_null & ~all_nan), found.must & ~null & ~nan)
+        return FileMasks(unlike | (found.may & ~all_null & ~all_nan), found.must & ~null & ~nan)
 
     def _has(self, flags: int) -> Flags:
         has: Flags = (self.states & flags) == flags
         return has
 
-    def _compare(self, operator: str, values: Sequence[Any]) -> Verdict:
+    def _compare(self, operator: str, values: Sequence[Any]) -> FileMasks:
         """Compare what the files have besides null and NaN."""
         low, high = self._has(HAS_LOW), self._has(HAS_HIGH)
         if operator in ("eq", "in"):
@@ -119,16 +119,18 @@ class ColumnBounds:
         close = self.is_exact
         match operator:
             case "lt":
-                return Verdict(~low | (self.lows < most if close else self.lows <= most), high & (self.highs < least))
+                return FileMasks(~low | (self.lows < most if close else self.lows <= most), high & (self.highs < least))
             case "lt-eq":
                 must = self.highs <= least if close else self.highs < least
-                return Verdict(~low | (self.lows <= most), high & must)
+                return FileMasks(~low | (self.lows <= most), high & must)
             case "gt":
-                return Verdict(~high | (self.highs > least if close else self.highs >= least), low & (self.lows > most))
+                return FileMasks(
+                    ~high | (self.highs > least if close else self.highs >= least), low & (self.lows > most)
+                )
         must = self.lows >= most if close else self.lows > most
-        return Verdict(~high | (self.highs >= least), low & must)
+        return FileMasks(~high | (self.highs >= least), low & must)
 
-    def _compare_set(self, values: Sequence[Any], low: Flags, high: Flags) -> Verdict:
+    def _compare_set(self, values: Sequence[Any], low: Flags, high: Flags) -> FileMasks:
         spans = [self._key(value) for value in values]
         if any(span is None for span in spans):
             return _anything(len(low))
@@ -141,10 +143,10 @@ class ColumnBounds:
         may = found.copy()
         may[found] = least[first[found]] <= highs[found]
         if not self.is_exact:
-            return Verdict(may, np.zeros(len(may), np.bool_))
-        return Verdict(may, low & high & (self.lows == self.highs) & may)
+            return FileMasks(may, np.zeros(len(may), np.bool_))
+        return FileMasks(may, low & high & (self.lows == self.highs) & may)
 
-    def _compare_prefix(self, value: Any, low: Flags, high: Flags) -> Verdict:
+    def _compare_prefix(self, value: Any, low: Flags, high: Flags) -> FileMasks:
         data = _to_bytes(value)
         span = self._key_span(data, data + b"\xff" * (len(self.prefix) + _KEY_BYTES))
         if span is None or _is_unordered(self.type, data):
@@ -152,7 +154,7 @@ class ColumnBounds:
         may = (~low | (self.lows <= span[1])) & (~high | (self.highs >= span[0]))
         fits = len(data) <= len(self.prefix) + _KEY_BYTES and not data.endswith(b"\0")
         must = low & high & (self.lows >= span[0]) & (self.highs <= span[1])
-        return Verdict(may, must & fits)
+        return FileMasks(may, must & fits)
 
     def _key(self, value: Any) -> tuple[int, int] | None:
         """Return the keys between which the constant's is; None where they wouldn't order as values do."""
@@ -172,8 +174,8 @@ class ColumnBounds:
         return _cut_key(least, self.prefix), _cut_key(most, self.prefix)
 
 
-def _anything(count: int) -> Verdict:
-    return Verdict(np.ones(count, np.bool_), np.zeros(count, np.bool_))
+def _anything(count: int) -> FileMasks:
+    return FileMasks(np.ones(count, np.bool_), np.zeros(count, np.bool_))
 
 
 def _span_whole(value: int) -> tuple[int, int]:
@@ -213,17 +215,17 @@ def _cut_key(data: bytes, prefix: bytes) -> int:
     return int.from_bytes(tail, "big")
 
 
-def build_column_bounds(type_: PrimitiveType, field_id: int, metrics: Sequence[Mapping[str, Any]]) -> ColumnBounds:
+def build_column_bounds(type_: PrimitiveType, field_id: int, metrics: Sequence[Mapping[str, Any]]) -> BoundArrays:
     """Read the bounds and counts of a field from the metrics of files, in their order.
 
     What isn't there, or can't be read, is unknown. UUIDs and types without order have no bounds.
     """
     name, count = str(field_id), len(metrics)
-    states = np.fromiter((_read_state(type_, name, of_file) for of_file in metrics), np.uint8, count)
+    states = np.fromiter((_read_state(type_, name, of_file) for of_file in metrics), np.ubyte, count)
     lows = [_read_bound(type_, of_file.get("lower_bounds"), name) for of_file in metrics]
     highs = [_read_bound(type_, of_file.get("upper_bounds"), name) for of_file in metrics]
-    states |= np.fromiter((HAS_LOW if low is not None else 0 for low in lows), np.uint8, count)
-    states |= np.fromiter((HAS_HIGH if high is not None else 0 for high in highs), np.uint8, count)
+    states |= np.fromiter((HAS_LOW if low is not None else 0 for low in lows), np.ubyte, count)
+    states |= np.fromiter((HAS_HIGH if high is not None else 0 for high in highs), np.ubyte, count)
     prefix, is_exact = b"", False
     make: Callable[[Any], int] = _clip
     match type_.traits.family:
@@ -234,7 +236,7 @@ def build_column_bounds(type_: PrimitiveType, field_id: int, metrics: Sequence[M
             make = _sort_float
         case "boolean" | "integer" | "date" | "time" | "timestamp" | "decimal":
             is_exact = all(bound is None or _LEAST < bound < _MOST for bound in (*lows, *highs))
-    return ColumnBounds(type_, _make_keys(lows, make), _make_keys(highs, make), states, prefix, is_exact)
+    return BoundArrays(type_, _make_keys(lows, make), _make_keys(highs, make), states, prefix, is_exact)
 
 
 def _find_common_prefix(bounds: Sequence[bytes]) -> bytes:

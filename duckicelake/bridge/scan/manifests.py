@@ -7,9 +7,9 @@ from functools import reduce
 import numpy as np
 from numpy.typing import NDArray
 
-from duckicelake.bridge.scan.bounds import ColumnBounds, Verdict
+from duckicelake.bridge.scan.bounds import BoundArrays, FileMasks
 from duckicelake.bridge.scan.filters import AllOf, FieldTest, ScanFilter
-from duckicelake.bridge.scan.partitions import PartitionColumn, decide_all
+from duckicelake.bridge.scan.partitions import PartitionArrays, decide_all
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class ScanManifest:
     spec_id: int
     file_ids: NDArray[np.int64]
     record_counts: NDArray[np.int64]
-    partitions: tuple[PartitionColumn, ...]
+    partitions: tuple[PartitionArrays, ...]
 
     @property
     def nbytes(self) -> int:
@@ -36,13 +36,13 @@ class Matches:
 
 
 def may_match_manifest(
-    manifest: ScanManifest, bounds: Mapping[int, ColumnBounds], filters: Sequence[ScanFilter]
+    manifest: ScanManifest, bounds: Mapping[int, BoundArrays], filters: Sequence[ScanFilter]
 ) -> bool:
     """Return whether any file may match, by the partition values and what the bounds of all files span."""
 
-    def decide(test: FieldTest) -> Verdict:
+    def decide(test: FieldTest) -> FileMasks:
         verdicts = [
-            Verdict(np.array([found.may.any()]), np.array([found.must.all()]))
+            FileMasks(np.array([found.may.any()]), np.array([found.must.all()]))
             for found in decide_all([column.summarize() for column in manifest.partitions], test)
         ]
         column = bounds.get(test.field_id) if test.transform is None else None
@@ -53,11 +53,11 @@ def may_match_manifest(
     return any(bool(_decide(scan_filter, decide, 1).may.all()) for scan_filter in filters)
 
 
-def find_matches(manifest: ScanManifest, bounds: Mapping[int, ColumnBounds], filters: Sequence[ScanFilter]) -> Matches:
+def find_matches(manifest: ScanManifest, bounds: Mapping[int, BoundArrays], filters: Sequence[ScanFilter]) -> Matches:
     """Find the files that may match; one is left out only if all filters say so, and whole only if all do."""
     count = len(manifest.file_ids)
 
-    def decide(test: FieldTest) -> Verdict:
+    def decide(test: FieldTest) -> FileMasks:
         verdicts = decide_all(manifest.partitions, test)
         column = bounds.get(test.field_id) if test.transform is None else None
         if column is not None:
@@ -71,15 +71,15 @@ def find_matches(manifest: ScanManifest, bounds: Mapping[int, ColumnBounds], fil
     return Matches(places, must[places])
 
 
-def _combine(verdicts: Sequence[Verdict], count: int) -> Verdict:
+def _combine(verdicts: Sequence[FileMasks], count: int) -> FileMasks:
     """Return what several sources say of one test together."""
     may, must = np.ones(count, np.bool_), np.zeros(count, np.bool_)
     for verdict in verdicts:
         may, must = may & verdict.may, must | verdict.must
-    return Verdict(may, must)
+    return FileMasks(may, must)
 
 
-def _decide(scan_filter: ScanFilter, decide: Callable[[FieldTest], Verdict], count: int) -> Verdict:
+def _decide(scan_filter: ScanFilter, decide: Callable[[FieldTest], FileMasks], count: int) -> FileMasks:
     if isinstance(scan_filter, FieldTest):
         return decide(scan_filter)
     parts = [_decide(part, decide, count) for part in scan_filter.parts]
@@ -87,4 +87,4 @@ def _decide(scan_filter: ScanFilter, decide: Callable[[FieldTest], Verdict], cou
     may, must = np.full(count, is_all), np.full(count, is_all)
     for part in parts:
         may, must = (may & part.may, must & part.must) if is_all else (may | part.may, must | part.must)
-    return Verdict(may, must)
+    return FileMasks(may, must)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from duckicelake.bridge.data_files import parse_partition_value
-from duckicelake.bridge.scan.bounds import Verdict
+from duckicelake.bridge.scan.bounds import FileMasks
 from duckicelake.bridge.scan.filters import FieldTest
 from duckicelake.iceberg.partition import PartitionField, PartitionSpec, Transform
 from duckicelake.iceberg.schema import Schema
@@ -31,7 +31,7 @@ _CALENDAR: Final = frozenset({"year", "month", "day", "hour"})
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionColumn:
+class PartitionArrays:
     """The values of one partition field in the files of a manifest: `values[codes[i]]` is that of file i.
 
     Values are as constants of filters are (see FieldTest), None for null.
@@ -46,22 +46,22 @@ class PartitionColumn:
     def nbytes(self) -> int:
         return self.codes.nbytes + 64 * len(self.values)
 
-    def decide(self, test: FieldTest) -> Verdict | None:
-        """Decide a test of the field's source; None where partition values say nothing of it."""
+    def decide(self, test: FieldTest) -> FileMasks | None:
+        """Find the files whose rows may, or must, pass a test; None where partition values don't say."""
         judge = _find_judge(self.field.transform, self.source, test)
         if judge is None:
             return None
         found = np.array([judge(value) for value in self.values], np.bool_).reshape(-1, 2)
-        return Verdict(found[self.codes, 0], found[self.codes, 1])
+        return FileMasks(found[self.codes, 0], found[self.codes, 1])
 
-    def summarize(self) -> "PartitionColumn":
+    def summarize(self) -> "PartitionArrays":
         """Return the same of as few files as have all the values."""
         return replace(self, codes=np.arange(len(self.values), dtype=np.int32))
 
 
 def build_partition_columns(
     spec: PartitionSpec, schema: Schema, partitions: Sequence[Sequence[Any]]
-) -> tuple[PartitionColumn, ...]:
+) -> tuple[PartitionArrays, ...]:
     """Read the partition values of files, which are JSON single values, in the order of the files.
 
     A field whose source has left the schema, or whose transform isn't known, says nothing: it is left out.
@@ -76,7 +76,7 @@ def build_partition_columns(
         codes = [codes_by_value.setdefault(partition[place], len(codes_by_value)) for partition in partitions]
         result = field.transform.result_type(source)
         values = tuple(_read_value(result, json) for json in codes_by_value)
-        columns.append(PartitionColumn(field, source, values, np.array(codes, np.int32)))
+        columns.append(PartitionArrays(field, source, values, np.array(codes, np.int32)))
     return tuple(columns)
 
 
@@ -281,7 +281,7 @@ def _unscale(source: PrimitiveType, value: Any) -> int:
     return _span(source, value)[0] if isinstance(value, Decimal) else int(value)
 
 
-def decide_all(columns: Collection[PartitionColumn], test: FieldTest) -> list[Verdict]:
+def decide_all(columns: Collection[PartitionArrays], test: FieldTest) -> list[FileMasks]:
     """Return what the partition fields made of the test's field say of it."""
     found = (column.decide(test) for column in columns if column.field.source_id == test.field_id)
     return [verdict for verdict in found if verdict is not None]

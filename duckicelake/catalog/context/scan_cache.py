@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from duckicelake.bridge.data_files import MetricsContract
-from duckicelake.bridge.scan.bounds import ColumnBounds, build_column_bounds
+from duckicelake.bridge.scan.bounds import BoundArrays, build_column_bounds
 from duckicelake.bridge.scan.manifests import ScanManifest
 from duckicelake.bridge.scan.partitions import build_partition_columns
 from duckicelake.iceberg.manifest.entry import FileContent
@@ -29,7 +29,7 @@ class ScannedManifest:
     """A manifest, and the bounds of those columns that filters named so far, by field id and type."""
 
     manifest: ScanManifest
-    bounds: dict[tuple[int, str], ColumnBounds] = field(default_factory=dict)
+    bounds: dict[tuple[int, str], BoundArrays] = field(default_factory=dict)
 
     @property
     def nbytes(self) -> int:

@@ -4,9 +4,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, Response
 
-from duckicelake.catalog import planning, tables
+from duckicelake.catalog import scan_plans, tables
 from duckicelake.errors import NoSuchPlanError
-from duckicelake.iceberg.planning import FetchScanTasksRequest, PlanTableScanRequest
+from duckicelake.iceberg.scan_requests import FetchScanTasksRequest, PlanTableScanRequest
 from duckicelake.server.http.errors import RESPONSES, parse_body
 from duckicelake.server.http.route import FastRoute
 from duckicelake.server.http.scope import PREFIX
@@ -23,7 +23,7 @@ def plan_table_scan(
 ) -> Response:
     """Plan which files a scan reads; the answer is complete, so it has no plan-id."""
     request = parse_body(PlanTableScanRequest, body)
-    answer = planning.plan_table_scan(services, namespace, table, request, body, agent or "")
+    answer = scan_plans.plan_table_scan(services, namespace, table, request, body, agent or "")
     return Response(answer, media_type="application/json")
 
 
@@ -32,8 +32,8 @@ def fetch_scan_tasks(
     services: AppServices, namespace: NamespacePath, table: TablePath, body: Body, agent: Agent = None
 ) -> Response:
     """Fetch the tasks of a plan task that a plan named."""
-    task = planning.PlanTask.parse(parse_body(FetchScanTasksRequest, body).plan_task)
-    answer = planning.fetch_scan_tasks(services, namespace, table, task, agent or "")
+    task = scan_plans.PlanTask.parse(parse_body(FetchScanTasksRequest, body).plan_task)
+    answer = scan_plans.fetch_scan_tasks(services, namespace, table, task, agent or "")
     return Response(answer, media_type="application/json")
 
 

@@ -28,7 +28,7 @@ from duckicelake.iceberg.expressions import parse_predicate
 from duckicelake.iceberg.identifiers import Namespace
 from duckicelake.iceberg.manifest.entry import ManifestContent
 from duckicelake.iceberg.metadata import TableMetadata
-from duckicelake.iceberg.planning import PlanTableScanRequest
+from duckicelake.iceberg.scan_requests import PlanTableScanRequest
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import PrimitiveType
 from duckicelake.lake.side_tables import reader, scan
@@ -42,7 +42,6 @@ _MAX_TOKEN_BYTES: Final = 1 << 20
 _TRUE: Final = b"true"
 _FILE_COLUMN: Final = "_file"
 _SEQUENCE_COLUMN: Final = "_last_updated_sequence_number"
-_FEATURE: Final = "scan-planning"
 
 
 @dataclass(frozen=True)
@@ -219,7 +218,9 @@ def fetch_scan_tasks(services: Services, namespace: Namespace, name: str, task: 
 def _find_snapshot(table: TableVersion, request: PlanTableScanRequest) -> SnapshotRow | None:
     """Find the snapshot to scan; None where the table has none yet."""
     if request.end_snapshot_id is not None:
-        raise UnsupportedError(_FEATURE, "Scans from one snapshot to another aren't planned here: plan them locally")
+        raise UnsupportedError(
+            "scan-planning", "Scans from one snapshot to another aren't planned here: plan them locally"
+        )
     if request.snapshot_id is None:
         return table.state.current()
     wanted = find_aliases(table.state.snapshots).get(request.snapshot_id, request.snapshot_id)
@@ -232,7 +233,7 @@ def _find_snapshot(table: TableVersion, request: PlanTableScanRequest) -> Snapsh
 def _check_served(planned: Scan) -> None:
     if _SEQUENCE_COLUMN in (planned.request.select or ()):
         raise UnsupportedError(
-            _FEATURE,
+            "scan-planning",
             f"{_SEQUENCE_COLUMN} can't be read by a plan, whose tasks have no sequence numbers: read with "
             "scan-planning-mode=client",
         )
