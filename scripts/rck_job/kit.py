@@ -39,12 +39,18 @@ def alone(playground: Path = PLAYGROUND) -> Iterator[None]:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-def run_kit(uri: str, out: Path) -> tuple[str, bool]:
+def run_kit(uri: str, out: Path, planning: str) -> tuple[str, bool]:
     """Run the kit against the server; (what it prints, whether it came to run its tests).
 
-    Its reports go to `out`, `results.tsv` among them.
+    Its reports go to `out`, `results.tsv` among them. planning: who plans scans, `client` or `server`.
     """
-    environment = {**os.environ, "RCK_URI": f"{uri}/", "RCK_WAREHOUSE": WAREHOUSE, "RCK_OUT": str(out)}
+    environment = {
+        **os.environ,
+        "RCK_URI": f"{uri}/",
+        "RCK_WAREHOUSE": WAREHOUSE,
+        "RCK_OUT": str(out),
+        "RCK_EXTRA": f"-Drck.scan-planning-mode={planning}",
+    }
     process = Popen(
         [str(_program())], env=environment, stdin=DEVNULL, stdout=PIPE, stderr=STDOUT, text=True, start_new_session=True
     )
