@@ -9,6 +9,7 @@ from typing import Final
 
 import orjson
 
+from duckicelake.bridge.labels import build_table_labels, compute_tags_digest
 from duckicelake.catalog.context.cache import LoadedTable, TableVersion
 from duckicelake.catalog.context.caller import Principal
 from duckicelake.catalog.context.meter import NO_METER, Meter
@@ -17,7 +18,7 @@ from duckicelake.catalog.delegation import AccessRequest, Delegated
 from duckicelake.catalog.table.load import TableCheck, build_freshness_query, check_freshness, is_current
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.lake.side_tables.freshness import FreshnessLine, open_freshness_line
-from duckicelake.lake.state import Freshness, FreshnessQuery, TableRow
+from duckicelake.lake.state import Freshness, FreshnessQuery
 from duckicelake.properties import get_scan_planning_mode
 
 Deliver = Callable[[Freshness | None], object]
@@ -107,9 +108,10 @@ def load_response(services: Services, table: TableVersion, request: TableLoad, g
 def build_response(table: TableVersion, metadata: bytes, representation: str, given: Delegated) -> LoadedTable:
     """Build the response to a load. metadata: that representation of the table's metadata."""
     location, config = table.location, _build_planning_config(table) | given.config
-    more = orjson.dumps({"config": config, **given.members})
+    labels = build_table_labels(table.metadata, table.tags)
+    more = orjson.dumps({"config": config, **given.members, **({"labels": labels} if labels else {})})
     pieces = (b'{"metadata-location":', orjson.dumps(location), b',"metadata":', metadata, b",", more[1:])
-    tag = _build_etag(table.row, location, representation)
+    tag = _build_etag(table, representation)
     return LoadedTable(
         pieces,
         etag=f"{tag}-{given.tag}" if given.tag else tag,
@@ -127,17 +129,18 @@ def commit_response(table: TableVersion) -> LoadedTable:
     """Build the response to a commit."""
     location = table.location
     pieces = (b'{"metadata-location":', orjson.dumps(location), b',"metadata":', table.body, b"}")
-    return LoadedTable(pieces, _build_etag(table.row, location, ALL))
+    return LoadedTable(pieces, _build_etag(table, ALL))
 
 
-def _build_etag(row: TableRow, location: str, representation: str) -> str:
+def _build_etag(table: TableVersion, representation: str) -> str:
     """Build a tag that is unique for each representation and equal on all workers.
 
     A table that is registered again begins at version 0, and a failover may give a version's number to another: the
-    name of its file says what is in it.
+    name of its file says what is in it. DuckLake's tags are in no file.
     """
-    name = location.rpartition("/")[2].removesuffix(".metadata.json")
-    return f"{row.table_uuid}-{row.table_id}-{name}-{representation}"
+    name, row = table.location.rpartition("/")[2].removesuffix(".metadata.json"), table.row
+    tags = f"-{compute_tags_digest(table.tags)}" if table.tags else ""
+    return f"{row.table_uuid}-{row.table_id}-{name}{tags}-{representation}"
 
 
 def _read_metadata(services: Services, table: TableVersion, request: TableLoad) -> bytes:

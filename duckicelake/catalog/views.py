@@ -1,6 +1,6 @@
 """Views of the REST catalog: load, catch up, list, create, commit, drop, rename, register."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import orjson
 
+from duckicelake.bridge.labels import build_view_labels
 from duckicelake.bridge.views import (
     build_first_view_metadata,
     build_next_view_definition,
@@ -41,7 +42,7 @@ from duckicelake.lake.ducklake.schemas import check_name_free
 from duckicelake.lake.ducklake.snapshots import retry_transaction
 from duckicelake.lake.ducklake.view_columns import find_view_columns
 from duckicelake.lake.ducklake.views import ViewTarget
-from duckicelake.lake.model import LakeView, ViewColumns, ViewDefinition
+from duckicelake.lake.model import LakeView, ObjectTag, ViewColumns, ViewDefinition
 from duckicelake.lake.side_tables.audit import AuditedResource
 from duckicelake.lake.state import ViewRow
 from duckicelake.postgres.queries import Transaction
@@ -135,8 +136,8 @@ def register_view(services: Services, namespace: Namespace, request: RegisterVie
 
 def load_view(services: Services, namespace: Namespace, name: str) -> bytes:
     """Return the answer that holds the view as it is now; NoSuchViewError."""
-    row = load_current_view(services, namespace, name).row
-    return _answer((row.metadata_location, row.metadata))
+    current = load_current_view(services, namespace, name)
+    return _answer((current.row.metadata_location, current.row.metadata), current.lake.tags)
 
 
 def view_exists(services: Services, namespace: Namespace, name: str) -> None:
@@ -295,9 +296,11 @@ def _parse_settled(result: list[Any]) -> Loaded:
     return location, metadata
 
 
-def _answer(loaded: Loaded) -> bytes:
+def _answer(loaded: Loaded, tags: Collection[ObjectTag] = ()) -> bytes:
     location, metadata = loaded
-    return orjson.dumps({"metadata-location": location, "metadata": metadata, "config": {}})
+    labels = build_view_labels(metadata, tags)
+    members = {"metadata-location": location, "metadata": metadata, "config": {}}
+    return orjson.dumps(members | {"labels": labels} if labels else members)
 
 
 def _full_name(identifier: TableIdentifier) -> tuple[str, str]:

@@ -46,6 +46,17 @@ class SortKey:
     null_order: str
 
 
+class ObjectTag(NamedTuple):
+    """A `ducklake_tag` or `ducklake_column_tag` row that is no comment.
+
+    column_id: None for the tag of a table or view itself.
+    """
+
+    column_id: int | None
+    key: str
+    value: str
+
+
 @dataclass(frozen=True, slots=True)
 class TableDefinition:
     """What a DuckLake table is at one snapshot, without its rows."""
@@ -85,7 +96,10 @@ class ViewDefinition:
 
 @dataclass(frozen=True, slots=True)
 class LakeView:
-    """A live `ducklake_view` row with its comment; `timestamp_ms` is when it got its definition or name."""
+    """A live `ducklake_view` row with its comment and tags.
+
+    `timestamp_ms` is when it got its definition or name.
+    """
 
     view_id: int
     view_uuid: str
@@ -93,6 +107,7 @@ class LakeView:
     view_name: str
     timestamp_ms: int
     definition: ViewDefinition
+    tags: tuple[ObjectTag, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

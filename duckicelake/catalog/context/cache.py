@@ -11,6 +11,7 @@ from duckicelake.bridge.artifacts import Artifact
 from duckicelake.bridge.commit.increments import Base
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.lake.conflicts import StaleBaseError
+from duckicelake.lake.model import ObjectTag
 from duckicelake.lake.side_tables import reader
 from duckicelake.lake.state import ManifestRow, TableRow, TableState
 from duckicelake.postgres.database import Database
@@ -120,6 +121,7 @@ class TableVersion:
         epoch: The expiry epoch at which it was.
         seen: `Freshness.seen` at which it was.
         found: The name by which it was found then; None if that is unknown.
+        tags: DuckLake's tags of the table then, besides comments.
         row: The table's row.
 
     """
@@ -133,6 +135,7 @@ class TableVersion:
     epoch: int = field(default=0, compare=False)
     seen: str = field(default="", compare=False)
     found: Found | None = field(default=None, compare=False)
+    tags: tuple[ObjectTag, ...] = field(default=(), compare=False)
     responses: Responses = field(default_factory=Responses, compare=False, repr=False)
     row: TableRow = field(init=False, compare=False, repr=False)
 

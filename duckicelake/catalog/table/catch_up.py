@@ -38,7 +38,7 @@ from duckicelake.lake.changes import CatchUpProgress, ChangeSet, WrittenCommit
 from duckicelake.lake.conflicts import StaleBaseError
 from duckicelake.lake.ducklake import native
 from duckicelake.lake.ducklake.snapshots import retry_transaction
-from duckicelake.lake.model import TableDefinition
+from duckicelake.lake.model import ObjectTag, TableDefinition
 from duckicelake.lake.side_tables import reader
 from duckicelake.lake.side_tables import writer as side_tables
 from duckicelake.lake.state import TableRow, TableState
@@ -85,6 +85,7 @@ class CaughtUp:
     Attributes:
         upto: The DuckLake snapshot.
         epoch: The expiry epoch.
+        tags: Those that DuckLake has of the table, besides comments.
         version: The version that catching up made, its files recorded; None if it is unknown or not the newest.
         row: The table's row, if catching up wrote nothing.
 
@@ -92,6 +93,7 @@ class CaughtUp:
 
     upto: int
     epoch: int
+    tags: tuple[ObjectTag, ...]
     version: TableVersion | None = None
     row: TableRow | None = None
 
@@ -131,7 +133,7 @@ def _fold_changes(services: Services, table_id: int) -> tuple[CaughtUp, Encoding
             _mend(services, pending, pending.unexamined)
             continue
         if not pending.is_due:
-            return CaughtUp(pending.upto, pending.epoch, row=pending.row), None
+            return CaughtUp(pending.upto, pending.epoch, pending.tags, row=pending.row), None
         progress = pending.progress
         change, encoding = _build_change(services, pending.missed, progress) if pending.missed else (None, None)
         try:
@@ -143,7 +145,7 @@ def _fold_changes(services: Services, table_id: int) -> tuple[CaughtUp, Encoding
                 release_files(services, table_id)
         if pending.is_unexamined:
             continue
-        return CaughtUp(pending.upto, pending.epoch), encoding
+        return CaughtUp(pending.upto, pending.epoch, pending.tags), encoding
 
 
 def _record_progress(services: Services, pending: "_Pending", change: ChangeSet | None) -> None:
@@ -160,6 +162,7 @@ class _Pending:
     """How far DuckLake is ahead of a table.
 
     Attributes:
+        tags: Those that DuckLake has of the table, besides comments.
         is_due: Whether something must be recorded.
         is_unchecked: Manifests of an older contract of metrics must be checked first.
         is_unexamined: Added files that were served before must be examined last.
@@ -171,6 +174,7 @@ class _Pending:
     upto: int
     epoch: int
     row: TableRow
+    tags: tuple[ObjectTag, ...]
     is_due: bool = True
     is_unchecked: bool = False
     is_unexamined: bool = False
@@ -186,7 +190,7 @@ class _Pending:
 
 def _read_pending(services: Services, table_id: int) -> _Pending:
     with services.database.reading() as cursor:
-        upto, epoch, leaving, is_unchecked, is_unexamined, row = reader.read_standing(cursor, table_id)
+        upto, epoch, leaving, is_unchecked, is_unexamined, tags, row = reader.read_standing(cursor, table_id)
         if row is not None:
             if row.caught_up_to > upto:
                 raise DamagedTableError(f"it has seen snapshot {row.caught_up_to}, but DuckLake's newest is {upto}")
@@ -197,7 +201,7 @@ def _read_pending(services: Services, table_id: int) -> _Pending:
             if any("dropped_table" in change.kinds for change in touching):
                 raise NoSuchTableError(f"Table {table_id} does not exist any more")
             if is_unchecked:
-                return _Pending(upto, epoch, row, is_unchecked=True)
+                return _Pending(upto, epoch, row, tags, is_unchecked=True)
             options = None
             if row.epoch != epoch:
                 leaving |= reader.find_expired_snapshots(cursor, table_id)
@@ -206,14 +210,14 @@ def _read_pending(services: Services, table_id: int) -> _Pending:
             if not is_changed and is_unexamined:
                 state = _read_state(services, cursor, row)
                 return _Pending(
-                    upto, epoch, row, unexamined=read_unexamined(cursor, state, project_metadata(state), upto)
+                    upto, epoch, row, tags, unexamined=read_unexamined(cursor, state, project_metadata(state), upto)
                 )
             if not is_changed:
                 is_due = row.epoch != epoch or upto - row.caught_up_to >= ADVANCE_AFTER
-                return _Pending(upto, epoch, row, is_due=is_due)
+                return _Pending(upto, epoch, row, tags, is_due=is_due)
             state = _read_state(services, cursor, row)
             found = read_native_changes(cursor, state, upto, touching, leaving, expired=row.epoch != epoch)
-            return _Pending(upto, epoch, row, is_unexamined=is_unexamined, missed=replace(found, options=options))
+            return _Pending(upto, epoch, row, tags, is_unexamined=is_unexamined, missed=replace(found, options=options))
     retry_transaction(partial(_adopt, services, table_id))
     return _read_pending(services, table_id)
 

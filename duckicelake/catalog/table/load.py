@@ -7,7 +7,7 @@ from time import monotonic
 from typing import Final, TypeVar
 
 from duckicelake.catalog.authz.locations import is_granted
-from duckicelake.catalog.context.cache import Found, TableVersion
+from duckicelake.catalog.context.cache import Found, Responses, TableVersion
 from duckicelake.catalog.context.caller import Capability
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.table.catch_up import CaughtUp, catch_up
@@ -193,6 +193,8 @@ def _refresh(services: Services, table_id: int) -> TableVersion:
         with services.meter.phase("materialize"):
             version = materialize(services, table_id)
     table = replace(version, checked_upto=caught_up.upto, epoch=caught_up.epoch, found=None)
+    if version.tags != caught_up.tags:  # the responses so far have other labels
+        table = replace(table, tags=caught_up.tags, responses=Responses())
     services.cache.put(table)
     return table
 
@@ -236,7 +238,7 @@ def follow(
     if made is None:
         return refresh(services, written.table_id)
     upto = released or written.caught_up_to
-    table = replace(made, checked_upto=upto, epoch=before.epoch, found=before.found)
+    table = replace(made, checked_upto=upto, epoch=before.epoch, found=before.found, tags=before.tags)
     services.cache.put(table)
     return table
 

@@ -11,7 +11,7 @@ from psycopg.types.json import Json
 from duckicelake.lake.conflicts import StaleBaseError
 from duckicelake.lake.ducklake.schemas import check_name_free, check_target_free, has_namespace
 from duckicelake.lake.ducklake.snapshots import begin_snapshot, lock_writers, quote_name, record_changes
-from duckicelake.lake.model import LakeView, ViewDefinition
+from duckicelake.lake.model import LakeView, ObjectTag, ViewDefinition
 from duckicelake.lake.state import ViewRow
 from duckicelake.postgres.queries import Row, load_queries
 
@@ -41,8 +41,9 @@ def find_view(cursor: Cursor[Row], schema_name: str, view_name: str) -> LakeView
     row = cursor.execute(_SQL.find, {"schema_name": schema_name, "view_name": view_name}).fetchone()
     if row is None:
         return None
-    view_id, view_uuid, schema, name, timestamp_ms, *definition = row
-    return LakeView(view_id, view_uuid, schema, name, timestamp_ms, _parse_definition(*definition))
+    view_id, view_uuid, schema, name, timestamp_ms, tags, *definition = row
+    found = tuple(ObjectTag(None, key, value) for key, value in tags)
+    return LakeView(view_id, view_uuid, schema, name, timestamp_ms, _parse_definition(*definition), found)
 
 
 def read_view_row(cursor: Cursor[Row], view_id: int) -> ViewRow | None:

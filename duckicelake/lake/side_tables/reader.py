@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from psycopg import Cursor
 
-from duckicelake.lake.model import InlinedKey
+from duckicelake.lake.model import InlinedKey, ObjectTag
 from duckicelake.lake.state import (
     DeletionRow,
     Entry,
@@ -35,6 +35,7 @@ class TableStanding(NamedTuple):
     overdue: listed snapshots whose files DuckLake gave up, and that were held long enough (design §6.6).
     is_unchecked: whether it has manifests that were written before their metrics had a contract.
     is_unexamined: whether it was served before files that DuckDB added, and requirements, were examined.
+    tags: live ones besides comments.
     """
 
     newest: int
@@ -42,6 +43,7 @@ class TableStanding(NamedTuple):
     overdue: frozenset[int]
     is_unchecked: bool
     is_unexamined: bool
+    tags: tuple[ObjectTag, ...]
     row: TableRow | None
 
 
@@ -316,9 +318,10 @@ def read_epoch(cursor: Cursor[Row]) -> int:
 def read_standing(cursor: Cursor[Row], table_id: int) -> TableStanding:
     """Read how far a table is behind DuckLake."""
     [[found]] = fetch_all_batched(cursor, BatchedQuery(_SQL.standing, {"table_id": table_id}))
-    newest, epoch, overdue, is_unchecked, is_unexamined, *columns = found
+    newest, epoch, overdue, is_unchecked, is_unexamined, tags, *columns = found
     row = TableRow(*columns) if columns[0] is not None else None
-    return TableStanding(newest, epoch, frozenset(overdue), is_unchecked, is_unexamined, row)
+    found_tags = tuple(ObjectTag(*tag) for tag in tags or ())
+    return TableStanding(newest, epoch, frozenset(overdue), is_unchecked, is_unexamined, found_tags, row)
 
 
 def mark_examined(cursor: Cursor[Row], table_id: int, replaced: Iterable[int]) -> None:

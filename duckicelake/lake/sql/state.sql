@@ -217,12 +217,19 @@ WHERE s.table_id = %(table_id)s
 
 -- standing: DuckLake's newest snapshot, the epoch, a table's listed snapshots whose files DuckLake gave up and that were
 -- held long enough, whether it has manifests of an older contract of metrics, whether it was served before added files
--- were examined, and its `table_row`, of nulls if there is none
+-- were examined, its live tags but for comments, and its `table_row`, of nulls if there is none
 SELECT (SELECT max(snapshot_id) FROM ducklake_snapshot), e.epoch,
        ARRAY(SELECT snapshot_id FROM duckicelake_snapshot WHERE table_id = %(table_id)s AND held_until <= now()),
        EXISTS (SELECT FROM duckicelake_artifact a
                WHERE a.table_id = %(table_id)s AND a.kind = 'manifest' AND a.facts ->> 'contract' IS NULL),
        EXISTS (SELECT FROM duckicelake_unexamined WHERE table_id = %(table_id)s),
+       (SELECT json_agg(json_build_array(g.column_id, g.key, g.value) ORDER BY g.column_id NULLS FIRST, g.key)
+        FROM (SELECT NULL::bigint, key, value FROM ducklake_tag
+              WHERE object_id = %(table_id)s AND key <> 'comment' AND end_snapshot IS NULL
+              UNION ALL
+              SELECT column_id, key, value FROM ducklake_column_tag
+              WHERE table_id = %(table_id)s AND key <> 'comment' AND end_snapshot IS NULL) AS g (column_id, key, value)
+        WHERE g.value IS NOT NULL),
        t.table_id, t.table_uuid::text, t.location, t.version, t.caught_up_to, t.epoch, t.ducklake_id, t.format_version,
        t.last_sequence_number, t.next_row_id, t.last_updated_ms, t.current_snapshot_id, t.metadata
 FROM duckicelake_epoch e LEFT JOIN duckicelake_table t ON t.table_id = %(table_id)s;

@@ -11,6 +11,9 @@ LIMIT %(most)s;
 SELECT v.view_id, v.view_uuid::text, s.schema_name, v.view_name, (
            SELECT (extract(epoch FROM snapshot_time) * 1000)::bigint FROM ducklake_snapshot
            WHERE snapshot_id >= v.begin_snapshot ORDER BY snapshot_id LIMIT 1),
+       ARRAY(SELECT ARRAY[a.key, a.value] FROM ducklake_tag a
+             WHERE a.object_id = v.view_id AND a.key <> 'comment' AND a.value IS NOT NULL AND a.end_snapshot IS NULL
+             ORDER BY a.key),
        coalesce(v.dialect, 'duckdb'), coalesce(v.sql, ''), coalesce(v.column_aliases, ''), g.value,
        duckicelake_view_column_comments(v.view_id)
 FROM ducklake_view v JOIN duckicelake_schemas() s USING (schema_id)
