@@ -16,10 +16,11 @@ import orjson
 
 from duckicelake.bridge.commit.renumber import find_aliases
 from duckicelake.bridge.data_files import MetricsContract
-from duckicelake.bridge.scan.filters import ScanFilter, bind_scan_filter, list_tests
+from duckicelake.bridge.scan.filters import FieldTest, ScanFilter, bind_scan_filter, list_tests
 from duckicelake.bridge.scan.manifests import Matches, find_matches, may_match_manifest
 from duckicelake.bridge.scan.tasks import encode_content_file, encode_scan_tasks, encode_task
 from duckicelake.catalog.context.cache import TableVersion
+from duckicelake.catalog.context.hooks import PlannedRead
 from duckicelake.catalog.context.scan_cache import ScannedManifest
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.table.load import load_current_table
@@ -68,10 +69,13 @@ class Scan:
         return bind_scan_filter(predicate, self.schemas, is_case_sensitive=self.request.case_sensitive)
 
     @cached_property
+    def _tests(self) -> list[FieldTest]:
+        return [test for scan_filter in self.filters for test in list_tests(scan_filter)]
+
+    @cached_property
     def columns(self) -> dict[int, PrimitiveType]:
         """The columns whose bounds decide, by field id."""
-        tests = [test for scan_filter in self.filters for test in list_tests(scan_filter)]
-        return {test.field_id: test.type for test in tests if test.transform is None}
+        return {test.field_id: test.type for test in self._tests if test.transform is None}
 
     @cached_property
     def stats_fields(self) -> frozenset[int]:
@@ -85,6 +89,18 @@ class Scan:
         every column of a snapshot. An honest residual would make it drop row groups that it means to keep.
         """
         return _TRUE if self._wants_whole_files else orjson.dumps(self.request.filter)
+
+    def describe_read(self) -> PlannedRead:
+        """Describe what is read, for lineage. Columns that no schema has, such as `_file`, are left out."""
+        schema = self.schemas[0]
+        names, fold = schema.compute_once(Schema.full_names), str if self.request.case_sensitive else str.lower
+        if self.request.select is None:
+            projected = [field.name for field in schema.fields]
+        else:
+            selected = set(map(fold, self.request.select))
+            projected = [name for name in names.values() if fold(name) in selected]
+        filtered = dict.fromkeys(names[test.field_id] for test in self._tests if test.field_id in names)
+        return PlannedRead(self.snapshot.snapshot_id, tuple(projected), tuple(filtered))
 
     @property
     def _wants_whole_files(self) -> bool:
@@ -182,6 +198,7 @@ def plan_table_scan(
     _check_served(planned)
     manifest_ids = [id_ for id_, content in _list_contents(services, planned) if content == ManifestContent.DATA]
     inline, later = _divide(_match(services, planned, manifest_ids))
+    services.reads.note_plan(services.caller, namespace, name, planned.describe_read())
     tokens = [
         PlanTask(
             table.row.table_uuid,

@@ -19,7 +19,8 @@ _RESERVED: Final = range(2**31 - 201, 2**31)
 """Ids of columns that tables don't have, such as `_file` and `_pos` (format specification, "Reserved Field IDs")."""
 
 
-def _filter_names(names: Iterable[str]) -> tuple[str, ...]:
+def select_names(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the different names, those too long and those beyond a number left out."""
     return tuple(name for name in dict.fromkeys(names) if 0 < len(name) <= MAX_REPORTED_NAME_CHARS)[:MAX_COLUMNS]
 
 
@@ -30,7 +31,7 @@ def _collect_columns(json: Any) -> tuple[str, ...]:
         if number > MAX_PREDICATES:
             raise ValueError(f"a filter has up to {MAX_PREDICATES} predicates")
         names.append(name)
-    return _filter_names(names)
+    return select_names(names)
 
 
 def _walk_references(json: Any, depth: int) -> Iterator[str]:
@@ -66,5 +67,5 @@ class MetricsReport(SpecModel):
         """Columns of the table that were read, those of the filter too, as far as the report names them."""
         ids, names = self.projected_field_ids, self.projected_field_names
         if len(ids) != len(names):
-            return _filter_names(names)
-        return _filter_names(name for field_id, name in zip(ids, names, strict=True) if field_id not in _RESERVED)
+            return select_names(names)
+        return select_names(name for field_id, name in zip(ids, names, strict=True) if field_id not in _RESERVED)

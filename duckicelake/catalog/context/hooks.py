@@ -67,6 +67,21 @@ class CommitRule:
         return []
 
 
+@dataclass(frozen=True, slots=True)
+class PlannedRead:
+    """What a scan reads that the server has planned.
+
+    Attributes:
+        projected: Full names of the table's columns that are read.
+        filtered: Full names of the columns that the filter tests.
+
+    """
+
+    snapshot_id: int
+    projected: tuple[str, ...]
+    filtered: tuple[str, ...]
+
+
 class ReadObserver:
     """Notes what applications read. This one notes nothing.
 
@@ -90,6 +105,9 @@ class ReadObserver:
 
     def note_report(self, caller: Caller, namespace: Namespace, name: str, report: MetricsReport) -> None:
         """Note what the caller says that it scanned or committed."""
+
+    def note_plan(self, caller: Caller, namespace: Namespace, name: str, read: PlannedRead) -> None:
+        """Note that a scan was planned for the caller, who reports none then."""
 
     def note_write(self, session: str) -> None:
         """Note that a session begins to write."""

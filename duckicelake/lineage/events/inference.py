@@ -36,14 +36,19 @@ class ReadKind(StrEnum):
     """The evidence of a read or a write.
 
     `LOOKUP`: a load that names the wanted snapshots, as Iceberg's Java library does except for refreshes. `REPORT`: a
-    commit report, which shows that the application sends reports.
+    commit report, which shows that the application sends reports. `PLAN`: a scan that the server planned, which is
+    reported by no client.
     """
 
     LOAD = "load"
     LOOKUP = "lookup"
     SCAN = "scan"
     REPORT = "report"
+    PLAN = "plan"
     WRITE = "write"
+
+
+_SCANS: Final = (ReadKind.SCAN, ReadKind.PLAN)
 
 
 class InferenceMethod(StrEnum):
@@ -51,6 +56,7 @@ class InferenceMethod(StrEnum):
 
     SCAN_OF_APPLICATION = "scan-report of the application"
     SCAN_IN_SESSION = "scan-report in the session"
+    PLAN_IN_SESSION = "planned scan in the session"
     LOAD_IN_SESSION = "load in the session"
     LOAD_ON_CONNECTION = "load on the connection"
 
@@ -58,6 +64,7 @@ class InferenceMethod(StrEnum):
 _CONFIDENCE: Final = {
     InferenceMethod.SCAN_OF_APPLICATION: 0.9,
     InferenceMethod.SCAN_IN_SESSION: 0.7,
+    InferenceMethod.PLAN_IN_SESSION: 0.6,
     InferenceMethod.LOAD_IN_SESSION: 0.4,
     InferenceMethod.LOAD_ON_CONNECTION: 0.3,
 }
@@ -147,9 +154,9 @@ def infer_inputs(
     previous = max((read.at for read in own if read.kind == ReadKind.WRITE), default=None)
     candidates = [read for read in own if _may_be_input(write, read)]
     if any(read.kind in (ReadKind.SCAN, ReadKind.REPORT) for read in own):
-        candidates = [read for read in candidates if read.kind == ReadKind.SCAN]
+        candidates = [read for read in candidates if read.kind in _SCANS]
     since = [read for read in candidates if previous is None or read.at > previous]
-    has_scanned = any(read.kind == ReadKind.SCAN and (previous is None or read.at > previous) for read in own)
+    has_scanned = any(read.kind in _SCANS and (previous is None or read.at > previous) for read in own)
     before = [] if since or has_scanned else [read for read in candidates if write.at - read.at <= window]
     found_at = max((read.at for read in reads if _is_output_lookup(write, read)), default=None)
     inputs: dict[int, InferredInput] = {}
@@ -160,8 +167,13 @@ def infer_inputs(
 
 
 def _is_own(write: ApplicationWrite, read: ApplicationRead, window: timedelta) -> bool:
-    """Return whether the read was of the write's application, before it and not too long ago."""
-    if read.principal != write.principal or read.application != write.application or not read.at < write.at:
+    """Return whether the read was of the write's application, before it and not too long ago.
+
+    Plans name no application: those of the session count for a write that names one, too.
+    """
+    is_plan = read.kind == ReadKind.PLAN and read.application is None
+    is_alike = is_plan or read.application == write.application
+    if read.principal != write.principal or not is_alike or not read.at < write.at:
         return False
     if read.application is None:
         return read.session == write.session and write.at - read.at <= window
@@ -180,7 +192,7 @@ def _is_same_place(write: ApplicationWrite, read: ApplicationRead) -> bool:
 
 
 def _may_be_input(write: ApplicationWrite, read: ApplicationRead) -> bool:
-    return read.kind in (ReadKind.LOAD, ReadKind.LOOKUP, ReadKind.SCAN) and read.table_id not in write.outputs
+    return read.kind in (ReadKind.LOAD, ReadKind.LOOKUP, *_SCANS) and read.table_id not in write.outputs
 
 
 def _is_output_lookup(write: ApplicationWrite, read: ApplicationRead) -> bool:
@@ -201,6 +213,8 @@ def _compute_doubt(
 
 
 def _choose_method(read: ApplicationRead) -> InferenceMethod:
+    if read.kind == ReadKind.PLAN:
+        return InferenceMethod.PLAN_IN_SESSION
     if read.kind == ReadKind.SCAN:
         return InferenceMethod.SCAN_IN_SESSION if read.application is None else InferenceMethod.SCAN_OF_APPLICATION
     return InferenceMethod.LOAD_ON_CONNECTION if ":" in read.session else InferenceMethod.LOAD_IN_SESSION

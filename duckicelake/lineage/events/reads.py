@@ -10,9 +10,9 @@ from typing import Final
 
 from duckicelake.catalog.context.background_threads import run_in_thread
 from duckicelake.catalog.context.caller import SESSION, Caller
-from duckicelake.catalog.context.hooks import ReadObserver, ReadObserverFactory
+from duckicelake.catalog.context.hooks import PlannedRead, ReadObserver, ReadObserverFactory
 from duckicelake.iceberg.identifiers import Namespace, to_schema_name
-from duckicelake.iceberg.reports import MetricsReport
+from duckicelake.iceberg.reports import MetricsReport, select_names
 from duckicelake.lineage.events import read_rows
 from duckicelake.lineage.events.inference import (
     INFERENCE_WINDOW,
@@ -85,6 +85,12 @@ class ReadLog(ReadObserver):
         kind, session = _KINDS.get(report.report_type), caller.client.get(SESSION)
         if kind is not None and session:
             self.note(_build_report(kind, caller.principal.name, session, (to_schema_name(namespace), name), report))
+
+    def note_plan(self, caller: Caller, namespace: Namespace, name: str, read: PlannedRead) -> None:
+        """Record a scan that was planned for the caller."""
+        session = caller.client.get(SESSION)
+        if session and self.is_on:
+            self.note(_build_plan(caller.principal.name, session, (to_schema_name(namespace), name), read))
 
     def note_write(self, session: str) -> None:
         """Record a request that will write."""
@@ -164,6 +170,19 @@ def _build_report(
         report.snapshot_id,
         report.projected,
         report.filtered,
+    )
+
+
+def _build_plan(principal: str, session: str, named_as: tuple[str, str], read: PlannedRead) -> NotedRead:
+    return NotedRead(
+        time.perf_counter(),
+        ReadKind.PLAN,
+        principal,
+        session,
+        *named_as,
+        snapshot_id=read.snapshot_id,
+        projected=select_names(read.projected),
+        filtered=select_names(read.filtered),
     )
 
 

@@ -120,6 +120,25 @@ def test_loads_of_an_application_that_reports_count_for_nothing(report: Read) ->
     assert "ns.a" not in found([load(A), report], UNNAMED)
 
 
+def plan(table_id: int, ago: float = 10.0, **more: object) -> Read:
+    return replace(Read(table_id, ReadKind.PLAN, ago, application=None), **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("write", [WRITE, UNNAMED], ids=["named", "unnamed"])
+def test_a_planned_scan_counts_in_its_session_whoever_names_the_application(write: ApplicationWrite) -> None:
+    made = plan(A, projected=["id"], filtered=["name"])
+    (only,) = infer_inputs(write, [made, load(A, session=str(write.session))])
+    assert (only.table, only.confidence, only.method) == ("ns.a", 0.6, InferenceMethod.PLAN_IN_SESSION)
+    assert (only.projected, only.filtered) == (("id",), ("name",))
+    assert infer_inputs(write, [plan(A, session="other"), plan(B, principal="else"), plan(C), plan(D, -1.0)]) == []
+    assert infer_inputs(write, [plan(A, INFERENCE_WINDOW.total_seconds() + 1)]) == []
+
+
+def test_a_client_whose_scans_are_planned_reports_only_commits() -> None:
+    report = Read(C, ReadKind.REPORT)
+    assert [guess.table for guess in infer_inputs(WRITE, [report, plan(A), load(B)])] == ["ns.a"]
+
+
 def test_another_table_of_the_same_transaction_is_no_input() -> None:
     assert found([scan(A), scan(D)], replace(WRITE, outputs=frozenset({C, D}))) == {"ns.a": 0.9}
 
@@ -206,11 +225,12 @@ def test_no_guess_crosses_principals_applications_or_time(made: list[Read], writ
         assert 0 < guess.confidence < 1
         assert guess.table_id not in write.outputs
         for read in (numbered[number] for number in guess.evidence):
-            assert read.kind in (ReadKind.SCAN, ReadKind.LOAD, ReadKind.LOOKUP)
+            assert read.kind in (ReadKind.SCAN, ReadKind.LOAD, ReadKind.LOOKUP, ReadKind.PLAN)
             assert read.table_id == guess.table_id
-            assert (read.principal, read.application) == (write.principal, write.application)
+            is_plan = read.kind == ReadKind.PLAN and read.application is None
+            assert (read.principal, is_plan or read.application) == (write.principal, is_plan or write.application)
             assert read.at < write.at
-            if write.application is None:
+            if write.application is None or is_plan:
                 assert read.session == write.session
                 assert write.at - read.at <= INFERENCE_WINDOW
             elif ":" in read.session:

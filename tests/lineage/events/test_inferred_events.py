@@ -6,6 +6,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from pyiceberg.catalog.rest import RestCatalog
 
 from duckicelake.catalog import tables
 from duckicelake.catalog.context.caller import ANY_PRINCIPAL, Caller, Principal
@@ -17,8 +18,10 @@ from duckicelake.iceberg.reports import MetricsReport
 from duckicelake.iceberg.rest import CommitTransactionRequest, CreateTableRequest
 from duckicelake.lineage.events.generator import EventGenerator
 from duckicelake.lineage.events.reads import SESSION, ReadLog
+from duckicelake.server.app import create_app
 from tests.support.client import NS, SCHEMA, Client, append, new_client
 from tests.support.openlineage import check_event
+from tests.support.servers import running
 
 Json = dict[str, Any]
 ETL = Caller(Principal("etl", ANY_PRINCIPAL.grants), client={SESSION: "0123456789abcdef"})
@@ -142,3 +145,28 @@ def test_files_that_a_job_of_the_pipeline_read_are_its_inputs(
     found = [(each["namespace"], each["name"]) for each in event["inputs"]]
     assert found == ([("file", "/in"), ("s3://bucket", "rows.parquet")] if is_reported else [])
     assert "secret" not in str(event)
+
+
+def test_what_pyiceberg_has_planned_by_the_server_is_an_input_with_its_columns(client: Client) -> None:
+    client.append((1, "x"), (2, "y"), name="a")
+    client.append((3, "z"), name="b")
+    with (
+        running(create_app(client.services)) as uri,
+        RestCatalog("lake", uri=uri, **{"scan-planning-mode": "server"}) as catalog,
+    ):
+        source = catalog.load_table("ns.a")
+        rows = source.scan(row_filter="name = 'x' and id < 5", selected_fields=("id", "name")).to_arrow()
+        assert rows.num_rows == 1
+        assert catalog.load_table("ns.b").scan().to_arrow().num_rows == 1
+        client.services.reads.write(client.services.database)
+        catalog.load_table("ns.c").append(rows)
+    first, second = read_facets(events(client)[-1])
+    assert (first["projected"], first["filtered"]) == (["id", "name"], ["name", "id"])
+    assert (second["projected"], second["filtered"]) == (["id", "name"], [])
+    assert {first["reason"], second["reason"]} == {"planned scan in the session"}
+
+
+def read_facets(event: Json) -> list[Json]:
+    """The facets of the inferred inputs, by the inputs' names."""
+    assert names(event["inputs"]) == ["ns.a", "ns.b"]
+    return [given["facets"]["duckicelake_inferred"] for given in event["inputs"]]

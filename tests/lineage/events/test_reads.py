@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from duckicelake.catalog.context.caller import Caller, Principal
+from duckicelake.catalog.context.hooks import PlannedRead
 from duckicelake.catalog.context.services import Services
 from duckicelake.iceberg.reports import MetricsReport
 from duckicelake.lineage.events import read_rows
@@ -80,6 +81,20 @@ def test_a_read_becomes_the_input_of_what_is_written_then(log: ReadLog, database
     (only,) = inferred(database)
     assert (only.table, only.table_id, only.confidence) == ("ns.a", table_id(database, "a"), 0.9)
     assert (tuple(only.projected), tuple(only.filtered)) == (("id", "name"), ("id",))
+
+
+@pytest.mark.parametrize("application", [None, "spark local-1"])
+def test_a_planned_scan_becomes_the_input_of_what_its_session_writes(
+    log: ReadLog, database: Database, application: str | None
+) -> None:
+    log.note_plan(ETL, NS, "a", PlannedRead(7, ("id", "name"), ("name",)))
+    log.note_plan(Caller(ETL.principal, client={SESSION: "another"}), NS, "b", PlannedRead(8, ("id",), ()))
+    log.note_plan(Caller(ETL.principal), NS, "b", PlannedRead(9, ("id",), ()))
+    log.write(database)
+    assert rows(database) == [("plan", "ns.a", ETL.client[SESSION], None), ("plan", "ns.b", "another", None)]
+    (only,) = inferred(database, application)
+    assert (only.table, only.snapshot_id, only.confidence) == ("ns.a", 7, 0.6)
+    assert (tuple(only.projected), tuple(only.filtered)) == (("id", "name"), ("name",))
 
 
 def test_a_write_uses_up_what_was_read_before_it(log: ReadLog, database: Database) -> None:

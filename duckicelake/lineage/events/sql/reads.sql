@@ -15,8 +15,8 @@ UNION ALL
 SELECT NULL, application FROM unnest(%(applications)s::text[]) AS asked (application)
 WHERE EXISTS (SELECT FROM duckicelake_read r WHERE r.application = asked.application);
 
--- of_application: the newest before a moment of an application that has a name, its last write, and lookups by its
--- program; without loads of the outputs, which are no inputs
+-- of_application: the newest before a moment of an application that has a name, its last write, lookups by its program,
+-- and scans planned in its session; without loads of the outputs, which are no inputs
 (SELECT id, at, kind, principal, session, application, table_id, table_name, snapshot_id, projected, filtered
  FROM duckicelake_read
  WHERE application = %(application)s AND principal = %(principal)s
@@ -33,7 +33,7 @@ UNION ALL
 (SELECT id, at, kind, principal, session, application, table_id, table_name, snapshot_id, projected, filtered
  FROM duckicelake_read
  WHERE left(session, 16) = left(%(session)s, 16) AND principal = %(principal)s
-   AND kind = 'lookup' AND table_id = ANY(%(outputs)s)
+   AND (kind = 'lookup' AND table_id = ANY(%(outputs)s) OR kind = 'plan' AND session = %(session)s)
    AND at < %(before)s AND at >= %(before)s - %(life)s
  ORDER BY at DESC, id DESC LIMIT %(most)s);
 
