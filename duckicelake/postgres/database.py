@@ -1,10 +1,9 @@
 """A pool of connections to one Postgres database, and its transactions."""
 
-import select
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from datetime import datetime
-from threading import Lock
+from threading import Event, Lock
 from typing import Any, Protocol, TypeVar
 from weakref import WeakSet
 
@@ -12,8 +11,6 @@ import psycopg
 from psycopg import AsyncConnection, Connection, Cursor, IsolationLevel
 from psycopg.errors import ReadOnlySqlTransaction, UndefinedColumn
 from psycopg.pq import TransactionStatus
-from psycopg_pool import ConnectionPool
-from psycopg_pool.pool import AddConnection
 
 from duckicelake.errors import CommitStateUnknownError, FailoverError, UnavailableError
 from duckicelake.postgres.failures import DatabaseRules, is_retryable, read_timeline, roll_back, translate_outage
@@ -22,9 +19,12 @@ from duckicelake.postgres.pipeline import DeferredConnection, TraceBlock, WriteG
 from duckicelake.postgres.queries import Row, Transaction
 from duckicelake.postgres.session import (
     LISTENER_LOST_AFTER_MS,
+    LifoPool,
     PinnedSession,
     adapt_json,
     build_parameters,
+    build_schema_url,
+    check_connection_open,
     check_database,
     check_sessions,
     connect_for_check,
@@ -44,40 +44,6 @@ class _SideConnection(Protocol):
 
 S = TypeVar("S", bound=_SideConnection)
 MakeSideConnection = Callable[[str, Mapping[str, Any], PinnedSession, "TimelineGuard | None"], S]
-
-
-class LifoPool(ConnectionPool[DeferredConnection]):
-    """Hands out the connection that was returned last: its session has the most frequent statements prepared.
-
-    Connections that the server has closed, as all are after a restart of Postgres, are replaced and not handed out.
-    psycopg's own check pauses for about 1 s once a request has met two of them.
-    """
-
-    def _get_ready_connection(self, timeout: float | None) -> DeferredConnection | None:
-        while True:
-            self._pool.rotate()
-            connection = super()._get_ready_connection(timeout)
-            if connection is None or not is_closed_by_server(connection):
-                return connection
-            connection.close()
-            self._stats[self._CONNECTIONS_LOST] += 1
-            self.run_task(AddConnection(self))
-
-
-def is_closed_by_server(connection: Connection[Any]) -> bool:
-    """Return whether an idle connection has ended, without a round trip: nothing else makes one readable."""
-    if connection.closed:
-        return True
-    poll = select.poll()
-    poll.register(connection.fileno(), select.POLLIN)
-    return bool(poll.poll(0))
-
-
-def check_connection_open(connection: Connection[Any]) -> None:
-    """Refuse a connection that the server has closed; the pool's check before a waiting request gets it."""
-    if is_closed_by_server(connection):
-        connection.close()
-        raise psycopg.OperationalError("the server closed an idle connection")
 
 
 def is_standby(connection: Connection[Any] | AsyncConnection[Any]) -> bool:
@@ -151,7 +117,7 @@ class Database:
         self.gate = WriteGate()
         self._lock = Lock()
         self._connections: WeakSet[DeferredConnection] = WeakSet()
-        self._is_cut_off = False
+        self._cut_off = Event()
         self._pool = LifoPool(
             url,
             connection_class=build_traced_connection(traced) if traced else DeferredConnection,
@@ -292,7 +258,7 @@ class Database:
 
     def cut_off(self) -> None:
         """Make every wait for Postgres fail at once, now and later: for a process that must end."""
-        self._is_cut_off = True
+        self._cut_off.set()
         with self._lock:
             connections = list(self._connections)
         for connection in connections:
@@ -300,6 +266,9 @@ class Database:
 
     def close(self) -> None:
         self._pool.close(timeout=_CLOSE_SECONDS)
+        self.close_side_connections()
+
+    def close_side_connections(self) -> None:
         for line in self._side_connections:
             line.close()
 
@@ -311,11 +280,14 @@ class Database:
 
         read_only: None keeps Postgres's own default, which may refuse writes. only_reads: leave no error retryable.
         """
-        if self._is_cut_off:
+        if self._cut_off.is_set():
             raise UnavailableError("This server ends; nothing was written")
         try:
             with self._pool.connection() as connection:
                 self._check_timeline(connection)
+                if connection.session is not self._session:
+                    self._session.enter(connection)
+                connection.gate = self.gate
                 if (connection.isolation_level, connection.read_only) != (isolation, read_only):
                     connection.isolation_level, connection.read_only = isolation, read_only
                 connection.answer_seconds = self._answer_seconds
@@ -366,7 +338,6 @@ class Database:
 
     def _configure(self, connection: DeferredConnection) -> None:
         self._set(connection)
-        connection.gate = self.gate
         if self._timeline is not None:
             connection.timeline = read_timeline(connection)
 
@@ -382,6 +353,24 @@ class Database:
             self._connections.add(connection)
         adapt_json(connection)
         self._session.pin(connection)
+
+
+class SchemaDatabase(Database):
+    """The database of another lake in a schema of its own: it takes connections of a pool, and sets their schema.
+
+    `close` closes its side connections alone.
+    """
+
+    def __init__(self, database: Database, schema: str) -> None:
+        vars(self).update(vars(database))
+        self.url = build_schema_url(database.url, schema)
+        self.gate = WriteGate()
+        self._session = self._session.in_schema(schema)
+        self._precondition = None
+        self._side_connections, self._afterwards = [], {}
+
+    def close(self) -> None:
+        self.close_side_connections()
 
 
 def _commit(connection: DeferredConnection) -> None:

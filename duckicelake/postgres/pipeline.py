@@ -131,7 +131,9 @@ class DeferredConnection(Connection[Any]):
     timeline: str | None = None
     """Postgres's timeline, if it is known."""
     gate: WriteGate | None = None
-    """The gate of the pool."""
+    """The gate of the lake that has the connection."""
+    session: object = None
+    """The session whose schema it has."""
     answer_seconds: float | None = None
     """Most time for one answer; None: any. A Postgres that is stopped, or whose disk stalls, takes what it is sent, so
     that neither its own limits nor those of the network end the wait."""

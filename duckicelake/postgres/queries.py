@@ -15,6 +15,13 @@ _STATEMENT_NAMES: dict[str, str] = {}
 _HEAD_PATTERN = re.compile(r"^-- (\w+): .+$", re.MULTILINE)
 BATCH_ROWS: Final = 500
 """Rows that a statement takes without much memory."""
+_SCHEMA_OID: Final = "coalesce(to_regnamespace(quote_ident(nullif(current_schema(), 'public')))::oid::bigint, 0)"
+_FRAGMENTS: Final = {
+    "{schema_key}": f"({_SCHEMA_OID} << 8)",
+    "{short_schema_key}": f"{_SCHEMA_OID}::bit(32)::integer",
+}
+"""Texts that stand in queries for longer ones: what keeps the advisory locks of several lakes in one database apart.
+Those of a lake in `public` are the plain keys, as older servers take them."""
 
 
 class Queries:
@@ -47,6 +54,8 @@ def find_statement_name(statement: object) -> str:
 
 
 def _split_queries(text: str) -> dict[str, str]:
+    for name, fragment in _FRAGMENTS.items():
+        text = text.replace(name, fragment)
     heads = list(_HEAD_PATTERN.finditer(text))
     ends = [head.start() for head in heads[1:]] + [len(text)]
     found = {head[1]: text[head.end() : end].strip() for head, end in zip(heads, ends, strict=True)}

@@ -1,15 +1,19 @@
 """How connections are made: parameters, JSON, settings pinned for every session, and checks of a connection."""
 
+import select
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from threading import Lock
 from typing import Any, Final
 
 import orjson
+import psycopg
 from psycopg import AsyncConnection, Connection, Cursor, sql
-from psycopg.conninfo import conninfo_to_dict
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.errors import ProtocolViolation
 from psycopg.types.json import JsonDumper, set_json_dumps, set_json_loads
+from psycopg_pool import ConnectionPool
+from psycopg_pool.pool import AddConnection
 
 from duckicelake.errors import UnsupportedCatalogError
 from duckicelake.postgres.pipeline import DeferredConnection
@@ -81,11 +85,52 @@ def build_parameters(url: str, lost_after: int = _LOST_AFTER_MS) -> dict[str, An
     return {name: value for name, value in defaults.items() if name not in given}
 
 
+def build_schema_url(url: str, schema: str) -> str:
+    """Return the connection string whose sessions have this schema first, whatever the URL's own options say."""
+    name = sql.Identifier(schema).as_string(None).replace("\\", "\\\\").replace(" ", "\\ ")
+    options = conninfo_to_dict(url).get("options")
+    return make_conninfo(url, options=f"{options or ''} -csearch_path={name}".strip())
+
+
 def connect_for_check(url: str) -> DeferredConnection:
     """Connect outside a pool, to check what Postgres answers within seconds; statements commit by themselves."""
     connection = DeferredConnection.connect(url, autocommit=True, **build_parameters(url))
     connection.answer_seconds = _CHECK_SECONDS
     return connection
+
+
+class LifoPool(ConnectionPool[DeferredConnection]):
+    """Hands out the connection that was returned last: its session has the most frequent statements prepared.
+
+    Connections that the server has closed, as all are after a restart of Postgres, are replaced and not handed out.
+    psycopg's own check pauses for about 1 s once a request has met two of them.
+    """
+
+    def _get_ready_connection(self, timeout: float | None) -> DeferredConnection | None:
+        while True:
+            self._pool.rotate()
+            connection = super()._get_ready_connection(timeout)
+            if connection is None or not is_closed_by_server(connection):
+                return connection
+            connection.close()
+            self._stats[self._CONNECTIONS_LOST] += 1
+            self.run_task(AddConnection(self))
+
+
+def is_closed_by_server(connection: Connection[Any]) -> bool:
+    """Return whether an idle connection has ended, without a round trip: nothing else makes one readable."""
+    if connection.closed:
+        return True
+    poll = select.poll()
+    poll.register(connection.fileno(), select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def check_connection_open(connection: Connection[Any]) -> None:
+    """Refuse a connection that the server has closed; the pool's check before a waiting request gets it."""
+    if is_closed_by_server(connection):
+        connection.close()
+        raise psycopg.OperationalError("the server closed an idle connection")
 
 
 class _DictDumper(JsonDumper):
@@ -115,12 +160,29 @@ class PinnedSession:
     appears before it in the search path can't divide a running server between two schemas.
     """
 
-    def __init__(self, marker_table: str, **settings: str) -> None:
-        """Pin further settings, as `jit` for the pool. marker_table: the schema that has such a table is pinned."""
+    def __init__(self, marker_table: str, schema: str | None = None, **settings: str) -> None:
+        """Pin further settings, as `jit` for the pool.
+
+        marker_table: the schema that has such a table is pinned. schema: is pinned instead, whatever it has.
+        """
+        self._marker_table = marker_table
         self._find_schema_sql = _FIND_SCHEMA_SQL.format(marker=sql.Literal(f".{marker_table}")).as_string(None)
         self._settings = {**PINNED_SETTINGS, **settings}
-        self._search_path: str | None = None
+        self._search_path = None if schema is None else f"{sql.Identifier(schema).as_string(None)}, pg_temp"
         self._lock = Lock()
+
+    def in_schema(self, schema: str) -> "PinnedSession":
+        """Return a session with the same settings, and this schema instead of the first one's."""
+        return PinnedSession(self._marker_table, schema, **self._settings)
+
+    def enter(self, connection: DeferredConnection) -> None:
+        """Give a pinned connection without an open transaction this session's schema: one round trip."""
+        connection.autocommit = True
+        try:
+            self._set_path(connection)
+        finally:
+            if not connection.closed:
+                connection.autocommit = False
 
     def pin(self, connection: Connection[Any]) -> None:
         """Pin the settings for a connection without an open transaction: two round trips, three for the first."""
@@ -129,13 +191,18 @@ class PinnedSession:
             connection.autocommit = True
         try:
             connection.execute(self._statement(connection))
-            path = self._search_path
-            if path is None:
-                path = self._adopt_search_path(str(connection.execute(self._find_schema_sql).fetchall()[0][0]))
-            connection.execute(_build_set_path(path))
+            self._set_path(connection)
         finally:
             if not is_autocommit and not connection.closed:
                 connection.autocommit = False
+
+    def _set_path(self, connection: Connection[Any]) -> None:
+        path = self._search_path
+        if path is None:
+            path = self._adopt_search_path(str(connection.execute(self._find_schema_sql).fetchall()[0][0]))
+        connection.execute(_build_set_path(path))
+        if isinstance(connection, DeferredConnection):
+            connection.session = self
 
     async def pin_async(self, connection: AsyncConnection[Any]) -> None:
         """Do as `pin`, for a connection of an event loop that commits by itself."""

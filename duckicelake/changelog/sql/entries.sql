@@ -27,21 +27,21 @@ DELETE FROM duckicelake_change WHERE (snapshot_id, ordinal) IN (
 );
 
 -- lead: whether this session is the one that follows the lake, from now on
-SELECT pg_try_advisory_lock(%(key)s);
+SELECT pg_try_advisory_lock(%(key)s # {schema_key});
 
 -- is_free: whether no process follows the lake
-SELECT pg_try_advisory_xact_lock(%(key)s);
+SELECT pg_try_advisory_xact_lock(%(key)s # {schema_key});
 
 -- fold_alone: wait until no other process folds; what the transaction sees is what there is then, as nothing was read before
 BEGIN ISOLATION LEVEL REPEATABLE READ;
 LOCK TABLE duckicelake_chronicle IN EXCLUSIVE MODE;
 
 -- be_awaited: be one of those for whose sake the lake is followed without delay
-SELECT pg_advisory_lock_shared(%(key)s);
+SELECT pg_advisory_lock_shared(%(key)s # {schema_key});
 
 -- news: how far the changelog is, whether no reader awaits it, whether changes without a snapshot wait for their place, and
 -- the next snapshots in order; of each those of Iceberg that its very transaction was for, and what the audit trail says
-SELECT p.snapshot_id, p.ordinal, p.next_file_id, (SELECT pg_try_advisory_xact_lock(%(awaited)s)),
+SELECT p.snapshot_id, p.ordinal, p.next_file_id, (SELECT pg_try_advisory_xact_lock(%(awaited)s # {schema_key})),
        EXISTS (SELECT FROM duckicelake_unplaced),
        s.snapshot_id, s.at, s.next_file_id, s.changes_made, s.author, s.commit_message,
        (SELECT json_agg(json_build_array(i.table_id, i.snapshot_id, i.summary) ORDER BY i.sequence_number)

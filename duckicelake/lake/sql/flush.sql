@@ -39,7 +39,7 @@ SELECT f.* FROM json_populate_recordset(
     %(files)s::json) f;
 
 -- keep_lease: whether flushing the table is left to this session from now on
-SELECT pg_try_advisory_lock(%(key)s, %(table_id)s);
+SELECT pg_try_advisory_lock(%(key)s # {short_schema_key}, %(table_id)s);
 
 -- leave_lease: no more
-SELECT pg_advisory_unlock(%(key)s, %(table_id)s);
+SELECT pg_advisory_unlock(%(key)s # {short_schema_key}, %(table_id)s);

@@ -14,7 +14,7 @@ UPDATE duckicelake_lake SET warehouse = %(warehouse)s WHERE warehouse IS DISTINC
 UPDATE duckicelake_lake SET marked = %(folders)s::text[] WHERE marked <> %(folders)s::text[];
 
 -- lock_servers: one server at a time compares its settings and registers
-SELECT pg_advisory_xact_lock(%(key)s);
+SELECT pg_advisory_xact_lock(%(key)s # {schema_key});
 
 -- servers: those seen of late, with how many seconds ago that was
 SELECT server_id, host, process, settings, extract(epoch FROM clock_timestamp() - seen_at)::float8

@@ -1,24 +1,24 @@
 -- lock: queue behind other duckicelake writers until the end of the transaction
-SELECT pg_advisory_xact_lock(%(key)s);
+SELECT pg_advisory_xact_lock(%(key)s # {schema_key});
 
 -- queue: pass unless a session has the queue to itself, and then lock. What follows in the transaction are looks into
 -- indexes and rows to insert: to plan them anew each time would take as long as to do them, and a plan that was made
 -- while a table was small must do when it has grown
-SELECT pg_advisory_xact_lock_shared(%(queue)s), pg_advisory_xact_lock(%(lock)s),
+SELECT pg_advisory_xact_lock_shared(%(queue)s # {schema_key}), pg_advisory_xact_lock(%(lock)s # {schema_key}),
        set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_seqscan', 'off', true);
 
 -- queue_alone: have the queue to oneself, also when a transaction ends, until the session is left idle for too long
-SELECT pg_advisory_lock(%(key)s), set_config('idle_session_timeout', current_setting('statement_timeout'), false);
+SELECT pg_advisory_lock(%(key)s # {schema_key}), set_config('idle_session_timeout', current_setting('statement_timeout'), false);
 
 -- leave_queue: no more
-SELECT pg_advisory_unlock(%(key)s), set_config('idle_session_timeout', '0', false);
+SELECT pg_advisory_unlock(%(key)s # {schema_key}), set_config('idle_session_timeout', '0', false);
 
 -- keep_lane: appends to a table, also when a transaction ends, until the session is left idle for too long
-SELECT pg_advisory_lock(%(key)s, %(table_id)s),
+SELECT pg_advisory_lock(%(key)s # {short_schema_key}, %(table_id)s),
        set_config('idle_session_timeout', current_setting('statement_timeout'), false);
 
 -- leave_lane: no more
-SELECT pg_advisory_unlock(%(key)s, %(table_id)s), set_config('idle_session_timeout', '0', false);
+SELECT pg_advisory_unlock(%(key)s # {short_schema_key}, %(table_id)s), set_config('idle_session_timeout', '0', false);
 
 -- claim_snapshot: take the next snapshot id, and return when the last one was taken; no row if a DuckDB client took it
 -- while we waited

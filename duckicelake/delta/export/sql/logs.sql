@@ -1,8 +1,8 @@
 -- is_free: whether no process keeps Delta logs
-SELECT pg_try_advisory_xact_lock(%(key)s);
+SELECT pg_try_advisory_xact_lock(%(key)s # {schema_key});
 
 -- lead: whether this session is the one that keeps them, from now on
-SELECT pg_try_advisory_lock(%(key)s);
+SELECT pg_try_advisory_lock(%(key)s # {schema_key});
 
 -- versions: the live tables that Iceberg clients have seen, with what counts their changes of metadata
 SELECT d.table_id, d.version

@@ -42,7 +42,7 @@ UPDATE duckicelake_delta_source SET following = false, error = NULL, failed_at =
 WHERE table_id = %(table_id)s AND following;
 
 -- is_free: whether no process follows Delta tables
-SELECT pg_try_advisory_xact_lock(%(key)s);
+SELECT pg_try_advisory_xact_lock(%(key)s # {schema_key});
 
 -- lead: whether this session is the one that follows them, from now on
-SELECT pg_try_advisory_lock(%(key)s);
+SELECT pg_try_advisory_lock(%(key)s # {schema_key});

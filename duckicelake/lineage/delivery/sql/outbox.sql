@@ -4,7 +4,7 @@ SELECT %(transport)s, coalesce(max(id), 0) FROM duckicelake_lineage_event
 ON CONFLICT DO NOTHING;
 
 -- take_turn: be the one who delivers, for as long as the session lasts, unless another is
-SELECT pg_try_advisory_lock(%(key)s, hashtext(%(transport)s));
+SELECT pg_try_advisory_lock(%(key)s # {short_schema_key}, hashtext(%(transport)s));
 
 -- look: the newest event, up to which none waits any more, and whether dead letters are to be tried again
 SELECT (SELECT coalesce(max(id), 0) FROM duckicelake_lineage_event),

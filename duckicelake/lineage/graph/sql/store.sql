@@ -1,5 +1,5 @@
 -- lock: queue behind other recorders until the end of the transaction
-SELECT pg_advisory_xact_lock(%(key)s);
+SELECT pg_advisory_xact_lock(%(key)s # {schema_key});
 
 -- is_over: whether a principal has sent more than so many events within the last hour
 SELECT EXISTS (
