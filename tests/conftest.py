@@ -20,6 +20,7 @@ from psycopg.conninfo import make_conninfo
 
 from duckicelake.catalog.context.services import Services
 from duckicelake.lake.ducklake.database import build_duckdb_attach, open_lake_database
+from duckicelake.lake.ducklake.dropped import set_retention
 from duckicelake.lake.setup.format import build_session_settings, prepare_catalog, require_known
 from duckicelake.postgres.database import Database
 from duckicelake.postgres.embedded import EmbeddedPostgres
@@ -73,6 +74,8 @@ def postgres() -> Iterator[EmbeddedPostgres]:
             connection.execute(f"CREATE DATABASE {TEMPLATE}")
         template = open_lake_database(make_conninfo(server.url, dbname=TEMPLATE), pool_size=1)
         prepare_catalog(template, "/nowhere/")
+        with template.transaction() as cursor:
+            set_retention(cursor, 0)  # tests of what is dropped set another
         template.close()
         yield server
     shutil.rmtree(folder, ignore_errors=True)

@@ -21,6 +21,7 @@ from duckicelake.errors import (
 )
 from duckicelake.iceberg.identifiers import Namespace, check_namespace, parse_readable_namespace, to_schema_name
 from duckicelake.lake.ducklake.database import build_nested_refusal
+from duckicelake.lake.ducklake.dropped import read_retention
 from duckicelake.lake.ducklake.schemas import (
     LiveSchema,
     create_schema,
@@ -52,7 +53,7 @@ def list_namespaces(services: Services, parent: Namespace | None, page: PageRequ
     Raises NoSuchNamespaceError for an unknown parent.
     """
     with services.database.reading() as cursor:
-        known = _find_known(cursor)
+        known = find_known_namespaces(cursor)
     if parent:
         _require(known, parent)
     sees = services.caller.principal.sees
@@ -76,7 +77,7 @@ def create_namespace(services: Services, namespace: Namespace, properties: Mappi
 def load_namespace(services: Services, namespace: Namespace) -> dict[str, str]:
     """Return a namespace's properties; NoSuchNamespaceError."""
     with services.database.reading() as cursor:
-        schema_id = _require(_find_known(cursor), namespace)
+        schema_id = _require(find_known_namespaces(cursor), namespace)
         return {} if schema_id is None else read_schema_properties(cursor, schema_id)
 
 
@@ -112,9 +113,9 @@ def update_namespace(
 def _create(services: Services, namespace: Namespace, properties: dict[str, str]) -> dict[str, str]:
     with services.database.transaction() as cursor:
         snapshot = begin_snapshot(cursor, schema_change=True, catalog_ids=1)
-        known = _find_known(cursor)
-        _check_free(known, namespace, services.caller.principal)
-        _check_flat(known, namespace)
+        known = find_known_namespaces(cursor)
+        check_namespace_free(known, namespace, services.caller.principal)
+        check_parents_flat(known, namespace)
         schema_id = create_schema(cursor, snapshot, to_schema_name(namespace))
         if properties:
             set_schema_properties(cursor, schema_id, properties)
@@ -125,7 +126,7 @@ def _create(services: Services, namespace: Namespace, properties: dict[str, str]
 def _drop(services: Services, namespace: Namespace) -> None:
     with services.database.transaction() as cursor:
         snapshot = begin_snapshot(cursor, schema_change=True)
-        known = _find_known(cursor)
+        known = find_known_namespaces(cursor)
         schema_id = _require(known, namespace)
         inside = [f"namespace {to_schema_name(child)}" for child in sorted(_children(known, namespace))]
         if schema_id is not None:
@@ -134,7 +135,7 @@ def _drop(services: Services, namespace: Namespace) -> None:
             raise NamespaceNotEmptyError(
                 f"Namespace {to_schema_name(namespace)} is not empty. It holds {summarize(inside)}"
             )
-        drop_schema(cursor, snapshot, schema_id)
+        drop_schema(cursor, snapshot, schema_id, is_kept=read_retention(cursor) > 0)
         services.settle(cursor, [build_touched(namespace)])
 
 
@@ -144,7 +145,7 @@ def _update(
     gone = frozenset(removals)
     with services.database.transaction() as cursor:
         lock_writers(cursor)
-        schema_id = _require(_find_known(cursor), namespace)
+        schema_id = _require(find_known_namespaces(cursor), namespace)
         before = {} if schema_id is None else read_schema_properties(cursor, schema_id)
         after = {key: value for key, value in before.items() if key not in gone} | dict(updates)
         if after != before:
@@ -170,17 +171,17 @@ def _store_properties(
 ) -> None:
     if schema_id is None:
         snapshot = begin_snapshot(cursor, schema_change=True, catalog_ids=1)
-        known = _find_known(cursor)
+        known = find_known_namespaces(cursor)
         schema_id = _find_id(known, namespace)
         if schema_id is None:
-            _check_flat(known, namespace)
+            check_parents_flat(known, namespace)
             schema_id = create_schema(cursor, snapshot, to_schema_name(namespace))
         else:  # by DuckDB, which was faster
             record_changes(cursor, snapshot.id, [])
     set_schema_properties(cursor, schema_id, properties)
 
 
-def _find_known(cursor: Transaction) -> dict[Namespace, LiveSchema]:
+def find_known_namespaces(cursor: Transaction) -> dict[Namespace, LiveSchema]:
     """Return schemas by namespace; neither virtual ones are in it nor schemas that no request can name."""
     schemas = read_live_schemas(cursor).items()
     return {known: schema for name, schema in schemas if (known := parse_readable_namespace(name))}
@@ -203,7 +204,7 @@ def _children(known: Iterable[Namespace], parent: Namespace) -> set[Namespace]:
     return {other[: depth + 1] for other in known if len(other) > depth and other[:depth] == parent}
 
 
-def _check_flat(known: Mapping[Namespace, LiveSchema], namespace: Namespace) -> None:
+def check_parents_flat(known: Mapping[Namespace, LiveSchema], namespace: Namespace) -> None:
     """Raise UnsupportedError for a new namespace below a nested schema: it would have to be nested, too."""
     for depth in range(1, len(namespace)):
         if namespace[:depth] in known and known[namespace[:depth]].is_nested:
@@ -213,7 +214,8 @@ def _check_flat(known: Mapping[Namespace, LiveSchema], namespace: Namespace) -> 
             )
 
 
-def _check_free(known: Mapping[Namespace, LiveSchema], namespace: Namespace, principal: Principal) -> None:
+def check_namespace_free(known: Mapping[Namespace, LiveSchema], namespace: Namespace, principal: Principal) -> None:
+    """Raise AlreadyExistsError for a namespace that exists, InvalidRequestError if only case differs from another."""
     if namespace in known:
         raise AlreadyExistsError(f"Namespace already exists: {to_schema_name(namespace)}")
     for depth in range(len(namespace)):

@@ -190,7 +190,7 @@ def register_table(
             if _find_sharing_tables(cursor, table, creation) != plan.sharing:
                 raise StaleBaseError(f"other tables share files with {location} now")
             if overwrite:
-                lake_tables.drop_table(cursor, creation.schema_name, name, purge=False)
+                lake_tables.drop_table(cursor, creation.schema_name, name, purge=False, is_final=True)
             written = _write(cursor, plan, metadata, location)
             detail = _detail(plan, location, overwrite=overwrite)
             services.settle(cursor, [build_touched(namespace, name, detail)], [written.table_id])
@@ -279,6 +279,7 @@ def unregister_table(services: Services, namespace: Namespace, name: str) -> Tab
 
 def _give_up(services: Services, namespace: Namespace, name: str, table: TableVersion) -> None:
     with services.database.transaction() as cursor:
-        if not lake_tables.drop_table(cursor, to_schema_name(namespace), name, purge=False, expected=table.row):
+        schema_name = to_schema_name(namespace)
+        if not lake_tables.drop_table(cursor, schema_name, name, purge=False, is_final=True, expected=table.row):
             raise NoSuchTableError(f"Table does not exist: {format_full_name(namespace, name)}")
         services.settle(cursor, [build_touched(namespace, name)], [table.row.table_id])

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from typing import NamedTuple
 
 from psycopg import Cursor
@@ -68,12 +69,22 @@ def read_changes(cursor: Cursor[Row], table_id: int, after: int, upto: int) -> t
         for _, at, time, text, begins in rows
         if at is not None
     )
-    touching = [change for change in found if change.kinds]
+    touching = _leave_out_drops([change for change in found if change.kinds])
     if rows[0][0] != upto - after:
         kinds = frozenset({"compacted_table", "altered_table"})
         touching = [change for change in touching if change.snapshot_id < upto]
         touching.append(LakeChange(upto, read_snapshot_time(cursor, upto), kinds))
     return tuple(touching)
+
+
+def _leave_out_drops(changes: Sequence[LakeChange]) -> list[LakeChange]:
+    """Leave out the drops after which the table came back: nothing of it has changed by them."""
+    last = max((change.snapshot_id for change in changes if "created_table" in change.kinds), default=-1)
+    kept = (
+        replace(change, kinds=change.kinds - {"dropped_table"}) if change.snapshot_id < last else change
+        for change in changes
+    )
+    return [change for change in kept if change.kinds]
 
 
 def are_rows_checked(cursor: Cursor[Row], snapshot_ids: Sequence[int]) -> bool:

@@ -130,10 +130,14 @@ def create_schema(cursor: Transaction, snapshot: SnapshotAllocation, name: str) 
     return schema_id
 
 
-def drop_schema(cursor: Transaction, snapshot: SnapshotAllocation, schema_id: int) -> None:
-    """End an empty schema in a snapshot that was begun with `schema_change`, and forget its properties."""
+def drop_schema(cursor: Transaction, snapshot: SnapshotAllocation, schema_id: int, *, is_kept: bool) -> None:
+    """End an empty schema in a snapshot that was begun with `schema_change`.
+
+    is_kept: it may be brought back; else its properties are forgotten.
+    """
     cursor.execute(_SQL.end_schema, {"schema_id": schema_id, "snapshot_id": snapshot.id})
-    cursor.execute(_SQL.delete_properties, {"schema_id": schema_id})
+    if not is_kept:
+        cursor.execute(_SQL.delete_properties, {"schema_id": schema_id})
     record_changes(cursor, snapshot.id, [f"dropped_schema:{schema_id}"])
 
 

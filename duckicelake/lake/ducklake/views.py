@@ -9,6 +9,7 @@ from psycopg import Cursor
 from psycopg.types.json import Json
 
 from duckicelake.lake.conflicts import StaleBaseError
+from duckicelake.lake.ducklake import dropped
 from duckicelake.lake.ducklake.schemas import check_name_free, check_target_free, has_namespace
 from duckicelake.lake.ducklake.snapshots import begin_snapshot, lock_writers, quote_name, record_changes
 from duckicelake.lake.model import LakeView, ObjectTag, ViewDefinition
@@ -140,7 +141,7 @@ def drop_view(cursor: Cursor[Row], schema_name: str, view_name: str) -> bool:
     if view is None:
         return False
     known = read_view_row(cursor, view.view_id)
-    if known is not None:
+    if known is not None and not dropped.read_retention(cursor):
         cursor.execute(_SQL.delete_side_row, {"view_id": known.view_id})
     parameters = {"view_id": view.view_id, "at": snapshot.id, "goes_on": False}
     cursor.execute(_SQL.drop, parameters)

@@ -211,6 +211,7 @@ UPDATE duckicelake_table SET outlives_drop = true WHERE table_id = %(table_id)s;
 
 -- forget: everything that the side tables know of a table
 WITH tables AS (DELETE FROM duckicelake_table WHERE table_id = %(table_id)s),
+     dropped AS (DELETE FROM duckicelake_dropped WHERE kind = 'table' AND object_id = %(table_id)s),
      snapshots AS (DELETE FROM duckicelake_snapshot WHERE table_id = %(table_id)s),
      log AS (DELETE FROM duckicelake_snapshot_log WHERE table_id = %(table_id)s),
      manifests AS (DELETE FROM duckicelake_manifest WHERE table_id = %(table_id)s),
@@ -296,10 +297,6 @@ VALUES (%(sort_id)s, %(table_id)s, %(key_index)s, %(expression)s, 'duckdb', %(di
 
 -- set_options: the options of a table that a commit changes; null removes one
 SELECT duckicelake_set_options(%(table_id)s, %(options)s::json);
-
--- drop_options: DuckDB reads the options of all tables at each ATTACH, so that those of dropped tables go
-SELECT duckicelake_set_options(%(table_id)s, (
-    SELECT json_object_agg(key, NULL) FROM ducklake_metadata WHERE scope = 'table' AND scope_id = %(table_id)s));
 
 -- register_inlined_table: where DuckDB inlines rows of the new schema version
 INSERT INTO ducklake_inlined_data_tables (table_id, table_name, schema_version)

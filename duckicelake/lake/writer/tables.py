@@ -4,7 +4,7 @@ from psycopg import Cursor
 
 from duckicelake.errors import ReadOnlyTableError
 from duckicelake.lake.conflicts import StaleBaseError
-from duckicelake.lake.ducklake import native
+from duckicelake.lake.ducklake import dropped, native
 from duckicelake.lake.ducklake.schemas import check_target_free, has_namespace
 from duckicelake.lake.ducklake.snapshots import begin_snapshot, lock_writers, quote_name, record_changes
 from duckicelake.lake.side_tables import reader
@@ -26,36 +26,60 @@ def read_table_names(cursor: Cursor[Row], schema_name: str, after: str, most: in
 
 
 def drop_table(
-    cursor: Cursor[Row], schema_name: str, table_name: str, *, purge: bool, expected: TableRow | None = None
+    cursor: Cursor[Row],
+    schema_name: str,
+    table_name: str,
+    *,
+    purge: bool,
+    is_final: bool = False,
+    expected: TableRow | None = None,
 ) -> bool:
     """Drop the table, if there is one of the name; StaleBaseError if it isn't as `expected`, or another by now.
 
-    Its side-table rows stay and hold its files; with purge they go, DuckLake's own expiry deletes the data, and the
-    metadata files are scheduled for deletion. A table that says `gc.enabled=false` is never purged, but where it is the
-    server's word, for files that tables share: those that no other needs go.
+    Its side-table rows stay and hold its files. With purge they go: DuckLake's own expiry deletes the data, and the
+    metadata files are scheduled for deletion; at once, or when the lake's time for bringing it back is over. A table
+    that says `gc.enabled=false` is never purged, but where it is the server's word, for files that tables share: those
+    that no other needs go.
+
+    is_final: nothing may bring it back, as another catalog has it, or another table its files.
     """
     lock_writers(cursor)
     table_id = reader.find_table_id(cursor, schema_name, table_name)
     if table_id is None:
         return False
     cursor.execute(_SQL.lock_table, {"table_id": table_id})
+    is_kept = not is_final and dropped.read_retention(cursor) > 0
     purge = purge and not side_tables.is_guarded(cursor, table_id)
-    purged = side_tables.read_purgeable(cursor, table_id) if purge else []
+    purged = side_tables.read_purgeable(cursor, table_id) if purge and not is_kept else []
     snapshot = begin_snapshot(cursor, schema_change=True, file_ids=len(purged))
     if reader.find_table_id(cursor, schema_name, table_name) != table_id:
         raise StaleBaseError(f"{schema_name}.{table_name} is another table by now, or none")
     if expected is not None:
         change_sets.check_base(cursor, table_id, (expected.version, expected.caught_up_to), snapshot.id - 1)
-    if purge:
+    if purge and not is_kept:
         side_tables.take_over_held(cursor, table_id)
     cursor.execute(_SQL.drop_table, {"table_id": table_id, "at": snapshot.id})
-    cursor.execute(_SQL.drop_options, {"table_id": table_id})
-    if purge:
+    if purge and not is_kept:
         side_tables.purge_table(cursor, table_id, purged, snapshot.first_file_id)
     else:
         cursor.execute(_SQL.outlive_drop, {"table_id": table_id})
     record_changes(cursor, snapshot.id, [f"dropped_table:{table_id}"])
+    if is_kept:
+        dropped.request_purge(cursor, table_id, purge=purge)
+    else:
+        dropped.drop_options(cursor, table_id)
+        dropped.forget_dropped(cursor, "table", table_id)
     return True
+
+
+def purge_dropped(cursor: Cursor[Row], table_id: int) -> None:
+    """Do what a purge does, of a table that was dropped; its files go with DuckDB's next expiry and cleanup."""
+    lock_writers(cursor)
+    paths = side_tables.read_purgeable(cursor, table_id)
+    snapshot = begin_snapshot(cursor, schema_change=False, file_ids=max(1, len(paths)))
+    side_tables.take_over_held(cursor, table_id)
+    side_tables.purge_table(cursor, table_id, paths, snapshot.first_file_id)
+    record_changes(cursor, snapshot.id, [])
 
 
 def rename_table(cursor: Cursor[Row], source: tuple[str, str], destination: tuple[str, str]) -> bool:

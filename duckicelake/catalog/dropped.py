@@ -1,0 +1,202 @@
+"""List what was dropped, bring it back, and let it go when its time is over."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from duckicelake.catalog.context.audit_notes import build_touched
+from duckicelake.catalog.context.caller import Capability
+from duckicelake.catalog.context.page import ListPage, PageRequest, cut_page
+from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.namespaces import check_namespace_free, check_parents_flat, find_known_namespaces
+from duckicelake.errors import InvalidRequestError, NotFoundError
+from duckicelake.iceberg.identifiers import Namespace, format_full_name, parse_readable_namespace, to_schema_name
+from duckicelake.lake.ducklake import dropped
+from duckicelake.lake.ducklake.dropped import DroppedKind, DroppedObject
+from duckicelake.lake.ducklake.schemas import SchemaPlace, check_name_free
+from duckicelake.lake.ducklake.snapshots import (
+    SnapshotAllocation,
+    begin_snapshot,
+    lock_writers,
+    record_changes,
+    retry_transaction,
+)
+from duckicelake.lake.side_tables.audit import AuditedResource
+from duckicelake.lake.writer.tables import purge_dropped
+from duckicelake.postgres.queries import Transaction
+
+KINDS: Final[tuple[DroppedKind, ...]] = ("table", "view", "namespace")
+
+
+@dataclass(frozen=True, slots=True)
+class UndropRequest:
+    """What to bring back: the last that was dropped of a kind and name, or the one of an id.
+
+    name: None for a namespace. new_name: under which it comes back; None: its own.
+    """
+
+    kind: DroppedKind
+    namespace: Namespace
+    name: str | None = None
+    object_id: int | None = None
+    new_name: str | None = None
+
+    @property
+    def called(self) -> str:
+        """Kind and full name, for messages."""
+        full_name = to_schema_name(self.namespace) if self.name is None else format_full_name(self.namespace, self.name)
+        return f"{self.kind} {full_name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Undropped:
+    """What came back, under which name, in which DuckLake snapshot; of a namespace with so many tables and views."""
+
+    kind: DroppedKind
+    namespace: str
+    name: str | None
+    snapshot_id: int
+    tables: int = 0
+    views: int = 0
+
+
+def list_dropped(services: Services, namespace: Namespace | None, page: PageRequest) -> ListPage[DroppedObject]:
+    """List what can be brought back in a namespace and below it, or in the lake, newest first.
+
+    It leaves out what lies in namespaces that the caller may not read.
+    """
+    after = _parse_position(page.after)
+    within = None if namespace is None else to_schema_name(namespace)
+    with services.database.reading() as cursor:
+        found = dropped.read_dropped(cursor, within, after=after)
+    may_read = services.caller.principal.may
+    seen = [item for item in found if may_read(Capability.READ, parse_readable_namespace(item.schema_name) or ())]
+    return cut_page(seen, page, lambda item: f"{item.snapshot_id}.{item.object_id}")
+
+
+def _parse_position(after: str) -> tuple[int, int] | None:
+    if not after:
+        return None
+    snapshot_id, _, object_id = after.partition(".")
+    if not (snapshot_id.isdecimal() and object_id.isdecimal()):
+        raise InvalidRequestError("pageToken is not one of this list; start again without it")
+    return int(snapshot_id), int(object_id)
+
+
+def undrop(services: Services, request: UndropRequest) -> Undropped:
+    """Bring a table, view or namespace back, with its history; a namespace with all that was dropped with it.
+
+    Raises:
+        NotFoundError: nothing of the name was dropped lately. AlreadyExistsError: its name is taken by now.
+        NoSuchNamespaceError: its namespace was dropped, too. InvalidRequestError: the name is no name.
+
+    """
+    return services.run_once(
+        lambda: retry_transaction(lambda: _undrop(services, request)), lambda kept: Undropped(*kept)
+    )
+
+
+def _undrop(services: Services, request: UndropRequest) -> Undropped:
+    with services.database.transaction() as cursor:
+        is_namespace = request.kind == "namespace"
+        snapshot = begin_snapshot(cursor, schema_change=True, catalog_ids=int(is_namespace), file_ids=1)
+        found = _find(cursor, request)
+        if is_namespace:
+            done, changes, touched = _return_namespace(services, cursor, request, found, snapshot)
+        else:
+            done, changes, touched = _return_object(cursor, request, found, snapshot)
+        record_changes(cursor, snapshot.id, changes)
+        services.settle(
+            cursor, touched, [done.kind, done.namespace, done.name, done.snapshot_id, done.tables, done.views]
+        )
+    return done
+
+
+def _find(cursor: Transaction, request: UndropRequest) -> DroppedObject:
+    schema_name = to_schema_name(request.namespace)
+    for found in dropped.read_dropped(cursor, schema_name, request.kind, request.object_id):
+        if found.schema_name == schema_name and found.name == request.name:
+            return found
+    raise NotFoundError(
+        f"Nothing to bring back: no {request.called} was dropped"
+        f"{'' if request.object_id is None else f' with id {request.object_id}'} within the time that this lake keeps "
+        "what is dropped; `duckicelake dropped` lists what there is"
+    )
+
+
+def _return_object(
+    cursor: Transaction, request: UndropRequest, found: DroppedObject, snapshot: SnapshotAllocation
+) -> tuple[Undropped, list[str], list[AuditedResource]]:
+    name = request.new_name or request.name
+    assert name is not None
+    place = check_name_free(cursor, found.schema_name, name, "View" if found.kind == "view" else "Table")
+    change = _return_below(cursor, found, snapshot, place, name)
+    touched = build_touched(request.namespace, name, {"from": request.called})
+    return Undropped(found.kind, found.schema_name, name, snapshot.id), [change], [touched]
+
+
+def _return_below(
+    cursor: Transaction, found: DroppedObject, snapshot: SnapshotAllocation, place: SchemaPlace, name: str
+) -> str:
+    bring_back = dropped.return_view if found.kind == "view" else dropped.return_table
+    return bring_back(cursor, found, snapshot, place, name)
+
+
+def _return_namespace(
+    services: Services,
+    cursor: Transaction,
+    request: UndropRequest,
+    found: DroppedObject,
+    snapshot: SnapshotAllocation,
+) -> tuple[Undropped, list[str], list[AuditedResource]]:
+    known = find_known_namespaces(cursor)
+    check_namespace_free(known, request.namespace, services.caller.principal)
+    check_parents_flat(known, request.namespace)
+    within = [
+        item
+        for item in dropped.read_dropped(cursor, found.schema_name)
+        if item.snapshot_id == found.snapshot_id and item.schema_name == found.schema_name and item.name is not None
+    ]
+    schema_id, created = dropped.return_schema(cursor, found, snapshot)
+    place = SchemaPlace(schema_id, found.schema_name)
+    changes = [created, *(_return_below(cursor, item, snapshot, place, str(item.name)) for item in within)]
+    tables = sum(item.kind == "table" for item in within)
+    done = Undropped("namespace", found.schema_name, None, snapshot.id, tables, len(within) - tables)
+    return done, changes, [build_touched(request.namespace, detail={"tables": tables, "views": len(within) - tables})]
+
+
+def forget_dropped(services: Services, kind: DroppedKind, object_id: int) -> None:
+    """End the time in which it can be brought back; its files go as if that were over. NotFoundError."""
+    with services.database.transaction() as cursor:
+        found: Sequence[DroppedObject] = dropped.read_dropped(cursor, None, kind, object_id)
+        if not found or not dropped.end_retention(cursor, kind, object_id):
+            raise NotFoundError(f"No {kind} with the id {object_id} can be brought back")
+        resource = to_resource(found[0])
+        services.settle(cursor, [resource])
+    while let_go(services):
+        pass
+
+
+def to_resource(found: DroppedObject) -> AuditedResource:
+    """Name what was dropped, for the audit trail."""
+    return build_touched(parse_readable_namespace(found.schema_name) or (found.schema_name,), found.name)
+
+
+def let_go(services: Services) -> bool:
+    """Let one thing go whose time is over, and purge it if that was asked for; whether there was one."""
+
+    def attempt() -> bool:
+        with services.database.reading() as cursor:
+            if not dropped.has_due(cursor):
+                return False
+        with services.database.transaction() as cursor:
+            lock_writers(cursor)
+            due = dropped.take_due(cursor)
+            if due is None:
+                return False
+            kind, object_id, is_purged = due
+            if kind == "table" and is_purged:
+                purge_dropped(cursor, object_id)
+        return True
+
+    return retry_transaction(attempt)
