@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from duckicelake.catalog.context.audit_notes import build_touched
-from duckicelake.catalog.context.caller import Capability
+from duckicelake.catalog.context.caller import Capability, build_refusal
 from duckicelake.catalog.context.page import ListPage, PageRequest, cut_page
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.namespaces import check_namespace_free, check_parents_flat, find_known_namespaces
@@ -88,9 +88,12 @@ def undrop(services: Services, request: UndropRequest) -> Undropped:
 
     Raises:
         NotFoundError: nothing of the name was dropped lately. AlreadyExistsError: its name is taken by now.
-        NoSuchNamespaceError: its namespace was dropped, too. InvalidRequestError: the name is no name.
+        NoSuchNamespaceError: its namespace was dropped, too. InvalidRequestError: another name differs only by case.
+        ForbiddenError: a namespace takes the right to manage.
 
     """
+    if request.kind == "namespace" and not services.caller.principal.may(Capability.MANAGE, request.namespace):
+        raise build_refusal(request.namespace)
     return services.run_once(
         lambda: retry_transaction(lambda: _undrop(services, request)), lambda kept: Undropped(*kept)
     )

@@ -1,4 +1,4 @@
-"""Delete files that no table needs, and uploads that the server has replaced."""
+"""Delete files that no table needs, uploads that the server has replaced, and what was dropped long ago."""
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -9,6 +9,7 @@ from typing import Final
 from duckicelake.catalog.authz.locations import check_readable
 from duckicelake.catalog.context.background_threads import run_in_thread
 from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.dropped import let_go
 from duckicelake.catalog.lake_files import TABLE_SUFFIXES, find_unneeded, is_lake_file, list_lake_files, read_kept_files
 from duckicelake.catalog.table.load import refresh
 from duckicelake.errors import CatalogError, InvalidRequestError, NoSuchTableError
@@ -154,6 +155,8 @@ def collect_in_background(services: Services, failed: Callable[[Exception], obje
         while not ended.wait(PAUSE_SECONDS):
             try:
                 while collect_uploads(services) == MAX_BATCH_FILES and not ended.is_set():
+                    pass
+                while let_go(services) and not ended.is_set():
                     pass
             except Exception as error:  # noqa: BLE001 - whatever it was, the next round may find it gone
                 with suppress(Exception):

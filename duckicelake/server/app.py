@@ -60,6 +60,7 @@ from duckicelake.server.middleware.requests import (
 from duckicelake.server.middleware.traces import TracedMeter, TraceMiddleware, Tracer
 from duckicelake.server.routes import (
     catalog,
+    dropped,
     events,
     history,
     oauth,
@@ -72,6 +73,7 @@ from duckicelake.server.routes import (
     views,
 )
 from duckicelake.server.routes.dependencies import ServerContext, guard_routes
+from duckicelake.server.routes.dropped import UndropBody
 from duckicelake.server.routes.events import QueryEventsRequest
 from duckicelake.server.routes.table_operations import CloneTableRequest, ExpireRequest, RestoreRequest
 from duckicelake.server.telemetry.logs import make_logger
@@ -99,6 +101,7 @@ REQUEST_MODELS: tuple[type[BaseModel], ...] = (
     RenameTableRequest,
     RenewJob,
     RestoreRequest,
+    UndropBody,
     UpdateNamespacePropertiesRequest,
 )
 """Bodies that endpoints parse in their own thread, which FastAPI therefore does not see."""
@@ -276,6 +279,7 @@ def create_routes() -> App:
         catalog.config_router,
         catalog.namespace_router,
         tables.table_router,
+        dropped.router,
         table_operations.restore_router,
         table_operations.clone_router,
         rows.row_router,

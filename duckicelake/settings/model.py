@@ -129,6 +129,13 @@ class Settings(BaseSettings):
         default=None, gt=0, description="flush a table when its oldest row in Postgres has this age in seconds"
     )
 
+    drop_retention_seconds: float | None = Field(
+        default=None,
+        ge=0,
+        le=3650 * 86_400,
+        description="seconds that dropped tables, views and namespaces can be brought back; none: as the lake has it",
+    )
+
     delta_sync_seconds: float = Field(
         default=0.5,
         ge=0,

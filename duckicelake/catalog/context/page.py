@@ -96,3 +96,8 @@ def parse_full_name(text: str) -> tuple[Namespace, str]:
     if not schema or not table:
         raise InvalidRequestError(f"{text!r} isn't the full name of a table: write it as sales.orders")
     return parse_schema_name(schema), parse_schema_name(table)[0]
+
+
+def parse_namespace_name(text: str) -> Namespace:
+    """Parse a namespace's full name, joined by dots; InvalidRequestError."""
+    return parse_schema_name(text)

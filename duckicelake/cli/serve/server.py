@@ -51,6 +51,7 @@ from duckicelake.cli.wiring.location import build_policy, keep_postgres
 from duckicelake.cli.wiring.services import open_services, open_tracer, prepare_lake, warn_of_others
 from duckicelake.errors import CatalogError, StartupError
 from duckicelake.lake.ducklake.database import build_attach_source
+from duckicelake.lake.ducklake.dropped import set_retention
 from duckicelake.lake.setup.format import require_known
 from duckicelake.server.app import App, create_app
 from duckicelake.server.middleware.traces import Tracer
@@ -358,6 +359,9 @@ def _prepare(settings: Settings, services: Services, *, creates: bool) -> None:
     if creates:
         warn_of_others(services)
     prepare_lake(services, creates=creates)
+    if settings.drop_retention_seconds is not None:
+        with services.database.transaction() as cursor:
+            set_retention(cursor, settings.drop_retention_seconds)
     for feature in load_feature_services():
         feature.prepare(settings, services)
 

@@ -156,6 +156,10 @@ NEEDS: Final[Mapping[tuple[str, str], Need]] = {
     ("GET", f"{_NAMESPACE}/history"): _READER,
     ("GET", f"{_TABLE}/history"): _READER,
     ("GET", f"{_VIEW}/history"): _READER,
+    # So is the list of what was dropped; a namespace takes the right to manage, which the use case checks.
+    ("GET", "/v1/dropped"): AnyToken(),
+    ("POST", f"{_NAMESPACE}/undrop"): _WRITER,
+    ("DELETE", "/v1/dropped/{kind}/{object_id}"): WholeCatalog(),
     # So is the list of tables' statistics.
     ("GET", "/pipeline/v1/tables"): AnyToken(),
     ("POST", "/pipeline/v1/namespaces/{namespace}/tables/{table}/orphans"): _WRITER,

@@ -94,6 +94,9 @@ EXPECTED: dict[str, tuple[set[str], int]] = {
     f"POST {TABLE}/unregister": (WRITERS, 404),
     f"POST {TABLE}/restore": (WRITERS, 400),
     f"POST {TABLE}/expire": (WRITERS, 200),
+    "GET /v1/dropped": (KNOWN, 200),
+    f"POST {NAMESPACE}/undrop": (WRITERS, 404),
+    "DELETE /v1/dropped/{kind}/{object_id}": ({"root"}, 404),
     f"POST {TABLE}/metrics": (READERS | WRITERS, 204),
     f"POST {TABLE}/rows": (WRITERS, 400),
     f"DELETE {TABLE}/rows": (WRITERS, 400),
@@ -185,6 +188,7 @@ BODIES: dict[str, Any] = {
     f"POST {NAMESPACE}/register": {"name": "t", "metadata-location": "file:///nowhere/metadata.json"},
     f"POST {TABLE}/restore": {"to": "no time"},
     f"POST {TABLE}/expire": {"older-than-ms": 0},
+    f"POST {NAMESPACE}/undrop": {"name": "never"},
     f"POST {NAMESPACE}/clone": {"name": "t", "source": {"namespace": ["sales", "eu"], "name": "t"}},
     "POST /v1/tables/rename": rename("t"),
     "POST /v1/transactions/commit": commits((EU, "t")),
@@ -250,6 +254,7 @@ def refusal(answer: httpx.Response) -> tuple[int, str]:
 
 def path_of(route: str, namespace: str = TARGET, table: str = "t", view: str = "v") -> str:
     names = {"namespace": namespace, "table": table, "view": view, "job": NO_JOB, "app_id": "a", "asset": "lineage.css"}
+    names |= {"kind": "table", "object_id": "99"}
     names |= {"run": NO_JOB, "facet": "nothing", "space": "file", "dataset": "nothing", "counted": "jobs"}
     return route.split(maxsplit=1)[1].format(**names)
 
