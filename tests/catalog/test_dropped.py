@@ -9,8 +9,10 @@ import pytest
 from duckicelake.catalog import dropped, namespaces, tables, views
 from duckicelake.catalog.context.page import PageRequest
 from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.doctor import examine_tables
 from duckicelake.catalog.dropped import Undropped, UndropRequest
 from duckicelake.catalog.registration import unregister_table
+from duckicelake.changelog.doctor import diagnose
 from duckicelake.errors import AlreadyExistsError, NoSuchNamespaceError, NoSuchTableError, NotFoundError
 from duckicelake.lake.ducklake.dropped import DroppedKind, DroppedObject, set_retention
 from tests.support.client import NS, Client, Draft, assert_whole, data_files, duckdb_rows, local, pyiceberg_rows
@@ -69,6 +71,7 @@ def test_table_dropped_by_a_client_comes_back_with_its_history(
     tables.drop_table(services, NS, "t", purge)
     if is_expired:
         expire_all(ducklake)
+    assert_healthy(services)
     (found,) = listed(services)
     assert (found.kind, found.schema_name, found.name, found.is_purged) == ("table", "ns", "t", purge)
     assert found.uuid == before["metadata"]["table-uuid"]
@@ -86,6 +89,13 @@ def test_table_dropped_by_a_client_comes_back_with_its_history(
     ducklake.execute("DELETE FROM lake.ns.t WHERE id = 2")
     assert_both_read(client, ducklake, [(3, "c"), (4, "d"), (5, "e"), (6, "f")])
     assert_whole(client.load())
+    assert_healthy(services)
+
+
+def assert_healthy(services: Services) -> None:
+    """`duckicelake doctor` finds nothing."""
+    assert [finding for finding in diagnose(services.database) if not finding.ok and finding.name != "changelog"] == []
+    assert examine_tables(services.database)[0] == []
 
 
 def assert_both_read(client: Client, duck: duckdb.DuckDBPyConnection, rows: list[tuple[int, str]]) -> None:

@@ -7,6 +7,8 @@ import pytest
 
 from duckicelake.catalog import views
 from duckicelake.catalog.doctor import examine_tables
+from duckicelake.catalog.dropped import UndropRequest, undrop
+from duckicelake.lake.ducklake.dropped import set_retention
 from tests.support.ducklake_11 import comment_view_column, drop_view, migrate, rename_view
 from tests.support.lakes import Lake
 from tests.support.view_requests import (
@@ -145,3 +147,15 @@ def test_docs_of_a_lake_of_1_0_outlive_its_migration(lake: Lake, connection, dat
     with connection.transaction():
         comment_view_column(connection, view_id(connection), "city", "where")
     assert docs(lake) == {"id": "the id", "city": "where"}
+
+
+def test_view_that_comes_back_has_the_comments_of_its_columns(migrated: Lake, connection: psycopg.Connection) -> None:
+    with migrated.services.database.transaction() as cursor:
+        set_retention(cursor, 3600)
+    comment_view_column(connection, view_id(connection), "x", "the key")
+    before = load(migrated.services, "v")
+    views.drop_view(migrated.services, ("main",), "v")
+    assert live_tags(connection) == []
+    undrop(migrated.services, UndropRequest("view", ("main",), "v"))
+    assert live_tags(connection) == [("x", "the key")]
+    assert load(migrated.services, "v") == before

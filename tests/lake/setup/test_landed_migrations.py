@@ -17,6 +17,7 @@ from psycopg.errors import RaiseException
 
 from duckicelake.changelog.doctor import diagnose
 from duckicelake.lake.ducklake.database import open_lake_database
+from duckicelake.lake.ducklake.dropped import read_retention
 from duckicelake.lake.setup.migrations import (
     apply_migrations,
     find_edited_migrations,
@@ -36,6 +37,8 @@ TXNS: Final = next(each.number for each in load_migrations() if each.name.endswi
 """The migration that put producers and runs into one table."""
 OPTIONS: Final = 47
 """The migration since which options and properties are the same."""
+DROPPED: Final = next(each.number for each in load_migrations() if each.name.endswith("_dropped.sql"))
+"""The migration since which dropped tables can be brought back."""
 BEFORE_DIGESTS: Final = {each.name: None for each in load_migrations() if each.number < DIGESTS}
 STATES: Final = LANDED["states"] | {"before digests": BEFORE_DIGESTS}
 
@@ -181,6 +184,16 @@ def test_deletes_that_can_not_be_carried_over_are_refused(database: Database) ->
         cursor.execute("INSERT INTO duckicelake_deletion (delete_file_id, data_file_id, table_id) VALUES (1, 2, 3)")
         with pytest.raises(RaiseException, match="copy its tables"), cursor.connection.transaction():
             apply_migrations(cursor)
+
+
+@pytest.mark.parametrize("has_tables", [False, True])
+def test_lakes_that_had_tables_go_on_keeping_nothing_that_is_dropped(database: Database, has_tables: bool) -> None:
+    with empty_lake(database) as cursor:
+        apply(cursor, {each.name: None for each in load_migrations() if each.number < DROPPED})
+        if has_tables:
+            cursor.execute("INSERT INTO ducklake_table VALUES (1, gen_random_uuid(), 0, NULL, 0, 't', 't/', true)")
+        apply_migrations(cursor)
+        assert read_retention(cursor) == (0 if has_tables else 7 * 86_400)
 
 
 def test_landed_migrations_are_never_edited() -> None:
