@@ -327,6 +327,8 @@ class _FileEncoder:
         self._metadata = metadata
         self._stats_fields = stats_fields
         self._contract = MetricsContract((*metadata.schemas, metadata.schema()))
+        self._has_row_ids = metadata.format_version >= 3
 
     def __call__(self, file: FileRow) -> bytes:
-        return encode_content_file(file, self._metadata.spec(file.spec_id), self._contract, self._stats_fields)
+        spec = self._metadata.spec(file.spec_id)
+        return encode_content_file(file, spec, self._contract, self._stats_fields, has_row_ids=self._has_row_ids)

@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
-from duckicelake.iceberg.model import Int, SpecModel
+from duckicelake.iceberg.model import Long, SpecModel
 
 MAX_NAMES = 10_000
 
@@ -12,15 +12,15 @@ MAX_NAMES = 10_000
 class PlanTableScanRequest(SpecModel):
     """What a scan reads. The filter is JSON, parsed by `expressions`; without one, everything passes."""
 
-    snapshot_id: Int | None = None
-    start_snapshot_id: Int | None = None
-    end_snapshot_id: Int | None = None
+    snapshot_id: Long | None = None
+    start_snapshot_id: Long | None = None
+    end_snapshot_id: Long | None = None
     select: tuple[str, ...] | None = Field(default=None, max_length=MAX_NAMES)
     filter: Any = True
     case_sensitive: bool = True
     use_snapshot_schema: bool = False
     stats_fields: tuple[str, ...] | None = Field(default=None, max_length=MAX_NAMES)
-    min_rows_requested: Int | None = Field(default=None, ge=0)
+    min_rows_requested: Long | None = Field(default=None, ge=0)
 
     @model_validator(mode="after")
     def _check_kinds(self) -> "PlanTableScanRequest":

@@ -34,8 +34,6 @@ _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 _KEY_BYTES: Final = 7
 """So that no key of these bytes is the least or the greatest one, which stand for what lies beyond the prefix."""
 _WIDE: Final = Context(prec=100)
-_UNORDERED_BYTE: Final = 0xEE
-"""The first byte of characters from U+E000 on: Java orders them, and those beyond U+FFFF, in another way."""
 _FLOAT_SIGN: Final = (1 << 63) - 1
 
 
@@ -98,8 +96,8 @@ class BoundArrays:
             clean = ~null & ~nan
             return FileMasks(~(found.must & clean), ~found.may & clean & self._has(HAS_LOW | HAS_HIGH))
         found = self._compare(test.operator, test.values)
-        unlike = (null | nan) if test.is_negated else np.zeros(len(null), np.bool_)
-        return FileMasks(unlike | (found.may & ~all_null & ~all_nan), found.must & ~null & ~nan)
+        may = (found.may & ~all_nan) | nan if test.operator in ("gt", "gt-eq") else found.may & ~all_nan
+        return FileMasks(may & ~all_null, found.must & ~null & ~nan)
 
     def _has(self, flags: int) -> Flags:
         has: Flags = (self.states & flags) == flags
@@ -112,10 +110,7 @@ class BoundArrays:
             return self._compare_set(values, low, high)
         if operator == "starts-with":
             return self._compare_prefix(values[0], low, high)
-        span = self._key(values[0])
-        if span is None:
-            return _anything(len(low))
-        least, most = span
+        least, most = self._key(values[0])
         close = self.is_exact
         match operator:
             case "lt":
@@ -131,10 +126,8 @@ class BoundArrays:
         return FileMasks(~high | (self.highs >= least), low & must)
 
     def _compare_set(self, values: Sequence[Any], low: Flags, high: Flags) -> FileMasks:
-        spans = [self._key(value) for value in values]
-        if any(span is None for span in spans):
-            return _anything(len(low))
-        keys = sorted(span for span in spans if span is not None)
+        spans = (self._key(value) for value in values)
+        keys = sorted(span for span in spans if span[0] == span[1] or not self.is_exact)
         least = np.array([span[0] for span in keys], np.int64)
         most = np.maximum.accumulate(np.array([span[1] for span in keys], np.int64)) if keys else least
         lows, highs = np.where(low, self.lows, _LEAST), np.where(high, self.highs, _MOST)
@@ -149,18 +142,18 @@ class BoundArrays:
     def _compare_prefix(self, value: Any, low: Flags, high: Flags) -> FileMasks:
         data = _to_bytes(value)
         span = self._key_span(data, data + b"\xff" * (len(self.prefix) + _KEY_BYTES))
-        if span is None or _is_unordered(self.type, data):
-            return _anything(len(low))
         may = (~low | (self.lows <= span[1])) & (~high | (self.highs >= span[0]))
         fits = len(data) <= len(self.prefix) + _KEY_BYTES and not data.endswith(b"\0")
         must = low & high & (self.lows >= span[0]) & (self.highs <= span[1])
         return FileMasks(may, must & fits)
 
-    def _key(self, value: Any) -> tuple[int, int] | None:
-        """Return the keys between which the constant's is; None where they wouldn't order as values do."""
+    def _key(self, value: Any) -> tuple[int, int]:
+        """Return the keys between which the constant's is."""
         if isinstance(value, str | bytes):
             data = _to_bytes(value)
-            return None if _is_unordered(self.type, data) else self._key_span(data, data)
+            least, most = self._key_span(data, data)
+            is_between = self.is_exact and data.startswith(self.prefix) and not _is_whole_key(data, self.prefix)
+            return least, most + is_between
         if isinstance(value, float):
             return _span_float(self.type, value)
         if isinstance(value, Decimal):
@@ -172,10 +165,6 @@ class BoundArrays:
 
     def _key_span(self, least: bytes, most: bytes) -> tuple[int, int]:
         return _cut_key(least, self.prefix), _cut_key(most, self.prefix)
-
-
-def _anything(count: int) -> FileMasks:
-    return FileMasks(np.ones(count, np.bool_), np.zeros(count, np.bool_))
 
 
 def _span_whole(value: int) -> tuple[int, int]:
@@ -202,10 +191,6 @@ def _to_bytes(value: str | bytes) -> bytes:
     return value.encode(errors="surrogatepass") if isinstance(value, str) else value
 
 
-def _is_unordered(type_: PrimitiveType, data: bytes) -> bool:
-    return type_.traits.family == "string" and any(byte >= _UNORDERED_BYTE for byte in data)
-
-
 def _cut_key(data: bytes, prefix: bytes) -> int:
     """Return the key of a value among those that begin with the prefix."""
     size = len(prefix)
@@ -213,6 +198,11 @@ def _cut_key(data: bytes, prefix: bytes) -> int:
         return _LEAST if data < prefix else _MOST
     tail = data[size : size + _KEY_BYTES].ljust(_KEY_BYTES, b"\0")
     return int.from_bytes(tail, "big")
+
+
+def _is_whole_key(data: bytes, prefix: bytes) -> bool:
+    """Return whether no other such value has the key of this one."""
+    return len(data) <= len(prefix) + _KEY_BYTES and (data == prefix or not data.endswith(b"\0"))
 
 
 def build_column_bounds(type_: PrimitiveType, field_id: int, metrics: Sequence[Mapping[str, Any]]) -> BoundArrays:
@@ -231,6 +221,7 @@ def build_column_bounds(type_: PrimitiveType, field_id: int, metrics: Sequence[M
     match type_.traits.family:
         case "string" | "bytes":
             prefix = _find_common_prefix([bound for bound in (*lows, *highs) if bound is not None])
+            is_exact = all(bound is None or _is_whole_key(bound, prefix) for bound in (*lows, *highs))
             make = partial(_cut_key, prefix=prefix)
         case "float":
             make = _sort_float
@@ -277,7 +268,5 @@ def _read_bound(type_: PrimitiveType, bounds: Mapping[str, str] | None, name: st
         if isinstance(value, Decimal):
             return to_unscaled(value, 100, type_.scale or 0)
     except (ValueError, InvalidRequestError):
-        return None
-    if isinstance(value, bytes) and _is_unordered(type_, value):
         return None
     return None if isinstance(value, float) and math.isnan(value) else value

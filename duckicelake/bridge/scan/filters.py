@@ -39,7 +39,6 @@ _NEGATIONS: Final = {
 _NEGATIONS_BOTH_WAYS: Final = _NEGATIONS | {
     negative: test for test, negative in _NEGATIONS.items() if test not in _NEGATIONS.values()
 }
-_ORDERED: Final = frozenset({"lt", "lt-eq", "gt", "gt-eq"})
 _TESTED_FAMILIES: Final = {"nan": ("float",), "starts-with": ("string", "bytes")}
 _SHOWN_CHARS: Final = 60
 _OFFSET: Final = re.compile(r"(Z|[+-][0-9]{2}:?[0-9]{2})$")
@@ -51,7 +50,8 @@ class FieldTest:
     """A field, or what a transform makes of it, compared with constants of its type.
 
     Constants are whole numbers for all that is counted, Decimal, float, str or bytes; they may be out of the type's
-    range. is_negated: the test stands for "not" of its opposite, so null and NaN may pass it, by some readers.
+    range. Null passes only tests that say "not" and `is-null`: readers take "not less" for "greater or equal". NaN is
+    the greatest number to some readers, and passes no comparison with numbers by others.
     """
 
     operator: str
@@ -59,7 +59,6 @@ class FieldTest:
     type: PrimitiveType
     values: tuple[Any, ...] = ()
     transform: Transform | None = None
-    is_negated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +139,7 @@ class _Binder:
             raise InvalidRequestError(f"Cannot filter by {test.transform} of {name}: it doesn't take a {type_}")
         _check_operator(operator, name, result)
         values = tuple(_read_constant(name, result, constant) for constant in test.values)
-        return FieldTest(operator, field.id, result, values, test.transform, is_negated and operator in _ORDERED)
+        return FieldTest(operator, field.id, result, values, test.transform)
 
     def _find_field(self, column: str | int) -> NestedField:
         field_id = column if isinstance(column, int) else self._ids.get(self._fold(column))

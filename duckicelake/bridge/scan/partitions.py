@@ -21,12 +21,11 @@ from duckicelake.iceberg.values import to_minimal_bytes
 Decision: TypeAlias = tuple[bool, bool]
 """Whether a row of a partition may pass a test, and whether all of them surely do."""
 Judge: TypeAlias = Callable[[Any], Decision]
-_ANY: Final[Decision] = (True, False)
 _ORDERED: Final = frozenset({"lt", "lt-eq", "gt", "gt-eq"})
-_FIRST_UNORDERED: Final = "\ue000"
-"""From this character on, Java orders texts in another way than by their bytes."""
+_GREATER: Final = frozenset({"gt", "gt-eq"})
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 _WIDE: Final = Context(prec=100)
+_WORD_BITS: Final = (32, 64)
 _CALENDAR: Final = frozenset({"year", "month", "day", "hour"})
 
 
@@ -90,7 +89,7 @@ def _read_value(type_: PrimitiveType, json: Any) -> Any:
 def _find_judge(transform: Transform, source: PrimitiveType, test: FieldTest) -> Judge | None:
     """Return what decides the test for a partition value; None if values say nothing of it."""
     if test.transform is not None:
-        return _judge_value(test) if test.transform == transform else None
+        return _judge_made(transform, source, test) if test.transform == transform else None
     if transform.name == "identity" or test.operator in ("is-null", "not-null"):
         return _judge_value(test)
     if test.operator in ("is-nan", "not-nan"):
@@ -106,8 +105,24 @@ def _find_judge(transform: Transform, source: PrimitiveType, test: FieldTest) ->
     return lambda value: _judge_special(test, "null") if value is None else judge(value)
 
 
-def _judge_value(test: FieldTest) -> Judge:
-    """Decide by the value that all rows have."""
+def _judge_made(transform: Transform, source: PrimitiveType, test: FieldTest) -> Judge | None:
+    """Decide a test of what the partition's transform makes of a field."""
+    judge = _judge_value(test)
+    if judge is None or transform.name not in (*_CALENDAR, "truncate"):
+        return judge
+
+    def decide(value: Any) -> Decision:
+        steps = _list_steps(transform, source, value) if isinstance(value, int) else [value]
+        found = [judge(step) for step in steps]
+        return any(may for may, _ in found), all(must for _, must in found)
+
+    return decide
+
+
+def _judge_value(test: FieldTest) -> Judge | None:
+    """Decide by the value that all rows have. UUIDs aren't ordered: Java compares them as signed numbers."""
+    if test.operator in _ORDERED and test.type.traits.family == "uuid":
+        return None
     holds = _COMPARISONS[test.operator]
     readings = [test.values]
     if test.type.name == "float":  # which readers compare in single or in double precision
@@ -117,8 +132,6 @@ def _judge_value(test: FieldTest) -> Judge:
     def judge(value: Any) -> Decision:
         if value is None or (isinstance(value, float) and math.isnan(value)):
             return _judge_special(test, "null" if value is None else "nan")
-        if test.operator in _ORDERED and not (_has_order(value) and _has_order(test.values[0])):
-            return _ANY
         found = [holds(value, constants) for constants in given]
         return any(found), all(found)
 
@@ -130,12 +143,12 @@ def _takes_one(test: FieldTest) -> bool:
 
 
 def _judge_special(test: FieldTest, special: str) -> Decision:
-    """Decide for null or NaN. What says "not" is true of both, by some readers."""
+    """Decide for null or NaN. By some readers, what says "not" is true of both, and NaN is the greatest number."""
     asked = test.operator.rpartition("-")[2]
     if asked in ("null", "nan"):
         found = (asked == special) == test.operator.startswith("is-")
         return found, found and not (asked == "nan" and special == "null")
-    return test.operator.startswith("not-") or test.is_negated, False
+    return test.operator.startswith("not-") or (special == "nan" and test.operator in _GREATER), False
 
 
 def _is_never(_: Any, __: Any) -> bool:
@@ -166,11 +179,8 @@ _COMPARISONS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
 
 
 def _order(value: Any) -> Any:
+    """Return what orders as the value: all readers order texts by code points, as the bytes of UTF-8 are ordered."""
     return value.encode(errors="surrogatepass") if isinstance(value, str) else value
-
-
-def _has_order(value: Any) -> bool:
-    return not isinstance(value, str) or all(character < _FIRST_UNORDERED for character in value)
 
 
 def _judge_bucket(width: int, source: PrimitiveType, test: FieldTest) -> Judge | None:
@@ -209,8 +219,6 @@ def _judge_beginning(width: int, test: FieldTest) -> Judge | None:
                 return (
                     (not value.startswith(first), not value.startswith(first)) if is_whole else (True, value != cut[0])
                 )
-        if not (_has_order(value) and _has_order(first)):
-            return _ANY
         found, limit = _order(value), _order(cut[0])
         if test.operator in ("lt", "lt-eq"):
             is_tight = test.operator == "lt" and is_whole
@@ -227,37 +235,32 @@ def _judge_step(transform: Transform, source: PrimitiveType, test: FieldTest) ->
     spans = [_span(source, value) for value in test.values]
     least, most = spans[0]
     step = _build_step(transform, source)
-    slack = 1 if transform.name in _CALENDAR else 0
-
-    def widen(limit: int) -> int:
-        """Allow for old writers, which rounded times before 1970 towards it."""
-        return limit + slack if limit <= 0 else limit
-
-    def judge_set(is_in: bool) -> Judge:
-        steps = {step(low) for low, high in spans if low == high}
-        old = {number + slack for number in steps if number < 0}
-        if is_in:
-            return lambda value: (_unscale(source, value) in steps | old, False)
-        return lambda value: (True, _unscale(source, value) not in steps | old)
+    exact = frozenset(step(low) for low, high in spans if low == high)
 
     def judge(may: Callable[[int], bool], must: Callable[[int], bool]) -> Judge:
-        return lambda value: (may(_unscale(source, value)), must(_unscale(source, value)))
+        def decide(value: Any) -> Decision:
+            steps = _list_steps(transform, source, value)
+            return any(map(may, steps)), all(map(must, steps))
+
+        return decide
 
     match test.operator:
         case "lt":
-            below, last = widen(step(most - 1)), step(most)
+            below, last = step(most - 1), step(most)
             return judge(lambda value: value <= below, lambda value: value < last)
         case "lt-eq":
-            below, last = widen(step(least)), step(least + 1)
+            below, last = step(least), step(least + 1)
             return judge(lambda value: value <= below, lambda value: value < last)
         case "gt":
-            above, last = step(least + 1), widen(step(least))
+            above, last = step(least + 1), step(least)
             return judge(lambda value: value >= above, lambda value: value > last)
         case "gt-eq":
-            above, last = step(most), widen(step(most - 1))
+            above, last = step(most), step(most - 1)
             return judge(lambda value: value >= above, lambda value: value > last)
-        case "eq" | "in" | "not-eq" | "not-in":
-            return judge_set(not test.operator.startswith("not-"))
+        case "eq" | "in":
+            return judge(lambda value: value in exact, lambda _: False)
+        case "not-eq" | "not-in":
+            return judge(lambda _: True, lambda value: value not in exact)
     return None
 
 
@@ -269,16 +272,29 @@ def _build_step(transform: Transform, source: PrimitiveType) -> Callable[[int], 
     return lambda number: int(apply_transform(transform, source, min(max(number, _LEAST), _MOST)))
 
 
+def _list_steps(transform: Transform, source: PrimitiveType, value: Any) -> list[int]:
+    """Return the steps that a partition's value may be.
+
+    Java truncates a number near the least one of its type to one below it, which wraps around; old writers rounded
+    times before 1970 towards it.
+    """
+    if transform.name in _CALENDAR:
+        return [value, value - 1] if value <= 0 else [value]
+    number = _span(source, value)[0]
+    if source.traits.family != "integer":
+        return [number]
+    wrapped = (number - (1 << bits) for bits in _WORD_BITS)
+    least = (-(1 << (bits - 1)) for bits in _WORD_BITS)
+    width = transform.width or 1
+    return [number, *(low for low, limit in zip(wrapped, least, strict=True) if limit - width < low < limit)]
+
+
 def _span(source: PrimitiveType, value: Any) -> tuple[int, int]:
     """Return the whole numbers around a constant; both are the same where it is one."""
     if not isinstance(value, Decimal):
         return int(value), int(value)
     scaled = value.scaleb(source.scale or 0, _WIDE)
     return int(scaled.to_integral_value(ROUND_FLOOR)), int(scaled.to_integral_value(ROUND_CEILING))
-
-
-def _unscale(source: PrimitiveType, value: Any) -> int:
-    return _span(source, value)[0] if isinstance(value, Decimal) else int(value)
 
 
 def decide_all(columns: Collection[PartitionArrays], test: FieldTest) -> list[FileMasks]:

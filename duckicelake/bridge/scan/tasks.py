@@ -26,9 +26,16 @@ _NOT_IN_JSON: Final = frozenset({"NaN", "nan", "inf", "-inf", "Infinity", "-Infi
 
 
 def encode_content_file(
-    file: FileRow, spec: PartitionSpec, contract: MetricsContract, stats_fields: Collection[int] = ()
+    file: FileRow,
+    spec: PartitionSpec,
+    contract: MetricsContract,
+    stats_fields: Collection[int] = (),
+    *,
+    has_row_ids: bool = True,
 ) -> bytes:
     """Encode a data or delete file. stats_fields: ids of the fields whose counts and bounds are asked for.
+
+    has_row_ids: the table's format has row ids, as it has from version 3 on; DuckLake numbers rows in any.
 
     Raises UnsupportedError for a partition value that JSON doesn't have.
     """
@@ -47,7 +54,7 @@ def encode_content_file(
         members["key-metadata"] = metrics["key_metadata"].upper()
     if metrics.get("equality_ids"):
         members["equality-ids"] = metrics["equality_ids"]
-    if file.first_row_id is not None and file.content == FileContent.DATA:
+    if has_row_ids and file.first_row_id is not None and file.content == FileContent.DATA:
         members["first-row-id"] = file.first_row_id
     if stats_fields:
         members |= _list_statistics(contract.publish_bounds(file.content, metrics), set(map(str, stats_fields)))
