@@ -20,6 +20,7 @@ CatalogError
 ├── ConflictError
 │   ├── AlreadyExistsError
 │   ├── NamespaceNotEmptyError
+│   ├── ProtectedError                  it says `ducklake.protected=true`: it can't be dropped
 │   ├── JobHeldError                    another job of the pipeline has the lease
 │   ├── JobEndedError                   the job has ended, or another has taken over its lease
 │   ├── TxnAlreadyAppliedError          the table has the txn of the posted rows: nothing to do
@@ -181,6 +182,10 @@ class NamespaceNotEmptyError(ConflictError):
     """The namespace still holds tables, views or namespaces."""
 
     kind = "namespace-not-empty"
+
+
+class ProtectedError(ConflictError):
+    """The table, view or namespace says that it can't be dropped or replaced."""
 
 
 class JobHeldError(ConflictError):

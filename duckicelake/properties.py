@@ -17,6 +17,8 @@ HOLD: Final = "ducklake.history.hold"
 INLINED_ROWS: Final = "ducklake.data-inlining-row-limit"
 MAX_BYTES: Final = "ducklake.equality-deletes.max-bytes"
 MAX_LISTED: Final = "ducklake.max-listed-snapshots"
+PROTECTED: Final = "ducklake.protected"
+"""Also of views and namespaces. Triggers refuse to drop what says so (migration 0057)."""
 SCAN_PLANNING: Final = "ducklake.scan-planning"
 
 COMPRESSION_CODEC: Final = "write.parquet.compression-codec"
@@ -79,6 +81,7 @@ _FORMS: Final[Mapping[str, _PropertyForm]] = {
     ),
     MAX_BYTES: _PropertyForm(r"\d{1,18}", "a number of bytes", str(1 << 30)),
     MAX_LISTED: _PropertyForm(r"[1-9]\d{0,8}", "a number from 1 on", "999999999"),
+    PROTECTED: _PropertyForm(r"(?i:true|false)", "true or false", "false"),
     SCAN_PLANNING: _PropertyForm(r"auto|client|server", "auto, client or server", "auto"),
 }
 _KNOWN: Final = frozenset({*_FORMS, DUCKLAKE_ID})

@@ -13,10 +13,24 @@ from duckicelake.catalog.doctor import examine_tables
 from duckicelake.catalog.dropped import Undropped, UndropRequest
 from duckicelake.catalog.registration import unregister_table
 from duckicelake.changelog.doctor import diagnose
-from duckicelake.errors import AlreadyExistsError, NoSuchNamespaceError, NoSuchTableError, NotFoundError
+from duckicelake.errors import AlreadyExistsError, NoSuchNamespaceError, NoSuchTableError, NotFoundError, ProtectedError
+from duckicelake.iceberg.rest import RegisterTableRequest
 from duckicelake.lake.ducklake.dropped import DroppedKind, DroppedObject, set_retention
-from tests.support.client import NS, Client, Draft, assert_whole, data_files, duckdb_rows, local, pyiceberg_rows
+from duckicelake.properties import PROTECTED
+from tests.support.client import (
+    NS,
+    Client,
+    Draft,
+    assert_whole,
+    data_files,
+    duckdb_rows,
+    local,
+    pyiceberg_rows,
+    set_properties,
+)
+from tests.support.view_requests import commit as commit_view
 from tests.support.view_requests import create as create_view
+from tests.support.view_requests import set_properties as set_view_properties
 
 Attach = Callable[..., duckdb.DuckDBPyConnection]
 WEEK = 7 * 86_400
@@ -266,3 +280,48 @@ def test_between_drop_and_return_the_table_is_not_there(
     with pytest.raises(duckdb.Error, match="does not exist"):
         ducklake.execute(f"FROM lake.ns.t AT (VERSION => {gap})")
     assert ducklake.execute(f"FROM lake.ns.t AT (VERSION => {gap - 1})").fetchall() == [(1, "a")]
+
+
+@pytest.mark.parametrize("seconds", [0, WEEK])
+def test_no_client_drops_what_is_protected(
+    services: Services, client: Client, ducklake: duckdb.DuckDBPyConnection, seconds: float
+) -> None:
+    keep(services, seconds)
+    client.create()
+    client.append((1, "a"))
+    create_view(services, "v", {"duckdb": "SELECT 1::BIGINT AS id, 'x' AS city"}, namespace="ns")
+    client.commit(set_properties(**{PROTECTED: "true"}))
+    commit_view(services, "v", set_view_properties(**{PROTECTED: "True"}), namespace="ns")
+    namespaces.update_namespace(services, NS, [], {PROTECTED: "true"})
+    location = client.load()["metadata-location"]
+    replacing = RegisterTableRequest.model_validate({"name": "t", "metadata-location": location, "overwrite": True})
+    for drop in (
+        lambda: tables.drop_table(services, NS, "t", purge=False),
+        lambda: tables.drop_table(services, NS, "t", purge=True),
+        lambda: tables.unregister_table(services, NS, "t"),
+        lambda: tables.register_table(services, NS, replacing),
+        lambda: views.drop_view(services, NS, "v"),
+    ):
+        with pytest.raises(ProtectedError, match=r"^(Table ns.t|View ns.v) is protected: set its property"):
+            drop()
+    for statement in (
+        "DROP TABLE lake.ns.t",
+        "DROP VIEW lake.ns.v",
+        "CREATE OR REPLACE TABLE lake.ns.t (x INTEGER)",
+        "CREATE OR REPLACE VIEW lake.ns.v AS SELECT 2 AS x",
+        "DROP SCHEMA lake.ns CASCADE",
+    ):
+        with pytest.raises(duckdb.Error, match="is protected: set its property"):
+            ducklake.execute(statement)
+    ducklake.execute("INSERT INTO lake.ns.t VALUES (2, 'b')")
+    ducklake.execute("ALTER TABLE lake.ns.t RENAME TO u")
+    ducklake.execute("ALTER TABLE lake.ns.u RENAME TO t")
+    assert_both_read(client, ducklake, [(1, "a"), (2, "b")])
+    client.commit(set_properties(**{PROTECTED: "false"}))
+    commit_view(services, "v", set_view_properties(**{PROTECTED: "false"}), namespace="ns")
+    ducklake.execute("DROP TABLE lake.ns.t")
+    views.drop_view(services, NS, "v")
+    with pytest.raises(ProtectedError, match="Namespace ns is protected"):
+        namespaces.drop_namespace(services, NS)
+    namespaces.update_namespace(services, NS, [PROTECTED], {})
+    namespaces.drop_namespace(services, NS)

@@ -11,6 +11,7 @@ from psycopg.conninfo import make_conninfo
 from duckicelake.errors import (
     CatalogError,
     FormatChangeError,
+    ProtectedError,
     ReadOnlyTableError,
     UnknownFormatError,
     UnsupportedError,
@@ -30,6 +31,8 @@ _FORMAT_CHANGE_STATE: Final = "DIFC1"
 """SQLSTATE of what refuses writers while `duckicelake migrate` runs (migration 0045)."""
 _NESTED_SCHEMA_STATE: Final = "DINS1"
 """SQLSTATE of migration 0044's refusal of a table in a nested schema."""
+_PROTECTED_STATE: Final = "DIPR1"
+"""SQLSTATE of migration 0057's refusal to drop what is protected."""
 
 
 def translate_refusal(error: psycopg.Error) -> CatalogError | None:
@@ -42,6 +45,8 @@ def translate_refusal(error: psycopg.Error) -> CatalogError | None:
         return FormatChangeError(f"{error.diag.message_primary}; nothing was written, try again")
     if error.sqlstate == _NESTED_SCHEMA_STATE:
         return build_nested_refusal(error.diag.message_primary or "The table is in a nested schema")
+    if error.sqlstate == _PROTECTED_STATE:
+        return ProtectedError(error.diag.message_primary or "It is protected")
     return None
 
 

@@ -136,9 +136,9 @@ def drop_schema(cursor: Transaction, snapshot: SnapshotAllocation, schema_id: in
     is_kept: it may be brought back; else its properties are forgotten.
     """
     cursor.execute(_SQL.end_schema, {"schema_id": schema_id, "snapshot_id": snapshot.id})
+    record_changes(cursor, snapshot.id, [f"dropped_schema:{schema_id}"])
     if not is_kept:
         cursor.execute(_SQL.delete_properties, {"schema_id": schema_id})
-    record_changes(cursor, snapshot.id, [f"dropped_schema:{schema_id}"])
 
 
 def read_schema_contents(cursor: Transaction, schema_id: int) -> list[str]:

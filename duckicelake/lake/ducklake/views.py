@@ -140,13 +140,13 @@ def drop_view(cursor: Cursor[Row], schema_name: str, view_name: str) -> bool:
     view = find_view(cursor, schema_name, view_name)
     if view is None:
         return False
-    known = read_view_row(cursor, view.view_id)
-    if known is not None and not dropped.read_retention(cursor):
-        cursor.execute(_SQL.delete_side_row, {"view_id": known.view_id})
     parameters = {"view_id": view.view_id, "at": snapshot.id, "goes_on": False}
     cursor.execute(_SQL.drop, parameters)
     cursor.execute(_SQL.end_column_tags, parameters)
     record_changes(cursor, snapshot.id, [f"dropped_view:{view.view_id}"])
+    known = read_view_row(cursor, view.view_id)
+    if known is not None and not dropped.read_retention(cursor):
+        cursor.execute(_SQL.delete_side_row, {"view_id": known.view_id})
     return True
 
 

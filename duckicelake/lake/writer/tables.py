@@ -59,11 +59,11 @@ def drop_table(
     if purge and not is_kept:
         side_tables.take_over_held(cursor, table_id)
     cursor.execute(_SQL.drop_table, {"table_id": table_id, "at": snapshot.id})
+    record_changes(cursor, snapshot.id, [f"dropped_table:{table_id}"])  # refused for a protected one, by its side row
     if purge and not is_kept:
         side_tables.purge_table(cursor, table_id, purged, snapshot.first_file_id)
     else:
         cursor.execute(_SQL.outlive_drop, {"table_id": table_id})
-    record_changes(cursor, snapshot.id, [f"dropped_table:{table_id}"])
     if is_kept:
         dropped.request_purge(cursor, table_id, purge=purge)
     else:

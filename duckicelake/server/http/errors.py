@@ -137,6 +137,7 @@ HTTP_ERRORS: dict[type[errors.CatalogError], HttpError] = {
     errors.ConflictError: HttpError(409, "ConflictException"),
     errors.AlreadyExistsError: HttpError(409, "AlreadyExistsException"),
     errors.NamespaceNotEmptyError: HttpError(409, "NamespaceNotEmptyException"),
+    errors.ProtectedError: HttpError(409, "ProtectedException"),
     errors.JobHeldError: HttpError(409, "JobHeldException"),
     errors.JobEndedError: HttpError(409, "JobOverException"),
     errors.TxnAlreadyAppliedError: HttpError(409, "AlreadyAppliedException"),
