@@ -75,7 +75,7 @@ from duckicelake.server.routes import (
 from duckicelake.server.routes.dependencies import ServerContext, guard_routes
 from duckicelake.server.routes.dropped import UndropBody
 from duckicelake.server.routes.events import QueryEventsRequest
-from duckicelake.server.routes.table_operations import CloneTableRequest, ExpireRequest, RestoreRequest
+from duckicelake.server.routes.table_operations import CloneTableRequest, ExpireRequest, ExplainRequest, RestoreRequest
 from duckicelake.server.telemetry.logs import make_logger
 from duckicelake.server.telemetry.metrics import Metrics
 
@@ -90,6 +90,7 @@ REQUEST_MODELS: tuple[type[BaseModel], ...] = (
     CreateViewRequest,
     EndJob,
     ExpireRequest,
+    ExplainRequest,
     FetchScanTasksRequest,
     FindOrphans,
     MetricsReport,
@@ -282,6 +283,7 @@ def create_routes() -> App:
         dropped.router,
         table_operations.restore_router,
         table_operations.clone_router,
+        table_operations.explain_router,
         rows.row_router,
         rows.flush_router,
         tables.storage_router,

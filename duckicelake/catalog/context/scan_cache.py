@@ -7,6 +7,7 @@ from threading import Lock
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from duckicelake.bridge.data_files import MetricsContract
 from duckicelake.bridge.scan.bounds import BoundArrays, build_column_bounds
@@ -26,14 +27,18 @@ _MANIFESTS_AT_ONCE: Final = 8
 
 @dataclass(slots=True)
 class ScannedManifest:
-    """A manifest, and the bounds of those columns that filters named so far, by field id and type."""
+    """A manifest, and the bounds of those columns that filters named so far, by field id and type.
+
+    sizes: the bytes of its files, once a scan was explained; empty before.
+    """
 
     manifest: ScanManifest
     bounds: dict[tuple[int, str], BoundArrays] = field(default_factory=dict)
+    sizes: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
 
     @property
     def nbytes(self) -> int:
-        return self.manifest.nbytes + sum(column.nbytes for column in self.bounds.values())
+        return self.manifest.nbytes + self.sizes.nbytes + sum(column.nbytes for column in self.bounds.values())
 
 
 class ScanCache:
@@ -71,6 +76,17 @@ class ScanCache:
                 self._read_heads(database, metadata, [id_ for id_ in manifest_ids if id_ not in found], found)
                 self._read_bounds(database, metadata, found, columns)
         return [found[id_] for id_ in manifest_ids if id_ in found and len(found[id_].manifest.file_ids)]
+
+    def read_sizes(self, database: Database, manifests: Iterable[ScannedManifest]) -> None:
+        """Read the bytes of the manifests' files where they aren't known."""
+        lacking = {found.manifest.manifest_id: found for found in manifests if not len(found.sizes)}
+        if not lacking:
+            return
+        with self._reading, database.statement(only_reads=True) as cursor:
+            sizes = scan.read_file_sizes(cursor, lacking)
+        for manifest_id, scanned in lacking.items():
+            scanned.sizes = np.array(sizes[manifest_id], np.int64)
+            self._keep(scanned, scanned.sizes.nbytes)
 
     def _find(self, manifest_ids: Iterable[int]) -> dict[int, ScannedManifest]:
         found: dict[int, ScannedManifest] = {}

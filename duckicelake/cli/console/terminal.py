@@ -12,12 +12,15 @@ from duckicelake.errors import InvalidRequestError
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.progress import Progress, ProgressColumn
+    from rich.table import Table
     from rich.text import Text
 
 _AGE_PATTERN = re.compile(r"(\d+)\s*([smhdw])")
 _UNIT_NAMES = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _PIPE_WIDTH_COLUMNS: Final = 500
 """Width where the output is no terminal: each entry is one line there."""
+_GAP_COLUMNS: Final = 2
+"""Between the columns of a table without lines."""
 
 
 def format_count(number: int, noun: str) -> str:
@@ -48,6 +51,35 @@ def print_renderable(renderable: RenderableType) -> None:
 
     console = Console(highlight=False)
     (console if console.is_terminal else Console(highlight=False, width=_PIPE_WIDTH_COLUMNS)).print(renderable)
+
+
+def print_whole_words(renderable: Table | Text) -> None:
+    """Print a table or text as wide as the terminal, or wider where a word would be broken.
+
+    A table has no lines; where it is too wide, headings and texts of the first column wrap, and numbers don't.
+    """
+    from rich.console import Console
+    from rich.measure import Measurement
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    width = console.width if console.is_terminal else _PIPE_WIDTH_COLUMNS
+    wide = console.options.update(width=_PIPE_WIDTH_COLUMNS)
+
+    def measure(content: RenderableType) -> Measurement:
+        return Measurement.get(console, wide, content)
+
+    needed = measure(renderable).minimum
+    if isinstance(renderable, Table) and measure(renderable).maximum > width:
+        first, *others = renderable.columns
+        for column in others:
+            cells = [measure(cell).maximum for cell in column.cells]
+            column.width = max(measure(column.header).minimum, *cells, 0)
+        taken = sum((column.width or 0) + _GAP_COLUMNS for column in others)
+        least = max(measure(cell).minimum for cell in (first.header, *first.cells))
+        first.width = max(width - taken, least)
+        needed = first.width + taken
+    Console(highlight=False, width=max(width, needed)).print(renderable)
 
 
 def open_progress(*columns: str | ProgressColumn) -> Progress:

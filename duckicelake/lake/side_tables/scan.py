@@ -30,6 +30,11 @@ def read_manifest_metrics(cursor: Transaction, manifest_ids: Iterable[int]) -> d
     return dict(cursor.execute(_SQL.metrics, {"manifest_ids": list(manifest_ids)}).fetchall())
 
 
+def read_file_sizes(cursor: Transaction, manifest_ids: Iterable[int]) -> dict[int, Sequence[int]]:
+    """Read the bytes of the live files of manifests, in manifest order, by manifest id."""
+    return dict(cursor.execute(_SQL.sizes, {"manifest_ids": list(manifest_ids)}).fetchall())
+
+
 def read_delete_files(
     cursor: Transaction, table_id: int, file_ids: Iterable[int], manifest_ids: Iterable[int]
 ) -> dict[int, list[int]]:

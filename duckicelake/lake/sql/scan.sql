@@ -14,6 +14,13 @@ JOIN duckicelake_file f USING (file_id)
 WHERE m.manifest_id = ANY(%(manifest_ids)s)
 GROUP BY m.manifest_id;
 
+-- sizes: the bytes of the live files of manifests, in manifest order
+SELECT m.manifest_id, json_agg(f.file_size_in_bytes ORDER BY u.ordinal)
+FROM duckicelake_manifest m, unnest(m.added || m.existing) WITH ORDINALITY AS u (file_id, ordinal)
+JOIN duckicelake_file f USING (file_id)
+WHERE m.manifest_id = ANY(%(manifest_ids)s)
+GROUP BY m.manifest_id;
+
 -- deletes: the delete files, among those that manifests list as live, of data files
 SELECT d.data_file_id, d.delete_file_id
 FROM duckicelake_deletion d

@@ -122,6 +122,7 @@ NEEDS: Final[Mapping[tuple[str, str], Need]] = {
     ("GET", f"{_TABLE}/plan/{{plan_id}}"): _READER,
     ("DELETE", f"{_TABLE}/plan/{{plan_id}}"): _READER,
     ("POST", f"{_TABLE}/tasks"): _READER,
+    ("POST", f"{_TABLE}/explain"): _READER,
     ("POST", f"{_TABLE}/rows"): _WRITER,
     ("DELETE", f"{_TABLE}/rows"): _WRITER,
     ("POST", f"{_TABLE}/rows/flush"): _WRITER,

@@ -1,14 +1,15 @@
-"""Routes that Iceberg has not: restore, clone and expire."""
+"""Routes that Iceberg has not: restore, clone, expire and explain."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Response
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, model_validator
 
 from duckicelake.catalog import tables
 from duckicelake.catalog.clone import CloneRequest
 from duckicelake.catalog.expiry import expire_snapshots
 from duckicelake.catalog.restore import restore_table
+from duckicelake.catalog.scan_explanation import ExplainQuery, ScanExplanation, explain_table_scan
 from duckicelake.iceberg.identifiers import TableNameField
 from duckicelake.iceberg.model import Long, SpecModel
 from duckicelake.iceberg.rest import TableIdentifier
@@ -17,6 +18,7 @@ from duckicelake.server.http.headers import build_conditional_response
 from duckicelake.server.http.route import StrictRequest, StrictRoute
 from duckicelake.server.routes.dependencies import (
     AccessRequestHeader,
+    AppServices,
     Body,
     KeyedServices,
     NamespacePath,
@@ -26,6 +28,7 @@ from duckicelake.server.routes.dependencies import (
 
 restore_router = APIRouter(prefix="/v1", tags=["tables"], responses=RESPONSES, route_class=StrictRoute)
 clone_router = APIRouter(prefix="/v1", tags=["tables"], responses=RESPONSES, route_class=StrictRoute)
+explain_router = APIRouter(prefix="/v1", tags=["planning"], responses=RESPONSES, route_class=StrictRoute)
 
 
 class RestoreRequest(StrictRequest):
@@ -111,3 +114,25 @@ def expire(services: KeyedServices, namespace: NamespacePath, table: TablePath, 
         services, namespace, table, request.older_than_ms, request.retain_last, is_dry_run=request.dry_run
     )
     return ExpireAnswer(snapshots=done.snapshots, left=done.left, keeps_files=done.keeps_files)
+
+
+class ExplainRequest(StrictRequest):
+    """A scan to explain. where: in SQL; filter: as plans have it; at: as of a clone, main's newest without it."""
+
+    where: Annotated[str, Field(max_length=100_000)] | None = None
+    filter: Any = None
+    at: Annotated[str, Field(min_length=1, max_length=2000)] | None = None
+
+    @model_validator(mode="after")
+    def _check_one(self) -> "ExplainRequest":
+        if self.where is not None and self.filter is not None:
+            raise ValueError("where and filter both say what is read: send one")
+        return self
+
+
+@explain_router.post("/namespaces/{namespace}/tables/{table}/explain", openapi_extra=describe_body(ExplainRequest))
+def explain(services: AppServices, namespace: NamespacePath, table: TablePath, body: Body) -> ScanExplanation:
+    """Explain what a filter would read of a table: files, bytes and rows, per partition, and what prunes."""
+    request = parse_body(ExplainRequest, body)
+    wanted = True if request.filter is None else request.filter
+    return explain_table_scan(services, namespace, table, ExplainQuery(request.where, wanted, request.at))

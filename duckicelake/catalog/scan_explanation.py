@@ -1,0 +1,158 @@
+"""Explain what a filter would read of a table, from the catalog's rows alone; no data file or manifest is opened."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from duckicelake.bridge.scan.explanation import (
+    FileTotals,
+    MeasuredManifest,
+    PartitionCost,
+    ScanCosts,
+    explain_scan,
+    parse_condition,
+)
+from duckicelake.bridge.scan.filters import ScanFilter, bind_scan_filter, list_tests
+from duckicelake.bridge.scan.manifests import find_matches
+from duckicelake.catalog.context.cache import TableVersion
+from duckicelake.catalog.context.scan_cache import ScannedManifest
+from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.table.load import load_current_table
+from duckicelake.catalog.table.time_travel import resolve_snapshot
+from duckicelake.errors import InvalidRequestError
+from duckicelake.iceberg.expressions import Predicate, parse_predicate
+from duckicelake.iceberg.identifiers import Namespace, format_full_name
+from duckicelake.iceberg.manifest.entry import ManifestContent
+from duckicelake.iceberg.schema import Schema
+from duckicelake.iceberg.types import PrimitiveType
+from duckicelake.lake.side_tables import scan
+from duckicelake.lake.state import SnapshotRow
+
+__all__ = ["ExplainQuery", "FileTotals", "PartitionCost", "ScanExplanation", "explain_table_scan"]
+
+
+class ScanExplanation(ScanCosts):
+    """What a scan would read of a snapshot.
+
+    Attributes:
+        snapshot_id: None if the table has no snapshot.
+        ignored: Conditions that prune nothing, as no statistics decide them.
+        delete_files: Delete files that are read with the data files.
+
+    """
+
+    table: str
+    snapshot_id: int | None = None
+    ignored: tuple[str, ...] = ()
+    delete_files: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainQuery:
+    """A scan to explain.
+
+    Attributes:
+        where: A condition in SQL; None for a filter in JSON.
+        filter: An expression of Iceberg's specification.
+        at: A snapshot's id, DuckLake's number, a time, a branch or tag; None for main's newest snapshot.
+
+    """
+
+    where: str | None = None
+    filter: Any = True
+    at: str | None = None
+
+
+def explain_table_scan(services: Services, namespace: Namespace, name: str, query: ExplainQuery) -> ScanExplanation:
+    """Explain what a scan would read.
+
+    Raises:
+        NoSuchTableError, NotFoundError, ExpiredError: for a table or snapshot that isn't there.
+        InvalidRequestError: for a condition that isn't one of the table's.
+
+    """
+    table = load_current_table(services, namespace, name)
+    snapshot = _find_snapshot(services, table, query.at)
+    schema = _find_schema(table, snapshot if query.at is not None else None)
+    predicate, ignored = _parse_filter(query, schema)
+    filters = bind_scan_filter(predicate, [schema], is_case_sensitive=query.where is None)
+    called = format_full_name(namespace, name)
+    if snapshot is None:
+        return ScanExplanation(table=called, ignored=ignored)
+    manifests, delete_manifests = _read_manifests(services, table, snapshot, filters)
+    costs = explain_scan(manifests, filters, schema.full_names())
+    if ignored:
+        costs = costs.replace_fields(whole=ScanCosts().whole)  # a condition that isn't decided may leave rows out
+    return ScanExplanation(
+        table=called,
+        snapshot_id=snapshot.snapshot_id,
+        ignored=ignored,
+        delete_files=_count_delete_files(services, table, manifests, filters, delete_manifests),
+        **dict(costs),
+    )
+
+
+def _find_snapshot(services: Services, table: TableVersion, at: str | None) -> SnapshotRow | None:
+    if at is None:
+        return table.state.current()
+    wanted = resolve_snapshot(services, table, at).snapshot_id
+    return next(row for row in table.state.snapshots if row.snapshot_id == wanted)
+
+
+def _find_schema(table: TableVersion, snapshot: SnapshotRow | None) -> Schema:
+    """Return the schema whose names a condition has: the snapshot's if that was asked for, else the table's."""
+    wanted = None if snapshot is None else snapshot.schema_id
+    found = (schema for schema in table.metadata.schemas if schema.schema_id == wanted)
+    return next(found, table.metadata.schema())
+
+
+def _parse_filter(query: ExplainQuery, schema: Schema) -> tuple[Predicate, tuple[str, ...]]:
+    if query.where is None:
+        return parse_predicate(query.filter, takes_transforms=True), ()
+    if not query.where.strip():
+        raise InvalidRequestError("The condition is empty: leave it out to explain a scan of all rows")
+    return parse_condition(query.where, schema)
+
+
+def _read_manifests(
+    services: Services, table: TableVersion, snapshot: SnapshotRow, filters: Sequence[ScanFilter]
+) -> tuple[list[MeasuredManifest], list[int]]:
+    """Return the snapshot's data manifests, measured, and the ids of its delete manifests."""
+    rows = table.known.manifests_of(services.database, snapshot.manifest_ids).values()
+    data = [row.manifest_id for row in rows if row.content == ManifestContent.DATA]
+    columns = _list_columns(filters)
+    found = services.scans.read(services.database, table.metadata, data, columns)
+    services.scans.read_sizes(services.database, found)
+    measured = [_measure(scanned, columns) for scanned in found]
+    return measured, [row.manifest_id for row in rows if row.content != ManifestContent.DATA]
+
+
+def _list_columns(filters: Sequence[ScanFilter]) -> dict[int, PrimitiveType]:
+    tests = [test for scan_filter in filters for test in list_tests(scan_filter)]
+    return {test.field_id: test.type for test in tests if test.transform is None}
+
+
+def _measure(scanned: ScannedManifest, columns: dict[int, PrimitiveType]) -> MeasuredManifest:
+    bounds = {id_: scanned.bounds[id_, str(type_)] for id_, type_ in columns.items()}
+    return MeasuredManifest(scanned.manifest, bounds, scanned.sizes)
+
+
+def _count_delete_files(
+    services: Services,
+    table: TableVersion,
+    manifests: Sequence[MeasuredManifest],
+    filters: Sequence[ScanFilter],
+    delete_manifests: Sequence[int],
+) -> int:
+    if not delete_manifests:
+        return 0
+    file_ids = [
+        file_id
+        for measured in manifests
+        for file_id in measured.manifest.file_ids[
+            find_matches(measured.manifest, measured.bounds, filters).places
+        ].tolist()
+    ]
+    with services.database.statement(only_reads=True) as cursor:
+        deletes = scan.read_delete_files(cursor, table.row.table_id, file_ids, delete_manifests)
+    return len({id_ for ids in deletes.values() for id_ in ids})
