@@ -195,9 +195,8 @@ def build_next_state(before: TableState, change: ChangeSet, written: WrittenComm
     for step, ducklake_id in zip(change.steps, written.snapshots, strict=True):
         for snapshot in step.snapshots:
             insort(snapshots, _build_snapshot_row(snapshot, ducklake_id), key=_get_order)
-    log = before.metadata_log
-    if before.metadata_location is not None:
-        log = (*log, (before.metadata_location, before.row.last_updated_ms))
+    assert before.metadata_location is not None  # else another server may record it meanwhile
+    log = (*before.metadata_log, (before.metadata_location, before.row.last_updated_ms))
     return TableState(
         row=_build_next_row(before.row, change, written),
         snapshots=tuple(snapshots),

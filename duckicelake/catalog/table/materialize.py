@@ -72,8 +72,11 @@ def build_next_pending(
 ) -> PendingVersion | None:
     """Build the version that the change makes of the one before; of files only those in rewritten manifests are read.
 
-    None if the metadata log gets longer than the known one, or if files of the version before got lost.
+    None if the metadata log gets longer than the known one, or if files of the version before got lost. Neither where the
+    metadata.json of the version before isn't recorded: another server may record it meanwhile, and the log has it then.
     """
+    if before.metadata_location is None:
+        return None
     state = build_next_state(before, change, written)
     logged, logged_before = reader.parse_previous_versions(state.row), reader.parse_previous_versions(before.row)
     if logged > logged_before <= len(before.metadata_log):
