@@ -28,8 +28,7 @@ FAILURES: Mapping[Mode, Mapping[str, str]] = {
     "client": _IN_EITHER_MODE,
     "ducklake": {
         **_IN_EITHER_MODE,
-        _REPORTER: "Java looks for the snapshot id that it has proposed, "
-        "doesn't find it, and sends no report",
+        _REPORTER: "Java looks for the snapshot id that it has proposed, doesn't find it, and sends no report",
         f"{_CATALOG}testCompleteCreateTransactionV2()": "sequence numbers are DuckLake's snapshot ids, so that a "
         "table's first one isn't 1",
     },

@@ -72,8 +72,8 @@ def build_next_pending(
 ) -> PendingVersion | None:
     """Build the version that the change makes of the one before; of files only those in rewritten manifests are read.
 
-    None if the metadata log gets longer than the known one, or if files of the version before got lost. Neither where the
-    metadata.json of the version before isn't recorded: another server may record it meanwhile, and the log has it then.
+    None if the metadata log gets longer than the known one, or if files of the version before got lost. None, too, if
+    that version's metadata.json isn't recorded: another server may record it meanwhile, and then the log has it.
     """
     if before.metadata_location is None:
         return None
