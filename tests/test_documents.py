@@ -20,6 +20,7 @@ RUN_BY = {
     "docs/clients.md": "tests/engines/test_snippets.py",
     "docs/delta.md": "tests/delta/duckdb/test_read_delta.py",
     "docs/lineage.md": "tests/lineage/duckdb/test_snippet.py",
+    "docs/scan-planning.md": "tests/engines/test_snippets.py",
     "docs/small-writes.md": "tests/engines/test_snippets.py",
 }
 """Which test runs the snippets of a page."""

@@ -12,7 +12,12 @@ from tests.support.documents import snippets
 
 pytestmark = [pytest.mark.engine, pytest.mark.spark]
 
-ALL = [*snippets("README.md"), *snippets("docs/small-writes.md"), *snippets("docs/clients.md")]
+ALL = [
+    *snippets("README.md"),
+    *snippets("docs/scan-planning.md"),
+    *snippets("docs/small-writes.md"),
+    *snippets("docs/clients.md"),
+]
 SNIPPETS = [each for each in ALL if each.name not in ("trino", "flink", "clickhouse")]
 """Each goes on with the table that the one before has left. Other engines' have tests of their own."""
 
@@ -21,8 +26,9 @@ EMBEDDED = "ducklake:postgres:user=postgres dbname=postgres host={postgres}"
 
 
 def test_there_is_a_snippet_for_every_client() -> None:
-    names = ["pyiceberg", "duckdb", "pyiceberg_again", "spark", "curl", "rows", "writer", "pyiceberg_v3"]
-    assert [each.name for each in SNIPPETS] == names
+    readme = ["pyiceberg", "duckdb", "pyiceberg_again", "spark", "curl"]
+    planned = ["planned_pyiceberg", "planned_spark", "explain"]
+    assert [each.name for each in SNIPPETS] == [*readme, *planned, "rows", "writer", "pyiceberg_v3"]
 
 
 @pytest.fixture
