@@ -48,7 +48,7 @@ COLUMNS: Mapping[str, tuple[str, str]] = {
 """The types of each column for Spark and DuckDB. `k` numbers the rows."""
 
 VALUES: Mapping[str, Sequence[Any]] = {
-    "i": (-(2**31), -11, -1, 0, 1, 9, 10, 2**31 - 1),
+    "i": (-(2**31) + 8, -11, -1, 0, 1, 9, 10, 2**31 - 1),
     "x": (NAN, -0.0, 0.0, 0.1, -1.5, math.inf, -math.inf),
     "d": (NAN, -0.0, 0.0, 0.1, 1e300, math.inf, -math.inf),
     "c": (Decimal("-12.34"), Decimal("-0.01"), Decimal("0.00"), Decimal("7.00"), Decimal("9999999.99")),

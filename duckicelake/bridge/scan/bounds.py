@@ -1,7 +1,8 @@
 """PURE. What the metrics of many files say of one column, as arrays, and which files a test may or must hold for.
 
 A bound is a key: a whole number of 64 bits that orders as the values do. Of texts and bytes it is made of the seven
-bytes behind what all bounds of the column begin with, so two different values may have one key.
+bytes behind what all bounds of the column begin with, and of how many there are: only values with more may have one
+key though they differ.
 """
 
 import math
@@ -126,8 +127,7 @@ class BoundArrays:
         return FileMasks(~high | (self.highs >= least), low & must)
 
     def _compare_set(self, values: Sequence[Any], low: Flags, high: Flags) -> FileMasks:
-        spans = (self._key(value) for value in values)
-        keys = sorted(span for span in spans if span[0] == span[1] or not self.is_exact)
+        keys = sorted(self._key(value) for value in values)
         least = np.array([span[0] for span in keys], np.int64)
         most = np.maximum.accumulate(np.array([span[1] for span in keys], np.int64)) if keys else least
         lows, highs = np.where(low, self.lows, _LEAST), np.where(high, self.highs, _MOST)
@@ -137,13 +137,14 @@ class BoundArrays:
         may[found] = least[first[found]] <= highs[found]
         if not self.is_exact:
             return FileMasks(may, np.zeros(len(may), np.bool_))
-        return FileMasks(may, low & high & (self.lows == self.highs) & may)
+        same = np.array([span[0] for span in keys if span[0] == span[1]], np.int64)
+        return FileMasks(may, low & high & (self.lows == self.highs) & np.isin(self.lows, same))
 
     def _compare_prefix(self, value: Any, low: Flags, high: Flags) -> FileMasks:
         data = _to_bytes(value)
         span = self._key_span(data, data + b"\xff" * (len(self.prefix) + _KEY_BYTES))
         may = (~low | (self.lows <= span[1])) & (~high | (self.highs >= span[0]))
-        fits = len(data) <= len(self.prefix) + _KEY_BYTES and not data.endswith(b"\0")
+        fits = len(data) <= len(self.prefix) + _KEY_BYTES
         must = low & high & (self.lows >= span[0]) & (self.highs <= span[1])
         return FileMasks(may, must & fits)
 
@@ -151,9 +152,7 @@ class BoundArrays:
         """Return the keys between which the constant's is."""
         if isinstance(value, str | bytes):
             data = _to_bytes(value)
-            least, most = self._key_span(data, data)
-            is_between = self.is_exact and data.startswith(self.prefix) and not _is_whole_key(data, self.prefix)
-            return least, most + is_between
+            return self._key_span(data, data)
         if isinstance(value, float):
             return _span_float(self.type, value)
         if isinstance(value, Decimal):
@@ -192,17 +191,12 @@ def _to_bytes(value: str | bytes) -> bytes:
 
 
 def _cut_key(data: bytes, prefix: bytes) -> int:
-    """Return the key of a value among those that begin with the prefix."""
+    """Return the key of a value among those that begin with the prefix: its next bytes, and how many it has."""
     size = len(prefix)
     if data[:size] != prefix:
         return _LEAST if data < prefix else _MOST
     tail = data[size : size + _KEY_BYTES].ljust(_KEY_BYTES, b"\0")
-    return int.from_bytes(tail, "big")
-
-
-def _is_whole_key(data: bytes, prefix: bytes) -> bool:
-    """Return whether no other such value has the key of this one."""
-    return len(data) <= len(prefix) + _KEY_BYTES and (data == prefix or not data.endswith(b"\0"))
+    return int.from_bytes(tail, "big") << 4 | min(len(data) - size, _KEY_BYTES + 1)
 
 
 def build_column_bounds(type_: PrimitiveType, field_id: int, metrics: Sequence[Mapping[str, Any]]) -> BoundArrays:
@@ -221,7 +215,8 @@ def build_column_bounds(type_: PrimitiveType, field_id: int, metrics: Sequence[M
     match type_.traits.family:
         case "string" | "bytes":
             prefix = _find_common_prefix([bound for bound in (*lows, *highs) if bound is not None])
-            is_exact = all(bound is None or _is_whole_key(bound, prefix) for bound in (*lows, *highs))
+            longest = len(prefix) + _KEY_BYTES
+            is_exact = all(bound is None or len(bound) <= longest for bound in (*lows, *highs))
             make = partial(_cut_key, prefix=prefix)
         case "float":
             make = _sort_float
