@@ -34,6 +34,8 @@ _UNKNOWN: Final = MAY_BE_NULL | MAY_BE_NAN
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 _KEY_BYTES: Final = 7
 """So that no key of these bytes is the least or the greatest one, which stand for what lies beyond the prefix."""
+LENGTH_BITS: Final = 4
+"""The last bits of a text's key: how many bytes it has behind the prefix, or one more than the key has of them."""
 _WIDE: Final = Context(prec=100)
 _FLOAT_SIGN: Final = (1 << 63) - 1
 
@@ -196,7 +198,7 @@ def _cut_key(data: bytes, prefix: bytes) -> int:
     if data[:size] != prefix:
         return _LEAST if data < prefix else _MOST
     tail = data[size : size + _KEY_BYTES].ljust(_KEY_BYTES, b"\0")
-    return int.from_bytes(tail, "big") << 4 | min(len(data) - size, _KEY_BYTES + 1)
+    return int.from_bytes(tail, "big") << LENGTH_BITS | min(len(data) - size, _KEY_BYTES + 1)
 
 
 def build_column_bounds(type_: PrimitiveType, field_id: int, metrics: Sequence[Mapping[str, Any]]) -> BoundArrays:

@@ -13,7 +13,7 @@ from uuid import UUID
 import numpy as np
 from numpy.typing import NDArray
 
-from duckicelake.bridge.scan.bounds import HAS_HIGH, HAS_LOW, BoundArrays, Flags, Keys
+from duckicelake.bridge.scan.bounds import HAS_HIGH, HAS_LOW, LENGTH_BITS, BoundArrays, Flags, Keys
 from duckicelake.bridge.scan.filters import FieldTest, ScanFilter, list_tests
 from duckicelake.bridge.scan.manifests import ScanManifest, find_matches
 from duckicelake.bridge.scan.partitions import PartitionArrays
@@ -303,8 +303,9 @@ def _align_keys(arrays: Sequence[BoundArrays]) -> tuple[Keys, Keys]:
     prefixes = [bounds.prefix for bounds in arrays if (bounds.states & (HAS_LOW | HAS_HIGH)).any()]
     least, most = min(prefixes, default=b""), max(prefixes, default=b"")
     shared = next((place for place, (a, b) in enumerate(zip(least, most, strict=False)) if a != b), len(least))
-    lows = [_align(bounds.lows, bounds.prefix[shared:]) for bounds in arrays]
-    highs = [_align(bounds.highs, bounds.prefix[shared:]) for bounds in arrays]
+    bits = LENGTH_BITS if arrays[0].type.traits.family in ("string", "bytes") else 0
+    lows = [_align(bounds.lows >> bits, bounds.prefix[shared:]) for bounds in arrays]
+    highs = [_align(bounds.highs >> bits, bounds.prefix[shared:]) for bounds in arrays]
     return np.concatenate(lows), np.concatenate(highs)
 
 
