@@ -57,26 +57,41 @@ class ColumnTest:
     """A column compared with constants: with one, with several (in, not-in) or with none.
 
     The column is a name or a field id, and the values are `JsonConstant`; once bound, a field id and values of its
-    type. transform: what is made of the column before it is compared.
+    type. transform: what is made of the column before it is compared. places: where the request has the column and the
+    values, as `filter.left.term`.
     """
 
     operator: str
     column: str | int
     values: tuple[Any, ...] = ()
     transform: Transform | None = None
+    places: tuple[str, str] = field(default=("", ""), compare=False)
+
+    def find_place(self, index: int) -> str:
+        """Return where the request has the value of this index."""
+        return f"{self.places[1]}[{index}]" if self.operator in _SETS else self.places[1]
 
 
 Predicate: TypeAlias = ConstantPredicate | NotPredicate | Junction | ColumnTest
 
 
-def parse_predicate(json: Any, *, takes_transforms: bool = False) -> Predicate:
-    """Parse a predicate. takes_transforms: columns may be compared by what a partition transform makes of them.
+def parse_predicate(json: Any, *, takes_transforms: bool = False, place: str = "") -> Predicate:
+    """Parse a predicate.
+
+    takes_transforms: columns may be compared by what a partition transform makes of them. place: the member of the
+    request that has the predicate; errors then begin with where in it they are.
 
     Raises:
         InvalidRequestError: it is none, or too large. UnsupportedError: it compares anything else.
 
     """
-    return _Parser(takes_transforms).predicate(json, 0)
+    parser = _Parser(takes_transforms, [place] if place else [])
+    if not place:
+        return parser.predicate(json, 0)
+    try:
+        return parser.predicate(json, 0)
+    except InvalidRequestError as error:
+        raise InvalidRequestError(f"{'.'.join(parser.path)}: {error}") from error
 
 
 def collect_tests(predicate: Predicate) -> list[ColumnTest]:
@@ -93,9 +108,13 @@ def collect_tests(predicate: Predicate) -> list[ColumnTest]:
 
 @dataclass(slots=True)
 class _Parser:
-    """Parses one expression, and counts its predicates and values against the limits."""
+    """Parses one expression, and counts its predicates and values against the limits.
+
+    path: the names of the members that lead to what is parsed now.
+    """
 
     takes_transforms: bool
+    path: list[str]
     predicates: int = 0
     values: int = 0
     _readers: Mapping[str, Callable[[dict[str, Any], str, int], Predicate]] = field(init=False)
@@ -125,22 +144,28 @@ class _Parser:
 
     def _not(self, json: dict[str, Any], _: str, depth: int) -> Predicate:
         _match_members(json, {"child"})
-        return NotPredicate(self.predicate(json["child"], depth + 1))
+        return NotPredicate(self._read_part(json, "child", depth))
 
     def _read_junction(self, json: dict[str, Any], kind: Any, depth: int) -> Predicate:
         _match_members(json, {"left", "right"})
-        return Junction(kind, self.predicate(json["left"], depth + 1), self.predicate(json["right"], depth + 1))
+        return Junction(kind, self._read_part(json, "left", depth), self._read_part(json, "right", depth))
+
+    def _read_part(self, json: dict[str, Any], member: str, depth: int) -> Predicate:
+        self.path.append(member)
+        part = self.predicate(json[member], depth + 1)
+        self.path.pop()
+        return part
 
     def _read_unary(self, json: dict[str, Any], kind: str, _: int) -> Predicate:
         (name,) = _match_members(json, {"child"}, {"term"})
-        return self._build_test(kind, json[name])
+        return self._build_test(kind, (name, json[name]))
 
     def _read_comparison(self, json: dict[str, Any], kind: str, _: int) -> Predicate:
         if _match_members(json, {"left", "right"}, {"term", "value"}) == {"term", "value"}:
-            return self._build_test(kind, json["term"], json["value"])
+            return self._build_test(kind, ("term", json["term"]), json["value"], member="value")
         if _is_value(json["left"]) and not _is_value(json["right"]) and kind in _MIRRORED:
-            return self._build_test(_MIRRORED[kind], json["right"], json["left"])
-        return self._build_test(kind, json["left"], json["right"])
+            return self._build_test(_MIRRORED[kind], ("right", json["right"]), json["left"], member="left")
+        return self._build_test(kind, ("left", json["left"]), json["right"], member="right")
 
     def _set(self, json: dict[str, Any], kind: str, _: int) -> Predicate:
         found = _match_members(json, {"child", "values"}, {"term", "values"})
@@ -150,11 +175,24 @@ class _Parser:
             values, data_type = values["values"], _parse_data_type(values["data-type"])
         if type(values) is not list:
             raise InvalidRequestError(f"Invalid values {_render(values)}: expected a list")
-        return self._build_test(kind, json[min(found)], *values, data_type=data_type)
+        return self._build_test(kind, (min(found), json[min(found)]), *values, data_type=data_type, member="values")
 
-    def _build_test(self, kind: str, term: Any, *values: Any, data_type: PrimitiveType | None = None) -> ColumnTest:
-        column, transform = _parse_term(term) if self.takes_transforms else (_parse_column(term), None)
-        return ColumnTest(kind, column, tuple(self._value(value, data_type) for value in values), transform)
+    def _build_test(
+        self,
+        kind: str,
+        term: tuple[str, Any],
+        *values: Any,
+        data_type: PrimitiveType | None = None,
+        member: str = "",
+    ) -> ColumnTest:
+        """Build a test. term: the member that has the column, and its JSON. member: the one that has the values."""
+        places = ".".join([*self.path, term[0]]), ".".join([*self.path, member])
+        self.path.append(term[0])
+        column, transform = _parse_term(term[1]) if self.takes_transforms else (_parse_column(term[1]), None)
+        self.path[-1] = member
+        constants = tuple(self._value(value, data_type) for value in values)
+        self.path.pop()
+        return ColumnTest(kind, column, constants, transform, places)
 
     def _value(self, json: Any, data_type: PrimitiveType | None = None) -> JsonConstant:
         self.values += 1

@@ -31,10 +31,8 @@ class PlanTableScanRequest(SpecModel):
             )
         if self.start_snapshot_id is not None and self.end_snapshot_id is None:
             raise ValueError("start-snapshot-id is given, so end-snapshot-id is needed")
-        if self.filter is None:
-            raise ValueError("filter is null: leave it out to read all rows")
         return self
 
 
 class FetchScanTasksRequest(SpecModel):
-    plan_task: str = Field(max_length=10_000)
+    plan_task: str

@@ -206,7 +206,8 @@ def create_app(
     edge, log = edge or Edge(), log or make_logger(sys.stderr)
     services = replace(services, publish_audit=build_audit_log(log))
     names = {WAREHOUSE_NAME, services.policy.warehouse, *warehouses}
-    metrics = Metrics(services.database.statistics, services.cache.statistics, services.reads.statistics)
+    database, cache, reads, scans = services.database, services.cache, services.reads, services.scans
+    metrics = Metrics(database.statistics, cache.statistics, reads.statistics, scans.statistics)
     services = services.with_meter(metrics if tracer is None else TracedMeter(metrics, tracer))
     known = frozenset(name.rstrip("/") for name in names)
     quotas = Quotas.of(edge.rows, time.monotonic, edge.shared)

@@ -61,6 +61,9 @@ class Settings(BaseSettings):
     workers: int = Field(default=1, ge=1, le=256, description="processes that answer requests")
     cache_max: int = Field(default=1024, ge=0, description="max tables that each worker keeps in memory")
     cache_max_bytes: int = Field(default=256 * 1024 * 1024, ge=0, description="approximate max bytes of these tables")
+    scan_cache_max_bytes: int = Field(
+        default=256 * 1024 * 1024, ge=0, description="max bytes of what each worker keeps to plan scans by"
+    )
     log_format: Literal["auto", "json", "console"] = Field(
         default="auto", description="auto: console on a terminal, else json"
     )

@@ -43,6 +43,7 @@ def exported() -> dict[str, set[str]]:
     metrics.report_received("scan-report")
     metrics.conflict("assert-ref-snapshot-id")
     metrics.caught_up(1)
+    metrics.scan_planned(2, 1)
     metrics.job_ended("compact", "done")
     metrics.written_together(1)
     metrics.count_retry("stale_base")

@@ -41,6 +41,8 @@ _NEGATIONS_BOTH_WAYS: Final = _NEGATIONS | {
 }
 _TESTED_FAMILIES: Final = {"nan": ("float",), "starts-with": ("string", "bytes")}
 _SHOWN_CHARS: Final = 60
+_MAX_DIGITS: Final = 400
+"""Of a constant; those of floats in double precision have up to 325 places."""
 _OFFSET: Final = re.compile(r"(Z|[+-][0-9]{2}:?[0-9]{2})$")
 _UTC: Final = "+00:00"
 
@@ -125,28 +127,30 @@ class _Binder:
         return self._bind_test(predicate, is_negated)
 
     def _bind_test(self, test: ColumnTest, is_negated: bool) -> FieldTest:
-        field = self._find_field(test.column)
+        field = self._find_field(test.column, test.places[0])
         operator = _NEGATIONS_BOTH_WAYS[test.operator] if is_negated else test.operator
-        name, type_ = str(test.column), field.type
+        name, type_, lead = str(test.column), field.type, _lead(test.places[0])
         if not isinstance(type_, PrimitiveType) or field.id in self._repeated:
             if operator not in ("is-null", "not-null"):
                 raise InvalidRequestError(
-                    f"Cannot filter by {name}: it holds no single values, so only null is asked for"
+                    f"{lead}Cannot filter by {name}: it holds no single values, so only null is asked for"
                 )
             type_ = PrimitiveType.parse("unknown")
         result = type_ if test.transform is None else test.transform.result_type(type_)
         if test.transform is not None and not (test.transform.accepts(type_) and test.transform.name != "void"):
-            raise InvalidRequestError(f"Cannot filter by {test.transform} of {name}: it doesn't take a {type_}")
-        _check_operator(operator, name, result)
-        values = tuple(_read_constant(name, result, constant) for constant in test.values)
+            raise InvalidRequestError(f"{lead}Cannot filter by {test.transform} of {name}: it doesn't take a {type_}")
+        _check_operator(operator, lead, name, result)
+        values = tuple(
+            _read_constant(name, result, constant, test, index) for index, constant in enumerate(test.values)
+        )
         return FieldTest(operator, field.id, result, values, test.transform)
 
-    def _find_field(self, column: str | int) -> NestedField:
+    def _find_field(self, column: str | int, place: str) -> NestedField:
         field_id = column if isinstance(column, int) else self._ids.get(self._fold(column))
         field = None if field_id is None else self._fields.get(field_id)
         if field is None:
             names = ", ".join(list(self._schemas[0].names())[:20])
-            raise InvalidRequestError(f"Cannot find field {column!r}: expected one of {names}")
+            raise InvalidRequestError(f"{_lead(place)}Cannot find field {_render(column)}: expected one of {names}")
         return field
 
     def _fold(self, name: str) -> str:
@@ -162,20 +166,30 @@ def _find_repeated(schema: Schema) -> set[int]:
     return repeated
 
 
-def _check_operator(operator: str, name: str, type_: PrimitiveType) -> None:
+def _check_operator(operator: str, lead: str, name: str, type_: PrimitiveType) -> None:
     wanted = _TESTED_FAMILIES.get(operator.removeprefix("not-").removeprefix("is-"))
     if wanted is not None and type_.traits.family not in wanted:
-        raise InvalidRequestError(f"Cannot test {name} by {operator}: it is a {type_}")
+        raise InvalidRequestError(f"{lead}Cannot test {name} by {operator}: it is a {type_}")
 
 
-def _read_constant(name: str, type_: PrimitiveType, constant: JsonConstant) -> Any:
-    """Return the constant as the type's values are compared. Raises InvalidRequestError."""
+def _lead(place: str) -> str:
+    """Return what an error's text begins with: where in the request the error is, if that is known."""
+    return f"{place}: " if place else ""
+
+
+def _read_constant(name: str, type_: PrimitiveType, constant: JsonConstant, test: ColumnTest, index: int) -> Any:
+    """Return the constant as the type's values are compared. Raises InvalidRequestError.
+
+    index: the constant's place among those of the test.
+    """
     try:
         value = _READERS[type_.traits.family](type_, constant.json)
     except (KeyError, ValueError, TypeError, InvalidOperation, OverflowError, InvalidRequestError) as error:
-        raise InvalidRequestError(f"{name} is a {type_}, which isn't compared with {_render(constant.json)}") from error
+        problem = f"{name} is a {type_}, which isn't compared with {_render(constant.json)}"
+        raise InvalidRequestError(_lead(test.find_place(index)) + problem) from error
     if isinstance(value, float) and math.isnan(value):
-        raise InvalidRequestError(f"{name} is compared with NaN: test for it by is-nan or not-nan")
+        problem = f"{name} is compared with NaN: test for it by is-nan or not-nan"
+        raise InvalidRequestError(_lead(test.find_place(index)) + problem)
     return value
 
 
@@ -187,7 +201,7 @@ def _read_whole(_: PrimitiveType, json: Any) -> int:
     """Return a whole number of any size; also one that is written as a text or with a fraction of zero."""
     if type(json) is int:
         return int(json)
-    number = Decimal(json if type(json) is str else repr(_require_number(json)))
+    number = _parse_decimal(json)
     if number != int(number):
         raise ValueError(json)
     return int(number)
@@ -198,8 +212,16 @@ def _read_float(_: PrimitiveType, json: Any) -> float:
 
 
 def _read_decimal(_: PrimitiveType, json: Any) -> Decimal:
-    number = Decimal(json) if type(json) is str else Decimal(repr(_require_number(json)))
+    number = _parse_decimal(json)
     if not number.is_finite():
+        raise ValueError(json)
+    return number
+
+
+def _parse_decimal(json: Any) -> Decimal:
+    """Parse a number, or a text of one, with so few digits and so small an exponent that computing with it is quick."""
+    text = json if type(json) is str else repr(_require_number(json))
+    if len(text) > _MAX_DIGITS or abs((number := Decimal(text)).adjusted()) > _MAX_DIGITS:
         raise ValueError(json)
     return number
 

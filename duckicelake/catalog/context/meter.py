@@ -64,6 +64,9 @@ class Meter(Protocol):
     def rows_flushed(self, rows: int) -> None:
         """Count rows that went from Postgres to data files."""
 
+    def scan_planned(self, considered: int, matched: int) -> None:
+        """Count a plan of a scan, the files that were considered for it, and those that may match."""
+
     def lineage_sent(self, transport: str, outcome: Outcome, events: int) -> None:
         """Count events of lineage, or a try to deliver them, by result."""
 
@@ -99,6 +102,9 @@ class _Unmeasured:
         pass
 
     def rows_flushed(self, rows: int) -> None:
+        pass
+
+    def scan_planned(self, considered: int, matched: int) -> None:
         pass
 
     def lineage_sent(self, transport: str, outcome: Outcome, events: int) -> None:

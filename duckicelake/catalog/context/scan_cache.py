@@ -51,12 +51,23 @@ class ScanCache:
         self._most_bytes = most_bytes
         self._kept: OrderedDict[int, ScannedManifest] = OrderedDict()
         self._bytes = 0
+        self._manifests_read = 0
         self._lock = Lock()
         self._reading = Lock()
 
     @property
     def nbytes(self) -> int:
         return self._bytes
+
+    def statistics(self) -> dict[str, int]:
+        """Count the manifests kept and their bytes, and those whose files or bounds were read since the start."""
+        return {"manifests": len(self._kept), "bytes": self._bytes, "read": self._manifests_read}
+
+    def find_unread(self, manifest_ids: Iterable[int], columns: Mapping[int, PrimitiveType]) -> set[int]:
+        """Return those manifests of which something must be read to decide by these columns."""
+        wanted = list(manifest_ids)
+        found = self._find(wanted)
+        return {id_ for id_ in wanted if id_ not in found or _find_missing(found[id_], columns)}
 
     def read(
         self,
@@ -72,6 +83,7 @@ class ScanCache:
         found = self._find(manifest_ids)
         if not _is_complete(found, manifest_ids, columns):
             with self._reading:
+                self._manifests_read += len(self.find_unread(manifest_ids, columns))
                 found = self._find(manifest_ids)
                 self._read_heads(database, metadata, [id_ for id_ in manifest_ids if id_ not in found], found)
                 self._read_bounds(database, metadata, found, columns)

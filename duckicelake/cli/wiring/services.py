@@ -17,6 +17,7 @@ from duckicelake.catalog.context.cache import TableCache
 from duckicelake.catalog.context.caller import ANY_PRINCIPAL, Caller
 from duckicelake.catalog.context.combiner import CombiningQueues
 from duckicelake.catalog.context.hooks import open_read_observer
+from duckicelake.catalog.context.scan_cache import ScanCache
 from duckicelake.catalog.context.services import Services, read_clock_ms
 from duckicelake.cli.console.command import read_own_version
 from duckicelake.cli.wiring.location import advise_on_postgres, build_policy, find_warehouse, reach_postgres
@@ -147,6 +148,7 @@ def open_services(
             read_clock_ms,
             cache,
             appends=appends,
+            scans=ScanCache(settings.scan_cache_max_bytes),
             access=access,
             maintenance=_parse_maintenance(settings),
             reads=open_read_observer(timedelta(seconds=settings.lineage_window)),

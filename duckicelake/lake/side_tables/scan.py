@@ -2,11 +2,16 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from datetime import timedelta
+from typing import Any, Final, NamedTuple
 
 from duckicelake.postgres.queries import Transaction, load_queries
 
 _SQL = load_queries("lake", "scan")
+REQUEST_LIFETIME: Final = timedelta(days=1)
+"""How long a request is kept that is too long for plan tasks."""
+MAX_REQUESTS_BYTES: Final = 256 << 20
+"""Of all these requests together, packed."""
 
 
 class ManifestHead(NamedTuple):
@@ -44,3 +49,20 @@ def read_delete_files(
     for data_file_id, delete_file_id in cursor.execute(_SQL.deletes, parameters).fetchall():
         found[data_file_id].append(delete_file_id)
     return dict(found)
+
+
+def keep_request(cursor: Transaction, digest: bytes, packed: bytes) -> bool:
+    """Keep a request to plan for REQUEST_LIFETIME, and forget some older ones; False if there are too many bytes."""
+    parameters = {
+        "hash": digest,
+        "request": packed,
+        "lifetime": REQUEST_LIFETIME,
+        "most_bytes": MAX_REQUESTS_BYTES,
+    }
+    return cursor.execute(_SQL.keep_request, parameters).fetchone() is not None
+
+
+def find_request(cursor: Transaction, digest: bytes) -> bytes | None:
+    """Find a request to plan by its hash; None for one that wasn't kept, or is older than REQUEST_LIFETIME."""
+    row = cursor.execute(_SQL.request, {"hash": digest, "lifetime": REQUEST_LIFETIME}).fetchone()
+    return None if row is None else bytes(row[0])

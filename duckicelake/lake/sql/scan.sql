@@ -27,3 +27,25 @@ FROM duckicelake_deletion d
 WHERE d.table_id = %(table_id)s AND d.data_file_id = ANY(%(file_ids)s) AND d.delete_file_id IN (
     SELECT unnest(m.added || m.existing) FROM duckicelake_manifest m WHERE m.manifest_id = ANY(%(manifest_ids)s))
 ORDER BY d.data_file_id, d.delete_file_id;
+
+
+-- request: a long request to plan, which a plan task names by its hash
+SELECT request FROM duckicelake_scan_request WHERE hash = %(hash)s AND sent >= now() - %(lifetime)s;
+
+-- keep_request: keep a long request, for as long as its newest plan; forget old ones. Nothing is returned if there are
+-- too many bytes of them
+WITH forgotten AS (
+    DELETE FROM duckicelake_scan_request WHERE ctid = ANY(ARRAY(
+        SELECT ctid FROM duckicelake_scan_request
+        WHERE sent < now() - %(lifetime)s AND hash <> %(hash)s
+        ORDER BY sent
+        LIMIT 100
+        FOR UPDATE SKIP LOCKED
+    ))
+)
+INSERT INTO duckicelake_scan_request (hash, request)
+SELECT %(hash)s, %(request)s
+WHERE (SELECT coalesce(sum(octet_length(request)), 0) FROM duckicelake_scan_request
+       WHERE sent >= now() - %(lifetime)s AND hash <> %(hash)s) + octet_length(%(request)s) <= %(most_bytes)s
+ON CONFLICT (hash) DO UPDATE SET sent = excluded.sent
+RETURNING 1;

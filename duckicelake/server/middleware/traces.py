@@ -102,6 +102,10 @@ class TracedMeter:
         self.tracer.event("rows_flushed", rows)
         self.meter.rows_flushed(rows)
 
+    def scan_planned(self, considered: int, matched: int) -> None:
+        self.tracer.event("scan_planned", considered)
+        self.meter.scan_planned(considered, matched)
+
     def lineage_sent(self, transport: str, outcome: Outcome, events: int) -> None:
         self.meter.lineage_sent(transport, outcome, events)
 

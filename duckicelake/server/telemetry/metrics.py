@@ -125,6 +125,22 @@ class CacheMetrics:
         self._misses.look(statistics.get("misses", 0))
 
 
+class ScanMetrics:
+    """Of manifests in memory, by which scans are planned."""
+
+    def __init__(self, statistics: Statistics, registry: CollectorRegistry) -> None:
+        self._statistics = statistics
+        self._manifests = gauge(registry, "scan_cached_manifests", "Manifests in memory to plan scans by")
+        self._bytes = gauge(registry, "scan_cached_bytes", "What these manifests take")
+        self._read = _MirroredCounter(counter(registry, "scan_manifests_read", "Manifests read from Postgres to plan"))
+
+    def look(self) -> None:
+        statistics = self._statistics()
+        self._manifests.set(statistics.get("manifests", 0))
+        self._bytes.set(statistics.get("bytes", 0))
+        self._read.look(statistics.get("read", 0))
+
+
 class ReadMetrics:
     """Of what engines read."""
 
@@ -185,11 +201,14 @@ disable_created_metrics()  # type: ignore[no-untyped-call]
 class Metrics:
     """Count and time what the app does; the `Meter` of its use cases.
 
-    `pool`, `cache` and `reads` give the state of the connection pool, the table cache and the log of reads. They are
-    read, like the operating system, when metrics are scraped; and once a second where several workers share metrics.
+    `pool`, `cache`, `reads` and `scans` give the state of the connection pool, the table cache, the log of reads and
+    the cache of plans. They are read, like the operating system, when metrics are scraped; and once a second where
+    several workers share metrics.
     """
 
-    def __init__(self, pool: Statistics, cache: Statistics = dict, reads: Statistics = dict) -> None:
+    def __init__(
+        self, pool: Statistics, cache: Statistics = dict, reads: Statistics = dict, scans: Statistics = dict
+    ) -> None:
         self._folder = find_shared_folder()
         if self._folder is not None:
             reserve_metric_files(self._folder)
@@ -203,6 +222,7 @@ class Metrics:
             PoolMetrics(pool, self._registry),
             CacheMetrics(cache, self._registry),
             ReadMetrics(reads, self._registry),
+            ScanMetrics(scans, self._registry),
             ConnectionMetrics(TALLY.statistics, self._registry),
             ProcessMetrics(self._registry),
         )
@@ -220,6 +240,8 @@ class Metrics:
         self._together = self._histogram("commits_together", "Commits in one transaction", buckets=_BUCKET_COUNTS)
         self._rows = self._counter("rows", "Rows that were posted and written")
         self._flushed = self._counter("rows_flushed", "Rows that went from Postgres to data files")
+        self._plans = self._counter("scan_plans", "Scans that were planned")
+        self._planned_files = self._counter("scan_files", "Files that plans considered, and that they matched", "what")
         self._batches = self._histogram(
             "row_batches_together", "Batches of rows in one transaction", buckets=_BUCKET_COUNTS
         )
@@ -285,6 +307,11 @@ class Metrics:
 
     def rows_flushed(self, rows: int) -> None:
         self._flushed.inc(rows)
+
+    def scan_planned(self, considered: int, matched: int) -> None:
+        self._plans.inc()
+        self._planned_files.labels("considered").inc(considered)
+        self._planned_files.labels("matched").inc(matched)
 
     def feed_readers(self, readers: int) -> None:
         """Set how many readers wait for changes."""

@@ -1,0 +1,310 @@
+"""Which files a scan reads, page by page: of manifests in memory or read from the catalog's rows."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+import orjson
+
+from duckicelake.bridge.scan.filters import EVERYTHING, FieldTest, ScanFilter, bind_scan_filter, list_tests
+from duckicelake.bridge.scan.manifests import Matches, find_matches, may_match_manifest
+from duckicelake.catalog.context.cache import TableVersion
+from duckicelake.catalog.context.hooks import PlannedRead
+from duckicelake.catalog.context.scan_cache import ScannedManifest
+from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.plan_tasks import PlanPart
+from duckicelake.errors import InvalidRequestError
+from duckicelake.iceberg.expressions import parse_predicate
+from duckicelake.iceberg.manifest.entry import ManifestContent
+from duckicelake.iceberg.scan_requests import PlanTableScanRequest
+from duckicelake.iceberg.schema import Schema
+from duckicelake.iceberg.types import PrimitiveType
+from duckicelake.lake.side_tables import reader, scan
+from duckicelake.lake.state import ManifestRow, SnapshotRow
+
+PAGE_TASKS: Final = 2_000
+"""Tasks of one answer; the first one has as many, and the rest as plan tasks."""
+MAX_RESIDUAL_BYTES: Final = 16 << 20
+"""Of all residuals of one answer: each task repeats a filter, however long it is."""
+MAX_READ_FILES: Final = 1_000_000
+"""Files whose bounds one request reads. The manifests beyond are pruned when their plan tasks are fetched."""
+_FIRST_FILES: Final = 10_000
+_FILES_AT_ONCE: Final = 160_000
+_MAX_DELETE_READS: Final = 3
+_TRUE: Final = b"true"
+_FILE_COLUMN: Final = "_file"
+
+
+@dataclass(frozen=True)
+class Scan:
+    """A request to plan, of one snapshot of a table.
+
+    Attributes:
+        agent: What the client calls itself.
+        schema_id: The table's newest schema when the scan was planned; None for now.
+
+    """
+
+    table: TableVersion
+    snapshot: SnapshotRow
+    request: PlanTableScanRequest
+    agent: str
+    schema_id: int | None = None
+
+    @cached_property
+    def schemas(self) -> tuple[Schema, ...]:
+        """The schemas in which names are looked up, the one that the request asks for first."""
+        known = {schema.schema_id: schema for schema in self.table.metadata.schemas}
+        newest = self.table.metadata.schema()
+        current = newest if self.schema_id is None else known.get(self.schema_id, newest)
+        own = current if self.snapshot.schema_id is None else known.get(self.snapshot.schema_id, current)
+        found = (own, current) if self.request.use_snapshot_schema else (current, own)
+        return found[:1] if own.schema_id == current.schema_id else found
+
+    @cached_property
+    def filters(self) -> tuple[ScanFilter, ...]:
+        predicate = parse_predicate(self.request.filter, takes_transforms=True, place="filter")
+        return bind_scan_filter(predicate, self.schemas, is_case_sensitive=self.request.case_sensitive)
+
+    @cached_property
+    def _tests(self) -> list[FieldTest]:
+        return [test for scan_filter in self.filters for test in list_tests(scan_filter)]
+
+    @cached_property
+    def columns(self) -> dict[int, PrimitiveType]:
+        """The columns whose bounds decide, by field id."""
+        return {test.field_id: test.type for test in self._tests if test.transform is None}
+
+    @cached_property
+    def stats_fields(self) -> frozenset[int]:
+        wanted = self.request.stats_fields or ()
+        known = self._list_names() if wanted else {}
+        for place, name in enumerate(wanted):
+            if self._fold(name) not in known:
+                raise InvalidRequestError(f"stats-fields[{place}]: Cannot find field {name[:60]!r}")
+        return frozenset(known[self._fold(name)] for name in wanted)
+
+    @cached_property
+    def residual(self) -> bytes:
+        """What a reader still filters by in files that don't match wholly: the request's own filter.
+
+        Spark asks for scans whose rows it wants unfiltered, and the protocol has no word for that: it names `_file`, or
+        every column of a snapshot. An honest residual would make it drop row groups that it means to keep.
+        """
+        return _TRUE if self._wants_whole_files else orjson.dumps(self.request.filter)
+
+    @cached_property
+    def page_tasks(self) -> int:
+        """How many tasks an answer has at most."""
+        return max(1, min(PAGE_TASKS, MAX_RESIDUAL_BYTES // len(self.residual)))
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing is tested, so that every file is read."""
+        return not self._tests and any(scan_filter == EVERYTHING for scan_filter in self.filters)
+
+    def describe_read(self) -> PlannedRead:
+        """Describe what is read, for lineage. Columns that no schema has, such as `_file`, are left out."""
+        schema = self.schemas[0]
+        names, fold = schema.compute_once(Schema.full_names), str if self.request.case_sensitive else str.lower
+        if self.request.select is None:
+            projected = [field.name for field in schema.fields]
+        else:
+            selected = set(map(fold, self.request.select))
+            projected = [name for name in names.values() if fold(name) in selected]
+        filtered = dict.fromkeys(names[test.field_id] for test in self._tests if test.field_id in names)
+        return PlannedRead(self.snapshot.snapshot_id, tuple(projected), tuple(filtered))
+
+    @property
+    def _wants_whole_files(self) -> bool:
+        selected = self.request.select
+        if selected is None:
+            return False
+        if _FILE_COLUMN in selected:
+            return True
+        is_java = self.agent.startswith("Apache Iceberg") and self.request.snapshot_id is not None
+        names = set(selected)
+        return is_java and any({field.name for field in schema.fields} <= names for schema in self.schemas)
+
+    def _list_names(self) -> dict[str, int]:
+        return {
+            self._fold(name): field_id for schema in reversed(self.schemas) for name, field_id in schema.names().items()
+        }
+
+    def _fold(self, name: str) -> str:
+        return name if self.request.case_sensitive else name.lower()
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Files of one manifest that a scan reads."""
+
+    scanned: ScannedManifest
+    matches: Matches
+
+    @property
+    def file_ids(self) -> list[int]:
+        ids: list[int] = self.scanned.manifest.file_ids[self.matches.places].tolist()
+        return ids
+
+    @property
+    def whole_file_ids(self) -> list[int]:
+        """The ids of those files of which every row passes the filter."""
+        ids: list[int] = self.scanned.manifest.file_ids[self.matches.places[self.matches.is_whole]].tolist()
+        return ids
+
+    def __len__(self) -> int:
+        return len(self.matches.places)
+
+    def describe(self) -> PlanPart:
+        """Describe the page for a plan task."""
+        places = self.matches.places
+        return PlanPart(self.scanned.manifest.manifest_id, int(places[0]), int(places[-1]))
+
+    def split(self, size: int) -> Iterator["Page"]:
+        """Split into pages of up to this many files."""
+        for start in range(0, len(self), size):
+            cut = slice(start, start + size)
+            yield Page(self.scanned, Matches(self.matches.places[cut], self.matches.is_whole[cut]))
+
+    def cut(self, part: PlanPart) -> "Page":
+        """Return those files of the page that are of the part."""
+        places = self.matches.places
+        kept = places >= part.first
+        if part.last is not None:
+            kept &= places <= part.last
+        return Page(self.scanned, Matches(places[kept], self.matches.is_whole[kept]))
+
+
+class SnapshotGoneError(Exception):
+    """Rows of the snapshot's files have gone: it has expired since the table was loaded."""
+
+
+class PageFinder:
+    """Finds the files that a scan reads, and counts those that were considered and that may match."""
+
+    def __init__(self, services: Services, planned: Scan) -> None:
+        self._services = services
+        self._planned = planned
+        self.considered = 0
+        self.matched = 0
+
+    def find_pages(self, manifests: Sequence[ManifestRow]) -> Iterator[Page | PlanPart]:
+        """Find the files of manifests, and the parts of those that aren't read for this answer."""
+        services, columns = self._services, self._planned.columns
+        left = MAX_READ_FILES
+        for rows in _group(manifests):
+            if self._planned.is_full and self.matched > self._planned.page_tasks:
+                for row in rows:
+                    yield from self._describe_all(row)
+                continue
+            unread = services.scans.find_unread([row.manifest_id for row in rows], columns)
+            cost = sum(row.live_files for row in rows if row.manifest_id in unread)
+            is_too_much = cost > left
+            left -= 0 if is_too_much else cost
+            yield from self.read([row for row in rows if not is_too_much or row.manifest_id not in unread])
+            yield from (PlanPart(row.manifest_id) for row in rows if is_too_much and row.manifest_id in unread)
+
+    def read(self, rows: Sequence[ManifestRow]) -> Iterator[Page]:
+        """Find the files of manifests. Raises SnapshotGoneError."""
+        services, planned = self._services, self._planned
+        ids = [row.manifest_id for row in rows]
+        found = services.scans.read(services.database, planned.table.metadata, ids, planned.columns)
+        files = {scanned.manifest.manifest_id: len(scanned.manifest.file_ids) for scanned in found}
+        if any(files.get(row.manifest_id, 0) != row.live_files for row in rows):
+            raise SnapshotGoneError(planned.snapshot.snapshot_id)
+        for scanned in found:
+            self.considered += len(scanned.manifest.file_ids)
+            bounds = {id_: scanned.bounds[id_, str(type_)] for id_, type_ in planned.columns.items()}
+            if may_match_manifest(scanned.manifest, bounds, planned.filters):
+                page = Page(scanned, find_matches(scanned.manifest, bounds, planned.filters))
+                self.matched += len(page)
+                if len(page):
+                    yield page
+
+    def _describe_all(self, row: ManifestRow) -> Iterator[PlanPart]:
+        """Describe all files of a manifest without reading it."""
+        size = self._planned.page_tasks
+        self.matched += row.live_files
+        for start in range(0, row.live_files, size):
+            yield PlanPart(row.manifest_id, start, min(start + size, row.live_files) - 1)
+
+    def collect(self, pages: Iterable[Page | PlanPart]) -> tuple[list[Page], list[PlanPart]]:
+        """Return the pages of this answer, and the parts for others. Few rows wanted: stop once there are as many."""
+        size = self._planned.page_tasks
+        inline, parts, tasks = list[Page](), list[PlanPart](), 0
+        wanted = _WantedRows(self._services, self._planned)
+        for found in pages:
+            for page in [found] if isinstance(found, PlanPart) else found.split(size):
+                if isinstance(page, PlanPart) or parts or tasks + len(page) > size:
+                    parts.append(page if isinstance(page, PlanPart) else page.describe())
+                    continue
+                enough = wanted.cut(page)
+                inline.append(enough or page)
+                if enough is not None:
+                    return inline, []
+                tasks += len(page)
+        return inline, parts
+
+
+class _WantedRows:
+    """Counts the rows that a scan surely finds in files of the first answer, until there are as many as are wanted.
+
+    Of a file that matches wholly these are all rows but those deleted; each row of a delete file deletes one at most.
+    """
+
+    def __init__(self, services: Services, planned: Scan) -> None:
+        self._services = services
+        self._planned = planned
+        self._wanted = self._needed = planned.request.min_rows_requested or 0
+        self._rows = 0
+        self._file_ids: list[int] = []
+        self._reads = _MAX_DELETE_READS
+
+    def cut(self, page: Page) -> Page | None:
+        """Return the first files of a page with which there are enough rows; None if there aren't, with all of it."""
+        if not self._wanted:
+            return None
+        places, is_whole = page.matches.places, page.matches.is_whole
+        sums = self._rows + np.cumsum(np.where(is_whole, page.scanned.manifest.record_counts[places], 0))
+        while self._reads and (place := int(np.searchsorted(sums, self._needed))) < len(sums):
+            self._reads -= 1
+            first = slice(place + 1)
+            part = Page(page.scanned, Matches(places[first], is_whole[first]))
+            self._needed = self._wanted + self._count_deleted(part)
+            if sums[place] >= self._needed:
+                return part
+        self._rows = int(sums[-1])
+        self._file_ids += page.whole_file_ids
+        return None
+
+    def _count_deleted(self, page: Page) -> int:
+        rows = list_manifests(self._services, self._planned)
+        manifest_ids = [row.manifest_id for row in rows if row.content != ManifestContent.DATA]
+        if not manifest_ids:
+            return 0
+        table_id = self._planned.table.row.table_id
+        with self._services.database.statement(only_reads=True) as cursor:
+            found = scan.read_delete_files(cursor, table_id, self._file_ids + page.whole_file_ids, manifest_ids)
+            files = reader.read_files(cursor, {id_ for ids in found.values() for id_ in ids})
+        return sum(file.record_count for file in files.values())
+
+
+def list_manifests(services: Services, planned: Scan) -> list[ManifestRow]:
+    """List the snapshot's manifests in order."""
+    return list(planned.table.known.manifests_of(services.database, planned.snapshot.manifest_ids).values())
+
+
+def _group(manifests: Sequence[ManifestRow]) -> Iterator[list[ManifestRow]]:
+    """Group manifests by how many files are looked at together: few at first, which may be enough."""
+    group, files, most = list[ManifestRow](), 0, _FIRST_FILES
+    for row in manifests:
+        if group and files + row.live_files > most:
+            yield group
+            group, files, most = [], 0, min(4 * most, _FILES_AT_ONCE)
+        group.append(row)
+        files += row.live_files
+    if group:
+        yield group
