@@ -13,7 +13,16 @@ from pyspark.sql import SparkSession
 
 from scripts.demo_job.server import RunningLake
 from tests.engines.engines import Engines
-from tests.support.scan_cases import SPECS, RowFilter, columns_sql, make_filters, make_rows, make_test, values_sql
+from tests.support.scan_cases import (
+    SPECS,
+    RowFilter,
+    columns_sql,
+    has_floats,
+    make_filters,
+    make_rows,
+    make_test,
+    values_sql,
+)
 
 pytestmark = [pytest.mark.more_engines, pytest.mark.engine, pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -160,10 +169,6 @@ def assert_parity(tables: Tables, refs: Mapping[str, str], filters: Sequence[Row
             assert files.keys() <= local_files.keys() or has_floats(row_filter), case
             for path, said in files.items():
                 assert local_files.get(path, said) == said, case
-
-
-def has_floats(row_filter: RowFilter) -> bool:
-    return row_filter.column in ("x", "d") or any(map(has_floats, row_filter.parts))
 
 
 @pytest.mark.parametrize(("spec", "version"), [*zip(SPECS, cycle([2, 3])), ("none", 3), ("identities", 2)])
