@@ -55,12 +55,13 @@ class DelegationQuery:
     name: str
     folders: TableFolders
     table_id: int | None = None
+    prefix: str = ""
 
     @property
     def path(self) -> str:
         """The table's route, relative to the catalog's own URI."""
         levels = "%1F".join(quote(level, safe="") for level in self.namespace)
-        return f"v1/namespaces/{levels}/tables/{quote(self.name, safe='')}"
+        return f"v1/{self.prefix}namespaces/{levels}/tables/{quote(self.name, safe='')}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +136,8 @@ def _build_query(services: Services, namespace: Namespace, name: str, place: str
         staged = find_staged_folders(services, namespace, name, place or "", services.caller.principal)
         if staged is None:
             raise
-        return DelegationQuery(namespace, name, staged)
-    return DelegationQuery(namespace, name, find_table_folders(services, table), table.row.table_id)
+        return DelegationQuery(namespace, name, staged, prefix=services.prefix)
+    return DelegationQuery(namespace, name, find_table_folders(services, table), table.row.table_id, services.prefix)
 
 
 def _keys(services: Services, asking: DelegationQuery) -> Delegated:

@@ -88,7 +88,9 @@ def create_table(
     if request.stage_create:
         staged = _first_metadata(services, namespace, request)
         access = grant_delegation(
-            services, wish, DelegationQuery(namespace, request.name, find_new_table_folders(staged))
+            services,
+            wish,
+            DelegationQuery(namespace, request.name, find_new_table_folders(staged), prefix=services.prefix),
         )
         answer = {"metadata": staged.to_json(), "config": access.config, **access.members}
         return LoadedTable((orjson.dumps(answer),), None)
@@ -245,7 +247,9 @@ def _access(services: Services, wish: AccessRequest, namespace: Namespace, name:
     if not wish or services.access.gives_nothing:
         return NO_DELEGATION
     return grant_delegation(
-        services, wish, DelegationQuery(namespace, name, find_table_folders(services, table), table.row.table_id)
+        services,
+        wish,
+        DelegationQuery(namespace, name, find_table_folders(services, table), table.row.table_id, services.prefix),
     )
 
 

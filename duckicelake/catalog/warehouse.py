@@ -3,25 +3,30 @@
 Beside the warehouse, DATA_PATH has a marker of its own where it lies elsewhere: garbage is collected in both.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
+from uuid import uuid4
 
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.lake_files import find_unneeded_of_any_age, list_lake_files
 from duckicelake.errors import AlreadyExistsError, FileMissingError, InvalidRequestError, InvalidSettingsError
+from duckicelake.lake.setup.format import prepare_catalog
 from duckicelake.lake.setup.identity import (
     LakeIdentity,
     LakeRecord,
+    RunningServer,
     parse_identity,
     read_lake,
     record_marked_folders,
     record_warehouse,
 )
 from duckicelake.lake.side_tables import locations
+from duckicelake.lake.side_tables.locations import record_zones
 from duckicelake.storage.policy import canonicalize, is_within
+from duckicelake.storage.protocol import ObjectStore
 
 MARKER: Final = ".duckicelake-lake"
 _MAX_BYTES: Final = 4096
@@ -40,6 +45,53 @@ class WarehouseStanding:
     refusal: str | None = None
     doubt: str | None = None
     unmarked: tuple[str, ...] = ()
+
+
+def prepare_lake(services: Services, *, creates: bool = False) -> str:
+    """Adopt the DuckLake catalog, or create one if there is none and `creates` is true; return its DATA_PATH.
+
+    It also checks which lake the warehouse belongs to. Raises StartupError without a lake to adopt,
+    InvalidSettingsError if DuckDB's cleanup of that folder could find the Iceberg tables' files in it, and if other
+    servers of the lake have other settings.
+    """
+    data_path = prepare_catalog(services.database, services.policy.data_path, creates=creates)
+    check_data_path(services, data_path)
+    with services.database.transaction() as cursor:
+        describe_server(services).check(cursor)
+    if settle(services).refusal is None:
+        policy = services.policy
+        with services.database.transaction() as cursor:
+            record_zones(cursor, map(canonicalize, (data_path, policy.data_zone, *policy.allowed)))
+    return data_path
+
+
+def check_data_path(services: Services, data_path: str) -> None:
+    """Raise InvalidSettingsError if DuckDB's files can't be read, or DuckDB's cleanup could find Iceberg's."""
+    _check_reached(services.store, data_path)
+    policy = services.policy
+    is_ours = canonicalize(data_path) == canonicalize(policy.data_path)
+    for zone in (policy.data_zone, *policy.allowed):
+        if is_within(zone, data_path) or (is_within(data_path, zone) and not is_ours):
+            raise InvalidSettingsError(
+                f"{zone}, where Iceberg tables may live, overlaps the lake's DATA_PATH {data_path}, "
+                "where DuckDB deletes what it doesn't know: choose a warehouse outside of it, and allowed_locations too"
+            )
+
+
+def describe_server(services: Services) -> RunningServer:
+    """Describe this process as a server of the lake, with the settings that all of them must share."""
+    shared = {"warehouse": canonicalize(services.policy.warehouse), "snapshot_ids": services.snapshot_ids}
+    return RunningServer(uuid4(), shared)
+
+
+def _check_reached(store: ObjectStore, data_path: str) -> None:
+    try:
+        store.exists(f"{data_path}x")
+    except InvalidRequestError as error:
+        raise InvalidSettingsError(
+            f"DuckDB's files are in {data_path}, where this server doesn't read ({error}): "
+            "choose a warehouse there, too, or an allowed location"
+        ) from error
 
 
 def check_warehouse(services: Services, lake: LakeRecord) -> None:
@@ -97,6 +149,13 @@ def adopt(services: Services) -> list[str]:
     _record(services)
     _apply_standing(services, examine(services, read_lake(services.database)))
     return changes
+
+
+def release(services: Services, marked: Sequence[str]) -> None:
+    """Delete this lake's markers from folders, after the lake is gone. marked: of `folders`."""
+    for folder in marked:
+        with suppress(FileMissingError):
+            services.store.delete(_marker(folder))
 
 
 def examine(services: Services, lake: LakeRecord) -> WarehouseStanding:

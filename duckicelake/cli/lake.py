@@ -40,8 +40,9 @@ _FORGET_HELP: Final = "Name once more what history and lineage have left out unt
 @one_line_errors()
 def init(lake: LakeOption = None) -> None:
     """Create the lake, or check that an existing one can be served, and stop again."""
+    from duckicelake.catalog.warehouse import prepare_lake
     from duckicelake.cli.wiring.location import run_postgres
-    from duckicelake.cli.wiring.services import open_services, prepare_lake, warn_of_others
+    from duckicelake.cli.wiring.services import open_services, warn_of_others
     from duckicelake.lake.ducklake.snapshots import read_lake_format
     from duckicelake.settings.sources import read_settings
 

@@ -4,7 +4,7 @@ from typing import Final
 
 import typer
 
-from duckicelake.cli import dropped, explain, flush, gc, history, lake, migrate, snapshots
+from duckicelake.cli import dropped, explain, flush, gc, history, lake, migrate, snapshots, warehouse
 from duckicelake.cli.console.command import add_command, make_group, read_own_version
 from duckicelake.cli.pipeline.main import app as pipeline_app
 from duckicelake.cli.rows import command as ingest_rows
@@ -41,6 +41,7 @@ add_command(app, ingest_rows.ingest_rows, *ingest_rows.EXAMPLES, name="ingest-ro
 add_command(app, lake.grants, *lake.GRANTS_EXAMPLES)
 add_command(app, serve.hash_client_secret, *serve.HASH_SECRET_EXAMPLES, name="hash-secret")
 add_command(app, version, "duckicelake version")
+app.add_typer(warehouse.app)
 app.add_typer(pipeline_app)
 for feature_app in load_hooks(typer.Typer, "commands"):
     app.add_typer(feature_app)  # a group if it has a name, else single commands

@@ -54,9 +54,10 @@ def import_lake(
     The whole history comes along: snapshots, schemas, tables, views, macros, inlined rows, options. The database must
     have no lake yet. If the import is interrupted, run it again: it goes on where it ended.
     """
+    from duckicelake.catalog.warehouse import check_data_path, prepare_lake
     from duckicelake.cli.console.terminal import format_count
     from duckicelake.cli.wiring.location import run_postgres
-    from duckicelake.cli.wiring.services import check_data_path, open_services, prepare_lake
+    from duckicelake.cli.wiring.services import open_services
     from duckicelake.errors import UnavailableError
     from duckicelake.file_lake.catalog_file import open_catalog_file
     from duckicelake.file_lake.importer import import_catalog, plan_import

@@ -30,7 +30,7 @@ from duckicelake.server.hooks import FeatureRoutes
 from duckicelake.server.http.errors import RESPONSES, parse_body
 from duckicelake.server.http.route import StrictRoute
 from duckicelake.server.http.scope import find_caller
-from duckicelake.server.routes.dependencies import AppServices, Body, ServerContext, describe_body
+from duckicelake.server.routes.dependencies import AppServices, Body, describe_body, find_context
 from duckicelake.server.routes.operations import IfNoneMatch, load_assets
 
 intake_router = APIRouter(tags=["lineage"], responses=RESPONSES)
@@ -42,7 +42,7 @@ HostHeader = Annotated[str, Header(include_in_schema=False)]
 
 async def spend_lineage_quota(request: Request) -> None:
     """Answer 429 before the body is read, if the principal has sent an hour's worth of lineage; else count it."""
-    context: ServerContext = request.app.state.context
+    context = find_context(request.scope)
     principal, quota = find_caller(request.scope).principal.name, context.quotas.lineage
     wait = quota.wait(principal)
     if wait:

@@ -4,6 +4,7 @@ import json
 import sys
 import time
 from collections.abc import Awaitable, Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
@@ -24,6 +25,7 @@ from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.jobs import BeginJob, EndJob, RenewJob
 from duckicelake.catalog.load_response import LoadTableFastPath, build_freshness_checks
 from duckicelake.catalog.maintenance import FindOrphans
+from duckicelake.catalog.warehouses import FIRST_WAREHOUSE_NAME, Warehouse, WarehouseWiring
 from duckicelake.iceberg.reports import MetricsReport
 from duckicelake.iceberg.rest import (
     CommitTableRequest,
@@ -63,6 +65,7 @@ from duckicelake.server.routes import (
     dropped,
     events,
     history,
+    management,
     oauth,
     operations,
     pipeline,
@@ -75,9 +78,11 @@ from duckicelake.server.routes import (
 from duckicelake.server.routes.dependencies import ServerContext, guard_routes
 from duckicelake.server.routes.dropped import UndropBody
 from duckicelake.server.routes.events import QueryEventsRequest
+from duckicelake.server.routes.management import CreateWarehouseRequest
 from duckicelake.server.routes.table_operations import CloneTableRequest, ExpireRequest, ExplainRequest, RestoreRequest
 from duckicelake.server.telemetry.logs import make_logger
 from duckicelake.server.telemetry.metrics import Metrics
+from duckicelake.server.warehouses import WarehouseApp, WarehouseRouter
 
 REQUEST_MODELS: tuple[type[BaseModel], ...] = (
     BeginJob,
@@ -88,6 +93,7 @@ REQUEST_MODELS: tuple[type[BaseModel], ...] = (
     CreateNamespaceRequest,
     CreateTableRequest,
     CreateViewRequest,
+    CreateWarehouseRequest,
     EndJob,
     ExpireRequest,
     ExplainRequest,
@@ -124,7 +130,6 @@ def describe_app(app: FastAPI) -> dict[str, Any]:
     return document
 
 
-WAREHOUSE_NAME = "duckicelake"
 DEFAULT_BODY_BYTES = 64 * 1024 * 1024
 DEFAULT_BODIES_BYTES = 512 * 1024 * 1024
 _METHODS = ("GET", "HEAD", "POST", "DELETE")
@@ -142,6 +147,7 @@ class Edge:
         rows: How many rows a principal may send.
         readers: How many readers may wait for changes.
         shared: The folder of what the workers of a server share; None for a single worker.
+        open_warehouses: How many warehouses beside the first may be open in this worker.
 
     """
 
@@ -155,6 +161,8 @@ class Edge:
     rows: Rates = field(default_factory=Rates)
     readers: ReaderLimits = field(default_factory=ReaderLimits)
     shared: Path | None = None
+    open_warehouses: int = 16
+    warehouse_idle_seconds: float = 300.0
 
 
 class App(FastAPI):
@@ -165,6 +173,7 @@ class App(FastAPI):
 
     layers: ASGIApp | None = None
     fast_router: FastRouter | None = None
+    warehouses: WarehouseRouter
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         keep_raw_path(scope)
@@ -194,69 +203,129 @@ def create_app(
     authentication: Authentication | None = None,
     metrics_public: bool = False,
     tracer: Tracer | None = None,
+    wiring: WarehouseWiring | None = None,
 ) -> App:
-    """Create the catalog's ASGI app. It uses the services, but does not close them.
+    """Create the catalog's ASGI app. It uses the services, but does not close them; `app.warehouses` is to be closed.
 
     warehouses: what clients may call the warehouse besides `duckicelake` and its location. log: default is stderr.
     authentication: how callers prove who they are; None is off. metrics_public: /metrics needs no token.
-    tracer: makes spans of requests and of what they do.
+    tracer: makes spans of requests and of what they do. wiring: how warehouses beside the first are made.
     """
     app = create_routes()
     load_rules()  # they import DuckDB, which the first commit should not wait for
     edge, log = edge or Edge(), log or make_logger(sys.stderr)
     services = replace(services, publish_audit=build_audit_log(log))
-    names = {WAREHOUSE_NAME, services.policy.warehouse, *warehouses}
+    names = {FIRST_WAREHOUSE_NAME, services.policy.warehouse, *warehouses}
     database, cache, reads, scans = services.database, services.cache, services.reads, services.scans
     metrics = Metrics(database.statistics, cache.statistics, reads.statistics, scans.statistics)
     services = services.with_meter(metrics if tracer is None else TracedMeter(metrics, tracer))
     known = frozenset(name.rstrip("/") for name in names)
-    quotas = Quotas.of(edge.rows, time.monotonic, edge.shared)
-    feed = FeedHub(services, metrics, edge.readers, lambda error: log.warning("change-feed", error=str(error)))
+    slots, register = RequestSlots(edge.max_requests), RequestLog(metrics, log)
+    layers = _AppLayers(app, edge, log, metrics, slots, register, authentication, tracer)
     context = ServerContext(
-        services, metrics, known, feed, authentication, metrics_public=metrics_public, quotas=quotas
+        services,
+        metrics,
+        known,
+        layers.open_feed(services),
+        authentication,
+        metrics_public=metrics_public,
+        quotas=Quotas.of(edge.rows, time.monotonic, edge.shared),
     )
-    app.state.context = context
+    app.warehouses = layers.build_router(context, wiring or WarehouseWiring())
+    app.state.context = replace(context, others=app.warehouses)
     errors.install_error_handlers(app)
-    _add_layers(app, edge, services, metrics, log, authentication, tracer)
+    app.layers, app.fast_router = layers.add_outer(app.warehouses), FastRouter(app)
     return app
 
 
-def _add_layers(
-    app: App,
-    edge: Edge,
-    services: Services,
-    metrics: Metrics,
-    log: FilteringBoundLogger,
-    authentication: Authentication | None,
-    tracer: Tracer | None,
-) -> None:
-    """Put the middleware around the app, from the innermost to the outermost."""
-    slots, register = RequestSlots(edge.max_requests), RequestLog(metrics, log)
-    loads = LoadTableFastPath(services, build_freshness_checks(services))
-    layer: ASGIApp = AuditMiddleware(app.behind_layers, services=services)
-    budget = BodyBudget(max(edge.max_bodies_bytes, edge.max_body_bytes))
-    layer = BodyLimitMiddleware(layer, limit=edge.max_body_bytes, seconds=edge.body_seconds, budget=budget)
-    layer = UnzipMiddleware(layer)
-    routes = {"GET": _find_route(app, "load_table"), "HEAD": _find_route(app, "table_exists")}
-    responder = LoadTableResponder(
-        layer, app.call_fastapi, routes, loads, authentication, slots, register, is_cacheable=tracer is None
-    )
-    sites = CrossSiteRules(hosts=edge.hosts, origins=edge.cors_origins) if authentication is None else None
-    layer = DispatchMiddleware(layer, responder.choose_app, slots, metrics, LoginRequestCounter(), sites)
-    if edge.cors_origins:
-        layer = CORSMiddleware(
+@dataclass(frozen=True, slots=True)
+class _AppLayers:
+    """Put middleware around the app: inner layers for each warehouse, outer ones that see requests for all."""
+
+    app: App
+    edge: Edge
+    log: FilteringBoundLogger
+    metrics: Metrics
+    slots: RequestSlots
+    register: RequestLog
+    authentication: Authentication | None
+    tracer: Tracer | None
+    strangers: LoginRequestCounter = field(default_factory=LoginRequestCounter)
+
+    def build_router(self, context: ServerContext, wiring: WarehouseWiring) -> WarehouseRouter:
+        """Build the router to the first warehouse and to others. context: the first one's."""
+        edge, budget = self.edge, BodyBudget(max(self.edge.max_bodies_bytes, self.edge.max_body_bytes))
+        first, _ = self._add_inner(context, budget)
+
+        def build(row: Warehouse, services: Services, resources: ExitStack) -> WarehouseApp:
+            own = replace(
+                self.app.state.context,
+                services=services,
+                warehouses=frozenset({row.name, row.location}),
+                feed=self.open_feed(services),
+                authentication=self.authentication and self.authentication.in_warehouse(row.name),
+                quotas=Quotas.of(edge.rows, time.monotonic, _make_shared_folder(edge.shared, row)),
+            )
+            layers, responder = self._add_inner(own, budget)
+            return WarehouseApp(row, own, layers, responder, resources)
+
+        limits = edge.open_warehouses, edge.warehouse_idle_seconds
+        return WarehouseRouter(first, context.services, wiring, build, *limits, self.metrics.warehouses_open)
+
+    def _add_inner(self, context: ServerContext, budget: BodyBudget) -> tuple[ASGIApp, LoadTableResponder]:
+        """Put the middleware of one warehouse around the routes, from the innermost to the outermost."""
+        app, edge, services = self.app, self.edge, context.services
+        loads = LoadTableFastPath(services, build_freshness_checks(services))
+        layer: ASGIApp = AuditMiddleware(app.behind_layers, services=services)
+        layer = BodyLimitMiddleware(layer, limit=edge.max_body_bytes, seconds=edge.body_seconds, budget=budget)
+        layer = UnzipMiddleware(layer)
+        routes = {"GET": _find_route(app, "load_table"), "HEAD": _find_route(app, "table_exists")}
+        responder = LoadTableResponder(
             layer,
-            allow_origins=edge.cors_origins,
-            allow_methods=_METHODS,
-            allow_headers=["*"],
-            expose_headers=["ETag", "X-Request-Id"],
+            app.call_fastapi,
+            routes,
+            loads,
+            context.authentication,
+            self.slots,
+            self.register,
+            is_cacheable=self.tracer is None,
+            warehouse=services.prefix.rstrip("/"),
         )
-    if edge.require_https:
-        layer = RequireHttpsMiddleware(layer)
-    if tracer is not None:
-        layer = TraceMiddleware(layer, tracer=tracer)
-    layer = RequestLogMiddleware(layer, register=register)
-    app.layers, app.fast_router = layer, FastRouter(app)
+        is_open = self.authentication is None
+        sites = CrossSiteRules(hosts=edge.hosts, origins=edge.cors_origins) if is_open else None
+        choose = responder.choose_app
+        return DispatchMiddleware(layer, choose, self.slots, self.metrics, self.strangers, sites), responder
+
+    def add_outer(self, layer: ASGIApp) -> ASGIApp:
+        """Put the middleware around the router, from the innermost to the outermost."""
+        if self.edge.cors_origins:
+            layer = CORSMiddleware(
+                layer,
+                allow_origins=self.edge.cors_origins,
+                allow_methods=_METHODS,
+                allow_headers=["*"],
+                expose_headers=["ETag", "X-Request-Id"],
+            )
+        if self.edge.require_https:
+            layer = RequireHttpsMiddleware(layer)
+        if self.tracer is not None:
+            layer = TraceMiddleware(layer, tracer=self.tracer)
+        return RequestLogMiddleware(layer, register=self.register)
+
+    def open_feed(self, services: Services) -> FeedHub:
+        log = self.log
+        return FeedHub(
+            services, self.metrics, self.edge.readers, lambda error: log.warning("change-feed", error=str(error))
+        )
+
+
+def _make_shared_folder(shared: Path | None, row: Warehouse) -> Path | None:
+    """Make the folder of the quotas that workers share for a warehouse; one that is made again has another."""
+    if shared is None:
+        return None
+    folder = shared / f"warehouse-{row.warehouse_id}"
+    folder.mkdir(exist_ok=True)
+    return folder
 
 
 def _find_route(app: App, name: str) -> Route:
@@ -294,6 +363,7 @@ def create_routes() -> App:
         history.router,
         pipeline.job_router,
         pipeline.maintenance_router,
+        management.router,
         *(router for feature in load_routes() for router in feature.routers),
         operations.health_router,
         operations.page_router,

@@ -152,11 +152,12 @@ class LoadTableResponder:
         register: RequestLog,
         *,
         is_cacheable: bool,
+        warehouse: str = "",
     ) -> None:
         """Make the responder.
 
         app: answers all other requests. fastapi: the app without layers. routes: by method. is_cacheable: False where a
-        middleware must see every request.
+        middleware must see every request. warehouse: its name; empty for the first.
         """
         self._app = app
         self._fastapi = fastapi
@@ -169,6 +170,11 @@ class LoadTableResponder:
         self._slots = slots
         self._register = register
         self._is_cacheable = is_cacheable
+        self._warehouse = warehouse
+        self.is_closed = False
+        """The warehouse is closed: no request is answered from its memory any more."""
+        self.replayed_at = _NEVER
+        """When a request was last answered again, by time.monotonic."""
         self._parse_url = lru_cache(_LRU_ENTRIES)(partial(_parse_url, routes["GET"].path_regex))
         self._is_granted = lru_cache(_LRU_ENTRIES)(_is_granted)
 
@@ -269,6 +275,9 @@ class LoadTableResponder:
     def _replay(self, load: _ParsedLoad, port: int, reply: ReplyCallback) -> bool:
         """Answer the same bytes again; a `ReplayHandler`."""
         started = time.perf_counter()
+        if self.is_closed:
+            return False
+        self.replayed_at = time.monotonic()
         if self._find_principal(load.token) is not load.request.principal or not self._slots.take():
             return False
         self._register.start()
@@ -295,8 +304,9 @@ class LoadTableResponder:
         status, headers, pieces = found
         request_id = make_request_id()
         reply(ReplayedResponse(status, add_safety_headers(headers, is_https=load.is_https), request_id, pieces))
-        principal = load.request.principal.name
-        self._register.end(load.method, load.route.path, load.path, status, started, request_id, principal)
+        path = f"/v1/{self._warehouse}{load.path.removeprefix('/v1')}" if self._warehouse else load.path
+        what = (load.method, load.route.path, path, status, started, request_id)
+        self._register.end(*what, load.request.principal.name, warehouse=self._warehouse)
 
 
 def _settle(answer: "asyncio.Future[LoadOutcome | TableCheck | None]", found: LoadOutcome | TableCheck | None) -> None:

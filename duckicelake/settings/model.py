@@ -53,6 +53,16 @@ class Settings(BaseSettings):
     allowed_locations: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_at_commas)] = Field(
         default=(), description="comma-separated prefixes of locations that tables may have besides the warehouse"
     )
+    warehouse_roots: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_at_commas)] = Field(
+        default=(),
+        description="comma-separated folders for further warehouses; none: `warehouses` of an embedded lake, else none",
+    )
+    open_warehouses: int = Field(
+        default=16, ge=1, le=1000, description="max further warehouses that each worker has open at a time"
+    )
+    warehouse_idle_seconds: float = Field(
+        default=300, gt=0, description="seconds without a request after which a further warehouse is closed"
+    )
     snapshot_ids: Literal["client", "ducklake"] = Field(
         default="client", description="which ids Iceberg snapshots get: the client's, or DuckLake's"
     )

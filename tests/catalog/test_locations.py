@@ -8,7 +8,7 @@ import pytest
 
 from duckicelake.catalog import tables
 from duckicelake.catalog.context.services import Services
-from duckicelake.cli.wiring.services import prepare_lake
+from duckicelake.catalog.warehouse import prepare_lake
 from duckicelake.errors import InvalidRequestError, InvalidSettingsError
 from duckicelake.iceberg.manifest.reader import read_manifest_list
 from duckicelake.lake.ducklake.database import open_lake_database

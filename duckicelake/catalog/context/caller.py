@@ -2,14 +2,17 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Flag, auto
 from typing import Final
 
 from duckicelake.errors import ForbiddenError, InvalidRequestError
 from duckicelake.iceberg.identifiers import Namespace, check_namespace, decode_name, to_schema_name
 
-_SCOPE: Final = re.compile(r"ns:(?P<name>[\x21\x23-\x5b\x5d-\x7e]+):(?P<cap>r|w|rw|\*)")
+_SCOPE: Final = re.compile(
+    r"(wh:(?P<warehouse>[a-z0-9][a-z0-9_-]{0,47}):)?"
+    r"(?P<whole>\*|ns:(?P<name>[\x21\x23-\x5b\x5d-\x7e]+):(?P<cap>r|w|rw|\*))"
+)
 SESSION: Final = "session"
 """The key in `Caller.client` of digests by which the requests of one program are recognised."""
 
@@ -36,18 +39,26 @@ _CAPS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Capabilities in a namespace and all below it; `()` is the whole catalog."""
+    """Capabilities in a namespace and all below it; `()` is the whole catalog.
+
+    warehouse: its name; empty for the first, or, of a grant on the whole catalog, for all of them.
+    """
 
     namespace: Namespace
     capability: Capability
+    warehouse: str = ""
 
     def covers(self, namespace: Namespace) -> bool:
-        return namespace[: len(self.namespace)] == self.namespace
+        """Return whether the namespace of the first warehouse is in the grant's."""
+        return not self.warehouse and namespace[: len(self.namespace)] == self.namespace
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """An authenticated caller, and the grants of its scopes."""
+    """An authenticated caller, and the grants of its scopes.
+
+    That of a request has the grants of the request's warehouse alone, without the name (`in_warehouse`).
+    """
 
     name: str
     grants: tuple[Grant, ...]
@@ -68,7 +79,12 @@ class Principal:
 
     def holds(self, grant: Grant) -> bool:
         """Return whether the grant would add nothing."""
-        return self.may(grant.capability, grant.namespace)
+        return self.in_warehouse(grant.warehouse).may(grant.capability, grant.namespace)
+
+    def in_warehouse(self, warehouse: str) -> "Principal":
+        """Return the principal with its grants in one warehouse alone, without the warehouse's name."""
+        own = (grant for grant in self.grants if grant.warehouse == warehouse or _is_everywhere(grant))
+        return Principal(self.name, tuple(replace(grant, warehouse="") for grant in own))
 
     def readable_schemas(self) -> tuple[str, ...] | None:
         """Return those that may be read, each with all below it; None: everything."""
@@ -79,6 +95,10 @@ class Principal:
     def sees(self, namespace: Namespace) -> bool:
         """Return whether the namespace may be listed: something is granted in it, above it or below it."""
         return any(grant.covers(namespace) or grant.namespace[: len(namespace)] == namespace for grant in self.grants)
+
+
+def _is_everywhere(grant: Grant) -> bool:
+    return not (grant.warehouse or grant.namespace)
 
 
 ANY_PRINCIPAL: Final = Principal("anonymous", (Grant((), EVERYTHING),))
@@ -114,15 +134,17 @@ def build_refusal(namespace: Namespace) -> ForbiddenError:
 
 def parse_scope(scope: str) -> Grant:
     """Give the grant that a scope stands for; InvalidRequestError for what isn't one."""
-    if scope == "*":
-        return Grant((), EVERYTHING)
     match = _SCOPE.fullmatch(scope)
     if match is None:
         raise InvalidRequestError(
-            f"{scope!r} is not a scope: write * or ns:<namespace>:<cap> with a cap of r, w, rw or *"
+            f"{scope!r} is not a scope: write * or ns:<namespace>:<cap> with a cap of r, w, rw or *; "
+            "wh:<warehouse>: before either is for a further warehouse"
         )
+    warehouse = match["warehouse"] or ""
+    if match["whole"] == "*":
+        return Grant((), EVERYTHING, warehouse)
     levels = match["name"].replace("+", "%2B").split(".")
-    return Grant(check_namespace(tuple(map(decode_name, levels))), _CAPS[match["cap"]])
+    return Grant(check_namespace(tuple(map(decode_name, levels))), _CAPS[match["cap"]], warehouse)
 
 
 def build_grants(scopes: Iterable[str]) -> tuple[Grant, ...]:

@@ -103,6 +103,8 @@ class Services:
     """Notes what applications read."""
     meter: Meter = NO_METER
     """Measures the phases of a use case."""
+    prefix: str = ""
+    """What stands in paths of routes between `v1/` and the rest: the warehouse and a slash, nothing for the first."""
 
     def with_meter(self, meter: Meter) -> "Services":
         """Return the same services, measured by the meter."""

@@ -13,10 +13,9 @@ from duckicelake.catalog.context.meter import Task
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.flush import Thresholds, flush_in_background
 from duckicelake.catalog.gc import collect_in_background
-from duckicelake.catalog.warehouse import WarehouseStanding
+from duckicelake.catalog.warehouse import WarehouseStanding, describe_server
 from duckicelake.changelog.writer import follow_in_background
 from duckicelake.cli.serve.hooks import FeatureService, TaskReporter
-from duckicelake.cli.wiring.services import describe_server
 from duckicelake.errors import CatalogError
 from duckicelake.features.registry import load_hooks
 from duckicelake.lake.ducklake.maintenance import FlushableRows
@@ -38,6 +37,15 @@ def run_background_tasks(settings: Settings, services: Services) -> Iterator[Non
             tasks.enter_context(feature.run_tasks(settings, services, report))
         tasks.enter_context(flush_due_tables(settings, services))
         tasks.enter_context(delete_old_uploads(settings, services))
+        yield
+
+
+@contextmanager
+def run_warehouse_tasks(settings: Settings, services: Services) -> Iterator[None]:
+    """Prepare the features of a warehouse beside the first, and run its tasks for as long as the context lasts."""
+    for feature in load_feature_services():
+        feature.prepare(settings, services)
+    with run_background_tasks(settings, services):
         yield
 
 

@@ -94,6 +94,8 @@ def build_edge(settings: Settings) -> Edge:
         hosts=None if has_logins(settings) else AllowedHosts(settings.host, settings.allowed_hosts),
         readers=ReaderLimits(settings.event_readers, settings.event_readers_each),
         shared=find_shared_folder() if settings.workers > 1 else None,
+        open_warehouses=settings.open_warehouses,
+        warehouse_idle_seconds=settings.warehouse_idle_seconds,
     )
 
 

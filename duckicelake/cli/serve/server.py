@@ -21,12 +21,17 @@ from uvicorn.supervisors import Multiprocess
 from uvicorn.supervisors.multiprocess import Process
 
 from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.warehouse import prepare_lake
 from duckicelake.cli.console import snippets
 from duckicelake.cli.console.command import read_own_version
 from duckicelake.cli.console.snippets import build_lake_secret
 from duckicelake.cli.serve import process
 from duckicelake.cli.serve.address import bind, find_uri, listen, note_database_server, note_server
-from duckicelake.cli.serve.background_tasks import load_feature_services, run_background_tasks
+from duckicelake.cli.serve.background_tasks import (
+    load_feature_services,
+    run_background_tasks,
+    run_warehouse_tasks,
+)
 from duckicelake.cli.serve.edge import build_config, build_edge, check_certificate
 from duckicelake.cli.serve.process import (
     FAILOVER_WARNING,
@@ -48,7 +53,7 @@ from duckicelake.cli.wiring.authentication import (
     list_warnings,
 )
 from duckicelake.cli.wiring.location import build_policy, keep_postgres
-from duckicelake.cli.wiring.services import open_services, open_tracer, prepare_lake, warn_of_others
+from duckicelake.cli.wiring.services import build_warehouse_wiring, open_services, open_tracer, warn_of_others
 from duckicelake.errors import CatalogError, StartupError
 from duckicelake.lake.ducklake.database import build_attach_source
 from duckicelake.lake.ducklake.dropped import set_retention
@@ -178,8 +183,10 @@ def _create_app() -> object:
         authentication=build_authentication(settings),
         metrics_public=settings.metrics_public,
         tracer=spans,
+        wiring=build_warehouse_wiring(settings, partial(run_warehouse_tasks, settings)),
     )
     resources.enter_context(run_background_tasks(settings, app.state.context.services))
+    resources.callback(app.warehouses.close)
     app.router.lifespan_context = partial(_close_at_shutdown, resources)
     process.freeze_memory()
     return app
@@ -330,7 +337,7 @@ def _serve_until_failover(
         deadline.cut_off_by(services.database.cut_off)
         renewal.watch(server)
         process.freeze_memory()
-        with run_background_tasks(settings, app.state.context.services):
+        with run_background_tasks(settings, app.state.context.services), closing(app.warehouses):
             server.run([listener])
     return renewal.is_due
 
@@ -376,4 +383,5 @@ def _build_app(services: Services, settings: Settings, tracer: Tracer | None) ->
         authentication=build_authentication(settings),
         metrics_public=settings.metrics_public,
         tracer=tracer,
+        wiring=build_warehouse_wiring(settings, partial(run_warehouse_tasks, settings)),
     )

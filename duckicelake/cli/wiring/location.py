@@ -25,6 +25,12 @@ def find_warehouse(settings: Settings) -> str:
     return (settings.warehouse or str(Path(settings.lake).resolve() / "warehouse")).rstrip("/")
 
 
+def find_warehouse_roots(settings: Settings) -> tuple[str, ...]:
+    """Return the configured folders for further warehouses, or the folder `warehouses` of the embedded lake."""
+    is_embedded = settings.database_url is None or settings.database_url == build_embedded_url(settings.lake)
+    return settings.warehouse_roots or ((str(Path(settings.lake).resolve() / "warehouses"),) if is_embedded else ())
+
+
 def build_policy(settings: Settings) -> LocationPolicy:
     return LocationPolicy(find_warehouse(settings), settings.allowed_locations)
 

@@ -4,11 +4,10 @@ import getpass
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
-from uuid import uuid4
 
 import typer
 
@@ -19,13 +18,19 @@ from duckicelake.catalog.context.combiner import CombiningQueues
 from duckicelake.catalog.context.hooks import open_read_observer
 from duckicelake.catalog.context.scan_cache import ScanCache
 from duckicelake.catalog.context.services import Services, read_clock_ms
+from duckicelake.catalog.warehouses import WarehouseWiring
 from duckicelake.cli.console.command import read_own_version
-from duckicelake.cli.wiring.location import advise_on_postgres, build_policy, find_warehouse, reach_postgres
+from duckicelake.cli.wiring.location import (
+    advise_on_postgres,
+    build_policy,
+    find_warehouse,
+    find_warehouse_roots,
+    reach_postgres,
+)
 from duckicelake.cli.wiring.storage_access import build_storage_access, check_signing, find_s3_store
 from duckicelake.errors import (
     BadInputError,
     CatalogError,
-    InvalidRequestError,
     InvalidSettingsError,
     StartupError,
     UnavailableError,
@@ -34,18 +39,14 @@ from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.lake.setup.format import (
     build_session_settings,
     check_reachable,
-    prepare_catalog,
     read_contents,
     require_known,
 )
-from duckicelake.lake.setup.identity import RunningServer
 from duckicelake.lake.setup.migrations import is_up_to_date
-from duckicelake.lake.side_tables.locations import record_zones
 from duckicelake.pipeline.policy import parse_policy as maintained_by
 from duckicelake.postgres.database import POOL_CONNECTIONS, Database
 from duckicelake.postgres.pipeline import TraceBlock
 from duckicelake.settings.model import Settings
-from duckicelake.storage.policy import canonicalize, is_within
 from duckicelake.storage.protocol import ObjectStore
 from duckicelake.storage.registry import open_store
 from duckicelake.storage.s3 import S3Options
@@ -53,6 +54,7 @@ from duckicelake.storage.s3 import S3Options
 if TYPE_CHECKING:
     from duckicelake.tracing.spans import OtelTracer
 
+RunTasks = Callable[[Services], AbstractContextManager[object]]
 _ENDPOINT_VARIABLES: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 
 
@@ -112,8 +114,23 @@ def build_s3_options(settings: Settings) -> S3Options:
 
 
 def open_lake_store(settings: Settings) -> ObjectStore:
-    """Open the store of the warehouse and the allowed locations; close it after use. Raises InvalidSettingsError."""
-    return open_store(find_warehouse(settings), *settings.allowed_locations, s3=build_s3_options(settings))
+    """Open the store of the warehouses and the allowed locations; close it after use. Raises InvalidSettingsError."""
+    places = (find_warehouse(settings), *settings.allowed_locations, *find_warehouse_roots(settings))
+    return open_store(*places, s3=build_s3_options(settings))
+
+
+def build_warehouse_wiring(settings: Settings, run_tasks: RunTasks | None = None) -> WarehouseWiring:
+    """Build what makes the services of warehouses beside the first. run_tasks: of a server."""
+    share = settings.open_warehouses  # of a worker's cache: as many warehouses may be open
+    options, window = build_s3_options(settings), timedelta(seconds=settings.lineage_window)
+    return WarehouseWiring(
+        find_warehouse_roots(settings),
+        lambda location: build_storage_access(settings, (location,), options, read_clock_ms),
+        lambda: TableCache(max(1, settings.cache_max // share), settings.cache_max_bytes // share),
+        lambda: ScanCache(settings.scan_cache_max_bytes // share),
+        lambda: open_read_observer(window),
+        run_tasks or (lambda _: nullcontext()),
+    )
 
 
 @contextmanager
@@ -187,59 +204,12 @@ def _check_warehouse(store: ObjectStore, root: str) -> None:
         ) from error
 
 
-def prepare_lake(services: Services, *, creates: bool = False) -> str:
-    """Adopt the DuckLake catalog, or create one if there is none and `creates` is true; return its DATA_PATH.
-
-    It also checks which lake the warehouse belongs to. Raises StartupError without a lake to adopt,
-    InvalidSettingsError if DuckDB's cleanup of that folder could find the Iceberg tables' files in it, and if other
-    servers of the lake have other settings.
-    """
-    data_path = prepare_catalog(services.database, services.policy.data_path, creates=creates)
-    check_data_path(services, data_path)
-    with services.database.transaction() as cursor:
-        describe_server(services).check(cursor)
-    if warehouse.settle(services).refusal is None:
-        policy = services.policy
-        with services.database.transaction() as cursor:
-            record_zones(cursor, map(canonicalize, (data_path, policy.data_zone, *policy.allowed)))
-    return data_path
-
-
-def check_data_path(services: Services, data_path: str) -> None:
-    """Raise InvalidSettingsError if DuckDB's files can't be read, or DuckDB's cleanup could find Iceberg's."""
-    _check_reached(services.store, data_path)
-    policy = services.policy
-    is_ours = canonicalize(data_path) == canonicalize(policy.data_path)
-    for zone in (policy.data_zone, *policy.allowed):
-        if is_within(zone, data_path) or (is_within(data_path, zone) and not is_ours):
-            raise InvalidSettingsError(
-                f"{zone}, where Iceberg tables may live, overlaps the lake's DATA_PATH {data_path}, "
-                "where DuckDB deletes what it doesn't know: choose a warehouse outside of it, and allowed_locations too"
-            )
-
-
 def warn_of_others(services: Services) -> None:
     """Print on stderr which other tables a new lake will share its schema with."""
     with services.database.reading() as cursor:
         contents = read_contents(cursor)
     if contents.lake is None and contents.others:
         typer.echo(f"the lake is created in schema {contents.schema}, beside other tables: {contents.named}", err=True)
-
-
-def describe_server(services: Services) -> RunningServer:
-    """Describe this process as a server of the lake, with the settings that all of them must share."""
-    shared = {"warehouse": canonicalize(services.policy.warehouse), "snapshot_ids": services.snapshot_ids}
-    return RunningServer(uuid4(), shared)
-
-
-def _check_reached(store: ObjectStore, data_path: str) -> None:
-    try:
-        store.exists(f"{data_path}x")
-    except InvalidRequestError as error:
-        raise InvalidSettingsError(
-            f"DuckDB's files are in {data_path}, where this server doesn't read ({error}): "
-            "choose a warehouse there, too, or an allowed location"
-        ) from error
 
 
 def build_operator(operation: str) -> Caller:

@@ -1,7 +1,7 @@
 """Authenticate a request: from the header Authorization to a principal."""
 
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from threading import Lock
 from typing import Final
@@ -40,15 +40,23 @@ class _PrincipalCache:
 
 @dataclass(frozen=True, slots=True)
 class Authentication:
-    """Authenticate callers by tokens of this server, which its clients get, or of another issuer."""
+    """Authenticate callers by tokens of this server, which its clients get, or of another issuer.
+
+    warehouse: principals have the grants of this one alone; empty is the first.
+    """
 
     clients: OAuthClients
     tokens: Tokens
     clock: Clock
     token_seconds: int = 3600
     provider: OidcVerifier | None = None
+    warehouse: str = ""
     _seen: _PrincipalCache = field(default_factory=_PrincipalCache)
     _fetch_limiter: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(_FETCH_THREADS))
+
+    def in_warehouse(self, warehouse: str) -> "Authentication":
+        """Return the authentication of another warehouse, with the same clients and tokens."""
+        return replace(self, warehouse=warehouse, _seen=_PrincipalCache())
 
     async def principal(self, authorization: str | None) -> Principal:
         """Find the principal of a request. Raises NotAuthenticatedError, InvalidTokenError.
@@ -64,7 +72,7 @@ class Authentication:
             raise NotAuthenticatedError("No token: send Authorization: Bearer with a token from POST /v1/oauth/tokens")
         limiter = self.limiter_for(text)
         token = self.read(text) if limiter is None else await run_sync(self.read, text, limiter=limiter)
-        principal = Principal(token.subject, build_grants(token.scopes))
+        principal = Principal(token.subject, build_grants(token.scopes)).in_warehouse(self.warehouse)
         self._seen.remember(digest, principal, min(token.expires, now + _CACHE_SECONDS))
         return principal
 

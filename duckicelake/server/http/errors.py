@@ -11,6 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.routing import Match, Route
+from starlette.types import Scope
 
 from duckicelake import errors
 from duckicelake.errors import InvalidRequestError
@@ -189,13 +190,18 @@ def install_error_handlers(app: FastAPI) -> None:
 
 async def _handle_catalog_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, errors.CatalogError)
+    return answer_catalog_error(request.scope, error)
+
+
+def answer_catalog_error(scope: Scope, error: errors.CatalogError) -> Response:
+    """Build the response to an error, and leave in the scope what the request log says of it; raise a hidden one."""
     answer = HTTP_ERRORS[type(error)]
     if answer.hidden:
         raise error
     if isinstance(error, errors.ConflictError):
-        request.scope[CONFLICT_KEY] = error.kind
+        scope[CONFLICT_KEY] = error.kind
     if answer.status >= 500 or isinstance(error, errors.DamagedTableError):
-        request.scope[ERROR_KEY] = error
+        scope[ERROR_KEY] = error
     return build_error_response(answer.status, answer.type, str(error), answer.headers)
 
 

@@ -23,6 +23,9 @@ TABLE_CHECK_KEY: Final = "duckicelake.table-check"
 """Keys of the ASGI scope, by which middleware hands on what it knows of a request. The last two hold a `PathNames` and
 a `TableCheck`.
 """
+WAREHOUSE_KEY: Final = "duckicelake.warehouse"
+CONTEXT_KEY: Final = "duckicelake.context"
+"""Keys of the name and the context of the warehouse that a request is for; the first warehouse's has neither."""
 LEARN_KEY: Final = "duckicelake.learn"
 """Key by which the HTTP protocol hands on the function that keeps a handler for the bytes of the request."""
 PREFIX: Final = "/v1"

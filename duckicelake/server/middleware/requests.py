@@ -21,6 +21,7 @@ from duckicelake.server.http.scope import (
     PRINCIPAL_KEY,
     PUBLIC_BODY_PATHS,
     REQUEST_ID_KEY,
+    WAREHOUSE_KEY,
     find_address,
     find_network,
     leave_slot,
@@ -67,8 +68,12 @@ class RequestLog:
         request_id: str,
         principal: str | None,
         error: object = None,
+        warehouse: str = "",
     ) -> None:
-        """Write the request's line. started: by time.perf_counter. error: of a request that failed unexpectedly."""
+        """Write the request's line.
+
+        started: by time.perf_counter. error: of a request that failed unexpectedly. warehouse: empty for the first.
+        """
         seconds = time.perf_counter() - started
         self.metrics.request_ended(method, route, status, seconds)
         line: dict[str, object] = {
@@ -81,6 +86,9 @@ class RequestLog:
         }
         if principal is not None:
             line["principal"] = principal
+        if warehouse:
+            line["warehouse"] = warehouse
+            self.metrics.warehouse_request(warehouse, status)
         if error is not None:
             self.log.error("request", **line, exc_info=error)
         elif route not in _UNLOGGED_PATHS:
@@ -140,7 +148,8 @@ class RequestLogMiddleware:
         if CONFLICT_KEY in scope:
             self._register.metrics.conflict(scope[CONFLICT_KEY])
         what = (scope["method"], route, scope["path"], exchange.status, exchange.started, exchange.request_id)
-        self._register.end(*what, scope.get(PRINCIPAL_KEY), scope.get(ERROR_KEY))
+        facts = scope.get(PRINCIPAL_KEY), scope.get(ERROR_KEY), scope.get(WAREHOUSE_KEY, "")
+        self._register.end(*what, *facts)
 
 
 def make_request_id() -> str:

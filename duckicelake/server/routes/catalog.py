@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from duckicelake.catalog import namespaces
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.tables import commit_transaction
+from duckicelake.catalog.warehouses import is_warehouse_name
 from duckicelake.errors import NoSuchWarehouseError
 from duckicelake.iceberg.identifiers import Namespace
 from duckicelake.iceberg.rest import CommitTransactionRequest, CreateNamespaceRequest, UpdateNamespacePropertiesRequest
@@ -26,6 +27,7 @@ from duckicelake.server.routes.dependencies import (
     NamespacePath,
     PageQuery,
     ParentQuery,
+    ServerContext,
     describe_body,
 )
 
@@ -62,7 +64,7 @@ ENDPOINTS: Final = (
     "POST /v1/{prefix}/views/rename",
     "POST /v1/{prefix}/namespaces/{namespace}/register-view",
 )
-"""The specification's template text, `{prefix}` included, although this server advertises no prefix."""
+"""The specification's template text, `{prefix}` included, although the first warehouse has no prefix."""
 config_router = APIRouter(prefix=PREFIX, tags=["config"], responses=RESPONSES)
 _JAVA_FILES = {"io-impl": "org.apache.iceberg.aws.s3.S3FileIO"}
 """Which of Java's implementations reads S3; its default is Hadoop's."""
@@ -89,11 +91,24 @@ async def get_config(
     context: AppContext,
     warehouse: Annotated[str | None, Query(description="name or location of the warehouse; may be left out")] = None,
 ) -> CatalogConfig:
-    """Read the catalog's configuration."""
+    """Read the configuration of a warehouse, and the prefix of its routes if it isn't the first."""
     if warehouse and warehouse.rstrip("/") not in context.warehouses:
-        raise NoSuchWarehouseError(f"No such warehouse: {warehouse}; this server has {_join_names(context.warehouses)}")
-    access = context.services.access.client
-    return CatalogConfig(defaults={**access, **_JAVA_FILES} if access else {})
+        context = await _find_other(context, warehouse)
+    services = context.services
+    access, prefix = services.access.client, services.prefix.rstrip("/")
+    return CatalogConfig(
+        defaults={**access, **_JAVA_FILES} if access else {}, overrides={"prefix": prefix} if prefix else {}
+    )
+
+
+async def _find_other(context: ServerContext, warehouse: str) -> ServerContext:
+    """Find the context of another warehouse than the context's; NoSuchWarehouseError."""
+    try:
+        if context.others is not None and is_warehouse_name(warehouse):
+            return await context.others.find_context(warehouse)
+    except NoSuchWarehouseError:
+        pass
+    raise NoSuchWarehouseError(f"No such warehouse: {warehouse}; this server has {_join_names(context.warehouses)}")
 
 
 def _join_names(names: frozenset[str]) -> str:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import Annotated, Any, Final, cast
+from typing import Annotated, Any, Final, Protocol, cast
 from uuid import UUID
 
 from fastapi import Depends, Header, Query, Request
@@ -22,6 +22,7 @@ from duckicelake.catalog.context.idempotency import Once
 from duckicelake.catalog.context.page import PageRequest
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.delegation import AccessRequest
+from duckicelake.catalog.warehouses import WarehouseWiring
 from duckicelake.errors import (
     ForbiddenError,
     InvalidRequestError,
@@ -47,6 +48,7 @@ from duckicelake.server.auth.permissions import (
 from duckicelake.server.auth.throttle import LoginThrottle
 from duckicelake.server.feed.hub import FeedHub
 from duckicelake.server.http.scope import (
+    CONTEXT_KEY,
     NEED_KEY,
     PATH_NAMES_KEY,
     PathNames,
@@ -103,11 +105,24 @@ def _run_checks(checks: ReadinessChecks) -> None:
             raise UnavailableError(f"{part} does not answer; the server's log says why") from error
 
 
+class WarehouseDirectory(Protocol):
+    """The warehouses beside the first."""
+
+    wiring: WarehouseWiring
+
+    async def find_context(self, name: str) -> "ServerContext":
+        """Return the context of a warehouse, which is opened if it isn't open; NoSuchWarehouseError."""
+
+    def forget(self) -> None:
+        """Read the registry before the next request: this process has changed it."""
+
+
 @dataclass(frozen=True, slots=True)
 class ServerContext:
     """What the app holds for its routes.
 
-    warehouses: names by which clients may ask for the one warehouse. authentication: None is off.
+    warehouses: names by which clients may ask for this warehouse. authentication: None is off. others: the warehouses
+    beside the first; None where there can't be any.
     """
 
     services: Services
@@ -119,6 +134,12 @@ class ServerContext:
     metrics_public: bool = False
     readiness: Readiness = field(default_factory=Readiness)
     quotas: Quotas = field(default_factory=lambda: Quotas.of(Rates(), time.monotonic))
+    others: WarehouseDirectory | None = None
+
+
+def find_context(scope: Scope) -> ServerContext:
+    """Find the context of the warehouse that a request is for."""
+    return cast("ServerContext", scope.get(CONTEXT_KEY) or scope["app"].state.context)
 
 
 class RouteGuard:
@@ -133,7 +154,7 @@ class RouteGuard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope)
-        context = cast("ServerContext", scope["app"].state.context)
+        context = find_context(scope)
         need = self._needs.get((scope["method"], self._path))
         if need is None:
             raise ForbiddenError("No permission rule for this route")
@@ -188,21 +209,20 @@ def _check_need(need: Need, principal: Principal, request: Request) -> None:
 
 
 async def _get_context(request: Request) -> ServerContext:
-    context: ServerContext = request.app.state.context
-    return context
+    return find_context(request.scope)
 
 
 async def _get_services(request: Request) -> Services:
     """Return the services for the caller; ForbiddenError on routes whose body decides what is needed."""
     if isinstance(request.scope[NEED_KEY], InBody):
         raise ForbiddenError("What the body asks for hasn't been checked: the endpoint must take an admission")
-    services: Services = request.app.state.context.services
+    services = find_context(request.scope).services
     return replace(services, caller=find_caller(request.scope))
 
 
 async def _get_admission(request: Request) -> Admit:
     need: Any = request.scope[NEED_KEY]
-    services: Services = request.app.state.context.services
+    services = find_context(request.scope).services
 
     def admit(parsed: BaseModel) -> Services:
         caller = find_caller(request.scope)
@@ -222,7 +242,7 @@ AppAdmission = Annotated[Admit, Depends(_get_admission)]
 
 async def spend_quota(request: Request) -> None:
     """Answer 429 before the body is read, if the principal has sent too much; else count its bytes."""
-    context: ServerContext = request.app.state.context
+    context = find_context(request.scope)
     principal = find_caller(request.scope).principal.name
     wait = context.quotas.wait(principal)
     if wait:

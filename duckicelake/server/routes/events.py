@@ -22,7 +22,7 @@ from duckicelake.server.feed.streams import MEDIA_TYPE, SHUTDOWN_REASON, EventSt
 from duckicelake.server.http.errors import RESPONSES, parse_body
 from duckicelake.server.http.route import StrictFastRoute
 from duckicelake.server.http.scope import PREFIX, end_on_shutdown, find_caller, leave_slot, parse_parent
-from duckicelake.server.routes.dependencies import AppContext, Body, ServerContext, describe_body
+from duckicelake.server.routes.dependencies import AppContext, Body, ServerContext, describe_body, find_context
 
 router = APIRouter(prefix=PREFIX, tags=["events"], responses=RESPONSES, route_class=StrictFastRoute)
 
@@ -185,8 +185,7 @@ def _build_answer(page: FeedPage) -> Response:
 
 
 def _get_context(request: Request) -> ServerContext:
-    context: ServerContext = request.app.state.context
-    return context
+    return find_context(request.scope)
 
 
 def _build_subscriber(request: Request, selection: EventSelection) -> FeedSubscriber:

@@ -1,19 +1,15 @@
 """Measure the server for Prometheus: counters, histograms, and states read at each scrape."""
 
-import os
 import threading
 import time
-from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, Final, Literal, Self
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
     CollectorRegistry,
     Counter,
-    Gauge,
     Histogram,
     disable_created_metrics,
     generate_latest,
@@ -24,168 +20,19 @@ from duckicelake.catalog.context.meter import Outcome, Phase, Retry, Task
 from duckicelake.errors import UnavailableError
 from duckicelake.server.protocol.connections import TALLY
 from duckicelake.server.telemetry.shared_files import delete_dead_gauges, find_shared_folder, reserve_metric_files
-
-Statistics = Callable[[], Mapping[str, int]]
-
-_STATM: Final = Path("/proc/self/statm")
-
-
-def counter(registry: CollectorRegistry, name: str, text: str, *labels: str) -> Counter:
-    """Make a counter, summed over all workers."""
-    return Counter(f"duckicelake_{name}", text, labels, registry=registry)
-
-
-def gauge(registry: CollectorRegistry, name: str, text: str, *labels: str) -> Gauge:
-    """Make a gauge, summed over live workers."""
-    return Gauge(f"duckicelake_{name}", text, labels, registry=registry, multiprocess_mode="livesum")
-
-
-class _MirroredCounter:
-    """Mirror a count that another module keeps."""
-
-    def __init__(self, counter: Counter) -> None:
-        self._counter = counter
-        self._seen = 0.0
-
-    def look(self, now: float) -> None:
-        self._counter.inc(max(0.0, now - self._seen))
-        self._seen = now
-
-
-class RequestMetrics:
-    """Counted by the event loop alone, so without a lock. ended: by method, route and hundreds of the status."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self.running = 0
-        self.ended: defaultdict[tuple[str, str, int], int] = defaultdict(int)
-        self._running = gauge(registry, "requests_running", "Requests being answered now")
-        self._requests = counter(registry, "requests", "Requests answered", "method", "route", "status")
-        self._rising: dict[tuple[str, str, int], _MirroredCounter] = {}
-
-    def look(self) -> None:
-        self._running.set(self.running)
-        for key, ended in list(self.ended.items()):
-            if key not in self._rising:
-                method, route, hundreds = key
-                self._rising[key] = _MirroredCounter(self._requests.labels(method, route, f"{hundreds}xx"))
-            self._rising[key].look(ended)
-
-
-class FeedMetrics:
-    """Counts of the event loop. sent: changes, once per reader."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self.readers = 0
-        self.sent = 0
-        self._readers = gauge(registry, "feed_readers", "Readers that wait for changes")
-        self._sent = _MirroredCounter(counter(registry, "feed_events", "Changes that readers of the change feed got"))
-
-    def look(self) -> None:
-        self._readers.set(self.readers)
-        self._sent.look(self.sent)
-
-
-class PoolMetrics:
-    """Of connections to Postgres."""
-
-    def __init__(self, statistics: Statistics, registry: CollectorRegistry) -> None:
-        self._statistics = statistics
-        self._connections = gauge(registry, "pool_connections", "Postgres connections", "state")
-        self._waiting = gauge(registry, "pool_waiting", "Requests waiting for a connection")
-        self._most = gauge(registry, "pool_max", "Most connections")
-        self._waits = _MirroredCounter(counter(registry, "pool_waits", "Times that a thread waited for a connection"))
-        self._waited = _MirroredCounter(counter(registry, "pool_wait_seconds", "Time that was waited for connections"))
-
-    def look(self) -> None:
-        statistics = self._statistics()
-        size, idle = statistics.get("pool_size", 0), statistics.get("pool_available", 0)
-        self._connections.labels("used").set(size - idle)
-        self._connections.labels("idle").set(idle)
-        self._waiting.set(statistics.get("requests_waiting", 0))
-        self._most.set(statistics.get("pool_max", 0))
-        self._waits.look(statistics.get("requests_queued", 0))
-        self._waited.look(statistics.get("requests_wait_ms", 0) / 1000)
-
-
-class CacheMetrics:
-    """Of tables in memory."""
-
-    def __init__(self, statistics: Statistics, registry: CollectorRegistry) -> None:
-        self._statistics = statistics
-        self._tables = gauge(registry, "cached_tables", "Tables in memory")
-        self._bytes = gauge(registry, "cached_bytes", "What the tables in memory take, about")
-        loads = counter(registry, "table_loads", "Tables served, by cache outcome", "cache")
-        self._hits, self._misses = _MirroredCounter(loads.labels("hit")), _MirroredCounter(loads.labels("miss"))
-
-    def look(self) -> None:
-        statistics = self._statistics()
-        self._tables.set(statistics.get("tables", 0))
-        self._bytes.set(statistics.get("bytes", 0))
-        self._hits.look(statistics.get("hits", 0))
-        self._misses.look(statistics.get("misses", 0))
-
-
-class ScanMetrics:
-    """Of manifests in memory, by which scans are planned."""
-
-    def __init__(self, statistics: Statistics, registry: CollectorRegistry) -> None:
-        self._statistics = statistics
-        self._manifests = gauge(registry, "scan_cached_manifests", "Manifests in memory to plan scans by")
-        self._bytes = gauge(registry, "scan_cached_bytes", "What these manifests take")
-        self._read = _MirroredCounter(counter(registry, "scan_manifests_read", "Manifests read from Postgres to plan"))
-
-    def look(self) -> None:
-        statistics = self._statistics()
-        self._manifests.set(statistics.get("manifests", 0))
-        self._bytes.set(statistics.get("bytes", 0))
-        self._read.look(statistics.get("read", 0))
-
-
-class ReadMetrics:
-    """Of what engines read."""
-
-    def __init__(self, statistics: Statistics, registry: CollectorRegistry) -> None:
-        self._statistics = statistics
-        reads = counter(registry, "reads", "What engines read of tables, by what became of noting it", "outcome")
-        self._recorded, self._dropped = (
-            _MirroredCounter(reads.labels("recorded")),
-            _MirroredCounter(reads.labels("dropped")),
-        )
-
-    def look(self) -> None:
-        statistics = self._statistics()
-        self._recorded.look(statistics.get("recorded", 0))
-        self._dropped.look(statistics.get("dropped", 0))
-
-
-class ConnectionMetrics:
-    """Of clients."""
-
-    def __init__(self, statistics: Statistics, registry: CollectorRegistry) -> None:
-        self._statistics = statistics
-        self._open = gauge(registry, "connections", "Connections of clients")
-        shut = counter(registry, "connections_shut", "Connections shut at a limit: idle ones, new ones", "kind")
-        self._evicted, self._refused = _MirroredCounter(shut.labels("idle")), _MirroredCounter(shut.labels("new"))
-
-    def look(self) -> None:
-        statistics = self._statistics()
-        self._open.set(statistics.get("open", 0))
-        self._evicted.look(statistics.get("evicted", 0))
-        self._refused.look(statistics.get("refused", 0))
-
-
-class ProcessMetrics:
-    """State of the process, from the operating system."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._resident = gauge(registry, "resident_bytes", "Memory of the server's processes, without Postgres's")
-        self._seconds = _MirroredCounter(counter(registry, "cpu_seconds", "Time of processors that they took"))
-
-    def look(self) -> None:
-        self._seconds.look(time.process_time())
-        if _STATM.exists():  # on Linux
-            self._resident.set(int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE"))
-
+from duckicelake.server.telemetry.states import (
+    CacheMetrics,
+    ConnectionMetrics,
+    FeedMetrics,
+    PoolMetrics,
+    ProcessMetrics,
+    ReadMetrics,
+    RequestMetrics,
+    ScanMetrics,
+    Statistics,
+    counter,
+    gauge,
+)
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
@@ -252,6 +99,10 @@ class Metrics:
         self._task_failures = self._counter("task_failures", "What could not be done in the background", "task")
         self._lineage_waiting = gauge(self._registry, "lineage_waiting", "Events not delivered yet", "transport")
         self._store_calls = self._histogram("store_call_seconds", "Calls of the object store", "call", "outcome")
+        self._warehouses_open = gauge(self._registry, "warehouses_open", "Warehouses beside the first that are open")
+        self._warehouse_requests = self._counter(
+            "warehouse_requests", "Requests answered by warehouses beside the first", "warehouse", "status"
+        )
         self._seconds_of = lru_cache(maxsize=4096)(self._seconds.labels)
         self._phase_of = lru_cache(self._phases.labels)
         if self._folder is not None:
@@ -269,6 +120,14 @@ class Metrics:
         self._requests.running -= 1
         self._requests.ended[method, route, status // 100] += 1
         self._seconds_of(method, route).observe(seconds)
+
+    def warehouses_open(self, count: int) -> None:
+        """Set how many warehouses beside the first are open."""
+        self._warehouses_open.set(count)
+
+    def warehouse_request(self, warehouse: str, status: int) -> None:
+        """Count a request for a warehouse beside the first."""
+        self._warehouse_requests.labels(warehouse, f"{status // 100}xx").inc()
 
     def login(self, outcome: Literal["login", "exchange", "refused", "throttled"]) -> None:
         self._logins.labels(outcome).inc()

@@ -19,7 +19,7 @@ from duckicelake.catalog import tables, views
 from duckicelake.catalog.context.caller import Caller, Principal, build_grants
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.namespaces import create_namespace
-from duckicelake.cli.wiring.services import prepare_lake
+from duckicelake.catalog.warehouse import prepare_lake
 from duckicelake.errors import CatalogError, FileMissingError, ForbiddenError, InvalidRequestError
 from duckicelake.iceberg.rest import (
     CommitTableRequest,

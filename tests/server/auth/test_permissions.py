@@ -78,6 +78,10 @@ EXPECTED: dict[str, tuple[set[str], int]] = {
     "HEAD /ui/assets/{asset}": (ANYBODY, 200),
     "GET /metrics": ({"root"}, 200),
     "POST /v1/oauth/tokens": (ANYBODY, 400),
+    "GET /management/v1/warehouses": ({"root"}, 200),
+    "POST /management/v1/warehouses": ({"root"}, 400),
+    "GET /management/v1/warehouses/{warehouse}": ({"root"}, 404),
+    "DELETE /management/v1/warehouses/{warehouse}": ({"root"}, 404),
     "GET /v1/config": (KNOWN, 200),
     "GET /v1/namespaces": (KNOWN, 200),
     "POST /v1/namespaces": (MANAGERS, 409),
@@ -256,7 +260,7 @@ def refusal(answer: httpx.Response) -> tuple[int, str]:
 
 def path_of(route: str, namespace: str = TARGET, table: str = "t", view: str = "v") -> str:
     names = {"namespace": namespace, "table": table, "view": view, "job": NO_JOB, "app_id": "a", "asset": "lineage.css"}
-    names |= {"kind": "table", "object_id": "99"}
+    names |= {"kind": "table", "object_id": "99", "warehouse": "x"}
     names |= {"run": NO_JOB, "facet": "nothing", "space": "file", "dataset": "nothing", "counted": "jobs"}
     return route.split(maxsplit=1)[1].format(**names)
 

@@ -31,6 +31,7 @@ AUDITED = {
     *("create_view", "commit_view", "drop_view", "rename_view", "register_view"),
     *("sign_request", "append_rows", "delete_rows", "flush_table_rows"),
     *("restore", "clone_table", "expire"),
+    *("create_warehouse", "drop_warehouse"),
 }
 NAMESPACES = "/v1/namespaces"
 TABLES = f"{NAMESPACES}/ns/tables"

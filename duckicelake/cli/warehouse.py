@@ -1,0 +1,153 @@
+"""`duckicelake warehouse`: create, list, show and drop warehouses beside the first."""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from duckicelake.cli.console.command import LakeOption, add_command, make_group, one_line_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from duckicelake.catalog.context.services import Services
+    from duckicelake.catalog.warehouses import WarehouseWiring
+    from duckicelake.lake.side_tables.warehouses import WarehouseRow
+
+CREATE_EXAMPLES: Final = (
+    "duckicelake warehouse create sales",
+    "duckicelake warehouse create sales --location s3://bucket/warehouses/sales",
+    "duckicelake warehouse create old --adopt old_lake",
+)
+LIST_EXAMPLES: Final = ("duckicelake warehouse list", "duckicelake warehouse list --json | jq -r '.[].name'")
+SHOW_EXAMPLES: Final = (
+    "duckicelake warehouse show sales",
+    "duckicelake warehouse show sales --json | jq -r '.\"metadata-schema\"'",
+)
+DROP_EXAMPLES: Final = (
+    "duckicelake warehouse drop sales",
+    "duckicelake warehouse drop sales --force",
+    "duckicelake warehouse drop old --keep-lake",
+)
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+NameArgument = Annotated[str, typer.Argument(help="The warehouse's name.")]
+app: Final = make_group("warehouse", "Warehouses beside the first: lakes in other schemas of the same database.")
+
+
+@one_line_errors()
+def create(
+    name: Annotated[str, typer.Argument(help="Its name: lower-case letters, digits, _ and -.")],
+    location: Annotated[
+        str | None,
+        typer.Option(help="Folder of its files, below a root of warehouses (default: NAME below the first root)."),
+    ] = None,
+    adopt: Annotated[
+        str | None, typer.Option(help="Serve the DuckLake catalog in this schema, instead of making a new one.")
+    ] = None,
+    as_json: JsonOption = False,
+    lake: LakeOption = None,
+) -> None:
+    """Create a warehouse: a DuckLake catalog in a schema of its own, with a folder of its own.
+
+    Servers that run serve it within a second. Clients name it by their setting `warehouse`, DuckDB by METADATA_SCHEMA.
+    """
+    from duckicelake.catalog.warehouses import NewWarehouse, create_warehouse
+
+    with _open_registry(lake, "create_warehouse") as (services, wiring):
+        created = create_warehouse(services, wiring, NewWarehouse(name, location, adopt))
+    _print_warehouse(created, as_json=as_json)
+
+
+@one_line_errors()
+def list_(as_json: JsonOption = False, lake: LakeOption = None) -> None:
+    """List the warehouses beside the first, each with its schema in Postgres and its folder."""
+    from duckicelake.catalog.warehouses import list_warehouses
+
+    with _open_registry(lake, "list_warehouses") as (services, _):
+        rows = list_warehouses(services)
+    if as_json:
+        typer.echo(json.dumps([_describe(row) for row in rows]))
+        return
+    for row in rows:
+        state = "" if row.state == "active" else f"  ({row.state})"
+        typer.echo(f"{row.name:24} {row.schema_name:32} {row.location}{state}")
+    if not rows:
+        typer.echo("there is only the first warehouse; make another with: duckicelake warehouse create NAME", err=True)
+
+
+@one_line_errors()
+def show(name: NameArgument, as_json: JsonOption = False, lake: LakeOption = None) -> None:
+    """Print what a warehouse is: the prefix of its routes, its schema in Postgres, its folder, its state."""
+    from duckicelake.catalog.warehouses import find_warehouse
+
+    with _open_registry(lake, "load_warehouse") as (services, _):
+        row = find_warehouse(services, name)
+    _print_warehouse(row, as_json=as_json)
+
+
+@one_line_errors()
+def drop(
+    name: NameArgument,
+    force: Annotated[
+        bool, typer.Option("--force", help="Drop it with the tables, views and namespaces that it has.")
+    ] = False,
+    keep_lake: Annotated[
+        bool, typer.Option("--keep-lake", help="Only stop serving it; its catalog stays in its schema.")
+    ] = False,
+    lake: LakeOption = None,
+) -> None:
+    """Drop a warehouse and its catalog. It must be empty. Its files stay where they are.
+
+    Servers that run stop serving it within a second.
+    """
+    from duckicelake.catalog.warehouses import drop_warehouse
+    from duckicelake.cli.console.terminal import format_count
+
+    with _open_registry(lake, "drop_warehouse") as (services, wiring):
+        had = drop_warehouse(services, wiring, name, forces=force, keeps_lake=keep_lake)
+    what = ", ".join((format_count(had.tables, "table"), format_count(had.views, "view")))
+    kept = "its catalog stays in its schema" if keep_lake else "its catalog is gone, its files stay"
+    typer.echo(f"{name} is dropped; it had {what}; {kept}")
+
+
+@contextmanager
+def _open_registry(lake: Any, operation: str) -> Iterator[tuple[Services, WarehouseWiring]]:
+    """Open the first warehouse, whose schema holds the registry."""
+    from duckicelake.cli.wiring.services import build_warehouse_wiring, open_lake
+    from duckicelake.settings.sources import read_settings
+
+    settings = read_settings({"lake": lake})
+    with open_lake(settings, operation) as services:
+        yield services, build_warehouse_wiring(settings)
+
+
+def _print_warehouse(row: WarehouseRow, *, as_json: bool) -> None:
+    facts = _describe(row)
+    if as_json:
+        typer.echo(json.dumps(facts))
+        return
+    for name, value in facts.items():
+        typer.echo(f"{name:16} {value}")
+
+
+def _describe(row: WarehouseRow) -> dict[str, Any]:
+    """Describe a warehouse with the field names of the management API."""
+    return {
+        "warehouse-id": str(row.warehouse_id),
+        "name": row.name,
+        "prefix": row.name,
+        "metadata-schema": row.schema_name,
+        "location": row.location,
+        "is-adopted": row.is_adopted,
+        "state": row.state,
+        "created": row.created.isoformat(),
+    }
+
+
+add_command(app, create, *CREATE_EXAMPLES)
+add_command(app, list_, *LIST_EXAMPLES, name="list")
+add_command(app, show, *SHOW_EXAMPLES)
+add_command(app, drop, *DROP_EXAMPLES)

@@ -1,0 +1,126 @@
+"""The registry of warehouses, as rows of `duckicelake_warehouse`, and the schemas of their lakes."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, Literal
+from uuid import UUID
+
+from psycopg import sql
+from psycopg.errors import InsufficientPrivilege
+
+from duckicelake.errors import InvalidRequestError, NoSuchWarehouseError
+from duckicelake.postgres.queries import Transaction, load_queries
+
+_SQL = load_queries("lake", "warehouses")
+
+WarehouseState = Literal["creating", "active", "dropping"]
+ACTIVE: Final = "active"
+
+
+@dataclass(frozen=True, slots=True)
+class WarehouseRow:
+    """A warehouse beside the first.
+
+    Attributes:
+        schema_name: the schema of its lake in Postgres.
+        location: the folder of its files.
+        is_adopted: the lake was there before the warehouse.
+        state: only an active one is served; the others were left halfway, and can be created or dropped again.
+
+    """
+
+    warehouse_id: UUID
+    name: str
+    schema_name: str
+    location: str
+    is_adopted: bool
+    state: WarehouseState
+    created: datetime
+
+    @property
+    def is_active(self) -> bool:
+        return self.state == ACTIVE
+
+
+@dataclass(frozen=True, slots=True)
+class LakeContents:
+    """How many objects a lake has, without the namespace `main` that each lake begins with."""
+
+    tables: int
+    views: int
+    namespaces: int
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.tables or self.views or self.namespaces)
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaFacts:
+    """What a schema of the database is. is_first: it is the one of the first warehouse."""
+
+    exists: bool
+    has_lake: bool
+    is_first: bool
+
+
+def read_warehouses(cursor: Transaction) -> list[WarehouseRow]:
+    """Read the registry, by name."""
+    return [WarehouseRow(*row) for row in cursor.execute(_SQL.warehouses).fetchall()]
+
+
+def lock_registry(cursor: Transaction) -> list[WarehouseRow]:
+    """Read the registry, and keep others from changing it until the transaction ends."""
+    cursor.execute(_SQL.lock)
+    return read_warehouses(cursor)
+
+
+def insert_warehouse(
+    cursor: Transaction, name: str, schema_name: str, location: str, *, is_adopted: bool
+) -> WarehouseRow:
+    """Add a warehouse in state `creating`."""
+    parameters = {"name": name, "schema_name": schema_name, "location": location, "is_adopted": is_adopted}
+    return WarehouseRow(*cursor.execute(_SQL.insert, parameters).fetchall()[0])
+
+
+def set_state(cursor: Transaction, name: str, state: WarehouseState) -> WarehouseRow:
+    """Set the state of a warehouse; NoSuchWarehouseError if it is gone."""
+    row = cursor.execute(_SQL.set_state, {"name": name, "state": state}).fetchone()
+    if row is None:
+        raise NoSuchWarehouseError(f"No such warehouse: {name}")
+    return WarehouseRow(*row)
+
+
+def delete_warehouse(cursor: Transaction, name: str) -> None:
+    cursor.execute(_SQL.delete, {"name": name})
+
+
+def read_schema_facts(cursor: Transaction, schema_name: str) -> SchemaFacts:
+    """Read what a schema is; the search path of the transaction is the first warehouse's."""
+    return SchemaFacts(*cursor.execute(_SQL.find_schema, {"schema_name": schema_name}).fetchall()[0])
+
+
+def create_schema(cursor: Transaction, schema_name: str) -> None:
+    """Create a schema; InvalidRequestError if the login may not."""
+    try:
+        cursor.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(schema_name)))
+    except InsufficientPrivilege as error:
+        raise InvalidRequestError(
+            "The server's login may not create schemas: let the owner of the database GRANT CREATE ON DATABASE to it"
+        ) from error
+
+
+def drop_schema(cursor: Transaction, schema_name: str) -> None:
+    """Drop a schema with all that is in it."""
+    cursor.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(schema_name)))
+
+
+def read_contents(cursor: Transaction) -> LakeContents:
+    """Count the objects of the lake that the transaction's search path reaches."""
+    return LakeContents(*cursor.execute(_SQL.contents).fetchall()[0])
+
+
+def lock_contents(cursor: Transaction) -> LakeContents:
+    """Do as `read_contents`, and keep all writers from the lake until the transaction ends, DuckDB's included."""
+    cursor.execute(_SQL.lock_lake)
+    return read_contents(cursor)

@@ -1,0 +1,31 @@
+-- lock: let one transaction at a time change the registry; others may read it
+LOCK TABLE duckicelake_warehouse IN SHARE ROW EXCLUSIVE MODE;
+
+-- warehouses: all of them, by name
+SELECT warehouse_id, name, schema_name, location, is_adopted, state, created FROM duckicelake_warehouse ORDER BY name;
+
+-- insert: add a warehouse whose lake is still to be prepared
+INSERT INTO duckicelake_warehouse (name, schema_name, location, is_adopted, state)
+VALUES (%(name)s, %(schema_name)s, %(location)s, %(is_adopted)s, 'creating')
+RETURNING warehouse_id, name, schema_name, location, is_adopted, state, created;
+
+-- set_state: what a warehouse is from now on
+UPDATE duckicelake_warehouse SET state = %(state)s WHERE name = %(name)s
+RETURNING warehouse_id, name, schema_name, location, is_adopted, state, created;
+
+-- delete: forget a warehouse
+DELETE FROM duckicelake_warehouse WHERE name = %(name)s;
+
+-- find_schema: whether the database has a schema, and whether that has a DuckLake catalog, or is the first warehouse's
+SELECT n.oid IS NOT NULL, m.oid IS NOT NULL, %(schema_name)s = current_schema()
+FROM (SELECT %(schema_name)s::name AS name) given
+LEFT JOIN pg_namespace n ON n.nspname = given.name
+LEFT JOIN pg_class m ON m.relnamespace = n.oid AND m.relname = 'ducklake_metadata' AND m.relkind = 'r';
+
+-- lock_lake: wait for the transactions that write the lake, and let none begin
+LOCK TABLE ducklake_snapshot IN ACCESS EXCLUSIVE MODE;
+
+-- contents: how many tables, views and namespaces a lake has, without the namespace that each lake begins with
+SELECT (SELECT count(*) FROM ducklake_table WHERE end_snapshot IS NULL),
+       (SELECT count(*) FROM ducklake_view WHERE end_snapshot IS NULL),
+       (SELECT count(*) FROM ducklake_schema WHERE end_snapshot IS NULL AND schema_name <> 'main');

@@ -1,0 +1,127 @@
+"""Routes of the management API: warehouses."""
+
+from datetime import datetime
+from typing import Annotated, Any
+from uuid import UUID
+
+from fastapi import APIRouter, Query
+from pydantic import ConfigDict, Field
+from starlette.concurrency import run_in_threadpool
+
+from duckicelake.catalog import warehouses
+from duckicelake.catalog.warehouses import NewWarehouse, Warehouse, WarehouseWiring
+from duckicelake.iceberg.model import SpecModel
+from duckicelake.server.http.errors import RESPONSES, parse_body
+from duckicelake.server.http.route import StrictRequest, StrictRoute
+from duckicelake.server.routes.dependencies import AppContext, AppServices, Body, ServerContext, describe_body
+
+router = APIRouter(prefix="/management/v1", tags=["management"], responses=RESPONSES, route_class=StrictRoute)
+
+
+class CreateWarehouseRequest(StrictRequest):
+    """A warehouse to create.
+
+    location: the folder of its files, below one of the server's roots; by default the name below the first root.
+    adopted-schema: the Postgres schema of the DuckLake catalog that it is to serve; by default a new one is made.
+    """
+
+    name: Annotated[str, Field(min_length=1, max_length=48)]
+    location: Annotated[str, Field(min_length=1, max_length=860)] | None = None
+    adopted_schema: Annotated[str, Field(min_length=1, max_length=63)] | None = None
+
+
+class WarehouseAnswer(SpecModel):
+    """A warehouse. prefix: what stands behind `v1/` in its routes' paths; metadata-schema: DuckDB's METADATA_SCHEMA."""
+
+    model_config = ConfigDict(frozen=True)
+
+    warehouse_id: UUID
+    name: str
+    prefix: str
+    metadata_schema: str
+    location: str
+    is_adopted: bool
+    state: str
+    created: datetime
+
+
+class WarehouseList(SpecModel):
+    """The warehouses beside the first, by name."""
+
+    model_config = ConfigDict(frozen=True)
+
+    warehouses: tuple[WarehouseAnswer, ...]
+
+
+class DroppedWarehouse(SpecModel):
+    """What the catalog of a dropped warehouse had; its files are still there."""
+
+    model_config = ConfigDict(frozen=True)
+
+    tables: int
+    views: int
+    namespaces: int
+
+
+@router.get("/warehouses")
+def list_warehouses(services: AppServices) -> WarehouseList:
+    """List the warehouses beside the first."""
+    return WarehouseList(warehouses=tuple(map(describe_warehouse, warehouses.list_warehouses(services))))
+
+
+@router.post("/warehouses", openapi_extra=describe_body(CreateWarehouseRequest))
+async def create_warehouse(context: AppContext, services: AppServices, body: Body) -> WarehouseAnswer:
+    """Create a warehouse with a new lake, or with one that another schema of the database holds."""
+    request = parse_body(CreateWarehouseRequest, body)
+    new = NewWarehouse(request.name, request.location, request.adopted_schema)
+    created = await run_in_threadpool(warehouses.create_warehouse, services, _get_wiring(context), new)
+    _forget(context)
+    return describe_warehouse(created)
+
+
+@router.get("/warehouses/{warehouse}")
+def load_warehouse(services: AppServices, warehouse: str) -> WarehouseAnswer:
+    """Load a warehouse."""
+    return describe_warehouse(warehouses.find_warehouse(services, warehouse))
+
+
+@router.delete("/warehouses/{warehouse}")
+async def drop_warehouse(
+    context: AppContext,
+    services: AppServices,
+    warehouse: str,
+    force: Annotated[bool, Query(description="drop a catalog that isn't empty, too")] = False,
+    keep_lake: Annotated[bool, Query(alias="keep-lake", description="only stop serving it")] = False,
+) -> DroppedWarehouse:
+    """Drop a warehouse and its catalog, which must be empty; its files stay."""
+
+    def drop() -> Any:
+        wiring = _get_wiring(context)
+        return warehouses.drop_warehouse(services, wiring, warehouse, forces=force, keeps_lake=keep_lake)
+
+    contents = await run_in_threadpool(drop)
+    _forget(context)
+    return DroppedWarehouse(tables=contents.tables, views=contents.views, namespaces=contents.namespaces)
+
+
+def describe_warehouse(row: Warehouse) -> WarehouseAnswer:
+    """Describe a warehouse as the API and the commands do."""
+    return WarehouseAnswer(
+        warehouse_id=row.warehouse_id,
+        name=row.name,
+        prefix=row.name,
+        metadata_schema=row.schema_name,
+        location=row.location,
+        is_adopted=row.is_adopted,
+        state=row.state,
+        created=row.created,
+    )
+
+
+def _get_wiring(context: ServerContext) -> WarehouseWiring:
+    return WarehouseWiring() if context.others is None else context.others.wiring
+
+
+def _forget(context: ServerContext) -> None:
+    if context.others is not None:
+        context.others.forget()

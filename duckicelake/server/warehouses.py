@@ -1,0 +1,263 @@
+"""Route requests to the warehouses beside the first: opened at their first request, closed when idle.
+
+The path of such a request has the warehouse's name behind `/v1/`, or another root of routes. The routes see the path
+without it, and a context of their own.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Final
+
+from starlette.concurrency import run_in_threadpool
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.warehouses import (
+    FIRST_WAREHOUSE_NAME,
+    RESERVED_NAMES,
+    Warehouse,
+    WarehouseWiring,
+    is_warehouse_name,
+    list_warehouses,
+    open_warehouse,
+    prepare_warehouse,
+)
+from duckicelake.errors import CatalogError, NoSuchWarehouseError, UnavailableError
+from duckicelake.server.fast_path import LoadTableResponder
+from duckicelake.server.http.errors import answer_catalog_error
+from duckicelake.server.http.scope import CONTEXT_KEY, WAREHOUSE_KEY
+from duckicelake.server.routes.dependencies import ServerContext
+
+ROUTE_ROOTS: Final = ("/v1/", "/pipeline/v1/", "/lineage/v1/", "/api/v1/")
+"""Beginnings of paths behind which a warehouse's name may stand."""
+REGISTRY_SECONDS: Final = 1.0
+"""Seconds for which the registry counts as read: so long after a drop, other workers may still serve the warehouse."""
+_MISS_SECONDS: Final = 0.05
+"""Seconds between two looks for unknown names, which anybody may ask for."""
+_MAX_SWEEP_SECONDS: Final = 15.0
+
+
+def split_warehouse(path: str) -> tuple[str, str] | None:
+    """Split the path of a route into a warehouse's name and the path without it; None if it has no such name."""
+    for root in ROUTE_ROOTS:
+        if path.startswith(root):
+            name, slash, rest = path[len(root) :].partition("/")
+            is_first = name == FIRST_WAREHOUSE_NAME
+            if slash and (is_first or (name not in RESERVED_NAMES and is_warehouse_name(name))):
+                return name, root + rest
+            return None
+    return None
+
+
+@dataclass(slots=True)
+class WarehouseApp:
+    """The app of one open warehouse.
+
+    Attributes:
+        layers: the middleware around the routes, made for its context.
+        resources: what closing it ends: background tasks, connections.
+        requests: how many are under way.
+        used_at: when the last one ended, by time.monotonic.
+
+    """
+
+    row: Warehouse
+    context: ServerContext
+    layers: ASGIApp
+    responder: LoadTableResponder
+    resources: ExitStack
+    requests: int = 0
+    used_at: float = field(default_factory=time.monotonic)
+    is_retired: bool = False
+
+    def is_idle_since(self, moment: float) -> bool:
+        """Return whether no request came after a moment; answers from memory count."""
+        return not self.requests and max(self.used_at, self.responder.replayed_at) < moment
+
+
+BuildApp = Callable[[Warehouse, Services, ExitStack], WarehouseApp]
+
+
+class WarehouseRouter:
+    """Hand requests to the first warehouse's app or to another's; a `WarehouseDirectory`.
+
+    All of it but opening and closing runs in the event loop.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        services: Services,
+        wiring: WarehouseWiring,
+        build: BuildApp,
+        most: int,
+        idle_seconds: float,
+        note_open: Callable[[int], object],
+    ) -> None:
+        """Make the router.
+
+        app: of the first warehouse, as its services. most: how many others may be open at a time. note_open: gets how
+        many are open whenever that changes.
+        """
+        self.wiring = wiring
+        self._app = app
+        self._services = services
+        self._build = build
+        self._most = most
+        self._idle_seconds = idle_seconds
+        self._note_open = note_open
+        self._rows: dict[str, Warehouse] = {}
+        self._read_at = float("-inf")
+        self._reading: asyncio.Task[None] | None = None
+        self._open: dict[str, WarehouseApp] = {}
+        self._opening: dict[str, asyncio.Task[WarehouseApp]] = {}
+        self._closing: set[asyncio.Future[None]] = set()
+        self._is_sweeping = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        found = split_warehouse(scope["path"]) if scope["type"] == "http" else None
+        if found is None:
+            await self._app(scope, receive, send)
+            return
+        name, path = found
+        whole_path = scope["path"]
+        scope["path"] = path
+        try:
+            if name == FIRST_WAREHOUSE_NAME:
+                await self._app(scope, receive, send)
+            else:
+                await self._serve(name, scope, receive, send)
+        finally:
+            scope["path"] = whole_path
+
+    async def _serve(self, name: str, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            opened = await self._find(name)
+        except CatalogError as error:
+            await answer_catalog_error(scope, error)(scope, receive, send)
+            return
+        scope[WAREHOUSE_KEY], scope[CONTEXT_KEY] = name, opened.context
+        opened.requests += 1
+        try:
+            await opened.layers(scope, receive, send)
+        finally:
+            opened.requests -= 1
+            opened.used_at = time.monotonic()
+            if opened.is_retired and not opened.requests:
+                self._close(opened)
+
+    async def find_context(self, name: str) -> ServerContext:
+        return (await self._find(name)).context
+
+    def forget(self) -> None:
+        self._read_at = float("-inf")
+
+    def count_open(self) -> int:
+        """Return how many warehouses beside the first are open in this worker."""
+        return len(self._open)
+
+    async def _find(self, name: str) -> WarehouseApp:
+        row = await self._find_row(name)
+        opened = self._open.get(name)
+        if opened is not None:
+            return opened
+        if name not in self._opening:
+            self._make_room()
+            self._opening[name] = asyncio.create_task(self._open_row(row))
+        return await asyncio.shield(self._opening[name])
+
+    async def _find_row(self, name: str) -> Warehouse:
+        """Find an active warehouse in the registry; NoSuchWarehouseError if there is none, UnavailableError."""
+        asked_at = time.monotonic()
+        if self._read_at < asked_at - REGISTRY_SECONDS:
+            await self._read()
+        while name not in self._rows and self._read_at < asked_at:
+            await asyncio.sleep(max(0.0, self._read_at + _MISS_SECONDS - time.monotonic()))
+            await self._read()
+        if name not in self._rows:
+            raise NoSuchWarehouseError(f"No such warehouse: {name}")
+        return self._rows[name]
+
+    async def _read(self) -> None:
+        """Read the registry once, for all requests that wait for it, and close warehouses that aren't in it."""
+        if self._reading is None or self._reading.done():
+            self._reading = asyncio.create_task(self._read_registry())
+        await asyncio.shield(self._reading)
+
+    async def _read_registry(self) -> None:
+        begun = time.monotonic()
+        rows = await run_in_threadpool(list_warehouses, self._services)
+        self._rows = {row.name: row for row in rows if row.is_active}
+        self._read_at = begun
+        for name, opened in list(self._open.items()):
+            if self._rows.get(name) != opened.row:
+                self._retire(opened)
+
+    def _make_room(self) -> None:
+        """Close the warehouse that was used longest ago, if as many are open as may be; UnavailableError."""
+        if len(self._open) + len(self._opening) < self._most:
+            return
+        idle = [opened for opened in self._open.values() if not opened.requests]
+        if not idle:
+            raise UnavailableError(f"{self._most} warehouses are in use on this worker; nothing was done, try again")
+        self._retire(min(idle, key=lambda opened: max(opened.used_at, opened.responder.replayed_at)))
+
+    async def _open_row(self, row: Warehouse) -> WarehouseApp:
+        try:
+            opened = await run_in_threadpool(self._open_in_thread, row)
+        finally:
+            del self._opening[row.name]
+        self._open[row.name] = opened
+        self._note_open(len(self._open))
+        if not self._is_sweeping:
+            self._is_sweeping = True
+            self._sweep_later()
+        return opened
+
+    def _open_in_thread(self, row: Warehouse) -> WarehouseApp:
+        with ExitStack() as stack:
+            services = open_warehouse(self._services, self.wiring, row)
+            stack.callback(services.database.close)
+            prepare_warehouse(services)
+            opened = self._build(row, services, stack)
+            stack.enter_context(self.wiring.run_tasks(opened.context.services))
+            opened.resources = stack.pop_all()
+            return opened
+
+    def _sweep_later(self) -> None:
+        seconds = min(self._idle_seconds / 2, _MAX_SWEEP_SECONDS)
+        asyncio.get_running_loop().call_later(seconds, self._sweep)
+
+    def _sweep(self) -> None:
+        """Close warehouses that had no request for a while, again and again while any are open."""
+        moment = time.monotonic() - self._idle_seconds
+        for opened in list(self._open.values()):
+            if opened.is_idle_since(moment):
+                self._retire(opened)
+        self._is_sweeping = bool(self._open)
+        if self._is_sweeping:
+            self._sweep_later()
+
+    def _retire(self, opened: WarehouseApp) -> None:
+        """Give no more requests to a warehouse, and close it after those under way."""
+        if self._open.get(opened.row.name) is opened:
+            del self._open[opened.row.name]
+            self._note_open(len(self._open))
+        opened.is_retired = opened.responder.is_closed = True
+        if not opened.requests:
+            self._close(opened)
+
+    def _close(self, opened: WarehouseApp) -> None:
+        closing = asyncio.ensure_future(run_in_threadpool(opened.resources.close))
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
+
+    def close(self) -> None:
+        """Close all warehouses, after the last request."""
+        for opened in list(self._open.values()):
+            opened.responder.is_closed = True
+            opened.resources.close()
+        self._open.clear()
