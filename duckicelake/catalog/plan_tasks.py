@@ -116,6 +116,8 @@ def _split(token: str) -> tuple[tuple[str, int, int, PlanPart, bytes], bytes]:
     if len(token) > _MAX_TOKEN_BYTES:
         raise ValueError(len(token))
     data = urlsafe_b64decode(token.encode())
+    if urlsafe_b64encode(data).decode() != token:
+        raise ValueError(token)
     digest, data = data[:_CHECKSUM_BYTES], data[_CHECKSUM_BYTES:]
     if sha256(data).digest()[:_CHECKSUM_BYTES] != digest:
         raise ValueError(digest)

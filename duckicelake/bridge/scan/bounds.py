@@ -7,6 +7,7 @@ key though they differ.
 
 import math
 import struct
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
@@ -37,7 +38,24 @@ _KEY_BYTES: Final = 7
 LENGTH_BITS: Final = 4
 """The last bits of a text's key: how many bytes it has behind the prefix, or one more than the key has of them."""
 _WIDE: Final = Context(prec=100)
+_MAX_KEPT_KEYS: Final = 8
+_ORDERED: Final = "ordered"
+"""Under which a test keeps the bytes of its constants in order, beside the keys by prefix."""
 _FLOAT_SIGN: Final = (1 << 63) - 1
+
+
+class SetKeys(NamedTuple):
+    """Keys of constants in their order: between which each one is, and those that stand for one value."""
+
+    least: Keys
+    most: Keys
+    same: Keys
+
+    @classmethod
+    def build(cls, spans: Sequence[tuple[int, int]]) -> "SetKeys":
+        least = np.array([span[0] for span in spans], np.int64)
+        most = np.array([span[1] for span in spans], np.int64)
+        return cls(least, np.maximum.accumulate(most) if len(most) else most, least[least == most])
 
 
 class FileMasks(NamedTuple):
@@ -95,10 +113,10 @@ class BoundArrays:
             case "not-nan":
                 return FileMasks(~all_nan | null, ~nan & ~null)
         if test.operator.startswith("not-"):
-            found = self._compare(test.operator.removeprefix("not-"), test.values)
+            found = self._compare(test.operator.removeprefix("not-"), test)
             clean = ~null & ~nan
             return FileMasks(~(found.must & clean), ~found.may & clean & self._has(HAS_LOW | HAS_HIGH))
-        found = self._compare(test.operator, test.values)
+        found = self._compare(test.operator, test)
         may = (found.may & ~all_nan) | nan if test.operator in ("gt", "gt-eq") else found.may & ~all_nan
         return FileMasks(may & ~all_null, found.must & ~null & ~nan)
 
@@ -106,14 +124,14 @@ class BoundArrays:
         has: Flags = (self.states & flags) == flags
         return has
 
-    def _compare(self, operator: str, values: Sequence[Any]) -> FileMasks:
+    def _compare(self, operator: str, test: FieldTest) -> FileMasks:
         """Compare what the files have besides null and NaN."""
         low, high = self._has(HAS_LOW), self._has(HAS_HIGH)
         if operator in ("eq", "in"):
-            return self._compare_set(values, low, high)
+            return self._compare_set(test, low, high)
         if operator == "starts-with":
-            return self._compare_prefix(values[0], low, high)
-        least, most = self._key(values[0])
+            return self._compare_prefix(test.values[0], low, high)
+        least, most = self._key(test.values[0])
         close = self.is_exact
         match operator:
             case "lt":
@@ -128,19 +146,33 @@ class BoundArrays:
         must = self.lows >= most if close else self.lows > most
         return FileMasks(~high | (self.highs >= least), low & must)
 
-    def _compare_set(self, values: Sequence[Any], low: Flags, high: Flags) -> FileMasks:
-        keys = sorted(self._key(value) for value in values)
-        least = np.array([span[0] for span in keys], np.int64)
-        most = np.maximum.accumulate(np.array([span[1] for span in keys], np.int64)) if keys else least
+    def _compare_set(self, test: FieldTest, low: Flags, high: Flags) -> FileMasks:
+        keys = test.keys.get(self.prefix)
+        if keys is None:
+            if len(test.keys) > _MAX_KEPT_KEYS:
+                test.keys.clear()
+            keys = test.keys[self.prefix] = self._build_set_keys(test)
         lows, highs = np.where(low, self.lows, _LEAST), np.where(high, self.highs, _MOST)
-        first = np.searchsorted(most, lows)
-        found = first < len(keys)
+        first = np.searchsorted(keys.most, lows)
+        found = first < len(keys.most)
         may = found.copy()
-        may[found] = least[first[found]] <= highs[found]
+        may[found] = keys.least[first[found]] <= highs[found]
         if not self.is_exact:
             return FileMasks(may, np.zeros(len(may), np.bool_))
-        same = np.array([span[0] for span in keys if span[0] == span[1]], np.int64)
-        return FileMasks(may, low & high & (self.lows == self.highs) & np.isin(self.lows, same))
+        return FileMasks(may, low & high & (self.lows == self.highs) & np.isin(self.lows, keys.same))
+
+    def _build_set_keys(self, test: FieldTest) -> "SetKeys":
+        """Build the keys of constants, in order; those of texts beyond the prefix have two together."""
+        if self.type.traits.family not in ("string", "bytes"):
+            return SetKeys.build(sorted(map(self._key, test.values)))
+        if _ORDERED not in test.keys:
+            test.keys[_ORDERED] = sorted(map(_to_bytes, test.values))
+        data, size = test.keys[_ORDERED], len(self.prefix)
+        first = bisect_left(data, self.prefix)
+        last = bisect_right(data, self.prefix, key=lambda value: value[:size])
+        spans = [self._key_span(value, value) for value in data[first:last]]
+        below = [(_LEAST, _LEAST)] if first else []
+        return SetKeys.build([*below, *spans, *([(_MOST, _MOST)] if last < len(data) else [])])
 
     def _compare_prefix(self, value: Any, low: Flags, high: Flags) -> FileMasks:
         data = _to_bytes(value)

@@ -7,7 +7,7 @@ without an offset, a float as text, bytes in hex of either case.
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final, TypeAlias
 
@@ -53,7 +53,8 @@ class FieldTest:
 
     Constants are whole numbers for all that is counted, Decimal, float, str or bytes; they may be out of the type's
     range. Null passes only tests that say "not" and `is-null`: readers take "not less" for "greater or equal". NaN is
-    the greatest number to some readers, and passes no comparison with numbers by others.
+    the greatest number to some readers, and passes no comparison with numbers by others. keys: what was computed of
+    many constants, which is the same for all manifests of a scan, or for those whose bounds begin alike.
     """
 
     operator: str
@@ -61,6 +62,7 @@ class FieldTest:
     type: PrimitiveType
     values: tuple[Any, ...] = ()
     transform: Transform | None = None
+    keys: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
