@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from time import monotonic, sleep
 from typing import Final
 
 from duckicelake.catalog import warehouse
@@ -51,6 +52,8 @@ Warehouse = WarehouseRow
 _NAME_PATTERN: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,47}")
 _SCHEMA_PREFIX: Final = "warehouse_"
 _MAX_SCHEMA_BYTES: Final = 63
+_CLOSING_SECONDS: Final = 5.0
+"""Seconds that a drop waits for servers that have the warehouse open; they look at the registry once a second."""
 _KEEPERS: Final = 1
 """Threads that combine appends, of one warehouse beside the first."""
 
@@ -202,6 +205,7 @@ def _drop_registered(
     services: Services, own: Services, row: WarehouseRow, *, forces: bool, keeps_lake: bool
 ) -> LakeContents:
     """Drop a warehouse in state `dropping`; if its lake has got something meanwhile, make it active again."""
+    _wait_for_servers(services, own, row)
     marked: Iterable[str] = ()
     with own.database.transaction() as cursor:
         contents = LakeContents(0, 0, 0)
@@ -221,6 +225,20 @@ def _drop_registered(
         raise _build_not_empty_error(row.name, contents)
     warehouse.release(own, list(marked))
     return contents
+
+
+def _wait_for_servers(services: Services, own: Services, row: Warehouse) -> None:
+    """Wait until the servers that run have closed the warehouse, so that no background task meets half a lake."""
+    until = monotonic() + _CLOSING_SECONDS
+    with services.database.reading() as cursor:
+        if not registry.read_schema_facts(cursor, row.schema_name).is_prepared:
+            return
+    server = warehouse.describe_server(own)
+    while monotonic() < until:
+        with own.database.statement() as cursor:
+            if not server.has_others(cursor):
+                return
+        sleep(_CLOSING_SECONDS / 50)
 
 
 def _read_contents(services: Services, own: Services, row: WarehouseRow) -> LakeContents:

@@ -108,7 +108,8 @@ def drop(
 
     with _open_registry(lake, "drop_warehouse") as (services, wiring):
         had = drop_warehouse(services, wiring, name, forces=force, keeps_lake=keep_lake)
-    what = ", ".join((format_count(had.tables, "table"), format_count(had.views, "view")))
+    counts = (had.tables, "table"), (had.views, "view"), (had.namespaces, "namespace")
+    what = ", ".join(format_count(number, noun) for number, noun in counts)
     kept = "its catalog stays in its schema" if keep_lake else "its catalog is gone, its files stay"
     typer.echo(f"{name} is dropped; it had {what}; {kept}")
 

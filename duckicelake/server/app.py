@@ -270,7 +270,14 @@ class _AppLayers:
             return WarehouseApp(row, own, layers, responder, resources)
 
         limits = edge.open_warehouses, edge.warehouse_idle_seconds
-        return WarehouseRouter(first, context.services, wiring, build, *limits, self.metrics.warehouses_open)
+        log = self.log
+
+        def note_failure(name: str, error: Exception) -> None:
+            log.warning("a warehouse failed to close", warehouse=name, error=str(error))
+
+        return WarehouseRouter(
+            first, context.services, wiring, build, *limits, self.metrics.warehouses_open, note_failure
+        )
 
     def _add_inner(self, context: ServerContext, budget: BodyBudget) -> tuple[ASGIApp, LoadTableResponder]:
         """Put the middleware of one warehouse around the routes, from the innermost to the outermost."""

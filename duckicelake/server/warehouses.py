@@ -7,7 +7,7 @@ without it, and a context of their own.
 import asyncio
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -37,7 +37,6 @@ REGISTRY_SECONDS: Final = 1.0
 """Seconds for which the registry counts as read: so long after a drop, other workers may still serve the warehouse."""
 _MISS_SECONDS: Final = 0.05
 """Seconds between two looks for unknown names, which anybody may ask for."""
-_MAX_SWEEP_SECONDS: Final = 15.0
 
 
 def split_warehouse(path: str) -> tuple[str, str] | None:
@@ -96,11 +95,12 @@ class WarehouseRouter:
         most: int,
         idle_seconds: float,
         note_open: Callable[[int], object],
+        note_failure: Callable[[str, Exception], object],
     ) -> None:
         """Make the router.
 
         app: of the first warehouse, as its services. most: how many others may be open at a time. note_open: gets how
-        many are open whenever that changes.
+        many are open whenever that changes. note_failure: gets the name of a warehouse that failed to close.
         """
         self.wiring = wiring
         self._app = app
@@ -109,13 +109,14 @@ class WarehouseRouter:
         self._most = most
         self._idle_seconds = idle_seconds
         self._note_open = note_open
+        self._note_failure = note_failure
         self._rows: dict[str, Warehouse] = {}
         self._read_at = float("-inf")
         self._reading: asyncio.Task[None] | None = None
         self._open: dict[str, WarehouseApp] = {}
         self._opening: dict[str, asyncio.Task[WarehouseApp]] = {}
         self._closing: set[asyncio.Future[None]] = set()
-        self._is_sweeping = False
+        self._sweeping: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         found = split_warehouse(scope["path"]) if scope["type"] == "http" else None
@@ -212,9 +213,8 @@ class WarehouseRouter:
             del self._opening[row.name]
         self._open[row.name] = opened
         self._note_open(len(self._open))
-        if not self._is_sweeping:
-            self._is_sweeping = True
-            self._sweep_later()
+        if self._sweeping is None or self._sweeping.done():
+            self._sweeping = asyncio.create_task(self._sweep())
         return opened
 
     def _open_in_thread(self, row: Warehouse) -> WarehouseApp:
@@ -227,19 +227,16 @@ class WarehouseRouter:
             opened.resources = stack.pop_all()
             return opened
 
-    def _sweep_later(self) -> None:
-        seconds = min(self._idle_seconds / 2, _MAX_SWEEP_SECONDS)
-        asyncio.get_running_loop().call_later(seconds, self._sweep)
-
-    def _sweep(self) -> None:
-        """Close warehouses that had no request for a while, again and again while any are open."""
-        moment = time.monotonic() - self._idle_seconds
-        for opened in list(self._open.values()):
-            if opened.is_idle_since(moment):
-                self._retire(opened)
-        self._is_sweeping = bool(self._open)
-        if self._is_sweeping:
-            self._sweep_later()
+    async def _sweep(self) -> None:
+        """Close warehouses that are idle or not in the registry any more, again and again while any are open."""
+        while self._open:
+            await asyncio.sleep(min(self._idle_seconds / 2, REGISTRY_SECONDS))
+            with suppress(CatalogError):  # Postgres may answer the next time
+                await self._read()
+            moment = time.monotonic() - self._idle_seconds
+            for opened in list(self._open.values()):
+                if opened.is_idle_since(moment):
+                    self._retire(opened)
 
     def _retire(self, opened: WarehouseApp) -> None:
         """Give no more requests to a warehouse, and close it after those under way."""
@@ -251,13 +248,19 @@ class WarehouseRouter:
             self._close(opened)
 
     def _close(self, opened: WarehouseApp) -> None:
-        closing = asyncio.ensure_future(run_in_threadpool(opened.resources.close))
+        closing = asyncio.ensure_future(run_in_threadpool(self._close_in_thread, opened))
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
+
+    def _close_in_thread(self, opened: WarehouseApp) -> None:
+        try:
+            opened.resources.close()
+        except Exception as error:  # noqa: BLE001 - its lake may be gone; what there is to close is closed
+            self._note_failure(opened.row.name, error)
 
     def close(self) -> None:
         """Close all warehouses, after the last request."""
         for opened in list(self._open.values()):
             opened.responder.is_closed = True
-            opened.resources.close()
+            self._close_in_thread(opened)
         self._open.clear()

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -29,12 +30,14 @@ from duckicelake.catalog.warehouses import (
     open_warehouse,
 )
 from duckicelake.changelog.writer import follow_in_background
+from duckicelake.cli.serve.background_tasks import run_warehouse_tasks
 from duckicelake.lake.ducklake.database import build_attach_source
 from duckicelake.server.app import App, Edge, create_app, create_routes
 from duckicelake.server.auth.oauth_clients import OAuthClient
 from duckicelake.server.middleware.quotas import Rates
 from duckicelake.server.telemetry.logs import make_logger
 from duckicelake.server.warehouses import ROUTE_ROOTS, split_warehouse
+from duckicelake.settings.model import Settings
 from tests.conftest import new_duckdb
 from tests.support.client import SCHEMA
 from tests.support.logins import SECRET, Server
@@ -472,3 +475,19 @@ def test_tables_of_the_same_id_may_have_other_types(site: Site) -> None:
             assert removed.status_code in (200, 400), removed.text
         flushed = site.http.post(site.url(warehouse, "namespaces/ns/tables/t/rows/flush"))
         assert flushed.status_code == 200, flushed.text
+
+
+def test_drop_waits_for_background_tasks(
+    services: Services, tmp_path: Path, serve: Serve, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A server's tasks end before the catalog is gone: none of them fails, and nothing is left of them."""
+    site = site_of(services, tmp_path, serve, run_tasks=partial(run_warehouse_tasks, Settings(log_format="json")))
+    with closing(site.app.warehouses):
+        create_warehouse(site.services, site.wiring, NewWarehouse("north"))
+        site.create_table("north")
+        before = services.database.statistics()["pool_size"]
+        dropped = site.http.delete("/management/v1/warehouses/north", params={"force": "true"})
+        assert (dropped.status_code, site.app.warehouses.count_open()) == (200, 0)
+        time.sleep(1.5)
+        assert services.database.statistics()["pool_size"] <= before + 1
+    assert [line for line in capfd.readouterr().err.splitlines() if "warning" in line or "error" in line] == []

@@ -116,6 +116,15 @@ class RunningServer:
         """Note that this server has ended."""
         cursor.execute(_SQL.forget_server, {"server_id": self._id})
 
+    def has_others(self, cursor: Transaction) -> bool:
+        """Return whether another server of the lake runs, as far as is known."""
+        found = cursor.execute(_SQL.servers, {"seconds": SEEN_SECONDS}).fetchall()
+        return any(server_id != self._id and not self._is_gone(host, pid) for server_id, host, pid, *_ in found)
+
+    def _is_gone(self, host: str, process: int) -> bool:
+        is_own = host == self._place["host"] and process == self._place["process"]
+        return not is_own and self._has_ended(host, process)
+
     def _has_ended(self, host: str, process: int) -> bool:
         """Return whether that is a process of this machine that has ended, or one whose pid this process has now."""
         if host != self._place["host"]:

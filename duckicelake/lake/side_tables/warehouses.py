@@ -57,10 +57,14 @@ class LakeContents:
 
 @dataclass(frozen=True, slots=True)
 class SchemaFacts:
-    """What a schema of the database is. is_first: it is the one of the first warehouse."""
+    """What a schema of the database is.
+
+    is_prepared: a server of this version or an older one has prepared the lake. is_first: it is the first warehouse's.
+    """
 
     exists: bool
     has_lake: bool
+    is_prepared: bool
     is_first: bool
 
 

@@ -16,11 +16,13 @@ RETURNING warehouse_id, name, schema_name, location, is_adopted, state, created;
 -- delete: forget a warehouse
 DELETE FROM duckicelake_warehouse WHERE name = %(name)s;
 
--- find_schema: whether the database has a schema, and whether that has a DuckLake catalog, or is the first warehouse's
-SELECT n.oid IS NOT NULL, m.oid IS NOT NULL, %(schema_name)s = current_schema()
+-- find_schema: whether the database has a schema, whether that has a DuckLake catalog and side tables, and whether it is the
+-- first warehouse's
+SELECT n.oid IS NOT NULL, m.oid IS NOT NULL, s.oid IS NOT NULL, %(schema_name)s = current_schema()
 FROM (SELECT %(schema_name)s::name AS name) given
 LEFT JOIN pg_namespace n ON n.nspname = given.name
-LEFT JOIN pg_class m ON m.relnamespace = n.oid AND m.relname = 'ducklake_metadata' AND m.relkind = 'r';
+LEFT JOIN pg_class m ON m.relnamespace = n.oid AND m.relname = 'ducklake_metadata' AND m.relkind = 'r'
+LEFT JOIN pg_class s ON s.relnamespace = n.oid AND s.relname = 'duckicelake_server' AND s.relkind = 'r';
 
 -- lock_lake: wait for the transactions that write the lake, and let none begin
 LOCK TABLE ducklake_snapshot IN ACCESS EXCLUSIVE MODE;
