@@ -30,6 +30,8 @@ MAX_RESIDUAL_BYTES: Final = 16 << 20
 """Of all residuals of one answer: each task repeats a filter, however long it is."""
 MAX_READ_FILES: Final = 1_000_000
 """Files whose bounds one request reads. The manifests beyond are pruned when their plan tasks are fetched."""
+MAX_DECISIONS: Final = 200_000_000
+"""Of one request: files times predicates. They take some 15 ns each; what lies beyond is decided as above."""
 _FIRST_FILES: Final = 10_000
 _FILES_AT_ONCE: Final = 160_000
 _MAX_DELETE_READS: Final = 3
@@ -99,6 +101,10 @@ class Scan:
     def page_tasks(self) -> int:
         """How many tasks an answer has at most."""
         return max(1, min(PAGE_TASKS, MAX_RESIDUAL_BYTES // len(self.residual)))
+
+    def count_tests(self) -> int:
+        """Count the predicates that are decided for each file."""
+        return len(self._tests)
 
     @property
     def is_full(self) -> bool:
@@ -194,18 +200,19 @@ class PageFinder:
     def find_pages(self, manifests: Sequence[ManifestRow]) -> Iterator[Page | PlanPart]:
         """Find the files of manifests, and the parts of those that aren't read for this answer."""
         services, columns = self._services, self._planned.columns
-        left = MAX_READ_FILES
+        left, decisions = MAX_READ_FILES, MAX_DECISIONS
         for rows in _group(manifests):
             if self._planned.is_full and self.matched > self._planned.page_tasks:
                 for row in rows:
                     yield from self._describe_all(row)
                 continue
+            decisions -= self._planned.count_tests() * sum(row.live_files for row in rows)
             unread = services.scans.find_unread([row.manifest_id for row in rows], columns)
             cost = sum(row.live_files for row in rows if row.manifest_id in unread)
-            is_too_much = cost > left
-            left -= 0 if is_too_much else cost
-            yield from self.read([row for row in rows if not is_too_much or row.manifest_id not in unread])
-            yield from (PlanPart(row.manifest_id) for row in rows if is_too_much and row.manifest_id in unread)
+            later = {row.manifest_id for row in rows} if decisions < 0 else unread if cost > left else frozenset()
+            left -= cost if cost <= left else 0
+            yield from self.read([row for row in rows if row.manifest_id not in later])
+            yield from (PlanPart(row.manifest_id) for row in rows if row.manifest_id in later)
 
     def read(self, rows: Sequence[ManifestRow]) -> Iterator[Page]:
         """Find the files of manifests. Raises SnapshotGoneError."""

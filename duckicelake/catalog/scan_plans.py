@@ -150,6 +150,8 @@ class _FileEncoder:
         self._stats_fields = planned.stats_fields
         self._contract = MetricsContract((*metadata.schemas, metadata.schema()))
         self._has_row_ids = metadata.format_version >= 3
+        leaves = (schema.leaves() for schema in metadata.schemas)
+        self._float_ids = {id_ for found in leaves for id_, type_ in found.items() if type_.traits.family == "float"}
         self._has_null_partitions = not planned.agent.startswith(_PYICEBERG)
 
     def __call__(self, file: FileRow) -> bytes:
@@ -158,4 +160,11 @@ class _FileEncoder:
             spec = UNPARTITIONED
         else:
             spec = self._metadata.spec(file.spec_id)
-        return encode_content_file(file, spec, self._contract, self._stats_fields, has_row_ids=self._has_row_ids)
+        return encode_content_file(
+            file,
+            spec,
+            self._contract,
+            self._stats_fields,
+            float_ids=self._float_ids,
+            has_row_ids=self._has_row_ids,
+        )

@@ -57,6 +57,13 @@ class SetKeys(NamedTuple):
         most = np.array([span[1] for span in spans], np.int64)
         return cls(least, np.maximum.accumulate(most) if len(most) else most, least[least == most])
 
+    def find_same(self, keys: Keys) -> Flags:
+        """Return which of the keys stand for one of the values; for many values ten times as fast as `np.isin`."""
+        if not len(self.same):
+            return np.zeros(len(keys), np.bool_)
+        found: Flags = self.same[np.minimum(np.searchsorted(self.same, keys), len(self.same) - 1)] == keys
+        return found
+
 
 class FileMasks(NamedTuple):
     """Of each of many files: whether a row may pass a test, and whether all rows surely do."""
@@ -159,7 +166,7 @@ class BoundArrays:
         may[found] = keys.least[first[found]] <= highs[found]
         if not self.is_exact:
             return FileMasks(may, np.zeros(len(may), np.bool_))
-        return FileMasks(may, low & high & (self.lows == self.highs) & np.isin(self.lows, keys.same))
+        return FileMasks(may, low & high & (self.lows == self.highs) & keys.find_same(self.lows))
 
     def _build_set_keys(self, test: FieldTest) -> "SetKeys":
         """Build the keys of constants, in order; those of texts beyond the prefix have two together."""

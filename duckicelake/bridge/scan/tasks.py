@@ -31,11 +31,13 @@ def encode_content_file(
     contract: MetricsContract,
     stats_fields: Collection[int] = (),
     *,
+    float_ids: Collection[int] = (),
     has_row_ids: bool = True,
 ) -> bytes:
     """Encode a data or delete file. stats_fields: ids of the fields whose counts and bounds are asked for.
 
-    has_row_ids: the table's format has row ids, as it has from version 3 on; DuckLake numbers rows in any.
+    float_ids: ids of the fields of floats, of which partitions may have values that JSON lacks. has_row_ids: the
+    table's format has row ids, as it has from version 3 on; DuckLake numbers rows in any.
 
     Raises UnsupportedError for a partition value that JSON doesn't have.
     """
@@ -47,7 +49,7 @@ def encode_content_file(
         "file-format": file.file_format.lower(),
         "file-size-in-bytes": file.file_size_in_bytes,
         "record-count": file.record_count,
-        "partition": _list_partition(file, spec),
+        "partition": _list_partition(file, spec, float_ids),
     }
     members |= {_spell(name): metrics[name] for name in _PLAIN if metrics.get(name) is not None}
     if "key_metadata" in metrics:
@@ -65,9 +67,9 @@ def _spell(name: str) -> str:
     return name.replace("_", "-")
 
 
-def _list_partition(file: FileRow, spec: PartitionSpec) -> list[Any]:
+def _list_partition(file: FileRow, spec: PartitionSpec, float_ids: Collection[int]) -> list[Any]:
     for field, value in zip(spec.fields, file.partition, strict=True):
-        if isinstance(value, str) and value in _NOT_IN_JSON and field.transform.name == "identity":
+        if value in _NOT_IN_JSON and field.source_id in float_ids and field.transform.name == "identity":
             raise UnsupportedError(
                 "scan-planning",
                 f"{file.path} lies in the partition {field.name} = {value}, which a plan can't say in JSON: read with "

@@ -297,6 +297,34 @@ def test_manifests_beyond_the_limit_are_pruned_when_their_task_is_fetched(
     assert len(plan(http, filter=oldest)["file-scan-tasks"]) == 2, "now they are in memory"
 
 
+def test_files_beyond_the_limit_of_decisions_are_decided_when_their_task_is_fetched(
+    http: httpx.Client, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scan_pages, "_FIRST_FILES", 1)
+    monkeypatch.setattr(scan_pages, "_FILES_AT_ONCE", 1)
+    monkeypatch.setattr(scan_pages, "MAX_DECISIONS", 6)
+    both = {"type": "and", "left": over(11), "right": {"type": "lt", "term": "id", "value": 40}}
+    answer = plan(http, filter=both)
+    assert (answer["file-scan-tasks"], len(answer["plan-tasks"])) == ([], FILES - 3)
+    assert sorted(fetch_all(http, answer)) == sorted(data_files(client.metadata())[1:4])
+
+
+def test_files_that_expire_while_they_are_looked_for_are_no_short_plan(
+    http: httpx.Client, client: Client, services: Services
+) -> None:
+    task = plan(http, filter=over(9))["plan-tasks"][-1]
+    again = other_server(services)
+    with services.database.transaction() as cursor:
+        cursor.execute("DELETE FROM duckicelake_file WHERE path = %s", [data_files(client.metadata())[1]])
+    with running(again) as uri, httpx.Client(base_url=uri) as other:
+        for body in ({}, {"filter": over(9)}):
+            status, kind, message = refusal(other.post(f"{TABLE}/plan", json=body))
+            assert (status, kind) == (503, "ServiceUnavailableException")
+            assert message.endswith("plan again")
+        assert_gone(fetch(other, task), "expired")
+    assert_gone(fetch(http, task), "expired")
+
+
 def test_full_scan_reads_no_manifest_beyond_its_first_page(
     http: httpx.Client, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
