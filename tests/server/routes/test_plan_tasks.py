@@ -20,7 +20,7 @@ from duckicelake.catalog import scan_pages
 from duckicelake.catalog.context.scan_cache import ScanCache
 from duckicelake.catalog.context.services import Services
 from duckicelake.lake.side_tables import scan
-from duckicelake.server.app import create_app
+from duckicelake.server.app import Edge, create_app
 from duckicelake.server.auth.oauth_clients import OAuthClient
 from duckicelake.server.http.compression import choose_coding
 from tests.server.routes.test_plans import TABLE, fetch, fetch_all, paths, plan, refusal
@@ -333,6 +333,16 @@ def test_full_scan_reads_no_manifest_beyond_its_first_page(
     answer = plan(http)
     assert counts(http, "scan_manifests_read_total") == {"": 3.0}
     assert sorted(fetch_all(http, answer)) == sorted(data_files(client.metadata()))
+
+
+def test_server_without_free_slots_answers_429_to_plans_and_tasks(
+    http: httpx.Client, services: Services, serve: Callable[[FastAPI], httpx.Client]
+) -> None:
+    task = plan(http)["plan-tasks"][0]
+    full = serve(create_app(services, edge=Edge(max_requests=0)))
+    for answer in (full.post(f"{TABLE}/plan", json={}), fetch(full, task)):
+        assert refusal(answer)[:2] == (429, "TooManyRequestsException")
+        assert answer.headers["retry-after"] == "1"
 
 
 def test_files_of_one_manifest_are_divided_again_when_fetched(
