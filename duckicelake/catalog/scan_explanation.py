@@ -122,7 +122,6 @@ def _read_manifests(
     data = [row.manifest_id for row in rows if row.content == ManifestContent.DATA]
     columns = _list_columns(filters)
     found = services.scans.read(services.database, table.metadata, data, columns)
-    services.scans.read_sizes(services.database, found)
     measured = [_measure(scanned, columns) for scanned in found]
     return measured, [row.manifest_id for row in rows if row.content != ManifestContent.DATA]
 
@@ -134,7 +133,7 @@ def _list_columns(filters: Sequence[ScanFilter]) -> dict[int, PrimitiveType]:
 
 def _measure(scanned: ScannedManifest, columns: dict[int, PrimitiveType]) -> MeasuredManifest:
     bounds = {id_: scanned.bounds[id_, str(type_)] for id_, type_ in columns.items()}
-    return MeasuredManifest(scanned.manifest, bounds, scanned.sizes)
+    return MeasuredManifest(scanned.manifest, bounds, scanned.manifest.sizes)
 
 
 def _count_delete_files(

@@ -207,7 +207,8 @@ class PageFinder:
                     yield from self._describe_all(row)
                 continue
             decisions -= self._planned.count_tests() * sum(row.live_files for row in rows)
-            unread = services.scans.find_unread([row.manifest_id for row in rows], columns)
+            metadata, ids = self._planned.table.metadata, [row.manifest_id for row in rows]
+            unread = services.scans.find_unread(services.database, metadata, ids, columns)
             cost = sum(row.live_files for row in rows if row.manifest_id in unread)
             later = {row.manifest_id for row in rows} if decisions < 0 else unread if cost > left else frozenset()
             left -= cost if cost <= left else 0

@@ -20,7 +20,7 @@ from pyiceberg.table import StaticTable
 from duckicelake.catalog.context.cache import TableCache
 from duckicelake.catalog.context.scan_cache import ScanCache
 from duckicelake.catalog.context.services import Services
-from duckicelake.catalog.scan_plans import PlanTask, fetch_scan_tasks, plan_table_scan
+from duckicelake.catalog.scan_plans import fetch_scan_tasks, plan_table_scan
 from duckicelake.catalog.table.load import load_current_table
 from duckicelake.iceberg.scan_requests import PlanTableScanRequest
 from scripts.bench_job.embedded import Embedded, embedded_lake
@@ -32,7 +32,8 @@ PER_MANIFEST: Final = 10_000
 CLIENTS: Final = 16
 FILES: Final = """
 WITH template AS (
-    SELECT f.*, f.metrics::jsonb #- '{lower_bounds,1}' #- '{upper_bounds,1}' AS said FROM duckicelake_file f JOIN ducklake_table t USING (table_id)
+    SELECT f.*, f.metrics::jsonb #- '{lower_bounds,1}' #- '{upper_bounds,1}' AS said
+    FROM duckicelake_file f JOIN ducklake_table t USING (table_id)
     WHERE t.table_name = %(table)s AND t.end_snapshot IS NULL
 ), said AS (
     SELECT t.table_id, t.path, regexp_split_to_array(jsonb_set(jsonb_set(said,
@@ -156,10 +157,11 @@ def read_all(services: Services) -> None:
     """Plan a scan of all files, and fetch its pages one after another."""
     request = PlanTableScanRequest.model_validate({"filter": True})
     answer = json.loads(plan_table_scan(services, ("main",), "big", request, b'{"filter":true}', "bench"))
-    found, tokens = len(answer["file-scan-tasks"]), answer.get("plan-tasks", [])
-    for token in tokens:
-        page = json.loads(fetch_scan_tasks(services, ("main",), "big", PlanTask.parse(token), "bench"))
+    found, tokens = len(answer["file-scan-tasks"]), list(answer.get("plan-tasks", []))
+    while tokens:
+        page = json.loads(fetch_scan_tasks(services, ("main",), "big", tokens.pop(), "bench"))
         found += len(page["file-scan-tasks"])
+        tokens += page.get("plan-tasks", [])
     assert found >= PER_MANIFEST, found
 
 

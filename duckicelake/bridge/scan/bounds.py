@@ -91,6 +91,11 @@ class BoundArrays:
     def nbytes(self) -> int:
         return self.lows.nbytes + self.highs.nbytes + self.states.nbytes + len(self.prefix)
 
+    def pack(self) -> bytes:
+        """Pack the bounds; `unpack_bounds` reads them."""
+        head = bytes([self.is_exact]) + len(self.states).to_bytes(4, "big")
+        return b"".join((head, self.lows.tobytes(), self.highs.tobytes(), self.states.tobytes(), self.prefix))
+
     def summarize(self) -> "BoundArrays":
         """Return what is true of all files together, as if they were one."""
         if not len(self.states):
@@ -264,6 +269,15 @@ def build_column_bounds(type_: PrimitiveType, field_id: int, metrics: Sequence[M
         case "boolean" | "integer" | "date" | "time" | "timestamp" | "decimal":
             is_exact = all(bound is None or _LEAST < bound < _MOST for bound in (*lows, *highs))
     return BoundArrays(type_, _make_keys(lows, make), _make_keys(highs, make), states, prefix, is_exact)
+
+
+def unpack_bounds(type_: PrimitiveType, data: bytes) -> BoundArrays:
+    """Unpack the bounds of a column of this type."""
+    is_exact, count = bool(data[0]), int.from_bytes(data[1:5], "big")
+    lows = np.frombuffer(data, np.int64, count, 5)
+    highs = np.frombuffer(data, np.int64, count, 5 + 8 * count)
+    states = np.frombuffer(data, np.ubyte, count, 5 + 16 * count)
+    return BoundArrays(type_, lows, highs, states, data[5 + 17 * count :], is_exact)
 
 
 def _find_common_prefix(bounds: Sequence[bytes]) -> bytes:

@@ -5,26 +5,73 @@ from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
+import orjson
 from numpy.typing import NDArray
 
 from duckicelake.bridge.scan.bounds import BoundArrays, FileMasks
 from duckicelake.bridge.scan.filters import AllOf, FieldTest, ScanFilter
-from duckicelake.bridge.scan.partitions import PartitionArrays, decide_all
+from duckicelake.bridge.scan.partitions import CodedValues, PartitionArrays, decide_all
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestFiles:
+    """The files that a data manifest lists as live, in its order: ids, rows, bytes and partition values."""
+
+    spec_id: int
+    file_ids: NDArray[np.int64]
+    record_counts: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    partitions: Sequence[CodedValues]
+
+    def pack(self) -> bytes:
+        """Pack the files; `unpack_files` reads them."""
+        head = orjson.dumps([self.spec_id, len(self.file_ids), [coded.values for coded in self.partitions]])
+        numbers = [array.tobytes() for array in (self.file_ids, self.record_counts, self.sizes)]
+        return b"\n".join((head, b"".join([*numbers, *(coded.codes.tobytes() for coded in self.partitions)])))
+
+
+def unpack_files(data: bytes) -> ManifestFiles:
+    """Unpack the files of a manifest."""
+    end = data.index(b"\n")
+    spec_id, count, values = orjson.loads(data[:end])
+    start = end + 1
+    ids, rows, sizes = (np.frombuffer(data, np.int64, count, start + 8 * count * place) for place in range(3))
+    start += 24 * count
+    codes = [np.frombuffer(data, np.int32, count, start + 4 * count * place) for place in range(len(values))]
+    return ManifestFiles(spec_id, ids, rows, sizes, [CodedValues(*coded) for coded in zip(values, codes, strict=True)])
 
 
 @dataclass(frozen=True, slots=True)
 class ScanManifest:
-    """The files that a data manifest lists as live, in its order, and their partition values."""
+    """A data manifest with its live files, in its order, and their partition values."""
 
     manifest_id: int
-    spec_id: int
-    file_ids: NDArray[np.int64]
-    record_counts: NDArray[np.int64]
+    files: ManifestFiles
     partitions: tuple[PartitionArrays, ...]
 
     @property
+    def file_ids(self) -> NDArray[np.int64]:
+        """The ids of the files."""
+        return self.files.file_ids
+
+    @property
+    def record_counts(self) -> NDArray[np.int64]:
+        """The rows of the files."""
+        return self.files.record_counts
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """The bytes of the files."""
+        return self.files.sizes
+
+    @property
+    def spec_id(self) -> int:
+        """The partition spec of the files."""
+        return self.files.spec_id
+
+    @property
     def nbytes(self) -> int:
-        return self.file_ids.nbytes + self.record_counts.nbytes + sum(column.nbytes for column in self.partitions)
+        return 24 * len(self.file_ids) + sum(column.nbytes for column in self.partitions)
 
 
 @dataclass(frozen=True, slots=True)

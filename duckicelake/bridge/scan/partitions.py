@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,24 +58,39 @@ class PartitionArrays:
         return replace(self, codes=np.arange(len(self.values), dtype=np.int32))
 
 
+class CodedValues(NamedTuple):
+    """Partition values of one field, as JSON: `values[codes[i]]` is that of file i."""
+
+    values: list[Any]
+    codes: NDArray[np.int32]
+
+
+def code_partitions(partitions: Sequence[Sequence[Any]], fields: int) -> list[CodedValues]:
+    """Code the partition values of files, which are JSON single values: one for each field of their spec."""
+    coded = []
+    for place in range(fields):
+        codes_by_value: dict[Any, int] = {}
+        codes = [codes_by_value.setdefault(partition[place], len(codes_by_value)) for partition in partitions]
+        coded.append(CodedValues(list(codes_by_value), np.array(codes, np.int32)))
+    return coded
+
+
 def build_partition_columns(
-    spec: PartitionSpec, schema: Schema, partitions: Sequence[Sequence[Any]]
+    spec: PartitionSpec, schema: Schema, coded: Sequence[CodedValues]
 ) -> tuple[PartitionArrays, ...]:
-    """Read the partition values of files, which are JSON single values, in the order of the files.
+    """Read the partition values of a manifest's files, one for each field of its spec.
 
     A field whose source has left the schema, or whose transform isn't known, says nothing: it is left out.
     """
     leaves = schema.leaves()
     columns = []
-    for place, field in enumerate(spec.fields):
+    for field, found in zip(spec.fields, coded, strict=True):
         source = leaves.get(field.source_id)
         if source is None or not field.transform.accepts(source) or field.transform.name == "void":
             continue
-        codes_by_value: dict[Any, int] = {}
-        codes = [codes_by_value.setdefault(partition[place], len(codes_by_value)) for partition in partitions]
         result = field.transform.result_type(source)
-        values = tuple(_read_value(result, json) for json in codes_by_value)
-        columns.append(PartitionArrays(field, source, values, np.array(codes, np.int32)))
+        values = tuple(_read_value(result, json) for json in found.values)
+        columns.append(PartitionArrays(field, source, values, found.codes))
     return tuple(columns)
 
 

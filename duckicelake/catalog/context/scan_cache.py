@@ -2,49 +2,54 @@
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+import psycopg
 
 from duckicelake.bridge.data_files import MetricsContract
-from duckicelake.bridge.scan.bounds import BoundArrays, build_column_bounds
-from duckicelake.bridge.scan.manifests import ScanManifest
-from duckicelake.bridge.scan.partitions import build_partition_columns
+from duckicelake.bridge.scan.bounds import BoundArrays, build_column_bounds, unpack_bounds
+from duckicelake.bridge.scan.manifests import ManifestFiles, ScanManifest, unpack_files
+from duckicelake.bridge.scan.partitions import build_partition_columns, code_partitions
+from duckicelake.errors import CatalogError
 from duckicelake.iceberg.manifest.entry import FileContent
 from duckicelake.iceberg.metadata import TableMetadata
-from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import PrimitiveType
 from duckicelake.lake.side_tables import scan
 from duckicelake.postgres.database import Database
 
+PackedArray: TypeAlias = tuple[int, str, bytes]
+"""What is kept in Postgres: manifest id, name and data."""
 DEFAULT_BYTES: Final = 256 << 20
-_MANIFESTS_AT_ONCE: Final = 8
+_MANIFESTS_AT_ONCE: Final = 2
 """Manifests whose metrics are read at once: these are a kilobyte for each file."""
+
+
+_LEAST_KEPT_FILES: Final = 1_000
+"""Files of a manifest from which on what is packed of it is kept in Postgres: of fewer it is made as soon as read."""
+_FILES: Final = "files"
 
 
 @dataclass(slots=True)
 class ScannedManifest:
-    """A manifest, and the bounds of those columns that filters named so far, by field id and type.
-
-    sizes: the bytes of its files, once a scan was explained; empty before.
-    """
+    """A manifest, and the bounds of those columns that filters named so far, by field id and type."""
 
     manifest: ScanManifest
     bounds: dict[tuple[int, str], BoundArrays] = field(default_factory=dict)
-    sizes: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
 
     @property
     def nbytes(self) -> int:
-        return self.manifest.nbytes + self.sizes.nbytes + sum(column.nbytes for column in self.bounds.values())
+        return self.manifest.nbytes + sum(column.nbytes for column in self.bounds.values())
 
 
 class ScanCache:
     """Keeps the manifests used last, of all tables, up to a number of bytes.
 
-    Threads may share it: what one reads, others wait for.
+    What is read of big manifests is also kept in Postgres, for other workers and the next start. Threads may share a
+    cache: what one reads, others wait for.
     """
 
     def __init__(self, most_bytes: int = DEFAULT_BYTES) -> None:
@@ -63,10 +68,23 @@ class ScanCache:
         """Count the manifests kept and their bytes, and those whose files or bounds were read since the start."""
         return {"manifests": len(self._kept), "bytes": self._bytes, "read": self._manifests_read}
 
-    def find_unread(self, manifest_ids: Iterable[int], columns: Mapping[int, PrimitiveType]) -> set[int]:
-        """Return those manifests of which something must be read to decide by these columns."""
+    def find_unread(
+        self,
+        database: Database,
+        metadata: TableMetadata,
+        manifest_ids: Iterable[int],
+        columns: Mapping[int, PrimitiveType],
+    ) -> set[int]:
+        """Return those manifests of which the rows of files must be read to decide by these columns.
+
+        What earlier plans kept of the others is in memory then.
+        """
         wanted = list(manifest_ids)
         found = self._find(wanted)
+        if not _is_complete(found, wanted, columns):
+            with self._reading:
+                self._read_kept(database, metadata, wanted, columns)
+            found = self._find(wanted)
         return {id_ for id_ in wanted if id_ not in found or _find_missing(found[id_], columns)}
 
     def read(
@@ -83,22 +101,15 @@ class ScanCache:
         found = self._find(manifest_ids)
         if not _is_complete(found, manifest_ids, columns):
             with self._reading:
-                self._manifests_read += len(self.find_unread(manifest_ids, columns))
-                found = self._find(manifest_ids)
-                self._read_heads(database, metadata, [id_ for id_ in manifest_ids if id_ not in found], found)
-                self._read_bounds(database, metadata, found, columns)
+                found = self._read_kept(database, metadata, manifest_ids, columns)
+                unread = [id_ for id_ in manifest_ids if id_ not in found or _find_missing(found[id_], columns)]
+                self._manifests_read += len(unread)
+                for start in range(0, len(unread), _MANIFESTS_AT_ONCE):
+                    some = unread[start : start + _MANIFESTS_AT_ONCE]
+                    made = self._read_files(database, metadata, [id_ for id_ in some if id_ not in found], found)
+                    made += self._read_bounds(database, metadata, some, found, columns)
+                    _keep_arrays(database, made)
         return [found[id_] for id_ in manifest_ids if id_ in found and len(found[id_].manifest.file_ids)]
-
-    def read_sizes(self, database: Database, manifests: Iterable[ScannedManifest]) -> None:
-        """Read the bytes of the manifests' files where they aren't known."""
-        lacking = {found.manifest.manifest_id: found for found in manifests if not len(found.sizes)}
-        if not lacking:
-            return
-        with self._reading, database.statement(only_reads=True) as cursor:
-            sizes = scan.read_file_sizes(cursor, lacking)
-        for manifest_id, scanned in lacking.items():
-            scanned.sizes = np.array(sizes[manifest_id], np.int64)
-            self._keep(scanned, scanned.sizes.nbytes)
 
     def _find(self, manifest_ids: Iterable[int]) -> dict[int, ScannedManifest]:
         found: dict[int, ScannedManifest] = {}
@@ -110,48 +121,87 @@ class ScanCache:
                     found[manifest_id] = kept
         return found
 
-    def _read_heads(
+    def _read_kept(
+        self,
+        database: Database,
+        metadata: TableMetadata,
+        manifest_ids: Sequence[int],
+        columns: Mapping[int, PrimitiveType],
+    ) -> dict[int, ScannedManifest]:
+        """Read what earlier plans kept in Postgres; return all that is in memory then."""
+        found = self._find(manifest_ids)
+        lacking = [id_ for id_ in manifest_ids if id_ not in found or _find_missing(found[id_], columns)]
+        types = {_name_bounds(field_id, type_): (field_id, type_) for field_id, type_ in columns.items()}
+        with database.statement(only_reads=True) as cursor:
+            arrays = scan.read_arrays(cursor, lacking, [_FILES, *types])
+        for manifest_id, _, data in (kept for kept in arrays if kept[1] == _FILES):
+            if manifest_id not in found:
+                self._add_files(metadata, manifest_id, unpack_files(data), found)
+        for manifest_id, name, data in arrays:
+            if name in types and manifest_id in found:
+                field_id, type_ = types[name]
+                self._add_bounds(found[manifest_id], field_id, unpack_bounds(type_, data))
+        return found
+
+    def _read_files(
         self,
         database: Database,
         metadata: TableMetadata,
         missing: Sequence[int],
         found: dict[int, ScannedManifest],
-    ) -> None:
+    ) -> list[PackedArray]:
+        """Read the files of manifests; return what is worth keeping of them."""
         if not missing:
-            return
+            return []
         with database.statement(only_reads=True) as cursor:
             heads = scan.read_manifest_heads(cursor, missing)
         for head in heads:
-            spec = metadata.spec(head.spec_id)
-            manifest = ScanManifest(
-                head.manifest_id,
-                head.spec_id,
-                np.array(head.file_ids, np.int64),
-                np.array(head.record_counts, np.int64),
-                build_partition_columns(spec, _find_schema(metadata), head.partitions),
-            )
-            found[head.manifest_id] = ScannedManifest(manifest)
-            self._keep(found[head.manifest_id], manifest.nbytes)
+            ids, rows, sizes = (np.array(values, np.int64) for values in head[2:5])
+            coded = code_partitions(head.partitions, len(metadata.spec(head.spec_id).fields))
+            self._add_files(metadata, head.manifest_id, ManifestFiles(head.spec_id, ids, rows, sizes, coded), found)
+        return [
+            (head.manifest_id, _FILES, found[head.manifest_id].manifest.files.pack())
+            for head in heads
+            if len(head.file_ids) >= _LEAST_KEPT_FILES
+        ]
+
+    def _add_files(
+        self, metadata: TableMetadata, manifest_id: int, files: ManifestFiles, found: dict[int, ScannedManifest]
+    ) -> None:
+        columns = build_partition_columns(metadata.spec(files.spec_id), metadata.schema(), files.partitions)
+        scanned = ScannedManifest(ScanManifest(manifest_id, files, columns))
+        found[manifest_id] = scanned
+        self._keep(scanned, scanned.manifest.nbytes)
 
     def _read_bounds(
         self,
         database: Database,
         metadata: TableMetadata,
+        manifest_ids: Iterable[int],
         found: Mapping[int, ScannedManifest],
         columns: Mapping[int, PrimitiveType],
-    ) -> None:
-        lacking = [id_ for id_, scanned in found.items() if _find_missing(scanned, columns)]
+    ) -> list[PackedArray]:
+        """Read the bounds of columns from the metrics of files; return what is worth keeping of them."""
+        lacking = [id_ for id_ in manifest_ids if id_ in found and _find_missing(found[id_], columns)]
+        if not lacking:
+            return []
         contract = MetricsContract((*metadata.schemas, metadata.schema()))
-        for start in range(0, len(lacking), _MANIFESTS_AT_ONCE):
-            with database.statement(only_reads=True) as cursor:
-                metrics = scan.read_manifest_metrics(cursor, lacking[start : start + _MANIFESTS_AT_ONCE])
-            for manifest_id, of_files in metrics.items():
-                published = [contract.publish_bounds(FileContent.DATA, of_file) for of_file in of_files]
-                scanned = found[manifest_id]
-                for field_id, type_ in _find_missing(scanned, columns).items():
-                    bounds = build_column_bounds(type_, field_id, published)
-                    scanned.bounds[field_id, str(type_)] = bounds
-                    self._keep(scanned, bounds.nbytes)
+        with database.statement(only_reads=True) as cursor:
+            metrics = scan.read_manifest_metrics(cursor, lacking)
+        made: list[PackedArray] = []
+        for manifest_id, of_files in metrics.items():
+            published = [contract.publish_bounds(FileContent.DATA, of_file) for of_file in of_files]
+            scanned = found[manifest_id]
+            for field_id, type_ in _find_missing(scanned, columns).items():
+                bounds = build_column_bounds(type_, field_id, published)
+                self._add_bounds(scanned, field_id, bounds)
+                if len(of_files) >= _LEAST_KEPT_FILES:
+                    made.append((manifest_id, _name_bounds(field_id, type_), bounds.pack()))
+        return made
+
+    def _add_bounds(self, scanned: ScannedManifest, field_id: int, bounds: BoundArrays) -> None:
+        scanned.bounds[field_id, str(bounds.type)] = bounds
+        self._keep(scanned, bounds.nbytes)
 
     def _keep(self, scanned: ScannedManifest, more_bytes: int) -> None:
         with self._lock:
@@ -164,8 +214,15 @@ class ScanCache:
                 self._bytes -= gone.nbytes
 
 
-def _find_schema(metadata: TableMetadata) -> Schema:
-    return metadata.schema()
+def _keep_arrays(database: Database, made: Sequence[PackedArray]) -> None:
+    """Keep in Postgres what was packed; the plan goes on without that if it can't be."""
+    if made:
+        with suppress(psycopg.Error, CatalogError), database.statement() as cursor:
+            scan.keep_arrays(cursor, made)
+
+
+def _name_bounds(field_id: int, type_: PrimitiveType) -> str:
+    return f"bounds {field_id} {type_}"
 
 
 def _find_missing(scanned: ScannedManifest, columns: Mapping[int, PrimitiveType]) -> dict[int, PrimitiveType]:

@@ -15,12 +15,13 @@ MAX_REQUESTS_BYTES: Final = 256 << 20
 
 
 class ManifestHead(NamedTuple):
-    """The live files of a manifest in its order: ids, row counts and partitions as JSON single values."""
+    """The live files of a manifest in its order: ids, rows, bytes, and partitions as JSON single values."""
 
     manifest_id: int
     spec_id: int
     file_ids: Sequence[int]
     record_counts: Sequence[int]
+    sizes: Sequence[int]
     partitions: Sequence[Sequence[Any]]
 
 
@@ -35,9 +36,17 @@ def read_manifest_metrics(cursor: Transaction, manifest_ids: Iterable[int]) -> d
     return dict(cursor.execute(_SQL.metrics, {"manifest_ids": list(manifest_ids)}).fetchall())
 
 
-def read_file_sizes(cursor: Transaction, manifest_ids: Iterable[int]) -> dict[int, Sequence[int]]:
-    """Read the bytes of the live files of manifests, in manifest order, by manifest id."""
-    return dict(cursor.execute(_SQL.sizes, {"manifest_ids": list(manifest_ids)}).fetchall())
+def read_arrays(cursor: Transaction, manifest_ids: Iterable[int], names: Iterable[str]) -> list[tuple[int, str, bytes]]:
+    """Read what earlier plans packed of manifests, as (manifest id, name, data)."""
+    parameters = {"manifest_ids": list(manifest_ids), "names": list(names)}
+    return cursor.execute(_SQL.arrays, parameters, binary=True).fetchall()
+
+
+def keep_arrays(cursor: Transaction, arrays: Sequence[tuple[int, str, bytes]]) -> None:
+    """Keep what a plan packed of manifests, given as (manifest id, name, data)."""
+    manifest_ids, names, data = zip(*arrays, strict=True)
+    parameters = {"manifest_ids": list(manifest_ids), "names": list(names), "data": list(data)}
+    cursor.execute(_SQL.keep_arrays, parameters)
 
 
 def read_delete_files(

@@ -41,5 +41,7 @@ WITH manifests AS (
     WHERE table_id = %(table_id)s AND kind = 'manifest-list' AND object_id IN (
         SELECT snapshot_id FROM duckicelake_snapshot
         WHERE table_id = %(table_id)s AND manifest_ids && %(manifest_ids)s::bigint[])
+), arrays AS (
+    DELETE FROM duckicelake_scan_array WHERE manifest_id = ANY(%(manifest_ids)s)
 )
 UPDATE duckicelake_table SET version = version + 1 WHERE table_id = %(table_id)s;

@@ -1,7 +1,7 @@
--- heads: the live files of manifests with their row counts and partitions, in manifest order; long lists are read
+-- heads: the live files of manifests with their rows, bytes and partitions, in manifest order; long lists are read
 -- soonest from JSON
 SELECT m.manifest_id, m.spec_id, json_agg(f.file_id ORDER BY u.ordinal), json_agg(f.record_count ORDER BY u.ordinal),
-       json_agg(f.partition ORDER BY u.ordinal)
+       json_agg(f.file_size_in_bytes ORDER BY u.ordinal), json_agg(f.partition ORDER BY u.ordinal)
 FROM duckicelake_manifest m, unnest(m.added || m.existing) WITH ORDINALITY AS u (file_id, ordinal)
 JOIN duckicelake_file f USING (file_id)
 WHERE m.manifest_id = ANY(%(manifest_ids)s)
@@ -9,13 +9,6 @@ GROUP BY m.manifest_id, m.spec_id;
 
 -- metrics: the metrics of the live files of manifests, in manifest order
 SELECT m.manifest_id, json_agg(f.metrics ORDER BY u.ordinal)
-FROM duckicelake_manifest m, unnest(m.added || m.existing) WITH ORDINALITY AS u (file_id, ordinal)
-JOIN duckicelake_file f USING (file_id)
-WHERE m.manifest_id = ANY(%(manifest_ids)s)
-GROUP BY m.manifest_id;
-
--- sizes: the bytes of the live files of manifests, in manifest order
-SELECT m.manifest_id, json_agg(f.file_size_in_bytes ORDER BY u.ordinal)
 FROM duckicelake_manifest m, unnest(m.added || m.existing) WITH ORDINALITY AS u (file_id, ordinal)
 JOIN duckicelake_file f USING (file_id)
 WHERE m.manifest_id = ANY(%(manifest_ids)s)
@@ -49,3 +42,14 @@ WHERE (SELECT coalesce(sum(octet_length(request)), 0) FROM duckicelake_scan_requ
        WHERE sent >= now() - %(lifetime)s AND hash <> %(hash)s) + octet_length(%(request)s) <= %(most_bytes)s
 ON CONFLICT (hash) DO UPDATE SET sent = excluded.sent
 RETURNING 1;
+
+-- arrays: what earlier plans packed of manifests
+SELECT manifest_id, name, data FROM duckicelake_scan_array
+WHERE manifest_id = ANY(%(manifest_ids)s) AND name = ANY(%(names)s);
+
+-- keep_arrays: what this plan packed; of manifests that have gone meanwhile nothing is kept
+INSERT INTO duckicelake_scan_array (manifest_id, name, data)
+SELECT m.manifest_id, a.name, a.data
+FROM unnest(%(manifest_ids)s::bigint[], %(names)s::text[], %(data)s::bytea[]) AS a (manifest_id, name, data)
+JOIN duckicelake_manifest m USING (manifest_id)
+ON CONFLICT DO NOTHING;

@@ -12,10 +12,16 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from duckicelake.bridge.scan.bounds import build_column_bounds
+from duckicelake.bridge.scan.bounds import build_column_bounds, unpack_bounds
 from duckicelake.bridge.scan.filters import ScanFilter, bind_scan_filter
-from duckicelake.bridge.scan.manifests import ScanManifest, find_matches, may_match_manifest
-from duckicelake.bridge.scan.partitions import build_partition_columns
+from duckicelake.bridge.scan.manifests import (
+    ManifestFiles,
+    ScanManifest,
+    find_matches,
+    may_match_manifest,
+    unpack_files,
+)
+from duckicelake.bridge.scan.partitions import build_partition_columns, code_partitions
 from duckicelake.iceberg.expressions import parse_predicate
 from duckicelake.iceberg.partition import PartitionField, PartitionSpec, Transform
 from duckicelake.iceberg.schema import Schema
@@ -402,13 +408,15 @@ def build_manifest(case: Case, schema: Schema) -> ScanManifest:
         else [PartitionField(source_id=1, field_id=1000, name="p", transform=case.transform)]
     )
     spec = PartitionSpec(spec_id=0, fields=tuple(fields))
-    return ScanManifest(
-        1,
-        0,
-        np.arange(len(case.files)),
-        np.array([len(file.rows) for file in case.files]),
-        build_partition_columns(spec, schema, [file.partition for file in case.files]),
+    made = ManifestFiles(
+        spec_id=0,
+        file_ids=np.arange(len(case.files)),
+        record_counts=np.array([len(file.rows) for file in case.files]),
+        sizes=np.zeros(len(case.files), np.int64),
+        partitions=code_partitions([file.partition for file in case.files], len(fields)),
     )
+    files = unpack_files(made.pack())
+    return ScanManifest(1, files, build_partition_columns(spec, schema, files.partitions))
 
 
 def bind(case: Case) -> tuple[tuple[ScanFilter, ...], Schema]:
@@ -424,7 +432,8 @@ def bind(case: Case) -> tuple[tuple[ScanFilter, ...], Schema]:
 def test_no_file_with_a_row_that_passes_is_left_out_and_whole_files_pass_wholly(case: Case) -> None:
     filters, schema = bind(case)
     manifest = build_manifest(case, schema)
-    bounds = {1: build_column_bounds(case.type, 1, [file.metrics for file in case.files])}
+    made = build_column_bounds(case.type, 1, [file.metrics for file in case.files])
+    bounds = {1: unpack_bounds(case.type, made.pack())}
     found = find_matches(manifest, bounds, filters)
     places = found.places.tolist()
     for place, file in enumerate(case.files):
