@@ -66,7 +66,7 @@ class CodedValues(NamedTuple):
 
 
 def code_partitions(partitions: Sequence[Sequence[Any]], fields: int) -> list[CodedValues]:
-    """Code the partition values of files, which are JSON single values: one for each field of their spec."""
+    """Number the partition values of files, which are JSON single values: one for each field of their spec."""
     coded = []
     for place in range(fields):
         codes_by_value: dict[Any, int] = {}

@@ -8,13 +8,11 @@ from threading import Lock
 from typing import Final, TypeAlias
 
 import numpy as np
-import psycopg
 
 from duckicelake.bridge.data_files import MetricsContract
 from duckicelake.bridge.scan.bounds import BoundArrays, build_column_bounds, unpack_bounds
 from duckicelake.bridge.scan.manifests import ManifestFiles, ScanManifest, unpack_files
 from duckicelake.bridge.scan.partitions import build_partition_columns, code_partitions
-from duckicelake.errors import CatalogError
 from duckicelake.iceberg.manifest.entry import FileContent
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.types import PrimitiveType
@@ -217,7 +215,7 @@ class ScanCache:
 def _keep_arrays(database: Database, made: Sequence[PackedArray]) -> None:
     """Keep in Postgres what was packed; the plan goes on without that if it can't be."""
     if made:
-        with suppress(psycopg.Error, CatalogError), database.statement() as cursor:
+        with suppress(Exception), database.statement() as cursor:  # best effort: the plan has what it needs
             scan.keep_arrays(cursor, made)
 
 
