@@ -152,7 +152,7 @@ def doctor(
 ) -> None:
     """Examine database, lake, tables and files; exit with 1 if something must be done, and say what."""
     from duckicelake.changelog.entries import forget_skipped
-    from duckicelake.cli.examination import examine
+    from duckicelake.cli.wiring.examination import examine
     from duckicelake.cli.wiring.services import open_lake
     from duckicelake.settings.sources import read_settings
 

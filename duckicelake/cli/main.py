@@ -4,7 +4,7 @@ from typing import Final
 
 import typer
 
-from duckicelake.cli import dropped, explain, flush, gc, history, lake, migrate, snapshots, warehouse
+from duckicelake.cli import explain, flush, gc, history, lake, migrate, snapshots, warehouse
 from duckicelake.cli.console.command import add_command, make_group, read_own_version
 from duckicelake.cli.pipeline.main import app as pipeline_app
 from duckicelake.cli.rows import command as ingest_rows
@@ -34,8 +34,8 @@ add_command(app, flush.flush, *flush.EXAMPLES)
 add_command(app, snapshots.restore, *snapshots.RESTORE_EXAMPLES)
 add_command(app, snapshots.clone, *snapshots.CLONE_EXAMPLES)
 add_command(app, snapshots.expire, *snapshots.EXPIRE_EXAMPLES)
-add_command(app, dropped.list_dropped, *dropped.DROPPED_EXAMPLES, name="dropped")
-add_command(app, dropped.undrop, *dropped.UNDROP_EXAMPLES)
+add_command(app, snapshots.list_dropped, *snapshots.DROPPED_EXAMPLES, name="dropped")
+add_command(app, snapshots.undrop, *snapshots.UNDROP_EXAMPLES)
 add_command(app, explain.explain, *explain.EXAMPLES)
 add_command(app, ingest_rows.ingest_rows, *ingest_rows.EXAMPLES, name="ingest-rows")
 add_command(app, lake.grants, *lake.GRANTS_EXAMPLES)

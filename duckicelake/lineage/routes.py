@@ -10,7 +10,6 @@ from fastapi import APIRouter, Depends, Header, HTTPException, Query, Request, R
 from pydantic import BaseModel, ConfigDict
 
 from duckicelake.errors import InvalidRequestError
-from duckicelake.lineage import marquez_routes
 from duckicelake.lineage.events import intake
 from duckicelake.lineage.events.received import OpenLineageEvent, OpenLineageEvents
 from duckicelake.lineage.graph import export as lineage_export
@@ -25,6 +24,7 @@ from duckicelake.lineage.graph.responses import (
     build_run_response,
 )
 from duckicelake.lineage.graph.traversal import GraphQuery
+from duckicelake.lineage.marquez.routes import router as marquez_router
 from duckicelake.server.auth.permissions import AnyToken, Need, Public
 from duckicelake.server.hooks import FeatureRoutes
 from duckicelake.server.http.errors import RESPONSES, parse_body
@@ -190,7 +190,7 @@ _NEEDS: Final[Mapping[tuple[str, str], Need]] = {
 """Permissions of routes. Answers contain only what the reader may see. Of a received event, each dataset is checked."""
 
 ROUTES: Final = FeatureRoutes(
-    (router, intake_router, marquez_routes.router, page_router),
+    (router, intake_router, marquez_router, page_router),
     _NEEDS,
     (OpenLineageEvent, OpenLineageEvents),
 )

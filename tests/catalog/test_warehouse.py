@@ -17,8 +17,8 @@ from duckicelake.catalog.table.load import load_current_table
 from duckicelake.catalog.warehouse import MARKER, describe_server, prepare_lake
 from duckicelake.changelog import entries, source
 from duckicelake.cli.console.terminal import parse_time
-from duckicelake.cli.examination import examine
 from duckicelake.cli.gc import collect_orphans
+from duckicelake.cli.wiring.examination import examine
 from duckicelake.delta.export import logs
 from duckicelake.delta.import_ import sources
 from duckicelake.errors import InvalidRequestError, InvalidSettingsError, UnavailableError

@@ -18,7 +18,7 @@ from pyiceberg.catalog.rest import RestCatalog
 
 from duckicelake.catalog.context.cache import TableCache
 from duckicelake.catalog.context.services import Services
-from duckicelake.cli.examination import examine
+from duckicelake.cli.wiring.examination import examine
 from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.postgres.embedded import EmbeddedPostgres
 from duckicelake.server.app import create_app
