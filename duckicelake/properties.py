@@ -62,6 +62,7 @@ RUN_EPOCH_KEY: Final = "duckicelake.run-epoch"
 JOB_KEY: Final = "duckicelake.job"
 """The key in the summary of a pipeline's snapshot: the id of the job that made it."""
 _NONE: Final[Mapping[str, str]] = {}
+_DEFAULT_PREVIOUS_VERSIONS: Final = 100
 _ENFORCEMENT_LEVELS: Final = frozenset({"metrics", "strict"})
 
 
@@ -246,6 +247,12 @@ def get_scan_planning_mode(properties: Mapping[str, str], format_version: int) -
 def get_max_listed(properties: Mapping[str, str]) -> int:
     """Get the largest number of snapshots that are listed."""
     return int(_get_text(properties, MAX_LISTED))
+
+
+def get_max_previous_versions(properties: Mapping[str, str]) -> int:
+    """Get how many entries the metadata log keeps: at least one; the default where the property is no number."""
+    text = properties.get(PREVIOUS_VERSIONS, "")
+    return max(1, int(text)) if re.fullmatch(r"\d{1,9}", text, re.ASCII) else _DEFAULT_PREVIOUS_VERSIONS
 
 
 def is_gc_disabled(properties: Mapping[str, str]) -> bool:

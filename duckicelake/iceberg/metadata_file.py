@@ -1,6 +1,5 @@
 """Read metadata.json files of any writer: plain, gzipped, or of an older format version."""
 
-import re
 import uuid
 import zlib
 from collections.abc import Callable
@@ -10,12 +9,10 @@ from typing import Final
 import orjson
 
 from duckicelake.errors import InvalidRequestError
-from duckicelake.iceberg.model import Json
+from duckicelake.iceberg.model import Json, has_nul
 from duckicelake.iceberg.partition import FIRST_PARTITION_FIELD_ID
 from duckicelake.iceberg.snapshot import MAIN
 
-_ESCAPE: Final = b"\\u0000"
-_NUL: Final = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 MAX_METADATA_BYTES: Final = 256 << 20
 MAX_DEPTH: Final = 150
 _WRITABLE_DEPTH: Final = 254
@@ -24,11 +21,6 @@ _GZIP_MAGIC: Final = b"\x1f\x8b"
 _GZIP_WINDOW: Final = 16 + zlib.MAX_WBITS
 _UNSORTED: Final = {"order-id": 0, "fields": []}
 _NO_SNAPSHOT: Final = -1
-
-
-def has_nul(document: bytes) -> bool:
-    """Return whether a text of the JSON document contains NUL, which JSON has only as an escape."""
-    return _ESCAPE in document and _NUL.search(document) is not None
 
 
 def read_document(data: bytes, location: str) -> Json:

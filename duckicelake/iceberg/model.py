@@ -1,5 +1,6 @@
 """The base of every Iceberg JSON object: frozen, kebab-case, unknown keys ignored, explicit nulls as if absent."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from operator import methodcaller
@@ -14,6 +15,8 @@ Int = Annotated[int, Field(strict=True, ge=-(2**31), lt=2**31)]
 Long = Annotated[int, Field(strict=True, ge=-(2**63), lt=2**63)]
 Json = Any
 
+_NUL_ESCAPE: Final = b"\\u0000"
+_NUL: Final = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 _TO_JSON: Final = methodcaller("to_json")
 Model = TypeVar("Model", bound=BaseModel)
 Made = TypeVar("Made")
@@ -84,6 +87,11 @@ def parse(model: type[Model], data: Json, what: str) -> Model:
         return model.model_validate(data)
     except ValidationError as error:
         raise InvalidRequestError(f"invalid {what}: {explain_errors(error)}") from error
+
+
+def has_nul(document: bytes) -> bool:
+    """Return whether a text of the JSON document contains NUL, which JSON has only as an escape."""
+    return _NUL_ESCAPE in document and _NUL.search(document) is not None
 
 
 def compute_digest(value: Json) -> bytes:

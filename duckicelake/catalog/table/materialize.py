@@ -30,7 +30,7 @@ from duckicelake.lake.changes import ChangeSet, WrittenCommit
 from duckicelake.lake.ducklake.snapshots import retry_transaction
 from duckicelake.lake.side_tables import reader
 from duckicelake.lake.state import FileRow, ManifestRow, SnapshotRow, TableRow, TableState
-from duckicelake.properties import DELETE_AFTER_COMMIT
+from duckicelake.properties import DELETE_AFTER_COMMIT, get_max_previous_versions
 from duckicelake.storage.threads import run_in_parallel
 
 _ENCODERS: Final = 2
@@ -78,7 +78,9 @@ def build_next_pending(
     if before.metadata_location is None:
         return None
     state = build_next_state(before, change, written)
-    logged, logged_before = reader.parse_previous_versions(state.row), reader.parse_previous_versions(before.row)
+    logged, logged_before = (
+        get_max_previous_versions(row.metadata.get("properties", {})) for row in (state.row, before.row)
+    )
     if logged > logged_before <= len(before.metadata_log):
         return None
     state = replace(state, metadata_log=state.metadata_log[-logged:])

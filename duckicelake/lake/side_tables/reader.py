@@ -1,6 +1,5 @@
 """Read the side tables as values of `lake.state`, inside the caller's transaction."""
 
-import re
 from collections.abc import Iterable, Sequence
 from itertools import groupby, repeat
 from operator import itemgetter
@@ -22,11 +21,9 @@ from duckicelake.lake.state import (
 )
 from duckicelake.postgres.pipeline import BatchedQuery, fetch_all_batched
 from duckicelake.postgres.queries import Row, load_queries
-from duckicelake.properties import PREVIOUS_VERSIONS
+from duckicelake.properties import get_max_previous_versions
 
-DEFAULT_PREVIOUS_VERSIONS = 100
 _SQL = load_queries("lake", "state")
-_INT_PATTERN = re.compile(r"[0-9]{1,9}")
 
 
 class TableStanding(NamedTuple):
@@ -127,7 +124,7 @@ def _read_snapshot_log(
 
 def _build_metadata_query(row: TableRow, before: TableState | None) -> BatchedQuery:
     """Build the query for the metadata files of the newest versions, down to that of an older state."""
-    most = parse_previous_versions(row) + 1
+    most = _count_logged(row) + 1
     if before is not None:
         most = min(most, max(0, row.version - before.row.version) + 1)
     return BatchedQuery(_SQL.metadata_log, {"table_id": row.table_id, "version": row.version, "most": most})
@@ -145,20 +142,19 @@ def _join_metadata_files(newest_first: Sequence[Row], before: TableState, row: T
 
 
 def _is_log_longer(row: TableRow, before: TableState) -> bool:
-    return parse_previous_versions(row) > parse_previous_versions(before.row)
+    return _count_logged(row) > _count_logged(before.row)
 
 
 def _build_metadata_log(row: TableRow, newest_first: Sequence[Row]) -> tuple[str | None, tuple[tuple[str, int], ...]]:
     """Return the path of this version's metadata.json, if written, and those of the versions before it."""
     location = newest_first[0][1] if newest_first and newest_first[0][0] == row.version else None
     older = [(path, time) for version, path, time in newest_first if version < row.version]
-    return location, tuple(reversed(older[: parse_previous_versions(row)]))
+    return location, tuple(reversed(older[: _count_logged(row)]))
 
 
-def parse_previous_versions(row: TableRow) -> int:
-    """Parse from the table property how many entries the metadata log keeps."""
-    text = row.metadata.get("properties", {}).get(PREVIOUS_VERSIONS, "")
-    return max(1, int(text)) if _INT_PATTERN.fullmatch(text) else DEFAULT_PREVIOUS_VERSIONS
+def _count_logged(row: TableRow) -> int:
+    """Return how many entries the metadata log of the table keeps."""
+    return get_max_previous_versions(row.metadata.get("properties", {}))
 
 
 def read_locations(cursor: Cursor[Row], table_id: int) -> list[str]:
@@ -168,7 +164,7 @@ def read_locations(cursor: Cursor[Row], table_id: int) -> list[str]:
 
 def read_outdated_metadata(cursor: Cursor[Row], row: TableRow) -> list[str]:
     """Read the server's metadata files that the metadata log no longer names."""
-    parameters = {"table_id": row.table_id, "version": row.version, "kept": parse_previous_versions(row) + 1}
+    parameters = {"table_id": row.table_id, "version": row.version, "kept": _count_logged(row) + 1}
     return [path for (path,) in cursor.execute(_SQL.outdated_metadata, parameters).fetchall()]
 
 

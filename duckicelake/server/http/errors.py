@@ -15,7 +15,7 @@ from starlette.types import Scope
 
 from duckicelake import errors
 from duckicelake.errors import InvalidRequestError
-from duckicelake.iceberg.metadata_file import has_nul
+from duckicelake.iceberg.model import has_nul
 
 _MAX_FINDINGS = 5
 _MAX_INPUT_CHARS = 60
