@@ -8,7 +8,9 @@ from random import Random
 from typing import Any
 
 import duckdb
+import pyarrow.parquet as pq
 import pytest
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
 from scripts.demo_job.server import RunningLake
@@ -182,3 +184,87 @@ def test_the_server_plans_no_file_more_and_no_row_less(
     partition_columns = [field.rpartition(" ")[2].rpartition("(")[2].rstrip(")") for field in SPECS[spec]]
     filters = make_filters(random, FILTERS) + [make_test(random, name) for name in partition_columns * 3]
     assert_parity(tables, refs, filters)
+
+
+ROWS = 20_000
+ROW_GROUPS = {"write.parquet.row-group-size-bytes": "65536", "write.parquet.row-group-check-min-record-count": "100"}
+CHANGES = {
+    "delete": ("DELETE FROM {t} WHERE id = 5", ROWS - 1, 0),
+    "delete few": ("DELETE FROM {t} WHERE id IN (5, 19999) OR id BETWEEN 300 AND 302", ROWS - 5, 0),
+    "update": ("UPDATE {t} SET v = 'x' WHERE id = 5", ROWS, 1),
+    "merge": (
+        "MERGE INTO {t} USING (SELECT 5L AS id) s ON {t}.id = s.id WHEN MATCHED THEN UPDATE SET v = 'x'", ROWS, 1,
+    ),
+    "compact": (
+        "CALL planned.system.rewrite_data_files(table => '{name}', where => 'id < 9', options => {everything})",
+        ROWS, 0,
+    ),
+}  # fmt: skip
+"""Each with how many rows are left, and how many of them are changed."""
+
+
+def create_with_many_row_groups(spark: SparkSession, name: str, mode: str) -> None:
+    modes = {f"write.{act}.mode": mode for act in ("delete", "update", "merge")}
+    listed = ", ".join(f"'{key}' = '{value}'" for key, value in {"format-version": "2", **ROW_GROUPS, **modes}.items())
+    spark.sql(f"CREATE TABLE planned.{name} (id bigint, v string, p int) PARTITIONED BY (p) TBLPROPERTIES ({listed})")
+    rows = f"SELECT id, concat(md5(CAST(id AS string)), id) AS v, 0 AS p FROM range(0, {ROWS}, 1, 1)"
+    spark.sql(f"INSERT INTO planned.{name} {rows}")
+    ((path,),) = spark.sql(f"SELECT file_path FROM planned.{name}.files").collect()
+    assert pq.ParquetFile(path.removeprefix("file:")).num_row_groups > 8
+
+
+@pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
+@pytest.mark.parametrize("change", CHANGES)
+def test_changes_through_a_planned_catalog_lose_no_row(
+    engines: Engines, planned: str, namespace: str, change: str, mode: str
+) -> None:
+    name = f"{namespace}.t"
+    create_with_many_row_groups(engines.spark, name, mode)
+    sql, left, changed = CHANGES[change]
+    engines.spark.sql(sql.format(t=f"{planned}.{name}", name=name, everything="map('rewrite-all', 'true')"))
+    counted = "SELECT count(*), count(DISTINCT id), count_if(v = 'x') FROM {}"
+    for table in (f"{planned}.{name}", f"lake.{name}"):
+        assert tuple(engines.spark.sql(counted.format(table)).collect()[0]) == (left, left, changed)
+    assert engines.duck.execute(counted.format(f"lake.{name}")).fetchone() == (left, left, changed)
+
+
+def test_a_delete_of_a_whole_partition_leaves_the_others(engines: Engines, planned: str, namespace: str) -> None:
+    name = f"{namespace}.t"
+    engines.spark.sql(f"CREATE TABLE {planned}.{name} PARTITIONED BY (p) AS SELECT id, id % 3 AS p FROM range(30)")
+    engines.spark.sql(f"DELETE FROM {planned}.{name} WHERE p = 1")
+    engines.spark.sql(f"DELETE FROM {planned}.{name} WHERE p IS NULL")
+    for table in (f"{planned}.{name}", f"lake.{name}"):
+        assert engines.spark.sql(f"SELECT p, count(*) FROM {table} GROUP BY p ORDER BY p").collect() == [
+            (0, 10),
+            (2, 10),
+        ]
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_metadata_columns_are_read_of_planned_files(
+    engines: Engines, planned: str, namespace: str, version: int
+) -> None:
+    tables = create(engines, namespace, ("i",), version)
+    tables.spark(f"INSERT INTO {{t}} VALUES {values_sql(make_rows(Random(1), 0, 6), 'spark')}")
+    tables.spark("DELETE FROM {t} WHERE k = 3")
+    row_id = ", _row_id" if version == 3 else ""
+    query = f"SELECT k, _file, _pos, _spec_id, _partition{row_id} FROM {{}} WHERE k > 1 ORDER BY k"
+    local, served = (engines.spark.sql(query.format(tables.in_mode(mode))).collect() for mode in ("client", "server"))
+    assert len(served) == 3
+    assert served == local
+
+
+def test_tables_of_version_3_are_planned_by_the_client_unless_the_property_says_otherwise(
+    engines: Engines, planned: str, namespace: str
+) -> None:
+    tables = create(engines, namespace, (), 3)
+    tables.spark(f"INSERT INTO {{t}} VALUES {values_sql(make_rows(Random(1), 0, 6), 'spark')}")
+    session = engines.spark
+    loaded = jvm(session).org.apache.iceberg.spark.Spark3Util.loadIcebergTable(
+        session._jsparkSession, f"{planned}.{tables.name}"
+    )
+    assert loaded.getClass().getSimpleName() == "BaseTable"
+    sequence = "SELECT _last_updated_sequence_number FROM {}"
+    assert None not in {number for (number,) in session.sql(sequence.format(f"{planned}.{tables.name}")).collect()}
+    with pytest.raises(Py4JJavaError, match="scan-planning-mode=client"):
+        session.sql(sequence.format(tables.in_mode("server"))).collect()
