@@ -17,8 +17,9 @@ from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.delegation import AccessRequest, Delegated
 from duckicelake.catalog.table.load import TableCheck, build_freshness_query, check_freshness, is_current
 from duckicelake.iceberg.metadata import TableMetadata
-from duckicelake.lake.side_tables.freshness import FreshnessLine, open_freshness_line
+from duckicelake.lake.side_tables.freshness import FreshnessLine, SchemaLine, open_freshness_line
 from duckicelake.lake.state import Freshness, FreshnessQuery
+from duckicelake.postgres.database import SchemaDatabase
 from duckicelake.properties import get_scan_planning_mode
 
 Deliver = Callable[[Freshness | None], object]
@@ -34,8 +35,8 @@ LoadCallback = Callable[[LoadedTable | TableCheck | None], object]
 class FreshnessChecks:
     """Ask Postgres about tables from one event loop; questions that come during one check share the next."""
 
-    def __init__(self, line: FreshnessLine, meter: Meter = NO_METER) -> None:
-        self._line = line
+    def __init__(self, line: FreshnessLine | SchemaLine, meter: Meter = NO_METER) -> None:
+        self.line = line
         self._meter = meter
         self._waiting: defaultdict[FreshnessQuery, list[Deliver]] = defaultdict(list)
         self._checking: asyncio.Task[None] | None = None
@@ -58,16 +59,22 @@ class FreshnessChecks:
         """Return one answer for each question. After None the route answers the request, and names the error."""
         sent = time.perf_counter()
         try:
-            answers = await self._line.freshness(asked)
+            answers = await self.line.freshness(asked)
             self._meter.took("freshness", time.perf_counter() - sent)
         except Exception:  # noqa: BLE001
             answers = []
         return answers if len(answers) == len(asked) else [None] * len(asked)
 
 
-def build_freshness_checks(services: Services) -> FreshnessChecks:
-    """Return checks over a connection that is closed with the database."""
-    return FreshnessChecks(open_freshness_line(services.database), services.meter)
+def build_freshness_checks(services: Services, shared: FreshnessChecks | None = None) -> FreshnessChecks:
+    """Return checks over a connection that is closed with the database.
+
+    shared: those of the first warehouse's database whose connection the warehouses beside it share.
+    """
+    database = services.database
+    if shared is not None and isinstance(database, SchemaDatabase) and isinstance(shared.line, FreshnessLine):
+        return FreshnessChecks(SchemaLine(shared.line, database.search_path), services.meter)
+    return FreshnessChecks(open_freshness_line(database), services.meter)
 
 
 def _deliver_all(deliveries: Iterable[Deliver], fresh: Freshness | None) -> None:

@@ -24,6 +24,7 @@ from duckicelake.postgres.session import (
     adapt_json,
     build_parameters,
     build_schema_url,
+    build_search_path,
     check_connection_open,
     check_database,
     check_sessions,
@@ -366,6 +367,7 @@ class SchemaDatabase(Database):
         self.url = build_schema_url(database.url, schema)
         self.gate = WriteGate()
         self._session = self._session.in_schema(schema)
+        self.search_path = build_search_path(schema)
         self._precondition = None
         self._side_connections, self._afterwards = [], {}
 

@@ -85,6 +85,11 @@ def build_parameters(url: str, lost_after: int = _LOST_AFTER_MS) -> dict[str, An
     return {name: value for name, value in defaults.items() if name not in given}
 
 
+def build_search_path(schema: str) -> str:
+    """Return the search path of a session that has this schema."""
+    return f"{sql.Identifier(schema).as_string(None)}, pg_temp"
+
+
 def build_schema_url(url: str, schema: str) -> str:
     """Return the connection string whose sessions have this schema first, whatever the URL's own options say."""
     name = sql.Identifier(schema).as_string(None).replace("\\", "\\\\").replace(" ", "\\ ")
@@ -168,7 +173,7 @@ class PinnedSession:
         self._marker_table = marker_table
         self._find_schema_sql = _FIND_SCHEMA_SQL.format(marker=sql.Literal(f".{marker_table}")).as_string(None)
         self._settings = {**PINNED_SETTINGS, **settings}
-        self._search_path = None if schema is None else f"{sql.Identifier(schema).as_string(None)}, pg_temp"
+        self._search_path = None if schema is None else build_search_path(schema)
         self._lock = Lock()
 
     def in_schema(self, schema: str) -> "PinnedSession":

@@ -23,7 +23,7 @@ from structlog.typing import FilteringBoundLogger
 from duckicelake.catalog.context.hooks import load_rules
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.jobs import BeginJob, EndJob, RenewJob
-from duckicelake.catalog.load_response import LoadTableFastPath, build_freshness_checks
+from duckicelake.catalog.load_response import FreshnessChecks, LoadTableFastPath, build_freshness_checks
 from duckicelake.catalog.maintenance import FindOrphans
 from duckicelake.catalog.warehouses import FIRST_WAREHOUSE_NAME, Warehouse, WarehouseWiring
 from duckicelake.iceberg.reports import MetricsReport
@@ -161,7 +161,7 @@ class Edge:
     rows: Rates = field(default_factory=Rates)
     readers: ReaderLimits = field(default_factory=ReaderLimits)
     shared: Path | None = None
-    open_warehouses: int = 16
+    open_warehouses: int = 8
     warehouse_idle_seconds: float = 300.0
 
 
@@ -256,6 +256,7 @@ class _AppLayers:
         """Build the router to the first warehouse and to others. context: the first one's."""
         edge, budget = self.edge, BodyBudget(max(self.edge.max_bodies_bytes, self.edge.max_body_bytes))
         first, _ = self._add_inner(context, budget)
+        shared = build_freshness_checks(context.services)
 
         def build(row: Warehouse, services: Services, resources: ExitStack) -> WarehouseApp:
             own = replace(
@@ -266,7 +267,7 @@ class _AppLayers:
                 authentication=self.authentication and self.authentication.in_warehouse(row.name),
                 quotas=Quotas.of(edge.rows, time.monotonic, _make_shared_folder(edge.shared, row)),
             )
-            layers, responder = self._add_inner(own, budget)
+            layers, responder = self._add_inner(own, budget, shared)
             return WarehouseApp(row, own, layers, responder, resources)
 
         limits = edge.open_warehouses, edge.warehouse_idle_seconds
@@ -279,10 +280,15 @@ class _AppLayers:
             first, context.services, wiring, build, *limits, self.metrics.warehouses_open, note_failure
         )
 
-    def _add_inner(self, context: ServerContext, budget: BodyBudget) -> tuple[ASGIApp, LoadTableResponder]:
-        """Put the middleware of one warehouse around the routes, from the innermost to the outermost."""
+    def _add_inner(
+        self, context: ServerContext, budget: BodyBudget, shared: FreshnessChecks | None = None
+    ) -> tuple[ASGIApp, LoadTableResponder]:
+        """Put the middleware of one warehouse around the routes, from the innermost to the outermost.
+
+        shared: whose connection the warehouses beside the first share.
+        """
         app, edge, services = self.app, self.edge, context.services
-        loads = LoadTableFastPath(services, build_freshness_checks(services))
+        loads = LoadTableFastPath(services, build_freshness_checks(services, shared))
         layer: ASGIApp = AuditMiddleware(app.behind_layers, services=services)
         layer = BodyLimitMiddleware(layer, limit=edge.max_body_bytes, seconds=edge.body_seconds, budget=budget)
         layer = UnzipMiddleware(layer)

@@ -58,7 +58,7 @@ class Settings(BaseSettings):
         description="comma-separated folders for further warehouses; none: `warehouses` of an embedded lake, else none",
     )
     open_warehouses: int = Field(
-        default=16, ge=1, le=1000, description="max further warehouses that each worker has open at a time"
+        default=8, ge=1, le=1000, description="max further warehouses that each worker has open at a time"
     )
     warehouse_idle_seconds: float = Field(
         default=300, gt=0, description="seconds without a request after which a further warehouse is closed"

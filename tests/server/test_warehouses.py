@@ -4,6 +4,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -491,3 +492,24 @@ def test_drop_waits_for_background_tasks(
         time.sleep(1.5)
         assert services.database.statistics()["pool_size"] <= before + 1
     assert [line for line in capfd.readouterr().err.splitlines() if "warning" in line or "error" in line] == []
+
+
+def test_one_line_checks_loads_of_all_warehouses_beside_the_first(site: Site) -> None:
+    """Answers from memory are right for each warehouse when they come over one connection, at once."""
+    for warehouse in ("", *NAMES):
+        site.create_table(warehouse)
+    urls = [site.url(warehouse, "namespaces/ns/tables/t") for warehouse in ("", *NAMES)]
+    uuids = [site.http.get(url).json()["metadata"]["table-uuid"] for url in urls]
+
+    def load(number: int) -> bool:
+        return bool(site.http.get(urls[number % 3]).json()["metadata"]["table-uuid"] == uuids[number % 3])
+
+    with ThreadPoolExecutor(12) as threads:
+        assert all(threads.map(load, range(300)))
+    backends = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    with psycopg.connect(site.services.database.url) as connection:
+        ((count,),) = connection.execute(backends).fetchall()
+    assert count <= site.services.database.statistics()["pool_size"] + 2
+    assert site.post_rows("north", {"id": 1}).status_code == 200
+    changed = [site.http.get(url).json()["metadata"].get("current-snapshot-id", -1) for url in urls]
+    assert [snapshot != -1 for snapshot in changed] == [False, True, False]

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -52,14 +53,31 @@ class FreshnessLine:
         self._timeline = timeline
         self._line: _PreparedLine | None = None
         self._connecting: asyncio.Task[None] | None = None
+        self._turn = asyncio.Lock()
         self._is_closed = False
 
     async def freshness(self, asked: Sequence[FreshnessQuery]) -> list[Freshness | None]:
         """Ask as `read_freshness`. Raises UnavailableError while there is no connection, which is made meanwhile."""
+        return await self._ask(self._find_line(), asked)
+
+    async def freshness_in(self, search_path: str, asked: Sequence[FreshnessQuery]) -> list[Freshness | None]:
+        """Ask as `freshness` about tables of a lake in another schema; other lakes wait for the answer."""
+        async with self._turn:
+            line = self._find_line()
+            try:
+                await line.set_path(search_path)
+            except psycopg.Error as error:
+                raise UnavailableError(f"Postgres does not answer: {error}") from error
+            return await self._ask(line, asked)
+
+    def _find_line(self) -> "_PreparedLine":
         line = self._line
         if line is None or line.is_closed:
             self._start_connecting()
             raise UnavailableError("There is no line to Postgres yet")
+        return line
+
+    async def _ask(self, line: "_PreparedLine", asked: Sequence[FreshnessQuery]) -> list[Freshness | None]:
         try:
             result = await line.ask(_encode_queries(asked))
         except psycopg.Error as error:
@@ -101,6 +119,17 @@ class FreshnessLine:
         return line
 
 
+@dataclass(frozen=True, slots=True)
+class SchemaLine:
+    """The part of a line that lakes in other schemas share, for the lake of one of them."""
+
+    line: FreshnessLine
+    search_path: str
+
+    async def freshness(self, asked: Sequence[FreshnessQuery]) -> list[Freshness | None]:
+        return await self.line.freshness_in(self.search_path, asked)
+
+
 def open_freshness_line(database: Database) -> FreshnessLine:
     """Make a line that is closed with the database."""
     return database.open_side_connection(FreshnessLine)
@@ -127,9 +156,16 @@ class _PreparedLine:
         self._libpq = connection.pgconn
         self._socket = connection.pgconn.socket  # libpq forgets it with the connection
         self._loop = asyncio.get_running_loop()
+        self._search_path: str | None = None
         self._answer: asyncio.Future[PGresult] | None = None
         self._result: PGresult | None = None
         self._loop.add_reader(self._socket, self._read)
+
+    async def set_path(self, search_path: str) -> None:
+        """Have the next questions be about the lake that a search path leads to."""
+        if self._search_path != search_path:
+            await self._request(partial(self._libpq.send_query, f"SET search_path TO {search_path}".encode()))
+            self._search_path = search_path
 
     async def prepare(self) -> None:
         sql = _SQL.freshness.replace("%(asked)s", "$1").encode()
