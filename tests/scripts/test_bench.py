@@ -10,7 +10,7 @@ from duckicelake.catalog.context.services import Services
 from duckicelake.iceberg.manifest.reader import read_manifest_list
 from duckicelake.server.app import create_app
 from scripts.bench_job.client import Appender, LocalFiles, Refused, Rest
-from scripts.bench_job.commit import append
+from scripts.bench_job.commit import append, floor
 from scripts.bench_job.commit_limits import limits
 from scripts.bench_job.everything import markdown, scripts
 from scripts.bench_job.results import Result, Target, p50, p99, percentile, read_results, report
@@ -100,11 +100,15 @@ def test_client_appends_on_what_others_have_appended(rest: Rest) -> None:
 
 def test_parts_of_a_commit_are_measured_of_what_was_committed(services: Services) -> None:
     with running(create_app(services)) as uri:
-        commits, last = append(Rest(uri), 2, {})
-    assert len(commits.seconds) == 2
-    assert commits.cpu_milliseconds(0, 2) >= 0
-    assert len(read_manifest_list(last.manifest_list)) == 2
-    assert [part.name.partition(" alone")[0] for part in limits(last, 2)] == ["HTTP", "Postgres", "encoding", "files"]
+        commits = append(Rest(uri), 3, {}, early=2)
+    assert len(commits.seconds) == 3
+    assert commits.cpu_milliseconds(0, 3) >= 0
+    assert len(read_manifest_list(commits.early.manifest_list)) == 2
+    assert len(read_manifest_list(commits.last.manifest_list)) == 3
+    assert len(commits.early.answer) < len(commits.last.answer)
+    parts = list(limits(commits.last, 2))
+    assert [part.name.partition(" alone")[0] for part in parts] == ["HTTP", "Postgres", "encoding", "files"]
+    assert min(floor(parts)) > 0
 
 
 def test_client_says_what_was_refused(rest: Rest) -> None:
