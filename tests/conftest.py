@@ -39,6 +39,7 @@ DUCKDB_SETTINGS: dict[str, Any] = {"threads": 1, "allow_unsigned_extensions": Tr
 """Checking who signed the extensions would read all 80 MB of them for each instance."""
 Attach = Callable[..., duckdb.DuckDBPyConnection]
 _numbers = itertools.count(1)
+_administrators: dict[str, psycopg.Connection] = {}
 
 
 def pytest_configure() -> None:
@@ -78,6 +79,9 @@ def postgres() -> Iterator[EmbeddedPostgres]:
             set_retention(cursor, 0)  # tests of what is dropped set another
         template.close()
         yield server
+        for connection in _administrators.values():
+            connection.close()
+        _administrators.clear()
     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -180,8 +184,13 @@ def new_lake(postgres: EmbeddedPostgres, warehouse: Path, template: str = TEMPLA
 def new_database(postgres: EmbeddedPostgres, template: str, options: str = "") -> Iterator[str]:
     """A copy of a database that no one uses, for as long as the context lasts."""
     name = f"test_{next(_numbers)}"
-    with psycopg.connect(postgres.url, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy {options}")
+    _administer(postgres).execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy {options}")
     yield make_conninfo(postgres.url, dbname=name)
-    with psycopg.connect(postgres.url, autocommit=True) as connection:
-        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    _administer(postgres).execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def _administer(postgres: EmbeddedPostgres) -> psycopg.Connection:
+    """Return the connection that makes and drops databases: a new one each time took 7 ms of CPU of each test."""
+    if postgres.url not in _administrators:
+        _administrators[postgres.url] = psycopg.connect(postgres.url, autocommit=True)
+    return _administrators[postgres.url]

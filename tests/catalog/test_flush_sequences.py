@@ -80,7 +80,10 @@ class Sequence:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("maintenance", [(MERGE,), (MERGE, FLUSH)], ids=["merge", "merge-and-flush"])
+@pytest.mark.parametrize(
+    "maintenance",
+    [pytest.param((MERGE,), marks=pytest.mark.model, id="merge"), pytest.param((MERGE, FLUSH), id="merge-and-flush")],
+)
 def test_flushes_between_acts_of_both_sides(history: History, seed: int, maintenance: tuple[str, ...]) -> None:
     """After DuckDB's own flush two delete files of a data file may hold in versions of before (MISSING.md)."""
     sequence = Sequence(history, random.Random(seed), maintenance)

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import httpx
+import pytest
 
 from tests.cli.test_commands import lake, run, serving
 from tests.support.commands import run_here
@@ -11,6 +12,7 @@ from tests.support.commands import run_here
 __all__ = ["lake"]
 
 
+@pytest.mark.commands
 def test_history_lists_filters_and_forgets_with_and_without_a_server(lake: Path) -> None:
     with serving(lake, "--workers", "2") as served:
         for name in ("ns", "bad%1b"):
