@@ -94,13 +94,13 @@ def measure(files: int) -> Iterator[Result]:
         load_current_table(cold, ("main",), "big")
         spent = cpu_ms(lambda: plan(cold, "big", UNCLUSTERED))
         yield Result("first plan after a restart", spent, "ms CPU", Target("≤", 300))
-        reference = pyiceberg_ms(lake, EqualTo("c2", 7))
+        reference = pyiceberg_ms(lake, EqualTo("c2", 7))  # type: ignore[call-arg, arg-type]
         warm = warm_ms(lambda: plan(cold, "big", UNCLUSTERED))
         yield Result(
             f"unclustered filter, {MATCHING:,} files match", warm, "ms CPU", Target("≤", 50), reference, "ms PyIceberg"
         )
         day = warm_ms(lambda: plan(cold, "big", ONE_DAY))
-        reference = pyiceberg_ms(lake, EqualTo("day", "2020-01-02"))
+        reference = pyiceberg_ms(lake, EqualTo("day", "2020-01-02"))  # type: ignore[call-arg, arg-type]
         yield Result("one partition", day, "ms CPU", Target("≤", 20), reference, "ms PyIceberg")
         small = warm_ms(lambda: plan(cold, "small", UNCLUSTERED))
         line = f"unclustered filter, {files:,} files against {min(files, PER_MANIFEST):,}"
