@@ -3,7 +3,7 @@
 Plans are stateless: any server answers a plan task while the snapshot is listed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Final
 
 from duckicelake.bridge.commit.renumber import find_aliases
@@ -121,28 +121,49 @@ def _check_served(planned: Scan) -> None:
 
 def _encode_pages(services: Services, planned: Scan, pages: Sequence[Page], tokens: Sequence[str]) -> bytes:
     """Encode the tasks of pages, with the delete files that they refer to by their places in the answer."""
-    table_id = planned.table.row.table_id
+    table_id, encoder = planned.table.row.table_id, _FileEncoder(planned)
     file_ids = [file_id for page in pages for file_id in page.file_ids]
+    encoded = _find_encoded(pages, encoder.form)
     manifests = list_manifests(services, planned)
     delete_manifests = [row.manifest_id for row in manifests if row.content != ManifestContent.DATA]
     with services.database.statement(only_reads=True) as cursor:
         deletes = scan.read_delete_files(cursor, table_id, file_ids, delete_manifests) if delete_manifests else {}
         places = {id_: place for place, id_ in enumerate(sorted({id_ for ids in deletes.values() for id_ in ids}))}
-        files = reader.read_files(cursor, {*file_ids, *places}) if file_ids else {}
-    if len(files) < len({*file_ids, *places}):
+        wanted = {*file_ids, *places} - encoded.keys()
+        files = reader.read_files(cursor, wanted) if wanted else {}
+    if len(files) < len(wanted):
         raise SnapshotGoneError(planned.snapshot.snapshot_id)
-    encode = _FileEncoder(planned)
+    encoded |= {id_: encoder(file) for id_, file in files.items()}
+    if not planned.is_full:
+        _keep_encoded(services, pages, encoder.form, encoded)
     tasks = []
     for page in pages:
         for file_id, is_whole in zip(page.file_ids, page.matches.is_whole.tolist(), strict=True):
             references = [places[id_] for id_ in deletes.get(file_id, ())]
             residual = _TRUE if is_whole else planned.residual
-            tasks.append(encode_task(encode(files[file_id]), references, residual))
-    return encode_scan_tasks(tasks, [encode(files[id_]) for id_ in places], tokens)
+            tasks.append(encode_task(encoded[file_id], references, residual))
+    return encode_scan_tasks(tasks, [encoded[id_] for id_ in places], tokens)
+
+
+def _find_encoded(pages: Sequence[Page], form: Hashable) -> dict[int, bytes]:
+    """Find the files of pages that plans encoded before, by id."""
+    if form is None:
+        return {}
+    known = ((page.scanned.encoded, id_) for page in pages if page.scanned.encoded for id_ in page.file_ids)
+    return {id_: data for encoded, id_ in known if (data := encoded.get((id_, form))) is not None}
+
+
+def _keep_encoded(services: Services, pages: Sequence[Page], form: Hashable, encoded: Mapping[int, bytes]) -> None:
+    if form is not None:
+        for page in pages:
+            services.scans.add_encoded(page.scanned, form, {id_: encoded[id_] for id_ in page.file_ids})
 
 
 class _FileEncoder:
-    """Encodes files of a scan as its client can read them."""
+    """Encodes files of a scan as its client can read them.
+
+    form: what the encoded files depend on besides the file; None where they aren't worth keeping.
+    """
 
     def __init__(self, planned: Scan) -> None:
         metadata = planned.table.metadata
@@ -153,6 +174,7 @@ class _FileEncoder:
         leaves = (schema.leaves() for schema in metadata.schemas)
         self._float_ids = {id_ for found in leaves for id_, type_ in found.items() if type_.traits.family == "float"}
         self._has_null_partitions = not planned.agent.startswith(_PYICEBERG)
+        self.form: Hashable = None if self._stats_fields else (self._has_row_ids, self._has_null_partitions)
 
     def __call__(self, file: FileRow) -> bytes:
         if not self._has_null_partitions and None in file.partition:

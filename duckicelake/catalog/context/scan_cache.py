@@ -1,7 +1,7 @@
 """Cache what plans of scans read of manifests, which never change."""
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import Lock
@@ -29,18 +29,29 @@ _MANIFESTS_AT_ONCE: Final = 2
 _LEAST_KEPT_FILES: Final = 1_000
 """Files of a manifest from which on what is packed of it is kept in Postgres: of fewer it is made as soon as read."""
 _FILES: Final = "files"
+_ENTRY_BYTES: Final = 200
+"""What an encoded file takes besides its bytes."""
 
 
 @dataclass(slots=True)
 class ScannedManifest:
-    """A manifest, and the bounds of those columns that filters named so far, by field id and type."""
+    """A manifest, with what plans needed of it so far.
+
+    Attributes:
+        bounds: The bounds of columns that filters named, by field id and type.
+        encoded: Files that matched, encoded for tasks, by file id and what the client reads.
+        encoded_bytes: Bytes of these.
+
+    """
 
     manifest: ScanManifest
     bounds: dict[tuple[int, str], BoundArrays] = field(default_factory=dict)
+    encoded: dict[tuple[int, Hashable], bytes] = field(default_factory=dict)
+    encoded_bytes: int = 0
 
     @property
     def nbytes(self) -> int:
-        return self.manifest.nbytes + sum(column.nbytes for column in self.bounds.values())
+        return self.manifest.nbytes + sum(column.nbytes for column in self.bounds.values()) + self.encoded_bytes
 
 
 class ScanCache:
@@ -108,6 +119,14 @@ class ScanCache:
                     made += self._read_bounds(database, metadata, some, found, columns)
                     _keep_arrays(database, made)
         return [found[id_] for id_ in manifest_ids if id_ in found and len(found[id_].manifest.file_ids)]
+
+    def add_encoded(self, scanned: ScannedManifest, form: Hashable, files: Mapping[int, bytes]) -> None:
+        """Keep encoded files of a manifest, by file id, for plans of clients that read the same form."""
+        new = {(file_id, form): data for file_id, data in files.items() if (file_id, form) not in scanned.encoded}
+        size = sum(map(len, new.values())) + _ENTRY_BYTES * len(new)
+        scanned.encoded |= new
+        scanned.encoded_bytes += size
+        self._keep(scanned, size)
 
     def _find(self, manifest_ids: Iterable[int]) -> dict[int, ScannedManifest]:
         found: dict[int, ScannedManifest] = {}
