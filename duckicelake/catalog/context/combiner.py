@@ -169,7 +169,7 @@ class _Waiting(Generic[T]):
 class _Recording:
     row: TableRow
     files: Sequence[WrittenFile]
-    is_newest: bool | None = None
+    counts: bool | None = None
     """None until it is recorded; it stays so if the thread that recorded it with others failed."""
 
 
@@ -180,12 +180,12 @@ class VersionRecorder:
         self._turns = CombiningQueue[_Recording](MAX_RECORDED_VERSIONS)
 
     def record(self, database: Database, row: TableRow, files: Sequence[WrittenFile]) -> bool:
-        """Record the files of a version; return whether the version is its table's newest, so that its files count."""
+        """Record the files of a version; return whether its metadata.json counts (`record_versions`)."""
         own = _Recording(row, files)
         self._turns.do(own, partial(_record, database))
-        if own.is_newest is None:
+        if own.counts is None:
             _record(database, [own])
-        return bool(own.is_newest)
+        return bool(own.counts)
 
 
 def _record(database: Database, recordings: Sequence[_Recording]) -> None:
@@ -193,5 +193,5 @@ def _record(database: Database, recordings: Sequence[_Recording]) -> None:
         with database.statement() as cursor:
             return written_files.record_versions(cursor, [(item.row, item.files) for item in recordings])
 
-    for recording, is_newest in zip(recordings, retry_transaction(attempt), strict=True):
-        recording.is_newest = is_newest
+    for recording, counts in zip(recordings, retry_transaction(attempt), strict=True):
+        recording.counts = counts

@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
 
+import orjson
+
 from duckicelake.bridge.artifacts import (
     Artifact,
     Encoded,
@@ -22,9 +24,9 @@ from duckicelake.bridge.project import apply_definitions, build_next_state, proj
 from duckicelake.catalog.authz.locations import write_derived
 from duckicelake.catalog.context.cache import ManifestCache, TableVersion
 from duckicelake.catalog.context.services import Services
-from duckicelake.errors import NoSuchTableError
+from duckicelake.errors import FileMissingError, NoSuchTableError
 from duckicelake.iceberg.manifest.entry import EntryStatus
-from duckicelake.iceberg.metadata import TableMetadata
+from duckicelake.iceberg.metadata import TableMetadata, parse_table_metadata
 from duckicelake.lake.additions import NewManifest
 from duckicelake.lake.changes import ChangeSet, WrittenCommit
 from duckicelake.lake.ducklake.snapshots import retry_transaction
@@ -235,11 +237,30 @@ def _materialize_pending(
         if before is None and forget_lost(services, state.row):
             continue
         if state.metadata_location is not None and not pending.snapshots:
-            metadata = project_metadata(state, before)
-            return TableVersion(state, metadata, encode_metadata(metadata, state.row.version).data)
+            return _restore_version(services, state, before)
         version = write(services, encode_version(pending, before))
         if version is not None:
             return version
+
+
+def _restore_version(
+    services: Services, state: TableState, before: tuple[TableState, TableMetadata] | None
+) -> TableVersion:
+    """Return the version as its recorded metadata.json has it.
+
+    The metadata log in that file may name files whose records were forgotten after it was encoded. The file's name has
+    the digest of its content, so that only another content makes the file be read.
+    """
+    metadata = project_metadata(state, before)
+    document = encode_metadata(metadata, state.row.version)
+    location = state.metadata_location
+    if location is not None and location != document.row.path:
+        with suppress(FileMissingError, ValueError):  # a new server's first load writes lost files again
+            written = parse_table_metadata(orjson.loads(services.store.read(location))).metadata_log
+            state = replace(state, metadata_log=tuple((old.metadata_file, old.timestamp_ms) for old in written))
+            metadata = project_metadata(state, before)
+            document = encode_metadata(metadata, state.row.version)
+    return TableVersion(state, metadata, document.data)
 
 
 def materialize_next(
@@ -282,7 +303,10 @@ def write_files(services: Services, version: TableVersion) -> None:
 
 
 def record(services: Services, version: TableVersion) -> TableVersion | None:
-    """Record the written files of a version; None if the table has a newer one, so that the metadata.json is no use."""
+    """Record the written files of a version; None if the metadata.json is no use.
+
+    The table has a newer version, or another server recorded another file for this one.
+    """
     if not services.recorder.record(services.database, version.row, [file.row for file in version.new_files]):
         return None
     delete_old_metadata(services, version.row)

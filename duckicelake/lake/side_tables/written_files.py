@@ -17,10 +17,11 @@ _CONTRACT_SQL = load_queries("lake", "contract")
 
 
 def record_versions(cursor: Cursor[Row], versions: Sequence[tuple[TableRow, Sequence[WrittenFile]]]) -> list[bool]:
-    """Record the written files of versions; return of each version whether it is its table's newest.
+    """Record the written files of versions; return of each version whether its metadata.json counts.
 
-    If it isn't, its metadata.json isn't recorded, nor are lists of snapshots that have left history. Files may have
-    been another table's of the same UUID, and released: they are kept from cleanups.
+    It counts if the version is its table's newest and has no other metadata.json. Of an older version it isn't
+    recorded, nor are lists of snapshots that have left history. Files may have been another table's of the same UUID,
+    and released: they are kept from cleanups.
     """
     in_order = sorted(versions, key=lambda version: version[0].table_id)  # two that record can't deadlock
     identities = [_build_identity(row) | {"caught_up_to": row.caught_up_to} for row, _ in in_order]
@@ -29,8 +30,8 @@ def record_versions(cursor: Cursor[Row], versions: Sequence[tuple[TableRow, Sequ
     rows = cursor.execute(_SQL.record, parameters).fetchall()
     if any(may_be_scheduled for *_, may_be_scheduled in rows):
         cancel_deletion(cursor, [file.path for _, files in in_order for file in files])
-    newest = {(table_id, version) for table_id, version, is_newest, _ in rows if is_newest}
-    return [(row.table_id, row.version) in newest for row, _ in versions]
+    counting = {(table_id, version) for table_id, version, counts, _ in rows if counts}
+    return [(row.table_id, row.version) in counting for row, _ in versions]
 
 
 def _build_identity(row: TableRow) -> dict[str, object]:

@@ -1,6 +1,7 @@
 -- record: files of versions were written; racing workers write the same ones. The metadata.json counts while its version
--- is newest, and of a table that has been purged meanwhile nothing does. A list counts if it is the listed snapshot's: one
--- that came after the version may have the id of another, which has left history. LIMIT keeps each look one into an index.
+-- is newest, and of a table that has been purged meanwhile nothing does. Nor does it count if the version has another,
+-- whose metadata log may differ. A list counts if it is the listed snapshot's: one that came after the version may have
+-- the id of another, which has left history. LIMIT keeps each look one into an index.
 -- Waits for the disk: a worker may go on from these rows for long, and Postgres must not forget them in a crash
 WITH asked AS MATERIALIZED (
     SELECT a.table_id, a.version, a.caught_up_to, newest.version = a.version AS is_newest
@@ -18,8 +19,19 @@ WITH asked AS MATERIALIZED (
           SELECT true FROM duckicelake_snapshot s
           WHERE s.table_id = f.table_id AND s.snapshot_id = f.object_id AND s.ducklake_id <= a.caught_up_to LIMIT 1))
     ON CONFLICT DO NOTHING
+    RETURNING table_id, kind, object_id, path
 )
-SELECT table_id, version, is_newest, EXISTS (SELECT FROM files WHERE duckicelake_is_scheduled(path))
+SELECT table_id, version,
+    is_newest AND NOT EXISTS (
+        SELECT FROM files f
+        WHERE (f.table_id, f.version, f.kind) = (asked.table_id, asked.version, 'metadata')
+          AND f.path IS DISTINCT FROM (
+              SELECT w.path FROM written w
+              WHERE (w.table_id, w.kind, w.object_id) = (f.table_id, f.kind, f.object_id) LIMIT 1)
+          AND f.path IS DISTINCT FROM (
+              SELECT r.path FROM duckicelake_artifact r
+              WHERE (r.table_id, r.kind, r.object_id) = (f.table_id, f.kind, f.object_id) LIMIT 1)),
+    EXISTS (SELECT FROM files WHERE duckicelake_is_scheduled(path))
 FROM asked;
 
 -- forget_lists: lists of snapshots that left history, and whose ids others get now

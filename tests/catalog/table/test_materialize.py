@@ -405,3 +405,107 @@ def test_server_that_starts_looks_at_what_main_needs_and_at_what_was_written_las
     Client(replace(fresh(services), store=store)).load()
     assert [path for path in lists if path in store.looked_for] == lists[3:]
     assert len(store.looked_for) == len(set(store.looked_for)) == 3 + 6 + 1
+
+
+def forget_metadata(services: Services, version: int) -> None:
+    with services.database.transaction() as cursor:
+        cursor.execute("DELETE FROM duckicelake_artifact WHERE kind = 'metadata' AND object_id = %s", [version])
+
+
+def read_version(services: Services) -> int:
+    with services.database.reading() as cursor:
+        [[version]] = cursor.execute("SELECT version FROM duckicelake_table").fetchall()
+    return int(version)
+
+
+def test_load_has_the_log_of_the_file_though_records_of_older_files_are_gone(
+    services: Services, client: Client
+) -> None:
+    """As where a server finds a file lost, and forgets its record, while another one writes the next version."""
+    client.create()
+    client.append((1, None))
+    older = read_version(services)
+    newest = client.append((2, None))
+    forget_metadata(services, older)
+    for other in (fresh(services), fresh(services)):
+        answer = Client(other).load()
+        assert answer["metadata"] == newest["metadata"]
+        assert_whole(answer)
+    answer = Client(fresh(services)).append((3, None))
+    assert newest["metadata"]["metadata-log"] == answer["metadata"]["metadata-log"][:-1]
+    assert_whole(answer)
+    assert_whole(Client(fresh(services)).load())
+
+
+def test_warm_server_has_the_log_of_the_file_that_another_wrote(services: Services, client: Client) -> None:
+    client.create()
+    client.append((1, None))
+    warm, writer = Client(fresh(services)), Client(fresh(services))
+    warm.load()
+    writer.append((2, None))
+    between = read_version(services)
+    newest = writer.append((3, None))
+    forget_metadata(services, between)
+    answer = warm.load()
+    assert answer["metadata"] == newest["metadata"]
+    assert_whole(answer)
+
+
+def test_late_cleanup_of_a_shorter_log_leaves_the_log_of_the_file(services: Services, client: Client) -> None:
+    """As where a server deletes old files by the properties of the version before, once the log has grown."""
+    client.create()
+    for number in range(4):
+        client.append((number, None))
+    newest = client.load()
+    oldest = newest["metadata"]["metadata-log"][:2]
+    with services.database.transaction() as cursor:
+        cursor.execute(
+            "DELETE FROM duckicelake_artifact WHERE path = ANY(%s)", [[entry["metadata-file"] for entry in oldest]]
+        )
+    answer = Client(fresh(services)).load()
+    assert answer["metadata"] == newest["metadata"]
+    assert_whole(answer)
+
+
+def test_server_that_encodes_another_file_for_a_version_answers_with_the_recorded_one(
+    services: Services, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.create()
+    client.append((1, None))
+    older = read_version(services)
+    client.append((2, None))
+    forget_metadata(services, read_version(services))
+    recorded: list[Json] = []
+
+    def record_late(*about: Any) -> list[bool]:
+        monkeypatch.setattr(lake_artifacts, "record_versions", record_versions)
+        forget_metadata(services, older)
+        recorded.append(Client(fresh(services)).load())
+        counted = record_versions(*about)
+        assert counted == [False]
+        return counted
+
+    monkeypatch.setattr(lake_artifacts, "record_versions", record_late)
+    late = Client(fresh(services)).load()
+    assert recorded == [late]
+    assert_whole(late)
+    assert_whole(Client(fresh(services)).load())
+
+
+def test_file_that_is_recorded_twice_counts_twice(services: Services, client: Client) -> None:
+    client.create()
+    client.append((1, None))
+    table = load_current_table(services, NS, "t")
+    with services.database.reading() as cursor:
+        [[path, sha256, time]] = cursor.execute(
+            "SELECT path, sha256, timestamp_ms FROM duckicelake_artifact WHERE kind = 'metadata' AND object_id = %s",
+            [table.row.version],
+        ).fetchall()
+    same = WrittenFile("metadata", table.row.version, path, len(table.body), sha256, time, None)
+    with services.database.transaction() as cursor:
+        assert record_versions(cursor, [(table.row, [same])]) == [True]
+        other = replace(same, path=f"{path}.other")
+        assert record_versions(cursor, [(table.row, [other])]) == [False]
+    forget_metadata(services, table.row.version)
+    with services.database.transaction() as cursor:
+        assert record_versions(cursor, [(table.row, [same]), (table.row, [same])]) == [True, True]
