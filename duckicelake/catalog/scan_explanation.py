@@ -15,8 +15,8 @@ from duckicelake.bridge.scan.explanation import (
 from duckicelake.bridge.scan.filters import ScanFilter, bind_scan_filter, list_tests
 from duckicelake.bridge.scan.manifests import find_matches
 from duckicelake.catalog.context.cache import TableVersion
-from duckicelake.catalog.context.scan_cache import ScannedManifest
 from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.scan_manifests import ManifestScanner, ScannedManifest
 from duckicelake.catalog.table.load import load_current_table
 from duckicelake.catalog.table.time_travel import resolve_snapshot
 from duckicelake.errors import InvalidRequestError
@@ -121,7 +121,7 @@ def _read_manifests(
     rows = table.known.manifests_of(services.database, snapshot.manifest_ids).values()
     data = [row.manifest_id for row in rows if row.content == ManifestContent.DATA]
     columns = _list_columns(filters)
-    found = services.scans.read(services.database, table.metadata, data, columns)
+    found = ManifestScanner(services.scans, services.database, table.metadata).read(data, columns)
     measured = [_measure(scanned, columns) for scanned in found]
     return measured, [row.manifest_id for row in rows if row.content != ManifestContent.DATA]
 

@@ -12,9 +12,9 @@ from duckicelake.bridge.scan.filters import EVERYTHING, FieldTest, ScanFilter, b
 from duckicelake.bridge.scan.manifests import Matches, find_matches, may_match_manifest
 from duckicelake.catalog.context.cache import TableVersion
 from duckicelake.catalog.context.hooks import PlannedRead
-from duckicelake.catalog.context.scan_cache import ScannedManifest
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.plan_tasks import PlanPart
+from duckicelake.catalog.scan_manifests import ManifestScanner, ScannedManifest
 from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.expressions import parse_predicate
 from duckicelake.iceberg.manifest.entry import ManifestContent
@@ -194,12 +194,13 @@ class PageFinder:
     def __init__(self, services: Services, planned: Scan) -> None:
         self._services = services
         self._planned = planned
+        self._scanner = ManifestScanner(services.scans, services.database, planned.table.metadata)
         self.considered = 0
         self.matched = 0
 
     def find_pages(self, manifests: Sequence[ManifestRow]) -> Iterator[Page | PlanPart]:
         """Find the files of manifests, and the parts of those that aren't read for this answer."""
-        services, columns = self._services, self._planned.columns
+        columns = self._planned.columns
         left, decisions = MAX_READ_FILES, MAX_DECISIONS
         for rows in _group(manifests):
             if self._planned.is_full and self.matched > self._planned.page_tasks:
@@ -207,8 +208,7 @@ class PageFinder:
                     yield from self._describe_all(row)
                 continue
             decisions -= self._planned.count_tests() * sum(row.live_files for row in rows)
-            metadata, ids = self._planned.table.metadata, [row.manifest_id for row in rows]
-            unread = services.scans.find_unread(services.database, metadata, ids, columns)
+            unread = self._scanner.find_unread([row.manifest_id for row in rows], columns)
             cost = sum(row.live_files for row in rows if row.manifest_id in unread)
             later = {row.manifest_id for row in rows} if decisions < 0 else unread if cost > left else frozenset()
             left -= cost if cost <= left else 0
@@ -217,9 +217,9 @@ class PageFinder:
 
     def read(self, rows: Sequence[ManifestRow]) -> Iterator[Page]:
         """Find the files of manifests. Raises SnapshotGoneError."""
-        services, planned = self._services, self._planned
+        planned = self._planned
         ids = [row.manifest_id for row in rows]
-        found = services.scans.read(services.database, planned.table.metadata, ids, planned.columns)
+        found = self._scanner.read(ids, planned.columns)
         files = {scanned.manifest.manifest_id: len(scanned.manifest.file_ids) for scanned in found}
         if any(files.get(row.manifest_id, 0) != row.live_files for row in rows):
             raise SnapshotGoneError(planned.snapshot.snapshot_id)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from time import monotonic, sleep
-from typing import Final
+from typing import Any, Final
 
 from duckicelake.catalog import warehouse
 from duckicelake.catalog.context.cache import TableCache
@@ -87,7 +87,7 @@ class WarehouseWiring:
     roots: tuple[str, ...] = ()
     build_access: Callable[[str], StorageAccess] = field(default=lambda _: NO_ACCESS)
     build_cache: Callable[[], TableCache] = TableCache
-    build_scans: Callable[[], ScanCache] = ScanCache
+    build_scans: Callable[[], ScanCache[Any]] = ScanCache
     open_reads: Callable[[], ReadObserver] = field(default=lambda: UNOBSERVED)
     run_tasks: Callable[[Services], AbstractContextManager[object]] = field(default=lambda _: nullcontext())
 

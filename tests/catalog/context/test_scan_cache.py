@@ -5,9 +5,10 @@ from random import Random
 
 import pytest
 
-from duckicelake.catalog.context import scan_cache
+from duckicelake.catalog import scan_manifests
 from duckicelake.catalog.context.scan_cache import ScanCache
 from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.scan_manifests import ManifestScanner
 from duckicelake.catalog.table.load import load_current_table
 from duckicelake.iceberg.types import PrimitiveType
 from tests.support.client import new_client
@@ -20,7 +21,7 @@ MANIFESTS = 6
 def test_bytes_stay_exact_while_threads_read_and_forget(
     services: Services, most_bytes: int, least_files: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scan_cache, "_LEAST_KEPT_FILES", least_files)
+    monkeypatch.setattr(scan_manifests, "_LEAST_KEPT_FILES", least_files)
     client = new_client(services)
     client.create()
     for number in range(MANIFESTS):
@@ -37,7 +38,7 @@ def test_bytes_stay_exact_while_threads_read_and_forget(
         for _ in range(10):
             wanted = random.sample(ids, 3)
             some = {id_: columns[id_] for id_ in random.sample(sorted(columns), 1)}
-            found = cache.read(services.database, metadata, wanted, some)
+            found = ManifestScanner(cache, services.database, metadata).read(wanted, some)
             assert [scanned.manifest.manifest_id for scanned in found] == wanted
             assert all((id_, str(type_)) in scanned.bounds for scanned in found for id_, type_ in some.items())
 
@@ -48,12 +49,12 @@ def test_bytes_stay_exact_while_threads_read_and_forget(
     assert len(kept) == 1 or cache.nbytes <= most_bytes
     assert most_bytes == 1 << 20 or len(kept) < len(ids)
     again = ScanCache(1 << 20)
-    again.read(services.database, metadata, ids, {})
+    ManifestScanner(again, services.database, metadata).read(ids, {})
     assert again.statistics()["read"] == (0 if least_files == 1 else len(ids))
 
 
 def test_what_is_kept_goes_with_its_manifest(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scan_cache, "_LEAST_KEPT_FILES", 1)
+    monkeypatch.setattr(scan_manifests, "_LEAST_KEPT_FILES", 1)
     client = new_client(services)
     for name in ("t", "u"):
         client.create(name)
@@ -61,7 +62,7 @@ def test_what_is_kept_goes_with_its_manifest(services: Services, monkeypatch: py
         metadata = load_current_table(services, ("ns",), name).metadata
         with services.database.reading() as cursor:
             ids = [id_ for (id_,) in cursor.execute("SELECT manifest_id FROM duckicelake_manifest").fetchall()]
-        ScanCache().read(services.database, metadata, ids, {})
+        ManifestScanner(ScanCache(), services.database, metadata).read(ids, {})
     with services.database.reading() as cursor:
         assert cursor.execute("SELECT manifest_id FROM duckicelake_scan_array ORDER BY 1").fetchall() == sorted(
             (id_,) for id_ in ids
