@@ -18,7 +18,7 @@ INLINED_ROWS: Final = "ducklake.data-inlining-row-limit"
 MAX_BYTES: Final = "ducklake.equality-deletes.max-bytes"
 MAX_LISTED: Final = "ducklake.max-listed-snapshots"
 PROTECTED: Final = "ducklake.protected"
-"""Also of views and namespaces. Triggers refuse to drop what says so (migration 0057)."""
+"""Also of views and namespaces. Triggers refuse to drop what says so (migration 0053)."""
 SCAN_PLANNING: Final = "ducklake.scan-planning"
 
 COMPRESSION_CODEC: Final = "write.parquet.compression-codec"

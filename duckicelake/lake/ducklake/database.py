@@ -32,7 +32,7 @@ _FORMAT_CHANGE_STATE: Final = "DIFC1"
 _NESTED_SCHEMA_STATE: Final = "DINS1"
 """SQLSTATE of migration 0044's refusal of a table in a nested schema."""
 _PROTECTED_STATE: Final = "DIPR1"
-"""SQLSTATE of migration 0057's refusal to drop what is protected."""
+"""SQLSTATE of migration 0053's refusal to drop what is protected."""
 
 
 def translate_refusal(error: psycopg.Error) -> CatalogError | None:
