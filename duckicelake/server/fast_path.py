@@ -28,6 +28,7 @@ from duckicelake.server.http.headers import RawHeader, add_safety_headers, build
 from duckicelake.server.http.scope import (
     LEARN_KEY,
     PATH_NAMES_KEY,
+    REFERENCED_BY,
     TABLE_CHECK_KEY,
     ClientSession,
     PathNames,
@@ -48,6 +49,8 @@ _MAX_PORTS: Final = 256
 
 _NEVER: Final = float("-inf")
 _REPRESENTATIONS: Final = {b"": ALL, b"snapshots=all": ALL, b"snapshots=refs": REFS}
+_REFERENCED_BY: Final = f"{REFERENCED_BY}=".encode()
+"""An option that changes no response: views give no rights."""
 _UNCACHED_HEADERS: Final = frozenset({b"origin", b"x-request-id"})
 """Headers whose values appear in the response."""
 
@@ -321,7 +324,8 @@ def _is_granted(method: str, path: str, principal: Principal, namespace: Namespa
 
 
 def _parse_url(pattern: re.Pattern[str], path: str, query: bytes) -> _RequestedTable | None:
-    match, representation = pattern.fullmatch(path), _REPRESENTATIONS.get(query)
+    options = b"&".join(option for option in query.split(b"&") if not option.startswith(_REFERENCED_BY))
+    match, representation = pattern.fullmatch(path), _REPRESENTATIONS.get(options)
     if match is None or representation is None:
         return None
     try:
@@ -330,7 +334,7 @@ def _parse_url(pattern: re.Pattern[str], path: str, query: bytes) -> _RequestedT
     except CatalogError:
         return None
     full_name = to_schema_name(namespace), name
-    return _RequestedTable(PathNames(namespace, name), full_name, representation, is_lookup=bool(query))
+    return _RequestedTable(PathNames(namespace, name), full_name, representation, is_lookup=bool(options))
 
 
 def _read_load_headers(scope: Scope) -> _LoadHeaders:

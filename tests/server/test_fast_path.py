@@ -88,7 +88,9 @@ def said(answer: httpx.Response) -> tuple[int, bytes, dict[str, str]]:
 
 
 @pytest.mark.parametrize("headers", [{}, WISH], ids=["plain", "with a wish"])
-@pytest.mark.parametrize("query", ["", "?snapshots=all", "?snapshots=refs"])
+@pytest.mark.parametrize(
+    "query", ["", "?snapshots=all", "?snapshots=refs", "?snapshots=all&referenced-by=ns%251Fv", "?referenced-by=x"]
+)
 def test_memory_answers_as_the_route_does(
     http: httpx.Client, writer: Client, route: Route, query: str, headers: dict[str, str]
 ) -> None:

@@ -110,7 +110,8 @@ class Caller:
     """One request for the audit trail: principal, operation and address; client: what it says of its program.
 
     The keys of that are user-agent, engine, application, parent-run-id, parent-job-name and parent-job-namespace, and
-    the same of a root; only what was said is there.
+    the same of a root; only what was said is there. referenced_by: the views through which the client loads, outermost
+    first, as namespace and name; the client says so, and it proves nothing.
     """
 
     principal: Principal = ANY_PRINCIPAL
@@ -119,6 +120,7 @@ class Caller:
     operation: str = ""
     resource: str = ""
     client: Mapping[str, str] = field(default_factory=dict)
+    referenced_by: tuple[tuple[Namespace, str], ...] = ()
 
 
 SERVER_CALLER: Final = Caller()

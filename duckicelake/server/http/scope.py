@@ -8,10 +8,12 @@ from ipaddress import IPv6Address, ip_address, ip_network
 from random import Random
 from typing import Any, Final, NamedTuple
 
+from starlette.datastructures import QueryParams
 from starlette.types import Scope
 
 from duckicelake.catalog.context.caller import ANY_PRINCIPAL, SERVER_CALLER, SESSION, Caller, Principal
 from duckicelake.catalog.delegation import NO_ACCESS_REQUEST, AccessRequest
+from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.identifiers import Namespace, decode_name, decode_namespace, format_full_name
 
 REQUEST_ID_KEY: Final = "duckicelake.request-id"
@@ -29,6 +31,8 @@ CONTEXT_KEY: Final = "duckicelake.context"
 LEARN_KEY: Final = "duckicelake.learn"
 """Key by which the HTTP protocol hands on the function that keeps a handler for the bytes of the request."""
 PREFIX: Final = "/v1"
+REFERENCED_BY: Final = "referenced-by"
+"""The query parameter by which a client names the views through which it loads."""
 EXEMPT_PATHS: Final = frozenset({"/healthz", "/readyz", "/metrics"})
 """A busy server is alive, and who watches it must see so."""
 PUBLIC_BODY_PATHS: Final = frozenset({f"{PREFIX}/oauth/tokens"})
@@ -99,6 +103,25 @@ def parse_parent(parent: str | None) -> Namespace | None:
     return decode_namespace(parent.replace("+", "%2B")) if parent else None
 
 
+def parse_view_chain(text: str) -> tuple[PathNames, ...]:
+    """Parse the query parameter `referenced-by` (REST specification): views, the outermost first.
+
+    Empty for a text that can't be read: a load that says nothing of views is answered the same.
+    """
+    try:  # Java percent-encodes names before the query is encoded, as PyIceberg does levels of `parent`
+        chains = [decode_namespace(view) for view in text.replace("+", "%2B").split(",")]
+    except InvalidRequestError:
+        return ()
+    return tuple(PathNames(levels[:-1], levels[-1]) for levels in chains if len(levels) > 1)
+
+
+def _find_view_chain(scope: Scope) -> tuple[PathNames, ...]:
+    query = scope["query_string"]
+    if REFERENCED_BY.encode() not in query:
+        return ()
+    return parse_view_chain(QueryParams(query).get(REFERENCED_BY, ""))
+
+
 def find_address(scope: Scope) -> str:
     """Return the client's address; empty if it is unknown."""
     client = scope.get("client")
@@ -125,7 +148,8 @@ def note_caller(scope: Scope, principal: Principal, operation: str) -> Caller:
     client = {**read_client(scope), SESSION: find_session(scope, principal).on(find_port(scope))}
     names = find_path_names(scope)
     resource = "" if names is None else names.resource
-    caller = Caller(principal, find_address(scope), find_request_id(scope), operation, resource, client)
+    views = _find_view_chain(scope)
+    caller = Caller(principal, find_address(scope), find_request_id(scope), operation, resource, client, views)
     scope[CALLER_KEY] = caller
     return caller
 

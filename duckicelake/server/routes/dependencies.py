@@ -51,6 +51,7 @@ from duckicelake.server.http.scope import (
     CONTEXT_KEY,
     NEED_KEY,
     PATH_NAMES_KEY,
+    REFERENCED_BY,
     PathNames,
     find_caller,
     note_caller,
@@ -372,3 +373,18 @@ PageQuery = Annotated[PageRequest, Depends(_parse_page)]
 ParentQuery = Annotated[Namespace | None, Depends(_parse_parent)]
 
 NamespaceQuery = Annotated[Namespace | None, Depends(_parse_namespace_filter)]
+
+
+async def _declare_referenced_by(
+    views: Annotated[
+        str | None,
+        Query(
+            alias=REFERENCED_BY,
+            description="the views through which it is loaded, the outermost first; gives no rights",
+        ),
+    ] = None,
+) -> None:
+    """Declare the parameter; the guard has read it."""
+
+
+ReferencedBy = Depends(_declare_referenced_by)

@@ -28,6 +28,7 @@ from duckicelake.server.routes.dependencies import (
     KeyedServices,
     NamespacePath,
     PageQuery,
+    ReferencedBy,
     TablePath,
     describe_body,
 )
@@ -64,7 +65,7 @@ def list_tables(services: AppServices, namespace: NamespacePath, page: PageQuery
     return TableList(identifiers=names, next_page_token=found.next_token)
 
 
-@table_router.get(TABLE)
+@table_router.get(TABLE, dependencies=[ReferencedBy])
 def load_table(
     request: Request,
     services: AppServices,

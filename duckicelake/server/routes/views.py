@@ -14,6 +14,7 @@ from duckicelake.server.routes.dependencies import (
     KeyedServices,
     NamespacePath,
     PageQuery,
+    ReferencedBy,
     ViewPath,
     describe_body,
 )
@@ -44,7 +45,7 @@ def register_view(services: KeyedServices, namespace: NamespacePath, body: Body)
     return _build_response(views.register_view(services, namespace, parse_body(RegisterViewRequest, body)))
 
 
-@router.get(VIEW)
+@router.get(VIEW, dependencies=[ReferencedBy])
 def load_view(services: AppServices, namespace: NamespacePath, view: ViewPath) -> Response:
     """Load a view's metadata."""
     return _build_response(views.load_view(services, namespace, view))
