@@ -359,6 +359,7 @@ def create_routes() -> App:
         tables.table_post_router,
         rows.row_post_router,
         plans.plan_router,
+        plans.plan_id_router,
         oauth.router,
         catalog.config_router,
         catalog.namespace_router,

@@ -30,4 +30,4 @@ LOCK TABLE ducklake_snapshot IN ACCESS EXCLUSIVE MODE;
 -- contents: how many tables, views and namespaces a lake has, without the namespace that each lake begins with
 SELECT (SELECT count(*) FROM ducklake_table WHERE end_snapshot IS NULL),
        (SELECT count(*) FROM ducklake_view WHERE end_snapshot IS NULL),
-       (SELECT count(*) FROM ducklake_schema WHERE end_snapshot IS NULL AND schema_name <> 'main');
+       (SELECT count(*) FROM duckicelake_schemas() WHERE end_snapshot IS NULL AND schema_name <> 'main');

@@ -19,6 +19,7 @@ from duckicelake.server.routes.dependencies import AppServices, Body, NamespaceP
 from duckicelake.server.routes.tables import TABLE
 
 plan_router = APIRouter(prefix=PREFIX, tags=["planning"], responses=RESPONSES, route_class=FastRoute)
+plan_id_router = APIRouter(prefix=PREFIX, tags=["planning"], responses=RESPONSES)
 Agent = Annotated[str | None, Header(alias="X-Client-Version")]
 AcceptEncoding = Annotated[str | None, Header(description="gzip and zstd, for answers beyond 10 kB")]
 
@@ -58,14 +59,14 @@ def fetch_scan_tasks(
     return build_json_response(answer, accept_encoding)
 
 
-@plan_router.get(f"{TABLE}/plan/{{plan_id}}")
+@plan_id_router.get(f"{TABLE}/plan/{{plan_id}}")
 def fetch_planning_result(services: AppServices, namespace: NamespacePath, table: TablePath, plan_id: str) -> Response:
     """Answer 404: every plan is complete in its first answer."""
     tables.table_exists(services, namespace, table)
     raise NoSuchPlanError(f"No such plan: {plan_id}; plans of this catalog are complete at once and have no id")
 
 
-@plan_router.delete(f"{TABLE}/plan/{{plan_id}}", status_code=204)
+@plan_id_router.delete(f"{TABLE}/plan/{{plan_id}}", status_code=204)
 def cancel_planning(
     services: AppServices,
     namespace: NamespacePath,

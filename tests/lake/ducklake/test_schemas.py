@@ -120,6 +120,7 @@ def test_without_nested_schemas_queries_are_planned_as_if_they_read_ducklakes_ta
 
 BARE = {
     "damage": 4,  # names in lakes that lack migrations; schemas that `duckicelake_schemas` leaves out; the highest id
+    "dropped": 3,  # uuids of dropped schemas, and schemas that come back
     "format": 2,  # a new lake's; names of macros in lakes that lack migrations
     "import": 1,  # of a lake without migrations
     "publish": 2,  # copies of rows

@@ -102,6 +102,10 @@ EXPECTED: dict[str, tuple[set[str], int]] = {
     f"POST {NAMESPACE}/undrop": (WRITERS, 404),
     "DELETE /v1/dropped/{kind}/{object_id}": ({"root"}, 404),
     f"POST {TABLE}/metrics": (READERS | WRITERS, 204),
+    f"POST {TABLE}/plan": (READERS, 200),
+    f"GET {TABLE}/plan/{{plan_id}}": (READERS, 404),
+    f"DELETE {TABLE}/plan/{{plan_id}}": (READERS, 204),
+    f"POST {TABLE}/tasks": (READERS, 404),
     f"POST {TABLE}/explain": (READERS, 200),
     f"POST {TABLE}/rows": (WRITERS, 400),
     f"DELETE {TABLE}/rows": (WRITERS, 400),
@@ -189,6 +193,8 @@ BODIES: dict[str, Any] = {
     f"POST {NAMESPACE}/tables": {"name": "t", "schema": SCHEMA},
     f"POST {TABLE}": {"requirements": [WRONG_UUID], "updates": []},
     f"POST {TABLE}/metrics": {"report-type": "scan-report"},
+    f"POST {TABLE}/plan": {"filter": True},
+    f"POST {TABLE}/tasks": {"plan-task": "none"},
     f"POST {TABLE}/explain": {"where": "true"},
     f"POST {TABLE}/sign": {"region": "us-east-1", "uri": "https://bucket/key", "method": "GET", "headers": {}},
     f"POST {NAMESPACE}/register": {"name": "t", "metadata-location": "file:///nowhere/metadata.json"},
@@ -260,7 +266,7 @@ def refusal(answer: httpx.Response) -> tuple[int, str]:
 
 def path_of(route: str, namespace: str = TARGET, table: str = "t", view: str = "v") -> str:
     names = {"namespace": namespace, "table": table, "view": view, "job": NO_JOB, "app_id": "a", "asset": "lineage.css"}
-    names |= {"kind": "table", "object_id": "99", "warehouse": "x"}
+    names |= {"kind": "table", "object_id": "99", "plan_id": "none", "warehouse": "x"}
     names |= {"run": NO_JOB, "facet": "nothing", "space": "file", "dataset": "nothing", "counted": "jobs"}
     return route.split(maxsplit=1)[1].format(**names)
 
