@@ -10,7 +10,7 @@ from duckicelake.iceberg.identifiers import check_name, decode_name, decode_name
 # Letters that the encodings treat specially, and any other text.
 levels = st.text(
     st.sampled_from("ab.%25E/+ é") | st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=9
-)
+).filter(lambda level: level not in (".", ".."))  # which lead to another path
 namespaces = st.lists(levels, min_size=1, max_size=4).map(tuple)
 
 
