@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from duckicelake.catalog.commit.guards import lift_quietly
 from duckicelake.catalog.context.audit_notes import build_touched
 from duckicelake.catalog.context.caller import Capability, build_refusal
 from duckicelake.catalog.context.page import ListPage, PageRequest, cut_page
@@ -186,7 +187,10 @@ def to_resource(found: DroppedObject) -> AuditedResource:
 
 
 def let_go(services: Services) -> bool:
-    """Let one thing go whose time is over, and purge it if that was asked for; whether there was one."""
+    """Let one thing go whose time is over, and purge it if that was asked for; whether there was one.
+
+    A table that shared files with it is guarded as long as it could come back, and no longer.
+    """
 
     def attempt() -> bool:
         with services.database.reading() as cursor:
@@ -202,4 +206,7 @@ def let_go(services: Services) -> bool:
                 purge_dropped(cursor, object_id)
         return True
 
-    return retry_transaction(attempt)
+    is_gone = retry_transaction(attempt)
+    if is_gone:
+        lift_quietly(services)
+    return is_gone

@@ -7,6 +7,8 @@ import duckdb
 import pytest
 
 from duckicelake.catalog import dropped, namespaces, tables, views
+from duckicelake.catalog.clone import CloneRequest, clone_table
+from duckicelake.catalog.commit.guards import lift_guards
 from duckicelake.catalog.context.page import PageRequest
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.doctor import examine_tables
@@ -325,3 +327,23 @@ def test_no_client_drops_what_is_protected(
         namespaces.drop_namespace(services, NS)
     namespaces.update_namespace(services, NS, [PROTECTED], {})
     namespaces.drop_namespace(services, NS)
+
+
+def test_source_of_a_clone_is_guarded_as_long_as_the_clone_can_come_back(
+    services: Services, client: Client, ducklake: duckdb.DuckDBPyConnection
+) -> None:
+    client.create()
+    client.append((1, "a"))
+    clone_table(services, NS, "c", CloneRequest((NS, "t")))
+    tables.drop_table(services, NS, "c", purge=True)
+    assert client.metadata()["properties"]["gc.enabled"] == "false"
+    undrop(services, "c")
+    assert pyiceberg_rows(client.load("c")) == [(1, "a")]
+    tables.drop_table(services, NS, "c", purge=True)
+    expire_all(ducklake)
+    assert lift_guards(services) == []
+    end_time(services)
+    expire_all(ducklake)
+    lift_guards(services)
+    assert "gc.enabled" not in client.metadata()["properties"]
+    assert pyiceberg_rows(client.load()) == [(1, "a")]
