@@ -15,7 +15,7 @@ import orjson
 from pydantic import ValidationError
 
 from duckicelake.errors import InvalidRequestError, NoSuchPlanTaskError, TooManyRequestsError
-from duckicelake.iceberg.scan_requests import PlanTableScanRequest
+from duckicelake.iceberg.rest import PlanTableScanRequest
 from duckicelake.lake.side_tables import scan
 from duckicelake.postgres.database import Database
 

@@ -18,7 +18,7 @@ from duckicelake.catalog.scan_manifests import ManifestScanner, ScannedManifest
 from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.expressions import parse_predicate
 from duckicelake.iceberg.manifest.entry import ManifestContent
-from duckicelake.iceberg.scan_requests import PlanTableScanRequest
+from duckicelake.iceberg.rest import PlanTableScanRequest
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import PrimitiveType
 from duckicelake.lake.side_tables import reader, scan

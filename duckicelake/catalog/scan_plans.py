@@ -18,7 +18,7 @@ from duckicelake.errors import InvalidRequestError, NoSuchPlanTaskError, Unavail
 from duckicelake.iceberg.identifiers import Namespace
 from duckicelake.iceberg.manifest.entry import ManifestContent
 from duckicelake.iceberg.partition import UNPARTITIONED
-from duckicelake.iceberg.scan_requests import PlanTableScanRequest
+from duckicelake.iceberg.rest import PlanTableScanRequest
 from duckicelake.lake.side_tables import reader, scan
 from duckicelake.lake.state import FileRow, SnapshotRow
 

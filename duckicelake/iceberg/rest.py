@@ -1,12 +1,12 @@
 """The bodies of requests to the catalog (REST specification)."""
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from duckicelake.iceberg.identifiers import NamespaceField, TableNameField
-from duckicelake.iceberg.model import SpecModel
+from duckicelake.iceberg.model import Long, SpecModel
 from duckicelake.iceberg.partition import UnboundPartitionSpec
 from duckicelake.iceberg.requirements import TableRequirement
 from duckicelake.iceberg.schema import Schema
@@ -16,6 +16,8 @@ from duckicelake.iceberg.view import AddViewVersion, ViewRequirement, ViewUpdate
 
 MAX_ADDED: Final = 1000
 """Schemas, specs and orders with their fields, and view versions, in a commit: each is compared with all others."""
+MAX_NAMES: Final = 10_000
+"""Columns that a request to plan names, in each of its lists."""
 Update = TypeVar("Update", bound=TableUpdate | ViewUpdate)
 
 
@@ -129,3 +131,34 @@ class RegisterViewRequest(SpecModel):
 
     name: TableNameField
     metadata_location: str
+
+
+class PlanTableScanRequest(SpecModel):
+    """What a scan reads. The filter is JSON, parsed by `expressions`; without one, everything passes."""
+
+    snapshot_id: Long | None = None
+    start_snapshot_id: Long | None = None
+    end_snapshot_id: Long | None = None
+    select: tuple[str, ...] | None = Field(default=None, max_length=MAX_NAMES)
+    filter: Any = True
+    case_sensitive: bool = True
+    use_snapshot_schema: bool = False
+    stats_fields: tuple[str, ...] | None = Field(default=None, max_length=MAX_NAMES)
+    min_rows_requested: Long | None = Field(default=None, ge=0)
+
+    @model_validator(mode="after")
+    def _check_kinds(self) -> "PlanTableScanRequest":
+        is_incremental = self.start_snapshot_id is not None or self.end_snapshot_id is not None
+        if is_incremental and self.snapshot_id is not None:
+            raise ValueError(
+                "snapshot-id names one snapshot, start-snapshot-id and end-snapshot-id a range: send one kind"
+            )
+        if self.start_snapshot_id is not None and self.end_snapshot_id is None:
+            raise ValueError("start-snapshot-id is given, so end-snapshot-id is needed")
+        return self
+
+
+class FetchScanTasksRequest(SpecModel):
+    """The body of `fetchScanTasks`. plan_task: a token of a plan."""
+
+    plan_task: str

@@ -34,13 +34,14 @@ from duckicelake.iceberg.rest import (
     CreateNamespaceRequest,
     CreateTableRequest,
     CreateViewRequest,
+    FetchScanTasksRequest,
+    PlanTableScanRequest,
     RegisterTableRequest,
     RegisterViewRequest,
     RemoteSignRequest,
     RenameTableRequest,
     UpdateNamespacePropertiesRequest,
 )
-from duckicelake.iceberg.scan_requests import FetchScanTasksRequest, PlanTableScanRequest
 from duckicelake.server.auth.authentication import Authentication
 from duckicelake.server.fast_path import LoadTableResponder
 from duckicelake.server.feed.hub import FeedHub, ReaderLimits

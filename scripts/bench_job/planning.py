@@ -22,7 +22,7 @@ from duckicelake.catalog.context.scan_cache import ScanCache
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.scan_plans import fetch_scan_tasks, plan_table_scan
 from duckicelake.catalog.table.load import load_current_table
-from duckicelake.iceberg.scan_requests import PlanTableScanRequest
+from duckicelake.iceberg.rest import PlanTableScanRequest
 from scripts.bench_job.embedded import Embedded, embedded_lake
 from scripts.bench_job.results import Result, Target, options_of, report
 

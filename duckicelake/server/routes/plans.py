@@ -10,7 +10,7 @@ from fastapi import APIRouter, Header, Response
 from duckicelake.catalog import scan_plans, tables
 from duckicelake.catalog.plan_tasks import check_size
 from duckicelake.errors import NoSuchPlanError
-from duckicelake.iceberg.scan_requests import FetchScanTasksRequest, PlanTableScanRequest
+from duckicelake.iceberg.rest import FetchScanTasksRequest, PlanTableScanRequest
 from duckicelake.server.http.compression import build_json_response
 from duckicelake.server.http.errors import RESPONSES, parse_body
 from duckicelake.server.http.route import FastRoute
