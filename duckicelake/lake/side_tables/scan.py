@@ -12,6 +12,8 @@ REQUEST_LIFETIME: Final = timedelta(days=1)
 """How long a request is kept that is too long for plan tasks."""
 MAX_REQUESTS_BYTES: Final = 256 << 20
 """Of all these requests together, packed."""
+MAX_KEPT_ARRAYS: Final = 64
+"""Kept of a manifest, about: who may read a table can filter by each of ten thousand columns."""
 
 
 class ManifestHead(NamedTuple):
@@ -45,7 +47,8 @@ def read_arrays(cursor: Transaction, manifest_ids: Iterable[int], names: Iterabl
 def keep_arrays(cursor: Transaction, arrays: Sequence[tuple[int, str, bytes]]) -> None:
     """Keep what a plan packed of manifests, given as (manifest id, name, data)."""
     manifest_ids, names, data = zip(*arrays, strict=True)
-    parameters = {"manifest_ids": list(manifest_ids), "names": list(names), "data": list(data)}
+    most = MAX_KEPT_ARRAYS
+    parameters = {"manifest_ids": list(manifest_ids), "names": list(names), "data": list(data), "most": most}
     cursor.execute(_SQL.keep_arrays, parameters)
 
 

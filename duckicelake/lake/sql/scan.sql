@@ -47,9 +47,10 @@ RETURNING 1;
 SELECT manifest_id, name, data FROM duckicelake_scan_array
 WHERE manifest_id = ANY(%(manifest_ids)s) AND name = ANY(%(names)s);
 
--- keep_arrays: what this plan packed; of manifests that have gone meanwhile nothing is kept
+-- keep_arrays: what this plan packed; nothing of manifests that have gone meanwhile, or of which enough is kept
 INSERT INTO duckicelake_scan_array (manifest_id, name, data)
 SELECT m.manifest_id, a.name, a.data
 FROM unnest(%(manifest_ids)s::bigint[], %(names)s::text[], %(data)s::bytea[]) AS a (manifest_id, name, data)
 JOIN duckicelake_manifest m USING (manifest_id)
+WHERE (SELECT count(*) FROM duckicelake_scan_array k WHERE k.manifest_id = m.manifest_id) < %(most)s
 ON CONFLICT DO NOTHING;

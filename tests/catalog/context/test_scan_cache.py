@@ -8,9 +8,10 @@ import pytest
 from duckicelake.catalog import scan_manifests
 from duckicelake.catalog.context.scan_cache import ScanCache
 from duckicelake.catalog.context.services import Services
-from duckicelake.catalog.scan_manifests import ManifestScanner
+from duckicelake.catalog.scan_manifests import ManifestScanner, ScannedManifest
 from duckicelake.catalog.table.load import load_current_table
 from duckicelake.iceberg.types import PrimitiveType
+from duckicelake.lake.side_tables import scan
 from tests.support.client import new_client
 
 MANIFESTS = 6
@@ -72,3 +73,20 @@ def test_what_is_kept_goes_with_its_manifest(services: Services, monkeypatch: py
     with services.database.reading() as cursor:
         left = cursor.execute("SELECT manifest_id FROM duckicelake_scan_array").fetchall()
     assert left == [(max(ids),)]
+
+
+def test_filters_by_all_columns_keep_no_more_than_a_limit(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scan_manifests, "_LEAST_KEPT_FILES", 1)
+    monkeypatch.setattr(scan, "MAX_KEPT_ARRAYS", 2)
+    client = new_client(services)
+    client.create()
+    client.append((1, "a"))
+    metadata = load_current_table(services, ("ns",), "t").metadata
+    with services.database.reading() as cursor:
+        ids = [id_ for (id_,) in cursor.execute("SELECT manifest_id FROM duckicelake_manifest").fetchall()]
+    cache: ScanCache[ScannedManifest] = ScanCache()
+    for field_id, type_ in metadata.schema().leaves().items():
+        (found,) = ManifestScanner(cache, services.database, metadata).read(ids, {field_id: type_})
+        assert (field_id, str(type_)) in found.bounds
+    with services.database.reading() as cursor:
+        assert cursor.execute("SELECT count(*) FROM duckicelake_scan_array").fetchall() == [(2,)]
