@@ -1,5 +1,6 @@
 """List what was dropped, bring it back, and let it go when its time is over."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -26,6 +27,7 @@ from duckicelake.lake.side_tables.audit import AuditedResource
 from duckicelake.lake.writer.tables import purge_dropped
 from duckicelake.postgres.queries import Transaction
 
+_ID_PATTERN: Final = re.compile("[0-9]{1,18}")
 KINDS: Final[tuple[DroppedKind, ...]] = ("table", "view", "namespace")
 
 
@@ -79,7 +81,7 @@ def _parse_position(after: str) -> tuple[int, int] | None:
     if not after:
         return None
     snapshot_id, _, object_id = after.partition(".")
-    if not (snapshot_id.isdecimal() and object_id.isdecimal()):
+    if not (_ID_PATTERN.fullmatch(snapshot_id) and _ID_PATTERN.fullmatch(object_id)):
         raise InvalidRequestError("pageToken is not one of this list; start again without it")
     return int(snapshot_id), int(object_id)
 

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Path, Query, Response
 from pydantic import Field, model_validator
 
 from duckicelake.catalog import dropped
@@ -118,7 +118,7 @@ def undrop(services: KeyedServices, namespace: NamespacePath, body: Body) -> Und
 
 
 @router.delete("/dropped/{kind}/{object_id}", status_code=204)
-def forget_dropped(services: KeyedServices, kind: Kind, object_id: int) -> Response:
+def forget_dropped(services: KeyedServices, kind: Kind, object_id: Annotated[int, Path(ge=0, lt=2**63)]) -> Response:
     """Let something go at once that could be brought back; if a purge was asked for, it is done now."""
     dropped.forget_dropped(services, kind, object_id)
     return Response(status_code=204)

@@ -1,5 +1,6 @@
 """Routes and commands of what was dropped."""
 
+import base64
 from collections.abc import Callable
 
 import httpx
@@ -46,7 +47,8 @@ def test_list_of_what_was_dropped_has_pages(http: httpx.Client, client: Client) 
         names += [item["name"] for item in page["dropped"]]
         token = page["next-page-token"]
     assert names == ["t4", "t3", "t2", "t1", "t0"]
-    assert http.get("/v1/dropped", params={"pageToken": "nonsense"}).status_code == 400
+    for wrong in ("nonsense", base64.urlsafe_b64encode(b"after:" + b"9" * 30 + b".1").decode().rstrip("=")):
+        assert http.get("/v1/dropped", params={"pageToken": wrong}).status_code == 400
 
 
 @pytest.mark.parametrize(
@@ -84,3 +86,5 @@ def test_what_may_go_at_once_goes(http: httpx.Client) -> None:
     assert http.delete(f"/v1/dropped/table/{item['id']}").status_code == 204
     assert http.get("/v1/dropped").json()["dropped"] == []
     assert http.delete(f"/v1/dropped/table/{item['id']}").status_code == 404
+    for wrong in ("table/99999999999999999999", "table/-1", "table/x", "index/1"):
+        assert http.delete(f"/v1/dropped/{wrong}").status_code == 400, wrong
