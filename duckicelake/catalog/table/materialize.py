@@ -6,8 +6,6 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
 
-import orjson
-
 from duckicelake.bridge.artifacts import (
     Artifact,
     Encoded,
@@ -24,9 +22,10 @@ from duckicelake.bridge.project import apply_definitions, build_next_state, proj
 from duckicelake.catalog.authz.locations import write_derived
 from duckicelake.catalog.context.cache import ManifestCache, TableVersion
 from duckicelake.catalog.context.services import Services
-from duckicelake.errors import FileMissingError, NoSuchTableError
+from duckicelake.errors import FileMissingError, InvalidRequestError, NoSuchTableError
 from duckicelake.iceberg.manifest.entry import EntryStatus
 from duckicelake.iceberg.metadata import TableMetadata, parse_table_metadata
+from duckicelake.iceberg.metadata_file import MAX_METADATA_BYTES, read_document
 from duckicelake.lake.additions import NewManifest
 from duckicelake.lake.changes import ChangeSet, WrittenCommit
 from duckicelake.lake.ducklake.snapshots import retry_transaction
@@ -255,8 +254,9 @@ def _restore_version(
     document = encode_metadata(metadata, state.row.version)
     location = state.metadata_location
     if location is not None and location != document.row.path:
-        with suppress(FileMissingError, ValueError):  # a new server's first load writes lost files again
-            written = parse_table_metadata(orjson.loads(services.store.read(location))).metadata_log
+        with suppress(FileMissingError, InvalidRequestError):  # a new server's first load writes lost files again
+            data = services.store.read(location, MAX_METADATA_BYTES)
+            written = parse_table_metadata(read_document(data, location)).metadata_log
             state = replace(state, metadata_log=tuple((old.metadata_file, old.timestamp_ms) for old in written))
             metadata = project_metadata(state, before)
             document = encode_metadata(metadata, state.row.version)

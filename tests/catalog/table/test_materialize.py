@@ -437,6 +437,21 @@ def test_load_has_the_log_of_the_file_though_records_of_older_files_are_gone(
     assert_whole(Client(fresh(services)).load())
 
 
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"format-version": 9}', b'{"format-version": 2}', b"\xff\x00"])
+def test_spoilt_metadata_file_fails_no_load(services: Services, client: Client, data: bytes) -> None:
+    """The log can't be taken from the file then; all else is in Postgres."""
+    client.create()
+    client.append((1, None))
+    older = read_version(services)
+    newest = client.append((2, None))
+    forget_metadata(services, older)
+    file = local(newest["metadata-location"])
+    file.write_bytes(data.ljust(file.stat().st_size))  # of another length it would count as lost
+    answer = Client(fresh(services)).load()
+    assert answer["metadata-location"] == newest["metadata-location"]
+    assert answer["metadata"]["snapshots"] == newest["metadata"]["snapshots"]
+
+
 def test_warm_server_has_the_log_of_the_file_that_another_wrote(services: Services, client: Client) -> None:
     client.create()
     client.append((1, None))
