@@ -11,6 +11,7 @@ from psycopg.conninfo import make_conninfo
 from duckicelake.errors import (
     CatalogError,
     FormatChangeError,
+    InvalidRequestError,
     ProtectedError,
     ReadOnlyTableError,
     UnknownFormatError,
@@ -33,6 +34,8 @@ _NESTED_SCHEMA_STATE: Final = "DINS1"
 """SQLSTATE of migration 0044's refusal of a table in a nested schema."""
 _PROTECTED_STATE: Final = "DIPR1"
 """SQLSTATE of migration 0053's refusal to drop what is protected."""
+_MEMBERSHIP_STATE: Final = "DIGM1"
+"""SQLSTATE of migration 0054's refusal of a membership."""
 
 
 def translate_refusal(error: psycopg.Error) -> CatalogError | None:
@@ -47,6 +50,8 @@ def translate_refusal(error: psycopg.Error) -> CatalogError | None:
         return build_nested_refusal(error.diag.message_primary or "The table is in a nested schema")
     if error.sqlstate == _PROTECTED_STATE:
         return ProtectedError(error.diag.message_primary or "It is protected")
+    if error.sqlstate == _MEMBERSHIP_STATE:
+        return InvalidRequestError(error.diag.message_primary or "It can't be a member")
     return None
 
 
