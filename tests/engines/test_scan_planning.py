@@ -20,6 +20,7 @@ from tests.support.scan_cases import (
     RowFilter,
     columns_sql,
     has_floats,
+    has_long_texts,
     make_filters,
     make_rows,
     make_test,
@@ -150,6 +151,7 @@ def assert_parity(tables: Tables, refs: Mapping[str, str], filters: Sequence[Row
     """Rows are the true ones, and so are the files.
 
     But for floats: Java leaves out files of only NaN, though NaN is greater than numbers, and row groups by -0.0.
+    And for long texts, of which the server compares as many bytes as a key has behind what all bounds begin with.
     """
     session, every = tables.engines.spark, filters
     for suffix in refs.values():
@@ -168,7 +170,7 @@ def assert_parity(tables: Tables, refs: Mapping[str, str], filters: Sequence[Row
         for row_filter in every:
             local_files, files = (plan_files(session, table, ref, row_filter) for table in (local_table, served_table))
             case = ref, row_filter.sql("spark")
-            assert files.keys() <= local_files.keys() or has_floats(row_filter), case
+            assert files.keys() <= local_files.keys() or has_floats(row_filter) or has_long_texts(row_filter), case
             for path, said in files.items():
                 assert local_files.get(path, said) == said, case
 

@@ -30,6 +30,8 @@ Engine = Literal["spark", "duckdb"]
 Row = tuple[Any, ...]
 ZONE = dt.UTC
 NAN = math.nan
+KEY_BYTES = 7
+"""How many bytes of a text the server compares, at least."""
 
 COLUMNS: Mapping[str, tuple[str, str]] = {
     "k": ("bigint", "bigint"),
@@ -198,6 +200,16 @@ def make_test(random: Random, name: str) -> RowFilter:
 
 def has_floats(row_filter: RowFilter) -> bool:
     return row_filter.column in ("x", "d") or any(map(has_floats, row_filter.parts))
+
+
+def has_long_texts(row_filter: RowFilter) -> bool:
+    """Return whether a constant has more bytes than the key of a text, so that keys may tie."""
+    sizes = (len(value.encode() if isinstance(value, str) else value) for value in row_filter.values if is_text(value))
+    return any(size > KEY_BYTES for size in sizes) or any(map(has_long_texts, row_filter.parts))
+
+
+def is_text(value: Any) -> bool:
+    return isinstance(value, str | bytes)
 
 
 def literal(column: str, value: Any, engine: Engine) -> str:

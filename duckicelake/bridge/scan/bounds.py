@@ -37,6 +37,8 @@ _KEY_BYTES: Final = 7
 """So that no key of these bytes is the least or the greatest one, which stand for what lies beyond the prefix."""
 LENGTH_BITS: Final = 4
 """The last bits of a text's key: how many bytes it has behind the prefix, or one more than the key has of them."""
+_LENGTH: Final = (1 << LENGTH_BITS) - 1
+_TEXTS: Final = ("string", "bytes")
 _WIDE: Final = Context(prec=100)
 _MAX_KEPT_KEYS: Final = 8
 _ORDERED: Final = "ordered"
@@ -77,7 +79,7 @@ class BoundArrays:
     """The bounds of a column in each of the files of a manifest.
 
     states: flags by the constants above. prefix: what all bounds begin with, of texts and bytes. is_exact: whether
-    equal keys are equal values.
+    equal keys are equal values; of texts, those of keys that aren't cut are in any case.
     """
 
     type: PrimitiveType
@@ -136,6 +138,9 @@ class BoundArrays:
         has: Flags = (self.states & flags) == flags
         return has
 
+    def _has_text(self) -> bool:
+        return self.type.traits.family in _TEXTS
+
     def _compare(self, operator: str, test: FieldTest) -> FileMasks:
         """Compare what the files have besides null and NaN."""
         low, high = self._has(HAS_LOW), self._has(HAS_HIGH)
@@ -144,7 +149,7 @@ class BoundArrays:
         if operator == "starts-with":
             return self._compare_prefix(test.values[0], low, high)
         least, most = self._key(test.values[0])
-        close = self.is_exact
+        close = self.is_exact or (self._has_text() and bool(_is_whole(most)))
         match operator:
             case "lt":
                 return FileMasks(~low | (self.lows < most if close else self.lows <= most), high & (self.highs < least))
@@ -169,13 +174,14 @@ class BoundArrays:
         found = first < len(keys.most)
         may = found.copy()
         may[found] = keys.least[first[found]] <= highs[found]
-        if not self.is_exact:
+        if not self.is_exact and not self._has_text():
             return FileMasks(may, np.zeros(len(may), np.bool_))
-        return FileMasks(may, low & high & (self.lows == self.highs) & keys.find_same(self.lows))
+        must = low & high & (self.lows == self.highs) & keys.find_same(self.lows)
+        return FileMasks(may, must if self.is_exact else must & _is_whole(self.lows))
 
     def _build_set_keys(self, test: FieldTest) -> "SetKeys":
         """Build the keys of constants, in order; those of texts beyond the prefix have two together."""
-        if self.type.traits.family not in ("string", "bytes"):
+        if not self._has_text():
             return SetKeys.build(sorted(map(self._key, test.values)))
         if _ORDERED not in test.keys:
             test.keys[_ORDERED] = sorted(map(_to_bytes, test.values))
@@ -234,6 +240,11 @@ def _sort_float(value: float) -> int:
 
 def _to_bytes(value: str | bytes) -> bytes:
     return value.encode(errors="surrogatepass") if isinstance(value, str) else value
+
+
+def _is_whole(keys: Any) -> Any:
+    """Return whether a key of a text, or which of many, has all of its bytes."""
+    return (keys & _LENGTH) <= _KEY_BYTES
 
 
 def _cut_key(data: bytes, prefix: bytes) -> int:

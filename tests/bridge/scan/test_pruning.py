@@ -447,3 +447,34 @@ def test_no_file_with_a_row_that_passes_is_left_out_and_whole_files_pass_wholly(
             for row in case.files[place].rows:
                 assert passes(case.type, case.predicate, row)
                 assert passes_by_sql(case.type, case.predicate, row)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.lists(st.text(LETTERS, max_size=2), min_size=1, max_size=2), min_size=1, max_size=4), st.data())
+def test_short_texts_beside_long_ones_are_decided_as_exactly_as_by_themselves(
+    texts: list[list[str]], data: st.DataObject
+) -> None:
+    kind = PrimitiveType.parse("string")
+    files = [File(rows, kind, data.draw(make_whole_metrics(rows)), []) for rows in texts]
+    long = [File([text], kind, data.draw(make_whole_metrics([text])), []) for text in ("", "z" * 9, "z" * 21)]
+    constants = st.one_of(st.sampled_from(texts).map(lambda rows: rows[0]), st.text(LETTERS, max_size=3))
+    predicate = data.draw(make_predicate(kind, None, constants))
+    alone, beside = (
+        Case(kind, None, found, predicate, write_old(predicate, "c"), True) for found in (files, files + long)
+    )
+    assert find_files(alone) == [found for found in find_files(beside) if found[0] < len(files)]
+
+
+def make_whole_metrics(rows: Sequence[str]) -> st.SearchStrategy[dict[str, Any]]:
+    """Make metrics with bounds that aren't cut, and perhaps without a count of nulls."""
+    low, high = min(map(order, rows)), max(map(order, rows))
+    found = {"value_counts": {"1": len(rows)}, "lower_bounds": {"1": low.hex()}, "upper_bounds": {"1": high.hex()}}
+    return st.sampled_from([found, found | {"null_value_counts": {"1": 0}}])
+
+
+def find_files(case: Case) -> list[tuple[int, bool]]:
+    """Return the places of the files that a case's filter keeps, each with whether all of its rows pass."""
+    filters, schema = bind(case)
+    bounds = {1: build_column_bounds(case.type, 1, [file.metrics for file in case.files])}
+    found = find_matches(build_manifest(case, schema), bounds, filters)
+    return list(zip(found.places.tolist(), found.is_whole.tolist(), strict=True))
