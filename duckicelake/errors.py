@@ -4,7 +4,8 @@ CatalogError
 ├── InvalidRequestError                 the request is malformed or breaks a rule of the specification
 │   ├── UnprocessableError              well formed, but contradicts itself (a key removed and updated) or its key
 │   │   └── TxnAlreadyCommittedError    the table has the snapshot's txn: nothing to do
-│   └── InvalidViewError                a view would break a rule of the view specification
+│   ├── InvalidViewError                a view would break a rule of the view specification
+│   └── RefusedAddressError             a URL leads, or may lead, to an address that callers may not name
 ├── UnsupportedError                    legal Iceberg that this server refuses; every case stands in MISSING.md
 ├── ExpiredError                        the version or the change existed, and was deleted
 ├── NotFoundError
@@ -109,6 +110,10 @@ class TxnAlreadyCommittedError(UnprocessableError):
 
 class InvalidViewError(InvalidRequestError):
     """A view would break a rule of the view specification."""
+
+
+class RefusedAddressError(InvalidRequestError):
+    """A URL that a caller gave isn't one of a public HTTP server, nor of one that the settings list."""
 
 
 class UnsupportedError(CatalogError):

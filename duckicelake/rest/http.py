@@ -1,13 +1,13 @@
 """Send HTTP requests on kept connections, read JSON, create idempotency keys, and log in.
 
 Every request of duckicelake to another HTTP server goes through here, except those of libraries: obstore and boto3 to
-S3, and OpenLineage's client to receivers of events.
+S3, and OpenLineage's client to receivers of events. `outbound` guards those to URLs that callers gave.
 """
 
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -27,8 +27,14 @@ from urllib3.exceptions import (
     SSLError,
 )
 
-from duckicelake.errors import BadCredentialsError, CatalogUnreachableError, InvalidCatalogUriError
+from duckicelake.errors import (
+    BadCredentialsError,
+    CatalogUnreachableError,
+    InvalidCatalogUriError,
+    RefusedAddressError,
+)
 from duckicelake.rest.connection import Connection
+from duckicelake.rest.outbound import OutboundGuard, open_guarded_pool, parse_outbound
 
 TIMEOUT_SECONDS: Final = 60.0
 CONNECT_TIMEOUT_SECONDS: Final = 5.0
@@ -39,6 +45,8 @@ BUSY_STATUSES: Final = frozenset({408, 429, 502, 503, 504})
 """Statuses of a server that may serve the same request soon."""
 _MAX_CONNECTIONS: Final = 10
 _MAX_REDIRECTS: Final = 3
+_MAX_GUARDED_BYTES: Final = 1 << 20
+"""Longest body of an answer to a guarded request, unless another length is named."""
 _REDIRECT_STATUSES: Final = frozenset({301, 302, 303, 307, 308})
 _UNSENT_ERRORS: Final = (ConnectTimeoutError, NewConnectionError, ProxyError, SSLError)
 Json = Any
@@ -70,10 +78,15 @@ class HttpResponse:
 
 
 class HttpConnection:
-    """Kept connections to one server, straight or by the proxy of the environment. Threads may share it."""
+    """Kept connections to one server, straight or by the proxy of the environment. Threads may share it.
 
-    def __init__(self, uri: str) -> None:
+    guard: for a URI that a caller gave. Each request then connects anew, straight, to a checked address, and all of it
+    takes at most the seconds of `ask`. Hosts that the guard lists by name are asked as if there were no guard.
+    """
+
+    def __init__(self, uri: str, guard: OutboundGuard | None = None) -> None:
         self.uri = uri.rstrip("/")
+        self._guard = guard
         self._pool: urllib3.PoolManager | None = None
 
     def ask(
@@ -110,39 +123,59 @@ class HttpConnection:
                 f"Invalid token for {self.uri}: the token has letters that no HTTP header may have"
             )
         url, sent = self.uri + path, {"User-Agent": "duckicelake", **headers}
-        send = partial(self._send_twice if may_repeat else self._send, method, headers=sent, body=body, seconds=seconds)
+        options: Json = {"headers": sent, "body": body, "seconds": seconds}
         try:
-            answer = send(url, most_bytes)
-            for _ in range(_MAX_REDIRECTS):
-                target = _find_redirect(method, url, answer)
-                if target is None:
-                    break
-                url = target
-                answer = send(url, most_bytes)
+            if self._guard is not None and not self._guard.lists_host(str(parse_outbound(url).host)):
+                with open_guarded_pool(self._guard, seconds) as pool:
+                    send = partial(self._send_anew, pool, method, **options)
+                    return _follow(send, method, url, most_bytes or _MAX_GUARDED_BYTES)
+            send = partial(self._send_twice if may_repeat else self._send, self._open_kept(), method, **options)
+            return _follow(send, method, url, most_bytes)
+        except RefusedAddressError as error:
+            raise NoAnswerError(str(error), is_unsent=True) from error
         except (ValueError, LocationValueError) as error:
             raise CatalogUnreachableError(f"Invalid catalog URI {self.uri!r}: {error}") from error
         except (HTTPError, OSError) as error:
             raise NoAnswerError(self._explain(error), is_unsent=isinstance(error, _UNSENT_ERRORS)) from error
-        return answer
 
     def close(self) -> None:
         if self._pool is not None:
             self._pool.clear()
             self._pool = None
 
-    def _send_twice(self, method: str, url: str, most_bytes: int | None, **sent: Any) -> HttpResponse:
-        try:
-            return self._send(method, url, most_bytes, **sent)
-        except ProtocolError:
-            return self._send(method, url, most_bytes, **sent)
-
-    def _send(
-        self, method: str, url: str, most_bytes: int | None, *, headers: Json, body: bytes | None, seconds: float
-    ) -> HttpResponse:
+    def _open_kept(self) -> urllib3.PoolManager:
         if self._pool is None:
             self._pool = _open_pool(_find_proxy(self.uri))
+        return self._pool
+
+    def _send_twice(
+        self, pool: urllib3.PoolManager, method: str, url: str, most_bytes: int | None, **sent: Any
+    ) -> HttpResponse:
+        try:
+            return self._send(pool, method, url, most_bytes, **sent)
+        except ProtocolError:
+            return self._send(pool, method, url, most_bytes, **sent)
+
+    def _send_anew(
+        self, pool: urllib3.PoolManager, method: str, url: str, most_bytes: int | None, **sent: Any
+    ) -> HttpResponse:
+        """Send on a new connection, so that addresses are checked again."""
+        pool.clear()
+        return self._send(pool, method, url, most_bytes, **sent)
+
+    def _send(
+        self,
+        pool: urllib3.PoolManager,
+        method: str,
+        url: str,
+        most_bytes: int | None,
+        *,
+        headers: Json,
+        body: bytes | None,
+        seconds: float,
+    ) -> HttpResponse:
         timeout = urllib3.Timeout(connect=min(CONNECT_TIMEOUT_SECONDS, seconds), read=seconds)
-        answer = self._pool.urlopen(
+        answer = pool.urlopen(
             method,
             url,
             body=body,
@@ -162,9 +195,22 @@ class HttpConnection:
         return HttpResponse(answer.status, names, found)
 
     def _explain(self, error: Exception) -> str:
-        proxy = _find_proxy(self.uri)
+        proxy = _find_proxy(self.uri) if self._pool is not None else None
         by = "" if proxy is None else f" by the proxy {urlsplit(proxy).netloc.rpartition('@')[2]}"
         return f"{self.uri} doesn't answer{by} ({getattr(error, 'reason', None) or error})"
+
+
+def _follow(
+    send: Callable[[str, int | None], HttpResponse], method: str, url: str, most_bytes: int | None
+) -> HttpResponse:
+    answer = send(url, most_bytes)
+    for _ in range(_MAX_REDIRECTS):
+        target = _find_redirect(method, url, answer)
+        if target is None:
+            break
+        url = target
+        answer = send(url, most_bytes)
+    return answer
 
 
 def _find_redirect(method: str, url: str, answer: HttpResponse) -> str | None:

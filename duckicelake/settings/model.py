@@ -1,43 +1,25 @@
 """The settings of a server: names, types, defaults and descriptions, and the checks of their values."""
 
-import ipaddress
-import re
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_validator
-from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from duckicelake.settings.forms import (
+    ENDPOINT_PATTERN,
+    HOST_PATTERN,
+    ORIGIN_PATTERN,
+    POLICY_PATTERN,
+    POSTGRES_SCHEMES,
+    URI_PATTERN,
+    WEB_URL_PATTERN,
+    CommaSeparated,
+    check_network,
+    is_network,
+)
 
 PREFIX = "DUCKICELAKE_"
-_ENDPOINT_PATTERN = re.compile(r"https?://[^/@?#\s]+/?")
-_ORIGIN_PATTERN = re.compile(r"[a-z][a-z0-9+.-]*://[^/@?#\s]+/?", re.IGNORECASE)
-_URI_PATTERN = re.compile(r"[a-z][a-z0-9+.-]*://\S+", re.IGNORECASE)
-_WEB_URL_PATTERN = re.compile(r"https?://\S+", re.IGNORECASE)
-_HOST_PATTERN = re.compile(r"\*|(\*\.)?[\w-]+(\.[\w-]+)*\.?", re.ASCII)
-_POLICY_PATTERN = re.compile(r"(maintenance\.[a-z.-]+|history\.expire\.[a-z-]+|write\.target-file-size-bytes)=.+")
-_POSTGRES_SCHEMES = ("postgres", "postgresql")
-
-
-def _split_at_commas(value: object) -> object:
-    if isinstance(value, str):
-        return tuple(part.strip() for part in value.split(",") if part.strip())
-    return value
-
-
-def _is_network(text: str) -> bool:
-    try:
-        ipaddress.ip_network(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _check_network(text: str) -> None:
-    try:
-        ipaddress.ip_network(text)
-    except ValueError as error:
-        message = f"trusted_proxies: {error}; expected an address, or a network such as 10.0.0.0/8"
-        raise ValueError(message) from error
 
 
 class Settings(BaseSettings):
@@ -50,10 +32,10 @@ class Settings(BaseSettings):
     warehouse: str | None = Field(
         default=None, description="URI of the folder for files, for example file:///data/warehouse"
     )
-    allowed_locations: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_at_commas)] = Field(
+    allowed_locations: CommaSeparated = Field(
         default=(), description="comma-separated prefixes of locations that tables may have besides the warehouse"
     )
-    warehouse_roots: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_at_commas)] = Field(
+    warehouse_roots: CommaSeparated = Field(
         default=(),
         description="comma-separated folders for further warehouses; none: `warehouses` of an embedded lake, else none",
     )
@@ -117,18 +99,22 @@ class Settings(BaseSettings):
     statement_seconds: float = Field(default=60, ge=0, description="max seconds of one SQL statement; 0: unlimited")
     tls_certificate: Path | None = Field(default=None, description="PEM file: the certificate, then its chain")
     tls_key: Path | None = Field(default=None, description="PEM file: the certificate's key, without a passphrase")
-    trusted_proxies: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_at_commas)] = Field(
+    trusted_proxies: CommaSeparated = Field(
         default=(), description="addresses or networks whose X-Forwarded-For and X-Forwarded-Proto are trusted"
     )
     require_https: bool = Field(default=False, description="refuse requests that reached a trusted proxy over http")
-    cors_origins: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_at_commas)] = Field(
+    cors_origins: CommaSeparated = Field(
         default=(), description="origins of web pages that may call the server from browsers"
     )
-    allowed_hosts: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_at_commas)] = Field(
+    allowed_hosts: CommaSeparated = Field(
         default=(), description="host names, besides its own, that a server without logins answers to"
     )
+    allowed_addresses: CommaSeparated = Field(
+        default=(),
+        description="addresses, networks and hosts beside public ones that URLs given by callers may lead to",
+    )
 
-    maintenance: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_at_commas)] = Field(
+    maintenance: CommaSeparated = Field(
         default=(), description="property=value,…: maintenance policy of tables without one of their own"
     )
 
@@ -170,7 +156,7 @@ class Settings(BaseSettings):
     lineage_window: float = Field(
         default=900, gt=0, le=86_400, description="seconds after a read in which a write may be based on it"
     )
-    lineage_transports: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_at_commas)] = Field(
+    lineage_transports: CommaSeparated = Field(
         default=(), description="URLs that lineage events are sent to; none: OPENLINEAGE_URL"
     )
     lineage_api_keys: SecretStr | None = Field(
@@ -252,7 +238,7 @@ class Settings(BaseSettings):
             )
             raise ValueError(message)
         scheme, separator, _ = self.database_url.partition("://")
-        if separator and scheme not in _POSTGRES_SCHEMES:
+        if separator and scheme not in POSTGRES_SCHEMES:
             message = f"database_url must be a Postgres URL, postgresql://user@host:5432/name, not {scheme}://…"
             raise ValueError(message)
         return self
@@ -260,7 +246,7 @@ class Settings(BaseSettings):
     @field_validator("s3_endpoint", "s3_public_endpoint", "s3_sts_endpoint", "otlp_endpoint")
     @classmethod
     def _check_endpoint(cls, value: str | None) -> str | None:
-        if value is not None and not _ENDPOINT_PATTERN.fullmatch(value):
+        if value is not None and not ENDPOINT_PATTERN.fullmatch(value):
             message = "expected https://<host> or http://<host>:<port>, without user, path or query"
             raise ValueError(message)
         return value and value.rstrip("/")
@@ -268,7 +254,7 @@ class Settings(BaseSettings):
     @field_validator("lineage_catalog_uri")
     @classmethod
     def _check_uri(cls, value: str | None) -> str | None:
-        if value is not None and not _URI_PATTERN.fullmatch(value):
+        if value is not None and not URI_PATTERN.fullmatch(value):
             message = f"Invalid URI {value!r}: expected the catalog's URI as engines are given it, such as https://lake.example"
             raise ValueError(message)
         return value
@@ -276,7 +262,7 @@ class Settings(BaseSettings):
     @field_validator("oidc_jwks_url")
     @classmethod
     def _check_url(cls, value: str | None) -> str | None:
-        if value is not None and not _WEB_URL_PATTERN.fullmatch(value):
+        if value is not None and not WEB_URL_PATTERN.fullmatch(value):
             message = f"Invalid URL {value!r}: expected https://<host>/<path> of the provider's keys"
             raise ValueError(message)
         return value
@@ -285,7 +271,7 @@ class Settings(BaseSettings):
     @classmethod
     def _normalize_origins(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for origin in value:
-            if origin != "*" and not _ORIGIN_PATTERN.fullmatch(origin):
+            if origin != "*" and not ORIGIN_PATTERN.fullmatch(origin):
                 message = (
                     f"Invalid origin {origin!r}: expected https://<host> or http://<host>:<port>, or * for all pages"
                 )
@@ -296,10 +282,19 @@ class Settings(BaseSettings):
     @classmethod
     def _check_hosts(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for host in value:
-            if not _HOST_PATTERN.fullmatch(host) and not _is_network(host.strip("[]")):
+            if not HOST_PATTERN.fullmatch(host) and not is_network(host.strip("[]")):
                 message = (
                     f"Invalid host {host!r}: expected lake.example, *.example, an address or a network, without a port"
                 )
+                raise ValueError(message)
+        return value
+
+    @field_validator("allowed_addresses")
+    @classmethod
+    def _check_addresses(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for text in value:
+            if not is_network(text.strip("[]")) and (text == "*" or not HOST_PATTERN.fullmatch(text)):
+                message = f"Invalid address {text!r}: expected a network such as 10.0.0.0/8, an address, or a host"
                 raise ValueError(message)
         return value
 
@@ -307,7 +302,7 @@ class Settings(BaseSettings):
     @classmethod
     def _check_policies(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for text in value:
-            if not _POLICY_PATTERN.fullmatch(text):
+            if not POLICY_PATTERN.fullmatch(text):
                 message = (
                     f"Invalid policy {text!r}: expected <property>=<value>, such as maintenance.flush.min-rows=100"
                 )
@@ -325,7 +320,7 @@ class Settings(BaseSettings):
         if (self.oidc_issuer is None) != (self.oidc_audience is None):
             message = "oidc_issuer and oidc_audience belong together: set both or neither"
             raise ValueError(message)
-        if self.oidc_issuer and self.oidc_jwks_url is None and not _WEB_URL_PATTERN.fullmatch(self.oidc_issuer):
+        if self.oidc_issuer and self.oidc_jwks_url is None and not WEB_URL_PATTERN.fullmatch(self.oidc_issuer):
             message = (
                 f"oidc_issuer {self.oidc_issuer!r} is no URL, so its keys can't be discovered: set oidc_jwks_url, too"
             )
@@ -354,7 +349,7 @@ class Settings(BaseSettings):
             message = "tls_certificate and tls_key belong together: set both or neither"
             raise ValueError(message)
         for proxy in self.trusted_proxies:
-            _check_network(proxy)
+            check_network(proxy)
         if self.require_https and not (self.trusted_proxies or self.tls_certificate):
             message = "require_https refuses every request: set trusted_proxies to where TLS ends, or tls_certificate"
             raise ValueError(message)

@@ -23,6 +23,7 @@ from duckicelake.errors import (
     UnavailableError,
 )
 from duckicelake.rest.http import HttpConnection, NoAnswerError
+from duckicelake.rest.outbound import OutboundGuard
 from duckicelake.server.auth.tokens import ISSUER, UNREADABLE_ERRORS, Clock, Token
 
 _ALGORITHMS: Final = {"RSA": "RS256", "EC": "ES256"}
@@ -55,6 +56,7 @@ class OidcProvider:
     """What is trusted, and how its claims are read.
 
     scopes: what each value of the scope claim is worth; empty: the values are scopes themselves, and others nothing.
+    guard: for an issuer that isn't one of the settings: where its URLs may lead.
     """
 
     issuer: str
@@ -65,6 +67,7 @@ class OidcProvider:
     name_claim: str = "sub"
     scopes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     leeway: int = 30
+    guard: OutboundGuard | None = None
 
     def __post_init__(self) -> None:
         if self.issuer == ISSUER:
@@ -162,8 +165,8 @@ class _ProviderKeys:
         self._tried = now
         try:
             if self._url is None:
-                self._url = _discover(self._provider.issuer)
-            self._keys = _select_usable(_fetch(self._url))
+                self._url = _discover(self._provider.issuer, self._provider.guard)
+            self._keys = _select_usable(_fetch(self._url, self._provider.guard))
         except _FETCH_ERRORS as error:
             return f"{type(error).__name__}: {error}"
         self._fetched = now
@@ -216,8 +219,8 @@ def _read_seconds(claims: Mapping[str, Any], name: str, default: float) -> float
     return value
 
 
-def _discover(issuer: str) -> str:
-    document = _fetch(f"{issuer.rstrip('/')}/.well-known/openid-configuration")
+def _discover(issuer: str, guard: OutboundGuard | None) -> str:
+    document = _fetch(f"{issuer.rstrip('/')}/.well-known/openid-configuration", guard)
     if document["issuer"] != issuer:
         raise ValueError(f"the discovery document is of {document['issuer']!r}, not of {issuer!r}")
     url = document["jwks_uri"]
@@ -226,11 +229,11 @@ def _discover(issuer: str) -> str:
     return url
 
 
-def _fetch(url: str) -> Any:
+def _fetch(url: str, guard: OutboundGuard | None) -> Any:
     if not url.startswith(("https://", "http://")):
         raise ValueError(f"{url!r} is no http or https address")
     server = urlunsplit((*urlsplit(url)[:2], "", "", ""))
-    with closing(HttpConnection(server)) as http:
+    with closing(HttpConnection(server, guard)) as http:
         answer = http.ask(
             "GET",
             url.removeprefix(server),

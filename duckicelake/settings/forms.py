@@ -1,0 +1,45 @@
+"""Forms of the values of settings: patterns, lists, networks."""
+
+import ipaddress
+import re
+from typing import Annotated
+
+from pydantic import BeforeValidator
+from pydantic_settings import NoDecode
+
+ENDPOINT_PATTERN = re.compile(r"https?://[^/@?#\s]+/?")
+ORIGIN_PATTERN = re.compile(r"[a-z][a-z0-9+.-]*://[^/@?#\s]+/?", re.IGNORECASE)
+URI_PATTERN = re.compile(r"[a-z][a-z0-9+.-]*://\S+", re.IGNORECASE)
+WEB_URL_PATTERN = re.compile(r"https?://\S+", re.IGNORECASE)
+HOST_PATTERN = re.compile(r"\*|(\*\.)?[\w-]+(\.[\w-]+)*\.?", re.ASCII)
+POLICY_PATTERN = re.compile(r"(maintenance\.[a-z.-]+|history\.expire\.[a-z-]+|write\.target-file-size-bytes)=.+")
+POSTGRES_SCHEMES = ("postgres", "postgresql")
+
+
+def split_at_commas(value: object) -> object:
+    """Split a text at commas; other values stay."""
+    if isinstance(value, str):
+        return tuple(part.strip() for part in value.split(",") if part.strip())
+    return value
+
+
+def is_network(text: str) -> bool:
+    """Return whether a text is an address or a network."""
+    try:
+        ipaddress.ip_network(text)
+    except ValueError:
+        return False
+    return True
+
+
+def check_network(text: str) -> None:
+    """Raise ValueError unless a text is an address or a network."""
+    try:
+        ipaddress.ip_network(text)
+    except ValueError as error:
+        message = f"trusted_proxies: {error}; expected an address, or a network such as 10.0.0.0/8"
+        raise ValueError(message) from error
+
+
+CommaSeparated = Annotated[tuple[str, ...], NoDecode, BeforeValidator(split_at_commas)]
+"""Texts, joined by commas in the environment."""
