@@ -195,10 +195,15 @@ def module_paths(package: Path) -> dict[str, Path]:
 
 
 def folder_cycles(package: Path) -> list[set[str]]:
-    """Groups of folders of which each leads to each other by imports of its modules."""
+    """Groups of folders of which each leads to each other by imports of its modules.
+
+    The package's own `__init__` offers programs what is below; no module of the package imports it.
+    """
     modules = module_paths(package)
     arrows: dict[str, set[str]] = {folder_of(module, modules): set() for module in modules}
     for module, path in modules.items():
+        if module == package.name:
+            continue
         folder = folder_of(module, modules)
         arrows[folder] |= {folder_of(name, modules) for name in named_modules(path, modules)} - {folder}
     reached = {folder: reach(folder, arrows) for folder in arrows}

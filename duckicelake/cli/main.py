@@ -5,6 +5,8 @@ from typing import Final
 import typer
 
 from duckicelake.cli import explain, flush, gc, history, lake, migrate, snapshots, warehouse
+from duckicelake.cli.catalog import changes, description
+from duckicelake.cli.catalog.connection import add_catalog_command
 from duckicelake.cli.console.command import add_command, make_group, read_own_version
 from duckicelake.cli.pipeline.main import app as pipeline_app
 from duckicelake.cli.rows import command as ingest_rows
@@ -25,6 +27,18 @@ add_command(app, serve.serve, *serve.EXAMPLES)
 add_command(app, lake.init, *lake.INIT_EXAMPLES)
 add_command(app, lake.info, *lake.INFO_EXAMPLES)
 add_command(app, lake.doctor, *lake.DOCTOR_EXAMPLES)
+add_catalog_command(app, description.list_objects, *description.LS_EXAMPLES, name="ls")
+add_catalog_command(app, description.show, *description.SHOW_EXAMPLES)
+add_catalog_command(app, description.list_snapshots, *description.SNAPSHOTS_EXAMPLES, name="snapshots")
+add_catalog_command(app, description.list_files, *description.FILES_EXAMPLES, name="files")
+add_catalog_command(app, description.list_partitions, *description.PARTITIONS_EXAMPLES, name="partitions")
+app.add_typer(changes.refs_app)
+app.add_typer(changes.create_app)
+add_catalog_command(app, changes.drop, *changes.DROP_EXAMPLES)
+add_catalog_command(app, changes.rename, *changes.RENAME_EXAMPLES)
+add_catalog_command(app, changes.register, *changes.REGISTER_EXAMPLES)
+app.add_typer(changes.props_app)
+add_catalog_command(app, changes.comment, *changes.COMMENT_EXAMPLES)
 add_command(app, history.history, *history.HISTORY_EXAMPLES)
 add_command(app, history.audit, *history.AUDIT_EXAMPLES)
 add_command(app, lake.adopt, *lake.ADOPT_EXAMPLES)

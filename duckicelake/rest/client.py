@@ -74,6 +74,10 @@ class CatalogClient:
         self._lock = Lock()
         self._prefix: str | None = None
 
+    def close(self) -> None:
+        """Close the connections to the server."""
+        self._http.close()
+
     def config(self) -> Json:
         """Return the catalog's configuration."""
         query = {} if self.connection.warehouse is None else {"warehouse": self.connection.warehouse}
@@ -93,6 +97,11 @@ class CatalogClient:
     def tables(self, namespace: Namespace) -> Iterator[str]:
         """Yield the names of a namespace's tables."""
         for page in self.pages(self.iceberg("namespaces", encode_namespace(namespace), "tables")):
+            yield from (identifier["name"] for identifier in page["identifiers"])
+
+    def views(self, namespace: Namespace) -> Iterator[str]:
+        """Yield the names of a namespace's views."""
+        for page in self.pages(self.iceberg("namespaces", encode_namespace(namespace), "views")):
             yield from (identifier["name"] for identifier in page["identifiers"])
 
     def load_table(self, namespace: Namespace, table: str, snapshots: str = "all") -> Json:
@@ -166,6 +175,11 @@ class CatalogClient:
         """Post a body that may be sent twice."""
         return self._ask(_CatalogRequest("POST", path, body)).body
 
+    def change(self, method: str, path: str, body: Json = None, query: Mapping[str, str] | None = None) -> Json:
+        """Send a request that changes something, with an idempotency key: sent again, it has no more effect."""
+        full = f"{path}?{urlencode(query)}" if query else path
+        return self._ask(_CatalogRequest(method, full, body, create_request_key())).body
+
     def pages(self, path: str, query: Mapping[str, str] | None = None) -> Iterator[Json]:
         """Yield every page of a listing."""
         token = ""
@@ -176,10 +190,17 @@ class CatalogClient:
 
     def iceberg(self, *segments: str) -> str:
         """Build the path of an Iceberg route, with the catalog's prefix."""
+        return self._build_path("/v1", *segments)
+
+    def own(self, api: str, *segments: str) -> str:
+        """Build the path of a route below `/pipeline/v1` or another API of this server, with the catalog's prefix."""
+        return self._build_path(f"/{api}/v1", *segments)
+
+    def _build_path(self, root: str, *segments: str) -> str:
         if self._prefix is None:
             config = self.config()
             self._prefix = str((config.get("defaults", {}) | config.get("overrides", {})).get("prefix", ""))
-        return "/".join(("/v1", *((self._prefix,) if self._prefix else ()), *segments))
+        return "/".join((root, *((self._prefix,) if self._prefix else ()), *segments))
 
     def _ask(self, question: _CatalogRequest) -> JsonAnswer:
         """Send a request with a valid token until the catalog isn't busy. A 404 of a HEAD is no error."""

@@ -15,8 +15,8 @@ from pydantic_settings.exceptions import SettingsError
 from duckicelake.errors import InvalidSettingsError
 from duckicelake.settings.model import PREFIX, Settings
 
-PIPELINE_PREFIX = "DUCKICELAKE_PIPELINE_"
-"""Prefix of the variables that the pipeline reads: a client that may share the server's environment."""
+CLIENT_PREFIXES = ("DUCKICELAKE_CLIENT_", "DUCKICELAKE_PIPELINE_")
+"""Prefixes of the variables that clients and the pipeline read, which may share the server's environment."""
 FILE_NAME = "duckicelake.toml"
 _USER_PATTERN = re.compile(r"//[^/]*@")
 _PROTECTIVE_NAMES = frozenset(
@@ -70,7 +70,7 @@ def _read_environment() -> _SettingsSource:
     known = {source.spell(name) for name in Settings.model_fields}
     for variable in sorted(os.environ):
         name = variable.upper()
-        if name.startswith(PREFIX) and not name.startswith(PIPELINE_PREFIX) and name not in known:
+        if name.startswith(PREFIX) and not name.startswith(CLIENT_PREFIXES) and name not in known:
             message = f"{variable} is not a setting{_suggest_nearest(name, known)}"
             raise InvalidSettingsError(message)
         _check_filled(variable, name.removeprefix(PREFIX).lower(), os.environ[variable])

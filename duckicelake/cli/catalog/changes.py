@@ -1,0 +1,280 @@
+"""`duckicelake create`, `drop`, `rename`, `register`, `props`, `comment`, `refs`: change a lake."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Final, Literal
+
+import typer
+
+from duckicelake.cli.catalog.connection import JsonOption, add_catalog_command, format_time, print_json, print_rows
+from duckicelake.cli.catalog.description import TableArgument
+from duckicelake.cli.console.command import make_group
+
+if TYPE_CHECKING:
+    from duckicelake.client.lake import Lake
+    from duckicelake.client.table import Table, View
+
+ObjectKind = Literal["namespace", "table", "view"]
+KindArgument = Annotated[ObjectKind, typer.Argument(help="namespace, table or view.")]
+NameArgument = Annotated[str, typer.Argument(help="The namespace, table or view, as sales or sales.orders.")]
+RENAME_EXAMPLES: Final = (
+    "duckicelake rename table sales.orders archive.orders_2025",
+    "duckicelake rename view sales.open sales.open_orders",
+)
+DROP_EXAMPLES: Final = ("duckicelake drop table sales.orders", "duckicelake drop namespace sales")
+REGISTER_EXAMPLES: Final = ("duckicelake register sales.orders s3://lake/old/orders/metadata/00042.metadata.json",)
+COMMENT_EXAMPLES: Final = (
+    "duckicelake comment sales.orders 'One row per order.'",
+    "duckicelake comment sales.orders 'Net, in euros.' --column amount",
+    "duckicelake comment sales.orders ''",
+)
+
+create_app = make_group("create", "Create a namespace or a table.")
+props_app = make_group("props", "Show, set and remove properties of namespaces, tables and views.")
+refs_app = make_group("refs", "List, create, move and drop branches and tags of a table.")
+
+
+def create_namespace(lake: Lake, name: Annotated[str, typer.Argument(help="Its name, as sales or sales.eu.")]) -> None:
+    """Create a namespace."""
+    lake.create_namespace(name)
+    typer.echo(f"created the namespace {name}")
+
+
+def create_table(
+    lake: Lake,
+    name: TableArgument,
+    columns: Annotated[
+        str, typer.Argument(help="Its columns, as `id long not null, name string comment 'who', tags list<string>`.")
+    ],
+    partition_by: Annotated[
+        str | None, typer.Option(help="Partition fields, joined by commas, as `day(time), bucket(16, id)`.")
+    ] = None,
+    location: Annotated[str | None, typer.Option(help="Its folder (default: one in the warehouse).")] = None,
+    prop: Annotated[list[str] | None, typer.Option("--prop", help="<key>=<value>; may be repeated.")] = None,
+) -> None:
+    """Create an empty table."""
+    from duckicelake.client.schema_text import parse_columns, parse_partition_fields
+
+    schema = parse_columns(columns)
+    options: dict[str, object] = {"properties": _parse_pairs(prop or [])}
+    if partition_by is not None:
+        options["partition_spec"] = parse_partition_fields(partition_by, schema)
+    if location is not None:
+        options["location"] = location
+    table = lake.create_table(name, schema, **options)
+    typer.echo(f"created the table {table.name}")
+
+
+def drop(
+    lake: Lake,
+    kind: KindArgument,
+    name: NameArgument,
+    purge: Annotated[bool, typer.Option("--purge", help="Delete the table's files, too.")] = False,
+) -> None:
+    """Drop an empty namespace, a table or a view. `duckicelake undrop` brings it back while the lake keeps it."""
+    from duckicelake.errors import BadInputError
+
+    if purge and kind != "table":
+        raise BadInputError("--purge is for tables: nothing else has files")
+    if kind == "namespace":
+        lake.drop_namespace(name)
+    elif kind == "table":
+        lake.table(name).drop(is_purge=purge)
+    else:
+        lake.view(name).drop()
+    typer.echo(f"dropped the {kind} {name}")
+
+
+def rename(
+    lake: Lake,
+    kind: Annotated[Literal["table", "view"], typer.Argument(help="table or view.")],
+    source: Annotated[str, typer.Argument(help="Its name, as sales.orders.")],
+    destination: Annotated[str, typer.Argument(help="Its new name, in a namespace that exists.")],
+) -> None:
+    """Rename a table or view, or move it to another namespace. Its files stay where they are."""
+    lake.rename(kind, source, destination)
+    typer.echo(f"renamed the {kind} {source} to {destination}")
+
+
+def register(
+    lake: Lake,
+    name: TableArgument,
+    metadata_location: Annotated[str, typer.Argument(help="Where its metadata.json is.")],
+) -> None:
+    """Register a table that lies in the lake's store, by its metadata.json."""
+    table = lake.register_table(name, metadata_location)
+    typer.echo(f"registered {table.name}")
+
+
+def comment(
+    lake: Lake,
+    name: NameArgument,
+    text: Annotated[str, typer.Argument(help="The comment; an empty one removes it.")],
+    column: Annotated[str | None, typer.Option(help="Comment this column of the table.")] = None,
+) -> None:
+    """Comment a namespace, table, view or column."""
+    if column is not None:
+        lake.table(name).set_column_comment(column, text or None)
+    else:
+        _change_properties(lake, name, {"comment": text} if text else {}, [] if text else ["comment"])
+    typer.echo(f"{'commented' if text else 'removed the comment of'} {name}{f', column {column}' if column else ''}")
+
+
+def get_properties(
+    lake: Lake,
+    name: NameArgument,
+    key: Annotated[str | None, typer.Argument(help="Print the value of this one alone.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print the properties of a namespace, table or view."""
+    from duckicelake.errors import BadInputError
+
+    properties = _read_properties(lake, name)
+    if key is not None and key not in properties:
+        raise BadInputError(f"{name} has no property {key!r}; it has {', '.join(sorted(properties)) or 'none'}")
+    if as_json:
+        print_json(properties if key is None else {key: properties[key]})
+    elif key is not None:
+        typer.echo(properties[key])
+    else:
+        print_rows(("property", "value"), sorted(properties.items()))
+
+
+def set_properties(
+    lake: Lake,
+    name: NameArgument,
+    pairs: Annotated[list[str], typer.Argument(help="<key>=<value>, several.")],
+) -> None:
+    """Set properties of a namespace, table or view."""
+    updates = _parse_pairs(pairs)
+    _change_properties(lake, name, updates, [])
+    typer.echo(f"set {', '.join(updates)} of {name}")
+
+
+def unset_properties(
+    lake: Lake, name: NameArgument, keys: Annotated[list[str], typer.Argument(help="The properties, several.")]
+) -> None:
+    """Remove properties of a namespace, table or view."""
+    _change_properties(lake, name, {}, keys)
+    typer.echo(f"removed {', '.join(keys)} of {name}")
+
+
+def list_refs(lake: Lake, name: TableArgument, as_json: JsonOption = False) -> None:
+    """List a table's branches and tags."""
+    refs = lake.table(name).load().refs
+    if as_json:
+        print_json(*refs)
+    else:
+        rows = ((ref.name, ref.kind, str(ref.snapshot_id), format_time(ref.timestamp)) for ref in refs)
+        print_rows(("name", "kind", "snapshot", "when (UTC)"), rows, right=(2,))
+
+
+def create_ref(
+    lake: Lake,
+    name: TableArgument,
+    ref: Annotated[str, typer.Argument(help="Name of the branch or tag.")],
+    at: Annotated[str | None, typer.Option(help="A snapshot id, branch or tag (default: main).")] = None,
+    tag: Annotated[bool, typer.Option("--tag", help="Create a tag, not a branch.")] = False,
+) -> None:
+    """Create a branch, or a tag."""
+    table = lake.table(name)
+    snapshot_id = table.resolve_snapshot(at)
+    table.set_ref(ref, "tag" if tag else "branch", snapshot_id)
+    typer.echo(f"created the {'tag' if tag else 'branch'} {ref} of {name} at {snapshot_id}")
+
+
+def drop_ref(
+    lake: Lake, name: TableArgument, ref: Annotated[str, typer.Argument(help="Name of the branch or tag.")]
+) -> None:
+    """Drop a branch or tag. Its snapshots stay until they expire."""
+    lake.table(name).drop_ref(ref)
+    typer.echo(f"dropped {ref} of {name}")
+
+
+def fast_forward_ref(
+    lake: Lake,
+    name: TableArgument,
+    branch: Annotated[str, typer.Argument(help="The branch that moves, as main.")],
+    to: Annotated[str, typer.Argument(help="The branch or tag that it moves to, which descends from it.")],
+) -> None:
+    """Move a branch forward to another branch or tag, as to publish what was written on a branch."""
+    lake.table(name).fast_forward(branch, to)
+    typer.echo(f"{branch} of {name} is at {to} now")
+
+
+add_catalog_command(
+    create_app,
+    create_namespace,
+    "duckicelake create namespace sales",
+    "duckicelake create namespace sales.eu",
+    name="namespace",
+)
+add_catalog_command(
+    create_app,
+    create_table,
+    "duckicelake create table sales.orders 'id long not null, customer string, time timestamptz'",
+    "duckicelake create table sales.orders 'id long, time timestamptz' --partition-by 'day(time)'",
+    name="table",
+)
+add_catalog_command(
+    props_app,
+    get_properties,
+    "duckicelake props get sales.orders",
+    "duckicelake props get sales.orders write.target-file-size-bytes",
+    name="get",
+)
+add_catalog_command(
+    props_app,
+    set_properties,
+    "duckicelake props set sales.orders owner=ann write.target-file-size-bytes=268435456",
+    name="set",
+)
+add_catalog_command(props_app, unset_properties, "duckicelake props unset sales.orders owner", name="unset")
+add_catalog_command(refs_app, list_refs, "duckicelake refs list sales.orders", name="list")
+add_catalog_command(
+    refs_app,
+    create_ref,
+    "duckicelake refs create sales.orders audit",
+    "duckicelake refs create sales.orders end_of_year --at 4711 --tag",
+    name="create",
+)
+add_catalog_command(refs_app, drop_ref, "duckicelake refs drop sales.orders audit", name="drop")
+add_catalog_command(
+    refs_app, fast_forward_ref, "duckicelake refs fast-forward sales.orders main audit", name="fast-forward"
+)
+
+
+def _parse_pairs(pairs: list[str]) -> dict[str, str]:
+    from duckicelake.errors import BadInputError
+
+    parsed = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise BadInputError(f"Invalid property {pair!r}: expected <key>=<value>")
+        parsed[key] = value
+    return parsed
+
+
+def _find_relation(lake: Lake, name: str) -> Table | View | None:
+    """Return the table or view of this name; None if it is a namespace's."""
+    from duckicelake.client.models import TableInfo
+    from duckicelake.rest.names import parse_name
+
+    if len(parse_name(name)) == 1 or lake.client.namespace_exists(parse_name(name)):
+        return None
+    found = lake.find(name)
+    return lake.table(name) if isinstance(found, TableInfo) else lake.view(name)
+
+
+def _read_properties(lake: Lake, name: str) -> dict[str, str]:
+    found = _find_relation(lake, name)
+    return dict(lake.namespace_properties(name) if found is None else found.load().properties)
+
+
+def _change_properties(lake: Lake, name: str, updates: dict[str, str], removals: list[str]) -> None:
+    found = _find_relation(lake, name)
+    if found is None:
+        lake.update_namespace(name, updates, removals)
+    else:
+        found.update_properties(updates, removals)

@@ -1,0 +1,216 @@
+"""`duckicelake ls`, `show`, `snapshots`, `files`, `partitions`: look at a lake."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from duckicelake.cli.catalog.connection import (
+    JsonOption,
+    format_partition,
+    format_time,
+    print_json,
+    print_rows,
+)
+
+if TYPE_CHECKING:
+    from duckicelake.client.lake import Lake
+    from duckicelake.client.models import ColumnInfo, SnapshotInfo, TableInfo, ViewInfo
+
+LS_EXAMPLES: Final = ("duckicelake ls", "duckicelake ls sales --long", "duckicelake ls --recursive --json")
+SHOW_EXAMPLES: Final = (
+    "duckicelake show sales.orders",
+    "duckicelake show sales.orders --uri https://lake.example.com --json",
+)
+SNAPSHOTS_EXAMPLES: Final = (
+    "duckicelake snapshots sales.orders",
+    "duckicelake snapshots sales.orders --limit 5 --json",
+)
+FILES_EXAMPLES: Final = ("duckicelake files sales.orders", "duckicelake files sales.orders --at audit --json")
+PARTITIONS_EXAMPLES: Final = ("duckicelake partitions sales.orders", "duckicelake partitions sales.orders --json")
+_SUMMARY_KEYS: Final = ("added-records", "deleted-records", "added-data-files", "deleted-data-files", "total-records")
+
+TableArgument = Annotated[str, typer.Argument(help="The table, as sales.orders.")]
+AtOption = Annotated[str | None, typer.Option("--at", help="A snapshot id, branch or tag (default: main).")]
+
+
+def list_objects(
+    lake: Lake,
+    namespace: Annotated[str, typer.Argument(help="The namespace (default: the top level).")] = "",
+    recursive: Annotated[bool, typer.Option("--recursive", "-r", help="List what is below, too.")] = False,
+    long: Annotated[bool, typer.Option("--long", "-l", help="Print rows, sizes and times of tables.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """List namespaces, tables and views."""
+    if long:
+        _list_long(lake, namespace, is_recursive=recursive, as_json=as_json)
+        return
+    found = list(lake.list(namespace, is_recursive=recursive))
+    if as_json:
+        print_json(*found)
+        return
+    if not found:
+        typer.echo(f"{namespace or 'the lake'} is empty", err=True)
+        return
+    print_rows(("kind", "name"), ((one.kind, one.name) for one in found))
+
+
+def show(
+    lake: Lake,
+    name: Annotated[str, typer.Argument(help="A table or view, as sales.orders.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Show a table or view: columns, partitions, order, properties, current snapshot; of a view, its SQL."""
+    from duckicelake.client.models import TableInfo
+
+    found = lake.find(name)
+    if as_json:
+        print_json({"name": found.name, "kind": "table" if isinstance(found, TableInfo) else "view"} | found.metadata)  # type: ignore[operator]
+        return
+    facts = _list_table_facts(found) if isinstance(found, TableInfo) else _list_view_facts(found)
+    print_rows(("name", found.name), [fact for fact in facts if fact[1]])
+    typer.echo()
+    _print_columns(found.columns)
+    if found.properties:
+        typer.echo()
+        print_rows(("property", "value"), sorted(found.properties.items()))
+
+
+def list_snapshots(
+    lake: Lake,
+    name: TableArgument,
+    limit: Annotated[int, typer.Option(min=1, help="Max snapshots to list, the newest.")] = 50,
+    as_json: JsonOption = False,
+) -> None:
+    """List a table's snapshots, the newest last: branches and tags, operation, what each changed."""
+    snapshots = lake.table(name).load().snapshots
+    shown = snapshots[-limit:]
+    if as_json:
+        print_json(*shown)
+        return
+    headings = (
+        "snapshot",
+        "when (UTC)",
+        "operation",
+        "refs",
+        "rows added",
+        "rows deleted",
+        "files added",
+        "files deleted",
+        "rows",
+    )
+    print_rows(headings, map(_build_snapshot_row, shown), right=(0, 4, 5, 6, 7, 8))
+    if len(shown) < len(snapshots):
+        typer.echo(f"{len(snapshots) - len(shown):,} older ones are not listed: --limit {len(snapshots)}", err=True)
+
+
+def list_files(lake: Lake, name: TableArgument, at: AtOption = None, as_json: JsonOption = False) -> None:
+    """List the data files of a table's snapshot, with partition, rows, size and how many delete files apply."""
+    from rich.filesize import decimal
+
+    files = lake.table(name).files(at)
+    if as_json:
+        for file in files:
+            print_json(file)
+        return
+    print_rows(
+        ("file", "partition", "rows", "size", "delete files"),
+        (
+            (
+                file.path,
+                format_partition(file.partition),
+                f"{file.rows:,}",
+                decimal(file.bytes),
+                f"{file.delete_files:,}",
+            )
+            for file in files
+        ),
+        right=(2, 3, 4),
+    )
+
+
+def list_partitions(lake: Lake, name: TableArgument, at: AtOption = None, as_json: JsonOption = False) -> None:
+    """List the partitions of a table's snapshot, with files, rows and size."""
+    from rich.filesize import decimal
+
+    partitions = lake.table(name).partitions(at)
+    if as_json:
+        print_json(*partitions)
+        return
+    print_rows(
+        ("partition", "files", "rows", "size", "delete files"),
+        (
+            (
+                format_partition(one.partition) or "unpartitioned",
+                f"{one.files:,}",
+                f"{one.rows:,}",
+                decimal(one.bytes),
+                f"{one.delete_files:,}",
+            )
+            for one in partitions
+        ),
+        right=(1, 2, 3, 4),
+    )
+
+
+def _list_long(lake: Lake, namespace: str, *, is_recursive: bool, as_json: bool) -> None:
+    """List objects with the sizes of tables, which one request brings for many tables."""
+    from rich.filesize import decimal
+
+    sizes = {size.name: size for size in lake.sizes(namespace)}
+    rows = []
+    for one in lake.list(namespace, is_recursive=is_recursive):
+        size = sizes.get(one.name)
+        if as_json:
+            print_json({"kind": one.kind, "name": one.name} | ({} if size is None else asdict(size)))
+        elif size is None:
+            rows.append((one.kind, one.name, "", "", "", ""))
+        else:
+            changed = format_time(size.changed)
+            rows.append((one.kind, one.name, f"{size.rows:,}", f"{size.files:,}", decimal(size.bytes), changed))
+    if not as_json:
+        print_rows(("kind", "name", "rows", "files", "size", "changed (UTC)"), rows, right=(2, 3, 4))
+
+
+def _list_table_facts(table: TableInfo) -> Iterator[tuple[str, str]]:
+    snapshot = table.snapshot
+    yield "kind", f"table, format version {table.metadata['format-version']}"
+    yield "comment", table.comment or ""
+    yield "location", table.metadata["location"]
+    yield "partitioned by", ", ".join(table.partition_fields)
+    yield "sorted by", ", ".join(table.sort_fields)
+    yield "snapshot", _describe_snapshot(snapshot) if snapshot else "none: the table has never had rows"
+    yield "rows", f"{int(snapshot.summary.get('total-records', 0)):,}" if snapshot else "0"
+    yield "refs", ", ".join(f"{ref.name} ({ref.kind})" for ref in table.refs)
+
+
+def _list_view_facts(view: ViewInfo) -> Iterator[tuple[str, str]]:
+    yield "kind", "view"
+    yield "comment", view.comment or ""
+    for dialect, sql in view.sql.items():
+        yield f"SQL ({dialect})", sql
+
+
+def _describe_snapshot(snapshot: SnapshotInfo) -> str:
+    return f"{snapshot.snapshot_id} ({snapshot.operation}, {format_time(snapshot.timestamp)} UTC)"
+
+
+def _print_columns(columns: Sequence[ColumnInfo]) -> None:
+    print_rows(
+        ("column", "type", "null", "comment"),
+        ((one.name, one.type, "no" if one.is_required else "yes", one.comment or "") for one in columns),
+    )
+
+
+def _build_snapshot_row(snapshot: SnapshotInfo) -> Sequence[str]:
+    numbers = (snapshot.summary.get(key) for key in _SUMMARY_KEYS)
+    return (
+        str(snapshot.snapshot_id),
+        format_time(snapshot.timestamp),
+        snapshot.operation,
+        ", ".join(snapshot.refs),
+        *("" if number is None else f"{int(number):,}" for number in numbers),
+    )

@@ -1,0 +1,230 @@
+"""The client of a lake for asyncio: `Lake`, `Table` and `View`, whose methods run in threads.
+
+    async with connect_async("http://localhost:8181") as lake:
+        print([one async for one in lake.list("zoo")])
+
+`scripts/async_client.py` writes this file from `lake.py` and `table.py`.
+"""
+
+from __future__ import annotations
+
+from asyncio import to_thread
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from itertools import islice
+from typing import Any, Final, Self, TypeVar
+
+from duckicelake.client.lake import Lake, connect
+from duckicelake.client.models import (
+    CatalogObject,
+    FileInfo,
+    Json,
+    ObjectKind,
+    PartitionInfo,
+    TableInfo,
+    TableSize,
+    ViewInfo,
+)
+from duckicelake.client.table import Table, View
+
+_CHUNK_ITEMS: Final = 1000
+"""Items of an iterator that one call in a thread brings."""
+Item = TypeVar("Item")
+
+
+def connect_async(uri: str | None = None, **options: Any) -> AsyncLake:
+    """Connect as `duckicelake.connect` does, with the same options."""
+    return AsyncLake(connect(uri, **options))
+
+
+async def _iterate(items: Iterator[Item]) -> AsyncIterator[Item]:
+    """Iterate in threads: what comes next may be another request."""
+    while chunk := await to_thread(lambda: list(islice(items, _CHUNK_ITEMS))):
+        for item in chunk:
+            yield item
+
+
+class AsyncTable:
+    """A table behind its catalog's REST API, for asyncio."""
+
+    def __init__(self, sync: Table) -> None:
+        self.sync = sync
+
+    @property
+    def name(self) -> str:
+        return self.sync.name
+
+    async def load(self) -> TableInfo:
+        """Load the table. Raises MissingTableError."""
+        return await to_thread(self.sync.load)
+
+    def files(self, at: int | str | None = None) -> AsyncIterator[FileInfo]:
+        """Yield the data files of the current snapshot, or of a snapshot id, branch or tag. The catalog plans it."""
+        return _iterate(self.sync.files(at))
+
+    async def partitions(self, at: int | str | None = None) -> tuple[PartitionInfo, ...]:
+        """Return what each partition of a snapshot has."""
+        return await to_thread(self.sync.partitions, at)
+
+    async def resolve_snapshot(self, at: int | str | None = None) -> int:
+        """Return the id of a listed snapshot, or of that which a branch or tag points to (default: main)."""
+        return await to_thread(self.sync.resolve_snapshot, at)
+
+    async def update_properties(self, updates: Mapping[str, str] | None = None, removals: Sequence[str] = ()) -> None:
+        """Set and remove properties."""
+        await to_thread(self.sync.update_properties, updates, removals)
+
+    async def set_ref(self, name: str, kind: str, snapshot_id: int, *, replaced: int | None = None) -> None:
+        """Create a branch or tag, or move one from the snapshot `replaced`."""
+        await to_thread(partial(self.sync.set_ref, name, kind, snapshot_id, replaced=replaced))
+
+    async def drop_ref(self, name: str) -> None:
+        """Drop a branch or tag; its snapshots stay until they expire. BadInputError for `main` and unknown ones."""
+        await to_thread(self.sync.drop_ref, name)
+
+    async def fast_forward(self, branch: str, to: str) -> None:
+        """Move a branch to the snapshot of another ref that descends from it. Raises BadInputError if it doesn't."""
+        await to_thread(self.sync.fast_forward, branch, to)
+
+    async def set_column_comment(self, column: str, comment: str | None) -> None:
+        """Set or remove the comment of a top-level column. Raises BadInputError if there is no such column."""
+        await to_thread(self.sync.set_column_comment, column, comment)
+
+    async def restore(self, to: str, *, is_dry_run: bool = False) -> Json:
+        """Make `main` what it was at a snapshot, time, branch or tag; return what that does or would do, as JSON."""
+        return await to_thread(partial(self.sync.restore, to, is_dry_run=is_dry_run))
+
+    async def expire(self, older_than: datetime, *, retain_last: int = 1, is_dry_run: bool = False) -> Json:
+        """Expire snapshots of `main` that are older; return how many, as JSON."""
+        return await to_thread(partial(self.sync.expire, older_than, retain_last=retain_last, is_dry_run=is_dry_run))
+
+    def history(self, **filters: str) -> AsyncIterator[Json]:
+        """Yield what changed in the table, newest first, as JSON. filters: as of `Lake.history`."""
+        return _iterate(self.sync.history(**filters))
+
+    async def explain(self, where: str | None = None, at: str | None = None) -> Json:
+        """Return what a filter would read, as JSON. where: a condition in DuckDB's SQL."""
+        return await to_thread(self.sync.explain, where, at)
+
+    async def clone(self, name: str, *, at: str | None = None, with_history: bool = False) -> AsyncTable:
+        """Clone the table, or what it was at a snapshot, time, branch or tag, under another name."""
+        return AsyncTable(await to_thread(partial(self.sync.clone, name, at=at, with_history=with_history)))
+
+    async def flush(self) -> Json:
+        """Write the rows in Postgres to files; return `rows`, `deletes`, `files`, `snapshot-id`."""
+        return await to_thread(self.sync.flush)
+
+    async def drop(self, *, is_purge: bool = False) -> None:
+        """Drop the table. is_purge: delete its files, too."""
+        await to_thread(partial(self.sync.drop, is_purge=is_purge))
+
+    async def unregister(self) -> Json:
+        """Take the table out of the catalog; return where its metadata is. Its files stay."""
+        return await to_thread(self.sync.unregister)
+
+
+class AsyncView:
+    """A view behind its catalog's REST API, for asyncio."""
+
+    def __init__(self, sync: View) -> None:
+        self.sync = sync
+
+    @property
+    def name(self) -> str:
+        return self.sync.name
+
+    async def load(self) -> ViewInfo:
+        """Load the view. Raises MissingTableError."""
+        return await to_thread(self.sync.load)
+
+    async def update_properties(self, updates: Mapping[str, str] | None = None, removals: Sequence[str] = ()) -> None:
+        """Set and remove properties."""
+        await to_thread(self.sync.update_properties, updates, removals)
+
+    async def drop(self) -> None:
+        """Drop the view."""
+        await to_thread(self.sync.drop)
+
+
+class AsyncLake:
+    """A lake behind its catalog's REST API. Threads may share it, for asyncio."""
+
+    def __init__(self, sync: Lake) -> None:
+        self.sync = sync
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await to_thread(self.sync.close)
+
+    def list(self, namespace: str = "", *, is_recursive: bool = False) -> AsyncIterator[CatalogObject]:
+        """Yield the namespaces, tables and views directly in a namespace, or at the top level."""
+        return _iterate(self.sync.list(namespace, is_recursive=is_recursive))
+
+    def namespaces(self, parent: str = "") -> AsyncIterator[str]:
+        """Yield the names of the direct children of a namespace, or of the top level."""
+        return _iterate(self.sync.namespaces(parent))
+
+    def tables(self, namespace: str) -> AsyncIterator[str]:
+        """Yield the full names of a namespace's tables."""
+        return _iterate(self.sync.tables(namespace))
+
+    def views(self, namespace: str) -> AsyncIterator[str]:
+        """Yield the full names of a namespace's views."""
+        return _iterate(self.sync.views(namespace))
+
+    def sizes(self, namespace: str = "") -> AsyncIterator[TableSize]:
+        """Yield how large the tables of a namespace and of those below it are, or of the whole lake."""
+        return _iterate(self.sync.sizes(namespace))
+
+    async def create_namespace(self, name: str, properties: Mapping[str, str] | None = None) -> None:
+        """Create a namespace. Raises JobConflictError if it exists."""
+        await to_thread(self.sync.create_namespace, name, properties)
+
+    async def drop_namespace(self, name: str) -> None:
+        """Drop an empty namespace. Raises JobConflictError if it isn't empty."""
+        await to_thread(self.sync.drop_namespace, name)
+
+    async def namespace_properties(self, name: str) -> Mapping[str, str]:
+        """Return the properties of a namespace."""
+        return await to_thread(self.sync.namespace_properties, name)
+
+    async def update_namespace(
+        self, name: str, updates: Mapping[str, str] | None = None, removals: Sequence[str] = ()
+    ) -> None:
+        """Set and remove properties of a namespace."""
+        await to_thread(self.sync.update_namespace, name, updates, removals)
+
+    def table(self, name: str) -> AsyncTable:
+        """Return a table, which is looked up when one of its methods is called."""
+        return AsyncTable(self.sync.table(name))
+
+    def view(self, name: str) -> AsyncView:
+        """Return a view, which is looked up when one of its methods is called."""
+        return AsyncView(self.sync.view(name))
+
+    async def find(self, name: str) -> TableInfo | ViewInfo:
+        """Load the table or view of a name. Raises MissingTableError, which names those with like names."""
+        return await to_thread(self.sync.find, name)
+
+    async def suggest(self, name: str) -> str:
+        """Return "; did you mean …?" with names of tables and views like this one; empty if there are none."""
+        return await to_thread(self.sync.suggest, name)
+
+    async def create_table(self, name: str, schema: Json, **options: Any) -> AsyncTable:
+        """Create a table. schema: Iceberg's, as JSON. options: others of CreateTableRequest, with `_` for `-`."""
+        return AsyncTable(await to_thread(partial(self.sync.create_table, name, schema, **options)))
+
+    async def register_table(self, name: str, metadata_location: str) -> AsyncTable:
+        """Register a table by its metadata.json."""
+        return AsyncTable(await to_thread(self.sync.register_table, name, metadata_location))
+
+    async def rename(self, kind: ObjectKind, source: str, destination: str) -> None:
+        """Rename or move a table or view."""
+        await to_thread(self.sync.rename, kind, source, destination)
+
+    def history(self, name: str = "", **filters: Any) -> AsyncIterator[Json]:
+        """Yield what changed in the lake, a namespace or a table, newest first, as JSON of the route."""
+        return _iterate(self.sync.history(name, **filters))

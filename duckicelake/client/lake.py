@@ -1,0 +1,228 @@
+"""Look at a lake over REST, and change it: with a URL and a token alone.
+
+import duckicelake
+
+lake = duckicelake.connect("http://localhost:8181")
+for one in lake.list("zoo"):
+print(one.kind, one.name)
+print(lake.table("zoo.birds").load().columns)
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any, Final, Self
+
+from duckicelake.client.models import (
+    CatalogObject,
+    Json,
+    ObjectKind,
+    TableInfo,
+    TableSize,
+    ViewInfo,
+    build_name,
+    parse_size,
+)
+from duckicelake.client.table import Table, View, read_history
+from duckicelake.errors import CatalogUnreachableError, MissingTableError
+from duckicelake.rest.client import CatalogClient, encode_namespace, encode_segment
+from duckicelake.rest.connection import Connection
+from duckicelake.rest.names import Namespace, parse_name, parse_table
+from duckicelake.rest.profiles import read_connection
+
+_MAX_SUGGESTIONS: Final = 3
+
+
+def connect(
+    uri: str | None = None,
+    *,
+    profile: str | None = None,
+    credential: str | None = None,
+    token: str | None = None,
+    warehouse: str | None = None,
+    oauth2_server_uri: str | None = None,
+    scope: str | None = None,
+) -> "Lake":
+    """Connect to a catalog by its URI, or by a profile of `profiles.toml`. The first request logs in.
+
+    Args:
+        uri: without `/v1`; or the name of a profile, if it has no `://`.
+        credential: `<id>:<secret>`.
+        token: instead of a credential.
+        warehouse: its name, for a server with several.
+        profile: options beside it take the place of the profile's.
+        oauth2_server_uri: the token endpoint; None takes the catalog's.
+        scope: None asks for all scopes of the client.
+
+    Raises:
+        BadInputError: there is no such profile.
+
+    """
+    if uri is not None and "://" not in uri:
+        uri, profile = None, uri
+    connection = read_connection(
+        profile,
+        uri=uri,
+        credential=credential,
+        token=token,
+        warehouse=warehouse,
+        oauth2_server_uri=oauth2_server_uri,
+        scope=scope,
+    )
+    return Lake(connection)
+
+
+class Lake:
+    """A lake behind its catalog's REST API. Threads may share it.
+
+    Names are as in SQL: `sales.orders`, a level with dots in backticks. Methods raise the errors of
+    `duckicelake.rest.client`: MissingTableError, JobConflictError, NotAllowedError and so on.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self.client = CatalogClient(connection)
+        """Sends requests, also those that have no method here."""
+
+    def close(self) -> None:
+        """Close the connections to the server."""
+        self.client.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def list(self, namespace: str = "", *, is_recursive: bool = False) -> Iterator[CatalogObject]:
+        """Yield the namespaces, tables and views directly in a namespace, or at the top level.
+
+        is_recursive: those below, too, each behind the namespace that it is in.
+        """
+        levels = parse_name(namespace) if namespace else ()
+        yield from self._list(levels, is_recursive=is_recursive)
+
+    def namespaces(self, parent: str = "") -> Iterator[str]:
+        """Yield the names of the direct children of a namespace, or of the top level."""
+        for levels in self.client.namespaces(parse_name(parent) if parent else ()):
+            yield build_name(levels)
+
+    def tables(self, namespace: str) -> Iterator[str]:
+        """Yield the full names of a namespace's tables."""
+        levels = parse_name(namespace)
+        for name in self.client.tables(levels):
+            yield build_name(levels, name)
+
+    def views(self, namespace: str) -> Iterator[str]:
+        """Yield the full names of a namespace's views."""
+        levels = parse_name(namespace)
+        for name in self.client.views(levels):
+            yield build_name(levels, name)
+
+    def sizes(self, namespace: str = "") -> Iterator[TableSize]:
+        """Yield how large the tables of a namespace and of those below it are, or of the whole lake.
+
+        Nothing where the catalog is another one: Iceberg's REST API has no such route.
+        """
+        query = {"namespace": "\x1f".join(parse_name(namespace))} if namespace else {}
+        try:
+            for page in self.client.pages(self.client.own("pipeline", "tables"), query):
+                yield from map(parse_size, page["tables"])
+        except CatalogUnreachableError:
+            return
+
+    def create_namespace(self, name: str, properties: Mapping[str, str] | None = None) -> None:
+        """Create a namespace. Raises JobConflictError if it exists."""
+        body = {"namespace": list(parse_name(name)), "properties": dict(properties or {})}
+        self.client.change("POST", self.client.iceberg("namespaces"), body)
+
+    def drop_namespace(self, name: str) -> None:
+        """Drop an empty namespace. Raises JobConflictError if it isn't empty."""
+        self.client.drop_namespace(parse_name(name))
+
+    def namespace_properties(self, name: str) -> Mapping[str, str]:
+        """Return the properties of a namespace."""
+        properties: Mapping[str, str] = self.client.namespace_properties(parse_name(name))
+        return properties
+
+    def update_namespace(
+        self, name: str, updates: Mapping[str, str] | None = None, removals: Sequence[str] = ()
+    ) -> None:
+        """Set and remove properties of a namespace."""
+        path = self.client.iceberg("namespaces", encode_namespace(parse_name(name)), "properties")
+        self.client.change("POST", path, {"updates": dict(updates or {}), "removals": list(removals)})
+
+    def table(self, name: str) -> Table:
+        """Return a table, which is looked up when one of its methods is called."""
+        return Table(self.client, *parse_table(name))
+
+    def view(self, name: str) -> View:
+        """Return a view, which is looked up when one of its methods is called."""
+        return View(self.client, *parse_table(name))
+
+    def find(self, name: str) -> TableInfo | ViewInfo:
+        """Load the table or view of a name. Raises MissingTableError, which names those with like names."""
+        namespace, last = parse_table(name)
+        try:
+            return Table(self.client, namespace, last).load()
+        except MissingTableError as missing:
+            try:
+                return View(self.client, namespace, last).load()
+            except MissingTableError:
+                raise MissingTableError(f"{missing}{self.suggest(name)}") from missing
+
+    def suggest(self, name: str) -> str:
+        """Return "; did you mean …?" with names of tables and views like this one; empty if there are none."""
+        *namespace, last = parse_name(name)
+        if not namespace:
+            return ""
+        return self._suggest(tuple(namespace), last)
+
+    def _suggest(self, namespace: Namespace, last: str) -> str:
+        try:
+            names = [one.name for one in self._list(namespace) if one.kind != "namespace"]
+        except MissingTableError:
+            near = get_close_matches(build_name(namespace), list(self.namespaces()), n=_MAX_SUGGESTIONS)
+            return f"; did you mean the namespace {' or '.join(near)}?" if near else "; there is no such namespace"
+        near = get_close_matches(build_name(namespace, last), names, n=_MAX_SUGGESTIONS)
+        return f"; did you mean {' or '.join(near)}?" if near else ""
+
+    def create_table(self, name: str, schema: Json, **options: Any) -> Table:
+        """Create a table. schema: Iceberg's, as JSON. options: others of CreateTableRequest, with `_` for `-`."""
+        namespace, last = parse_table(name)
+        body = {"name": last, "schema": schema} | {key.replace("_", "-"): value for key, value in options.items()}
+        self.client.change("POST", self.client.iceberg("namespaces", encode_namespace(namespace), "tables"), body)
+        return Table(self.client, namespace, last)
+
+    def register_table(self, name: str, metadata_location: str) -> Table:
+        """Register a table by its metadata.json."""
+        namespace, last = parse_table(name)
+        body = {"name": last, "metadata-location": metadata_location}
+        self.client.change("POST", self.client.iceberg("namespaces", encode_namespace(namespace), "register"), body)
+        return Table(self.client, namespace, last)
+
+    def rename(self, kind: ObjectKind, source: str, destination: str) -> None:
+        """Rename or move a table or view."""
+        ends = {"source": parse_table(source), "destination": parse_table(destination)}
+        body = {end: {"namespace": list(namespace), "name": name} for end, (namespace, name) in ends.items()}
+        self.client.change("POST", self.client.iceberg(f"{kind}s", "rename"), body)
+
+    def history(self, name: str = "", **filters: Any) -> Iterator[Json]:
+        """Yield what changed in the lake, a namespace or a table, newest first, as JSON of the route.
+
+        filters: kind, since, until, principal, engine, source.
+        """
+        levels = parse_name(name) if name else ()
+        path = ["namespaces", encode_namespace(levels)] if levels else []
+        if len(levels) > 1 and not self.client.namespace_exists(levels):
+            path = ["namespaces", encode_namespace(levels[:-1]), "tables", encode_segment(levels[-1])]
+        yield from read_history(self.client, self.client.iceberg(*path, "history"), filters)
+
+    def _list(self, namespace: Namespace, *, is_recursive: bool = False) -> Iterator[CatalogObject]:
+        for child in self.client.namespaces(namespace):
+            yield CatalogObject("namespace", build_name(child))
+            if is_recursive:
+                yield from self._list(child, is_recursive=True)
+        if namespace:
+            for name in self.client.tables(namespace):
+                yield CatalogObject("table", build_name(namespace, name))
+            for name in self.client.views(namespace):
+                yield CatalogObject("view", build_name(namespace, name))

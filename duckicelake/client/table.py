@@ -1,0 +1,236 @@
+"""One table or view of a lake: look at it, change it."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any, Final
+
+from duckicelake.client.models import (
+    MAIN_BRANCH,
+    FileInfo,
+    Json,
+    PartitionInfo,
+    TableInfo,
+    ViewInfo,
+    build_name,
+    sum_partitions,
+)
+from duckicelake.errors import BadInputError
+from duckicelake.rest.client import CatalogClient, encode_namespace, encode_segment
+from duckicelake.rest.names import Namespace, parse_table
+
+_LOAD_SNAPSHOTS: Final = "all"
+
+
+class _Relation:
+    """What tables and views share: a name, a path, properties."""
+
+    kind: str
+
+    def __init__(self, client: CatalogClient, namespace: Namespace, name: str) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._name = name
+
+    @property
+    def name(self) -> str:
+        """The full name."""
+        return build_name(self._namespace, self._name)
+
+    def _path(self, *segments: str) -> str:
+        own = "namespaces", encode_namespace(self._namespace), f"{self.kind}s", encode_segment(self._name)
+        return self._client.iceberg(*own, *segments)
+
+    def _change_properties(self, updates: Mapping[str, str], removals: Sequence[str]) -> None:
+        changes: list[Json] = [{"action": "set-properties", "updates": dict(updates)}] if updates else []
+        changes += [{"action": "remove-properties", "removals": list(removals)}] if removals else []
+        if changes:
+            self._client.change("POST", self._path(), {"requirements": [], "updates": changes})
+
+
+class Table(_Relation):
+    """A table behind its catalog's REST API."""
+
+    kind = "table"
+
+    def load(self) -> TableInfo:
+        """Load the table. Raises MissingTableError."""
+        return TableInfo(self.name, self._client.load_table(self._namespace, self._name, _LOAD_SNAPSHOTS)["metadata"])
+
+    def files(self, at: int | str | None = None) -> Iterator[FileInfo]:
+        """Yield the data files of the current snapshot, or of a snapshot id, branch or tag. The catalog plans it."""
+        info = self.load()
+        if at is None and info.snapshot_id is None:
+            return
+        snapshot_id = _resolve(info, at)
+        plan = self._client.post(self._path("plan"), {"snapshot-id": snapshot_id, "filter": True})
+        waiting = [plan]
+        while waiting:
+            answer = waiting.pop()
+            yield from map(partial(_parse_task, info), answer.get("file-scan-tasks") or ())
+            tasks = reversed(answer.get("plan-tasks") or ())
+            waiting.extend(self._client.post(self._path("tasks"), {"plan-task": task}) for task in tasks)
+
+    def partitions(self, at: int | str | None = None) -> tuple[PartitionInfo, ...]:
+        """Return what each partition of a snapshot has."""
+        return sum_partitions(self.files(at))
+
+    def resolve_snapshot(self, at: int | str | None = None) -> int:
+        """Return the id of a listed snapshot, or of that which a branch or tag points to (default: main).
+
+        Raises BadInputError if there is none.
+        """
+        return _resolve(self.load(), at)
+
+    def update_properties(self, updates: Mapping[str, str] | None = None, removals: Sequence[str] = ()) -> None:
+        """Set and remove properties."""
+        self._change_properties(updates or {}, removals)
+
+    def set_ref(self, name: str, kind: str, snapshot_id: int, *, replaced: int | None = None) -> None:
+        """Create a branch or tag, or move one from the snapshot `replaced`; JobConflictError if it isn't there."""
+        requirement = {"type": "assert-ref-snapshot-id", "ref": name, "snapshot-id": replaced}
+        update = {"action": "set-snapshot-ref", "ref-name": name, "type": kind, "snapshot-id": snapshot_id}
+        self._commit([requirement], [update])
+
+    def drop_ref(self, name: str) -> None:
+        """Drop a branch or tag; its snapshots stay until they expire. BadInputError for `main` and unknown ones."""
+        ref = _get_ref(self.load(), name)
+        if name == MAIN_BRANCH:
+            raise BadInputError("main can't be dropped: it is the table's own branch")
+        requirement = {"type": "assert-ref-snapshot-id", "ref": name, "snapshot-id": ref}
+        self._commit([requirement], [{"action": "remove-snapshot-ref", "ref-name": name}])
+
+    def fast_forward(self, branch: str, to: str) -> None:
+        """Move a branch to the snapshot of another ref that descends from it. Raises BadInputError if it doesn't."""
+        info = self.load()
+        old, new = (_get_ref(info, name) for name in (branch, to))
+        parents = {snapshot.snapshot_id: snapshot.parent_id for snapshot in info.snapshots}
+        at: int | None = new
+        while at is not None and at != old:
+            at = parents.get(at)
+        if at is None:
+            raise BadInputError(f"{branch} can't be fast-forwarded to {to}: {to} doesn't descend from it")
+        self.set_ref(branch, "branch", new, replaced=old)
+
+    def set_column_comment(self, column: str, comment: str | None) -> None:
+        """Set or remove the comment of a top-level column. Raises BadInputError if there is no such column."""
+        metadata = self.load().metadata
+        schema = next(one for one in metadata["schemas"] if one["schema-id"] == metadata["current-schema-id"])
+        if column not in {field["name"] for field in schema["fields"]}:
+            raise BadInputError(f"{self.name} has no column {column!r}")
+        fields = [_comment_field(field, comment) if field["name"] == column else field for field in schema["fields"]]
+        updates = [
+            {
+                "action": "add-schema",
+                "schema": {**schema, "fields": fields},
+                "last-column-id": metadata["last-column-id"],
+            },
+            {"action": "set-current-schema", "schema-id": -1},
+        ]
+        self._commit([{"type": "assert-current-schema-id", "current-schema-id": schema["schema-id"]}], updates)
+
+    def restore(self, to: str, *, is_dry_run: bool = False) -> Json:
+        """Make `main` what it was at a snapshot, time, branch or tag; return what that does or would do, as JSON."""
+        return self._client.change("POST", self._path("restore"), {"to": to, "dry-run": is_dry_run})
+
+    def expire(self, older_than: datetime, *, retain_last: int = 1, is_dry_run: bool = False) -> Json:
+        """Expire snapshots of `main` that are older; return how many, as JSON."""
+        body = {"older-than-ms": int(older_than.timestamp() * 1000), "retain-last": retain_last, "dry-run": is_dry_run}
+        return self._client.change("POST", self._path("expire"), body)
+
+    def history(self, **filters: str) -> Iterator[Json]:
+        """Yield what changed in the table, newest first, as JSON. filters: as of `Lake.history`."""
+        yield from read_history(self._client, self._path("history"), filters)
+
+    def explain(self, where: str | None = None, at: str | None = None) -> Json:
+        """Return what a filter would read, as JSON. where: a condition in DuckDB's SQL."""
+        return self._client.post(self._path("explain"), {"where": where, "at": at})
+
+    def clone(self, name: str, *, at: str | None = None, with_history: bool = False) -> "Table":
+        """Clone the table, or what it was at a snapshot, time, branch or tag, under another name."""
+        namespace, last = parse_table(name)
+        path = self._client.iceberg("namespaces", encode_namespace(namespace), "clone")
+        source = {"namespace": list(self._namespace), "name": self._name}
+        body = {"name": last, "source": source, "at": at, "with-history": with_history}
+        self._client.change("POST", path, body)
+        return Table(self._client, namespace, last)
+
+    def flush(self) -> Json:
+        """Write the rows in Postgres to files; return `rows`, `deletes`, `files`, `snapshot-id`."""
+        return self._client.flush_rows(self._namespace, self._name)
+
+    def drop(self, *, is_purge: bool = False) -> None:
+        """Drop the table. is_purge: delete its files, too."""
+        self._client.change("DELETE", self._path(), query={"purgeRequested": "true"} if is_purge else None)
+
+    def unregister(self) -> Json:
+        """Take the table out of the catalog; return where its metadata is. Its files stay."""
+        return self._client.change("POST", self._path("unregister"), {})
+
+    def _commit(self, requirements: list[Json], updates: list[Json]) -> None:
+        self._client.change("POST", self._path(), {"requirements": requirements, "updates": updates})
+
+
+class View(_Relation):
+    """A view behind its catalog's REST API."""
+
+    kind = "view"
+
+    def load(self) -> ViewInfo:
+        """Load the view. Raises MissingTableError."""
+        return ViewInfo(self.name, self._client.get(self._path())["metadata"])
+
+    def update_properties(self, updates: Mapping[str, str] | None = None, removals: Sequence[str] = ()) -> None:
+        """Set and remove properties."""
+        self._change_properties(updates or {}, removals)
+
+    def drop(self) -> None:
+        """Drop the view."""
+        self._client.change("DELETE", self._path())
+
+
+def read_history(client: CatalogClient, path: str, filters: Mapping[str, Any]) -> Iterator[Json]:
+    """Yield the entries of a history route, page by page."""
+    query = {key: str(value) for key, value in filters.items() if value is not None}
+    while True:
+        page = client.get(path, query)
+        yield from page["history"]
+        if page.get("next-before") is None:
+            return
+        query["before"] = str(page["next-before"])
+
+
+def _resolve(info: TableInfo, at: int | str | None) -> int:
+    if at is None and info.snapshot_id is not None:
+        return info.snapshot_id
+    text = MAIN_BRANCH if at is None else str(at)
+    if text in {ref.name for ref in info.refs}:
+        return _get_ref(info, text)
+    if text.removeprefix("-").isdecimal() and int(text) in {snapshot.snapshot_id for snapshot in info.snapshots}:
+        return int(text)
+    raise BadInputError(f"{info.name} lists no snapshot, branch or tag {text!r}: `duckicelake snapshots {info.name}`")
+
+
+def _get_ref(info: TableInfo, name: str) -> int:
+    for ref in info.refs:
+        if ref.name == name:
+            return ref.snapshot_id
+    raise BadInputError(f"{info.name} has no branch or tag {name!r}; it has {', '.join(ref.name for ref in info.refs)}")
+
+
+def _comment_field(field: Json, comment: str | None) -> Json:
+    rest = {key: value for key, value in field.items() if key != "doc"}
+    return rest if comment is None else rest | {"doc": comment}
+
+
+def _parse_task(info: TableInfo, task: Json) -> FileInfo:
+    file = task["data-file"]
+    names = info.partition_names(file["spec-id"])
+    return FileInfo(
+        file["file-path"],
+        str(file["file-format"]).lower(),
+        file["record-count"],
+        file["file-size-in-bytes"],
+        dict(zip(names, file.get("partition") or (), strict=False)),
+        len(task.get("delete-file-references") or ()),
+    )

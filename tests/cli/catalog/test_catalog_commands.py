@@ -1,0 +1,152 @@
+"""Commands over REST as people run them, against a served lake: lists, descriptions, changes, wrong input."""
+
+import json
+import re
+from itertools import count
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from duckicelake.cli.main import app
+from tests.client.conftest import LiveLake, live, shared_lake
+
+__all__ = ["live", "shared_lake"]
+_numbers = count(1)
+
+
+class Shell:
+    """Runs commands; `space` is a namespace of the test's own."""
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+        self.space = f"shell{next(_numbers)}"
+        self.run("create", "namespace", self.space)
+
+    def run(self, *arguments: str, code: int = 0) -> str:
+        result = CliRunner().invoke(app, [*arguments, "--uri", self.uri])
+        assert result.exit_code == code, result.output
+        return result.stdout if code == 0 else result.stderr
+
+    def json(self, *arguments: str) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.run(*arguments, "--json").splitlines()]
+
+
+@pytest.fixture
+def shell(live: LiveLake) -> Shell:
+    return Shell(live.served.uri)
+
+
+@pytest.fixture
+def table(live: LiveLake, shell: Shell) -> str:
+    name = f"{shell.space}.birds"
+    shell.run("create", "table", name, "id long not null, name string", "--partition-by", "id", "--prop", "owner=ann")
+    for number in (1, 2):
+        row = json.dumps({"id": number, "name": f"n{number}"})
+        CliRunner().invoke(app, ["ingest-rows", name, "--uri", live.served.uri], input=row)
+    return name
+
+
+def test_lists_the_lake(shell: Shell, table: str) -> None:
+    assert {"kind": "namespace", "name": shell.space} in shell.json("ls")
+    assert shell.json("ls", shell.space) == [{"kind": "table", "name": table}]
+    assert {"kind": "table", "name": table} in shell.json("ls", "--recursive")
+    (size,) = shell.json("ls", shell.space, "--long")
+    assert (size["rows"], size["kind"]) == (2, "table")
+    assert re.search(rf"table +{table} +2 ", shell.run("ls", shell.space, "-l"))
+
+
+def test_shows_a_table(shell: Shell, table: str) -> None:
+    shown = shell.run("show", table)
+    for line in (rf"name +{table}", r"partitioned by +id", r"id +long +no", r"owner +ann", r"rows +2"):
+        assert re.search(line, shown), (line, shown)
+    (found,) = shell.json("show", table)
+    assert (found["name"], found["kind"], found["format-version"]) == (table, "table", 2)
+
+
+def test_lists_snapshots_files_and_partitions(shell: Shell, table: str) -> None:
+    snapshots = shell.json("snapshots", table)
+    assert snapshots[-1]["refs"] == ["main"]
+    assert [sum(file["rows"] for file in shell.json("files", table))] == [2]
+    assert sum(one["rows"] for one in shell.json("partitions", table)) == 2
+    assert str(snapshots[-1]["snapshot-id"]) in shell.run("snapshots", table)
+    assert ".parquet" in shell.run("files", table)
+    assert "files" in shell.run("partitions", table)
+
+
+def test_changes_refs_properties_and_comments(shell: Shell, table: str) -> None:
+    shell.run("refs", "create", table, "audit")
+    shell.run("refs", "create", table, "v1", "--tag", "--at", "audit")
+    assert [(ref["name"], ref["kind"]) for ref in shell.json("refs", "list", table)] == [
+        ("main", "branch"),
+        ("audit", "branch"),
+        ("v1", "tag"),
+    ]
+    shell.run("refs", "fast-forward", table, "main", "audit")
+    shell.run("refs", "drop", table, "audit")
+    shell.run("props", "set", table, "a=1=2", "b=3")
+    shell.run("props", "unset", table, "b")
+    assert shell.run("props", "get", table, "a") == "1=2\n"
+    shell.run("comment", table, "Birds.")
+    shell.run("comment", table, "Whose.", "--column", "name")
+    shell.run("comment", shell.space, "All.")
+    (properties,) = shell.json("props", "get", table)
+    assert (properties["comment"], "b" in properties) == ("Birds.", False)
+    assert re.search(r"name +string +yes +Whose\.", shell.run("show", table))
+    assert shell.json("props", "get", shell.space)[0]["comment"] == "All."
+    shell.run("comment", table, "")
+    assert "comment" not in shell.json("props", "get", table)[0]
+
+
+def test_renames_and_drops(shell: Shell, table: str) -> None:
+    shell.run("rename", "table", table, f"{shell.space}.ducks")
+    shell.run("drop", "table", f"{shell.space}.ducks", "--purge")
+    shell.run("drop", "namespace", shell.space)
+    assert "Namespace does not exist" in shell.run("ls", shell.space, code=2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        ("show {s}.bird", 2, "Table does not exist: {s}.bird; did you mean {s}.birds?"),
+        ("files {s}.bird", 2, "did you mean {s}.birds?"),
+        ("snapshots {s}.bird", 2, "did you mean {s}.birds?"),
+        ("drop table {s}.bird", 2, "did you mean {s}.birds?"),
+        ("comment {s}.bird x", 2, "did you mean {s}.birds?"),
+        ("show birds", 2, "Invalid table name 'birds': it has no namespace; expected ns.table"),
+        ("show {s}x.birds", 2, "did you mean the namespace"),
+        ("ls {s}x", 2, "Namespace does not exist: {s}x"),
+        ("drop namespace {s}", 6, "is not empty. It holds table birds"),
+        ("drop view {s}.birds", 2, "View does not exist: {s}.birds"),
+        ("drop namespace {s} --purge", 2, "--purge is for tables"),
+        ("drop row {s}", 2, "'row' is not one of"),
+        ("create table {s}.birds id#long", 2, "Invalid columns at '#long': expected a type"),
+        ("create table {s}.t id:lng", 2, "lng"),
+        ("create table {s}.t id:long --prop x", 2, "Invalid property 'x': expected <key>=<value>"),
+        ("create table {s}.birds id:long", 6, "Table already exists: {s}.birds"),
+        ("create namespace {s}", 6, "Namespace already exists: {s}"),
+        ("rename table {s}.birds no.such", 2, "Namespace does not exist: no"),
+        ("refs create {s}.birds x --at nope", 2, "lists no snapshot, branch or tag 'nope'"),
+        ("refs drop {s}.birds nope", 2, "has no branch or tag 'nope'; it has main"),
+        ("refs drop {s}.birds main", 2, "main can't be dropped"),
+        ("files {s}.birds --at 17", 2, "lists no snapshot, branch or tag '17'"),
+        ("props get {s}.birds nope", 2, "has no property 'nope'; it has"),
+        ("props set {s}.birds nope", 2, "Invalid property 'nope'"),
+        ("comment {s}.birds x --column nope", 2, "has no column 'nope'"),
+        ("register {s}.r /nowhere/x.metadata.json", 2, "/nowhere/x.metadata.json"),
+        ("ls --profile nope", 2, "No profile 'nope'"),
+        ("show a..b", 2, "Invalid name 'a..b'"),
+    ],
+)
+def test_wrong_input_is_one_line(shell: Shell, table: str, arguments: str, code: int, message: str) -> None:
+    assert table == f"{shell.space}.birds"
+    said = shell.run(*arguments.format(s=shell.space).split(), code=code)
+    is_usage = said.startswith("Usage")  # of Typer, in a box
+    assert message.format(s=shell.space) in said
+    assert is_usage or (said.startswith("duckicelake: ") and said.count("\n") == 1), said
+
+
+def test_server_that_is_not_there_is_one_line() -> None:
+    result = CliRunner().invoke(app, ["ls", "--uri", "http://127.0.0.1:1"])
+    assert (result.exit_code, result.stderr.count("\n")) == (4, 1)
+    assert "check --uri, and that it runs" in result.stderr

@@ -1,0 +1,204 @@
+"""The client of a lake over REST, against a served lake, and beside what DuckDB and the routes say of the same."""
+
+import asyncio
+import time
+from itertools import count
+from typing import Any
+
+import pytest
+
+import duckicelake
+from duckicelake.client.async_lake import connect_async
+from duckicelake.client.lake import Lake
+from duckicelake.client.models import TableInfo, ViewInfo
+from duckicelake.client.schema_text import parse_columns, parse_partition_fields
+from duckicelake.errors import BadInputError, JobConflictError, MissingTableError
+from duckicelake.lake.ducklake.database import build_duckdb_attach
+from duckicelake.postgres.embedded import build_embedded_url
+from scripts.async_client import TARGET, write_client
+from tests.client.conftest import LiveLake, live, shared_lake
+from tests.conftest import new_duckdb
+from tests.support.documents import snippets
+
+__all__ = ["live", "shared_lake"]
+_numbers = count(1)
+
+
+@pytest.fixture
+def lake(live: LiveLake) -> Lake:
+    return duckicelake.connect(live.served.uri)
+
+
+@pytest.fixture
+def space(lake: Lake) -> str:
+    """A namespace of the test's own."""
+    name = f"client{next(_numbers)}"
+    lake.create_namespace(name, {"owner": "ann"})
+    return name
+
+
+def insert(live: LiveLake, statement: str) -> None:
+    with new_duckdb() as duck:
+        duck.execute(build_duckdb_attach(build_embedded_url(live.folder)))
+        duck.execute(statement)
+
+
+def wait_for_history(lake: Lake, name: str, newest: str) -> list[Any]:
+    """The history of a table up to the newest change, which the server writes down a moment after the commit."""
+    ends = time.monotonic() + 30
+    while True:
+        found = list(lake.history(name))
+        if found and found[0]["kind"] == newest:
+            return found
+        assert time.monotonic() < ends, found
+        time.sleep(0.05)
+
+
+def test_lists_what_both_sides_made(live: LiveLake, lake: Lake, space: str) -> None:
+    lake.create_namespace(f"{space}.eu")
+    lake.create_table(f"{space}.eu.`a.b`", parse_columns("id long"))
+    insert(live, f"CREATE TABLE lake.{space}.t AS SELECT 1 AS id")
+    insert(live, f"CREATE VIEW lake.{space}.v AS SELECT id FROM lake.{space}.t")
+    found = [(one.kind, one.name) for one in lake.list(space, is_recursive=True)]
+    assert found == [
+        ("namespace", f"{space}.eu"),
+        ("table", f"{space}.eu.`a.b`"),
+        ("table", f"{space}.t"),
+        ("view", f"{space}.v"),
+    ]
+    assert space in lake.namespaces()
+    assert [*lake.tables(space), *lake.views(space)] == [f"{space}.t", f"{space}.v"]
+    assert {size.name: size.rows for size in lake.sizes(space)}[f"{space}.t"] == 1
+    assert isinstance(lake.find(f"{space}.t"), TableInfo)
+    view = lake.find(f"{space}.v")
+    assert isinstance(view, ViewInfo)
+    assert "duckdb" in view.sql
+
+
+def test_table_is_described_as_it_was_created(lake: Lake, space: str) -> None:
+    columns = (
+        "id long not null, n decimal(9, 2) comment 'who''s', l list<map<string, int>>, s struct<a: int, `b c`: uuid>"
+    )
+    schema = parse_columns(columns)
+    spec = parse_partition_fields("bucket(4, id), n", schema)
+    table = lake.create_table(f"{space}.t", schema, partition_spec=spec, properties={"comment": "Rows."})
+    info = table.load()
+    assert [(one.name, one.type, one.is_required, one.comment) for one in info.columns] == [
+        ("id", "long", True, None),
+        ("n", "decimal(9, 2)", False, "who's"),
+        ("l", "list<map<string, int>>", False, None),
+        ("s", "struct<a: int, b c: uuid>", False, None),
+    ]
+    assert (info.partition_fields, info.sort_fields, info.comment) == (("bucket(4, id)", "n"), (), "Rows.")
+    assert (info.snapshot, info.snapshots, info.refs, list(table.files())) == (None, (), (), [])
+
+
+def test_files_and_partitions_are_those_of_the_snapshot(live: LiveLake, lake: Lake, space: str) -> None:
+    table = lake.create_table(
+        f"{space}.t",
+        schema := parse_columns("id long, region string"),
+        partition_spec=parse_partition_fields("region", schema),
+    )
+    insert(live, f"INSERT INTO lake.{space}.t SELECT i, CASE WHEN i < 20 THEN 'eu' END FROM range(50) r(i)")
+    table.flush()
+    first = table.resolve_snapshot()
+    insert(live, f"DELETE FROM lake.{space}.t WHERE id = 3")
+    insert(live, f"INSERT INTO lake.{space}.t SELECT i, 'us' FROM range(100, 130) r(i)")
+    table.flush()
+    parts = {one.partition["region"]: (one.files, one.rows) for one in table.partitions()}
+    assert parts == {"eu": (1, 20), None: (1, 30), "us": (1, 30)}
+    assert sum(file.delete_files for file in table.files()) == 1
+    assert sum(file.rows for file in table.files(first)) == 50
+    assert {file.format for file in table.files(str(first))} == {"parquet"}
+    size = next(size for size in lake.sizes(space) if size.name == table.name)
+    assert (size.rows, size.files) == (79, 3)
+
+
+def test_refs_are_created_moved_and_dropped(live: LiveLake, lake: Lake, space: str) -> None:
+    table = lake.create_table(f"{space}.t", parse_columns("id long"))
+    insert(live, f"INSERT INTO lake.{space}.t VALUES (1)")
+    first = table.resolve_snapshot()
+    table.set_ref("old", "tag", first)
+    table.set_ref("audit", "branch", first)
+    with pytest.raises(JobConflictError):
+        table.set_ref("audit", "branch", first)
+    insert(live, f"INSERT INTO lake.{space}.t VALUES (2)")
+    with pytest.raises(BadInputError, match="main can't be fast-forwarded to audit: audit doesn't descend from it"):
+        table.fast_forward("main", "audit")
+    table.fast_forward("audit", "main")
+    refs = {ref.name: (ref.kind, ref.snapshot_id) for ref in table.load().refs}
+    second = table.resolve_snapshot()
+    assert refs == {"main": ("branch", second), "audit": ("branch", second), "old": ("tag", first)}
+    table.drop_ref("audit")
+    with pytest.raises(BadInputError, match=r"has no branch or tag 'audit'; it has main, old"):
+        table.drop_ref("audit")
+    with pytest.raises(BadInputError, match="main can't be dropped"):
+        table.drop_ref("main")
+
+
+def test_properties_comments_names_and_history_change(lake: Lake, space: str) -> None:
+    table = lake.create_table(f"{space}.t", parse_columns("id long, name string"))
+    table.update_properties({"a": "1", "b": "2"}, ["b"])
+    table.set_column_comment("name", "Whose.")
+    assert table.load().properties["a"] == "1"
+    assert [one.comment for one in table.load().columns] == [None, "Whose."]
+    table.set_column_comment("name", None)
+    assert [one.comment for one in table.load().columns] == [None, None]
+    with pytest.raises(BadInputError, match="has no column 'nome'"):
+        table.set_column_comment("nome", "x")
+    lake.update_namespace(space, {"comment": "All."}, ["owner"])
+    assert "owner" not in lake.namespace_properties(space)
+    lake.rename("table", f"{space}.t", f"{space}.u")
+    assert list(lake.tables(space)) == [f"{space}.u"]
+    history = wait_for_history(lake, f"{space}.u", "rename-table")
+    assert history[-1]["kind"] == "create-table"
+    assert list(lake.table(f"{space}.u").history()) == list(lake.history(f"{space}.u"))
+    assert {"create-namespace", "rename-table"} <= {entry["kind"] for entry in lake.history(space)}
+
+
+def test_restore_clone_and_drop(live: LiveLake, lake: Lake, space: str) -> None:
+    table = lake.create_table(f"{space}.t", parse_columns("id long"))
+    insert(live, f"INSERT INTO lake.{space}.t SELECT i FROM range(3) r(i)")
+    first = table.resolve_snapshot()
+    insert(live, f"INSERT INTO lake.{space}.t VALUES (9)")
+    assert table.restore(str(first), is_dry_run=True)["snapshot-id"] is None
+    assert table.restore(str(first))["rows-removed"] == 1
+    clone = table.clone(f"{space}.c")
+    assert sum(file.rows for file in clone.files()) == 3
+    assert table.explain("id = 1")["read"]["files"] >= 1
+    clone.drop()
+    with pytest.raises(MissingTableError):
+        clone.load()
+    assert "metadata-location" in table.unregister()
+
+
+def test_missing_names_bring_suggestions(lake: Lake, space: str) -> None:
+    lake.create_table(f"{space}.orders", parse_columns("id long"))
+    with pytest.raises(MissingTableError, match=rf"Table does not exist: {space}.order; did you mean {space}.orders\?"):
+        lake.find(f"{space}.order")
+    with pytest.raises(MissingTableError, match=rf"did you mean the namespace {space}"):
+        lake.find(f"{space}x.orders")
+
+
+def test_async_client_is_written_from_the_other() -> None:
+    assert TARGET.read_text() == write_client(), "run: python -m scripts.async_client"
+
+
+def test_async_client_does_the_same(live: LiveLake, space: str) -> None:
+    async def use() -> None:
+        async with connect_async(live.served.uri) as lake:
+            table = await lake.create_table(f"{space}.t", parse_columns("id long"))
+            await table.update_properties({"a": "1"})
+            assert (await table.load()).properties["a"] == "1"
+            assert [one.name async for one in lake.list(space)] == [f"{space}.t"]
+            assert [file async for file in lake.table(table.name).files()] == []
+            with pytest.raises(MissingTableError, match=r"did you mean"):
+                await lake.find(f"{space}.tt")
+
+    asyncio.run(use())
+
+
+def test_snippet_of_the_page_prints_what_it_says(live: LiveLake, capsys: pytest.CaptureFixture[str]) -> None:
+    (snippet,) = snippets("docs/commands.md")
+    snippet.run_python({"http://localhost:8181": live.served.uri})
+    assert capsys.readouterr().out.splitlines() == snippet.promised
