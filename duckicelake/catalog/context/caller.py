@@ -58,10 +58,19 @@ class Principal:
     """An authenticated caller, and the grants of its scopes.
 
     That of a request has the grants of the request's warehouse alone, without the name (`in_warehouse`).
+
+    Attributes:
+        groups: names of groups that its token says it is in.
+        principal_id: of its row among the principals; None without one, whatever it is called.
+        is_admin: it is in the role of those who administer the server.
+
     """
 
     name: str
     grants: tuple[Grant, ...]
+    groups: tuple[str, ...] = ()
+    principal_id: int | None = None
+    is_admin: bool = False
 
     def __hash__(self) -> int:
         """Cheap: whoever asks is looked up with each request."""
@@ -79,12 +88,15 @@ class Principal:
 
     def holds(self, grant: Grant) -> bool:
         """Return whether the grant would add nothing."""
-        return self.in_warehouse(grant.warehouse).may(grant.capability, grant.namespace)
+        own = self.in_warehouse(grant.warehouse)
+        if grant == GRANTED:
+            return GRANTED in own.grants or own.may(EVERYTHING, ())
+        return own.may(grant.capability, grant.namespace)
 
     def in_warehouse(self, warehouse: str) -> "Principal":
         """Return the principal with its grants in one warehouse alone, without the warehouse's name."""
         own = (grant for grant in self.grants if grant.warehouse == warehouse or _is_everywhere(grant))
-        return Principal(self.name, tuple(replace(grant, warehouse="") for grant in own))
+        return replace(self, grants=tuple(replace(grant, warehouse="") for grant in own))
 
     def readable_schemas(self) -> tuple[str, ...] | None:
         """Return those that may be read, each with all below it; None: everything."""
@@ -94,13 +106,19 @@ class Principal:
 
     def sees(self, namespace: Namespace) -> bool:
         """Return whether the namespace may be listed: something is granted in it, above it or below it."""
-        return any(grant.covers(namespace) or grant.namespace[: len(namespace)] == namespace for grant in self.grants)
+        return any(
+            grant.covers(namespace) or grant.namespace[: len(namespace)] == namespace
+            for grant in self.grants
+            if grant.capability
+        )
 
 
 def _is_everywhere(grant: Grant) -> bool:
     return not (grant.warehouse or grant.namespace)
 
 
+GRANTED: Final = Grant((), _NONE)
+"""The grant of the scope `grants`: nothing, but where grants are on whatever they give."""
 ANY_PRINCIPAL: Final = Principal("anonymous", (Grant((), EVERYTHING),))
 """Who asks where authentication is off."""
 
@@ -136,10 +154,12 @@ def build_refusal(namespace: Namespace) -> ForbiddenError:
 
 def parse_scope(scope: str) -> Grant:
     """Give the grant that a scope stands for; InvalidRequestError for what isn't one."""
+    if scope == "grants":
+        return GRANTED
     match = _SCOPE.fullmatch(scope)
     if match is None:
         raise InvalidRequestError(
-            f"{scope!r} is not a scope: write * or ns:<namespace>:<cap> with a cap of r, w, rw or *; "
+            f"{scope!r} is not a scope: write *, grants, or ns:<namespace>:<cap> with a cap of r, w, rw or *; "
             "wh:<warehouse>: before either is for a further warehouse"
         )
     warehouse = match["warehouse"] or ""

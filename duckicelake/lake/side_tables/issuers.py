@@ -62,4 +62,5 @@ def _build_parameters(issuer: Issuer) -> dict[str, Any]:
 
 
 def _build_issuer(row: Sequence[Any]) -> Issuer:
-    return Issuer(*row[:7], tuple(row[7]), row[8])
+    values = (*row[:7], tuple(row[7]), row[8])
+    return Issuer(*values)

@@ -155,7 +155,9 @@ def _parse_client(entry: str, what: str) -> OAuthClient:
     try:
         assert client.principal.grants
     except InvalidRequestError as error:
-        message = f"{what} has a scope that isn't one: write * or ns:<namespace>:<cap> with a cap of r, w, rw or *"
+        message = (
+            f"{what} has a scope that isn't one: write *, grants, or ns:<namespace>:<cap> with a cap of r, w, rw or *"
+        )
         raise InvalidSettingsError(message) from error.with_traceback(None)
     return client
 

@@ -15,7 +15,7 @@ from fastapi import APIRouter
 from fastapi.routing import APIRoute
 from starlette.routing import Route
 
-from duckicelake.catalog.context.caller import Grant, Principal, parse_scope
+from duckicelake.catalog.context.caller import EVERYTHING, GRANTED, Capability, Grant, Principal, parse_scope
 from duckicelake.catalog.context.services import Services
 from duckicelake.errors import InvalidRequestError
 from duckicelake.lake.ducklake.database import open_lake_database
@@ -554,3 +554,17 @@ def test_principal_holds_what_its_grants_add_up_to() -> None:
     assert not principal.holds(parse_scope("ns:a:rw"))
     assert not principal.holds(parse_scope("ns:a.b:*"))
     assert not principal.holds(Grant((), parse_scope("ns:a:r").capability))
+
+
+def test_the_scope_grants_alone_gives_nothing_and_only_who_has_everything_holds_it() -> None:
+    granted = Principal("p", (GRANTED,))
+    capabilities = (Capability.READ, Capability.WRITE, Capability.MANAGE, EVERYTHING)
+    assert not any(granted.may(capability, namespace) for capability in capabilities for namespace in ((), ("a",)))
+    assert not granted.sees(())
+    assert not granted.sees(("a",))
+    assert granted.readable_schemas() == ()
+    assert granted.holds(GRANTED)
+    assert granted.in_warehouse("other").holds(GRANTED)
+    assert not granted.holds(parse_scope("ns:a:r"))
+    holders = {scope: Principal("p", (parse_scope(scope),)).holds(GRANTED) for scope in ("*", "wh:x:*", "ns:a:*")}
+    assert holders == {"*": True, "wh:x:*": False, "ns:a:*": False}
