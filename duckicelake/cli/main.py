@@ -1,6 +1,6 @@
 """The `duckicelake` command: every command on one app."""
 
-from typing import Final
+from typing import Annotated, Final
 
 import typer
 
@@ -13,7 +13,15 @@ from duckicelake.cli.rows import command as ingest_rows
 from duckicelake.cli.serve import command as serve
 from duckicelake.features.registry import load_hooks
 
-app: Final = make_group("duckicelake", "An Iceberg REST catalog whose truth is a DuckLake catalog in Postgres.")
+app: Final = make_group(
+    "duckicelake", "An Iceberg REST catalog whose truth is a DuckLake catalog in Postgres.", is_root=True
+)
+
+
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        version()
+        raise typer.Exit
 
 
 def version() -> None:
@@ -21,6 +29,15 @@ def version() -> None:
     from duckicelake.lake.formats import NEW_LAKE_FORMAT
 
     typer.echo(f"duckicelake {read_own_version()} (DuckLake {NEW_LAKE_FORMAT.version})")
+
+
+@app.callback()
+def _add_root_options(
+    version_: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None:
+    """An Iceberg REST catalog whose truth is a DuckLake catalog in Postgres."""
 
 
 add_command(app, serve.serve, *serve.EXAMPLES)

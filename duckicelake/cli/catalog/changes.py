@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
-from duckicelake.cli.catalog.connection import JsonOption, add_catalog_command, format_time, print_json, print_rows
+from duckicelake.cli.catalog.connection import (
+    JsonOption,
+    add_catalog_command,
+    complete_names,
+    format_time,
+    print_json,
+    print_rows,
+)
 from duckicelake.cli.catalog.description import TableArgument
 from duckicelake.cli.console.command import make_group
 
@@ -16,7 +23,9 @@ if TYPE_CHECKING:
 
 ObjectKind = Literal["namespace", "table", "view"]
 KindArgument = Annotated[ObjectKind, typer.Argument(help="namespace, table or view.")]
-NameArgument = Annotated[str, typer.Argument(help="The namespace, table or view, as sales or sales.orders.")]
+NameArgument = Annotated[
+    str, typer.Argument(help="The namespace, table or view, as sales or sales.orders.", autocompletion=complete_names)
+]
 RENAME_EXAMPLES: Final = (
     "duckicelake rename table sales.orders archive.orders_2025",
     "duckicelake rename view sales.open sales.open_orders",
@@ -88,7 +97,7 @@ def drop(
 def rename(
     lake: Lake,
     kind: Annotated[Literal["table", "view"], typer.Argument(help="table or view.")],
-    source: Annotated[str, typer.Argument(help="Its name, as sales.orders.")],
+    source: Annotated[str, typer.Argument(help="Its name, as sales.orders.", autocompletion=complete_names)],
     destination: Annotated[str, typer.Argument(help="Its new name, in a namespace that exists.")],
 ) -> None:
     """Rename a table or view, or move it to another namespace. Its files stay where they are."""

@@ -99,6 +99,20 @@ def _suggest_names(lake: Lake, name: str | None) -> Iterator[None]:
         raise MissingTableError(f"{missing}{hint}") from missing
 
 
+def complete_names(context: typer.Context, incomplete: str) -> list[str]:
+    """Complete the name of a namespace, table or view, for the shell; nothing where the catalog doesn't answer."""
+    from duckicelake.client.lake import connect
+    from duckicelake.errors import PipelineError
+
+    namespace, _, _ = incomplete.rpartition(".")
+    options = {name: context.params.get(name) for name in _OPTIONS}
+    try:
+        found = list(connect(**options).list(namespace))
+    except PipelineError:
+        return []
+    return [one.name for one in found if one.name.startswith(incomplete)]
+
+
 def print_json(*objects: Any) -> None:
     """Print objects as JSON, one per line. Times are in ISO form; names are in kebab-case."""
     import json

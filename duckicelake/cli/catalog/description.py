@@ -10,6 +10,7 @@ import typer
 
 from duckicelake.cli.catalog.connection import (
     JsonOption,
+    complete_names,
     format_partition,
     format_time,
     print_json,
@@ -33,13 +34,15 @@ FILES_EXAMPLES: Final = ("duckicelake files sales.orders", "duckicelake files sa
 PARTITIONS_EXAMPLES: Final = ("duckicelake partitions sales.orders", "duckicelake partitions sales.orders --json")
 _SUMMARY_KEYS: Final = ("added-records", "deleted-records", "added-data-files", "deleted-data-files", "total-records")
 
-TableArgument = Annotated[str, typer.Argument(help="The table, as sales.orders.")]
+TableArgument = Annotated[str, typer.Argument(help="The table, as sales.orders.", autocompletion=complete_names)]
 AtOption = Annotated[str | None, typer.Option("--at", help="A snapshot id, branch or tag (default: main).")]
 
 
 def list_objects(
     lake: Lake,
-    namespace: Annotated[str, typer.Argument(help="The namespace (default: the top level).")] = "",
+    namespace: Annotated[
+        str, typer.Argument(help="The namespace (default: the top level).", autocompletion=complete_names)
+    ] = "",
     recursive: Annotated[bool, typer.Option("--recursive", "-r", help="List what is below, too.")] = False,
     long: Annotated[bool, typer.Option("--long", "-l", help="Print rows, sizes and times of tables.")] = False,
     as_json: JsonOption = False,
@@ -60,7 +63,7 @@ def list_objects(
 
 def show(
     lake: Lake,
-    name: Annotated[str, typer.Argument(help="A table or view, as sales.orders.")],
+    name: Annotated[str, typer.Argument(help="A table or view, as sales.orders.", autocompletion=complete_names)],
     as_json: JsonOption = False,
 ) -> None:
     """Show a table or view: columns, partitions, order, properties, current snapshot; of a view, its SQL."""

@@ -38,14 +38,18 @@ def one_line_errors() -> Iterator[None]:
         raise typer.Exit(2) from error
 
 
-def make_group(name: str, text: str) -> typer.Typer:
-    """Make a group of commands; `add_command` adds them."""
+_CONTEXT: Final = {"help_option_names": ["-h", "--help"]}
+
+
+def make_group(name: str, text: str, *, is_root: bool = False) -> typer.Typer:
+    """Make a group of commands; `add_command` adds them. is_root: it has the options of shell completion."""
     return typer.Typer(
         name=name,
         help=text,
         cls=CommandGroup,
+        context_settings=_CONTEXT,
         no_args_is_help=True,
-        add_completion=False,
+        add_completion=is_root,
         rich_markup_mode="rich",
         pretty_exceptions_enable=False,
     )
@@ -54,7 +58,9 @@ def make_group(name: str, text: str) -> typer.Typer:
 def add_command(app: typer.Typer, function: Callable[..., None], *examples: str, name: str | None = None) -> None:
     """Add a command. Its help is the function's docstring, followed by the examples."""
     text = escape(_join_paragraphs(getdoc(function) or ""))
-    app.command(name=name, cls=_ExplainedCommand, help=text, epilog=escape(_build_epilog(examples)))(function)
+    app.command(
+        name=name, cls=_ExplainedCommand, context_settings=_CONTEXT, help=text, epilog=escape(_build_epilog(examples))
+    )(function)
 
 
 class _FlagParams:

@@ -150,3 +150,41 @@ def test_server_that_is_not_there_is_one_line() -> None:
     result = CliRunner().invoke(app, ["ls", "--uri", "http://127.0.0.1:1"])
     assert (result.exit_code, result.stderr.count("\n")) == (4, 1)
     assert "check --uri, and that it runs" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        (("show", "{s}."), ["{s}.birds"]),
+        (("files", "{s}.bi"), ["{s}.birds"]),
+        (("props", "get", "{s}"), ["{s}"]),
+        (("show", "{s}.x"), []),
+        (("snapsh",), ["snapshots"]),
+    ],
+)
+def test_shell_completes_names(
+    shell: Shell, table: str, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], offered: list[str]
+) -> None:
+    assert table == f"{shell.space}.birds"
+    monkeypatch.setenv("DUCKICELAKE_CLIENT_URI", shell.uri)
+    found = complete(*(word.format(s=shell.space) for word in words))
+    assert found == [name.format(s=shell.space) for name in offered]
+
+
+def test_shell_completes_nothing_without_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DUCKICELAKE_CLIENT_URI", "http://127.0.0.1:1")
+    assert complete("show", "a") == []
+
+
+def complete(*words: str) -> list[str]:
+    """What bash offers behind these words."""
+    line = {"COMP_WORDS": " ".join(("duckicelake", *words)), "COMP_CWORD": str(len(words))}
+    environment = line | {"_DUCKICELAKE_COMPLETE": "complete_bash"}
+    result = CliRunner().invoke(app, [], env=environment, prog_name="duckicelake")
+    return result.stdout.split()
+
+
+def test_short_help_and_version() -> None:
+    assert "Usage: duckicelake ls" in CliRunner().invoke(app, ["ls", "-h"], prog_name="duckicelake").stdout
+    version = CliRunner().invoke(app, ["--version"])
+    assert (version.exit_code, version.stdout) == (0, CliRunner().invoke(app, ["version"]).stdout)
