@@ -1,4 +1,4 @@
-"""`duckicelake warehouse`: create, list, show and drop warehouses beside the first."""
+"""`duckicelake warehouse`: create, list, show, rename and drop warehouses beside the first."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ SHOW_EXAMPLES: Final = (
     "duckicelake warehouse show sales",
     "duckicelake warehouse show sales --json | jq -r '.\"metadata-schema\"'",
 )
+RENAME_EXAMPLES: Final = ("duckicelake warehouse rename sales sales_2025",)
 DROP_EXAMPLES: Final = (
     "duckicelake warehouse drop sales",
     "duckicelake warehouse drop sales --force",
@@ -54,7 +55,7 @@ def create(
 
     Servers that run serve it within a second. Clients name it by their setting `warehouse`, DuckDB by METADATA_SCHEMA.
     """
-    from duckicelake.catalog.warehouses import NewWarehouse, create_warehouse
+    from duckicelake.catalog.warehouse_registry import NewWarehouse, create_warehouse
 
     with _open_registry(lake, "create_warehouse") as (services, wiring):
         created = create_warehouse(services, wiring, NewWarehouse(name, location, adopt))
@@ -89,6 +90,24 @@ def show(name: NameArgument, as_json: JsonOption = False, lake: LakeOption = Non
 
 
 @one_line_errors()
+def rename(
+    name: NameArgument,
+    new_name: Annotated[str, typer.Argument(help="Its new name.")],
+    as_json: JsonOption = False,
+    lake: LakeOption = None,
+) -> None:
+    """Rename a warehouse. Its schema in Postgres and its folder stay.
+
+    Servers that run know it by the new name alone within a second. Scopes of tokens name the warehouse, too.
+    """
+    from duckicelake.catalog.warehouse_registry import rename_warehouse
+
+    with _open_registry(lake, "rename_warehouse") as (services, _):
+        renamed = rename_warehouse(services, name, new_name)
+    _print_warehouse(renamed, as_json=as_json)
+
+
+@one_line_errors()
 def drop(
     name: NameArgument,
     force: Annotated[
@@ -103,7 +122,7 @@ def drop(
 
     Servers that run stop serving it within a second.
     """
-    from duckicelake.catalog.warehouses import drop_warehouse
+    from duckicelake.catalog.warehouse_registry import drop_warehouse
     from duckicelake.cli.console.terminal import format_count
 
     with _open_registry(lake, "drop_warehouse") as (services, wiring):
@@ -151,4 +170,5 @@ def _describe(row: WarehouseRow) -> dict[str, Any]:
 add_command(app, create, *CREATE_EXAMPLES)
 add_command(app, list_, *LIST_EXAMPLES, name="list")
 add_command(app, show, *SHOW_EXAMPLES)
+add_command(app, rename, *RENAME_EXAMPLES)
 add_command(app, drop, *DROP_EXAMPLES)

@@ -79,7 +79,7 @@ from duckicelake.server.routes import (
 from duckicelake.server.routes.dependencies import ServerContext, guard_routes
 from duckicelake.server.routes.dropped import UndropBody
 from duckicelake.server.routes.events import QueryEventsRequest
-from duckicelake.server.routes.management import CreateWarehouseRequest
+from duckicelake.server.routes.management import CreateWarehouseRequest, RenameWarehouseRequest
 from duckicelake.server.routes.table_operations import CloneTableRequest, ExpireRequest, ExplainRequest, RestoreRequest
 from duckicelake.server.telemetry.logs import make_logger
 from duckicelake.server.telemetry.metrics import Metrics
@@ -107,6 +107,7 @@ REQUEST_MODELS: tuple[type[BaseModel], ...] = (
     RegisterViewRequest,
     RemoteSignRequest,
     RenameTableRequest,
+    RenameWarehouseRequest,
     RenewJob,
     RestoreRequest,
     UndropBody,

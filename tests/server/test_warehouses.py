@@ -23,11 +23,10 @@ from starlette.routing import Route
 from duckicelake.catalog.context.hooks import ReadObserver
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.context.storage_access import StorageAccess
+from duckicelake.catalog.warehouse_registry import NewWarehouse, create_warehouse
 from duckicelake.catalog.warehouses import (
     RESERVED_NAMES,
-    NewWarehouse,
     WarehouseWiring,
-    create_warehouse,
     open_warehouse,
 )
 from duckicelake.changelog.writer import follow_in_background

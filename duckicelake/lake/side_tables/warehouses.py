@@ -95,6 +95,11 @@ def set_state(cursor: Transaction, name: str, state: WarehouseState) -> Warehous
     return WarehouseRow(*row)
 
 
+def rename_warehouse(cursor: Transaction, warehouse_id: UUID, name: str) -> WarehouseRow:
+    """Set the name of a warehouse; the registry is locked."""
+    return WarehouseRow(*cursor.execute(_SQL.rename, {"warehouse_id": warehouse_id, "name": name}).fetchall()[0])
+
+
 def delete_warehouse(cursor: Transaction, name: str) -> None:
     cursor.execute(_SQL.delete, {"name": name})
 

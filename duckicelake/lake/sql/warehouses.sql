@@ -13,6 +13,10 @@ RETURNING warehouse_id, name, schema_name, location, is_adopted, state, created;
 UPDATE duckicelake_warehouse SET state = %(state)s WHERE name = %(name)s
 RETURNING warehouse_id, name, schema_name, location, is_adopted, state, created;
 
+-- rename: change the name of a warehouse, and nothing else
+UPDATE duckicelake_warehouse SET name = %(name)s WHERE warehouse_id = %(warehouse_id)s
+RETURNING warehouse_id, name, schema_name, location, is_adopted, state, created;
+
 -- delete: forget a warehouse
 DELETE FROM duckicelake_warehouse WHERE name = %(name)s;
 

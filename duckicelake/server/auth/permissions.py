@@ -104,6 +104,7 @@ NEEDS: Final[Mapping[tuple[str, str], Need]] = {
     ("POST", "/management/v1/warehouses"): WholeCatalog(),
     ("GET", "/management/v1/warehouses/{warehouse}"): WholeCatalog(),
     ("DELETE", "/management/v1/warehouses/{warehouse}"): WholeCatalog(),
+    ("POST", "/management/v1/warehouses/{warehouse}/rename"): WholeCatalog(),
     ("GET", "/v1/config"): AnyToken(),
     ("GET", "/v1/namespaces"): InQuery("parent"),
     ("POST", "/v1/namespaces"): InBody(MANAGE, CreateNamespaceRequest, _list_created),

@@ -8,12 +8,20 @@ from fastapi import APIRouter, Query
 from pydantic import ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 
-from duckicelake.catalog import warehouses
-from duckicelake.catalog.warehouses import NewWarehouse, Warehouse, WarehouseWiring
+from duckicelake.catalog import warehouse_registry, warehouses
+from duckicelake.catalog.warehouse_registry import NewWarehouse
+from duckicelake.catalog.warehouses import Warehouse, WarehouseWiring
 from duckicelake.iceberg.model import SpecModel
 from duckicelake.server.http.errors import RESPONSES, parse_body
 from duckicelake.server.http.route import StrictRequest, StrictRoute
-from duckicelake.server.routes.dependencies import AppContext, AppServices, Body, ServerContext, describe_body
+from duckicelake.server.routes.dependencies import (
+    AppContext,
+    AppServices,
+    Body,
+    KeyedServices,
+    ServerContext,
+    describe_body,
+)
 
 router = APIRouter(prefix="/management/v1", tags=["management"], responses=RESPONSES, route_class=StrictRoute)
 
@@ -28,6 +36,12 @@ class CreateWarehouseRequest(StrictRequest):
     name: Annotated[str, Field(min_length=1, max_length=48)]
     location: Annotated[str, Field(min_length=1, max_length=860)] | None = None
     adopted_schema: Annotated[str, Field(min_length=1, max_length=63)] | None = None
+
+
+class RenameWarehouseRequest(StrictRequest):
+    """The new name of a warehouse."""
+
+    name: Annotated[str, Field(min_length=1, max_length=48)]
 
 
 class WarehouseAnswer(SpecModel):
@@ -70,11 +84,11 @@ def list_warehouses(services: AppServices) -> WarehouseList:
 
 
 @router.post("/warehouses", openapi_extra=describe_body(CreateWarehouseRequest))
-async def create_warehouse(context: AppContext, services: AppServices, body: Body) -> WarehouseAnswer:
+async def create_warehouse(context: AppContext, services: KeyedServices, body: Body) -> WarehouseAnswer:
     """Create a warehouse with a new lake, or with one that another schema of the database holds."""
     request = parse_body(CreateWarehouseRequest, body)
     new = NewWarehouse(request.name, request.location, request.adopted_schema)
-    created = await run_in_threadpool(warehouses.create_warehouse, services, _get_wiring(context), new)
+    created = await run_in_threadpool(warehouse_registry.create_warehouse, services, _get_wiring(context), new)
     _forget(context)
     return describe_warehouse(created)
 
@@ -85,10 +99,19 @@ def load_warehouse(services: AppServices, warehouse: str) -> WarehouseAnswer:
     return describe_warehouse(warehouses.find_warehouse(services, warehouse))
 
 
+@router.post("/warehouses/{warehouse}/rename", openapi_extra=describe_body(RenameWarehouseRequest))
+async def rename_warehouse(context: AppContext, services: KeyedServices, warehouse: str, body: Body) -> WarehouseAnswer:
+    """Rename a warehouse; its schema and folder stay. The old name ends on all workers within a second."""
+    new_name = parse_body(RenameWarehouseRequest, body).name
+    renamed = await run_in_threadpool(warehouse_registry.rename_warehouse, services, warehouse, new_name)
+    _forget(context)
+    return describe_warehouse(renamed)
+
+
 @router.delete("/warehouses/{warehouse}")
 async def drop_warehouse(
     context: AppContext,
-    services: AppServices,
+    services: KeyedServices,
     warehouse: str,
     force: Annotated[bool, Query(description="drop a catalog that isn't empty, too")] = False,
     keep_lake: Annotated[bool, Query(alias="keep-lake", description="only stop serving it")] = False,
@@ -97,7 +120,7 @@ async def drop_warehouse(
 
     def drop() -> Any:
         wiring = _get_wiring(context)
-        return warehouses.drop_warehouse(services, wiring, warehouse, forces=force, keeps_lake=keep_lake)
+        return warehouse_registry.drop_warehouse(services, wiring, warehouse, forces=force, keeps_lake=keep_lake)
 
     contents = await run_in_threadpool(drop)
     _forget(context)

@@ -82,6 +82,7 @@ EXPECTED: dict[str, tuple[set[str], int]] = {
     "POST /management/v1/warehouses": ({"root"}, 400),
     "GET /management/v1/warehouses/{warehouse}": ({"root"}, 404),
     "DELETE /management/v1/warehouses/{warehouse}": ({"root"}, 404),
+    "POST /management/v1/warehouses/{warehouse}/rename": ({"root"}, 400),
     "GET /v1/config": (KNOWN, 200),
     "GET /v1/namespaces": (KNOWN, 200),
     "POST /v1/namespaces": (MANAGERS, 409),

@@ -31,7 +31,7 @@ AUDITED = {
     *("create_view", "commit_view", "drop_view", "rename_view", "register_view"),
     *("sign_request", "append_rows", "delete_rows", "flush_table_rows"),
     *("restore", "clone_table", "expire", "undrop", "forget_dropped"),
-    *("create_warehouse", "drop_warehouse"),
+    *("create_warehouse", "drop_warehouse", "rename_warehouse"),
 }
 NAMESPACES = "/v1/namespaces"
 TABLES = f"{NAMESPACES}/ns/tables"
