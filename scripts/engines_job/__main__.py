@@ -14,6 +14,7 @@ from scripts.engines_job.packages import (
     has_ducklake,
     java_home,
     say,
+    spark_3_jars,
     trino_home,
 )
 
@@ -30,8 +31,8 @@ PRINTED_OTHERWISE = (
 def main() -> int:
     parser = argparse.ArgumentParser(
         prog="scripts/engines",
-        description="Have Trino, Flink, ClickHouse and the next DuckDB on this machine (2 GB), and say where they are; "
-        "or run DuckDB's tests against its next version.",
+        description="Have Trino, Flink, Spark 3.5, ClickHouse and the next DuckDB on this machine (2 GB), and say "
+        "where they are; or run DuckDB's tests against its next version.",
     )
     parser.add_argument("command", choices=["fetch"], nargs="?")
     parser.add_argument("--duckdb", choices=["2"], help="run the tests against this DuckDB")
@@ -48,6 +49,7 @@ def main() -> int:
 def fetch() -> int:
     homes = {
         "Flink": flink_jars,
+        "Spark 3.5": spark_3_jars,
         "Trino": trino_home,
         "Trino's Java": java_home,
         "ClickHouse": clickhouse_home,

@@ -1,7 +1,7 @@
-"""Trino, Flink, ClickHouse, the Java that Trino wants, and the next DuckDB: fetched once and kept below ~/.cache.
+"""Trino, Flink, Spark 3.5, ClickHouse, the Java that Trino wants, and the next DuckDB: fetched once, kept in ~/.cache.
 
-What is fetched is said by flink.xml, trino.xml, requirements.lock and duckdb-2.lock. A folder is named after that, and
-it is whole.
+What is fetched is said by flink.xml, spark-3.xml, trino.xml, requirements.lock and duckdb-2.lock. A folder is named
+after that, and it is whole.
 """
 
 import fcntl
@@ -27,6 +27,11 @@ class EngineError(Exception):
 def flink_jars() -> Path:
     """The folder of the jars of Flink and Iceberg."""
     return _kept("flink.xml", lambda folder: _maven("flink.xml", "copy-dependencies", folder))
+
+
+def spark_3_jars() -> Path:
+    """Return the folder of the jars of Spark 3.5 and Iceberg."""
+    return _kept("spark-3.xml", lambda folder: _maven("spark-3.xml", "copy-dependencies", folder))
 
 
 def trino_home() -> Path:

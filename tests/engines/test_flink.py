@@ -7,9 +7,11 @@ import pytest
 
 from scripts.backends_job.minio import Minio
 from scripts.demo_job.connect import duckdb_lake
+from scripts.demo_job.server import RunningLake
 from scripts.engines_job.flink import Flink, running_flink
 from tests.engines.conftest import new_folder
 from tests.engines.guarded import CREDENTIAL, guarded_lake
+from tests.engines.plans import count_plans
 from tests.support.documents import snippets
 
 pytestmark = [pytest.mark.more_engines, pytest.mark.engine, pytest.mark.spark, pytest.mark.timeout(900)]
@@ -24,17 +26,25 @@ COUNTED = "'fields.id.kind' = 'sequence', 'fields.id.start' = '1', 'fields.id.en
 
 
 @pytest.fixture(scope="module")
-def engines(minio: Minio) -> Iterator[tuple[Flink, duckdb.DuckDBPyConnection]]:
+def guarded(minio: Minio) -> Iterator[RunningLake]:
+    with guarded_lake(minio, "for-flink") as lake:
+        yield lake
+
+
+@pytest.fixture(scope="module")
+def engines(guarded: RunningLake, minio: Minio) -> Iterator[tuple[Flink, duckdb.DuckDBPyConnection]]:
     """With a table that DuckDB made."""
     [snippet] = [each for each in snippets("docs/clients.md") if each.name == "flink"]
-    with guarded_lake(minio, "for-flink") as lake, duckdb_lake(lake) as duck, new_folder() as folder:
+    with duckdb_lake(guarded) as duck, new_folder() as folder:
         duck.execute("CREATE SCHEMA lake.ns")
         duck.execute("CREATE TABLE lake.ns.born_in_duckdb AS SELECT range AS id FROM range(1000)")
         with running_flink(folder) as flink:
-            catalog = snippet.placed({"http://localhost:8181": lake.uri, "engines:secret": CREDENTIAL})
+            catalog = snippet.placed({"http://localhost:8181": guarded.uri, "engines:secret": CREDENTIAL})
             store = f"'s3.endpoint' = '{minio.endpoint}', 's3.path-style-access' = 'true', 'type' = "
             for mode in ("batch", "streaming"):
                 flink.rows(catalog.replace("'type' = ", store, 1), mode=mode)
+            planned = catalog.replace("CATALOG lake", "CATALOG planned", 1)
+            flink.rows(planned.replace("'type' = ", f"'scan-planning-mode' = 'server', {store}", 1))
             flink.rows("CREATE DATABASE lake.pond")
             yield flink, duck
 
@@ -89,3 +99,22 @@ def test_a_stream_commits_at_each_checkpoint_and_loses_nothing(
     assert flink.rows(f"SELECT COUNT(*), COUNT(DISTINCT id) FROM {table}") == [f"+I[{rows}, {rows}]"]
     [commits] = flink.rows(f"SELECT COUNT(*) FROM lake.pond.`{name}$snapshots`")
     assert int(commits.removeprefix("+I[").rstrip("]")) > 1
+
+
+def test_scans_that_the_server_plans_have_the_same_rows(
+    engines: tuple[Flink, duckdb.DuckDBPyConnection], guarded: RunningLake
+) -> None:
+    flink, duck = engines
+    duck.execute("CREATE TABLE lake.ns.planned (id bigint, kind varchar)")
+    duck.execute("INSERT INTO lake.ns.planned SELECT range, 'kind ' || range % 4 FROM range(1000)")
+    duck.execute("ALTER TABLE lake.ns.planned SET PARTITIONED BY (kind)")
+    duck.execute("INSERT INTO lake.ns.planned SELECT range, 'kind ' || range % 4 FROM range(1000, 2000)")
+    duck.execute("DELETE FROM lake.ns.planned WHERE id IN (8, 1008)")
+    duck.execute("INSERT INTO lake.ns.planned VALUES (5000, NULL)")  # inlined
+    for where in ("id > -1", "id = 1009", "kind = 'kind 0' AND id < 1012", "kind IS NULL", "kind <> 'kind 3'"):
+        query = f"SELECT count(*), sum(id) FROM {{}}.ns.planned WHERE {where}"
+        [(count, total)] = duck.sql(query.format("lake")).fetchall()
+        before = count_plans(guarded)
+        assert flink.rows(query.format("planned")) == [f"+I[{count}, {total}]"]
+        assert count_plans(guarded) > before
+        assert flink.rows(query.format("lake")) == [f"+I[{count}, {total}]"]

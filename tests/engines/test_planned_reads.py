@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from random import Random
 
 import duckdb
+import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.rest import RestCatalog
@@ -117,3 +118,20 @@ def test_plans_are_the_servers(
     assert (catalog.load_table(name).scan().count(), log.read_text().count("/t/plan") - before) == (20, 0)
     assert planned.load_table(name).scan().count() == 20
     assert log.read_text().count("/t/plan") - before == 1
+
+
+def test_changes_through_a_planned_catalog_lose_no_row(
+    planned: Catalog, duck: duckdb.DuckDBPyConnection, namespace: str
+) -> None:
+    rows = pa.table({"id": pa.array(range(2_000), pa.int64()), "v": [str(number) for number in range(2_000)]})
+    properties = {"write.parquet.row-group-limit": "100"}
+    table = planned.create_table(f"{namespace}.t", rows.schema, properties=properties)
+    table.append(rows)
+    table.delete("id = 5")
+    table.overwrite(rows.slice(300, 2), overwrite_filter="id >= 300 and id < 303")
+    table.upsert(pa.table({"id": pa.array([1_999, 9_999], pa.int64()), "v": ["x", "y"]}), join_cols=["id"])
+    expected = [(id_, "x" if id_ == 1_999 else str(id_)) for id_ in range(2_000) if id_ not in (5, 302)]
+    assert duck.execute(f"SELECT id, v FROM lake.{namespace}.t ORDER BY id").fetchall() == [*expected, (9_999, "y")]
+    served = planned.load_table(f"{namespace}.t")
+    assert served.scan(row_filter="id > 1998 or id = 5").to_arrow().num_rows == 2
+    assert served.scan().count() == len(expected) + 1

@@ -8,13 +8,13 @@ from random import Random
 from typing import Any
 
 import duckdb
-import pyarrow.parquet as pq
 import pytest
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
 from scripts.demo_job.server import RunningLake
 from tests.engines.engines import Engines
+from tests.engines.row_groups import CHANGES, COUNTED, create_with_many_row_groups, make_change
 from tests.support.scan_cases import (
     SPECS,
     RowFilter,
@@ -188,46 +188,22 @@ def test_the_server_plans_no_file_more_and_no_row_less(
     assert_parity(tables, refs, filters)
 
 
-ROWS = 20_000
-ROW_GROUPS = {"write.parquet.row-group-size-bytes": "65536", "write.parquet.row-group-check-min-record-count": "100"}
-CHANGES = {
-    "delete": ("DELETE FROM {t} WHERE id = 5", ROWS - 1, 0),
-    "delete few": ("DELETE FROM {t} WHERE id IN (5, 19999) OR id BETWEEN 300 AND 302", ROWS - 5, 0),
-    "update": ("UPDATE {t} SET v = 'x' WHERE id = 5", ROWS, 1),
-    "merge": (
-        "MERGE INTO {t} USING (SELECT 5L AS id) s ON {t}.id = s.id WHEN MATCHED THEN UPDATE SET v = 'x'", ROWS, 1,
-    ),
-    "compact": (
-        "CALL planned.system.rewrite_data_files(table => '{name}', where => 'id < 9', options => {everything})",
-        ROWS, 0,
-    ),
-}  # fmt: skip
-"""Each with how many rows are left, and how many of them are changed."""
-
-
-def create_with_many_row_groups(spark: SparkSession, name: str, mode: str) -> None:
-    modes = {f"write.{act}.mode": mode for act in ("delete", "update", "merge")}
-    listed = ", ".join(f"'{key}' = '{value}'" for key, value in {"format-version": "2", **ROW_GROUPS, **modes}.items())
-    spark.sql(f"CREATE TABLE planned.{name} (id bigint, v string, p int) PARTITIONED BY (p) TBLPROPERTIES ({listed})")
-    rows = f"SELECT id, concat(md5(CAST(id AS string)), id) AS v, 0 AS p FROM range(0, {ROWS}, 1, 1)"
-    spark.sql(f"INSERT INTO planned.{name} {rows}")
-    ((path,),) = spark.sql(f"SELECT file_path FROM planned.{name}.files").collect()
-    assert pq.ParquetFile(path.removeprefix("file:")).num_row_groups > 8
-
-
 @pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
 @pytest.mark.parametrize("change", CHANGES)
 def test_changes_through_a_planned_catalog_lose_no_row(
     engines: Engines, planned: str, namespace: str, change: str, mode: str
 ) -> None:
     name = f"{namespace}.t"
-    create_with_many_row_groups(engines.spark, name, mode)
-    sql, left, changed = CHANGES[change]
-    engines.spark.sql(sql.format(t=f"{planned}.{name}", name=name, everything="map('rewrite-all', 'true')"))
-    counted = "SELECT count(*), count(DISTINCT id), count_if(v = 'x') FROM {}"
+    spark = engines.spark
+
+    def run(sql: str) -> list[tuple[Any, ...]]:
+        return [tuple(row) for row in spark.sql(sql).collect()]
+
+    create_with_many_row_groups(run, name, mode)
+    counts = make_change(run, name, change)
     for table in (f"{planned}.{name}", f"lake.{name}"):
-        assert tuple(engines.spark.sql(counted.format(table)).collect()[0]) == (left, left, changed)
-    assert engines.duck.execute(counted.format(f"lake.{name}")).fetchone() == (left, left, changed)
+        assert run(COUNTED.format(table)) == [counts]
+    assert engines.duck.execute(COUNTED.format(f"lake.{name}")).fetchall() == [counts]
 
 
 def test_a_delete_of_a_whole_partition_leaves_the_others(engines: Engines, planned: str, namespace: str) -> None:
