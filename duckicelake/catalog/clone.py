@@ -71,8 +71,9 @@ def clone_table(services: Services, namespace: Namespace, name: str, request: Cl
     not read, and what `resolve_snapshot` does.
     """
     source = format_full_name(*request.source)
-    if not services.caller.principal.may(Capability.READ, request.source[0]):
-        raise build_refusal(request.source[0])
+    principal = services.caller.principal
+    if not principal.may(Capability.READ, *request.source):
+        raise build_refusal(*request.source, principal)
 
     def attempt(_: bool) -> WrittenCommit:
         with services.database.reading() as cursor:
@@ -96,7 +97,9 @@ def _write(services: Services, namespace: Namespace, name: str, plan: _ClonePlan
             groups.write_change_set(cursor, plan.guard)
         if plan.is_guarded_by_us:
             locations.record_sharing(cursor, row.table_id, written.table_id)
-        services.settle(cursor, [build_touched(namespace, name, {"cloned-from": source})], [written.table_id])
+        touched = [build_touched(namespace, name, {"cloned-from": source})]
+        services.own_new(cursor, touched)
+        services.settle(cursor, touched, [written.table_id])
     return written
 
 

@@ -185,7 +185,7 @@ def _answer(
 
 
 def _reach(services: Services, asking: DelegationQuery) -> StorageReach:
-    return find_reach(services, asking.namespace, asking.folders, asking.table_id, services.caller.principal)
+    return find_reach(services, (asking.namespace, asking.name), asking.folders, asking.table_id)
 
 
 def _vend(services: Services, asking: DelegationQuery) -> tuple[VendedKeys, tuple[str, ...]]:

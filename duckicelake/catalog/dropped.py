@@ -7,8 +7,9 @@ from typing import Final
 
 from duckicelake.catalog.commit.guards import lift_quietly
 from duckicelake.catalog.context.audit_notes import build_touched
-from duckicelake.catalog.context.caller import Capability, build_refusal
+from duckicelake.catalog.context.caller import Capability, Principal, build_refusal
 from duckicelake.catalog.context.page import ListPage, PageRequest, cut_page
+from duckicelake.catalog.context.privileges import Privilege
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.namespaces import check_namespace_free, check_parents_flat, find_known_namespaces
 from duckicelake.errors import InvalidRequestError, NotFoundError
@@ -23,6 +24,7 @@ from duckicelake.lake.ducklake.snapshots import (
     record_changes,
     retry_transaction,
 )
+from duckicelake.lake.side_tables import grants
 from duckicelake.lake.side_tables.audit import AuditedResource
 from duckicelake.lake.writer.tables import purge_dropped
 from duckicelake.postgres.queries import Transaction
@@ -72,9 +74,18 @@ def list_dropped(services: Services, namespace: Namespace | None, page: PageRequ
     within = None if namespace is None else to_schema_name(namespace)
     with services.database.reading() as cursor:
         found = dropped.read_dropped(cursor, within, after=after)
-    may_read = services.caller.principal.may
-    seen = [item for item in found if may_read(Capability.READ, parse_readable_namespace(item.schema_name) or ())]
+    principal = services.caller.principal
+    seen = [item for item in found if _may(principal, Capability.READ, Privilege.SELECT | Privilege.DROP, item)]
     return cut_page(seen, page, lambda item: f"{item.snapshot_id}.{item.object_id}")
+
+
+def _may(principal: Principal, capability: Capability, privileges: Privilege, item: DroppedObject) -> bool:
+    """Return whether scopes give the capability, and grants one of the privileges, on what was dropped."""
+    namespace = parse_readable_namespace(item.schema_name) or ()
+    rights = principal.rights
+    if rights is not None and not privileges & rights.find_dropped(item.kind, item.object_id, namespace):
+        return False
+    return principal.is_in_scope(capability, namespace)
 
 
 def _parse_position(after: str) -> tuple[int, int] | None:
@@ -95,11 +106,30 @@ def undrop(services: Services, request: UndropRequest) -> Undropped:
         ForbiddenError: a namespace takes the right to manage.
 
     """
-    if request.kind == "namespace" and not services.caller.principal.may(Capability.MANAGE, request.namespace):
-        raise build_refusal(request.namespace)
+    _check_caller(services, request)
     return services.run_once(
         lambda: retry_transaction(lambda: _undrop(services, request)), lambda kept: Undropped(*kept)
     )
+
+
+def _check_caller(services: Services, request: UndropRequest) -> None:
+    """Check that the caller may bring back what there is of the name, and make it there; ForbiddenError.
+
+    It is as if there were nothing for whoever may not.
+    """
+    principal, is_namespace = services.caller.principal, request.kind == "namespace"
+    capability = Capability.MANAGE if is_namespace else Capability.WRITE
+    if is_namespace and not principal.is_in_scope(capability, request.namespace):
+        raise build_refusal(request.namespace)
+    if principal.rights is None:
+        return
+    parent = request.namespace[:-1] if is_namespace else request.namespace
+    with services.database.reading() as cursor:
+        found = _list_named(cursor, request)
+    may = all(_may(principal, capability, Privilege.DROP, item) for item in found) if found else False
+    inherited = principal.rights.may(Privilege.DROP | Privilege.CREATE, parent)
+    if not (may or inherited) or not principal.rights.may(Privilege.CREATE, parent):
+        raise build_refusal(request.namespace, request.name or "", principal)
 
 
 def _undrop(services: Services, request: UndropRequest) -> Undropped:
@@ -119,15 +149,20 @@ def _undrop(services: Services, request: UndropRequest) -> Undropped:
 
 
 def _find(cursor: Transaction, request: UndropRequest) -> DroppedObject:
-    schema_name = to_schema_name(request.namespace)
-    for found in dropped.read_dropped(cursor, schema_name, request.kind, request.object_id):
-        if found.schema_name == schema_name and found.name == request.name:
-            return found
+    for found in _list_named(cursor, request)[:1]:
+        return found
     raise NotFoundError(
         f"Nothing to bring back: no {request.called} was dropped"
         f"{'' if request.object_id is None else f' with id {request.object_id}'} within the time that this lake keeps "
         "what is dropped; `duckicelake dropped` lists what there is"
     )
+
+
+def _list_named(cursor: Transaction, request: UndropRequest) -> list[DroppedObject]:
+    """List what was dropped of the name, newest first."""
+    schema_name = to_schema_name(request.namespace)
+    known = dropped.read_dropped(cursor, schema_name, request.kind, request.object_id)
+    return [found for found in known if found.schema_name == schema_name and found.name == request.name]
 
 
 def _return_object(
@@ -164,6 +199,8 @@ def _return_namespace(
         if item.snapshot_id == found.snapshot_id and item.schema_name == found.schema_name and item.name is not None
     ]
     schema_id, created = dropped.return_schema(cursor, found, snapshot)
+    if services.rights is not None:
+        grants.move_grants(cursor, services.rights.place, found.object_id, schema_id)
     place = SchemaPlace(schema_id, found.schema_name)
     changes = [created, *(_return_below(cursor, item, snapshot, place, str(item.name)) for item in within)]
     tables = sum(item.kind == "table" for item in within)

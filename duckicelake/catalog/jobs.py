@@ -181,6 +181,7 @@ def list_jobs(
         run_id=run_id,
         result=result,
         visible=services.caller.principal.readable_schemas(),
+        visible_tables=services.caller.principal.readable_objects(),
     )
     with services.database.reading() as cursor:
         found = jobs.list_jobs(cursor, wanted, page.fetch)

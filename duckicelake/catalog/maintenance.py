@@ -77,9 +77,10 @@ def table_statistics(
     """
     after = page.after_number or 0
     schema = None if namespace is None else to_schema_name(namespace)
-    visible = services.caller.principal.readable_schemas()
+    reader = services.caller.principal
+    visible = reader.readable_schemas(), reader.readable_ids()
     with services.database.statement(only_reads=True) as cursor:
-        found = maintenance.read_table_ids(cursor, schema, table, after, page.fetch, visible)
+        found = maintenance.read_table_ids(cursor, schema, table, after, page.fetch, *visible)
         listed = cut_page([table_id for table_id, _ in found], page, str)
         rows = maintenance.read_statistics(cursor, listed.items, services.maintenance) if listed.items else []
     if table is not None and not rows:

@@ -119,7 +119,9 @@ def _create(services: Services, namespace: Namespace, properties: dict[str, str]
         schema_id = create_schema(cursor, snapshot, to_schema_name(namespace))
         if properties:
             set_schema_properties(cursor, schema_id, properties)
-        services.settle(cursor, [build_touched(namespace)])
+        touched = [build_touched(namespace)]
+        services.own_new(cursor, touched)
+        services.settle(cursor, touched)
     return properties
 
 

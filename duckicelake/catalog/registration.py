@@ -193,7 +193,9 @@ def register_table(
                 lake_tables.drop_table(cursor, creation.schema_name, name, purge=False, is_final=True)
             written = _write(cursor, plan, metadata, location)
             detail = _detail(plan, location, overwrite=overwrite)
-            services.settle(cursor, [build_touched(namespace, name, detail)], [written.table_id])
+            touched = [build_touched(namespace, name, detail)]
+            services.own_new(cursor, touched)
+            services.settle(cursor, touched, [written.table_id])
         return written
 
     def plan_and_attempt(_: bool) -> WrittenCommit:

@@ -6,7 +6,9 @@ from uuid import uuid4
 
 import orjson
 
+from duckicelake.catalog.authz.commit_rights import check_commit
 from duckicelake.catalog.authz.locations import check_table_places
+from duckicelake.catalog.authz.moves import check_move
 from duckicelake.catalog.authz.table_folders import find_new_table_folders, find_table_folders
 from duckicelake.catalog.clone import CloneRequest
 from duckicelake.catalog.clone import clone_table as clone
@@ -17,7 +19,9 @@ from duckicelake.catalog.commit.guards import lift_quietly, shares_files
 from duckicelake.catalog.commit.run import commit_all, retry_on_conflict
 from duckicelake.catalog.context.audit_notes import build_touched
 from duckicelake.catalog.context.cache import LoadedTable, TableVersion
+from duckicelake.catalog.context.caller import Capability, build_refusal
 from duckicelake.catalog.context.page import ListPage, PageRequest, cut_page
+from duckicelake.catalog.context.privileges import Privilege
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.delegation import (
     NO_ACCESS_REQUEST,
@@ -31,6 +35,7 @@ from duckicelake.catalog.load_response import ALL, TableLoad, build_response, co
 from duckicelake.catalog.registration import register_table as register
 from duckicelake.catalog.registration import unregister_table as unregister
 from duckicelake.catalog.table.load import TableCheck, load_committed_before, load_current_table, read_freshness
+from duckicelake.catalog.views import filter_names
 from duckicelake.errors import InvalidRequestError, NoSuchNamespaceError, NoSuchTableError, UnavailableError
 from duckicelake.iceberg.identifiers import Namespace, format_full_name, to_schema_name
 from duckicelake.iceberg.metadata import TableMetadata
@@ -66,6 +71,8 @@ def commit_transaction(services: Services, request: CommitTransactionRequest) ->
             raise InvalidRequestError(
                 f"{format_full_name(namespace, name)} is changed {times} times: put all its updates in one"
             )
+    for commit in commits:
+        check_commit(services.caller.principal, commit.namespace, commit.name, commit.request)
     services.run_once(lambda: commit_all(services, commits), lambda _: [])
 
 
@@ -75,7 +82,7 @@ def list_tables(services: Services, namespace: Namespace, page: PageRequest) -> 
         names = lake_tables.read_table_names(cursor, to_schema_name(namespace), page.after, page.fetch)
         if names is None:
             raise NoSuchNamespaceError(f"Namespace does not exist: {to_schema_name(namespace)}")
-    return cut_page(names, page, lambda name: name)
+    return filter_names(services, namespace, cut_page(names, page, lambda name: name))
 
 
 def create_table(
@@ -128,6 +135,7 @@ def commit_table(services: Services, namespace: Namespace, name: str, request: C
     Raises NoSuchTableError, CommitFailedError, InvalidRequestError, UnsupportedError, CommitStateUnknownError.
     """
     _check_addressee(request, namespace, name)
+    check_commit(services.caller.principal, namespace, name, request)
     committed = services.run_once(
         lambda: commit_or_append(services, TableCommit(namespace, name, request)),
         partial(load_committed_before, services),
@@ -142,7 +150,9 @@ def register_table(
 
     Raises AlreadyExistsError, NoSuchNamespaceError, FileMissingError, InvalidRequestError, UnsupportedError.
     """
-    location = request.metadata_location
+    location, principal = request.metadata_location, services.caller.principal
+    if request.overwrite and not principal.may(Capability.WRITE, namespace, request.name, Privilege.DROP):
+        raise build_refusal(namespace, request.name, principal)
     registered = services.run_once(
         lambda: register(services, namespace, request.name, location, overwrite=request.overwrite),
         partial(load_committed_before, services),
@@ -193,6 +203,8 @@ def rename_table(services: Services, request: RenameTableRequest) -> None:
     Raises NoSuchTableError, NoSuchNamespaceError, AlreadyExistsError.
     """
     source, destination = request.source, request.destination
+    places = ((source.namespace, source.name), (destination.namespace, destination.name))
+    check_move(services.caller.principal, *places)
     renamed = build_touched(
         source.namespace, source.name, {"to": format_full_name(destination.namespace, destination.name)}
     )

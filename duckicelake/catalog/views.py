@@ -19,6 +19,7 @@ from duckicelake.bridge.views import (
     redefine_view,
 )
 from duckicelake.catalog.authz.locations import check_may_read, check_may_settle, check_readable, write
+from duckicelake.catalog.authz.moves import check_move
 from duckicelake.catalog.commit.run import retry_on_conflict
 from duckicelake.catalog.context.audit_notes import build_touched, list_actions
 from duckicelake.catalog.context.page import ListPage, PageRequest, cut_page
@@ -117,7 +118,13 @@ def list_views(services: Services, namespace: Namespace, page: PageRequest) -> L
         names = lake_views.read_view_names(cursor, to_schema_name(namespace), page.after, page.fetch)
         if names is None:
             raise NoSuchNamespaceError(f"Namespace does not exist: {to_schema_name(namespace)}")
-    return cut_page(names, page, lambda name: name)
+    return filter_names(services, namespace, cut_page(names, page, lambda name: name))
+
+
+def filter_names(services: Services, namespace: Namespace, found: ListPage[str]) -> ListPage[str]:
+    """Leave out tables or views of a namespace that the caller may not see."""
+    sees = services.caller.principal.sees_object
+    return ListPage(tuple(name for name in found.items if sees(namespace, name)), found.next_token)
 
 
 def create_view(services: Services, namespace: Namespace, request: CreateViewRequest) -> bytes:
@@ -171,6 +178,7 @@ def rename_view(services: Services, request: RenameTableRequest) -> None:
     Raises NoSuchViewError, NoSuchNamespaceError, AlreadyExistsError.
     """
     source, destination = request.source, request.destination
+    check_move(services.caller.principal, _parse_place(source), _parse_place(destination))
     renamed = build_touched(
         source.namespace, source.name, {"to": format_full_name(destination.namespace, destination.name)}
     )
@@ -232,6 +240,7 @@ def _write_new(
 ) -> Loaded:
     def create(cursor: Transaction) -> None:
         lake_views.create_view(cursor, to_schema_name(namespace), name, metadata.view_uuid, target)
+        services.own_new(cursor, [build_touched(namespace, name)])
 
     loaded = (target.metadata_location, target.metadata)
     _write(services, create, build_touched(namespace, name, detail), loaded)
@@ -301,6 +310,10 @@ def _answer(loaded: Loaded, tags: Collection[ObjectTag] = ()) -> bytes:
     labels = build_view_labels(metadata, tags)
     members = {"metadata-location": location, "metadata": metadata, "config": {}}
     return orjson.dumps(members | {"labels": labels} if labels else members)
+
+
+def _parse_place(identifier: TableIdentifier) -> tuple[Namespace, str]:
+    return identifier.namespace, identifier.name
 
 
 def _full_name(identifier: TableIdentifier) -> tuple[str, str]:

@@ -87,9 +87,10 @@ def open_warehouse(services: Services, wiring: WarehouseWiring, row: WarehouseRo
 
     Connections, object store and meter are those of the first. Caches, queues and the log of reads are its own.
     """
+    database = SchemaDatabase(services.database, row.schema_name)
     return replace(
         services,
-        database=SchemaDatabase(services.database, row.schema_name),
+        database=database,
         policy=LocationPolicy(row.location),
         cache=wiring.build_cache(),
         commits=CommitQueue(),
@@ -100,6 +101,7 @@ def open_warehouse(services: Services, wiring: WarehouseWiring, row: WarehouseRo
         access=wiring.build_access(row.location),
         scans=wiring.build_scans(),
         reads=wiring.open_reads(),
+        rights=services.rights and services.rights.beside(database, row.warehouse_id),
         prefix=f"{row.name}/",
     )
 

@@ -31,8 +31,8 @@ _KINDS: Final = """(kind = ANY(%(kinds)s::text[]) OR EXISTS (
     SELECT FROM json_array_elements_text(facts -> 'kinds') AS k (kind) WHERE k.kind = ANY(%(kinds)s::text[])))"""
 _ENGINE: Final = """strpos(lower(concat_ws(' ', agent, facts -> 'summary' ->> 'engine-name',
     facts -> 'client' ->> 'engine', CASE source WHEN 'duckdb' THEN source END)), lower(%(engine)s)) > 0"""
-_VISIBLE: Final = """EXISTS (SELECT FROM unnest(%(visible)s::text[]) AS v (readable)
-    WHERE duckicelake_is_within(namespace, readable))"""
+_VISIBLE: Final = """(object_id = ANY(%(visible_ids)s) OR EXISTS (
+    SELECT FROM unnest(%(visible)s::text[]) AS v (readable) WHERE duckicelake_is_within(namespace, readable)))"""
 _SKIPPED_SQL = load_queries("changelog", "skipped")
 SkipperName = Literal["changelog", "lineage"]
 _STORED_NAMES: Final[Mapping[SkipperName, str]] = {"changelog": "chronicle", "lineage": "lineage"}
@@ -135,7 +135,8 @@ class LoggedChange:
 class WantedChanges:
     """The changes that a reader wants; None: any. namespace: with all in and below it, unless `name` is given.
 
-    object_id: this object, or by name if that is given, too. visible: namespaces that, with those below, may be seen.
+    object_id: this object, or by name if that is given, too. visible: namespaces that, with those below, may be seen;
+    visible_ids: and tables and views.
     engine: text in the user agent or the engine's name.
     """
 
@@ -149,6 +150,7 @@ class WantedChanges:
     engine: str | None = None
     source: str | None = None
     visible: Sequence[str] | None = None
+    visible_ids: Sequence[int] = ()
 
 
 ANY_CHANGE: Final = WantedChanges()
@@ -228,6 +230,7 @@ def _build_conditions(wanted: WantedChanges) -> tuple[list[str], dict[str, objec
     }
     parameters: dict[str, object] = {name: getattr(wanted, name) for name in WantedChanges.__dataclass_fields__}
     parameters |= {"kinds": list(wanted.kinds or ()), "visible": list(wanted.visible or ())}
+    parameters["visible_ids"] = list(wanted.visible_ids)
     return [condition for condition, value in given.items() if value is not None], parameters
 
 

@@ -15,7 +15,7 @@ from duckicelake.iceberg.identifiers import Namespace, parse_schema_name
 ObjectType = Literal["namespace", "table", "view"]
 Name = tuple[Namespace, str | None]
 """A namespace and the name of an object in it; None: the namespace itself."""
-MayRead = Callable[[Namespace], bool]
+MayRead = Callable[[Name], bool]
 
 
 OPERATION_TYPES: Final[Mapping[ChangeKind, str]] = {
@@ -74,7 +74,7 @@ class RequestChanges:
     """A change, and the events that readers with different rights see.
 
     A rename into another namespace has `left` and `came`: readers of only the old namespace see a drop, readers of only
-    the new one a creation. together: for a request that changed several namespaces, those of each change.
+    the new one a creation. together: for a request that changed several things, the names of each change.
     """
 
     position: LogPosition
@@ -82,21 +82,21 @@ class RequestChanges:
     whole: ChangeEvent
     left: ChangeEvent | None = None
     came: ChangeEvent | None = None
-    together: tuple[frozenset[Namespace], ...] = ()
+    together: tuple[frozenset[Name], ...] = ()
 
     def show_to(self, may_read: MayRead) -> ChangeEvent | None:
-        """Return the event for readers of these namespaces; None if they may not know of it."""
+        """Return the event for readers of these names; None if they may not know of it."""
         event = self._show_part(may_read)
         if event is None or not self.together:
             return event
-        known = sum(any(map(may_read, namespaces)) for namespaces in self.together)
+        known = sum(any(map(may_read, names)) for names in self.together)
         return event if known == len(self.together) else event.is_from_request(known)
 
     def _show_part(self, may_read: MayRead) -> ChangeEvent | None:
-        sees_it = may_read(self.whole.names[0][0])
+        sees_it = may_read(self.whole.names[0])
         if self.left is None:
             return self.whole if sees_it else None
-        if may_read(self.whole.names[1][0]):
+        if may_read(self.whole.names[1]):
             return self.whole if sees_it else self.left
         return self.came if sees_it else None
 
@@ -115,9 +115,9 @@ def group_requests(changes: Sequence[LoggedChange]) -> list[RequestChanges]:
     for request_id, group in groupby(changes, find_request):
         together = list(group)
         whole = [_build_request_changes(change, request_id, len(together)) for change in together]
-        namespaces = tuple(frozenset(namespace for namespace, _ in group.whole.names) for group in whole)
-        is_of_one = len(frozenset[Namespace]().union(*namespaces)) == 1
-        found += whole if is_of_one else (replace(group, together=namespaces) for group in whole)
+        names = tuple(frozenset(group.whole.names) for group in whole)
+        is_of_one = len(frozenset[Name]().union(*names)) == 1
+        found += whole if is_of_one else (replace(group, together=names) for group in whole)
     return found
 
 

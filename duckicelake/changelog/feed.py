@@ -9,6 +9,7 @@ from functools import cached_property, lru_cache
 from typing import Final
 
 from duckicelake.catalog.context.caller import Capability, Grant, Principal
+from duckicelake.catalog.context.privileges import Rights
 from duckicelake.changelog.entries import (
     ANY_CHANGE,
     CHANNEL,
@@ -26,7 +27,6 @@ from duckicelake.changelog.entries import (
 )
 from duckicelake.changelog.events import ChangeEvent, Name, RequestChanges, find_request, group_requests
 from duckicelake.errors import ExpiredError, InvalidRequestError
-from duckicelake.iceberg.identifiers import Namespace
 from duckicelake.lake.ducklake import native
 from duckicelake.postgres.database import Database
 from duckicelake.postgres.notify import NotificationListener
@@ -86,6 +86,7 @@ class EventView:
 
     grants: tuple[Grant, ...]
     selection: EventSelection = EventSelection()
+    rights: Rights | None = None
 
     def __hash__(self) -> int:
         """Hash cheaply: the feed looks up each reader's view at each change."""
@@ -93,15 +94,20 @@ class EventView:
 
     @cached_property
     def _hash(self) -> int:
-        return hash((self.grants, self.selection))
+        return hash((self.grants, self.selection, id(self.rights)))
 
     def events(self, changes: Iterable[RequestChanges]) -> list[ChangeEvent]:
         """Return the events of changes, in order."""
         seen = (change.show_to(self._may_read) for change in changes)
         return [event for event in seen if event is not None and self.selection.wants(event)]
 
-    def _may_read(self, namespace: Namespace) -> bool:
-        return Principal("", self.grants).may(Capability.READ, namespace)
+    @cached_property
+    def _reader(self) -> Principal:
+        return Principal("", self.grants, rights=self.rights)
+
+    def _may_read(self, name: Name) -> bool:
+        namespace, own = name
+        return self._reader.may(Capability.READ, namespace, own or "")
 
 
 find_view = lru_cache(_LRU_ENTRIES)(EventView)

@@ -88,7 +88,8 @@ def read_history(
 
     Raises NoSuchNamespaceError and NoSuchTableError if the changelog never had the name, and InvalidRequestError.
     """
-    wanted = replace(parse_wanted(asked), visible=services.caller.principal.readable_schemas())
+    reader = services.caller.principal
+    wanted = replace(parse_wanted(asked), visible=reader.readable_schemas(), visible_ids=reader.readable_ids())
     before = END_POSITION if asked.before is None else LogPosition.parse(asked.before)
     with services.database.reading() as cursor:
         if namespace is not None:
@@ -96,7 +97,7 @@ def read_history(
         found = read_latest(cursor, before, asked.limit + 1, wanted)
     page = found[: asked.limit]
     following = str(page[-1].position) if len(found) > asked.limit else None
-    entries = [_hide_previous(build_entry(change), services.caller.principal) for change in page]
+    entries = [_hide_previous(build_entry(change), reader) for change in page]
     return HistoryPage(history=tuple(entries), next_before=following)
 
 
@@ -174,8 +175,9 @@ def _hide_session(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _hide_previous(entry: HistoryEntry, principal: Principal) -> HistoryEntry:
-    """Remove the former name if the reader may not read its namespace."""
-    if entry.previous is None or principal.may(Capability.READ, parse_schema_name(entry.previous)[:-1]):
+    """Remove the former name if the reader may not read what has it."""
+    *namespace, name = parse_schema_name(entry.previous or "")
+    if entry.previous is None or principal.may(Capability.READ, tuple(namespace), name):
         return entry
     return entry.replace_fields(previous=None)
 

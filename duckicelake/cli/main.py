@@ -4,7 +4,7 @@ from typing import Annotated, Final
 
 import typer
 
-from duckicelake.cli import explain, flush, gc, history, lake, migrate, snapshots, warehouse
+from duckicelake.cli import explain, flush, gc, grant, history, lake, migrate, snapshots, warehouse
 from duckicelake.cli.catalog import changes, description
 from duckicelake.cli.catalog.connection import add_catalog_command
 from duckicelake.cli.console.command import add_command, make_group, read_own_version
@@ -69,6 +69,10 @@ add_command(app, snapshots.list_dropped, *snapshots.DROPPED_EXAMPLES, name="drop
 add_command(app, snapshots.undrop, *snapshots.UNDROP_EXAMPLES)
 add_command(app, explain.explain, *explain.EXAMPLES)
 add_command(app, ingest_rows.ingest_rows, *ingest_rows.EXAMPLES, name="ingest-rows")
+add_command(app, grant.grant, *grant.GRANT_EXAMPLES)
+add_command(app, grant.revoke, *grant.REVOKE_EXAMPLES)
+add_command(app, grant.list_grants, *grant.LIST_EXAMPLES, name="list-grants")
+add_command(app, grant.why, *grant.WHY_EXAMPLES)
 add_command(app, lake.grants, *lake.GRANTS_EXAMPLES)
 add_command(app, serve.hash_client_secret, *serve.HASH_SECRET_EXAMPLES, name="hash-secret")
 add_command(app, version, "duckicelake version")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
@@ -33,6 +33,7 @@ DROP_EXAMPLES: Final = (
     "duckicelake warehouse drop sales --force",
     "duckicelake warehouse drop old --keep-lake",
 )
+GRANTS_EXAMPLES: Final = ("duckicelake warehouse grants sales on", "duckicelake warehouse grants duckicelake off")
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 NameArgument = Annotated[str, typer.Argument(help="The warehouse's name.")]
 app: Final = make_group("warehouse", "Warehouses beside the first: lakes in other schemas of the same database.")
@@ -133,6 +134,24 @@ def drop(
     typer.echo(f"{name} is dropped; it had {what}; {kept}")
 
 
+@one_line_errors()
+def grants(
+    name: Annotated[str, typer.Argument(help="The warehouse's name; the first one's is duckicelake.")],
+    state: Annotated[Literal["on", "off"], typer.Argument(help="on: grants decide, and scopes are their upper bound.")],
+    lake: LakeOption = None,
+) -> None:
+    """Let grants decide who may do what in a warehouse, or scopes alone. Servers that run follow within two seconds.
+
+    Turned on, nothing is allowed but what was granted: grant first.
+    """
+    from duckicelake.catalog.grants import set_grants
+    from duckicelake.cli.grant import open_named_warehouse
+
+    with open_named_warehouse(lake, "set_grants", name) as services:
+        set_grants(services, is_on=state == "on")
+    typer.echo(f"grants are {state} in {name}")
+
+
 @contextmanager
 def _open_registry(lake: Any, operation: str) -> Iterator[tuple[Services, WarehouseWiring]]:
     """Open the first warehouse, whose schema holds the registry."""
@@ -171,4 +190,5 @@ add_command(app, create, *CREATE_EXAMPLES)
 add_command(app, list_, *LIST_EXAMPLES, name="list")
 add_command(app, show, *SHOW_EXAMPLES)
 add_command(app, rename, *RENAME_EXAMPLES)
+add_command(app, grants, *GRANTS_EXAMPLES)
 add_command(app, drop, *DROP_EXAMPLES)

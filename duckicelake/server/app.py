@@ -21,6 +21,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from structlog.typing import FilteringBoundLogger
 
 from duckicelake.catalog.context.hooks import load_rules
+from duckicelake.catalog.context.rights import RightsCache
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.jobs import BeginJob, EndJob, RenewJob
 from duckicelake.catalog.load_response import FreshnessChecks, LoadTableFastPath, build_freshness_checks
@@ -65,6 +66,7 @@ from duckicelake.server.routes import (
     catalog,
     dropped,
     events,
+    grants,
     history,
     management,
     oauth,
@@ -79,6 +81,7 @@ from duckicelake.server.routes import (
 from duckicelake.server.routes.dependencies import ServerContext, guard_routes
 from duckicelake.server.routes.dropped import UndropBody
 from duckicelake.server.routes.events import QueryEventsRequest
+from duckicelake.server.routes.grants import ChangeGrantsRequest
 from duckicelake.server.routes.management import CreateWarehouseRequest, RenameWarehouseRequest
 from duckicelake.server.routes.table_operations import CloneTableRequest, ExpireRequest, ExplainRequest, RestoreRequest
 from duckicelake.server.telemetry.logs import make_logger
@@ -87,6 +90,7 @@ from duckicelake.server.warehouses import WarehouseApp, WarehouseRouter
 
 REQUEST_MODELS: tuple[type[BaseModel], ...] = (
     BeginJob,
+    ChangeGrantsRequest,
     CloneTableRequest,
     CommitTableRequest,
     CommitTransactionRequest,
@@ -216,7 +220,8 @@ def create_app(
     app = create_routes()
     load_rules()  # they import DuckDB, which the first commit should not wait for
     edge, log = edge or Edge(), log or make_logger(sys.stderr)
-    services = replace(services, publish_audit=build_audit_log(log))
+    rights = services.rights or RightsCache.of_first(services.database)
+    services = replace(services, publish_audit=build_audit_log(log), rights=rights)
     names = {FIRST_WAREHOUSE_NAME, services.policy.warehouse, *warehouses}
     database, cache, reads, scans = services.database, services.cache, services.reads, services.scans
     metrics = Metrics(database.statistics, cache.statistics, reads.statistics, scans.statistics)
@@ -380,6 +385,7 @@ def create_routes() -> App:
         pipeline.job_router,
         pipeline.maintenance_router,
         management.router,
+        grants.router,
         *(router for feature in load_routes() for router in feature.routers),
         operations.health_router,
         operations.page_router,

@@ -21,7 +21,7 @@ from duckicelake.catalog.context.caller import ANY_PRINCIPAL, Principal
 from duckicelake.catalog.load_response import ALL, REFS, LoadTableFastPath, TableLoad
 from duckicelake.catalog.table.load import TableCheck
 from duckicelake.errors import CatalogError
-from duckicelake.iceberg.identifiers import Namespace, check_name, decode_name, decode_namespace, to_schema_name
+from duckicelake.iceberg.identifiers import check_name, decode_name, decode_namespace, to_schema_name
 from duckicelake.server.auth.authentication import Authentication, hash_authorization
 from duckicelake.server.auth.permissions import NEEDS, InPath, grants_path
 from duckicelake.server.http.headers import RawHeader, add_safety_headers, build_outcome
@@ -166,6 +166,7 @@ class LoadTableResponder:
         self._fastapi = fastapi
         self._routes = routes
         self._loads = loads
+        self._rights = loads.services.rights
         self._reads = loads.services.reads
         self._wrote = self._reads.wrote
         self._repeat_seconds = self._reads.repeat_seconds
@@ -221,9 +222,7 @@ class LoadTableResponder:
         headers, method = _read_load_headers(scope), scope["method"]
         token = b"" if self._authentication is None else hash_authorization(headers.authorization)
         principal = self._find_principal(token)
-        if principal is None or not self._is_granted(
-            method, self._routes[method].path, principal, table.names.namespace
-        ):
+        if principal is None or not self._is_granted(method, self._routes[method].path, principal, table.names):
             return None
         wish = parse_access_request(headers.delegation)
         return _ParsedLoad(
@@ -241,7 +240,9 @@ class LoadTableResponder:
         )
 
     def _find_principal(self, token: bytes) -> Principal | None:
-        return ANY_PRINCIPAL if self._authentication is None else self._authentication.find_known(token)
+        """Find the principal with what memory knows of its rights; None: the route must look for it."""
+        known = ANY_PRINCIPAL if self._authentication is None else self._authentication.find_known(token)
+        return known if known is None or self._rights is None else self._rights.find_known(known)
 
     def _ask(self, load: _ParsedLoad, deliver: OutcomeCallback) -> bool:
         """Ask for the outcome; whether `deliver` will be called with it."""
@@ -317,10 +318,10 @@ def _settle(answer: "asyncio.Future[LoadOutcome | TableCheck | None]", found: Lo
         answer.set_result(found)
 
 
-def _is_granted(method: str, path: str, principal: Principal, namespace: Namespace) -> bool:
+def _is_granted(method: str, path: str, principal: Principal, names: PathNames) -> bool:
     need = NEEDS[method, path]
     assert isinstance(need, InPath)
-    return grants_path(need, principal, namespace)
+    return grants_path(need, principal, names)
 
 
 def _parse_url(pattern: re.Pattern[str], path: str, query: bytes) -> _RequestedTable | None:

@@ -21,6 +21,7 @@ from pyiceberg.catalog.rest import RestCatalog
 from starlette.routing import Route
 
 from duckicelake.catalog.context.hooks import ReadObserver
+from duckicelake.catalog.context.rights import RightsCache
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.context.storage_access import StorageAccess
 from duckicelake.catalog.warehouse_registry import NewWarehouse, create_warehouse
@@ -448,8 +449,9 @@ def test_each_part_of_the_services_is_shared_on_purpose_or_the_warehouses_own(si
     """A new field of Services that remembers anything must be made anew for each warehouse, or be named here."""
     row = create_warehouse(site.services, site.wiring, NewWarehouse("west"))
     wiring = replace(site.wiring, build_access=lambda _: StorageAccess(), open_reads=ReadObserver)
-    own = open_warehouse(site.services, wiring, row)
-    kept = {field.name for field in fields(Services) if getattr(own, field.name) is getattr(site.services, field.name)}
+    first = replace(site.services, rights=RightsCache.of_first(site.services.database))
+    own = open_warehouse(first, wiring, row)
+    kept = {field.name for field in fields(Services) if getattr(own, field.name) is getattr(first, field.name)}
     assert kept == SHARED_FIELDS
 
 

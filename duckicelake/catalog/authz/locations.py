@@ -11,11 +11,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from duckicelake.catalog.context.caller import Capability, Principal
+from duckicelake.catalog.context.privileges import WRITING, Privilege
 from duckicelake.catalog.context.services import Services
 from duckicelake.errors import ForbiddenError, InvalidRequestError
 from duckicelake.iceberg.identifiers import parse_schema_name
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.lake.side_tables import locations
+from duckicelake.lake.side_tables.locations import LocationOwner
 from duckicelake.properties import WRITE_FOLDERS
 from duckicelake.storage.local import find_links, find_path, follow_links
 from duckicelake.storage.policy import LocationPolicy, canonicalize, is_within, list_prefixes
@@ -123,10 +125,10 @@ def check_may_settle(services: Services, location: str, table_id: int | None = N
     place = canonicalize(location)
     with services.database.reading() as cursor:
         owners = [
-            schema for _, schema in locations.find_owners_of_folders(cursor, list_prefixes(place), [place], table_id)
+            owner for _, owner in locations.find_owners_of_folders(cursor, list_prefixes(place), [place], table_id)
         ]
-        owners += locations.find_schemas_with_files_below(cursor, place, table_id)
-    may = [is_granted(principal, Capability.WRITE, schema) for schema in owners]
+        owners += locations.find_owners_of_files_below(cursor, place, table_id)
+    may = [is_granted(principal, Capability.WRITE, owner) for owner in owners]
     if not all(may) or not (may or _is_free(services.policy, principal, Capability.WRITE, place)):
         raise _build_refusal(location)
 
@@ -169,7 +171,7 @@ def _check(services: Services, capability: Capability, paths: Sequence[str], tab
         files = locations.find_owned_files(
             cursor, [path for named_paths in by_folder.values() for path in named_paths], table_id
         )
-    if not all(is_granted(principal, capability, schema) for _, schema in (*places, *files)):
+    if not all(is_granted(principal, capability, owner) for _, owner in (*places, *files)):
         raise _build_refusal(next(iter(paths)))
     settled = {place for place, _ in places}
     owned = {file for file, _ in files}
@@ -198,19 +200,23 @@ def _is_surely_within(path: str, folder: str) -> bool:
     return _place(path) is not None and is_within(path, folder)
 
 
-def is_granted(principal: Principal, capability: Capability, schema: str | None) -> bool:
-    """Return whether the principal may what the capability says in the namespace of a schema.
+def is_granted(principal: Principal, capability: Capability, owner: LocationOwner) -> bool:
+    """Return whether the principal may what the capability says with the table or view that a place belongs to.
 
-    Never where there is none.
+    Never where that is unknown.
     """
-    return schema is not None and principal.may(capability, parse_schema_name(schema))
+    if owner is None:
+        return False
+    schema, name = owner
+    wanted = Privilege.SELECT if capability is Capability.READ else WRITING
+    return principal.may(capability, parse_schema_name(schema), name, wanted)
 
 
 def _is_free(policy: LocationPolicy, principal: Principal, capability: Capability, place: str) -> bool:
     """Return whether the caller may use a place of no table; outside of the warehouse every place is free."""
     if not is_within(place, policy.data_zone):
         return True
-    own = (grant.namespace for grant in principal.grants if principal.may(capability, grant.namespace))
+    own = principal.list_namespaces(capability, Privilege.SELECT if capability is Capability.READ else Privilege.CREATE)
     return any(is_within(place, policy.namespace_folder(namespace)) for namespace in own)
 
 

@@ -11,13 +11,19 @@ from typing import Final
 from duckicelake.catalog.authz.locations import is_granted
 from duckicelake.catalog.context.cache import TableVersion
 from duckicelake.catalog.context.caller import Capability, Principal
+from duckicelake.catalog.context.privileges import WRITING, Privilege
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.context.storage_access import StorageReach, TableFolders
 from duckicelake.iceberg.identifiers import Namespace
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.lake.ducklake import native
 from duckicelake.lake.side_tables import locations
-from duckicelake.lake.side_tables.locations import find_file_folders, find_folder_sharers, read_shared_folders
+from duckicelake.lake.side_tables.locations import (
+    LocationOwner,
+    find_file_folders,
+    find_folder_sharers,
+    read_shared_folders,
+)
 from duckicelake.properties import WRITE_FOLDERS
 from duckicelake.storage.policy import canonicalize, is_within, list_prefixes
 from duckicelake.storage.session_policy import S3Folder, parse_folder
@@ -58,7 +64,9 @@ def find_staged_folders(
     suffix = place.removeprefix(stem)[: len(_ANY_UUID)]
     folder = f"{stem}{suffix}"
     if not (
-        place.startswith(f"{folder}/") and _UUID_START.fullmatch(suffix) and principal.may(Capability.WRITE, namespace)
+        place.startswith(f"{folder}/")
+        and _UUID_START.fullmatch(suffix)
+        and principal.may(Capability.WRITE, namespace, privileges=Privilege.CREATE)
     ):
         return None
     with services.database.reading() as cursor:
@@ -68,10 +76,12 @@ def find_staged_folders(
 
 
 def find_reach(
-    services: Services, namespace: Namespace, folders: TableFolders, table_id: int | None, principal: Principal
+    services: Services, full_name: tuple[Namespace, str], folders: TableFolders, table_id: int | None
 ) -> StorageReach:
-    """Return what of the folders the principal may read and write, in the name of the table in this namespace."""
-    may_write = principal.may(Capability.WRITE, namespace)
+    """Return what of the folders the caller may read and write, in the name of the table."""
+    principal, (namespace, name) = services.caller.principal, full_name
+    wanted = Privilege.CREATE if table_id is None else WRITING
+    may_write = principal.may_any(Capability.WRITE, wanted, namespace, name)
     usable: list[S3Folder] = []
     uncovered: list[str] = []
     for location in (*folders.own, *folders.elsewhere):
@@ -135,9 +145,9 @@ def _usable(
     if folder is None or not (is_own or _is_allowed(services, location)):
         return None
     owners = _owners(services, location, is_own, table_id, principal)
-    if owners is None or not all(is_granted(principal, Capability.READ, schema) for schema in owners):
+    if owners is None or not all(is_granted(principal, Capability.READ, owner) for owner in owners):
         return None
-    if is_writable and not all(is_granted(principal, Capability.WRITE, schema) for schema in owners):
+    if is_writable and not all(is_granted(principal, Capability.WRITE, owner) for owner in owners):
         return parse_folder(location)
     return folder
 
@@ -160,8 +170,8 @@ def _owners(
     is_own: bool,
     table_id: int | None,
     principal: Principal,
-) -> list[str | None] | None:
-    """Return the schemas of other tables and views above, at or below the place.
+) -> list[LocationOwner] | None:
+    """Return the other tables and views above, at or below the place.
 
     None if in the warehouse, but no table's.
 
@@ -174,15 +184,15 @@ def _owners(
     place = canonicalize(location)
     above = list_prefixes(place)
     with services.database.reading() as cursor:
-        schemas = [schema for _, schema in locations.find_owners_of_folders(cursor, above, [place], table_id)]
+        owners = [owner for _, owner in locations.find_owners_of_folders(cursor, above, [place], table_id)]
         if is_own:
-            return schemas + find_folder_sharers(cursor, table_id, location)
+            return owners + find_folder_sharers(cursor, table_id, location)
         data_path = locations.read_data_path(cursor)
         if is_within(place, data_path):
-            schemas += [schema for _, schema in locations.find_ducklake_folders(cursor, above)]
-        others = locations.find_schemas_with_files_below(cursor, place, table_id)
+            owners += [owner for _, owner in locations.find_ducklake_folders(cursor, above)]
+        others = locations.find_owners_of_files_below(cursor, place, table_id)
         is_left = table_id is not None and any(
             is_within(place, folder) for folder in read_shared_folders(cursor, table_id)
         )
     is_ours = any(is_within(place, zone) for zone in (services.policy.data_zone, data_path))
-    return None if not schemas and is_ours and not is_left else schemas + others
+    return None if not owners and is_ours and not is_left else owners + others

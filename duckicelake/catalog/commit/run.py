@@ -7,6 +7,7 @@ from time import monotonic
 from typing import Final, TypeVar
 
 from duckicelake.bridge.commit.renumber import find_appends
+from duckicelake.catalog.authz.commit_rights import check_change
 from duckicelake.catalog.commit.apply import TableCommit, change_over, creation_of
 from duckicelake.catalog.commit.rules import check_unguarded, removes_guard
 from duckicelake.catalog.context.audit_notes import build_touched, list_actions
@@ -160,6 +161,7 @@ def _compute_changes(
     planned: list[CommitPlan] = []
     for table_commit, cached in zip(commits, loaded, strict=True):
         change = change_over(services, table_commit, cached, next_id)
+        check_change(services.caller.principal, table_commit.namespace, table_commit.name, change)
         if change is not None and cached is not None:
             change = replace(change, checked_upto=cached.checked_upto)
         next_id += len(change.steps) if change else 0
@@ -239,7 +241,8 @@ def _write_plans(
         table_ids = [plan.cached.row.table_id for plan in planned if plan.cached is not None]
         services.settle_unchanged([plan.describe() for plan in planned], table_ids)
         return list(planned)
-    last = settle or _build_settle(services, [plan.describe() for plan in changed])
+    made = [plan.describe() for plan in changed if plan.cached is None]
+    last = settle or _build_settle(services, [plan.describe() for plan in changed], made)
     changes = [plan.change for plan in changed if plan.change is not None]
     written = iter(_write(services, changes, _add_guard_check(changed, last), alone=alone))
     return [plan if plan.change is None else replace(plan, written=next(written)) for plan in planned]
@@ -282,7 +285,8 @@ def create_from(services: Services, namespace: Namespace, name: str, target: Tab
     while True:
         change = creation_of(services, namespace, name, target)
         with suppress(StaleBaseError):  # another commit of the same transaction creates the same table
-            settle = _build_settle(services, [build_touched(namespace, name)])
+            touched = [build_touched(namespace, name)]
+            settle = _build_settle(services, touched, touched)
             (written,) = _write(services, [change], settle)
             return materialize_committed(services, written)
 
@@ -318,10 +322,11 @@ def _write(
     return write(services.database, services.meter, QueuedCommit(changes, settle=settle))
 
 
-def _build_settle(services: Services, touched: Sequence[AuditedResource]) -> Settle:
+def _build_settle(services: Services, touched: Sequence[AuditedResource], made: Sequence[AuditedResource]) -> Settle:
     def settle(cursor: Transaction, written: Sequence[WrittenCommit]) -> None:
         table_ids = [written_commit.table_id for written_commit in written]
         tables = [replace(table, table_id=id_) for table, id_ in zip(touched, table_ids, strict=True)]
+        services.own_new(cursor, made)
         services.settle(cursor, tables, table_ids)
 
     return settle

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field, replace
 from enum import Flag, auto
 from typing import Final
 
+from duckicelake.catalog.context.privileges import CHANGING, NO_PRIVILEGE, Privilege, Rights
 from duckicelake.errors import ForbiddenError, InvalidRequestError
-from duckicelake.iceberg.identifiers import Namespace, check_namespace, decode_name, to_schema_name
+from duckicelake.iceberg.identifiers import Namespace, check_namespace, decode_name, format_full_name, to_schema_name
 
 _SCOPE: Final = re.compile(
     r"(wh:(?P<warehouse>[a-z0-9][a-z0-9_-]{0,47}):)?"
@@ -63,6 +64,7 @@ class Principal:
         groups: names of groups that its token says it is in.
         principal_id: of its row among the principals; None without one, whatever it is called.
         is_admin: it is in the role of those who administer the server.
+        rights: what it was granted, where grants are on; its scopes are the upper bound of that.
 
     """
 
@@ -71,46 +73,115 @@ class Principal:
     groups: tuple[str, ...] = ()
     principal_id: int | None = None
     is_admin: bool = False
+    rights: Rights | None = None
 
     def __hash__(self) -> int:
         """Cheap: whoever asks is looked up with each request."""
         return hash(self.name)
 
-    def may(self, capability: Capability, namespace: Namespace) -> bool:
-        """Return whether all of the capability is granted in the namespace; `()` asks for the whole catalog."""
+    def may(
+        self, capability: Capability, namespace: Namespace, name: str = "", privileges: Privilege | None = None
+    ) -> bool:
+        """Return whether scopes and grants give all of it in the namespace, or on its table or view of this name.
+
+        `()` asks for the whole catalog. privileges: what it takes where grants are on; None: what the capability is.
+        """
+        if self.rights is not None:
+            wanted = translate_capability(capability) if privileges is None else privileges
+            if not self.rights.may(wanted, namespace, name):
+                return False
+        return self.is_in_scope(capability, namespace)
+
+    def may_any(self, capability: Capability, privileges: Privilege, namespace: Namespace, name: str = "") -> bool:
+        """Return whether scopes give the capability and, where grants are on, they give one of the privileges."""
+        if self.rights is not None and not self.rights.may_any(privileges, namespace, name):
+            return False
+        return self.is_in_scope(capability, namespace)
+
+    def is_in_scope(self, capability: Capability, namespace: Namespace) -> bool:
+        """Return whether the scopes alone allow all of the capability in the namespace."""
         held = _NONE
         for grant in self.grants:
             if grant.covers(namespace):
-                if capability in grant.capability:
+                if capability in grant.capability or (self.rights is not None and not grant.capability):
                     return True
                 held |= grant.capability
-        return capability in held
+        return bool(capability) and capability in held
 
     def holds(self, grant: Grant) -> bool:
         """Return whether the grant would add nothing."""
         own = self.in_warehouse(grant.warehouse)
         if grant == GRANTED:
-            return GRANTED in own.grants or own.may(EVERYTHING, ())
-        return own.may(grant.capability, grant.namespace)
+            return GRANTED in own.grants or own.is_in_scope(EVERYTHING, ())
+        return own.is_in_scope(grant.capability, grant.namespace)
 
     def in_warehouse(self, warehouse: str) -> "Principal":
         """Return the principal with its grants in one warehouse alone, without the warehouse's name."""
         own = (grant for grant in self.grants if grant.warehouse == warehouse or _is_everywhere(grant))
-        return replace(self, grants=tuple(replace(grant, warehouse="") for grant in own))
+        return replace(self, grants=tuple(replace(grant, warehouse="") for grant in own), rights=None)
+
+    def with_rights(self, rights: Rights | None) -> "Principal":
+        """Return the principal with what it was granted; None where scopes alone decide."""
+        return replace(self, rights=rights)
+
+    def list_namespaces(self, capability: Capability, privileges: Privilege | None = None) -> tuple[Namespace, ...]:
+        """List namespaces in which, and below which, all of it is allowed."""
+        scoped = tuple(grant.namespace for grant in self.grants if self.is_in_scope(capability, grant.namespace))
+        if self.rights is None:
+            return scoped
+        held = self.rights.list_namespaces(translate_capability(capability) if privileges is None else privileges)
+        pairs = ((one, other) for one in scoped for other in held)
+        return tuple(dict.fromkeys(longer for one, other in pairs if (longer := _find_overlap(one, other)) is not None))
 
     def readable_schemas(self) -> tuple[str, ...] | None:
         """Return those that may be read, each with all below it; None: everything."""
         if self.may(Capability.READ, ()):
             return None
-        return tuple(to_schema_name(grant.namespace) for grant in self.grants if Capability.READ in grant.capability)
+        return tuple(map(to_schema_name, self.list_namespaces(Capability.READ)))
+
+    def readable_objects(self) -> tuple[tuple[str, str], ...]:
+        """Return schema and name of tables and views that may be read, but not all in their namespace."""
+        if self.rights is None:
+            return ()
+        found = self.rights.list_objects(Privilege.SELECT)
+        return tuple((to_schema_name(of), name) for of, name in found if self.is_in_scope(Capability.READ, of))
+
+    def readable_ids(self) -> tuple[int, ...]:
+        """Return DuckLake's ids of the same."""
+        if self.rights is None:
+            return ()
+        found, ids = self.rights.list_objects(Privilege.SELECT), self.rights.ids
+        return tuple(ids[of, name] for of, name in found if self.is_in_scope(Capability.READ, of))
 
     def sees(self, namespace: Namespace) -> bool:
         """Return whether the namespace may be listed: something is granted in it, above it or below it."""
+        if self.rights is not None and not self.rights.sees(namespace):
+            return False
         return any(
             grant.covers(namespace) or grant.namespace[: len(namespace)] == namespace
             for grant in self.grants
-            if grant.capability
+            if grant.capability or self.rights is not None
         )
+
+    def sees_object(self, namespace: Namespace, name: str) -> bool:
+        """Return whether a table or view of a namespace that may be listed may be, too."""
+        return self.rights is None or self.rights.sees_object(namespace, name)
+
+
+def translate_capability(capability: Capability) -> Privilege:
+    """Return all privileges that it takes to do whatever a capability may allow."""
+    found = Privilege.SELECT if Capability.READ in capability else NO_PRIVILEGE
+    if Capability.WRITE in capability:
+        found |= CHANGING
+    if Capability.MANAGE in capability:
+        found |= Privilege.CREATE | Privilege.DROP | Privilege.ALTER
+    return found
+
+
+def _find_overlap(one: Namespace, other: Namespace) -> Namespace | None:
+    """Return the longer of two namespaces if it lies within the other, or is it."""
+    short, long = sorted((one, other), key=len)
+    return long if long[: len(short)] == short else None
 
 
 def _is_everywhere(grant: Grant) -> bool:
@@ -145,11 +216,17 @@ SERVER_CALLER: Final = Caller()
 """The caller of what no request asked for."""
 
 
-def build_refusal(namespace: Namespace) -> ForbiddenError:
-    """Build the refusal, the same whether or not the object exists; names are written as in scopes."""
-    return ForbiddenError(
-        f"The caller's scopes don't allow this in namespace {to_schema_name(namespace)}, if there is one"
-    )
+def build_refusal(namespace: Namespace, name: str = "", principal: Principal = ANY_PRINCIPAL) -> ForbiddenError:
+    """Build the refusal, the same whether or not the object exists; names are written as in scopes.
+
+    principal: whose grants count, if they do.
+    """
+    if principal.rights is None:
+        return ForbiddenError(
+            f"The caller's scopes don't allow this in namespace {to_schema_name(namespace)}, if there is one"
+        )
+    where = format_full_name(namespace, name or None) if namespace else "the warehouse"
+    return ForbiddenError(f"The caller's scopes and grants don't allow this on {where}, if there is such a thing")
 
 
 def parse_scope(scope: str) -> Grant:

@@ -15,10 +15,12 @@ from duckicelake.catalog.context.commit_queue import CommitQueue
 from duckicelake.catalog.context.hooks import UNOBSERVED, ReadObserver
 from duckicelake.catalog.context.idempotency import Once, run_once
 from duckicelake.catalog.context.meter import NO_METER, Meter
+from duckicelake.catalog.context.rights import RightsCache
 from duckicelake.catalog.context.row_targets import RowTargets
 from duckicelake.catalog.context.scan_cache import ScanCache
 from duckicelake.catalog.context.storage_access import NO_ACCESS, StorageAccess
-from duckicelake.lake.side_tables import audit, reader
+from duckicelake.iceberg.identifiers import parse_schema_name, to_schema_name
+from duckicelake.lake.side_tables import audit, grants, reader
 from duckicelake.lake.side_tables.audit import AuditedResource
 from duckicelake.postgres.database import Database
 from duckicelake.postgres.queries import Transaction
@@ -103,6 +105,8 @@ class Services:
     """Notes what applications read."""
     meter: Meter = NO_METER
     """Measures the phases of a use case."""
+    rights: RightsCache | None = None
+    """What principals may do where grants are on; None for commands that no principal gives."""
     prefix: str = ""
     """What stands in paths of routes between `v1/` and the rest: the warehouse and a slash, nothing for the first."""
 
@@ -132,6 +136,16 @@ class Services:
             self.once.settle(cursor, result)
         entries = audit.record_entries(cursor, build_origin(self.caller), touched, outcome)
         self.database.after_commit(cursor, lambda: self.publish_audit(entries()))
+
+    def own_new(self, cursor: Transaction, made: Sequence[AuditedResource]) -> None:
+        """Make the caller the owner of what it has made in the transaction, where grants are on."""
+        rights = self.caller.principal.rights
+        if self.rights is None or rights is None or rights.owner_id is None:
+            return
+        levels = [parse_schema_name(resource.resource) for resource in made]
+        names = [(to_schema_name(level[:-1]), level[-1], to_schema_name(level)) for level in levels]
+        if names:
+            grants.own_new(cursor, self.rights.place, rights.owner_id, names)
 
     def settle_unchanged(self, touched: Sequence[AuditedResource], result: Any = None) -> None:
         """Note that the request is done though it changes nothing and has no transaction."""

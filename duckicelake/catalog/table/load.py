@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Final, TypeVar
 
-from duckicelake.catalog.authz.locations import is_granted
 from duckicelake.catalog.context.cache import Found, Responses, TableVersion
-from duckicelake.catalog.context.caller import Capability
+from duckicelake.catalog.context.caller import Capability, Principal
+from duckicelake.catalog.context.privileges import WRITING, Privilege
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.table.catch_up import CaughtUp, catch_up
 from duckicelake.catalog.table.materialize import delete_old_metadata, materialize, materialize_next
@@ -22,11 +22,12 @@ from duckicelake.errors import (
     NoSuchTableError,
     UnavailableError,
 )
-from duckicelake.iceberg.identifiers import Namespace, format_full_name, to_schema_name
+from duckicelake.iceberg.identifiers import Namespace, format_full_name, parse_schema_name, to_schema_name
 from duckicelake.lake.changes import WrittenCommit
 from duckicelake.lake.ducklake import native
 from duckicelake.lake.side_tables import locations, reader
 from duckicelake.lake.side_tables.freshness import read_freshness as lake_freshness
+from duckicelake.lake.side_tables.locations import LocationOwner
 from duckicelake.lake.state import Freshness, FreshnessQuery, TableRow
 
 T = TypeVar("T")
@@ -268,9 +269,17 @@ def _check_still_shown(services: Services, table_id: int) -> None:
         return
     with services.database.reading() as cursor:
         found = locations.read_last_name(cursor, table_id)
-    schema = None if found is None else found[0]
-    if not any(is_granted(principal, capability, schema) for capability in (Capability.READ, Capability.WRITE)):
+    owner = None if found is None else found[:2]
+    if not _is_shown(principal, owner):
         raise CommitStateUnknownError("The commit was written, but its table has moved since and can't be shown")
+
+
+def _is_shown(principal: Principal, owner: LocationOwner) -> bool:
+    if owner is None:
+        return False
+    place = parse_schema_name(owner[0]), owner[1]
+    may_read = principal.may(Capability.READ, *place, Privilege.SELECT)
+    return may_read or principal.may_any(Capability.WRITE, WRITING | Privilege.ALTER, *place)
 
 
 def _identify_version(row: TableRow) -> tuple[str, int]:

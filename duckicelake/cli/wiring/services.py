@@ -16,6 +16,7 @@ from duckicelake.catalog.context.cache import TableCache
 from duckicelake.catalog.context.caller import ANY_PRINCIPAL, Caller
 from duckicelake.catalog.context.combiner import CombiningQueues
 from duckicelake.catalog.context.hooks import open_read_observer
+from duckicelake.catalog.context.rights import RightsCache
 from duckicelake.catalog.context.scan_cache import ScanCache
 from duckicelake.catalog.context.services import Services, read_clock_ms
 from duckicelake.catalog.warehouses import WarehouseWiring
@@ -169,6 +170,7 @@ def open_services(
             access=access,
             maintenance=_parse_maintenance(settings),
             reads=open_read_observer(timedelta(seconds=settings.lineage_window)),
+            rights=RightsCache.of_first(database),
         )
     finally:
         database.close()

@@ -68,13 +68,15 @@ def read_table_ids(
     after: int,
     limit: int | None,
     visible: Sequence[str] | None = None,
+    visible_ids: Sequence[int] = (),
 ) -> list[tuple[int, str]]:
     """Read the ids of live tables after one, with their schemas: of all, of a namespace and those below it, or one.
 
-    visible: schemas whose tables, and those below them, may be seen; None: all.
+    visible: schemas whose tables, and those below them, may be seen; None: all. visible_ids: and other tables.
     """
     parameters: dict[str, object] = {"schema_name": schema_name, "table_name": table_name, "after": after}
     parameters |= {"limit": limit, "visible": None if visible is None else list(visible)}
+    parameters["visible_ids"] = list(visible_ids)
     return cursor.execute(_SQL.tables, parameters).fetchall()
 
 

@@ -66,7 +66,7 @@ class LeaseHolder:
 class JobFilter:
     """Which jobs to list; None: any. before: numbers of earlier ones.
 
-    visible: schemas on whose tables, and on those below them, jobs may be seen.
+    visible: schemas on whose tables, and on those below them, jobs may be seen; visible_tables: and other tables.
     """
 
     before: int | None = None
@@ -76,6 +76,7 @@ class JobFilter:
     run_id: str | None = None
     result: str | None = None
     visible: Sequence[str] | None = None
+    visible_tables: Sequence[tuple[str, str]] = ()
 
 
 def begin_job(cursor: Transaction, new: NewJob, seconds: int) -> bool:
@@ -145,6 +146,8 @@ def list_jobs(cursor: Transaction, wanted: JobFilter, limit: int | None) -> list
         "run_id": wanted.run_id,
         "result": wanted.result,
         "visible": None if wanted.visible is None else list(wanted.visible),
+        "schemas": [schema for schema, _ in wanted.visible_tables],
+        "tables": [table for _, table in wanted.visible_tables],
         "limit": limit,
     }
     return [_parse_job(row) for row in cursor.execute(_SQL.jobs, parameters).fetchall()]

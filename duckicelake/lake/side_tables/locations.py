@@ -9,8 +9,10 @@ from duckicelake.lake.ducklake import native
 from duckicelake.postgres.queries import Row, Transaction, load_queries
 
 _OWNERSHIP_SQL = load_queries("lake", "ownership")
-OwnedLocation = tuple[str, str | None]
-"""A canonical location, and its owner's schema; None if the owner is unknown by now."""
+LocationOwner = Sequence[str] | None
+"""Schema and name of the table or view that a place belongs to; None if they are unknown by now."""
+OwnedLocation = tuple[str, LocationOwner]
+"""A canonical location, and its owner."""
 _FOLDERS_SQL = load_queries("lake", "file_folders")
 _CLONES_SQL = load_queries("lake", "clones")
 _GARBAGE_SQL = load_queries("lake", "garbage")
@@ -44,10 +46,10 @@ def find_ducklake_folders(cursor: Cursor[Row], prefixes: Sequence[str]) -> list[
     return cursor.execute(_OWNERSHIP_SQL.folders, parameters).fetchall()
 
 
-def find_schemas_with_files_below(cursor: Cursor[Row], folder: str, table_id: int | None) -> list[str | None]:
-    """Find the schemas of tables but this one that have or had files below the canonical folder."""
+def find_owners_of_files_below(cursor: Cursor[Row], folder: str, table_id: int | None) -> list[LocationOwner]:
+    """Find the tables but this one that have or had files below the canonical folder."""
     found = cursor.execute(_OWNERSHIP_SQL.files_below, {"folder": folder, "table_id": table_id}).fetchall()
-    return [schema for (schema,) in found]
+    return [owner for (owner,) in found]
 
 
 def read_last_name(cursor: Cursor[Row], table_id: int) -> tuple[str, str, bool] | None:
@@ -85,13 +87,13 @@ def _get_folder(path: str) -> str:
     return "/".join((*segments[:partition], ""))
 
 
-def find_folder_sharers(cursor: Cursor[Row], table_id: int | None, folder: str) -> list[str | None]:
-    """Find the schemas of other tables whose own files are in the same folder, as after some renames.
+def find_folder_sharers(cursor: Cursor[Row], table_id: int | None, folder: str) -> list[LocationOwner]:
+    """Find the other tables whose own files are in the same folder, as after some renames.
 
     A dropped table's files may still exist: they belong to its last namespace.
     """
     parameters = {"table_id": -1 if table_id is None else table_id, "folder": folder}
-    return [schema for (schema,) in cursor.execute(_FOLDERS_SQL.sharers, parameters).fetchall()]
+    return [owner for (owner,) in cursor.execute(_FOLDERS_SQL.sharers, parameters).fetchall()]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ SELECT path FROM (
 ) found
 ORDER BY path LIMIT 1;
 
--- sharers: the last schemas of other tables whose own files DuckLake keeps or kept in the same folder
+-- sharers: the last schemas and names of other tables whose own files DuckLake keeps or kept in the same folder
 SELECT DISTINCT (
-    SELECT n.schema_name FROM ducklake_table l JOIN duckicelake_schemas() n USING (schema_id)
+    SELECT ARRAY[n.schema_name, l.table_name] FROM ducklake_table l JOIN duckicelake_schemas() n USING (schema_id)
     WHERE l.table_id = t.table_id ORDER BY l.begin_snapshot DESC, n.begin_snapshot DESC LIMIT 1)
 FROM ducklake_table t JOIN duckicelake_schemas() s USING (schema_id), ducklake_metadata m
 WHERE m.key = 'data_path' AND m.scope IS NULL AND t.table_id <> %(table_id)s

@@ -52,7 +52,8 @@ WHERE (%(before)s::bigint IS NULL OR number < %(before)s)
   AND (%(run_id)s::text IS NULL OR run_id = %(run_id)s)
   AND (%(result)s::text IS NULL OR result = %(result)s)
   AND (%(visible)s::text[] IS NULL OR EXISTS (
-      SELECT FROM unnest(%(visible)s::text[]) AS v (namespace) WHERE duckicelake_is_within(schema_name, namespace)))
+      SELECT FROM unnest(%(visible)s::text[]) AS v (namespace) WHERE duckicelake_is_within(schema_name, namespace))
+      OR (schema_name, table_name) IN (SELECT * FROM unnest(%(schemas)s::text[], %(tables)s::text[])))
 ORDER BY number DESC
 LIMIT %(limit)s;
 

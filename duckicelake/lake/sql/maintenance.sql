@@ -17,7 +17,8 @@ WHERE t.end_snapshot IS NULL AND t.table_id > %(after)s AND NOT s.is_nested
        OR (%(table_name)s::text IS NULL AND duckicelake_is_within(s.schema_name, %(schema_name)s)))
   AND (%(table_name)s::text IS NULL OR t.table_name = %(table_name)s)
   AND (%(visible)s::text[] IS NULL OR EXISTS (
-      SELECT FROM unnest(%(visible)s::text[]) AS v (namespace) WHERE duckicelake_is_within(s.schema_name, namespace)))
+      SELECT FROM unnest(%(visible)s::text[]) AS v (namespace) WHERE duckicelake_is_within(s.schema_name, namespace))
+      OR t.table_id = ANY(%(visible_ids)s))
 ORDER BY t.table_id
 LIMIT %(limit)s;
 

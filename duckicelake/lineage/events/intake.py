@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from duckicelake.catalog.context.caller import Capability, Principal
+from duckicelake.catalog.context.privileges import Privilege
 from duckicelake.catalog.context.services import Services
 from duckicelake.errors import ForbiddenError, InvalidRequestError, TooManyRequestsError, UnavailableError
 from duckicelake.iceberg.identifiers import Namespace, parse_schema_name, to_schema_name
@@ -29,6 +30,8 @@ _TURN: Final = threading.Lock()
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _EITHER: Final = (Capability.READ, Capability.WRITE)
 _WRITE: Final = (Capability.WRITE,)
+_TAKEN: Final = {Capability.READ: Privilege.SELECT, Capability.WRITE: Privilege.INSERT}
+"""What it takes where grants are on."""
 
 
 def receive_events(services: Services, events: Sequence[Mapping[str, Any]], host: str = "") -> int:
@@ -152,9 +155,12 @@ def _check_one(owners: _TableOwners, who: Principal, names: Sequence[EventName],
 
     A place in the lake without a table belongs to the namespace of its folder.
     """
-    mine = [grant.namespace for grant in who.grants if any(capability in grant.capability for capability in any_of)]
+    mine = [namespace for capability in any_of for namespace in who.list_namespaces(capability, _TAKEN[capability])]
     tables = (
-        any(who.may(capability, parse_schema_name(table.schema_name)) for capability in any_of)
+        any(
+            who.may(capability, parse_schema_name(table.schema_name), table.table_name, _TAKEN[capability])
+            for capability in any_of
+        )
         for table in owners.of(names)
     )
     places = (any(owners.is_below(place, namespace) for namespace in mine) for place in owners.unknown(names))

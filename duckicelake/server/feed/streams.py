@@ -13,9 +13,11 @@ from typing import Final
 
 import orjson
 from fastapi import Response
+from starlette.concurrency import run_in_threadpool
 from starlette.types import Receive, Scope, Send
 
-from duckicelake.catalog.context.caller import Principal
+from duckicelake.catalog.context.caller import ANY_PRINCIPAL, Principal
+from duckicelake.catalog.context.rights import RightsCache
 from duckicelake.changelog.entries import LogPosition
 from duckicelake.changelog.feed import EventSelection, EventView, find_view
 from duckicelake.errors import CatalogError, InvalidTokenError, NotAuthenticatedError
@@ -49,22 +51,32 @@ class FeedSubscriber:
         authorization: str | None,
         principal: Principal,
         selection: EventSelection,
+        rights: RightsCache | None,
     ) -> None:
         self.name = principal.name
+        self._rights = rights
         self._authentication = authentication
         self._authorization = authorization
         self._digest = hash_authorization((authorization or "").encode("latin-1"))
         self._principal = principal
         self._selection = selection
-        self._view = find_view(principal.grants, selection)
+        self._view = find_view(principal.grants, selection, principal.rights)
 
     async def view(self) -> EventView:
-        """Return the view that the token allows now; InvalidTokenError, NotAuthenticatedError, UnavailableError."""
+        """Return the view that token and grants allow now.
+
+        Raises InvalidTokenError, NotAuthenticatedError, UnavailableError.
+        """
+        principal: Principal = ANY_PRINCIPAL
         if self._authentication is not None:
-            known = self._authentication.find_known(self._digest)
-            principal = known or await self._authentication.principal(self._authorization)
-            if principal is not self._principal:
-                self._principal, self._view = principal, find_view(principal.grants, self._selection)
+            found = self._authentication.find_known(self._digest)
+            principal = found or await self._authentication.principal(self._authorization)
+        if self._rights is not None:
+            known = self._rights.find_known(principal)
+            principal = await run_in_threadpool(self._rights.bind, principal) if known is None else known
+        if principal is not self._principal:
+            self._principal = principal
+            self._view = find_view(principal.grants, self._selection, principal.rights)
         return self._view
 
 

@@ -115,7 +115,7 @@ class AuditMiddleware:
         self._refusals = Quota(_REFUSALS_PER_SECOND, time.monotonic, burst=_MAX_REFUSALS / _REFUSALS_PER_SECOND)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or (scope["method"] in _READ_METHODS and not scope["path"].endswith("/credentials")):
+        if scope["type"] != "http" or self._is_unnoted(scope):
             await self._app(scope, receive, send)
             return
         body = bytearray()
@@ -142,8 +142,15 @@ class AuditMiddleware:
                 await self._note(scope, bytes(body), "InternalServerError 500", 500)
             raise
 
+    def _is_unnoted(self, scope: Scope) -> bool:
+        """Return whether nothing that comes of a request is noted here: where grants are on, refused reads are."""
+        if scope["method"] not in _READ_METHODS or scope["path"].endswith("/credentials"):
+            return False
+        return self._services.rights is None or not self._services.rights.is_on
+
     async def _note(self, scope: Scope, body: bytes, outcome: str, status: int) -> None:
-        if not _is_audited(scope) or status == 405:
+        is_refused = status == 403 and CALLER_KEY in scope and scope[CALLER_KEY].principal.rights is not None
+        if not (_is_audited(scope) or is_refused) or status == 405:
             return
         caller = scope.get(CALLER_KEY) or _build_stranger(scope)
         touched = [AuditedResource(resource) for resource in find_resources(caller, scope, body)]

@@ -190,9 +190,8 @@ def _get_context(request: Request) -> ServerContext:
 
 def _build_subscriber(request: Request, selection: EventSelection) -> FeedSubscriber:
     authorization = request.headers.get("authorization")
-    return FeedSubscriber(
-        _get_context(request).authentication, authorization, find_caller(request.scope).principal, selection
-    )
+    context, principal = _get_context(request), find_caller(request.scope).principal
+    return FeedSubscriber(context.authentication, authorization, principal, selection, context.services.rights)
 
 
 def _list_names(levels: Namespace) -> list[Name]:

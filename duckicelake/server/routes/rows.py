@@ -10,6 +10,7 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from starlette.concurrency import run_in_threadpool
 
+from duckicelake.catalog.authz.commit_rights import check_rows
 from duckicelake.catalog.context.commit_queue import QueuedRows
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.flush import flush_rows
@@ -140,6 +141,7 @@ async def append_rows(
     body: Body,
 ) -> Response:
     """Insert rows, all of them or none; small batches become rows in Postgres, larger ones files."""
+    check_rows(services.caller.principal, namespace, table, is_upsert=query.mode == "upsert")
     kind = request.headers.get("content-type", "")
     posted = PostedRows(namespace, table, body, kind, query.on_unknown, query.parse_txn())
     prepared = prepare_to_join(services, posted) if query.mode == "append" else None

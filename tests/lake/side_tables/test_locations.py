@@ -52,9 +52,9 @@ def test_files_below_a_folder_are_found_by_an_index(database: Database, ducklake
             [table_id],
         )
         cursor.execute("ANALYZE ducklake_data_file")
-        assert locations.find_schemas_with_files_below(cursor, "s3://bucket/f7", None) == ["main"]
-        assert locations.find_schemas_with_files_below(cursor, "s3://bucket/f7", table_id) == []
-        assert locations.find_schemas_with_files_below(cursor, "s3://bucket/f", None) == []
+        assert locations.find_owners_of_files_below(cursor, "s3://bucket/f7", None) == [["main", "t"]]
+        assert locations.find_owners_of_files_below(cursor, "s3://bucket/f7", table_id) == []
+        assert locations.find_owners_of_files_below(cursor, "s3://bucket/f", None) == []
         parameters = {"folder": "s3://bucket/f7", "table_id": None}
         plan = cursor.execute(f"EXPLAIN {locations._OWNERSHIP_SQL.files_below}", parameters).fetchall()
     assert "duckicelake_data_file_place" in str(plan)
@@ -68,5 +68,5 @@ def test_folder_of_a_dropped_table_is_its_last_schemas(database: Database, duckl
         ((folder,),) = cursor.execute(query).fetchall()
     ducklake.execute("DROP TABLE lake.main.t")
     with database.reading() as cursor:
-        assert find_folder_sharers(cursor, None, folder) == ["main"]
+        assert find_folder_sharers(cursor, None, folder) == [["main", "t"]]
         assert find_folder_sharers(cursor, None, f"{folder}x/") == []

@@ -1,0 +1,93 @@
+"""Which privileges a commit takes where grants are on: by what it says, and by what it does.
+
+What a snapshot's summary says is its client's word. What joins and leaves main is computed, and checked again.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from duckicelake.catalog.context.caller import Capability, Principal, build_refusal
+from duckicelake.catalog.context.privileges import NO_PRIVILEGE, WRITING, Privilege, Rights
+from duckicelake.iceberg.identifiers import Namespace
+from duckicelake.iceberg.requirements import AssertCreate
+from duckicelake.iceberg.rest import CommitTableRequest
+from duckicelake.iceberg.snapshot import MAIN
+from duckicelake.iceberg.updates import (
+    AddSnapshot,
+    RemovePartitionStatistics,
+    RemoveStatistics,
+    SetPartitionStatistics,
+    SetSnapshotRef,
+    SetStatistics,
+    TableUpdate,
+)
+from duckicelake.lake.changes import ChangeSet
+
+_BY_OPERATION: Final = {"append": Privilege.INSERT, "delete": Privilege.DELETE}
+"""Other operations take the right to update."""
+_ABOUT_STATISTICS: Final = (SetStatistics, RemoveStatistics, SetPartitionStatistics, RemovePartitionStatistics)
+_ADDING: Final = frozenset({"inserted_into_table", "inlined_insert"})
+_REMOVING: Final = frozenset({"deleted_from_table", "inlined_delete"})
+_REWRITING: Final = frozenset({"rewrite_delete", "inline_flush"})
+
+
+def check_commit(principal: Principal, namespace: Namespace, name: str, request: CommitTableRequest) -> None:
+    """Check that the principal may commit what the request says to a table, or create it so; ForbiddenError."""
+    if principal.rights is None:
+        return
+    wanted = Privilege.CREATE if _is_creation(request) else _find_privileges(request.updates)
+    is_allowed = principal.rights.may(wanted, namespace, name) and principal.rights.may_any(
+        WRITING | Privilege.ALTER | Privilege.CREATE, namespace, name
+    )
+    if not is_allowed or not principal.is_in_scope(Capability.WRITE, namespace):
+        raise build_refusal(namespace, name, principal)
+
+
+def check_change(principal: Principal, namespace: Namespace, name: str, change: ChangeSet | None) -> None:
+    """Check that the principal may do what a commit to a table does to the rows of main; ForbiddenError."""
+    rights = principal.rights
+    if rights is None or change is None or any(step.creation for step in change.steps):
+        return
+    kinds = {kind for step in change.steps for kind in step.kinds}
+    if not _may_change(rights, kinds, namespace, name):
+        raise build_refusal(namespace, name, principal)
+
+
+def check_rows(principal: Principal, namespace: Namespace, name: str, *, is_upsert: bool) -> None:
+    """Check that the principal may post rows to a table: an upsert replaces those that are there. ForbiddenError."""
+    wanted = Privilege.UPDATE if is_upsert else Privilege.INSERT
+    if not principal.may(Capability.WRITE, namespace, name, wanted):
+        raise build_refusal(namespace, name, principal)
+
+
+def _may_change(rights: Rights, kinds: set[str], namespace: Namespace, name: str) -> bool:
+    held = rights.find(namespace, name)
+    if Privilege.UPDATE in held:
+        return True
+    adds, removes = bool(kinds & _ADDING), bool(kinds & _REMOVING)
+    if kinds & _REWRITING:
+        return False
+    return (not adds or Privilege.INSERT in held) and (not removes or Privilege.DELETE in held)
+
+
+def _is_creation(request: CommitTableRequest) -> bool:
+    return any(isinstance(requirement, AssertCreate) for requirement in request.requirements)
+
+
+def _find_privileges(updates: Iterable[TableUpdate]) -> Privilege:
+    given = tuple(updates)
+    added = {update.snapshot.snapshot_id for update in given if isinstance(update, AddSnapshot)}
+    found = NO_PRIVILEGE
+    for privilege in _list_privileges(given, added):
+        found |= privilege
+    return found
+
+
+def _list_privileges(updates: Iterable[TableUpdate], added: set[int]) -> Iterator[Privilege]:
+    for update in updates:
+        if isinstance(update, AddSnapshot):
+            yield _BY_OPERATION.get(update.snapshot.summary.get("operation", ""), Privilege.UPDATE)
+        elif isinstance(update, SetSnapshotRef) and update.ref_name == MAIN and update.snapshot_id in added:
+            continue
+        elif not isinstance(update, _ABOUT_STATISTICS):  # what an engine counts takes any right to change the table
+            yield Privilege.ALTER

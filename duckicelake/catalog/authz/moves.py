@@ -1,0 +1,28 @@
+"""Which rights it takes to rename a table or view, and to move it to another namespace, where grants are on."""
+
+from duckicelake.catalog.context.caller import Capability, Principal, build_refusal
+from duckicelake.catalog.context.privileges import Privilege
+from duckicelake.iceberg.identifiers import Namespace
+
+
+def check_move(principal: Principal, source: tuple[Namespace, str], target: tuple[Namespace, str]) -> None:
+    """Check that the principal may move a table or view from one name to the other; ForbiddenError.
+
+    In another namespace it inherits other grants. So whoever isn't its owner must be able to read it and to drop it,
+    which is as much as to make it anew there, and may gain nothing.
+    """
+    rights = principal.rights
+    if rights is None:
+        return
+    is_moved = source[0] != target[0]
+    held = rights.find(*source)
+    if is_moved and Privilege.OWNERSHIP not in held:
+        gained = rights.find(target[0]) & ~held
+        if gained or Privilege.SELECT | Privilege.DROP not in held:
+            raise build_refusal(*source, principal)
+    elif not is_moved and not rights.may(Privilege.ALTER, *source):
+        raise build_refusal(*source, principal)
+    if not rights.may(Privilege.CREATE, target[0]):
+        raise build_refusal(target[0], "", principal)
+    if not all(principal.is_in_scope(Capability.WRITE, namespace) for namespace in (source[0], target[0])):
+        raise build_refusal(*source, principal)

@@ -1,0 +1,232 @@
+"""What principals may do where grants are on: read from Postgres, kept in memory while nothing changes it.
+
+One thread looks for changes a few times a second. A decision from memory is at most `_TRUST_SECONDS` old; whoever needs
+a newer one, as all requests that change something do, asks Postgres.
+"""
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from threading import Lock
+from typing import Final, cast
+from uuid import UUID
+from weakref import WeakSet
+
+from duckicelake.catalog.context.caller import Principal
+from duckicelake.catalog.context.privileges import HeldGrant, ObjectKind, ObjectRef, Rights, parse_mark
+from duckicelake.iceberg.identifiers import has_readable_name, parse_readable_namespace
+from duckicelake.lake.side_tables import grants
+from duckicelake.lake.side_tables.grants import GovernanceVersions, GrantPlace, GrantRow
+from duckicelake.postgres.database import Database
+from duckicelake.postgres.queries import Transaction
+
+_LRU_ENTRIES: Final = 4096
+_POLL_SECONDS: Final = 0.25
+"""Seconds between two looks while a warehouse has grants on."""
+_IDLE_SECONDS: Final = 1.0
+"""The same while none has."""
+_TRUST_SECONDS: Final = 0.75
+"""Seconds after the last look in which decisions are made from memory: a revoked right ends within a second."""
+_OFF_SECONDS: Final = 2.0
+"""Seconds for which a warehouse without grants counts as one."""
+
+
+class GovernanceWatch:
+    """Looks for changes of a process's open warehouses, in one thread, until the first one's database is closed."""
+
+    def __init__(self, first: Database) -> None:
+        self.first = first
+        self._watched: WeakSet[RightsCache] = WeakSet()
+        self._lock = Lock()
+        self._is_started = False
+        self._closed = threading.Event()
+        self._schema: str | None = None
+
+    def add(self, cache: "RightsCache") -> None:
+        """Look for changes of a warehouse from its first request on."""
+        with self._lock:
+            self._watched.add(cache)
+            is_first, self._is_started = not self._is_started, True
+        if is_first:
+            self.first.open_side_connection(lambda *_: self)
+            threading.Thread(target=self._run, name="grants", daemon=True).start()
+
+    def find_schema(self) -> str:
+        """Find the schema of the first warehouse, which has the grants of all."""
+        if self._schema is None:
+            with self.first.statement(only_reads=True) as cursor:
+                self._schema = grants.read_first_schema(cursor)
+        return self._schema
+
+    def close(self) -> None:
+        """End the thread; called when the database is closed."""
+        self._closed.set()
+
+    def _run(self) -> None:
+        is_busy = True
+        while not self._closed.wait(_POLL_SECONDS if is_busy else _IDLE_SECONDS):
+            with self._lock:
+                watched = list(self._watched)
+            for cache in watched:
+                with suppress(Exception):  # decisions ask Postgres themselves, and say what is wrong
+                    cache.look()
+            is_busy = any(cache.is_on for cache in watched)
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What a look found, at a time of the monotonic clock before it."""
+
+    versions: GovernanceVersions
+    asked_at: float
+
+
+class RightsCache:
+    """The rights of principals in one warehouse, while principals, grants and names stay as they are."""
+
+    def __init__(self, database: Database, watch: GovernanceWatch, place: GrantPlace | None = None) -> None:
+        """Keep where to ask. database: the warehouse's own. place: by default the first warehouse's."""
+        self._database = database
+        self._watch = watch
+        self._place = place or GrantPlace()
+        self._is_first = place is None
+        self._lock = Lock()
+        self._known: _Known | None = None
+        self._is_watched = False
+        self._bound: OrderedDict[Principal, Principal] = OrderedDict()
+
+    @classmethod
+    def of_first(cls, database: Database) -> "RightsCache":
+        """Make the cache of the first warehouse, with a thread for it and those beside it."""
+        return cls(database, GovernanceWatch(database))
+
+    def beside(self, database: Database, warehouse_id: UUID) -> "RightsCache":
+        """Make the cache of another warehouse, which the same thread looks after."""
+        return RightsCache(database, self._watch, GrantPlace(warehouse_id))
+
+    @property
+    def is_on(self) -> bool:
+        """Whether grants were on when that was last looked at."""
+        return self._known is not None and self._known.versions.is_on
+
+    @property
+    def place(self) -> GrantPlace:
+        """Where the warehouse's grants are; asks Postgres once."""
+        if not self._is_first and self._place.schema is None:
+            self._place = grants.qualify(self._place, self._watch.find_schema())
+        return self._place
+
+    def find_known(self, principal: Principal) -> Principal | None:
+        """Return the principal with what memory knows of its rights; None: Postgres must be asked."""
+        known = self._known
+        if known is None:
+            return None
+        if not known.versions.is_on:
+            return principal
+        return None if time.monotonic() - known.asked_at > _TRUST_SECONDS else self._bound.get(principal)
+
+    def bind(self, principal: Principal) -> Principal:
+        """Return the principal with its rights as they are now; itself where grants are off. UnavailableError."""
+        if not self._is_watched:
+            self._is_watched = True
+            self._watch.add(self)
+        known = self._known
+        if known is not None and not known.versions.is_on and time.monotonic() - known.asked_at < _OFF_SECONDS:
+            return principal
+        if not self.look().is_on:
+            return principal
+        bound = self._bound.get(principal)
+        return bound or self._read(principal)
+
+    def look(self) -> GovernanceVersions:
+        """Ask Postgres what has changed, and forget what may have changed with it."""
+        asked_at, place = time.monotonic(), self.place
+        with self._database.statement(only_reads=True) as cursor:
+            versions = grants.read_versions(cursor, place)
+        self._note(_Known(versions, asked_at))
+        return versions
+
+    def _note(self, found: _Known) -> None:
+        with self._lock:
+            known = self._known
+            if known is not None and known.asked_at > found.asked_at:
+                return
+            if known is None or known.versions != found.versions:
+                self._bound.clear()
+            self._known = found
+
+    def _read(self, principal: Principal) -> Principal:
+        asked_at = time.monotonic()
+        with self._database.reading() as cursor:
+            versions = grants.read_versions(cursor, self.place)
+            bound = principal.with_rights(read_rights(cursor, self.place, principal))
+        self._note(_Known(versions, asked_at))
+        with self._lock:
+            if self._known is not None and self._known.versions == versions:
+                bound = self._bound.setdefault(principal, bound)
+                while len(self._bound) > _LRU_ENTRIES:
+                    self._bound.popitem(last=False)
+        return bound
+
+
+def read_rights(cursor: Transaction, place: GrantPlace, principal: Principal) -> Rights:
+    """Read all that a principal may do in a warehouse."""
+    id_ = find_id(cursor, place, principal)
+    return Rights.build(map(_build_held, grants.read_held(cursor, place, id_, principal.groups)), id_)
+
+
+def find_id(cursor: Transaction, place: GrantPlace, principal: Principal) -> int | None:
+    """Find the row of a principal that the authentication has found none for by itself."""
+    if principal.principal_id is not None:
+        return principal.principal_id
+    return grants.find_principal_id(cursor, place, principal.name, ("user", "service"))
+
+
+def read_held_grants(
+    cursor: Transaction, place: GrantPlace, name: str, principal_id: int | None, groups: Sequence[str] = ()
+) -> list[HeldGrant]:
+    """Read all grants that a principal holds, each with the way that leads to its holder, to explain decisions."""
+    ways = _find_ways(grants.read_memberships(cursor, place, principal_id, groups), name)
+    rows = grants.read_held(cursor, place, principal_id, groups)
+    return [replace(_build_held(row), path=ways.get(row.grantee_id, ())) for row in rows]
+
+
+def _find_ways(memberships: Sequence[grants.Membership], name: str) -> dict[int, tuple[str, ...]]:
+    """Find the shortest way from the principal to each of its groups and roles."""
+    names = {row.principal_id: row.name for row in memberships}
+    within = {row.container_id for row in memberships if row.container_id is not None}
+    first = [id_ for id_, own in names.items() if own == name] or [id_ for id_ in names if id_ not in within]
+    ways: dict[int, tuple[str, ...]] = {
+        id_: (name,) if names[id_] == name else (name, names[id_]) for id_ in [*first, *(names.keys() - within)]
+    }
+    waiting = [*ways]
+    while waiting:
+        member = waiting.pop(0)
+        for row in memberships:
+            container = row.container_id
+            if row.principal_id == member and container in names and container not in ways:
+                ways[container] = (*ways[member], names[container])
+                waiting.append(container)
+    return ways
+
+
+def _build_held(row: GrantRow) -> HeldGrant:
+    known = build_object(row.kind, row.schema_name, row.name)
+    return HeldGrant(cast("ObjectKind", row.kind), row.object_id, known, parse_mark(row.privilege))
+
+
+def build_object(kind: str, schema_name: str | None, name: str | None) -> ObjectRef | None:
+    """Build the object of a grant; None if no request can name it, as it is gone or has an odd name."""
+    if kind == "warehouse":
+        return ObjectRef("warehouse")
+    namespace = None if schema_name is None else parse_readable_namespace(schema_name)
+    if namespace is None:
+        return None
+    if kind == "namespace":
+        return ObjectRef("namespace", namespace)
+    if name is None or not has_readable_name(name):
+        return None
+    return ObjectRef("view" if kind == "view" else "table", namespace, name)

@@ -1,0 +1,186 @@
+"""Grants: who may do what, by rows of `duckicelake_grant`, whose objects are named by DuckLake's ids.
+
+The rows of all warehouses are in the first one's schema. Statements run in the schema of a warehouse's own lake.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import cache
+from typing import Any, Final
+from uuid import UUID
+
+from psycopg import sql
+
+from duckicelake.postgres.queries import Transaction, load_queries
+
+_SQL: Final = load_queries("lake", "grants")
+FIRST_WAREHOUSE_ID: Final = UUID(int=0)
+
+
+@dataclass(frozen=True, slots=True)
+class GrantPlace:
+    """Where the grants of a warehouse are. schema: of the first warehouse, as Postgres has it; None: the own one."""
+
+    warehouse_id: UUID = FIRST_WAREHOUSE_ID
+    schema: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GovernanceVersions:
+    """When what a principal may do changes: with principals and grants, or with the names in the lake."""
+
+    governance: int
+    is_on: bool
+    schema: int
+
+
+@dataclass(frozen=True, slots=True)
+class GrantRow:
+    """A grant on a warehouse, namespace, table or view, with today's names, which are None of what is not there."""
+
+    kind: str
+    object_id: int
+    privilege: str
+    grantee_id: int
+    schema_name: str | None
+    name: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ListedGrant:
+    """A grant for a list."""
+
+    grantee: str
+    grantee_kind: str
+    kind: str
+    object_id: int
+    privilege: str
+    granted_by: str
+    granted_at: datetime
+    schema_name: str | None
+    name: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class GrantTarget:
+    """An object of the lake, by DuckLake's id; 0 is the warehouse."""
+
+    kind: str
+    object_id: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """A principal, and a group or role that it is in; None: it is in none."""
+
+    principal_id: int
+    name: str
+    container_id: int | None
+
+
+@cache
+def _place(query: str, schema: str | None) -> str:
+    """Let a query name the tables of the first warehouse's schema."""
+    prefix = "" if schema is None else f"{sql.Identifier(schema).as_string()}."
+    return query.replace("{governance}", prefix.replace("%", "%%"))
+
+
+def _run(cursor: Transaction, query: str, place: GrantPlace, **parameters: Any) -> list[tuple[Any, ...]]:
+    found = cursor.execute(_place(query, place.schema), {"warehouse_id": place.warehouse_id, **parameters})
+    return found.fetchall() if found.description else []
+
+
+def read_first_schema(cursor: Transaction) -> str:
+    """Read the schema of the first warehouse, over a connection of that."""
+    ((schema,),) = cursor.execute(_SQL.first_schema).fetchall()
+    return str(schema)
+
+
+def read_versions(cursor: Transaction, place: GrantPlace) -> GovernanceVersions:
+    ((governance, is_on, schema),) = _run(cursor, _SQL.versions, place)
+    return GovernanceVersions(governance or 0, is_on, schema or 0)
+
+
+def read_held(
+    cursor: Transaction, place: GrantPlace, principal_id: int | None, groups: Sequence[str]
+) -> list[GrantRow]:
+    """Read what a principal holds by itself, by groups, and by all roles that these are in, directly or not.
+
+    groups: more that it is in, by name.
+    """
+    found = _run(cursor, _SQL.held, place, principal_id=principal_id, groups=list(groups))
+    return [GrantRow(*row) for row in found]
+
+
+def read_memberships(
+    cursor: Transaction, place: GrantPlace, principal_id: int | None, groups: Sequence[str]
+) -> list[Membership]:
+    """Read all memberships that lead from a principal to the roles that it is in."""
+    found = _run(cursor, _SQL.memberships, place, principal_id=principal_id, groups=list(groups))
+    return [Membership(*row) for row in found]
+
+
+def find_principal_id(
+    cursor: Transaction, place: GrantPlace, name: str, kinds: Sequence[str] | None = None
+) -> int | None:
+    """Find the principal of a name, of some kinds or any."""
+    found = _run(cursor, _SQL.find_principal, place, name=name, kinds=None if kinds is None else list(kinds))
+    return found[0][0] if found else None
+
+
+def find_object(cursor: Transaction, kind: str, schema_name: str, name: str) -> GrantTarget | None:
+    """Find a live object of the lake; None if there is none."""
+    if kind == "warehouse":
+        return GrantTarget(kind)
+    ((found,),) = cursor.execute(_SQL.find_object, {"kind": kind, "schema_name": schema_name, "name": name}).fetchall()
+    return None if found is None else GrantTarget(kind, found)
+
+
+def grant(
+    cursor: Transaction, place: GrantPlace, grantee: str, target: GrantTarget, privileges: Sequence[str], by: str
+) -> list[str]:
+    """Give a principal privileges on an object; return those that it hadn't."""
+    parameters = {"grantee": grantee, "kind": target.kind, "object_id": target.object_id, "by": by}
+    return [name for (name,) in _run(cursor, _SQL.grant, place, privileges=list(privileges), **parameters)]
+
+
+def revoke(
+    cursor: Transaction, place: GrantPlace, grantee: str, target: GrantTarget, privileges: Sequence[str]
+) -> list[str]:
+    """Take privileges on an object from a principal; return those that it had."""
+    parameters = {"grantee": grantee, "kind": target.kind, "object_id": target.object_id}
+    return [name for (name,) in _run(cursor, _SQL.revoke, place, privileges=list(privileges), **parameters)]
+
+
+def list_grants(
+    cursor: Transaction, place: GrantPlace, grantee: str | None = None, target: GrantTarget | None = None
+) -> list[ListedGrant]:
+    """List what is granted in a warehouse: of one principal or all, on one object or all."""
+    kind, object_id = (None, None) if target is None else (target.kind, target.object_id)
+    found = _run(cursor, _SQL.grants, place, grantee=grantee, kind=kind, object_id=object_id)
+    return [ListedGrant(*row) for row in found]
+
+
+def own_new(cursor: Transaction, place: GrantPlace, owner_id: int, names: Sequence[tuple[str, str, str]]) -> None:
+    """Make a principal the owner of what the transaction has made.
+
+    names: for each (schema, name, full name of it as a schema).
+    """
+    parents, own, whole = (list(texts) for texts in zip(*names, strict=True))
+    _run(cursor, _SQL.own_new, place, principal_id=owner_id, parents=parents, names=own, whole=whole)
+
+
+def move_grants(cursor: Transaction, place: GrantPlace, from_id: int, to_id: int) -> None:
+    """Let the grants on one namespace be those on another."""
+    _run(cursor, _SQL.move_grants, place, from_id=from_id, to_id=to_id)
+
+
+def set_grants_on(cursor: Transaction, place: GrantPlace, *, is_on: bool) -> None:
+    """Let grants decide in a warehouse, or scopes alone."""
+    _run(cursor, _SQL.set_option, place, name="grants", value="on" if is_on else "off")
+
+
+def qualify(place: GrantPlace, schema: str) -> GrantPlace:
+    """Return the place with the first warehouse's schema."""
+    return replace(place, schema=schema)

@@ -1,0 +1,164 @@
+"""Routes of grants: list, give and take them, and what the caller may do with an object."""
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query
+from pydantic import ConfigDict, Field
+
+from duckicelake.catalog import grants
+from duckicelake.catalog.context.privileges import ObjectRef
+from duckicelake.catalog.grants import GrantChange, GrantDetails, parse_object
+from duckicelake.iceberg.identifiers import NamespaceField, TableNameField
+from duckicelake.iceberg.model import SpecModel
+from duckicelake.server.http.errors import RESPONSES, parse_body
+from duckicelake.server.http.route import StrictRequest, StrictRoute
+from duckicelake.server.http.scope import PREFIX
+from duckicelake.server.routes.dependencies import (
+    AppServices,
+    Body,
+    NamespacePath,
+    TablePath,
+    ViewPath,
+    describe_body,
+)
+
+router = APIRouter(tags=["grants"], responses=RESPONSES, route_class=StrictRoute)
+GRANTS = "/management/v1/grants"
+_NAMESPACE = f"{PREFIX}/namespaces/{{namespace}}"
+Privileges = Annotated[tuple[str, ...], Field(min_length=1, max_length=20)]
+
+
+class GrantedObject(StrictRequest):
+    """What a grant is on. namespace: of a namespace, table or view; name: of a table or view."""
+
+    kind: Literal["warehouse", "namespace", "table", "view"]
+    namespace: NamespaceField | None = None
+    name: TableNameField | None = None
+
+    def parse(self) -> ObjectRef:
+        """Return the object; InvalidRequestError if it has other names than its kind takes."""
+        has_names = (self.namespace is not None, self.name is not None)
+        wanted = {"warehouse": (False, False), "namespace": (True, False)}.get(self.kind, (True, True))
+        if has_names != wanted:
+            return parse_object(f"{self.kind}:")
+        return ObjectRef(self.kind, self.namespace or (), self.name or "")
+
+
+class ChangedGrant(StrictRequest):
+    """Privileges on an object, to give to a principal or to take from it."""
+
+    principal: Annotated[str, Field(min_length=1, max_length=1000)]
+    privileges: Privileges
+    object: GrantedObject
+
+    def parse(self) -> GrantChange:
+        return GrantChange(self.principal, self.privileges, self.object.parse())
+
+
+class ChangeGrantsRequest(StrictRequest):
+    """What to give and what to take, all or nothing."""
+
+    grant: Annotated[tuple[ChangedGrant, ...], Field(max_length=1000)] = ()
+    revoke: Annotated[tuple[ChangedGrant, ...], Field(max_length=1000)] = ()
+
+
+class ChangedGrants(SpecModel):
+    """How many privileges were given that weren't there, and how many were taken."""
+
+    model_config = ConfigDict(frozen=True)
+
+    granted: int
+    revoked: int
+
+
+class GrantAnswer(SpecModel):
+    """A grant. id: DuckLake's; namespace and name: null of what was dropped."""
+
+    model_config = ConfigDict(frozen=True)
+
+    principal: str
+    principal_kind: str
+    privilege: str
+    kind: str
+    id: int
+    namespace: tuple[str, ...] | None = None
+    name: str | None = None
+    granted_by: str
+    granted_at: datetime
+
+
+class GrantList(SpecModel):
+    """Grants of a warehouse, by principal."""
+
+    model_config = ConfigDict(frozen=True)
+
+    grants: tuple[GrantAnswer, ...]
+
+
+class ActionList(SpecModel):
+    """The privileges that the caller has on an object, whether or not there is one."""
+
+    model_config = ConfigDict(frozen=True)
+
+    actions: tuple[str, ...]
+
+
+@router.get(GRANTS)
+def list_grants(
+    services: AppServices,
+    principal: Annotated[str | None, Query(description="only what was granted to this one by itself")] = None,
+    on: Annotated[str | None, Query(description="only on this, as warehouse, namespace:a.b or table:a.b.c")] = None,
+) -> GrantList:
+    """List the grants of a warehouse that the caller has or may manage."""
+    found = grants.list_grants(services, principal, None if on is None else parse_object(on))
+    return GrantList(grants=tuple(map(_describe, found)))
+
+
+@router.post(GRANTS, openapi_extra=describe_body(ChangeGrantsRequest))
+def change_grants(services: AppServices, body: Body) -> ChangedGrants:
+    """Give and take privileges in a warehouse."""
+    request = parse_body(ChangeGrantsRequest, body)
+    granted, revoked = grants.change_grants(
+        services, [change.parse() for change in request.grant], [change.parse() for change in request.revoke]
+    )
+    return ChangedGrants(granted=granted, revoked=revoked)
+
+
+@router.get(f"{PREFIX}/actions")
+def list_warehouse_actions(services: AppServices) -> ActionList:
+    """List what the caller may do in the whole warehouse."""
+    return ActionList(actions=grants.list_actions(services, ObjectRef("warehouse")))
+
+
+@router.get(f"{_NAMESPACE}/actions")
+def list_namespace_actions(services: AppServices, namespace: NamespacePath) -> ActionList:
+    """List what the caller may do in a namespace."""
+    return ActionList(actions=grants.list_actions(services, ObjectRef("namespace", namespace)))
+
+
+@router.get(f"{_NAMESPACE}/tables/{{table}}/actions")
+def list_table_actions(services: AppServices, namespace: NamespacePath, table: TablePath) -> ActionList:
+    """List what the caller may do with a table."""
+    return ActionList(actions=grants.list_actions(services, ObjectRef("table", namespace, table)))
+
+
+@router.get(f"{_NAMESPACE}/views/{{view}}/actions")
+def list_view_actions(services: AppServices, namespace: NamespacePath, view: ViewPath) -> ActionList:
+    """List what the caller may do with a view."""
+    return ActionList(actions=grants.list_actions(services, ObjectRef("view", namespace, view)))
+
+
+def _describe(found: GrantDetails) -> GrantAnswer:
+    target = found.object
+    return GrantAnswer(
+        principal=found.principal,
+        principal_kind=found.principal_kind,
+        privilege=found.privilege,
+        kind=found.kind,
+        id=found.object_id,
+        namespace=None if target is None else target.namespace or None,
+        name=None if target is None else target.name or None,
+        granted_by=found.granted_by,
+        granted_at=found.granted_at,
+    )
