@@ -20,7 +20,6 @@ from duckicelake.catalog.warehouses import (
     is_warehouse_name,
     list_warehouses,
     open_warehouse,
-    pick_row,
 )
 from duckicelake.errors import (
     AlreadyExistsError,
@@ -34,7 +33,7 @@ from duckicelake.lake.setup.format import read_options
 from duckicelake.lake.side_tables import locations
 from duckicelake.lake.side_tables import warehouses as registry
 from duckicelake.lake.side_tables.audit import AuditedResource
-from duckicelake.lake.side_tables.warehouses import ACTIVE, LakeContents, WarehouseRow
+from duckicelake.lake.side_tables.warehouses import ACTIVE, LakeContents, WarehouseRow, pick_row
 from duckicelake.postgres.database import SchemaDatabase
 from duckicelake.postgres.queries import Transaction
 from duckicelake.storage.policy import canonicalize, is_within

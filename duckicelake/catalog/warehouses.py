@@ -5,7 +5,7 @@ the registry.
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -21,16 +21,15 @@ from duckicelake.catalog.context.services import IdPools, Services
 from duckicelake.catalog.context.storage_access import NO_ACCESS, StorageAccess
 from duckicelake.errors import (
     InvalidRequestError,
-    NoSuchWarehouseError,
     StartupError,
 )
 from duckicelake.lake.setup.format import require_known
 from duckicelake.lake.side_tables import warehouses as registry
-from duckicelake.lake.side_tables.warehouses import WarehouseRow
+from duckicelake.lake.side_tables.warehouses import FIRST_NAME, WarehouseRow, pick_row
 from duckicelake.postgres.database import SchemaDatabase
 from duckicelake.storage.policy import LocationPolicy
 
-FIRST_WAREHOUSE_NAME: Final = "duckicelake"
+FIRST_WAREHOUSE_NAME: Final = FIRST_NAME
 RESERVED_NAMES: Final = frozenset(
     {
         FIRST_WAREHOUSE_NAME, "actions", "aws", "catalogs", "column-lineage", "config", "datasets", "dropped",
@@ -117,11 +116,3 @@ def prepare_warehouse(services: Services) -> None:
         services.database.gate.require_open()
     except StartupError as error:
         raise InvalidRequestError(f"The lake can't be served: {error}") from error
-
-
-def pick_row(rows: Iterable[WarehouseRow], name: str) -> WarehouseRow:
-    """Find the row of a name; NoSuchWarehouseError."""
-    found = next((row for row in rows if row.name == name), None)
-    if found is None:
-        raise NoSuchWarehouseError(f"No such warehouse: {name}")
-    return found

@@ -222,13 +222,13 @@ def _print_entries(settings: Settings, wanted: AuditFilter, limit: int, *, as_js
 
 @contextmanager
 def _open_trail(settings: Settings) -> Iterator[Database]:
-    from duckicelake.cli.wiring.location import reach_postgres
+    from duckicelake.cli.wiring.chosen_lake import reach_lake
     from duckicelake.errors import StartupError
     from duckicelake.lake.ducklake.database import open_lake_database
     from duckicelake.lake.setup.format import check_reachable, read_contents
     from duckicelake.lake.setup.migrations import is_up_to_date
 
-    with reach_postgres(settings) as url, closing(open_lake_database(url, 1)) as database:
+    with reach_lake(settings) as reached, closing(open_lake_database(reached.url, 1)) as database:
         database.check()
         with database.reading() as cursor:
             check_reachable(read_contents(cursor))

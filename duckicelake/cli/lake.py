@@ -100,16 +100,20 @@ def _collect_facts(settings: Settings) -> dict[str, str]:
     """Collect what `info` prints. Raises StartupError without a lake, UnavailableError if Postgres doesn't answer."""
     from duckicelake.cli.console.snippets import build_lake_secret
     from duckicelake.cli.serve.address import build_uri, find_database_notes, read_noted_uri
+    from duckicelake.cli.wiring.chosen_lake import build_warehouse_settings, find_chosen
     from duckicelake.cli.wiring.location import build_policy
     from duckicelake.errors import StartupError
-    from duckicelake.lake.ducklake.database import build_attach_source, find_duckdb_parameters
+    from duckicelake.lake.ducklake.database import build_attach_source, build_duckdb_attach, find_duckdb_parameters
     from duckicelake.lake.setup.format import DEFAULT_SCHEMA_NAME
     from duckicelake.postgres.embedded import build_embedded_url
 
     if settings.database_url is None and not (settings.lake / "postgres").is_dir():
         raise StartupError(NO_LAKE.format(settings.lake))
     url = settings.database_url or build_embedded_url(settings.lake)
-    stored = _read_stored(url, is_embedded=settings.database_url is None)
+    is_embedded, chosen = settings.database_url is None, find_chosen(url)
+    row = None if chosen is None else chosen.row
+    own = settings if row is None else build_warehouse_settings(settings.model_copy(update={"database_url": url}), row)
+    stored = _read_stored(own.database_url or url, is_embedded=is_embedded)
     served_at = (
         read_noted_uri(settings.lake) if settings.database_url is None else read_noted_uri(*find_database_notes(url))
     )
@@ -121,9 +125,11 @@ def _collect_facts(settings: Settings) -> dict[str, str]:
     facts |= {name: stored.options[option] for name, option in options.items() if option in stored.options}
     if stored.schema != DEFAULT_SCHEMA_NAME:
         facts["metadata-schema"] = stored.schema
+    if row is not None:
+        facts |= {"prefix": row.name, "duckdb-attach": build_duckdb_attach(url, row.name, schema=row.schema_name)}
     if stored.macros:
         facts["macros"] = ", ".join(stored.macros)
-    secret = build_lake_secret(settings, facts.get("data-path") or build_policy(settings).data_path)
+    secret = build_lake_secret(own, facts.get("data-path") or build_policy(own).data_path)
     return facts | {"duckdb-secret": secret} if secret else facts
 
 

@@ -40,8 +40,8 @@ def _add_root_options(
     """An Iceberg REST catalog whose truth is a DuckLake catalog in Postgres."""
 
 
-add_command(app, serve.serve, *serve.EXAMPLES)
-add_command(app, lake.init, *lake.INIT_EXAMPLES)
+add_command(app, serve.serve, *serve.EXAMPLES, has_warehouse_option=False)
+add_command(app, lake.init, *lake.INIT_EXAMPLES, has_warehouse_option=False)
 add_command(app, lake.info, *lake.INFO_EXAMPLES)
 add_command(app, lake.doctor, *lake.DOCTOR_EXAMPLES)
 add_catalog_command(app, description.list_objects, *description.LS_EXAMPLES, name="ls")
@@ -73,7 +73,7 @@ add_command(app, grant.grant, *grant.GRANT_EXAMPLES)
 add_command(app, grant.revoke, *grant.REVOKE_EXAMPLES)
 add_command(app, grant.list_grants, *grant.LIST_EXAMPLES, name="list-grants")
 add_command(app, grant.why, *grant.WHY_EXAMPLES)
-add_command(app, lake.grants, *lake.GRANTS_EXAMPLES)
+add_command(app, lake.grants, *lake.GRANTS_EXAMPLES, has_warehouse_option=False)
 add_command(app, serve.hash_client_secret, *serve.HASH_SECRET_EXAMPLES, name="hash-secret")
 add_command(app, version, "duckicelake version")
 app.add_typer(warehouse.app)

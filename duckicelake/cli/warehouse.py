@@ -186,9 +186,9 @@ def _describe(row: WarehouseRow) -> dict[str, Any]:
     }
 
 
-add_command(app, create, *CREATE_EXAMPLES)
-add_command(app, list_, *LIST_EXAMPLES, name="list")
-add_command(app, show, *SHOW_EXAMPLES)
-add_command(app, rename, *RENAME_EXAMPLES)
-add_command(app, grants, *GRANTS_EXAMPLES)
-add_command(app, drop, *DROP_EXAMPLES)
+add_command(app, create, *CREATE_EXAMPLES, has_warehouse_option=False)
+add_command(app, list_, *LIST_EXAMPLES, name="list", has_warehouse_option=False)
+add_command(app, show, *SHOW_EXAMPLES, has_warehouse_option=False)
+add_command(app, rename, *RENAME_EXAMPLES, has_warehouse_option=False)
+add_command(app, grants, *GRANTS_EXAMPLES, has_warehouse_option=False)
+add_command(app, drop, *DROP_EXAMPLES, has_warehouse_option=False)

@@ -141,6 +141,6 @@ def unpublish(
 
 
 app = typer.Typer()
-add_command(app, import_lake, *_IMPORT_EXAMPLES, name="import-lake")
+add_command(app, import_lake, *_IMPORT_EXAMPLES, name="import-lake", has_warehouse_option=False)
 add_command(app, publish, *_PUBLISH_EXAMPLES)
 add_command(app, unpublish, *_UNPUBLISH_EXAMPLES)

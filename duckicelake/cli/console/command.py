@@ -4,11 +4,13 @@ A command is a function: its parameters and its docstring are its `--help`. Modu
 what `--help` needs, and the rest inside the functions, because `--help` imports all of them.
 """
 
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import wraps
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed_version
-from inspect import getdoc
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -19,6 +21,10 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 from duckicelake.errors import CatalogError
 
 LakeOption = Annotated[Path | None, typer.Option("--lake", help="Folder of the embedded lake (default: ./lake).")]
+WarehouseOption = Annotated[
+    str | None, typer.Option("--warehouse", help="Warehouse beside the first to work on, by name (default: the first).")
+]
+_CHOSEN_WAREHOUSE: Final[ContextVar[str | None]] = ContextVar("chosen_warehouse", default=None)
 NO_LAKE: Final = "there is no lake in {0}; make one with: duckicelake init --lake {0}"
 """The error for a folder without a lake."""
 
@@ -55,12 +61,48 @@ def make_group(name: str, text: str, *, is_root: bool = False) -> typer.Typer:
     )
 
 
-def add_command(app: typer.Typer, function: Callable[..., None], *examples: str, name: str | None = None) -> None:
-    """Add a command. Its help is the function's docstring, followed by the examples."""
-    text = escape(_join_paragraphs(getdoc(function) or ""))
+def add_command(
+    app: typer.Typer,
+    function: Callable[..., None],
+    *examples: str,
+    name: str | None = None,
+    has_warehouse_option: bool = True,
+) -> None:
+    """Add a command. Its help is the function's docstring, followed by the examples.
+
+    has_warehouse_option: a command with the option --lake gets --warehouse, too, unless it has one of its own.
+    """
+    text = escape(_join_paragraphs(inspect.getdoc(function) or ""))
+    run = _add_warehouse_option(function) if has_warehouse_option and _has_lake_option(function) else function
     app.command(
         name=name, cls=_ExplainedCommand, context_settings=_CONTEXT, help=text, epilog=escape(_build_epilog(examples))
-    )(function)
+    )(run)
+
+
+def find_chosen_warehouse() -> str | None:
+    """Return the warehouse that the running command's --warehouse names; None: the first."""
+    return _CHOSEN_WAREHOUSE.get()
+
+
+def _has_lake_option(function: Callable[..., None]) -> bool:
+    parameters = inspect.signature(function).parameters
+    annotations = [parameter.annotation for parameter in parameters.values()]
+    return "warehouse" not in parameters and (LakeOption in annotations or "LakeOption" in annotations)
+
+
+def _add_warehouse_option(function: Callable[..., None]) -> Callable[..., None]:
+    @wraps(function)
+    def run_command(warehouse: str | None = None, **given: Any) -> None:
+        token = _CHOSEN_WAREHOUSE.set(warehouse)
+        try:
+            function(**given)
+        finally:
+            _CHOSEN_WAREHOUSE.reset(token)
+
+    own = inspect.signature(function, eval_str=True)
+    option = inspect.Parameter("warehouse", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=WarehouseOption)
+    run_command.__signature__ = own.replace(parameters=[*own.parameters.values(), option])  # type: ignore[attr-defined]
+    return run_command
 
 
 class _FlagParams:

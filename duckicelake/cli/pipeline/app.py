@@ -115,6 +115,17 @@ _COMMON_OPTIONS: Mapping[str, tuple[Any, Any]] = {
         None,
     ),
     "scope": (Annotated[str | None, _build_option("Scope to request when logging in (default: all scopes).")], None),
+    "warehouse": (
+        Annotated[
+            str | None,
+            _build_option(
+                "Warehouse of a server with several, by name.",
+                envvar="DUCKICELAKE_PIPELINE_WAREHOUSE",
+                show_default=False,
+            ),
+        ],
+        None,
+    ),
     "master": (
         Annotated[str | None, _build_option("Where Spark runs (default: local[*]; spark-submit says it itself).")],
         None,

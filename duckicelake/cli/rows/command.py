@@ -62,6 +62,10 @@ def ingest_rows(
         str | None, typer.Option(help="URI that hands out tokens (default: the catalog's).")
     ] = None,
     scope: Annotated[str | None, typer.Option(help="Scope to request when logging in (default: all scopes).")] = None,
+    warehouse: Annotated[
+        str | None,
+        typer.Option(help="Warehouse of a server with several, by name.", envvar="DUCKICELAKE_PIPELINE_WAREHOUSE"),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as one JSON object.")] = False,
 ) -> None:
     """Append rows to a table: NDJSON, or CSV with a header, as they arrive, each exactly once and in order.
@@ -77,7 +81,7 @@ def ingest_rows(
     from duckicelake.rest.connection import Connection
 
     source = RowSource(files or [STANDARD_INPUT], _parse_format(format_))
-    connection = Connection(uri, credential, token, oauth2_server_uri, scope)
+    connection = Connection(uri, credential, token, oauth2_server_uri, scope, warehouse)
     began, places = time.monotonic(), SourceLines()
     try:
         with Writer(

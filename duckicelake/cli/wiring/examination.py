@@ -11,7 +11,8 @@ from duckicelake.catalog.context.services import Services, read_clock_ms
 from duckicelake.catalog.doctor import examine_files, examine_tables
 from duckicelake.changelog.doctor import diagnose
 from duckicelake.cli.console import terminal
-from duckicelake.cli.wiring.location import advise_on_postgres, build_policy, find_warehouse, reach_postgres
+from duckicelake.cli.wiring.chosen_lake import reach_lake
+from duckicelake.cli.wiring.location import advise_on_postgres, build_policy, find_warehouse
 from duckicelake.cli.wiring.services import open_lake_store
 from duckicelake.cli.wiring.storage_access import build_storage_access, check_signing, find_s3_store
 from duckicelake.errors import InvalidSettingsError, StoreDeniedError, UnavailableError, UnsupportedCatalogError
@@ -30,14 +31,18 @@ from duckicelake.storage.vendor import StsVendor
 
 def examine(settings: Settings, *, with_files: bool = True) -> list[Finding]:
     """Return all findings. Raises StartupError where there is no lake to examine."""
-    with reach_postgres(settings) as url, closing(open_lake_store(settings)) as store:
-        findings, files = _examine_database(url, with_lineage=settings.lineage != "off")
-        found = list(_examine_store(store, settings))
-        if is_prepared(findings) and all(finding.ok for finding in found):
-            found += _examine_warehouse(url, store, settings)
-        if all(finding.ok for finding in found) and with_files:
-            return [*findings, *found, *_examine_needed_files(store, files)]
-        return [*findings, *found]
+    with reach_lake(settings) as reached, closing(open_lake_store(reached.settings)) as store:
+        return _examine_lake(reached.url, store, reached.settings, with_files=with_files)
+
+
+def _examine_lake(url: str, store: ObjectStore, settings: Settings, *, with_files: bool) -> list[Finding]:
+    findings, files = _examine_database(url, with_lineage=settings.lineage != "off")
+    found = list(_examine_store(store, settings))
+    if is_prepared(findings) and all(finding.ok for finding in found):
+        found += _examine_warehouse(url, store, settings)
+    if all(finding.ok for finding in found) and with_files:
+        return [*findings, *found, *_examine_needed_files(store, files)]
+    return [*findings, *found]
 
 
 def _examine_database(url: str, *, with_lineage: bool) -> tuple[list[Finding], list[NeededFile]]:

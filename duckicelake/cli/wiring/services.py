@@ -16,17 +16,17 @@ from duckicelake.catalog.context.cache import TableCache
 from duckicelake.catalog.context.caller import ANY_PRINCIPAL, Caller
 from duckicelake.catalog.context.combiner import CombiningQueues
 from duckicelake.catalog.context.hooks import open_read_observer
-from duckicelake.catalog.context.rights import RightsCache
+from duckicelake.catalog.context.rights import GovernanceWatch, RightsCache
 from duckicelake.catalog.context.scan_cache import ScanCache
 from duckicelake.catalog.context.services import Services, read_clock_ms
 from duckicelake.catalog.warehouses import WarehouseWiring
 from duckicelake.cli.console.command import read_own_version
+from duckicelake.cli.wiring.chosen_lake import reach_lake
 from duckicelake.cli.wiring.location import (
     advise_on_postgres,
     build_policy,
     find_warehouse,
     find_warehouse_roots,
-    reach_postgres,
 )
 from duckicelake.cli.wiring.storage_access import build_storage_access, check_signing, find_s3_store
 from duckicelake.errors import (
@@ -226,21 +226,22 @@ def build_operator(operation: str) -> Caller:
 
 @contextmanager
 def open_lake(settings: Settings, operation: str = "") -> Iterator[Services]:
-    """Open the services of a lake that a server of this version has prepared. Raises StartupError, UnavailableError.
+    """Open the services of a lake that a server of this version has prepared: the first, or that of --warehouse.
+
+    Raises StartupError, NoSuchWarehouseError, UnavailableError.
 
     If the warehouse belongs to another lake, writes raise UnavailableError.
 
     operation: name of the command in the audit trail: that of the route that does the same.
     """
-    with reach_postgres(settings) as url:
-        complete = settings.model_copy(update={"database_url": url, "warehouse": find_warehouse(settings)})
-        with open_services(complete) as services:
-            with services.database.reading() as cursor:
-                check_reachable(read_contents(cursor))
-                if not is_up_to_date(cursor):
-                    raise StartupError(
-                        "the lake was prepared by another version: start this version of the server once"
-                    )
-            require_known(services.database)
-            warehouse.look(services)
-            yield replace(services, caller=build_operator(operation))
+    with reach_lake(settings) as reached, open_services(reached.settings) as services:
+        with services.database.reading() as cursor:
+            check_reachable(read_contents(cursor))
+            if not is_up_to_date(cursor):
+                raise StartupError("the lake was prepared by another version: start this version of the server once")
+        require_known(services.database)
+        warehouse.look(services)
+        rights = services.rights
+        if reached.chosen is not None:
+            rights = RightsCache(services.database, GovernanceWatch(services.database), reached.chosen.place)
+        yield replace(services, caller=build_operator(operation), rights=rights)

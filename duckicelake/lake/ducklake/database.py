@@ -104,9 +104,14 @@ def build_dump_source(url: str) -> str:
     return make_conninfo("", **{key: value for key, value in given.items() if key != "password"})
 
 
-def build_duckdb_attach(url: str, alias: str = "lake", data_path: str | None = None) -> str:
-    """Build the ATTACH statement for the lake at a Postgres URL. data_path: where DuckDB is to create the lake."""
-    options = "" if data_path is None else f" (DATA_PATH {quote_literal(data_path)})"
+def build_duckdb_attach(url: str, alias: str = "lake", data_path: str | None = None, schema: str | None = None) -> str:
+    """Build the ATTACH statement for the lake at a Postgres URL.
+
+    data_path: where DuckDB is to create the lake. schema: of the lake; None: DuckDB's own default.
+    """
+    given = {"METADATA_SCHEMA": schema, "DATA_PATH": data_path}
+    options = ", ".join(f"{name} {quote_literal(value)}" for name, value in given.items() if value is not None)
+    options = f" ({options})" if options else ""
     name = '"' + alias.replace('"', '""') + '"'
     return f"ATTACH {quote_literal(build_attach_source(url))} AS {name}{options}"
 

@@ -1,5 +1,6 @@
 """The registry of warehouses, as rows of `duckicelake_warehouse`, and the schemas of their lakes."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Literal
@@ -15,6 +16,7 @@ _SQL = load_queries("lake", "warehouses")
 
 WarehouseState = Literal["creating", "active", "dropping"]
 ACTIVE: Final = "active"
+FIRST_NAME: Final = "duckicelake"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,14 @@ class SchemaFacts:
 def read_warehouses(cursor: Transaction) -> list[WarehouseRow]:
     """Read the registry, by name."""
     return [WarehouseRow(*row) for row in cursor.execute(_SQL.warehouses).fetchall()]
+
+
+def pick_row(rows: Iterable[WarehouseRow], name: str) -> WarehouseRow:
+    """Find the row of a name; NoSuchWarehouseError."""
+    found = next((row for row in rows if row.name == name), None)
+    if found is None:
+        raise NoSuchWarehouseError(f"No such warehouse: {name}")
+    return found
 
 
 def lock_registry(cursor: Transaction) -> list[WarehouseRow]:
