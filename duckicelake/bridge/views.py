@@ -4,9 +4,10 @@ SQL that a side lacks is made anew from the other side's at each change. It is k
 DuckLake's row for Spark's views, beside DuckDB's SQL for DuckDB's.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
+from typing import Any
 from uuid import UUID, uuid5
 
 import orjson
@@ -14,7 +15,7 @@ import orjson
 from duckicelake.bridge.values.columns import to_schema
 from duckicelake.bridge.values.types import quote_identifier
 from duckicelake.iceberg import view_builder
-from duckicelake.iceberg.identifiers import parse_schema_name
+from duckicelake.iceberg.identifiers import Namespace, parse_schema_name, to_schema_name
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.updates import LAST_ADDED, AddSchema
 from duckicelake.iceberg.view import (
@@ -27,9 +28,10 @@ from duckicelake.iceberg.view import (
 )
 from duckicelake.lake.model import Column, LakeView, ViewColumns, ViewDefinition
 from duckicelake.properties import METADATA_FOLDER
+from duckicelake.sql_dialects import dialects
 from duckicelake.sql_dialects.dialects import NotTranslatableError
 from duckicelake.sql_dialects.placeholders import DUCKDB, SPARK, build_placeholder, cast_query
-from duckicelake.sql_dialects.views import find_output_names, translate_to_duckdb, translate_to_spark
+from duckicelake.sql_dialects.views import find_output_names, names_schema, translate_to_duckdb, translate_to_spark
 
 DUCKDB_DIALECT, SPARK_DIALECT = "duckdb", "spark"
 
@@ -136,6 +138,22 @@ def encode_view_metadata(metadata: ViewMetadata, version: int) -> tuple[str, byt
 def get_view_metadata_folder(metadata: ViewMetadata) -> str:
     """Return where the view's metadata files are written."""
     return metadata.properties.get(METADATA_FOLDER, f"{metadata.location.rstrip('/')}/metadata").rstrip("/")
+
+
+def is_naming_schema(duckdb_sql: str, version: Mapping[str, Any] | None, namespace: Namespace) -> bool:
+    """Return whether a view reads tables of the namespace, or of one below it, by their names.
+
+    version: Iceberg's, as JSON. Names in it without a namespace are in its default one.
+    """
+    schema_name = to_schema_name(namespace)
+    if names_schema(duckdb_sql, dialects.DUCKDB, schema_name):
+        return True
+    if version is None:
+        return False
+    if tuple(version.get("default-namespace", ())[: len(namespace)]) == namespace:
+        return True
+    queries = (str(query.get("sql", "")) for query in version.get("representations", ()))
+    return any(names_schema(query, dialects.SPARK, schema_name) for query in queries)
 
 
 def _to_schema(columns: Sequence[Column] | None) -> Schema:

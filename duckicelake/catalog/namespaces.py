@@ -55,9 +55,9 @@ def list_namespaces(services: Services, parent: Namespace | None, page: PageRequ
     with services.database.reading() as cursor:
         known = find_known_namespaces(cursor)
     if parent:
-        _require(known, parent)
+        require_namespace(known, parent)
     sees = services.caller.principal.sees
-    children = (child for child in _children(known, parent or ()) if sees(child))
+    children = (child for child in find_children(known, parent or ()) if sees(child))
     after = sorted((child for child in children if to_schema_name(child) > page.after), key=to_schema_name)
     return cut_page(after, page, to_schema_name)
 
@@ -77,7 +77,7 @@ def create_namespace(services: Services, namespace: Namespace, properties: Mappi
 def load_namespace(services: Services, namespace: Namespace) -> dict[str, str]:
     """Return a namespace's properties; NoSuchNamespaceError."""
     with services.database.reading() as cursor:
-        schema_id = _require(find_known_namespaces(cursor), namespace)
+        schema_id = require_namespace(find_known_namespaces(cursor), namespace)
         return {} if schema_id is None else read_schema_properties(cursor, schema_id)
 
 
@@ -129,8 +129,8 @@ def _drop(services: Services, namespace: Namespace) -> None:
     with services.database.transaction() as cursor:
         snapshot = begin_snapshot(cursor, schema_change=True)
         known = find_known_namespaces(cursor)
-        schema_id = _require(known, namespace)
-        inside = [f"namespace {to_schema_name(child)}" for child in sorted(_children(known, namespace))]
+        schema_id = require_namespace(known, namespace)
+        inside = [f"namespace {to_schema_name(child)}" for child in sorted(find_children(known, namespace))]
         if schema_id is not None:
             inside = list(dict.fromkeys([*inside, *read_schema_contents(cursor, schema_id)]))
         if inside or schema_id is None:
@@ -147,7 +147,7 @@ def _update(
     gone = frozenset(removals)
     with services.database.transaction() as cursor:
         lock_writers(cursor)
-        schema_id = _require(find_known_namespaces(cursor), namespace)
+        schema_id = require_namespace(find_known_namespaces(cursor), namespace)
         before = {} if schema_id is None else read_schema_properties(cursor, schema_id)
         after = {key: value for key, value in before.items() if key not in gone} | dict(updates)
         if after != before:
@@ -193,15 +193,15 @@ def _find_id(known: Mapping[Namespace, LiveSchema], namespace: Namespace) -> int
     return known[namespace].schema_id if namespace in known else None
 
 
-def _require(known: Mapping[Namespace, LiveSchema], namespace: Namespace) -> int | None:
+def require_namespace(known: Mapping[Namespace, LiveSchema], namespace: Namespace) -> int | None:
     """Return the schema's id, None if the namespace is virtual; NoSuchNamespaceError if it is neither."""
-    if namespace not in known and not _children(known, namespace):
+    if namespace not in known and not find_children(known, namespace):
         raise NoSuchNamespaceError(f"Namespace does not exist: {to_schema_name(namespace)}")
     return _find_id(known, namespace)
 
 
-def _children(known: Iterable[Namespace], parent: Namespace) -> set[Namespace]:
-    """Direct children, virtual ones too."""
+def find_children(known: Iterable[Namespace], parent: Namespace) -> set[Namespace]:
+    """Find direct children, virtual ones too."""
     depth = len(parent)
     return {other[: depth + 1] for other in known if len(other) > depth and other[:depth] == parent}
 
@@ -221,7 +221,7 @@ def check_namespace_free(known: Mapping[Namespace, LiveSchema], namespace: Names
     if namespace in known:
         raise AlreadyExistsError(f"Namespace already exists: {to_schema_name(namespace)}")
     for depth in range(len(namespace)):
-        for sibling in sorted(_children(known, namespace[:depth])):
+        for sibling in sorted(find_children(known, namespace[:depth])):
             if sibling != namespace[: depth + 1] and sibling[-1].lower() == namespace[depth].lower():
                 other = f"{to_schema_name(sibling)}, which exists" if principal.sees(sibling) else "another"
                 raise InvalidRequestError(

@@ -23,7 +23,10 @@ _OF_TABLES: Final = ADDS | REMOVES | MOVES | {"altered_table", "dropped_table"}
 _OF_VIEWS: Final = frozenset({"altered_view", "dropped_view"})
 _NAME: Final = re.compile(r'"((?:[^"]|"")*)"')
 _MAX_ID_DIGITS: Final = 18
-_FIRST: Final = (ChangeKind.DROP_TABLE, ChangeKind.DROP_VIEW, ChangeKind.DROP_NAMESPACE, ChangeKind.CREATE_NAMESPACE)
+_FIRST: Final = (
+    *(ChangeKind.DROP_TABLE, ChangeKind.DROP_VIEW, ChangeKind.DROP_NAMESPACE),
+    *(ChangeKind.RENAME_NAMESPACE, ChangeKind.CREATE_NAMESPACE),
+)
 """Kinds that come first in a snapshot: names are freed before they are used again."""
 
 ChangeWords = Sequence[tuple[str, str]]
@@ -101,18 +104,27 @@ class ChangedObjectReader:
         return {id_ for words in self._words.values() for id_ in _group_by_id(words, kinds)}
 
     def _schemas(self, at: int, words: ChangeWords) -> list[ChangedObject]:
+        """Find the schemas; one that goes on under another name has the uuid of one that ends."""
         found = []
+        dropped = [
+            change
+            for schema_id in _group_by_id(words, {"dropped_schema"})
+            for change in self._thing(at, schema_id, (ChangeKind.DROP_NAMESPACE,))
+        ]
+        before = {change.uuid: change.namespace for change in dropped if change.uuid is not None}
         created = dict.fromkeys(_unquote(value)[0] for kind, value in words if kind == "created_schema")
         for name in created:
-            found += [self._new_schema(name, object_id) for object_id in self._new_schemas.get((at, name), [None])]
-        for schema_id in _group_by_id(words, {"dropped_schema"}):
-            found += self._thing(at, schema_id, (ChangeKind.DROP_NAMESPACE,))
-        return found
+            new = self._new_schemas.get((at, name), [None])
+            found += [self._new_schema(name, object_id, before) for object_id in new]
+        moved = {change.uuid for change in found if change.previous is not None}
+        return [*(change for change in dropped if change.uuid not in moved), *found]
 
-    def _new_schema(self, recorded_name: str, object_id: int | None) -> ChangedObject:
+    def _new_schema(self, recorded_name: str, object_id: int | None, before: Mapping[str, str]) -> ChangedObject:
         named = next(iter(self._names.get(-1 if object_id is None else object_id, ())), None)
         name, uuid = (recorded_name, None) if named is None else (named.namespace, named.uuid)
-        return ChangedObject((ChangeKind.CREATE_NAMESPACE,), name, None, object_id, uuid)
+        previous = before.get(uuid or "")
+        kind = ChangeKind.CREATE_NAMESPACE if previous is None else ChangeKind.RENAME_NAMESPACE
+        return ChangedObject((kind,), name, None, object_id, uuid, previous)
 
     def _tables(self, at: int, words: ChangeWords) -> list[ChangedObject]:
         by_id = _group_by_id(words, _OF_TABLES)

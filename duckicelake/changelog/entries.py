@@ -46,6 +46,7 @@ class ChangeKind(StrEnum):
     """
 
     CREATE_NAMESPACE = "create-namespace"
+    RENAME_NAMESPACE = "rename-namespace"
     DROP_NAMESPACE = "drop-namespace"
     UPDATE_NAMESPACE = "update-namespace"
     CREATE_TABLE = "create-table"

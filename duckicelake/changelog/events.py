@@ -10,7 +10,7 @@ import orjson
 from duckicelake.catalog.context.caller import SESSION
 from duckicelake.changelog.entries import ChangeKind, LoggedChange, LogPosition
 from duckicelake.changelog.history import name_engine
-from duckicelake.iceberg.identifiers import Namespace, parse_schema_name
+from duckicelake.iceberg.identifiers import Namespace, parse_schema_name, to_schema_name
 
 ObjectType = Literal["namespace", "table", "view"]
 Name = tuple[Namespace, str | None]
@@ -21,6 +21,7 @@ MayRead = Callable[[Name], bool]
 OPERATION_TYPES: Final[Mapping[ChangeKind, str]] = {
     ChangeKind.CREATE_NAMESPACE: "create-namespace",
     ChangeKind.UPDATE_NAMESPACE: "update-namespace-properties",
+    ChangeKind.RENAME_NAMESPACE: "rename-namespace",
     ChangeKind.DROP_NAMESPACE: "drop-namespace",
     ChangeKind.CREATE_TABLE: "create-table",
     ChangeKind.RENAME_TABLE: "rename-table",
@@ -36,7 +37,13 @@ _REGISTER: Final = "register-table"
 KINDS: Final = frozenset({*ChangeKind, *OPERATION_TYPES.values(), _UPDATE, _REGISTER})
 """Kinds by which events can be selected: the draft's types, and this catalog's finer ones."""
 
-_RENAMES: Final = (ChangeKind.RENAME_TABLE, ChangeKind.RENAME_VIEW)
+_RENAMES: Final = (ChangeKind.RENAME_NAMESPACE, ChangeKind.RENAME_TABLE, ChangeKind.RENAME_VIEW)
+_ENDS: Final[Mapping[ObjectType, tuple[ChangeKind, ChangeKind]]] = {
+    "namespace": (ChangeKind.DROP_NAMESPACE, ChangeKind.CREATE_NAMESPACE),
+    "table": (ChangeKind.DROP_TABLE, ChangeKind.CREATE_TABLE),
+    "view": (ChangeKind.DROP_VIEW, ChangeKind.CREATE_VIEW),
+}
+"""What readers of only one end of a rename see."""
 _REPORTED_FACTS: Final = (
     "kinds",
     "updates",
@@ -131,14 +138,10 @@ def _build_request_changes(change: LoggedChange, request_id: str, together: int)
     parted = RequestChanges(whole.position, whole.at_ms, whole)
     if len(whole.names) == 1 or whole.names[0][0] == whole.names[1][0]:
         return parted
-    is_table = whole.type == "table"
-    dropped, created = (
-        (ChangeKind.DROP_TABLE, ChangeKind.CREATE_TABLE) if is_table else (ChangeKind.DROP_VIEW, ChangeKind.CREATE_VIEW)
-    )
-    assert change.previous is not None
-    *levels, name = change.previous.split(".")
+    dropped, created = _ENDS[whole.type]
+    former, name = whole.names[1]
     plain = replace(change, previous=None, facts={})
-    left = replace(plain, kind=dropped, namespace=".".join(levels), name=parse_schema_name(name)[0])
+    left = replace(plain, kind=dropped, namespace=to_schema_name(former), name=name)
     came = replace(plain, kind=created if change.kind in _RENAMES else change.kind)
     return replace(parted, left=_build_event(left, request_id, together), came=_build_event(came, request_id, together))
 
@@ -170,6 +173,8 @@ def _find_operation_type(change: LoggedChange) -> str:
 def _build_operation(operation: str, change: LoggedChange) -> dict[str, Any]:
     """Build the draft's fields for an operation of this type."""
     (namespace, name), *former = _collect_names(change)
+    if name is None and former:
+        return {"source": former[0][0], "destination": namespace}
     if name is None:
         return _build_namespace_operation(operation, namespace, _build_parameters(change))
     uuid = _drop_absent({f"{_find_object_type(change.kind)}-uuid": change.uuid})
@@ -222,7 +227,7 @@ def _collect_names(change: LoggedChange) -> tuple[Name, ...]:
     if change.previous is None:
         return (now,)
     levels = parse_schema_name(change.previous)
-    return (now, (levels[:-1], levels[-1]))
+    return (now, (levels, None) if change.name is None else (levels[:-1], levels[-1]))
 
 
 def _build_identifier(namespace: Namespace, name: str | None) -> dict[str, Any]:

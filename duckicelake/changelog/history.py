@@ -176,8 +176,11 @@ def _hide_session(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 def _hide_previous(entry: HistoryEntry, principal: Principal) -> HistoryEntry:
     """Remove the former name if the reader may not read what has it."""
-    *namespace, name = parse_schema_name(entry.previous or "")
-    if entry.previous is None or principal.may(Capability.READ, tuple(namespace), name):
+    if entry.previous is None:
+        return entry
+    *namespace, name = parse_schema_name(entry.previous)
+    former = ((*namespace, name), "") if entry.name is None else (tuple(namespace), name)
+    if principal.may(Capability.READ, *former):
         return entry
     return entry.replace_fields(previous=None)
 

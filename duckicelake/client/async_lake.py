@@ -225,6 +225,10 @@ class AsyncLake:
         """Rename or move a table or view."""
         await to_thread(self.sync.rename, kind, source, destination)
 
+    async def rename_namespace(self, source: str, destination: str) -> Sequence[str]:
+        """Rename or move a namespace with all in it; return the views whose queries name tables by the old name."""
+        return await to_thread(self.sync.rename_namespace, source, destination)
+
     def history(self, name: str = "", **filters: Any) -> AsyncIterator[Json]:
         """Yield what changed in the lake, a namespace or a table, newest first, as JSON of the route."""
         return _iterate(self.sync.history(name, **filters))

@@ -205,6 +205,12 @@ class Lake:
         body = {end: {"namespace": list(namespace), "name": name} for end, (namespace, name) in ends.items()}
         self.client.change("POST", self.client.iceberg(f"{kind}s", "rename"), body)
 
+    def rename_namespace(self, source: str, destination: str) -> Sequence[str]:
+        """Rename or move a namespace with all in it; return the views whose queries name tables by the old name."""
+        path = self.client.iceberg("namespaces", encode_namespace(parse_name(source)), "rename")
+        answer = self.client.change("POST", path, {"destination": list(parse_name(destination))})
+        return [build_name(tuple(view["namespace"]), view["name"]) for view in answer["stale-views"]]
+
     def history(self, name: str = "", **filters: Any) -> Iterator[Json]:
         """Yield what changed in the lake, a namespace or a table, newest first, as JSON of the route.
 

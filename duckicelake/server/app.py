@@ -69,6 +69,7 @@ from duckicelake.server.routes import (
     grants,
     history,
     management,
+    namespace_rename,
     oauth,
     operations,
     pipeline,
@@ -83,6 +84,7 @@ from duckicelake.server.routes.dropped import UndropBody
 from duckicelake.server.routes.events import QueryEventsRequest
 from duckicelake.server.routes.grants import ChangeGrantsRequest
 from duckicelake.server.routes.management import CreateWarehouseRequest, RenameWarehouseRequest
+from duckicelake.server.routes.namespace_rename import RenameNamespaceBody
 from duckicelake.server.routes.table_operations import CloneTableRequest, ExpireRequest, ExplainRequest, RestoreRequest
 from duckicelake.server.telemetry.logs import make_logger
 from duckicelake.server.telemetry.metrics import Metrics
@@ -113,6 +115,7 @@ REQUEST_MODELS: tuple[type[BaseModel], ...] = (
     RenameTableRequest,
     RenameWarehouseRequest,
     RenewJob,
+    RenameNamespaceBody,
     RestoreRequest,
     UndropBody,
     UpdateNamespacePropertiesRequest,
@@ -370,6 +373,7 @@ def create_routes() -> App:
         oauth.router,
         catalog.config_router,
         catalog.namespace_router,
+        namespace_rename.router,
         tables.table_router,
         dropped.router,
         table_operations.restore_router,

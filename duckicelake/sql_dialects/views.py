@@ -71,6 +71,17 @@ def find_output_names(sql: str) -> tuple[str, ...]:
     return names if all(names) and "*" not in names else ()
 
 
+def names_schema(sql: str, side: DialectSide, schema: str) -> bool:
+    """Return whether a query reads a table of the schema or below it. Of a text that doesn't parse: whether it may."""
+    wanted = f".{schema.lower()}."
+    try:
+        tree = parse_query(sql.replace("{DUCKLAKE_CATALOG}", "lake"), side)
+        tables = (".".join(part.name for part in table.parts) for table in tree.find_all(exp.Table))
+        return any(wanted in f".{table.lower()}" for table in tables)
+    except (NotTranslatableError, *_UNREADABLE):
+        return wanted[1:] in re.sub('["`]', "", sql.lower())
+
+
 def parse_query(sql: str, side: DialectSide) -> exp.Expr:
     """Parse a query. Texts that could keep the parser busy, or end it, are refused first."""
     if len(sql) > MAX_QUERY_CHARS:

@@ -156,6 +156,12 @@ def test_properties_comments_names_and_history_change(lake: Lake, space: str) ->
     assert {"create-namespace", "rename-table"} <= {entry["kind"] for entry in lake.history(space)}
 
 
+def test_rename_of_a_namespace_answers_with_stale_views(lake: Lake, space: str) -> None:
+    lake.create_table(f"{space}.t", parse_columns("id long"))
+    assert lake.rename_namespace(space, f"{space}_archive.x") == []
+    assert list(lake.tables(f"{space}_archive.x")) == [f"{space}_archive.x.t"]
+
+
 def test_restore_clone_and_drop(live: LiveLake, lake: Lake, space: str) -> None:
     table = lake.create_table(f"{space}.t", parse_columns("id long"))
     insert(live, f"INSERT INTO lake.{space}.t SELECT i FROM range(3) r(i)")

@@ -29,6 +29,7 @@ NameArgument = Annotated[
 RENAME_EXAMPLES: Final = (
     "duckicelake rename table sales.orders archive.orders_2025",
     "duckicelake rename view sales.open sales.open_orders",
+    "duckicelake rename namespace sales archive.sales_2025",
 )
 DROP_EXAMPLES: Final = ("duckicelake drop table sales.orders", "duckicelake drop namespace sales")
 REGISTER_EXAMPLES: Final = ("duckicelake register sales.orders s3://lake/old/orders/metadata/00042.metadata.json",)
@@ -96,13 +97,27 @@ def drop(
 
 def rename(
     lake: Lake,
-    kind: Annotated[Literal["table", "view"], typer.Argument(help="table or view.")],
+    kind: KindArgument,
     source: Annotated[str, typer.Argument(help="Its name, as sales.orders.", autocompletion=complete_names)],
-    destination: Annotated[str, typer.Argument(help="Its new name, in a namespace that exists.")],
+    destination: Annotated[
+        str, typer.Argument(help="Its new name in full; that of a table or view is in a namespace that exists.")
+    ],
 ) -> None:
-    """Rename a table or view, or move it to another namespace. Its files stay where they are."""
-    lake.rename(kind, source, destination)
+    """Rename a table, a view or a namespace with all in it, or move it. Its files stay where they are.
+
+    Older snapshots of DuckLake keep the old name. Views keep their text: those that name tables by the old name of a
+    namespace are printed, and don't work until they are made again.
+    """
+    from duckicelake.cli.console.terminal import make_printable
+
+    if kind == "namespace":
+        stale = lake.rename_namespace(source, destination)
+    else:
+        lake.rename(kind, source, destination)
+        stale = ()
     typer.echo(f"renamed the {kind} {source} to {destination}")
+    for view in stale:
+        typer.echo(f"the view {make_printable(view)} names tables by the old name: make it again", err=True)
 
 
 def register(

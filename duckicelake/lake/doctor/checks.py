@@ -43,6 +43,10 @@ TABLES_BY_TRIGGER = {
     "duckicelake_check_merge": "ducklake_data_file",
     "duckicelake_check_delete_files": "ducklake_delete_file",
     "duckicelake_check_inlined_deletes": "ducklake_snapshot_changes",
+    "duckicelake_note_dropped": "ducklake_snapshot_changes",
+    "duckicelake_keep_dropped": "ducklake_snapshot",
+    "duckicelake_check_protected": "ducklake_snapshot_changes",
+    "duckicelake_keep_left_schema": "ducklake_schema",
 }
 _DOCTOR_SQL, _ROLES_SQL = load_queries("lake", "doctor"), load_queries("lake", "roles")
 _MAX_NAMES_SHOWN = 5
@@ -163,10 +167,11 @@ def _check_triggers(cursor: Transaction) -> Finding:
     missing = sorted(set(TABLES_BY_TRIGGER.items()) - present)
     detail = ", ".join(f"{name} on {table} is missing or disabled" for name, table in missing) or "present and enabled"
     advice = (
-        "neither expire snapshots, nor rename, merge or rewrite tables, nor write tables that follow Delta ones, nor "
-        "attach with AUTOMATIC_MIGRATION in DuckDB until they are back: run ALTER TABLE … ENABLE TRIGGER, or CREATE "
-        "TRIGGER as migrations 0002_triggers.sql, 0008_renames.sql, 0021_delta_sources.sql, 0032_format_guard.sql, "
-        "0035_lost_deletes.sql and 0046_column_spellings.sql do"
+        "neither expire snapshots, nor drop, rename, merge or rewrite tables, nor write tables that follow Delta ones, "
+        "nor attach with AUTOMATIC_MIGRATION in DuckDB until they are back: run ALTER TABLE … ENABLE TRIGGER, or "
+        "CREATE TRIGGER as migrations 0002_triggers.sql, 0008_renames.sql, 0021_delta_sources.sql, "
+        "0032_format_guard.sql, 0035_lost_deletes.sql, 0046_column_spellings.sql, 0052_dropped.sql, "
+        "0053_protected.sql and 0059_moved_schemas.sql do"
     )
     return make_finding("triggers", not missing, detail, advice)
 

@@ -98,7 +98,7 @@ def return_view(
 def return_schema(cursor: Transaction, found: DroppedObject, snapshot: SnapshotAllocation) -> tuple[int, str]:
     """Bring a schema back under the snapshot's first catalog id, with its properties; return (id, token)."""
     schema_id = snapshot.first_catalog_id
-    cursor.execute(_SQL.return_schema, _build_parameters(found, snapshot, schema_id))
+    cursor.execute(_SQL.return_schema, _build_parameters(found, snapshot, schema_id) | {"name": found.schema_name})
     forget_dropped(cursor, found.kind, found.object_id)
     return schema_id, f"created_schema:{quote_name(found.schema_name)}"
 

@@ -124,7 +124,14 @@ def create_schema(cursor: Transaction, snapshot: SnapshotAllocation, name: str) 
     uuid = uuid4()
     # DuckDB names the folder after the schema only where that needs no escaping.
     path = f"{name if _PLAIN_NAME_PATTERN.fullmatch(name) else uuid}/"
-    parameters = {"schema_id": schema_id, "uuid": uuid, "snapshot_id": snapshot.id, "name": name, "path": path}
+    parameters = {
+        "schema_id": schema_id,
+        "uuid": uuid,
+        "snapshot_id": snapshot.id,
+        "name": name,
+        "path": path,
+        "free_path": f"{uuid}/",
+    }
     cursor.execute(_SQL.insert_schema, parameters)
     record_changes(cursor, snapshot.id, [f"created_schema:{quote_name(name)}"])
     return schema_id

@@ -6,7 +6,8 @@ UPDATE duckicelake_lake SET drop_retention = make_interval(secs => %(seconds)s)
 WHERE drop_retention <> make_interval(secs => %(seconds)s);
 
 -- dropped: what can be brought back, newest first, after a position
-SELECT d.kind, d.object_id, o.uuid::text, s.schema_name, o.name, d.snapshot_id, d.dropped_at, d.kept_until, d.is_purged
+SELECT d.kind, d.object_id, o.uuid::text, coalesce(m.name, s.schema_name), o.name, d.snapshot_id, d.dropped_at,
+       d.kept_until, d.is_purged
 FROM duckicelake_dropped d
 CROSS JOIN LATERAL (
     SELECT table_uuid AS uuid, schema_id, table_name AS name FROM ducklake_table
@@ -19,8 +20,9 @@ CROSS JOIN LATERAL (
     WHERE d.kind = 'namespace' AND schema_id = d.object_id AND end_snapshot = d.snapshot_id
 ) o
 JOIN duckicelake_schemas() s USING (schema_id)
+LEFT JOIN duckicelake_moved_schema m USING (schema_id)
 WHERE d.kept_until > clock_timestamp()
-  AND (%(namespace)s::text IS NULL OR duckicelake_is_within(s.schema_name, %(namespace)s))
+  AND (%(namespace)s::text IS NULL OR duckicelake_is_within(coalesce(m.name, s.schema_name), %(namespace)s))
   AND (%(kind)s::text IS NULL OR d.kind = %(kind)s)
   AND (%(object_id)s::bigint IS NULL OR d.object_id = %(object_id)s)
   AND (%(after)s::bigint[] IS NULL OR ARRAY[-d.snapshot_id, d.object_id] > %(after)s::bigint[])
@@ -70,12 +72,14 @@ WITH returned_view AS (
 )
 SELECT duckicelake_return_view_column_tags(%(object_id)s, %(dropped)s);
 
--- return_schema: a schema's row under a new id, and its properties
+-- return_schema: a schema's row under a new id, its properties and options
 WITH properties AS (
     UPDATE duckicelake_namespace SET schema_id = %(schema_id)s WHERE schema_id = %(object_id)s
+), options AS (
+    UPDATE ducklake_metadata SET scope_id = %(schema_id)s WHERE scope = 'schema' AND scope_id = %(object_id)s
 )
 INSERT INTO ducklake_schema (schema_id, schema_uuid, begin_snapshot, schema_name, path, path_is_relative)
-SELECT %(schema_id)s, schema_uuid, %(at)s, schema_name, path, path_is_relative FROM ducklake_schema
+SELECT %(schema_id)s, schema_uuid, %(at)s, %(name)s, path, path_is_relative FROM ducklake_schema
 WHERE schema_id = %(object_id)s AND end_snapshot = %(dropped)s;
 
 -- forget: what was brought back, or may not be any more

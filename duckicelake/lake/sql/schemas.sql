@@ -2,9 +2,11 @@
 SELECT schema_name, schema_id, is_nested FROM duckicelake_schemas()
 WHERE end_snapshot IS NULL ORDER BY schema_name COLLATE "C";
 
--- insert_schema: a schema that exists from a snapshot on
+-- insert_schema: a schema that exists from a snapshot on; a renamed one keeps its folder, which isn't shared then
 INSERT INTO ducklake_schema (schema_id, schema_uuid, begin_snapshot, schema_name, path, path_is_relative)
-VALUES (%(schema_id)s, %(uuid)s, %(snapshot_id)s, %(name)s, %(path)s, true);
+SELECT %(schema_id)s, %(uuid)s, %(snapshot_id)s, %(name)s, CASE WHEN EXISTS (
+    SELECT FROM duckicelake_schemas() WHERE path = %(path)s AND path_is_relative AND end_snapshot IS NULL
+) THEN %(free_path)s ELSE %(path)s END, true;
 
 -- end_schema: a schema no longer exists from a snapshot on
 UPDATE ducklake_schema SET end_snapshot = %(snapshot_id)s WHERE schema_id = %(schema_id)s AND end_snapshot IS NULL;

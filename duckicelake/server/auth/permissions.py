@@ -155,6 +155,8 @@ NEEDS: Final[Mapping[tuple[str, str], Need]] = {
     ("HEAD", _NAMESPACE): InPath(),
     ("DELETE", _NAMESPACE): InPath((MANAGE,), Privilege.DROP),
     ("POST", f"{_NAMESPACE}/properties"): InPath((MANAGE,), Privilege.ALTER),
+    # The new name takes rights, too, which the use case checks.
+    ("POST", f"{_NAMESPACE}/rename"): InPath((MANAGE,), Privilege.ALTER | Privilege.DROP),
     ("GET", f"{_NAMESPACE}/tables"): _LISTER,
     ("POST", f"{_NAMESPACE}/tables"): _CREATOR,
     ("GET", _TABLE): _READER,

@@ -100,6 +100,10 @@ def test_changes_refs_properties_and_comments(shell: Shell, table: str) -> None:
 
 def test_renames_and_drops(shell: Shell, table: str) -> None:
     shell.run("rename", "table", table, f"{shell.space}.ducks")
+    moved = f"{shell.space}_moved.below"
+    assert "renamed the namespace" in shell.run("rename", "namespace", shell.space, moved)
+    assert shell.json("ls", moved)[0]["name"] == f"{moved}.ducks"
+    shell.run("rename", "namespace", moved, shell.space)
     shell.run("drop", "table", f"{shell.space}.ducks", "--purge")
     shell.run("drop", "namespace", shell.space)
     assert "Namespace does not exist" in shell.run("ls", shell.space, code=2)
@@ -126,6 +130,9 @@ def test_renames_and_drops(shell: Shell, table: str) -> None:
         ("create table {s}.birds id:long", 6, "Table already exists: {s}.birds"),
         ("create namespace {s}", 6, "Namespace already exists: {s}"),
         ("rename table {s}.birds no.such", 2, "Namespace does not exist: no"),
+        ("rename namespace {s}x y", 2, "Namespace does not exist: {s}x"),
+        ("rename namespace {s} {s}.x", 2, "can't move into itself"),
+        ("rename namespace {s} main", 6, "Namespace already exists: main"),
         ("refs create {s}.birds x --at nope", 2, "lists no snapshot, branch or tag 'nope'"),
         ("refs drop {s}.birds nope", 2, "has no branch or tag 'nope'; it has main"),
         ("refs drop {s}.birds main", 2, "main can't be dropped"),

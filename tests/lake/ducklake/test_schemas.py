@@ -123,6 +123,7 @@ BARE = {
     "dropped": 3,  # uuids of dropped schemas, and schemas that come back
     "format": 2,  # a new lake's; names of macros in lakes that lack migrations
     "import": 1,  # of a lake without migrations
+    "moved_schemas": 2,  # ends of schemas, and their new rows
     "publish": 2,  # copies of rows
     "schemas": 2,  # new schemas, and their ends
 }

@@ -97,7 +97,7 @@ def test_a_rename_names_what_was(kind: ChangeKind) -> None:
     assert facet["previousIdentifier"] == {"namespace": "http://catalog:8181", "name": "old.name"}
 
 
-@pytest.mark.parametrize("kind", [ChangeKind.CREATE_NAMESPACE, ChangeKind.DROP_NAMESPACE, ChangeKind.UPDATE_NAMESPACE])
+@pytest.mark.parametrize("kind", [kind for kind in ChangeKind if kind.value.endswith("-namespace")])
 def test_a_namespace_is_no_dataset_but_the_run_names_it(kind: ChangeKind) -> None:
     event = completed(change(kind, None))
     assert event["outputs"] == []

@@ -249,3 +249,23 @@ def test_commit_takes_the_privilege_of_its_updates(governed: Governed, body: Any
         answer = lake.ask("ann", "POST", path, asked)
         assert answer.status_code != 500
         assert refusal not in answer.text
+
+
+def test_renamed_namespace_keeps_its_grants_and_moves_give_nothing(governed: Governed) -> None:
+    lake = governed
+    lake.give("ann", "select", "namespace:sales.eu")
+    lake.give("bob", "select alter drop create", "namespace:sales")
+    lake.give("eve", "ownership", "namespace:hr")
+    lake.give("eve", "select drop", "namespace:sales")
+    rename = f"{SALES}/rename"
+    for who, destination in (("ann", ["x"]), ("bob", ["x"]), ("bob", ["hr", "x"]), ("eve", ["hr", "x"])):
+        assert lake.status(who, "POST", rename, {"destination": destination}) == 403, who
+    assert lake.status("owner", "POST", rename, {"destination": ["x"]}) == 403  # it may create nothing there
+    lake.give("bob", "create", "warehouse")
+    answer = lake.ask("bob", "POST", rename, {"destination": ["trade"]})
+    assert answer.status_code == 200, answer.text
+    for worker in range(2):
+        assert lake.status("owner", "GET", "/v1/namespaces/trade/tables/t", worker=worker) == 200
+        assert lake.status("ann", "GET", "/v1/namespaces/trade%1Feu", worker=worker) == 200
+        assert lake.status("ann", "GET", "/v1/namespaces/trade/tables/t", worker=worker) == 403
+        assert lake.status("owner", "GET", T, worker=worker) == 403

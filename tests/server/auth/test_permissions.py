@@ -97,6 +97,7 @@ EXPECTED: dict[str, tuple[set[str], int]] = {
     f"HEAD {NAMESPACE}": (SEEING, 204),
     f"DELETE {NAMESPACE}": (MANAGERS, 409),
     f"POST {NAMESPACE}/properties": (MANAGERS, 422),
+    f"POST {NAMESPACE}/rename": (MANAGERS, 409),
     f"GET {NAMESPACE}/tables": (READERS, 200),
     f"POST {NAMESPACE}/tables": (WRITERS, 409),
     f"GET {TABLE}": (READERS, 200),
@@ -201,6 +202,7 @@ BODIES: dict[str, Any] = {
         "revoke": [{"principal": "admin", "privileges": ["select"], "object": {"kind": "warehouse"}}]
     },
     f"POST {NAMESPACE}/properties": {"removals": ["a"], "updates": {"a": "b"}},
+    f"POST {NAMESPACE}/rename": {"destination": EU},
     f"POST {NAMESPACE}/tables": {"name": "t", "schema": SCHEMA},
     f"POST {TABLE}": {"requirements": [WRONG_UUID], "updates": []},
     f"POST {TABLE}/metrics": {"report-type": "scan-report"},

@@ -258,6 +258,16 @@ def test_namespaces_and_what_is_dropped_are_reported_as_in_the_draft(http: httpx
     assert "secret" not in json.dumps(found)
 
 
+def test_renamed_namespace_is_reported_with_both_names(http: httpx.Client, client: Client) -> None:
+    http.post("/v1/namespaces/ns/rename", json={"destination": ["a", "b"]}).raise_for_status()
+    (renamed,) = settled(http, 1, kind="rename-namespace")
+    (table,) = settled(http, 1, kind="rename-table")
+    assert renamed["operation"] == {"operation-type": "rename-namespace", "source": ["ns"], "destination": ["a", "b"]}
+    assert table["operation"]["source"] == {"namespace": ["ns"], "name": "t"}
+    assert table["operation"]["destination"] == {"namespace": ["a", "b"], "name": "t"}
+    assert renamed["request-id"] == table["request-id"]
+
+
 def test_pages_by_get_and_by_post_hold_the_same(http: httpx.Client, client: Client) -> None:
     for number in range(5):
         client.append((number, "a"))

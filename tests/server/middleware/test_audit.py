@@ -26,7 +26,7 @@ from tests.support.client import SCHEMA, Json
 from tests.support.logins import SECRET, Server, bearing, token
 
 AUDITED = {
-    *("create_namespace", "drop_namespace", "update_properties"),
+    *("create_namespace", "drop_namespace", "update_properties", "rename_namespace"),
     *("create_table", "commit_table", "drop_table", "rename_table", "register_table", "unregister_table", "commit"),
     *("create_view", "commit_view", "drop_view", "rename_view", "register_view"),
     *("sign_request", "append_rows", "delete_rows", "flush_table_rows"),
