@@ -78,7 +78,8 @@ class ManifestScanner:
             with self._cache.reading:
                 self._read_kept(wanted, columns)
             found = self._cache.find(wanted)
-        return {id_ for id_ in wanted if id_ not in found or _find_missing(found[id_], columns)}
+            return {id_ for id_ in wanted if id_ not in found or _find_missing(found[id_], columns)}
+        return set()
 
     def read(
         self,
@@ -195,4 +196,5 @@ def _find_missing(scanned: ScannedManifest, columns: Mapping[int, PrimitiveType]
 def _is_complete(
     found: Mapping[int, ScannedManifest], manifest_ids: Sequence[int], columns: Mapping[int, PrimitiveType]
 ) -> bool:
-    return len(found) == len(manifest_ids) and not any(_find_missing(scanned, columns) for scanned in found.values())
+    names = {(field_id, str(type_)) for field_id, type_ in columns.items()}
+    return len(found) == len(manifest_ids) and all(names <= scanned.bounds.keys() for scanned in found.values())

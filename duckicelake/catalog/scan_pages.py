@@ -9,7 +9,7 @@ import numpy as np
 import orjson
 
 from duckicelake.bridge.scan.filters import EVERYTHING, FieldTest, ScanFilter, bind_scan_filter, list_tests
-from duckicelake.bridge.scan.manifests import Matches, find_matches, may_match_manifest
+from duckicelake.bridge.scan.manifests import BoundedManifest, Matches, find_all_matches, may_match_manifest
 from duckicelake.catalog.context.cache import TableVersion
 from duckicelake.catalog.context.hooks import PlannedRead
 from duckicelake.catalog.context.services import Services
@@ -143,14 +143,14 @@ class Scan:
         return name if self.request.case_sensitive else name.lower()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Page:
     """Files of one manifest that a scan reads."""
 
     scanned: ScannedManifest
     matches: Matches
 
-    @property
+    @cached_property
     def file_ids(self) -> list[int]:
         ids: list[int] = self.scanned.manifest.file_ids[self.matches.places].tolist()
         return ids
@@ -171,6 +171,9 @@ class Page:
 
     def split(self, size: int) -> Iterator["Page"]:
         """Split into pages of up to this many files."""
+        if len(self) <= size:
+            yield self
+            return
         for start in range(0, len(self), size):
             cut = slice(start, start + size)
             yield Page(self.scanned, Matches(self.matches.places[cut], self.matches.is_whole[cut]))
@@ -223,14 +226,19 @@ class PageFinder:
         files = {scanned.manifest.manifest_id: len(scanned.manifest.file_ids) for scanned in found}
         if any(files.get(row.manifest_id, 0) != row.live_files for row in rows):
             raise SnapshotGoneError(planned.snapshot.snapshot_id)
-        for scanned in found:
-            self.considered += len(scanned.manifest.file_ids)
-            bounds = {id_: scanned.bounds[id_, str(type_)] for id_, type_ in planned.columns.items()}
-            if may_match_manifest(scanned.manifest, bounds, planned.filters):
-                page = Page(scanned, find_matches(scanned.manifest, bounds, planned.filters))
-                self.matched += len(page)
-                if len(page):
-                    yield page
+        self.considered += sum(files.values())
+        names = {id_: (id_, str(type_)) for id_, type_ in planned.columns.items()}
+        bounds = [{id_: scanned.bounds[name] for id_, name in names.items()} for scanned in found]
+        left = [
+            (scanned, BoundedManifest(scanned.manifest, of_columns))
+            for scanned, of_columns in zip(found, bounds, strict=True)
+            if may_match_manifest(scanned.manifest, of_columns, planned.filters)
+        ]
+        matches = find_all_matches([bounded for _, bounded in left], planned.filters)
+        for (scanned, _), matched in zip(left, matches, strict=True):
+            if len(matched.places):
+                self.matched += len(matched.places)
+                yield Page(scanned, matched)
 
     def _describe_all(self, row: ManifestRow) -> Iterator[PlanPart]:
         """Describe all files of a manifest without reading it."""

@@ -126,16 +126,22 @@ def _encode_pages(services: Services, planned: Scan, pages: Sequence[Page], toke
     encoded = _find_encoded(pages, encoder.form)
     manifests = list_manifests(services, planned)
     delete_manifests = [row.manifest_id for row in manifests if row.content != ManifestContent.DATA]
-    with services.database.statement(only_reads=True) as cursor:
-        deletes = scan.read_delete_files(cursor, table_id, file_ids, delete_manifests) if delete_manifests else {}
-        places = {id_: place for place, id_ in enumerate(sorted({id_ for ids in deletes.values() for id_ in ids}))}
-        wanted = {*file_ids, *places} - encoded.keys()
-        files = reader.read_files(cursor, wanted) if wanted else {}
-    if len(files) < len(wanted):
-        raise SnapshotGoneError(planned.snapshot.snapshot_id)
-    encoded |= {id_: encoder(file) for id_, file in files.items()}
-    if not planned.is_full:
-        _keep_encoded(services, pages, encoder.form, encoded)
+    deletes, files = dict[int, list[int]](), dict[int, FileRow]()
+    places = dict[int, int]()
+    if delete_manifests or len(encoded) < len(file_ids):
+        with services.database.statement(only_reads=True) as cursor:
+            if delete_manifests:
+                deletes = scan.read_delete_files(cursor, table_id, file_ids, delete_manifests)
+            ordered = sorted({id_ for ids in deletes.values() for id_ in ids})
+            places = {id_: place for place, id_ in enumerate(ordered)}
+            wanted = {*file_ids, *places} - encoded.keys()
+            files = reader.read_files(cursor, wanted) if wanted else {}
+        if len(files) < len(wanted):
+            raise SnapshotGoneError(planned.snapshot.snapshot_id)
+        made = {id_: encoder(file) for id_, file in files.items()}
+        encoded |= made
+        if not planned.is_full:
+            _keep_encoded(services, pages, encoder.form, made)
     tasks = []
     for page in pages:
         for file_id, is_whole in zip(page.file_ids, page.matches.is_whole.tolist(), strict=True):
@@ -153,10 +159,12 @@ def _find_encoded(pages: Sequence[Page], form: Hashable) -> dict[int, bytes]:
     return {id_: data for encoded, id_ in known if (data := encoded.get((id_, form))) is not None}
 
 
-def _keep_encoded(services: Services, pages: Sequence[Page], form: Hashable, encoded: Mapping[int, bytes]) -> None:
+def _keep_encoded(services: Services, pages: Sequence[Page], form: Hashable, made: Mapping[int, bytes]) -> None:
     if form is not None:
         for page in pages:
-            services.scans.add_encoded(page.scanned, form, {id_: encoded[id_] for id_ in page.file_ids})
+            new = {id_: made[id_] for id_ in page.file_ids if id_ in made}
+            if new:
+                services.scans.add_encoded(page.scanned, form, new)
 
 
 class _FileEncoder:

@@ -257,7 +257,7 @@ def _find_deciding_fields(manifests: Sequence[MeasuredManifest], tests: Sequence
     return tuple(
         column.field.name
         for column in columns.values()
-        if any(test.field_id == column.field.source_id and column.summarize().decide(test) for test in tests)
+        if any(test.field_id == column.field.source_id and column.decide(test) for test in tests)
     )
 
 

@@ -53,9 +53,16 @@ class PartitionArrays:
         found = np.array([judge(value) for value in self.values], np.bool_).reshape(-1, 2)
         return FileMasks(found[self.codes, 0], found[self.codes, 1])
 
-    def summarize(self) -> "PartitionArrays":
-        """Return the same of as few files as have all the values."""
-        return replace(self, codes=np.arange(len(self.values), dtype=np.int32))
+    def may_match(self, test: FieldTest) -> bool:
+        """Return whether rows of any file may pass a test."""
+        if test.field_id != self.field.source_id:
+            return True
+        judge = _find_judge(self.field.transform, self.source, test)
+        return judge is None or any(judge(value)[0] for value in self.values)
+
+    def take(self, places: NDArray[np.intp]) -> "PartitionArrays":
+        """Return the values of the files at these places."""
+        return replace(self, codes=self.codes[places])
 
 
 class CodedValues(NamedTuple):
@@ -310,6 +317,13 @@ def _span(source: PrimitiveType, value: Any) -> tuple[int, int]:
         return int(value), int(value)
     scaled = value.scaleb(source.scale or 0, _WIDE)
     return int(scaled.to_integral_value(ROUND_FLOOR)), int(scaled.to_integral_value(ROUND_CEILING))
+
+
+def join_partitions(parts: Sequence[PartitionArrays]) -> PartitionArrays:
+    """Join the values of one partition field in several manifests."""
+    starts = np.cumsum([0, *(len(part.values) for part in parts[:-1])], dtype=np.int32)
+    codes = np.concatenate([part.codes + start for part, start in zip(parts, starts, strict=True)])
+    return replace(parts[0], values=tuple(value for part in parts for value in part.values), codes=codes)
 
 
 def decide_all(columns: Collection[PartitionArrays], test: FieldTest) -> list[FileMasks]:
