@@ -98,7 +98,7 @@ class BoundedManifest(NamedTuple):
     bounds: Mapping[int, BoundArrays]
 
 
-class _Files(NamedTuple):
+class _FilePart(NamedTuple):
     """Files that are decided together: all or some of a manifest, or of several whose bounds have keys alike."""
 
     record_counts: NDArray[np.int64]
@@ -111,10 +111,10 @@ class _Files(NamedTuple):
         fields = tuple((column.field.field_id, str(column.source)) for column in self.partitions)
         return fields, tuple((id_, column.prefix, column.is_exact) for id_, column in self.bounds.items())
 
-    def take(self, places: Places) -> "_Files":
+    def take(self, places: Places) -> "_FilePart":
         partitions = [column.take(places) for column in self.partitions]
         bounds = {id_: column.take(places) for id_, column in self.bounds.items()}
-        return _Files(self.record_counts[places], partitions, bounds)
+        return _FilePart(self.record_counts[places], partitions, bounds)
 
 
 def may_match_manifest(
@@ -146,10 +146,10 @@ def find_all_matches(manifests: Sequence[BoundedManifest], filters: Sequence[Sca
     """
     tested = {test.field_id for scan_filter in filters for test in list_tests(scan_filter)}
     found: list[Matches] = [_NO_MATCHES] * len(manifests)
-    groups: defaultdict[Hashable, list[tuple[int, Places, _Files]]] = defaultdict(list)
+    groups: defaultdict[Hashable, list[tuple[int, Places, _FilePart]]] = defaultdict(list)
     for number, (manifest, bounds) in enumerate(manifests):
         partitions = [column for column in manifest.partitions if column.field.source_id in tested]
-        files = _Files(manifest.record_counts, partitions, bounds)
+        files = _FilePart(manifest.record_counts, partitions, bounds)
         places = _find_candidates(AnyOf(tuple(filters)), bounds)
         if places is None or len(places) > MAX_FEW_SHARE * len(manifest.file_ids):
             found[number] = _decide_files(files, filters)
@@ -180,18 +180,18 @@ def _find_candidates(scan_filter: ScanFilter, bounds: Mapping[int, BoundArrays])
     return found[0] if len(found) == 1 else np.unique(np.concatenate([_NO_PLACES, *found]))
 
 
-def _join(parts: Sequence[_Files]) -> _Files:
+def _join(parts: Sequence[_FilePart]) -> _FilePart:
     """Join files of one kind."""
     if len(parts) == 1:
         return parts[0]
-    return _Files(
+    return _FilePart(
         np.concatenate([part.record_counts for part in parts]),
         [join_partitions(columns) for columns in zip(*(part.partitions for part in parts), strict=True)],
         {id_: join_bounds([part.bounds[id_] for part in parts]) for id_ in parts[0].bounds},
     )
 
 
-def _decide_files(files: _Files, filters: Sequence[ScanFilter]) -> Matches:
+def _decide_files(files: _FilePart, filters: Sequence[ScanFilter]) -> Matches:
     count = len(files.record_counts)
 
     def decide(test: FieldTest) -> FileMasks:
