@@ -4,12 +4,14 @@ Plans are stateless: any server answers a plan task while the snapshot is listed
 """
 
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from duckicelake.bridge.commit.renumber import find_aliases
 from duckicelake.bridge.data_files import MetricsContract
 from duckicelake.bridge.scan.tasks import encode_content_file, encode_scan_tasks, encode_task
 from duckicelake.catalog.context.cache import TableVersion
+from duckicelake.catalog.context.hooks import PlannedRead
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.plan_tasks import PlanPart, PlanTask, encode_tasks, parse_task
 from duckicelake.catalog.scan_pages import Page, PageFinder, Scan, SnapshotGoneError, list_manifests
@@ -25,6 +27,7 @@ from duckicelake.lake.state import FileRow, SnapshotRow
 _TRUE: Final = b"true"
 _PYICEBERG: Final = "PyIceberg"
 """Up to 0.12 it refuses null in a file's partition, which it looks at only for columns that the file lacks."""
+_LEAST_ANSWER_BYTES: Final = 2_048
 _SEQUENCE_COLUMN: Final = "_last_updated_sequence_number"
 
 
@@ -42,22 +45,46 @@ def plan_table_scan(
     found = _find_snapshot(table, request)
     if found is None:
         return b'{"status":"completed","file-scan-tasks":[]}'
-    planned = Scan(table, found, request, agent)
+    planned = Scan(table, found, request, agent, body, services.scans.filters)
     _check_served(planned)
-    try:
-        members = _plan(services, planned, body)
-    except SnapshotGoneError as error:
-        raise UnavailableError("The snapshot has expired while the scan was planned; plan again") from error
-    services.reads.note_plan(services.caller, namespace, name, planned.describe_read())
-    return b'{"status":"completed",' + members + b"}"
+    key = (table.row.table_uuid, table.row.version, found.snapshot_id, planned.digest, agent)
+    answer: _Answer | None = services.scans.answers.get(key)
+    if answer is None:
+        try:
+            answer = _plan(services, planned)
+        except SnapshotGoneError as error:
+            raise UnavailableError("The snapshot has expired while the scan was planned; plan again") from error
+        if answer.is_complete:
+            services.scans.answers.put(key, answer, _LEAST_ANSWER_BYTES + len(answer.members) + len(agent))
+    services.meter.scan_planned(answer.considered, answer.matched)
+    services.reads.note_plan(services.caller, namespace, name, answer.read)
+    return b'{"status":"completed",' + answer.members + b"}"
 
 
-def _plan(services: Services, planned: Scan, body: bytes) -> bytes:
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """An answer to a request to plan, which never changes for a version of the table.
+
+    Attributes:
+        members: Its JSON without status.
+        is_complete: It has no plan tasks, of which long ones are kept in Postgres for a day.
+        considered: Files that were looked at. matched: Those of them that the scan reads.
+
+    """
+
+    members: bytes
+    is_complete: bool
+    considered: int
+    matched: int
+    read: PlannedRead
+
+
+def _plan(services: Services, planned: Scan) -> _Answer:
     manifests = [row for row in list_manifests(services, planned) if row.content == ManifestContent.DATA]
     finder = PageFinder(services, planned)
     inline, parts = finder.collect(finder.find_pages(manifests))
-    services.meter.scan_planned(finder.considered, finder.matched)
-    return _encode_pages(services, planned, inline, _encode_parts(services, planned, parts, body))
+    members = _encode_pages(services, planned, inline, _encode_parts(services, planned, parts))
+    return _Answer(members, not parts, finder.considered, finder.matched, planned.describe_read())
 
 
 def fetch_scan_tasks(services: Services, namespace: Namespace, name: str, token: str, agent: str) -> bytes:
@@ -72,7 +99,7 @@ def fetch_scan_tasks(services: Services, namespace: Namespace, name: str, token:
     found = next((row for row in table.state.snapshots if row.snapshot_id == task.snapshot_id), None)
     if table.row.table_uuid != task.table_uuid or found is None or task.part.manifest_id not in found.manifest_ids:
         raise NoSuchPlanTaskError("No such plan task: it is another table's, or its snapshot has expired; plan again")
-    planned = Scan(table, found, task.request, agent, task.schema_id)
+    planned = Scan(table, found, task.request, agent, task.body, services.scans.filters, task.schema_id)
     try:
         return b"{" + _fetch(services, planned, task) + b"}"
     except SnapshotGoneError as error:
@@ -84,13 +111,13 @@ def _fetch(services: Services, planned: Scan, task: PlanTask) -> bytes:
     finder = PageFinder(services, planned)
     pages = (page.cut(task.part) for page in finder.read(rows))
     inline, parts = finder.collect(page for page in pages if len(page))
-    return _encode_pages(services, planned, inline, _encode_parts(services, planned, parts, task.body))
+    return _encode_pages(services, planned, inline, _encode_parts(services, planned, parts))
 
 
-def _encode_parts(services: Services, planned: Scan, parts: Sequence[PlanPart], body: bytes) -> list[str]:
+def _encode_parts(services: Services, planned: Scan, parts: Sequence[PlanPart]) -> list[str]:
     uuid, schema_id = planned.table.row.table_uuid, planned.schema_id
     schema_id = planned.table.metadata.current_schema_id if schema_id is None else schema_id
-    return encode_tasks(services.database, uuid, planned.snapshot.snapshot_id, schema_id, parts, body)
+    return encode_tasks(services.database, uuid, planned.snapshot.snapshot_id, schema_id, parts, planned.body)
 
 
 def _find_snapshot(table: TableVersion, request: PlanTableScanRequest) -> SnapshotRow | None:

@@ -1,11 +1,17 @@
-"""Cache what plans of scans read of manifests, which never change. It is light: commands import it, but not numpy."""
+"""Cache what plans of scans are made of: manifests, which never change, and requests to plan with their answers.
+
+It is light: commands import it, but not numpy.
+"""
 
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Mapping
 from threading import Lock
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 DEFAULT_BYTES: Final = 256 << 20
+_FILTER_SHARE: Final = 4
+_ANSWER_SHARE: Final = 8
+"""Of the cache's bytes, which filters and answers take besides the manifests."""
 _ENTRY_BYTES: Final = 200
 """What an encoded file takes besides its bytes."""
 
@@ -30,6 +36,36 @@ class KeptManifest(Protocol):
 
 
 Kept = TypeVar("Kept", bound=KeptManifest)
+V = TypeVar("V")
+
+
+class SizedCache(Generic[V]):
+    """Keeps the values used last, up to a number of bytes. Threads may share it."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._kept: OrderedDict[Hashable, tuple[V, int]] = OrderedDict()
+        self._bytes = 0
+        self._lock = Lock()
+
+    def get(self, key: Hashable) -> V | None:
+        """Return the value of the key, if it is kept; counts as a use."""
+        with self._lock:
+            found = self._kept.get(key)
+            if found is None:
+                return None
+            self._kept.move_to_end(key)
+            return found[0]
+
+    def put(self, key: Hashable, value: V, size: int) -> None:
+        """Keep a value of so many bytes; nothing larger than half of the cache."""
+        with self._lock:
+            if 2 * size > self._most_bytes or key in self._kept:
+                return
+            self._kept[key] = value, size
+            self._bytes += size
+            while self._bytes > self._most_bytes:
+                self._bytes -= self._kept.popitem(last=False)[1][1]
 
 
 class ScanCache(Generic[Kept]):
@@ -38,12 +74,15 @@ class ScanCache(Generic[Kept]):
     Attributes:
         reading: Held by the thread that reads manifests; the others wait for what it reads.
         read_manifests: How many manifests were read since the start.
+        filters: Bound filters. answers: Answers of plans that are complete. Each takes a share of the bytes besides.
 
     """
 
     def __init__(self, most_bytes: int = DEFAULT_BYTES) -> None:
         self.reading = Lock()
         self.read_manifests = 0
+        self.filters: SizedCache[Any] = SizedCache(most_bytes // _FILTER_SHARE)
+        self.answers: SizedCache[Any] = SizedCache(most_bytes // _ANSWER_SHARE)
         self._most_bytes = most_bytes
         self._kept: OrderedDict[int, Kept] = OrderedDict()
         self._bytes = 0
