@@ -37,6 +37,10 @@ UNCOVERED: Final = "duckicelake.uncovered-locations"
 """In the config of a table: a JSON list of the folders with files of its that the client gets no access to."""
 
 
+MAX_GRANTED_SECONDS: Final = 900
+"""Seconds for which keys live at most where grants are on: they can't be recalled. STS makes none for less."""
+
+
 class AccessRequest(Flag):
     """What a client would like to be given."""
 
@@ -192,7 +196,10 @@ def _vend(services: Services, asking: DelegationQuery) -> tuple[VendedKeys, tupl
     """Return (the keys, the folders that they don't reach)."""
     reach = _reach(services, asking)
     assert services.access.vendor is not None
-    vending = services.access.vendor.vend(services.caller.principal.name, reach.folders)
+    is_bound = services.caller.principal.rights is not None
+    asked = services.caller.principal.name, reach.folders
+    vend = services.access.vendor.vend
+    vending = vend(*asked, MAX_GRANTED_SECONDS) if is_bound else vend(*asked)
     for vended in vending.vended:
         _note(services, asking, vended)
     return vending, (*reach.uncovered, *(folder.location for folder in vending.uncovered))

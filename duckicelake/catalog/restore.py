@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from duckicelake.bridge.definitions import FormerDefinition, find_former_definition
 from duckicelake.bridge.main_diff import FileSetDifference
+from duckicelake.catalog.authz.commit_rights import check_commit
 from duckicelake.catalog.authz.locations import check_readable
 from duckicelake.catalog.commit.apply import TableCommit
 from duckicelake.catalog.commit.run import OutdatedPlanError, commit_all, retry_on_conflict
@@ -166,10 +167,10 @@ def _commit(services: Services, namespace: Namespace, name: str, plan: _RestoreP
         entry = replace(build_touched(namespace, name, detail), table_id=change.table_id, snapshot_id=at)
         services.settle(cursor, [entry], asdict(made))
 
+    request = _request(services, plan)
+    check_commit(services.caller.principal, namespace, name, request)
     try:
-        (outcome,) = commit_all(
-            services, [TableCommit(namespace, name, _request(services, plan))], settle, is_alone=is_alone
-        )
+        (outcome,) = commit_all(services, [TableCommit(namespace, name, request)], settle, is_alone=is_alone)
     except CommitFailedError as error:
         raise OutdatedPlanError from error
     assert outcome.written is not None

@@ -29,7 +29,7 @@ class ServerKeys:
 
     current: Callable[[], S3Keys | None]
 
-    def vend(self, holder: str, folders: Sequence[S3Folder]) -> VendedKeys:  # noqa: ARG002
+    def vend(self, holder: str, folders: Sequence[S3Folder], most_seconds: int | None = None) -> VendedKeys:  # noqa: ARG002
         keys = self.current()
         if keys is None:
             raise UnavailableError("the server has no keys for S3 to sign with")

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 Session = boto3.Session
 
 MAX_CACHED_KEYS: Final = 4096
-_Key = tuple[str, tuple[S3Folder, ...]]
+_Key = tuple[str, tuple[S3Folder, ...], int]
+"""The holder of keys, their folders, and the seconds for which they are made."""
 _MIN_REMAINING_MS: Final = 5 * 60 * 1000
 """Milliseconds before the end at which clients renew keys; cached keys must last longer."""
 _SESSION_NAME_PATTERN: Final = re.compile(r"[^\w+=,.@-]", re.ASCII)
@@ -73,8 +74,11 @@ class VendedKeys:
 class Vendor(Protocol):
     """Make keys for folders."""
 
-    def vend(self, holder: str, folders: Sequence[S3Folder]) -> VendedKeys:
-        """Return keys for the folders. holder: the client's name in the store's logs. Raises UnavailableError."""
+    def vend(self, holder: str, folders: Sequence[S3Folder], most_seconds: int | None = None) -> VendedKeys:
+        """Return keys for the folders. Raises UnavailableError.
+
+        holder: the client's name in the store's logs. most_seconds: for which they may live at most.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +87,10 @@ class StaticVendor:
 
     keys: S3Keys
 
-    def vend(self, holder: str, folders: Sequence[S3Folder]) -> VendedKeys:  # noqa: ARG002
+    def vend(self, holder: str, folders: Sequence[S3Folder], most_seconds: int | None = None) -> VendedKeys:  # noqa: ARG002
+        """Return the keys; none where they would have to end."""
+        if most_seconds is not None:
+            return VendedKeys((), tuple(folders))
         return VendedKeys((FolderKeys(self.keys, tuple(folders)),) if folders else ())
 
 
@@ -118,8 +125,8 @@ class StsVendor:
         self._lock = Lock()
         self._kept: OrderedDict[_Key, Future[VendedKeys]] = OrderedDict()
 
-    def vend(self, holder: str, folders: Sequence[S3Folder]) -> VendedKeys:
-        key = (holder, tuple(folders))
+    def vend(self, holder: str, folders: Sequence[S3Folder], most_seconds: int | None = None) -> VendedKeys:
+        key = (holder, tuple(folders), min(self._role.seconds, most_seconds or self._role.seconds))
         with self._lock:
             kept = self._kept.get(key)
             if kept is not None and (not kept.done() or kept.result().renew_at_ms > self._clock()):
@@ -138,8 +145,8 @@ class StsVendor:
         end = vending.expires_at_ms
         return inf if end is None else end - self._clock()
 
-    def _enough(self) -> int:
-        return max(_MIN_REMAINING_MS, self._role.seconds * 250)
+    def _enough(self, seconds: int) -> int:
+        return max(_MIN_REMAINING_MS, seconds * 250)
 
     def _forget_oldest(self) -> None:
         while len(self._kept) > self._most_kept:
@@ -164,20 +171,20 @@ class StsVendor:
                 del self._kept[key]
         future.set_exception(error)
 
-    def _make_keys(self, holder: str, folders: Sequence[S3Folder]) -> VendedKeys:
+    def _make_keys(self, holder: str, folders: Sequence[S3Folder], seconds: int) -> VendedKeys:
         scopes, uncovered = build_scopes(folders, partition=self._role.partition)
         vended: list[FolderKeys] = []
         for scope in scopes:
-            made, refused = self._narrow(holder, scope)
+            made, refused = self._narrow(holder, scope, seconds)
             vended += made
             uncovered += refused
         ends = VendedKeys(tuple(vended)).expires_at_ms
-        return VendedKeys(tuple(vended), uncovered, inf if ends is None else ends - self._enough())
+        return VendedKeys(tuple(vended), uncovered, inf if ends is None else ends - self._enough(seconds))
 
-    def _narrow(self, holder: str, scope: PolicyScope) -> tuple[list[FolderKeys], tuple[S3Folder, ...]]:
+    def _narrow(self, holder: str, scope: PolicyScope, seconds: int) -> tuple[list[FolderKeys], tuple[S3Folder, ...]]:
         """Make keys for a scope; halve the scope if AWS finds its packed policy too large. Only AWS knows that size."""
         try:
-            return [FolderKeys(self._assume(holder, scope.policy), scope.folders)], ()
+            return [FolderKeys(self._assume(holder, scope.policy, seconds), scope.folders)], ()
         except _PolicyTooLargeError:
             if len(scope.folders) == 1:
                 return [], scope.folders
@@ -186,17 +193,17 @@ class StsVendor:
         uncovered: tuple[S3Folder, ...] = ()
         for part in (scope.folders[:half], scope.folders[half:]):
             for smaller in build_scopes(part, partition=self._role.partition)[0]:
-                made, refused = self._narrow(holder, smaller)
+                made, refused = self._narrow(holder, smaller, seconds)
                 vended += made
                 uncovered += refused
         return vended, uncovered
 
-    def _assume(self, holder: str, policy: str) -> S3Keys:
+    def _assume(self, holder: str, policy: str, seconds: int) -> S3Keys:
         request: dict[str, Any] = {
             "RoleArn": self._role.arn or _PLACEHOLDER_ROLE,
             "RoleSessionName": build_session_name(holder),
             "Policy": policy,
-            "DurationSeconds": self._role.seconds,
+            "DurationSeconds": seconds,
         }
         if self._role.external_id is not None:
             request["ExternalId"] = self._role.external_id

@@ -17,7 +17,7 @@ def check_move(principal: Principal, source: tuple[Namespace, str], target: tupl
     is_moved = source[0] != target[0]
     held = rights.find(*source)
     if is_moved and Privilege.OWNERSHIP not in held:
-        gained = rights.find(target[0]) & ~held
+        gained = rights.find(target[0]) & ~(held | Privilege.CREATE)  # with a table, nothing can be created
         if gained or Privilege.SELECT | Privilege.DROP not in held:
             raise build_refusal(*source, principal)
     elif not is_moved and not rights.may(Privilege.ALTER, *source):

@@ -17,6 +17,7 @@ from duckicelake.catalog.context.rights import RightsCache
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.grants import GrantChange, parse_object
 from duckicelake.lake.ducklake.database import open_lake_database
+from duckicelake.lake.ducklake.dropped import set_retention
 from duckicelake.postgres.embedded import EmbeddedPostgres
 from duckicelake.server.auth.oauth_clients import OAuthClient
 from tests.conftest import new_lake, services_of
@@ -91,6 +92,8 @@ def governed(postgres: EmbeddedPostgres, tmp_path: Path) -> Iterator[Governed]:
         for role in ("analysts", "staff"):
             lake.sql("INSERT INTO duckicelake_principal (name, kind) VALUES (%s, 'role')", role)
         lake.join("boss", "admin")
+        with services.database.transaction() as cursor:
+            set_retention(cursor, 3600)
         for namespace in (["sales"], ["hr"], ["sales", "eu"]):
             assert lake.status("root", "POST", "/v1/namespaces", {"namespace": namespace}) == 200
         for path in ("sales", "hr"):
@@ -269,3 +272,255 @@ def test_renamed_namespace_keeps_its_grants_and_moves_give_nothing(governed: Gov
         assert lake.status("ann", "GET", "/v1/namespaces/trade%1Feu", worker=worker) == 200
         assert lake.status("ann", "GET", "/v1/namespaces/trade/tables/t", worker=worker) == 403
         assert lake.status("owner", "GET", T, worker=worker) == 403
+
+
+def rename(source: str, target: str) -> Any:
+    (from_, name), (to, other) = source.split("."), target.split(".")
+    return {"source": {"namespace": [from_], "name": name}, "destination": {"namespace": [to], "name": other}}
+
+
+def test_move_gives_the_mover_nothing(governed: Governed) -> None:
+    lake = governed
+    path = "/v1/tables/rename"
+    lake.give("ann", "select drop", "table:sales.t")
+    lake.give("ann", "create insert", "namespace:hr")
+    assert lake.status("ann", "POST", path, rename("sales.t", "hr.moved")) == 403
+    lake.take("ann", "insert", "namespace:hr")
+    lake.take("ann", "select", "table:sales.t")
+    assert lake.status("ann", "POST", path, rename("sales.t", "hr.moved")) == 403
+    lake.give("ann", "select", "table:sales.t")
+    assert lake.status("ann", "POST", path, rename("sales.t", "nowhere.moved")) == 403
+    assert lake.status("ann", "POST", path, rename("sales.t", "hr.moved")) == 204
+    assert lake.status("ann", "GET", f"{HR}/tables/moved") == 200
+    assert lake.status("ann", "POST", f"{HR}/tables/moved/rows", ROWS) == 403
+    assert lake.status("owner", "GET", f"{HR}/tables/moved") == 403
+
+
+def test_grants_follow_what_is_renamed_and_not_its_name(governed: Governed) -> None:
+    lake = governed
+    lake.give("ann", "select", "table:sales.t")
+    lake.give("bob", "select", "view:sales.v")
+    assert lake.status("boss", "POST", "/v1/tables/rename", rename("sales.t", "sales.renamed")) == 204
+    assert lake.status("boss", "POST", "/v1/views/rename", rename("sales.v", "sales.w")) == 204
+    body = {"name": "t", "schema": SCHEMA}
+    assert lake.status("boss", "POST", f"{SALES}/tables", body) == 200
+    assert lake.status("ann", "GET", f"{SALES}/tables/renamed", worker=1) == 200
+    assert lake.status("bob", "GET", f"{SALES}/views/w", worker=1) == 200
+    time.sleep(1)
+    assert lake.status("ann", "GET", T, worker=1) == 403
+
+
+def test_drop_takes_grants_out_of_use_and_undrop_brings_them_back(governed: Governed) -> None:
+    lake = governed
+    lake.give("ann", "select", "table:sales.t")
+    assert lake.status("owner", "DELETE", T) == 204
+    assert lake.status("owner", "POST", f"{SALES}/tables", {"name": "t", "schema": SCHEMA}) == 200
+    time.sleep(1)
+    assert lake.status("ann", "GET", T) == 403
+    assert [one["name"] for one in lake.ask("ann", "GET", "/v1/dropped").json()["dropped"]] == ["t"]
+    assert lake.ask("bob", "GET", "/v1/dropped").json()["dropped"] == []
+    undrop = {"kind": "table", "name": "t", "new-name": "back"}
+    for who in ("ann", "bob", "root"):
+        assert lake.status(who, "POST", f"{SALES}/undrop", undrop) == 403
+    lake.give("ann", "create", "namespace:sales")
+    assert lake.status("ann", "POST", f"{SALES}/undrop", undrop) == 403
+    assert lake.status("ann", "POST", f"{SALES}/undrop", undrop | {"name": "never"}) == 403
+    assert lake.status("owner", "POST", f"{SALES}/undrop", undrop) == 200
+    assert lake.status("ann", "GET", f"{SALES}/tables/back", worker=1) == 200
+
+
+def test_namespace_comes_back_with_its_grants(governed: Governed) -> None:
+    lake = governed
+    lake.give("ann", "select", "namespace:sales.eu")
+    assert lake.status("owner", "DELETE", "/v1/namespaces/sales%1Feu") == 204
+    assert lake.status("ann", "GET", "/v1/namespaces/sales%1Feu") == 403
+    undrop = {"kind": "namespace"}
+    assert lake.status("ann", "POST", "/v1/namespaces/sales%1Feu/undrop", undrop) == 403
+    assert lake.status("owner", "POST", "/v1/namespaces/sales%1Feu/undrop", undrop) == 200
+    assert lake.status("ann", "GET", "/v1/namespaces/sales%1Feu") == 200
+    granted = "SELECT count(*) FROM duckicelake_grant WHERE object_kind = 'namespace' AND privilege = 'ownership'"
+    assert lake.sql(granted) == [(1,)]
+
+
+def test_files_of_what_one_may_not_read_are_not_taken(governed: Governed) -> None:
+    lake = governed
+    lake.give("ann", "create", "namespace:sales")
+    lake.give("ann", "select insert delete", "table:sales.t2")  # a registered table writes where the other one does
+    for name, status in (("t", 403), ("t2", 200)):
+        clone = {"name": f"clone_{name}", "source": {"namespace": ["hr"], "name": name}}
+        assert lake.status("ann", "POST", f"{SALES}/clone", clone) == 403
+        clone["source"] = {"namespace": ["sales"], "name": name}
+        assert lake.status("ann", "POST", f"{SALES}/clone", clone) == status
+        where = lake.ask("boss", "GET", f"{SALES}/tables/{name}").json()["metadata-location"]
+        register = {"name": f"registered_{name}", "metadata-location": where}
+        assert lake.status("ann", "POST", f"{SALES}/register", register) == status
+    where = lake.ask("boss", "GET", f"{SALES}/tables/t2").json()["metadata-location"]
+    register = {"name": "t", "metadata-location": where, "overwrite": True}
+    assert lake.status("ann", "POST", f"{SALES}/register", register) == 403
+    view = lake.ask("boss", "GET", f"{HR}/views/v").json()["metadata-location"]
+    body = {"name": "w", "metadata-location": view}
+    assert lake.status("ann", "POST", f"{SALES}/register-view", body) == 403
+
+
+def test_table_is_not_placed_into_the_folder_of_another(governed: Governed) -> None:
+    lake = governed
+    lake.give("ann", "create alter", "namespace:sales")
+    place = lake.ask("boss", "GET", T).json()["metadata"]["location"]
+    other = lake.ask("boss", "GET", f"{HR}/tables/t").json()["metadata"]["location"]
+    for location in (place, f"{place}/below", other, other.rpartition("/")[0] + "/mine"):
+        body = {"name": "own", "schema": SCHEMA, "location": location}
+        assert lake.status("ann", "POST", f"{SALES}/tables", body) in {400, 403}
+
+
+def test_transaction_is_refused_whole(governed: Governed) -> None:
+    lake = governed
+    lake.give("ann", "select alter", "table:sales.t")
+    lake.give("ann", "select", "table:sales.t2")
+    change = {"requirements": [], "updates": [PROPERTY]}
+    for other in ("sales.t2", "hr.t", "nowhere.t"):
+        changes = [
+            {"identifier": {"namespace": [namespace], "name": name}, **change}
+            for namespace, name in (("sales", "t"), other.split("."))
+        ]
+        for order in (changes, changes[::-1]):
+            assert lake.status("ann", "POST", "/v1/transactions/commit", {"table-changes": order}) == 403
+    assert "a" not in lake.ask("boss", "GET", T).json()["metadata"]["properties"]
+
+
+def test_parent_of_what_others_have_gives_its_creator_nothing_below(governed: Governed) -> None:
+    lake = governed
+    assert lake.status("boss", "POST", "/v1/namespaces", {"namespace": ["deep", "er"]}) == 200
+    assert lake.status("boss", "POST", "/v1/namespaces/deep%1Fer/tables", {"name": "t", "schema": SCHEMA}) == 200
+    lake.give("ann", "create", "warehouse")
+    lake.give("bob", "alter", "warehouse")
+    assert lake.status("bob", "POST", "/v1/namespaces/deep/properties", {"updates": {"a": "b"}}) == 200
+    assert lake.status("bob", "GET", "/v1/namespaces/deep%1Fer/tables/t") == 403
+    assert lake.status("ann", "POST", "/v1/namespaces", {"namespace": ["deep"]}) == 409
+    assert lake.status("ann", "POST", "/v1/namespaces", {"namespace": ["own"]}) == 200
+    assert lake.status("ann", "POST", "/v1/namespaces/own/tables", {"name": "t", "schema": SCHEMA}) == 200
+    assert lake.status("ann", "DELETE", "/v1/namespaces/own/tables/t") == 204
+    assert lake.status("ann", "GET", "/v1/namespaces/deep%1Fer/tables/t") == 403
+
+
+def grant(who: str, privileges: str, **target: Any) -> Any:
+    return {"grant": [{"principal": who, "privileges": privileges.split(), "object": target}]}
+
+
+GRANTS = "/management/v1/grants"
+ON_T = {"kind": "table", "namespace": ["sales"], "name": "t"}
+
+
+def test_one_grants_what_one_has_and_the_right_to_grant_is_no_ownership(governed: Governed) -> None:
+    lake = governed
+    assert lake.status("ann", "POST", GRANTS, grant("ann", "select", **ON_T)) == 403
+    lake.give("ann", "select manage-grants", "table:sales.t")
+    for privileges in ("insert", "ownership", "select insert", "select ownership"):
+        assert lake.status("ann", "POST", GRANTS, grant("eve", privileges, **ON_T)) == 403
+    for target in ({"kind": "warehouse"}, {"kind": "namespace", "namespace": ["sales"]}, {**ON_T, "name": "t2"}):
+        assert lake.status("ann", "POST", GRANTS, grant("eve", "select", **target)) == 403
+    assert lake.status("eve", "GET", T) == 403
+    assert lake.ask("ann", "POST", GRANTS, grant("eve", "select", **ON_T)).json() == {"granted": 1, "revoked": 0}
+    assert lake.status("eve", "GET", T, worker=1) == 200
+    revoke = {"revoke": grant("owner", "ownership", kind="namespace", namespace=["sales"])["grant"]}
+    assert lake.status("ann", "POST", GRANTS, revoke) == 403
+    assert lake.status("owner", "POST", GRANTS, grant("bob", "ownership", **ON_T)) == 200
+    assert lake.status("bob", "DELETE", T) == 204
+    for wrong in (grant("nobody-at-all", "select", kind="warehouse"), grant("ann", "select", **{**ON_T, "name": "x"})):
+        assert lake.status("boss", "POST", GRANTS, wrong) == 404
+    for wrong in (
+        grant("ann", "fly", kind="warehouse"),
+        grant("ann", "select", kind="table"),
+        grant("ann", "", **ON_T),
+    ):
+        assert lake.status("boss", "POST", GRANTS, wrong) == 400
+    by = "SELECT DISTINCT principal FROM duckicelake_audit WHERE operation = 'change_grants' AND result = 'ok'"
+    assert {("ann",), ("owner",)} <= set(lake.sql(by))
+
+
+def test_grants_are_listed_for_who_has_or_manages_them(governed: Governed) -> None:
+    lake = governed
+    lake.give("ann", "select", "table:sales.t")
+    lake.give("bob", "select", "table:hr.t")
+
+    def listed(who: str, query: str = "") -> set[tuple[str, str, str]]:
+        found = lake.ask(who, "GET", f"{GRANTS}{query}").json()["grants"]
+        return {(one["principal"], one["privilege"], ".".join(one["namespace"])) for one in found}
+
+    assert listed("ann") == {("ann", "select", "sales")}
+    assert listed("owner") == {("ann", "select", "sales"), ("owner", "ownership", "sales")}
+    assert listed("boss") == listed("root") == listed("owner") | {("bob", "select", "hr")}
+    assert listed("boss", "?principal=bob") == listed("boss", "?on=table:hr.t") == {("bob", "select", "hr")}
+
+
+def test_actions_are_what_routes_allow(governed: Governed) -> None:
+    lake = governed
+    lake.give("ann", "select insert delete", "table:sales.t")
+
+    def actions(who: str, path: str) -> list[str]:
+        found: list[str] = lake.ask(who, "GET", f"/v1{path}/actions").json()["actions"]
+        return found
+
+    assert actions("ann", "/namespaces/sales/tables/t") == ["select", "insert", "update", "delete"]
+    assert actions("ann", "/namespaces/sales") == actions("ann", "") == actions("root", "") == []
+    assert actions("ann", "/namespaces/sales/tables/absent") == actions("ann", "/namespaces/no/views/v") == []
+    assert "ownership" in actions("owner", "/namespaces/sales/views/absent")
+    assert "ownership" in actions("boss", "")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/namespaces/SALES/tables/t",
+        "/v1/namespaces/sales/tables/T",
+        "/v1/namespaces/sales%2E/tables/t",
+        "/v1/namespaces/sales%1Ft",
+        "/v1/namespaces/hr/../sales/tables/t2",
+        "/v1/namespaces/hr%2F..%2Fsales/tables/t2",
+        "/v1/namespaces/hr/tables/..%2F..%2Fsales%2Ftables%2Ft2",
+        "/v1/namespaces/s%C3%A0les/tables/t2",
+        "/v1/namespaces/sales%20/tables/t",
+        "/v1/namespaces/sales.eu/tables/t",
+    ],
+)
+def test_other_spellings_open_nothing(governed: Governed, path: str) -> None:
+    lake = governed
+    lake.give("ann", "ownership", "table:sales.t")
+    assert lake.status("ann", "GET", T) == 200
+    assert lake.status("ann", "GET", path) in {400, 403, 404, 405}
+    assert lake.status("ann", "DELETE", path) in {400, 403, 404, 405}
+
+
+def test_names_of_roles_and_groups_are_no_logins(governed: Governed) -> None:
+    """A principal whose token says another name has that one's grants only by its own row."""
+    lake = governed
+    lake.sql("UPDATE duckicelake_principal SET kind = 'role' WHERE name = 'eve'")
+    lake.give("eve", "ownership", "warehouse")
+    assert lake.status("eve", "GET", T) == 403
+
+
+def test_feed_history_and_jobs_show_what_one_may_read(governed: Governed) -> None:
+    lake = governed
+    lake.give("ann", "select", "table:sales.t")
+    for name in ("t", "t2"):
+        assert lake.status("owner", "POST", f"{SALES}/tables/{name}/rows", ROWS) == 200
+    seen = {one["name"] for one in lake.ask("ann", "GET", "/v1/history").json()["history"]}
+    assert seen <= {"t"}
+    assert lake.status("ann", "GET", f"{T}/history") == 200
+    assert lake.status("ann", "GET", f"{SALES}/tables/t2/history") == 403
+    told = lake.ask("ann", "GET", "/v1/events").text
+    assert '"t2"' not in told
+
+
+def test_refused_reads_are_in_the_audit_trail(governed: Governed) -> None:
+    lake = governed
+    assert lake.status("eve", "GET", f"{HR}/tables/t") == 403
+    rows = lake.sql("SELECT operation, resource, result FROM duckicelake_audit WHERE principal = 'eve'")
+    assert ("load_table", "hr.t", "ForbiddenException 403") in rows
+
+
+def test_grants_off_again_leave_scopes_alone(governed: Governed) -> None:
+    lake = governed
+    grants.set_grants(lake.services, is_on=False)
+    time.sleep(2)
+    assert lake.status("root", "GET", T) == lake.status("reader", "GET", T, worker=1) == 200
+    assert lake.status("owner", "GET", T) == lake.status("boss", "GET", T, worker=1) == 403
