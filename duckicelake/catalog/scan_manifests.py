@@ -3,12 +3,14 @@
 What is read of big manifests is kept in Postgres, for other workers and the next start.
 """
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
+import orjson
 
 from duckicelake.bridge.data_files import MetricsContract
 from duckicelake.bridge.scan.bounds import BoundArrays, build_column_bounds, unpack_bounds
@@ -23,11 +25,13 @@ from duckicelake.postgres.database import Database
 
 PackedArray: TypeAlias = tuple[int, str, bytes]
 """What is kept in Postgres: manifest id, name and data."""
-_MANIFESTS_AT_ONCE: Final = 2
-"""Manifests whose metrics are read at once: these are a kilobyte for each file."""
+_MANIFESTS_AT_ONCE: Final = 16
+_FILES_AT_ONCE: Final = 10_000
+"""Whose metrics are read at once: these are a kilobyte for each file, or several."""
 _LEAST_KEPT_FILES: Final = 1_000
 """Files of a manifest from which on what is packed of it is kept in Postgres: of fewer it is made as soon as read."""
 _FILES: Final = "files"
+_DECIDING: Final = ("value_counts", "null_value_counts", "nan_value_counts", "lower_bounds", "upper_bounds")
 
 
 @dataclass(slots=True)
@@ -98,9 +102,9 @@ class ManifestScanner:
                 self._cache.read_manifests += len(unread)
                 for start in range(0, len(unread), _MANIFESTS_AT_ONCE):
                     some = unread[start : start + _MANIFESTS_AT_ONCE]
-                    made = self._read_files([id_ for id_ in some if id_ not in found], found)
-                    made += self._read_bounds(some, found, columns)
-                    _keep_arrays(self._database, made)
+                    _keep_arrays(self._database, self._read_files([id_ for id_ in some if id_ not in found], found))
+                    for group in _group([found[id_] for id_ in some if id_ in found]):
+                        _keep_arrays(self._database, self._read_bounds(group, columns))
         return [found[id_] for id_ in manifest_ids if id_ in found and len(found[id_].manifest.file_ids)]
 
     def _read_kept(
@@ -150,26 +154,25 @@ class ManifestScanner:
         self._cache.keep(scanned, scanned.manifest.nbytes)
 
     def _read_bounds(
-        self,
-        manifest_ids: Iterable[int],
-        found: Mapping[int, ScannedManifest],
-        columns: Mapping[int, PrimitiveType],
+        self, manifests: Sequence[ScannedManifest], columns: Mapping[int, PrimitiveType]
     ) -> list[PackedArray]:
         """Read the bounds of columns from the metrics of files; return what is worth keeping of them."""
-        lacking = [id_ for id_ in manifest_ids if id_ in found and _find_missing(found[id_], columns)]
+        lacking = {scanned.manifest_id: scanned for scanned in manifests if _find_missing(scanned, columns)}
         if not lacking:
             return []
         contract = MetricsContract((*self._metadata.schemas, self._metadata.schema()))
+        names, metrics = tuple(map(str, columns)), defaultdict[int, list[Mapping[str, Any]]](list)
         with self._database.statement(only_reads=True) as cursor:
-            metrics = scan.read_manifest_metrics(cursor, lacking)
+            for manifest_id, text in scan.read_manifest_metrics(cursor, lacking):
+                of_file = contract.publish_bounds(FileContent.DATA, _parse_metrics(text, names))
+                metrics[manifest_id].append(of_file)
         made: list[PackedArray] = []
-        for manifest_id, of_files in metrics.items():
-            published = [contract.publish_bounds(FileContent.DATA, of_file) for of_file in of_files]
-            scanned = found[manifest_id]
+        for manifest_id, published in metrics.items():
+            scanned = lacking[manifest_id]
             for field_id, type_ in _find_missing(scanned, columns).items():
                 bounds = build_column_bounds(type_, field_id, published)
                 self._add_bounds(scanned, field_id, bounds)
-                if len(of_files) >= _LEAST_KEPT_FILES:
+                if len(published) >= _LEAST_KEPT_FILES:
                     made.append((manifest_id, _name_bounds(field_id, type_), bounds.pack()))
         return made
 
@@ -183,6 +186,27 @@ def _keep_arrays(database: Database, made: Sequence[PackedArray]) -> None:
     if made:
         with suppress(Exception), database.statement() as cursor:  # best effort: the plan has what it needs
             scan.keep_arrays(cursor, made)
+
+
+def _parse_metrics(text: str, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return what decides filters of a file's metrics, of fields of these names alone: others are hundreds."""
+    metrics = orjson.loads(text)
+    kinds = ((kind, metrics.get(kind) or {}) for kind in _DECIDING)
+    return {kind: {name: values[name] for name in names if name in values} for kind, values in kinds}
+
+
+def _group(manifests: Sequence[ScannedManifest]) -> Iterator[list[ScannedManifest]]:
+    """Group manifests whose metrics are read at once: one, or several of few files."""
+    group, files = list[ScannedManifest](), 0
+    for scanned in manifests:
+        count = len(scanned.manifest.file_ids)
+        if group and files + count > _FILES_AT_ONCE:
+            yield group
+            group, files = [], 0
+        group.append(scanned)
+        files += count
+    if group:
+        yield group
 
 
 def _name_bounds(field_id: int, type_: PrimitiveType) -> str:

@@ -210,7 +210,9 @@ def _number_partitions(
     """Return the number of each file's partition; partitions that are new get the next ones."""
     manifest = measured.manifest
     columns = manifest.partitions
-    if columns:
+    if len(columns) == 1:
+        rows, inverse = np.arange(len(columns[0].values)).reshape(-1, 1), columns[0].codes
+    elif columns:
         rows, inverse = np.unique(np.stack([c.codes for c in columns], axis=1), axis=0, return_inverse=True)
     else:
         rows, inverse = np.zeros((1, 0), np.int32), np.zeros(len(manifest.file_ids), np.int64)

@@ -1,7 +1,7 @@
 """Read what plans of scans need of manifests: files, partitions, metrics and deletes, without opening one."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
@@ -33,9 +33,9 @@ def read_manifest_heads(cursor: Transaction, manifest_ids: Iterable[int]) -> lis
     return [ManifestHead(*row) for row in rows]
 
 
-def read_manifest_metrics(cursor: Transaction, manifest_ids: Iterable[int]) -> dict[int, Sequence[Mapping[str, Any]]]:
-    """Read the metrics of the live files of manifests, in manifest order, by manifest id."""
-    return dict(cursor.execute(_SQL.metrics, {"manifest_ids": list(manifest_ids)}).fetchall())
+def read_manifest_metrics(cursor: Transaction, manifest_ids: Iterable[int]) -> list[tuple[int, str]]:
+    """Read the metrics of the live files of manifests as (manifest id, JSON), by manifest and in its order."""
+    return cursor.execute(_SQL.metrics, {"manifest_ids": list(manifest_ids)}).fetchall()
 
 
 def read_arrays(cursor: Transaction, manifest_ids: Iterable[int], names: Iterable[str]) -> list[tuple[int, str, bytes]]:
