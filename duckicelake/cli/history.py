@@ -6,7 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import asdict, replace
 from datetime import UTC
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -72,7 +72,7 @@ def history(
         return
     after, before = (None if text is None else parse_time(text) for text in (since, until))
     query = HistoryQuery(limit, None, kind, after, before, principal, engine, source)
-    with suppress(KeyboardInterrupt):
+    with suppress(KeyboardInterrupt) if follow else nullcontext():
         _print_history(settings, name, query, as_json=as_json, follow=follow)
 
 
@@ -199,7 +199,7 @@ def audit(
         return
     after = None if since is None else parse_time(since)
     wanted = AuditFilter(0, after, principal, resource, operation, result)
-    with suppress(KeyboardInterrupt):
+    with suppress(KeyboardInterrupt) if follow else nullcontext():
         _print_entries(settings, wanted, limit, as_json=as_json, follow=follow)
 
 

@@ -8,9 +8,12 @@ from typing import Any, Final
 
 import orjson
 import psycopg
-from psycopg import AsyncConnection, Connection, Cursor, sql
+from psycopg import AsyncConnection, Connection, Cursor, sql, waiting
+from psycopg.abc import PQGen
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.errors import ProtocolViolation
+from psycopg.generators import fetch_many
+from psycopg.pq import TransactionStatus
 from psycopg.types.json import JsonDumper, set_json_dumps, set_json_loads
 from psycopg_pool import ConnectionPool
 from psycopg_pool.pool import AddConnection
@@ -76,6 +79,30 @@ _SHARED_SESSION_MESSAGE: Final = (
     "use pool_mode = session, or Postgres's own address"
 )
 ConnectFunction = Callable[[], AbstractContextManager[Connection[Any]]]
+
+
+class InterruptibleConnection(Connection[Row]):
+    """A connection that runs statements after Ctrl-C, too.
+
+    psycopg cancels the statement. Where Ctrl-C came into its own code, it leaves the answer unread, and refuses every
+    later statement ("another command is already in progress").
+    """
+
+    def wait(self, gen: PQGen[Any], *args: Any, **options: Any) -> Any:
+        """Run an exchange with Postgres to its end; after Ctrl-C, read what is left of it."""
+        try:
+            return super().wait(gen, *args, **options)
+        except KeyboardInterrupt:
+            self._read_rest()
+            raise
+
+    def _read_rest(self) -> None:
+        if self.closed or self.pgconn.transaction_status != TransactionStatus.ACTIVE:
+            return
+        try:
+            waiting.wait(fetch_many(self.pgconn), self.pgconn.socket, timeout=_CHECK_SECONDS)
+        except psycopg.Error:
+            self.pgconn.finish()
 
 
 def build_parameters(url: str, lost_after: int = _LOST_AFTER_MS) -> dict[str, Any]:

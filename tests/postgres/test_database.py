@@ -1,5 +1,6 @@
 """The seam to Postgres: what is committed, what is rolled back, and which error tells which."""
 
+import signal
 import socket
 import threading
 import time
@@ -13,7 +14,7 @@ from duckicelake.errors import CommitStateUnknownError, InvalidRequestError, Una
 from duckicelake.lake.conflicts import StaleBaseError, StaleSnapshotError
 from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.postgres.failures import is_retryable
-from duckicelake.postgres.session import disable_timeout
+from duckicelake.postgres.session import InterruptibleConnection, disable_timeout
 from tests.support.replicas import following, running_cluster, url_of
 
 KILL_OTHERS = (
@@ -421,3 +422,22 @@ def test_side_connection_is_closed_with_the_database(database_url):
         database.open_side_connection(SideConnection)
         assert closed == []
     assert closed == [database_url]
+
+
+def run_until_interrupted(connection, seconds):
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    while True:
+        connection.execute("SELECT 1")
+
+
+def test_a_connection_runs_statements_after_ctrl_c_at_any_moment_of_one(empty_database_url):
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        with InterruptibleConnection.connect(empty_database_url, autocommit=True) as connection:
+            for delay in range(1, 200):
+                with pytest.raises(KeyboardInterrupt):
+                    run_until_interrupted(connection, delay * 1e-5)
+                assert connection.execute("SELECT 2").fetchall() == [(2,)]
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

@@ -36,12 +36,24 @@ def join_lines(error: Exception) -> str:
 
 @contextmanager
 def one_line_errors() -> Iterator[None]:
-    """Print a CatalogError as one line on stderr and exit with 2; only bugs show a traceback."""
+    """Print a CatalogError as one line on stderr and exit with 2; only bugs show a traceback.
+
+    Raises KeyboardInterrupt after Ctrl-C, whatever that made fail: the exit code is 130.
+    """
     try:
         yield
     except CatalogError as error:
+        if _is_interrupted(error):
+            raise KeyboardInterrupt from error
         typer.echo(f"duckicelake: {join_lines(error)}", err=True)
         raise typer.Exit(2) from error
+
+
+def _is_interrupted(error: BaseException | None) -> bool:
+    """Return whether Ctrl-C was being handled when the error came."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__context__
+    return error is not None
 
 
 _CONTEXT: Final = {"help_option_names": ["-h", "--help"]}

@@ -18,6 +18,7 @@ from psycopg import Connection, sql
 from duckicelake.errors import FormatChangeError, UnavailableError, UnsupportedCatalogError
 from duckicelake.lake.ducklake.database import build_attach_source, open_lake_session, quote_literal
 from duckicelake.postgres.queries import Row, load_queries
+from duckicelake.postgres.session import InterruptibleConnection
 
 _SQL = load_queries("lake", "format_change")
 _KEY: Final = 0x666D7463  # "fmtc"; migration 0045 has it, too. The other part is the lake's
@@ -179,7 +180,7 @@ def hold_format(url: str, *, exclusive: bool = True) -> Iterator[FormatChange]:
 
     """
     try:
-        with psycopg.connect(
+        with InterruptibleConnection.connect(
             url, autocommit=True, connect_timeout=5, fallback_application_name=APPLICATION_NAME
         ) as connection:
             open_lake_session().pin(connection)
