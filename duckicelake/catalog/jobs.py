@@ -173,6 +173,8 @@ def list_jobs(
     _check("result", result, RESULTS)
     if table is not None and namespace is None:
         raise InvalidRequestError("table is the name of one in a namespace: give that, too")
+    reader = services.caller.principal
+    at_most = reader.without_outside()
     wanted = JobFilter(
         before=page.after_number,
         schema_name=None if namespace is None else to_schema_name(namespace),
@@ -180,13 +182,14 @@ def list_jobs(
         kind=kind,
         run_id=run_id,
         result=result,
-        visible=services.caller.principal.readable_schemas(),
-        visible_tables=services.caller.principal.readable_objects(),
+        visible=at_most.readable_schemas(),
+        visible_tables=at_most.readable_objects(),
     )
     with services.database.reading() as cursor:
         found = jobs.list_jobs(cursor, wanted, page.fetch)
     shown = cut_page(found, page, lambda job: str(job.number))
-    return ListPage(tuple(map(_answer, shown.items)), shown.next_token)
+    answers = [_answer(job) for job in shown.items]
+    return ListPage(reader.filter_readable(answers, lambda job: (job.namespace, job.table)), shown.next_token)
 
 
 def _check(name: str, value: str | None, known: Sequence[str]) -> None:

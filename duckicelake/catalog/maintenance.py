@@ -78,14 +78,16 @@ def table_statistics(
     after = page.after_number or 0
     schema = None if namespace is None else to_schema_name(namespace)
     reader = services.caller.principal
-    visible = reader.readable_schemas(), reader.readable_ids()
+    at_most = reader.without_outside()
+    visible = at_most.readable_schemas(), at_most.readable_ids()
     with services.database.statement(only_reads=True) as cursor:
         found = maintenance.read_table_ids(cursor, schema, table, after, page.fetch, *visible)
         listed = cut_page([table_id for table_id, _ in found], page, str)
         rows = maintenance.read_statistics(cursor, listed.items, services.maintenance) if listed.items else []
-    if table is not None and not rows:
+    answers = reader.filter_readable([_answer(*row) for row in rows], lambda row: (row.namespace, row.table))
+    if table is not None and not answers:
         raise NoSuchTableError(f"Table does not exist: {format_full_name(namespace or (), table)}")
-    return ListPage(tuple(_answer(*row) for row in rows), listed.next_token)
+    return ListPage(answers, listed.next_token)
 
 
 def find_orphans(services: Services, namespace: Namespace, table: str, files: Sequence[FoundFile]) -> tuple[str, ...]:

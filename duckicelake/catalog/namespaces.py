@@ -5,10 +5,12 @@ A parent that no schema stands for is virtual: it is listed and loads without pr
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
+from itertools import islice
 from typing import Final
 
 from duckicelake.catalog.context.audit_notes import build_touched
 from duckicelake.catalog.context.caller import Principal
+from duckicelake.catalog.context.outside import filter_seen
 from duckicelake.catalog.context.page import ListPage, PageRequest, cut_page
 from duckicelake.catalog.context.services import Services
 from duckicelake.errors import (
@@ -56,10 +58,10 @@ def list_namespaces(services: Services, parent: Namespace | None, page: PageRequ
         known = find_known_namespaces(cursor)
     if parent:
         require_namespace(known, parent)
-    sees = services.caller.principal.sees
-    children = (child for child in find_children(known, parent or ()) if sees(child))
+    principal, children = services.caller.principal, find_children(known, parent or ())
     after = sorted((child for child in children if to_schema_name(child) > page.after), key=to_schema_name)
-    return cut_page(after, page, to_schema_name)
+    seen = filter_seen(principal.rights, after, lambda child: (child, ""), principal.sees)
+    return cut_page(list(islice(seen, page.fetch)), page, to_schema_name)
 
 
 def create_namespace(services: Services, namespace: Namespace, properties: Mapping[str, str]) -> dict[str, str]:

@@ -22,6 +22,7 @@ from duckicelake.catalog.authz.locations import check_may_read, check_may_settle
 from duckicelake.catalog.authz.moves import check_move
 from duckicelake.catalog.commit.run import retry_on_conflict
 from duckicelake.catalog.context.audit_notes import build_touched, list_actions
+from duckicelake.catalog.context.outside import filter_seen
 from duckicelake.catalog.context.page import ListPage, PageRequest, cut_page
 from duckicelake.catalog.context.services import Services
 from duckicelake.errors import CommitStateUnknownError, NoSuchNamespaceError, NoSuchViewError, UnavailableError
@@ -123,8 +124,10 @@ def list_views(services: Services, namespace: Namespace, page: PageRequest) -> L
 
 def filter_names(services: Services, namespace: Namespace, found: ListPage[str]) -> ListPage[str]:
     """Leave out tables or views of a namespace that the caller may not see."""
-    sees = services.caller.principal.sees_object
-    return ListPage(tuple(name for name in found.items if sees(namespace, name)), found.next_token)
+    principal = services.caller.principal
+    sees = partial(principal.sees_object, namespace)
+    seen = filter_seen(principal.rights, found.items, lambda name: (namespace, name), sees)
+    return ListPage(tuple(seen), found.next_token)
 
 
 def create_view(services: Services, namespace: Namespace, request: CreateViewRequest) -> bytes:

@@ -100,7 +100,7 @@ def open_warehouse(services: Services, wiring: WarehouseWiring, row: WarehouseRo
         access=wiring.build_access(row.location),
         scans=wiring.build_scans(),
         reads=wiring.open_reads(),
-        rights=services.rights and services.rights.beside(database, row.warehouse_id),
+        rights=services.rights and services.rights.beside(database, row.warehouse_id, row.name),
         prefix=f"{row.name}/",
     )
 

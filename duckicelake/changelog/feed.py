@@ -96,8 +96,17 @@ class EventView:
     def _hash(self) -> int:
         return hash((self.grants, self.selection, id(self.rights)))
 
+    @property
+    def is_limited_outside(self) -> bool:
+        """Whether a service outside is asked about events, which takes its time."""
+        return self.rights is not None and self.rights.outside is not None
+
     def events(self, changes: Iterable[RequestChanges]) -> list[ChangeEvent]:
-        """Return the events of changes, in order."""
+        """Return the events of changes, in order. UnavailableError if the outside doesn't answer."""
+        changes = tuple(changes)
+        if self.rights is not None:
+            named = dict.fromkeys(name for change in changes for name in change.whole.names)
+            self.rights.look_ahead((namespace, name or "") for namespace, name in named)
         seen = (change.show_to(self._may_read) for change in changes)
         return [event for event in seen if event is not None and self.selection.wants(event)]
 

@@ -89,7 +89,8 @@ def read_history(
     Raises NoSuchNamespaceError and NoSuchTableError if the changelog never had the name, and InvalidRequestError.
     """
     reader = services.caller.principal
-    wanted = replace(parse_wanted(asked), visible=reader.readable_schemas(), visible_ids=reader.readable_ids())
+    at_most = reader.without_outside()
+    wanted = replace(parse_wanted(asked), visible=at_most.readable_schemas(), visible_ids=at_most.readable_ids())
     before = END_POSITION if asked.before is None else LogPosition.parse(asked.before)
     with services.database.reading() as cursor:
         if namespace is not None:
@@ -97,8 +98,13 @@ def read_history(
         found = read_latest(cursor, before, asked.limit + 1, wanted)
     page = found[: asked.limit]
     following = str(page[-1].position) if len(found) > asked.limit else None
-    entries = [_hide_previous(build_entry(change), reader) for change in page]
+    seen = reader.filter_readable(page, _find_place)
+    entries = [_hide_previous(build_entry(change), reader) for change in seen]
     return HistoryPage(history=tuple(entries), next_before=following)
+
+
+def _find_place(change: LoggedChange) -> tuple[Namespace, str]:
+    return parse_schema_name(change.namespace), change.name or ""
 
 
 def parse_wanted(asked: HistoryQuery) -> WantedChanges:

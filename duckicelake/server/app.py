@@ -227,7 +227,8 @@ def create_app(
     services = replace(services, publish_audit=build_audit_log(log), rights=rights)
     names = {FIRST_WAREHOUSE_NAME, services.policy.warehouse, *warehouses}
     database, cache, reads, scans = services.database, services.cache, services.reads, services.scans
-    metrics = Metrics(database.statistics, cache.statistics, reads.statistics, scans.statistics)
+    outside = dict if rights.outside is None else rights.outside.statistics
+    metrics = Metrics(database.statistics, cache.statistics, reads.statistics, scans.statistics, outside)
     services = services.with_meter(metrics if tracer is None else TracedMeter(metrics, tracer))
     known = frozenset(name.rstrip("/") for name in names)
     slots, register = RequestSlots(edge.max_requests), RequestLog(metrics, log)

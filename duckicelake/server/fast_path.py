@@ -242,7 +242,9 @@ class LoadTableResponder:
     def _find_principal(self, token: bytes) -> Principal | None:
         """Find the principal with what memory knows of its rights; None: the route must look for it."""
         known = ANY_PRINCIPAL if self._authentication is None else self._authentication.find_known(token)
-        return known if known is None or self._rights is None else self._rights.find_known(known)
+        if known is None or self._rights is None:
+            return known
+        return None if self._rights.outside is not None else self._rights.find_known(known)
 
     def _ask(self, load: _ParsedLoad, deliver: OutcomeCallback) -> bool:
         """Ask for the outcome; whether `deliver` will be called with it."""

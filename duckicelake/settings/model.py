@@ -190,6 +190,14 @@ class Settings(BaseSettings):
     oidc_scopes: str | None = Field(default=None, description="claimvalue=scope scope,…; none: the claim holds scopes")
     oidc_leeway: int = Field(default=30, ge=0, le=600, description="seconds by which the provider's clock may differ")
 
+    opa_url: str | None = Field(
+        default=None, description="URL of an OPA rule that is asked after scopes and grants have allowed; none: no rule"
+    )
+    opa_token: SecretStr | None = Field(default=None, description="Bearer token for OPA")
+    opa_seconds: float = Field(default=2, gt=0, le=60, description="max seconds to wait for OPA; then 503")
+    opa_cache_seconds: float = Field(default=5, ge=0.1, le=3600, description="seconds that a decision of OPA is kept")
+    opa_cache_max: int = Field(default=10_000, ge=1000, description="max decisions of OPA that each worker keeps")
+
     s3_endpoint: str | None = Field(default=None, description="URL of the S3 server; none: Amazon's")
     s3_region: str | None = Field(default=None, description="region to sign for; none: the profile's, else us-east-1")
     s3_path_style: bool = Field(default=False, description="put the bucket into the path, not into the host name")
@@ -259,11 +267,11 @@ class Settings(BaseSettings):
             raise ValueError(message)
         return value
 
-    @field_validator("oidc_jwks_url")
+    @field_validator("oidc_jwks_url", "opa_url")
     @classmethod
     def _check_url(cls, value: str | None) -> str | None:
         if value is not None and not WEB_URL_PATTERN.fullmatch(value):
-            message = f"Invalid URL {value!r}: expected https://<host>/<path> of the provider's keys"
+            message = f"Invalid URL {value!r}: expected https://<host>/<path>"
             raise ValueError(message)
         return value
 

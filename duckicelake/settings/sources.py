@@ -22,7 +22,7 @@ _USER_PATTERN = re.compile(r"//[^/]*@")
 _PROTECTIVE_NAMES = frozenset(
     {
         *("require_auth", "oidc_issuer", "oidc_audience", "oidc_jwks_url", "oidc_scopes"),
-        *("require_https", "tls_certificate", "tls_key"),
+        *("opa_url", "require_https", "tls_certificate", "tls_key"),
         *("s3_access_key_id", "s3_profile", "s3_vending", "s3_sts_endpoint", "s3_role_arn", "s3_external_id"),
         "s3_static_access_key_id",
     }

@@ -14,13 +14,14 @@ from duckicelake.catalog.context.caller import Capability, Principal
 from duckicelake.catalog.context.privileges import WRITING, Privilege
 from duckicelake.catalog.context.services import Services
 from duckicelake.errors import ForbiddenError, InvalidRequestError
-from duckicelake.iceberg.identifiers import parse_schema_name
+from duckicelake.iceberg.identifiers import Namespace, parse_readable_namespace, parse_schema_name
 from duckicelake.iceberg.metadata import TableMetadata
+from duckicelake.lake.ducklake.schemas import read_live_schemas
 from duckicelake.lake.side_tables import locations
 from duckicelake.lake.side_tables.locations import LocationOwner
 from duckicelake.properties import WRITE_FOLDERS
 from duckicelake.storage.local import find_links, find_path, follow_links
-from duckicelake.storage.policy import LocationPolicy, canonicalize, is_within, list_prefixes
+from duckicelake.storage.policy import canonicalize, is_within, list_prefixes
 from duckicelake.storage.protocol import NewObject
 
 
@@ -105,7 +106,7 @@ def build_read_check(
 
     own: gives the folders of the request's table; called only for a caller with restricted scopes.
     """
-    if services.caller.principal.may(Capability.READ, ()):
+    if services.caller.principal.may_everywhere(Capability.READ):
         return lambda _: None
 
     def check(paths: Iterable[str]) -> None:
@@ -120,7 +121,7 @@ def build_read_check(
 def check_may_settle(services: Services, location: str, table_id: int | None = None) -> None:
     """Check that the caller may write all tables and files at the location, above or below it; ForbiddenError."""
     principal = services.caller.principal
-    if principal.may(Capability.WRITE, ()):
+    if principal.may_everywhere(Capability.WRITE):
         return
     place = canonicalize(location)
     with services.database.reading() as cursor:
@@ -129,7 +130,7 @@ def check_may_settle(services: Services, location: str, table_id: int | None = N
         ]
         owners += locations.find_owners_of_files_below(cursor, place, table_id)
     may = [is_granted(principal, Capability.WRITE, owner) for owner in owners]
-    if not all(may) or not (may or _is_free(services.policy, principal, Capability.WRITE, place)):
+    if not all(may) or not (may or _is_free(services, principal, Capability.WRITE, place)):
         raise _build_refusal(location)
 
 
@@ -154,7 +155,7 @@ def check_table_places(
 
 
 def _check(services: Services, capability: Capability, paths: Sequence[str], table_id: int | None) -> None:
-    principal, policy = services.caller.principal, services.policy
+    principal = services.caller.principal
     by_folder: defaultdict[str, list[str]] = defaultdict(list)
     for path in paths:
         place = _place(path)
@@ -178,7 +179,7 @@ def _check(services: Services, capability: Capability, paths: Sequence[str], tab
     for folder, named in by_folder.items():
         if not settled.isdisjoint(list_prefixes(folder)):
             continue
-        if not is_within(folder, data_path) and _is_free(policy, principal, capability, folder):
+        if not is_within(folder, data_path) and _is_free(services, principal, capability, folder):
             continue
         for path in named:
             if canonicalize(path) not in owned:
@@ -212,12 +213,23 @@ def is_granted(principal: Principal, capability: Capability, owner: LocationOwne
     return principal.may(capability, parse_schema_name(schema), name, wanted)
 
 
-def _is_free(policy: LocationPolicy, principal: Principal, capability: Capability, place: str) -> bool:
+def _is_free(services: Services, principal: Principal, capability: Capability, place: str) -> bool:
     """Return whether the caller may use a place of no table; outside of the warehouse every place is free."""
+    policy, wanted = services.policy, Privilege.SELECT if capability is Capability.READ else Privilege.CREATE
     if not is_within(place, policy.data_zone):
         return True
-    own = principal.list_namespaces(capability, Privilege.SELECT if capability is Capability.READ else Privilege.CREATE)
-    return any(is_within(place, policy.namespace_folder(namespace)) for namespace in own)
+    own = principal.list_namespaces(capability, wanted)
+    if not any(is_within(place, policy.namespace_folder(namespace)) for namespace in own):
+        return False
+    return not principal.is_limited_outside or principal.may(capability, _find_namespace(services, place), "", wanted)
+
+
+def _find_namespace(services: Services, place: str) -> Namespace:
+    """Find the namespace in whose folder a place lies, `()` for the warehouse's."""
+    with services.database.reading() as cursor:
+        known = [namespace for name in read_live_schemas(cursor) if (namespace := parse_readable_namespace(name))]
+    holders = (namespace for namespace in known if is_within(place, services.policy.namespace_folder(namespace)))
+    return max(holders, key=len, default=())
 
 
 def _build_refusal(location: str) -> ForbiddenError:

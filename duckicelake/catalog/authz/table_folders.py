@@ -96,7 +96,7 @@ def find_reach(
 
 def may_use_everything(principal: Principal) -> bool:
     """Return whether it doesn't matter to the principal's reach whose folders there are besides the table's."""
-    return principal.may(Capability.READ | Capability.WRITE, ())
+    return principal.may_everywhere(Capability.READ | Capability.WRITE)
 
 
 def _folders_of(services: Services, table: TableVersion) -> TableFolders:

@@ -1,15 +1,18 @@
 """Principals, their grants, and the caller of a request."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Flag, auto
-from typing import Final
+from functools import partial
+from typing import Final, TypeVar
 
+from duckicelake.catalog.context.outside import Place, filter_seen
 from duckicelake.catalog.context.privileges import CHANGING, NO_PRIVILEGE, Privilege, Rights
 from duckicelake.errors import ForbiddenError, InvalidRequestError
 from duckicelake.iceberg.identifiers import Namespace, check_namespace, decode_name, format_full_name, to_schema_name
 
+T = TypeVar("T")
 _SCOPE: Final = re.compile(
     r"(wh:(?P<warehouse>[a-z0-9][a-z0-9_-]{0,47}):)?"
     r"(?P<whole>\*|ns:(?P<name>[\x21\x23-\x5b\x5d-\x7e]+):(?P<cap>r|w|rw|\*))"
@@ -86,27 +89,40 @@ class Principal:
 
         `()` asks for the whole catalog. privileges: what it takes where grants are on; None: what the capability is.
         """
-        if self.rights is not None:
-            wanted = translate_capability(capability) if privileges is None else privileges
-            if not self.rights.may(wanted, namespace, name):
-                return False
-        return self.is_in_scope(capability, namespace)
+        if not self.is_in_scope(capability, namespace):
+            return False
+        wanted = translate_capability(capability) if privileges is None else privileges
+        return self.rights is None or self.rights.may(wanted, namespace, name)
 
     def may_any(self, capability: Capability, privileges: Privilege, namespace: Namespace, name: str = "") -> bool:
         """Return whether scopes give the capability and, where grants are on, they give one of the privileges."""
-        if self.rights is not None and not self.rights.may_any(privileges, namespace, name):
+        if not self.is_in_scope(capability, namespace):
             return False
-        return self.is_in_scope(capability, namespace)
+        return self.rights is None or self.rights.may_any(privileges, namespace, name)
+
+    def may_everywhere(self, capability: Capability) -> bool:
+        """Return whether all of it is allowed whatever the object; never where the outside decides on each."""
+        return not self.is_limited_outside and self.may(capability, ())
 
     def is_in_scope(self, capability: Capability, namespace: Namespace) -> bool:
         """Return whether the scopes alone allow all of the capability in the namespace."""
         held = _NONE
         for grant in self.grants:
             if grant.covers(namespace):
-                if capability in grant.capability or (self.rights is not None and not grant.capability):
+                if capability in grant.capability or (self.has_grants and not grant.capability):
                     return True
                 held |= grant.capability
         return bool(capability) and capability in held
+
+    @property
+    def has_grants(self) -> bool:
+        """Whether grants count, and not its scopes alone."""
+        return self.rights is not None and self.rights.are_granted
+
+    @property
+    def is_limited_outside(self) -> bool:
+        """Whether a service outside is asked, too."""
+        return self.rights is not None and self.rights.outside is not None
 
     def holds(self, grant: Grant) -> bool:
         """Return whether the grant would add nothing."""
@@ -129,15 +145,29 @@ class Principal:
         scoped = tuple(grant.namespace for grant in self.grants if self.is_in_scope(capability, grant.namespace))
         if self.rights is None:
             return scoped
-        held = self.rights.list_namespaces(translate_capability(capability) if privileges is None else privileges)
+        wanted = translate_capability(capability) if privileges is None else privileges
+        held = self.rights.list_namespaces(wanted)
         pairs = ((one, other) for one in scoped for other in held)
-        return tuple(dict.fromkeys(longer for one, other in pairs if (longer := _find_overlap(one, other)) is not None))
+        found = dict.fromkeys(longer for one, other in pairs if (longer := _find_overlap(one, other)) is not None)
+        return tuple(filter_seen(self.rights, found, _name_namespace, partial(self.rights.may, wanted)))
 
     def readable_schemas(self) -> tuple[str, ...] | None:
         """Return those that may be read, each with all below it; None: everything."""
         if self.may(Capability.READ, ()):
             return None
         return tuple(map(to_schema_name, self.list_namespaces(Capability.READ)))
+
+    def without_outside(self) -> "Principal":
+        """Return the principal with its rights as if nothing outside limited them: `filter_readable` does."""
+        if self.rights is None or not self.is_limited_outside:
+            return self
+        return self.with_rights(replace(self.rights, outside=None))
+
+    def filter_readable(self, items: Sequence[T], place: Callable[[T], Place]) -> tuple[T, ...]:
+        """Leave out what the outside doesn't let it read, of a list that scopes and grants have limited."""
+        if not self.is_limited_outside:
+            return tuple(items)
+        return tuple(filter_seen(self.rights, items, place, lambda item: self.may(Capability.READ, *place(item))))
 
     def readable_objects(self) -> tuple[tuple[str, str], ...]:
         """Return schema and name of tables and views that may be read, but not all in their namespace."""
@@ -155,17 +185,20 @@ class Principal:
 
     def sees(self, namespace: Namespace) -> bool:
         """Return whether the namespace may be listed: something is granted in it, above it or below it."""
-        if self.rights is not None and not self.rights.sees(namespace):
-            return False
-        return any(
+        is_in_scope = any(
             grant.covers(namespace) or grant.namespace[: len(namespace)] == namespace
             for grant in self.grants
-            if grant.capability or self.rights is not None
+            if grant.capability or self.has_grants
         )
+        return is_in_scope and (self.rights is None or self.rights.sees(namespace))
 
     def sees_object(self, namespace: Namespace, name: str) -> bool:
         """Return whether a table or view of a namespace that may be listed may be, too."""
         return self.rights is None or self.rights.sees_object(namespace, name)
+
+
+def _name_namespace(namespace: Namespace) -> tuple[Namespace, str]:
+    return namespace, ""
 
 
 def translate_capability(capability: Capability) -> Privilege:
@@ -226,7 +259,8 @@ def build_refusal(namespace: Namespace, name: str = "", principal: Principal = A
             f"The caller's scopes don't allow this in namespace {to_schema_name(namespace)}, if there is one"
         )
     where = format_full_name(namespace, name or None) if namespace else "the warehouse"
-    return ForbiddenError(f"The caller's scopes and grants don't allow this on {where}, if there is such a thing")
+    deciding = "scopes and grants" if principal.rights.outside is None else "scopes, grants or an outside decision"
+    return ForbiddenError(f"The caller's {deciding} don't allow this on {where}, if there is such a thing")
 
 
 def parse_scope(scope: str) -> Grant:

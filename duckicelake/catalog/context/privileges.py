@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import Flag, auto
 from functools import reduce
 from operator import or_
-from typing import Final, Literal
+from typing import Final, Literal, Protocol
 
 from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.identifiers import Namespace, format_full_name, to_schema_name
@@ -108,6 +108,16 @@ class HeldGrant:
     path: tuple[str, ...] = ()
 
 
+class OutsideView(Protocol):
+    """What a service outside lets a principal do, at most."""
+
+    def limit(self, held: Privilege, namespace: Namespace, name: str) -> Privilege:
+        """Return those of the privileges that may be used on an object."""
+
+    def look_ahead(self, held: Iterable[tuple[Privilege, tuple[Namespace, str]]]) -> None:
+        """Ask about several objects at once, which `limit` will be asked about."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Rights:
     """All that a principal may do in one warehouse, by the names of a moment; no two are equal.
@@ -119,6 +129,8 @@ class Rights:
         ids: DuckLake's ids of these.
         by_id: Privileges granted on each object, by kind and id, dropped ones included.
         owner_id: Of the row by which the principal comes to own what it makes; None without one.
+        outside: What limits all of it, if a service outside is asked.
+        are_granted: False where grants are off, and only the outside limits what scopes allow.
 
     """
 
@@ -129,6 +141,8 @@ class Rights:
     by_id: Mapping[tuple[str, int], Privilege] = field(default_factory=dict)
     owner_id: int | None = None
     _parents: Collection[Namespace] = ()
+    outside: OutsideView | None = None
+    are_granted: bool = True
 
     @classmethod
     def build(cls, held: Iterable[HeldGrant], owner_id: int | None = None) -> "Rights":
@@ -154,7 +168,18 @@ class Rights:
         return cls(everywhere, namespaces, objects, ids, by_id, owner_id, parents)
 
     def find(self, namespace: Namespace, name: str = "") -> Privilege:
-        """Find all privileges on a table or view, a namespace, or with neither the warehouse."""
+        """Find all privileges on a table or view, a namespace, or with neither the warehouse. UnavailableError."""
+        return self._limit(self._find_held(namespace, name), namespace, name)
+
+    def look_ahead(self, places: Iterable[tuple[Namespace, str]]) -> None:
+        """Ask the outside about several tables, views or namespaces at once, if it is asked at all."""
+        if self.outside is not None:
+            self.outside.look_ahead((self._find_held(*place), place) for place in places)
+
+    def _limit(self, held: Privilege, namespace: Namespace, name: str = "") -> Privilege:
+        return held if self.outside is None or not held else self.outside.limit(held, namespace, name)
+
+    def _find_held(self, namespace: Namespace, name: str) -> Privilege:
         found = self.everywhere
         for depth in range(1, len(namespace) + 1):
             found |= self.namespaces.get(namespace[:depth], NO_PRIVILEGE)
@@ -164,8 +189,9 @@ class Rights:
 
     def find_dropped(self, kind: ObjectKind, object_id: int, namespace: Namespace) -> Privilege:
         """Find all privileges on something that was dropped from a namespace."""
-        inherited = self.find(namespace if kind != "namespace" else namespace[:-1])
-        return complete_privileges(inherited | self.by_id.get((kind, object_id), NO_PRIVILEGE))
+        parent = namespace if kind != "namespace" else namespace[:-1]
+        held = self._find_held(parent, "") | self.by_id.get((kind, object_id), NO_PRIVILEGE)
+        return self._limit(complete_privileges(held), parent)
 
     def may(self, privileges: Privilege, namespace: Namespace, name: str = "") -> bool:
         """Return whether all of the privileges are held."""
@@ -184,17 +210,17 @@ class Rights:
         return bool(self.find(namespace, name))
 
     def list_namespaces(self, privileges: Privilege) -> tuple[Namespace, ...]:
-        """List the namespaces in which all of the privileges are held, `()` for the warehouse."""
+        """List the namespaces in which all of the privileges are held, `()` for the warehouse, before the outside."""
         if privileges in complete_privileges(self.everywhere):
             return ((),)
-        return tuple(namespace for namespace in self.namespaces if self.may(privileges, namespace))
+        return tuple(namespace for namespace in self.namespaces if privileges in self._find_held(namespace, ""))
 
     def list_objects(self, privileges: Privilege) -> tuple[tuple[Namespace, str], ...]:
         """List the tables and views on which all of the privileges are held, but not in their namespaces."""
         return tuple(
             (namespace, name)
             for namespace, name in self.objects
-            if self.may(privileges, namespace, name) and not self.may(privileges, namespace)
+            if privileges in self._find_held(namespace, name) and privileges not in self._find_held(namespace, "")
         )
 
 

@@ -16,10 +16,12 @@ from uuid import UUID
 from weakref import WeakSet
 
 from duckicelake.catalog.context.caller import Principal
+from duckicelake.catalog.context.outside import OutsideDecisions, OutsideLimit, build_limited_rights
 from duckicelake.catalog.context.privileges import HeldGrant, ObjectKind, ObjectRef, Rights, parse_mark
 from duckicelake.iceberg.identifiers import has_readable_name, parse_readable_namespace
 from duckicelake.lake.side_tables import grants
 from duckicelake.lake.side_tables.grants import GovernanceVersions, GrantPlace, GrantRow
+from duckicelake.lake.side_tables.warehouses import FIRST_NAME
 from duckicelake.postgres.database import Database
 from duckicelake.postgres.queries import Transaction
 
@@ -87,8 +89,20 @@ class _Known:
 class RightsCache:
     """The rights of principals in one warehouse, while principals, grants and names stay as they are."""
 
-    def __init__(self, database: Database, watch: GovernanceWatch, place: GrantPlace | None = None) -> None:
-        """Keep where to ask. database: the warehouse's own. place: by default the first warehouse's."""
+    def __init__(
+        self,
+        database: Database,
+        watch: GovernanceWatch,
+        place: GrantPlace | None = None,
+        outside: OutsideDecisions | None = None,
+        name: str = FIRST_NAME,
+    ) -> None:
+        """Keep where to ask. database: the warehouse's own. place: by default the first warehouse's.
+
+        outside: decides after scopes and grants have allowed. name: of the warehouse, for the outside.
+        """
+        self.outside = outside
+        self._name = name
         self._database = database
         self._watch = watch
         self._place = place or GrantPlace()
@@ -97,15 +111,16 @@ class RightsCache:
         self._known: _Known | None = None
         self._is_watched = False
         self._bound: OrderedDict[Principal, Principal] = OrderedDict()
+        self._limited: OrderedDict[Principal, Principal] = OrderedDict()
 
     @classmethod
-    def of_first(cls, database: Database) -> "RightsCache":
+    def of_first(cls, database: Database, outside: OutsideDecisions | None = None) -> "RightsCache":
         """Make the cache of the first warehouse, with a thread for it and those beside it."""
-        return cls(database, GovernanceWatch(database))
+        return cls(database, GovernanceWatch(database), outside=outside)
 
-    def beside(self, database: Database, warehouse_id: UUID) -> "RightsCache":
+    def beside(self, database: Database, warehouse_id: UUID, name: str) -> "RightsCache":
         """Make the cache of another warehouse, which the same thread looks after."""
-        return RightsCache(database, self._watch, GrantPlace(warehouse_id))
+        return RightsCache(database, self._watch, GrantPlace(warehouse_id), self.outside, name)
 
     @property
     def is_on(self) -> bool:
@@ -125,21 +140,40 @@ class RightsCache:
         if known is None:
             return None
         if not known.versions.is_on:
-            return principal
+            return self._limit(principal)
         return None if time.monotonic() - known.asked_at > _TRUST_SECONDS else self._bound.get(principal)
 
     def bind(self, principal: Principal) -> Principal:
-        """Return the principal with its rights as they are now; itself where grants are off. UnavailableError."""
+        """Return the principal with its rights as they are now. UnavailableError.
+
+        Itself where grants are off, and nothing outside decides.
+        """
         if not self._is_watched:
             self._is_watched = True
             self._watch.add(self)
         known = self._known
         if known is not None and not known.versions.is_on and time.monotonic() - known.asked_at < _OFF_SECONDS:
-            return principal
+            return self._limit(principal)
         if not self.look().is_on:
-            return principal
+            return self._limit(principal)
         bound = self._bound.get(principal)
         return bound or self._read(principal)
+
+    def _limit(self, principal: Principal) -> Principal:
+        """Return the principal where grants are off: with what the outside lets it do, if that decides."""
+        if self.outside is None:
+            return principal
+        limited = self._limited.get(principal)
+        if limited is None:
+            limited = principal.with_rights(build_limited_rights(self._open_outside(self.outside, principal)))
+            with self._lock:
+                limited = self._limited.setdefault(principal, limited)
+                while len(self._limited) > _LRU_ENTRIES:
+                    self._limited.popitem(last=False)
+        return limited
+
+    def _open_outside(self, outside: OutsideDecisions, principal: Principal) -> OutsideLimit:
+        return OutsideLimit(outside, principal.name, principal.groups, self._name)
 
     def look(self) -> GovernanceVersions:
         """Ask Postgres what has changed, and forget what may have changed with it."""
@@ -162,7 +196,10 @@ class RightsCache:
         asked_at = time.monotonic()
         with self._database.reading() as cursor:
             versions = grants.read_versions(cursor, self.place)
-            bound = principal.with_rights(read_rights(cursor, self.place, principal))
+            rights = read_rights(cursor, self.place, principal)
+        if self.outside is not None:
+            rights = replace(rights, outside=self._open_outside(self.outside, principal))
+        bound = principal.with_rights(rights)
         self._note(_Known(versions, asked_at))
         with self._lock:
             if self._known is not None and self._known.versions == versions:

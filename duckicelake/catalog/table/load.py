@@ -265,7 +265,7 @@ def load_committed_before(services: Services, table_ids: Sequence[int]) -> Table
 def _check_still_shown(services: Services, table_id: int) -> None:
     """Raise CommitStateUnknownError unless the caller may load or commit to tables in the table's namespace."""
     principal = services.caller.principal
-    if principal.may(Capability.READ, ()):
+    if principal.may_everywhere(Capability.READ):
         return
     with services.database.reading() as cursor:
         found = locations.read_last_name(cursor, table_id)

@@ -53,6 +53,7 @@ from duckicelake.storage.registry import open_store
 from duckicelake.storage.s3 import S3Options
 
 if TYPE_CHECKING:
+    from duckicelake.server.auth.opa import OpaDecisions
     from duckicelake.tracing.spans import OtelTracer
 
 RunTasks = Callable[[Services], AbstractContextManager[object]]
@@ -148,6 +149,7 @@ def open_services(
     logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)  # the error raised here says more
     connections = settings.pool_size or max(2, min(POOL_CONNECTIONS, _MAX_CONNECTIONS // settings.workers))
     timeouts = settings.statement_seconds, settings.pool_seconds
+    outside = build_outside(settings)
     database = open_lake_database(settings.database_url, connections, *timeouts, traced, left, build_session_settings())
     try:
         _check_warehouse(store, find_warehouse(settings))
@@ -170,11 +172,30 @@ def open_services(
             access=access,
             maintenance=_parse_maintenance(settings),
             reads=open_read_observer(timedelta(seconds=settings.lineage_window)),
-            rights=RightsCache.of_first(database),
+            rights=RightsCache.of_first(database, outside),
         )
     finally:
         database.close()
         store.close()
+        if outside is not None:
+            outside.close()
+
+
+def build_outside(settings: Settings) -> "OpaDecisions | None":
+    """Build what asks the service of the settings for decisions; None without one. Raises InvalidSettingsError."""
+    if settings.opa_url is None:
+        return None
+    from duckicelake.server.auth.opa import OpaDecisions, OpaOptions
+
+    token = settings.opa_token
+    options = OpaOptions(
+        settings.opa_url,
+        None if token is None else token.get_secret_value(),
+        settings.opa_seconds,
+        settings.opa_cache_seconds,
+        settings.opa_cache_max,
+    )
+    return OpaDecisions(options)
 
 
 def _parse_maintenance(settings: Settings) -> dict[str, str]:

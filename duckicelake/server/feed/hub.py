@@ -141,9 +141,11 @@ class FeedHub:
         """Return the events after a position; from Postgres, a part at a time, if memory doesn't reach back so far."""
         recent = await self._changes()
         key = (view, after, limit)
-        if key in self._pages:
+        if key in self._pages:  # never one that the outside limits: what it lets through changes by itself
             return self._pages[key]
         changes = recent.after(after)
+        if changes is not None and view.is_limited_outside:
+            return await run_in_threadpool(_build_page, view, recent, changes, after, limit)
         if changes is not None:
             if len(self._pages) >= _MAX_PAGES:
                 self._pages.clear()
@@ -154,7 +156,10 @@ class FeedHub:
             found = await run_in_threadpool(read_older_changes, database, after, view.selection.since_ms)
         older = [change for change in found if change.position <= recent.newest]  # else `newest` would go back
         # Of what was before those in memory, there is nothing, if there is nothing of it in Postgres.
-        return replace(_build_page(view, recent, older, after if older else recent.start, limit), is_last=False)
+        begin = after if older else recent.start
+        if view.is_limited_outside:
+            return replace(await run_in_threadpool(_build_page, view, recent, older, begin, limit), is_last=False)
+        return replace(_build_page(view, recent, older, begin, limit), is_last=False)
 
     async def _changes(self) -> RecentChanges:
         if self._recent is not None:

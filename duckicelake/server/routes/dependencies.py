@@ -17,10 +17,9 @@ from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from duckicelake.catalog.context.caller import ANY_PRINCIPAL, GRANTED, SESSION, Principal
+from duckicelake.catalog.context.caller import ANY_PRINCIPAL, GRANTED, SESSION
 from duckicelake.catalog.context.idempotency import Once
 from duckicelake.catalog.context.page import PageRequest
-from duckicelake.catalog.context.rights import RightsCache
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.delegation import AccessRequest
 from duckicelake.catalog.warehouses import WarehouseWiring
@@ -33,25 +32,16 @@ from duckicelake.errors import (
 from duckicelake.iceberg.identifiers import Namespace, check_name
 from duckicelake.server.auth.authentication import Authentication
 from duckicelake.server.auth.permissions import (
-    AnyToken,
     InBody,
-    InPath,
-    InQuery,
     Need,
     Public,
     WholeCatalog,
     check_body,
-    check_path,
-    check_query,
-    check_whole_catalog,
-    grants_path,
-    is_bound,
     is_for_writers,
 )
 from duckicelake.server.auth.throttle import LoginThrottle
 from duckicelake.server.feed.hub import FeedHub
 from duckicelake.server.http.scope import (
-    CALLER_KEY,
     CONTEXT_KEY,
     NEED_KEY,
     PATH_NAMES_KEY,
@@ -63,6 +53,7 @@ from duckicelake.server.http.scope import (
     parse_parent,
 )
 from duckicelake.server.middleware.quotas import Quotas, Rates
+from duckicelake.server.routes.admission import bind_rights, check_need
 from duckicelake.server.telemetry.metrics import Metrics
 
 CACHE_SECONDS: Final = 1.0
@@ -71,7 +62,6 @@ MAX_PAGE_ITEMS: Final = 10_000
 ReadinessChecks = Mapping[str, Callable[[], None]]
 UNBOUND_OPERATIONS: Final = frozenset({"get_config"})
 """Routes with the same answer for all principals, whatever these were granted."""
-_READ_METHODS: Final = frozenset({"GET", "HEAD"})
 _DESCRIPTION: Final = "a UUID of version 7; sent again with the same key, a request has no more effect"
 _UUID_PATTERN = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 
@@ -174,9 +164,9 @@ class RouteGuard:
             principal = ANY_PRINCIPAL if authentication is None else await authentication.principal(header)
             caller = note_caller(scope, principal, self._operation)
             if GRANTED not in principal.grants:
-                _check_need(need, principal, request)
+                check_need(need, principal, request)
             rights = None if self._operation in UNBOUND_OPERATIONS else context.services.rights
-            await _bind_rights(rights, need, principal, request)
+            await bind_rights(rights, need, principal, request)
             if is_for_writers(need):
                 context.services.reads.note_write(caller.client[SESSION])
         await self._app(scope, receive, send)
@@ -205,43 +195,6 @@ def _is_public(need: Need, context: ServerContext) -> bool:
     return isinstance(need, Public) or (
         isinstance(need, WholeCatalog) and need.unless_public and context.metrics_public
     )
-
-
-async def _bind_rights(rights: RightsCache | None, need: Need, principal: Principal, request: Request) -> None:
-    """Let what the principal was granted count, where grants are on, and check it.
-
-    Requests that read one thing are answered by what memory knows, if it allows them. All others ask Postgres.
-    """
-    if rights is None or not is_bound(need):
-        if GRANTED in principal.grants:
-            _check_need(need, principal, request)
-        return
-    known = rights.find_known(principal)
-    if known is None or (known is not principal and not _is_lenient(need, known, request)):
-        known = await run_in_threadpool(rights.bind, principal)
-    if known is not principal:
-        request.scope[CALLER_KEY] = replace(find_caller(request.scope), principal=known)
-    if known is not principal or GRANTED in principal.grants:
-        _check_need(need, known, request)
-
-
-def _is_lenient(need: Need, principal: Principal, request: Request) -> bool:
-    """Return whether a request only reads what its path names, and what memory knows allows it."""
-    if request.method not in _READ_METHODS or not isinstance(need, InPath) or not need.privileges:
-        return False
-    return grants_path(need, principal, request.scope[PATH_NAMES_KEY])
-
-
-def _check_need(need: Need, principal: Principal, request: Request) -> None:
-    match need:
-        case InPath():
-            check_path(need, principal, request.scope[PATH_NAMES_KEY])
-        case InQuery(parameter):
-            check_query(principal, parse_parent(request.query_params.get(parameter)))
-        case WholeCatalog():
-            check_whole_catalog(need, principal)
-        case Public() | AnyToken() | InBody():
-            pass
 
 
 async def _get_context(request: Request) -> ServerContext:

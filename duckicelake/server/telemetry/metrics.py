@@ -24,6 +24,7 @@ from duckicelake.server.telemetry.states import (
     CacheMetrics,
     ConnectionMetrics,
     FeedMetrics,
+    OutsideMetrics,
     PoolMetrics,
     ProcessMetrics,
     ReadMetrics,
@@ -54,7 +55,12 @@ class Metrics:
     """
 
     def __init__(
-        self, pool: Statistics, cache: Statistics = dict, reads: Statistics = dict, scans: Statistics = dict
+        self,
+        pool: Statistics,
+        cache: Statistics = dict,
+        reads: Statistics = dict,
+        scans: Statistics = dict,
+        outside: Statistics = dict,
     ) -> None:
         self._folder = find_shared_folder()
         if self._folder is not None:
@@ -70,6 +76,7 @@ class Metrics:
             CacheMetrics(cache, self._registry),
             ReadMetrics(reads, self._registry),
             ScanMetrics(scans, self._registry),
+            OutsideMetrics(outside, self._registry),
             ConnectionMetrics(TALLY.statistics, self._registry),
             ProcessMetrics(self._registry),
         )

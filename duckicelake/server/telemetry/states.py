@@ -125,6 +125,26 @@ class ScanMetrics:
         self._read.look(statistics.get("read", 0))
 
 
+class OutsideMetrics:
+    """Of decisions that a service outside makes."""
+
+    def __init__(self, statistics: Statistics, registry: CollectorRegistry) -> None:
+        self._statistics = statistics
+        decisions = counter(registry, "outside_decisions", "Outside decisions, by where they came from", "outcome")
+        self._decisions = {name: MirroredCounter(decisions.labels(name)) for name in ("asked", "cached", "failed")}
+        self._refused = MirroredCounter(counter(registry, "outside_refusals", "Outside decisions that take something"))
+        self._requests = MirroredCounter(counter(registry, "outside_requests", "Requests for outside decisions"))
+        self._seconds = MirroredCounter(counter(registry, "outside_seconds", "Time that these requests took"))
+
+    def look(self) -> None:
+        statistics = self._statistics()
+        for name, mirrored in self._decisions.items():
+            mirrored.look(statistics.get(name, 0))
+        self._refused.look(statistics.get("refused", 0))
+        self._requests.look(statistics.get("requests", 0))
+        self._seconds.look(statistics.get("ms", 0) / 1000)
+
+
 class ReadMetrics:
     """Of what engines read."""
 

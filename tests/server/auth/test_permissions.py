@@ -20,7 +20,6 @@ from duckicelake.catalog.context.caller import EVERYTHING, GRANTED, Capability, 
 from duckicelake.catalog.context.services import Services
 from duckicelake.errors import InvalidRequestError
 from duckicelake.lake.ducklake.database import open_lake_database
-from duckicelake.postgres.database import Database
 from duckicelake.postgres.embedded import EmbeddedPostgres
 from duckicelake.server.app import create_routes
 from duckicelake.server.auth.oauth_clients import OAuthClient
@@ -250,11 +249,11 @@ class Lake:
 def lake(postgres: EmbeddedPostgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
     warehouse = tmp_path_factory.mktemp("warehouse")
     with new_lake(postgres, warehouse) as url, closing(open_lake_database(url, pool_size=4)) as database:
-        yield from serving(database, warehouse)
+        yield from serving(services_of(database, warehouse))
 
 
-def serving(database: Database, warehouse: Path) -> Iterator[Lake]:
-    server, services = Server(), services_of(database, warehouse)
+def serving(services: Services) -> Iterator[Lake]:
+    server = Server()
     clients = [OAuthClient(who, SECRET, tuple(scopes.split())) for who, scopes in SCOPES.items()]
     with (
         running(server.app(services, server.authentication(*clients))) as uri,

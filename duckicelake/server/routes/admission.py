@@ -1,0 +1,76 @@
+"""Check whether a principal may use a route: by its scopes, by what it was granted, and by what the outside decides."""
+
+from dataclasses import replace
+from typing import Final
+
+from fastapi import Request
+from starlette.concurrency import run_in_threadpool
+
+from duckicelake.catalog.context.caller import GRANTED, Principal
+from duckicelake.catalog.context.rights import RightsCache
+from duckicelake.server.auth.permissions import (
+    AnyToken,
+    InBody,
+    InPath,
+    InQuery,
+    Need,
+    Public,
+    WholeCatalog,
+    check_path,
+    check_query,
+    check_whole_catalog,
+    grants_path,
+    is_bound,
+)
+from duckicelake.server.http.scope import CALLER_KEY, PATH_NAMES_KEY, find_caller, parse_parent
+
+_READ_METHODS: Final = frozenset({"GET", "HEAD"})
+
+
+async def bind_rights(rights: RightsCache | None, need: Need, principal: Principal, request: Request) -> None:
+    """Let what the principal was granted count, where grants are on, and check it.
+
+    Requests that read one thing are answered by what memory knows, if it allows them. All others ask Postgres.
+    """
+    if rights is None or not is_bound(need):
+        if GRANTED in principal.grants:
+            check_need(need, principal, request)
+        return
+    if rights.outside is not None:  # it may be asked, which takes its time
+        await run_in_threadpool(_bind_and_check, rights, need, principal, request)
+        return
+    known = rights.find_known(principal)
+    if known is None or (known is not principal and not _is_lenient(need, known, request)):
+        known = await run_in_threadpool(rights.bind, principal)
+    if known is not principal:
+        request.scope[CALLER_KEY] = replace(find_caller(request.scope), principal=known)
+    if known is not principal or GRANTED in principal.grants:
+        check_need(need, known, request)
+
+
+def _bind_and_check(rights: RightsCache, need: Need, principal: Principal, request: Request) -> None:
+    known = rights.find_known(principal)
+    if known is None or (known.has_grants and not _is_lenient(need, known, request)):
+        known = rights.bind(principal)
+    request.scope[CALLER_KEY] = replace(find_caller(request.scope), principal=known)
+    check_need(need, known, request)
+
+
+def _is_lenient(need: Need, principal: Principal, request: Request) -> bool:
+    """Return whether a request only reads what its path names, and what memory knows allows it."""
+    if request.method not in _READ_METHODS or not isinstance(need, InPath) or not need.privileges:
+        return False
+    return grants_path(need, principal, request.scope[PATH_NAMES_KEY])
+
+
+def check_need(need: Need, principal: Principal, request: Request) -> None:
+    """Check that a principal may use a route for what the path and the query name; ForbiddenError."""
+    match need:
+        case InPath():
+            check_path(need, principal, request.scope[PATH_NAMES_KEY])
+        case InQuery(parameter):
+            check_query(principal, parse_parent(request.query_params.get(parameter)))
+        case WholeCatalog():
+            check_whole_catalog(need, principal)
+        case Public() | AnyToken() | InBody():
+            pass
