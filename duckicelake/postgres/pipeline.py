@@ -14,7 +14,7 @@ from psycopg import Connection, Cursor, DataError, Error, OperationalError, Pipe
 from psycopg.abc import PQGen
 from psycopg.errors import _WaitTimeout as WaitTimeoutError
 from psycopg.generators import send
-from psycopg.pq import ExecStatus, TransactionStatus
+from psycopg.pq import ConnStatus, ExecStatus, TransactionStatus
 
 from duckicelake.errors import UnavailableError
 from duckicelake.postgres.queries import BATCH_ROWS, Row, find_statement_name
@@ -100,6 +100,20 @@ class DeferredPipeline(Pipeline):
     def _exit_gen(self) -> PQGen[None]:
         if not self.has_ended:
             yield from super()._exit_gen()
+
+    def _enqueue_sync(self) -> None:
+        self.command_queue.append(self._send_sync)
+        self.result_queue.append(None)
+
+    def _send_sync(self) -> None:
+        """Send a sync. Where it can't be sent, psycopg says of a lost connection that it isn't in pipeline mode."""
+        try:
+            self.pgconn.pipeline_sync()
+        except OperationalError as error:
+            if self.pgconn.status == ConnStatus.OK:
+                raise
+            cause = "" if self.pgconn.error_message == b"" else f": {self.pgconn.get_error_message()}"
+            raise OperationalError(f"the connection was lost before all was sent{cause}") from error
 
     def _process_results(self, queued: Any, results: Any) -> None:
         if isinstance(queued, _PendingPreparation):

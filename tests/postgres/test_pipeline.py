@@ -7,7 +7,7 @@ import pytest
 
 from duckicelake.errors import CommitStateUnknownError, UnavailableError
 from duckicelake.postgres.database import Database
-from duckicelake.postgres.pipeline import flush_pipeline
+from duckicelake.postgres.pipeline import DeferredConnection, flush_pipeline
 from duckicelake.postgres.queries import Transaction
 
 
@@ -171,3 +171,21 @@ def test_connection_that_is_cut_once_commit_was_sent_leaves_the_outcome_unknown(
 
     with pytest.raises(CommitStateUnknownError):
         cut()
+
+
+def test_connection_that_is_lost_at_any_byte_before_commit_says_so(numbers: Database) -> None:
+    """libpq notices it while it sends a statement, COMMIT or the sync, by how much was written before."""
+
+    def lose(size: int, count: int) -> None:
+        with numbers.transaction(pipelined=True) as cursor:
+            cursor.connection.cursor().execute("SELECT 1").fetchone()
+            assert isinstance(cursor.connection, DeferredConnection)
+            cursor.connection.cut_off()
+            for _ in range(count):
+                cursor.execute("SELECT %s::text", ["x" * size])
+
+    for size in (10, 4000, 8100, 8190, 16000, 65500, 65520):
+        for count in (1, 2, 3, 8):
+            with pytest.raises((CommitStateUnknownError, UnavailableError), match="connection") as caught:
+                lose(size, count)
+            assert "pipeline" not in str(caught.value)
