@@ -135,6 +135,23 @@ def test_a_server_that_meets_another_format_answers_503_and_writes_nothing(lake,
         assert connection.execute("SELECT count(*) FROM ducklake_inlined_data_tables").fetchone()[0] == before[0][2]
 
 
+@pytest.mark.parametrize("request_name", [name for name in REQUESTS if name != "readiness"])
+@pytest.mark.parametrize("version", ["1.1", "1.1-dev1"])
+def test_a_version_that_was_changed_by_hand_is_refused(lake, http, database_url, request_name, version):
+    method, path, body = REQUESTS[request_name]
+    assert http.get(T).status_code == 200
+    before = everything(lake)
+    with psycopg.connect(database_url) as connection:
+        connection.execute(format_change(version))
+    answer = http.request(method, path, json=body)
+    assert (answer.status_code, answer.json()["error"]["type"]) == (503, "ServiceUnavailableException"), answer.text
+    assert f"says DuckLake format {version}, but its tables lack columns" in answer.json()["error"]["message"]
+    with psycopg.connect(database_url) as connection:
+        connection.execute(format_change("1.0"))
+    assert everything(lake) == before
+    assert http.get(T).status_code == 200
+
+
 def test_a_server_goes_on_once_it_understands_the_lake_again(lake, http, database_url):
     with psycopg.connect(database_url) as connection:
         connection.execute(format_change("1.2"))
