@@ -200,6 +200,8 @@ def forget_lost(services: Services, row: TableRow) -> bool:
     with services.database.reading() as cursor:
         written = reader.read_artifacts(cursor, table_id)
     lost = _find_lost(services, written)
+    if not lost:  # the store finds them again: nothing needs to be written
+        return False
 
     def attempt() -> None:
         with services.database.transaction() as cursor:

@@ -21,6 +21,7 @@ from duckicelake.errors import UnavailableError
 from duckicelake.lake.changes import WrittenFile
 from duckicelake.lake.side_tables import written_files as lake_artifacts
 from duckicelake.lake.side_tables.written_files import record_versions
+from duckicelake.storage.local import LocalStore
 from duckicelake.storage.protocol import NewObject, ObjectStore, StoredFile
 from tests.support.client import (
     NS,
@@ -375,6 +376,35 @@ def forget_list(services: Services, snapshot_id: int) -> None:
             "OR kind = 'metadata' AND object_id = (SELECT version FROM duckicelake_table)",
             [snapshot_id],
         )
+
+
+class FlickeringStore(LocalStore):
+    """Doesn't find files at the first look, as a folder of a server that restarts."""
+
+    def __init__(self, root: Path, looks: list[int]) -> None:
+        super().__init__(root)
+        object.__setattr__(self, "looks", looks)
+
+    def sizes(self, locations: Sequence[str]) -> list[int | None]:
+        looks: list[int] = self.looks  # type: ignore[attr-defined]
+        looks.append(len(locations))
+        return [None for _ in locations] if len(looks) == 1 else super().sizes(locations)
+
+
+def test_nothing_is_forgotten_of_files_that_are_found_at_the_second_look(services: Services, client: Client) -> None:
+    client.create()
+    client.append((1, None))
+    before = client.load()
+    recorded = "SELECT * FROM duckicelake_artifact ORDER BY path"
+    with services.database.reading() as cursor:
+        artifacts_before = cursor.execute(recorded).fetchall()
+    looks: list[int] = []
+    assert isinstance(services.store, LocalStore)
+    store = FlickeringStore(services.store.root, looks)
+    assert Client(replace(fresh(services), store=store)).load() == before
+    assert len(looks) > 1
+    with services.database.reading() as cursor:
+        assert cursor.execute(recorded).fetchall() == artifacts_before
 
 
 @pytest.mark.parametrize("which", [0, 1, 2])
