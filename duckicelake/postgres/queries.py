@@ -12,7 +12,8 @@ Transaction = Cursor[Row]
 """A cursor inside one open transaction, as use cases pass it on."""
 
 _STATEMENT_NAMES: dict[str, str] = {}
-_HEAD_PATTERN = re.compile(r"^-- (\w+): .+$", re.MULTILINE)
+_HEAD_PATTERN = re.compile(r"(?:\A|\n[ \t]*\n)-- (\w+): .+$", re.MULTILINE)
+"""The comment above a query: the file's first line, or behind an empty one. Others are part of a query."""
 BATCH_ROWS: Final = 500
 """Rows that a statement takes without much memory."""
 _SCHEMA_OID: Final = "coalesce(to_regnamespace(quote_ident(nullif(current_schema(), 'public')))::oid::bigint, 0)"

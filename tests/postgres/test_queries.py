@@ -18,9 +18,16 @@ def test_an_unknown_query_is_refused_with_the_known_ones():
 
 def test_two_queries_of_one_name_are_refused():
     with pytest.raises(ValueError, match="same name"):
-        Queries("twice", "-- a: one\nSELECT 1;\n-- a: two\nSELECT 2;\n")
+        Queries("twice", "-- a: one\nSELECT 1;\n\n-- a: two\nSELECT 2;\n")
 
 
-def test_a_comment_that_looks_like_a_head_is_refused():
+def test_a_comment_inside_a_query_is_part_of_it():
+    text = "-- a: one\n-- more: of the head\nSELECT 1\n-- note: of the query\nFROM x;\n\n-- b: two\nSELECT 2;\n"
+    found = Queries("comment", text)
+    assert found.a == "-- more: of the head\nSELECT 1\n-- note: of the query\nFROM x;"
+    assert found.b == "SELECT 2;"
+
+
+def test_a_head_without_a_query_is_refused():
     with pytest.raises(ValueError, match="a query is empty"):
-        Queries("comment", "-- a: one\n-- or: two\nSELECT 1;\n")
+        Queries("comment", "-- a: one\n\n-- b: two\nSELECT 1;\n")
