@@ -3,9 +3,9 @@
 What is read of big manifests is kept in Postgres, for other workers and the next start.
 """
 
+import logging
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
@@ -32,6 +32,7 @@ _LEAST_KEPT_FILES: Final = 1_000
 """Files of a manifest from which on what is packed of it is kept in Postgres: of fewer it is made as soon as read."""
 _FILES: Final = "files"
 _DECIDING: Final = ("value_counts", "null_value_counts", "nan_value_counts", "lower_bounds", "upper_bounds")
+_LOG: Final = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -102,9 +103,9 @@ class ManifestScanner:
                 self._cache.read_manifests += len(unread)
                 for start in range(0, len(unread), _MANIFESTS_AT_ONCE):
                     some = unread[start : start + _MANIFESTS_AT_ONCE]
-                    _keep_arrays(self._database, self._read_files([id_ for id_ in some if id_ not in found], found))
+                    self._keep_arrays(self._read_files([id_ for id_ in some if id_ not in found], found))
                     for group in _group([found[id_] for id_ in some if id_ in found]):
-                        _keep_arrays(self._database, self._read_bounds(group, columns))
+                        self._keep_arrays(self._read_bounds(group, columns))
         return [found[id_] for id_ in manifest_ids if id_ in found and len(found[id_].manifest.file_ids)]
 
     def _read_kept(
@@ -176,16 +177,23 @@ class ManifestScanner:
                     made.append((manifest_id, _name_bounds(field_id, type_), bounds.pack()))
         return made
 
+    def _keep_arrays(self, made: Sequence[PackedArray]) -> None:
+        """Keep in Postgres what was packed; the plan has what it needs and goes on without that if it can't be."""
+        if not made:
+            return
+        try:
+            with self._database.statement() as cursor:
+                scan.keep_arrays(cursor, made)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the next plan reads the same again
+            if not self._cache.unkept_arrays:
+                _LOG.warning(
+                    "What was read of manifests can't be kept in Postgres, each start reads it again: %s", error
+                )
+            self._cache.unkept_arrays += len(made)
+
     def _add_bounds(self, scanned: ScannedManifest, field_id: int, bounds: BoundArrays) -> None:
         scanned.bounds[field_id, str(bounds.type)] = bounds
         self._cache.keep(scanned, bounds.nbytes)
-
-
-def _keep_arrays(database: Database, made: Sequence[PackedArray]) -> None:
-    """Keep in Postgres what was packed; the plan goes on without that if it can't be."""
-    if made:
-        with suppress(Exception), database.statement() as cursor:  # best effort: the plan has what it needs
-            scan.keep_arrays(cursor, made)
 
 
 def _parse_metrics(text: str, names: Sequence[str]) -> dict[str, dict[str, Any]]:

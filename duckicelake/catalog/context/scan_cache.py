@@ -74,6 +74,7 @@ class ScanCache(Generic[Kept]):
     Attributes:
         reading: Held by the thread that reads manifests; the others wait for what it reads.
         read_manifests: How many manifests were read since the start.
+        unkept_arrays: How many arrays couldn't be kept in Postgres since the start.
         filters: Bound filters. answers: Answers of plans that are complete. Each takes a share of the bytes besides.
 
     """
@@ -81,6 +82,7 @@ class ScanCache(Generic[Kept]):
     def __init__(self, most_bytes: int = DEFAULT_BYTES) -> None:
         self.reading = Lock()
         self.read_manifests = 0
+        self.unkept_arrays = 0
         self.filters: SizedCache[Any] = SizedCache(most_bytes // _FILTER_SHARE)
         self.answers: SizedCache[Any] = SizedCache(most_bytes // _ANSWER_SHARE)
         self._most_bytes = most_bytes
@@ -93,8 +95,13 @@ class ScanCache(Generic[Kept]):
         return self._bytes
 
     def statistics(self) -> dict[str, int]:
-        """Count the manifests kept and their bytes, and those whose files or bounds were read since the start."""
-        return {"manifests": len(self._kept), "bytes": self._bytes, "read": self.read_manifests}
+        """Count the manifests kept and their bytes; since the start, those read, and arrays that Postgres lacks."""
+        return {
+            "manifests": len(self._kept),
+            "bytes": self._bytes,
+            "read": self.read_manifests,
+            "unkept": self.unkept_arrays,
+        }
 
     def find(self, manifest_ids: Iterable[int]) -> dict[int, Kept]:
         """Find those of the manifests that are kept, by id."""

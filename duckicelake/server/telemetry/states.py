@@ -117,12 +117,15 @@ class ScanMetrics:
         self._manifests = gauge(registry, "scan_cached_manifests", "Manifests in memory to plan scans by")
         self._bytes = gauge(registry, "scan_cached_bytes", "What these manifests take")
         self._read = MirroredCounter(counter(registry, "scan_manifests_read", "Manifests read from Postgres to plan"))
+        unkept = counter(registry, "scan_arrays_unkept", "What was read of manifests and couldn't be kept in Postgres")
+        self._unkept = MirroredCounter(unkept)
 
     def look(self) -> None:
         statistics = self._statistics()
         self._manifests.set(statistics.get("manifests", 0))
         self._bytes.set(statistics.get("bytes", 0))
         self._read.look(statistics.get("read", 0))
+        self._unkept.look(statistics.get("unkept", 0))
 
 
 class OutsideMetrics:

@@ -54,6 +54,26 @@ def test_bytes_stay_exact_while_threads_read_and_forget(
     assert again.statistics()["read"] == (0 if least_files == 1 else len(ids))
 
 
+def test_what_cannot_be_kept_is_logged_once_and_counted(
+    services: Services, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(scan_manifests, "_LEAST_KEPT_FILES", 1)
+    client = new_client(services)
+    client.create()
+    for number in range(2):
+        client.append((number, f"n{number}"))
+    metadata = load_current_table(services, ("ns",), "t").metadata
+    with services.database.transaction() as cursor:
+        ids = [id_ for (id_,) in cursor.execute("SELECT manifest_id FROM duckicelake_manifest").fetchall()]
+        cursor.execute("ALTER TABLE duckicelake_scan_array ADD CHECK (manifest_id < 0) NOT VALID")
+    cache = ScanCache(1 << 20)
+    for id_ in ids:
+        assert len(ManifestScanner(cache, services.database, metadata).read([id_], {})) == 1
+    assert cache.statistics()["unkept"] == len(ids)
+    (record,) = (record for record in caplog.records if record.name == scan_manifests.__name__)
+    assert "can't be kept in Postgres" in record.getMessage()
+
+
 def test_what_is_kept_goes_with_its_manifest(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scan_manifests, "_LEAST_KEPT_FILES", 1)
     client = new_client(services)
