@@ -26,11 +26,11 @@ from duckicelake.postgres.database import Database
 from duckicelake.postgres.queries import Transaction
 
 _LRU_ENTRIES: Final = 4096
-_POLL_SECONDS: Final = 0.25
+_POLL_SECONDS: Final = 0.4
 """Seconds between two looks while a warehouse has grants on."""
 _IDLE_SECONDS: Final = 1.0
 """The same while none has."""
-_TRUST_SECONDS: Final = 0.75
+_TRUST_SECONDS: Final = 0.9
 """Seconds after the last look in which decisions are made from memory: a revoked right ends within a second."""
 _OFF_SECONDS: Final = 2.0
 """Seconds for which a warehouse without grants counts as one."""
@@ -219,7 +219,7 @@ def find_id(cursor: Transaction, place: GrantPlace, principal: Principal) -> int
     """Find the row of a principal that the authentication has found none for by itself."""
     if principal.principal_id is not None:
         return principal.principal_id
-    return grants.find_principal_id(cursor, place, principal.name, ("user", "service"))
+    return grants.find_login_id(cursor, place, principal.name)
 
 
 def read_held_grants(

@@ -121,11 +121,15 @@ def read_memberships(
     return [Membership(*row) for row in found]
 
 
-def find_principal_id(
-    cursor: Transaction, place: GrantPlace, name: str, kinds: Sequence[str] | None = None
-) -> int | None:
-    """Find the principal of a name, of some kinds or any."""
-    found = _run(cursor, _SQL.find_principal, place, name=name, kinds=None if kinds is None else list(kinds))
+def find_principal_id(cursor: Transaction, place: GrantPlace, name: str) -> int | None:
+    """Find the principal of a name, of any kind."""
+    found = _run(cursor, _SQL.find_principal, place, name=name)
+    return found[0][0] if found else None
+
+
+def find_login_id(cursor: Transaction, place: GrantPlace, name: str) -> int | None:
+    """Find the user or service of a name whom no issuer's subject stands for."""
+    found = _run(cursor, _SQL.find_login, place, name=name)
     return found[0][0] if found else None
 
 

@@ -37,7 +37,11 @@ LEFT JOIN schemas s USING (schema_id)
 WHERE g.object_kind = 'view';
 
 -- find_principal: the id of the principal of a name
-SELECT principal_id FROM {governance}duckicelake_principal WHERE name = %(name)s AND (%(kinds)s::text[] IS NULL OR kind = ANY(%(kinds)s));
+SELECT principal_id FROM {governance}duckicelake_principal WHERE name = %(name)s;
+
+-- find_login: the id of the user or service of a name whom no issuer names otherwise
+SELECT principal_id FROM {governance}duckicelake_principal
+WHERE name = %(name)s AND kind IN ('user', 'service') AND issuer IS NULL;
 
 -- memberships: (member, container, name of the container) on the ways from a principal and its groups to all roles
 WITH RECURSIVE held_by AS (
