@@ -84,11 +84,11 @@ def _build_table(*headings: str, left: int = 1) -> Table:
 def _build_totals(found: ScanExplanation) -> Table:
     table = _build_table(found.table, "files", "size", "rows")
     pruned = found.pruned
-    by_fields = f" by {', '.join(pruned.partition_fields)}" if pruned.partition_fields else ""
+    fields = ", ".join(pruned.partition_fields)
     for what, totals in (("whole table", found.total), ("this scan reads", found.read)):
         table.add_row(what, *_format_totals(totals))
     for what, files in (
-        ("pruned by partition" + by_fields, pruned.by_partition),
+        (f"pruned by partition by {fields}" if fields else "pruned, as no row can pass", pruned.by_partition),
         ("pruned by bounds of columns", pruned.by_bounds),
         ("without rows", pruned.empty),
     ):

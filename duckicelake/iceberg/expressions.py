@@ -260,8 +260,9 @@ def _match_members(json: dict[str, Any], *choices: set[str]) -> set[str]:
     """Return the first of these sets of members that the object has besides its type; InvalidRequestError: none."""
     found = json.keys() - {"type"}
     if found not in choices:
-        wanted = " or ".join(", ".join(sorted(choice)) for choice in choices)
-        raise InvalidRequestError(f"A {json['type']} has {wanted}, not {', '.join(sorted(found)) or 'nothing'}")
+        wanted = ", or ".join(" and ".join(sorted(choice)) for choice in choices)
+        given = " and ".join(sorted(found)) or "nothing"
+        raise InvalidRequestError(f"This {json['type']!r} has {given} beside its type: expected {wanted}")
     return found
 
 

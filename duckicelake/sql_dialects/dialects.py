@@ -57,6 +57,10 @@ class NotTranslatableError(Exception):
     """A query isn't known to mean the same in the other dialect; the message names the construct."""
 
 
+class UnreadableQueryError(NotTranslatableError):
+    """A text isn't SQL of the dialect."""
+
+
 class DuckDBNamesParser(DuckDBParser):
     FUNCTIONS: ClassVar[dict[str, Any]] = {}
     FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {key: DuckDBParser.FUNCTION_PARSERS[key] for key in _TYPED}

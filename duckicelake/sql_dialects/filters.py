@@ -22,7 +22,7 @@ from duckicelake.iceberg.expressions import (
 )
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import PrimitiveType
-from duckicelake.sql_dialects.dialects import DUCKDB, NotTranslatableError, refuse_construct
+from duckicelake.sql_dialects.dialects import DUCKDB, NotTranslatableError, UnreadableQueryError, refuse_construct
 from duckicelake.sql_dialects.views import parse_query
 
 EVERYTHING: Final = ConstantPredicate(holds=True)
@@ -74,6 +74,11 @@ def parse_sql_filter(sql: str, schema: Schema) -> SqlFilter:
     """
     try:
         tree = parse_query(sql, DUCKDB)
+    except UnreadableQueryError as error:
+        raise InvalidConditionError(
+            f"Invalid condition {_cut(sql)!r}: expected what follows WHERE in DuckDB's SQL, such as id = 5 AND day > "
+            "DATE '2026-11-01'"
+        ) from error
     except NotTranslatableError as error:
         raise InvalidConditionError(f"Invalid condition {_cut(sql)!r}: refused for {error}") from error
     if isinstance(tree, exp.Query):

@@ -11,7 +11,14 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from duckicelake.iceberg.identifiers import Namespace, parse_schema_name, to_schema_name
 from duckicelake.iceberg.schema import Schema
-from duckicelake.sql_dialects.dialects import DUCKDB, SPARK, DialectSide, NotTranslatableError, refuse_construct
+from duckicelake.sql_dialects.dialects import (
+    DUCKDB,
+    SPARK,
+    DialectSide,
+    NotTranslatableError,
+    UnreadableQueryError,
+    refuse_construct,
+)
 from duckicelake.sql_dialects.expressions import MAX_QUERY_CHARS
 from duckicelake.sql_dialects.queries import QueryWriter, Tables, is_column_source
 
@@ -95,7 +102,7 @@ def parse_query(sql: str, side: DialectSide) -> exp.Expr:
         _check_depth(tokens)
         trees = dialect.parser().parse(tokens, sql)
     except _UNREADABLE as error:
-        raise NotTranslatableError("a query that sqlglot does not read") from error
+        raise UnreadableQueryError("a query that sqlglot does not read") from error
     if len(trees) != 1 or trees[0] is None:
         refuse_construct("anything but one query")
     return trees[0]

@@ -151,7 +151,7 @@ class _Binder:
         field_id = column if isinstance(column, int) else self._ids.get(self._fold(column))
         field = None if field_id is None else self._fields.get(field_id)
         if field is None:
-            names = ", ".join(list(self._schemas[0].names())[:20])
+            names = ", ".join(list(self._schemas[0].full_names().values())[:20])
             raise InvalidRequestError(f"{_lead(place)}Cannot find field {_render(column)}: expected one of {names}")
         return field
 

@@ -282,12 +282,16 @@ REFUSED: list[tuple[Json, type[CatalogError], str]] = [
     (lit("eq", "x", "NaN"), InvalidRequestError, "is-nan"),
     ({"type": "is-nan", "term": "id"}, InvalidRequestError, "is-nan tests a .*double.*id is a long"),
     (lit("starts-with", "id", 1), InvalidRequestError, "starts-with tests a string"),
-    ({"type": "eq", "term": "id"}, InvalidRequestError, "A eq has left, right or term, value, not term"),
+    (
+        {"type": "eq", "term": "id"},
+        InvalidRequestError,
+        "'eq' has term beside its type: expected left and right, or",
+    ),
     ({"type": "between", "term": "id"}, InvalidRequestError, "Invalid predicate"),
     ({"type": "in", "term": "id", "values": 1}, InvalidRequestError, "Invalid values 1: expected a list"),
     ({"type": "in", "term": "id", "values": [0] * 100_001}, InvalidRequestError, "up to 100000 values"),
     (None, InvalidRequestError, "Invalid predicate None"),
-    ({"type": "not"}, InvalidRequestError, "A not has child, not nothing"),
+    ({"type": "not"}, InvalidRequestError, "This 'not' has nothing beside its type: expected child"),
     ({"type": "eq", "left": {"type": "reference", "id": 9}, "right": 1}, InvalidRequestError, "by column 9"),
     (
         {"type": "eq", "term": "name", "value": {"type": "literal", "value": "2026-01-01", "data-type": "date"}},

@@ -323,7 +323,7 @@ WRONG: list[tuple[Any, str]] = [
         {"filter": {"type": "or", "left": True, "right": {"type": "eq", "term": "id", "value": None}}},
         "filter.right.value: Nothing is compared with null",
     ),
-    ({"filter": {"type": "eq", "term": "id", "value": 1, "more": 2}}, "filter: A eq has"),
+    ({"filter": {"type": "eq", "term": "id", "value": 1, "more": 2}}, "filter: This 'eq' has more and term and value"),
     ({"filter": {"type": "and", "left": True, "right": {"type": "near"}}}, "filter.right: Invalid predicate"),
     ({"filter": {"type": "eq", "term": "id", "value": "1e999999999"}}, "filter.value: id is a long"),
     ({"filter": {"type": "eq", "term": "id", "value": "9" * 5000}}, "filter.value: id is a long"),
