@@ -31,6 +31,7 @@ pytest.register_assert_rewrite("tests.support")
 pytest_plugins = [
     "tests.support.backends",
     "tests.support.collector",
+    "tests.support.examples",
     "tests.support.servers",
     "tests.support.fixtures",
 ]
@@ -44,6 +45,7 @@ _administrators: dict[str, psycopg.Connection] = {}
 
 def pytest_configure() -> None:
     """A shell lets what it starts in the background be deaf to Ctrl-C, and nohup to SIGHUP, which some tests send."""
+    gc.disable()  # until the tests are collected: nothing of them is garbage
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
@@ -52,6 +54,7 @@ def pytest_collection_finish() -> None:
     """The garbage collector needn't look through all modules and all tests again and again."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -130,7 +130,10 @@ def lake() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGTERM, *(pytest.param(one, marks=pytest.mark.commands) for one in (signal.SIGINT, signal.SIGHUP))],
+)
 @pytest.mark.parametrize("workers", ["1", pytest.param("2", marks=pytest.mark.commands)])
 def test_serve_answers_until_the_signal_and_leaves_nothing_behind(lake: Path, number: int, workers: str) -> None:
     with serving(lake, "--workers", workers) as served:
@@ -159,6 +162,7 @@ def test_served_lake_is_the_same_after_a_restart(lake: Path) -> None:
         assert httpx.get(f"{served.uri}/v1/namespaces/kept", timeout=30).status_code == 200
 
 
+@pytest.mark.commands
 def test_server_answers_in_little_memory(lake: Path) -> None:
     assert run_here("init", "--lake", str(lake)).returncode == 0
     with serving(lake) as served:
@@ -200,6 +204,7 @@ def test_server_with_a_database_of_its_own_leaves_the_lake_in_the_folder_alone(
         assert json.loads(run("info", "--lake", str(lake), "--json").stdout)["uri"] == served.uri
 
 
+@pytest.mark.commands
 def test_killed_worker_is_replaced(lake: Path) -> None:
     with serving(lake, "--workers", "2") as served:
         httpx.get(f"{served.uri}/readyz", timeout=30).raise_for_status()
@@ -286,6 +291,7 @@ def test_server_sends_its_traces_before_it_ends(lake: Path, workers: str, collec
     assert collector.below(collector.named("GET /v1/namespaces"))
 
 
+@pytest.mark.commands
 def test_info_beside_a_running_server_shows_its_uri(lake: Path) -> None:
     with serving(lake) as served:
         facts = json.loads(run("info", "--lake", str(lake), "--json").stdout)
@@ -300,6 +306,7 @@ def test_info_beside_a_running_server_shows_its_uri(lake: Path) -> None:
     assert "data-path and format" in run("info", "--lake", str(lake)).stderr
 
 
+@pytest.mark.commands
 def test_adopted_lake_keeps_its_data_path_and_info_shows_it(
     lake: Path, empty_database_url: str, attach: Callable[..., duckdb.DuckDBPyConnection], tmp_path: Path
 ) -> None:
@@ -351,6 +358,7 @@ def test_info_without_a_lake_starts_and_creates_nothing(lake: Path) -> None:
     assert not lake.exists()
 
 
+@pytest.mark.commands
 def test_duckdb_attaches_by_what_info_says(lake: Path, extensions: None) -> None:
     with serving(lake) as served:
         httpx.post(f"{served.uri}/v1/namespaces", json={"namespace": ["made_by_rest"]}, timeout=30).raise_for_status()
@@ -364,6 +372,7 @@ def test_duckdb_attaches_by_what_info_says(lake: Path, extensions: None) -> None
         assert json.loads(run_here("info", "--lake", str(lake), "--json").stdout)["macros"] == "made_by_rest.one_more"
 
 
+@pytest.mark.commands
 def test_init_makes_a_lake_and_may_be_repeated(lake: Path) -> None:
     for _ in range(2):
         made = run("init", "--lake", str(lake))
@@ -385,6 +394,7 @@ def test_doctor_of_a_healthy_lake_exits_with_0_whether_it_runs_or_not(lake: Path
         assert "FAIL" not in found.stdout
 
 
+@pytest.mark.commands
 def test_doctor_of_a_damaged_lake_exits_with_1_and_says_what_to_do(lake: Path) -> None:
     with serving(lake):
         with psycopg.connect(build_embedded_url(lake)) as connection:

@@ -354,6 +354,7 @@ def posting(url: str, first: int, written: list[int], refusals: list[int]) -> It
         thread.join()
 
 
+@pytest.mark.commands
 def test_a_lake_is_migrated_under_load_and_no_row_is_lost_or_doubled(started, lake, settings):
     written: list[int] = []
     refusals: list[int] = []

@@ -24,6 +24,7 @@ from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.values import to_bytes
 from duckicelake.lake.state import FileRow
 from duckicelake.properties import add_unverified
+from tests.support.examples import count_examples
 
 TYPES = {
     "i": "int",
@@ -214,7 +215,7 @@ def violations(duck: duckdb.DuckDBPyConnection, text: str, table: dict[str, list
     return int(found[0])
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=count_examples(400), deadline=None)
 @given(text=CONDITIONS, table=TABLES, left_out=st.frozensets(COLUMNS, max_size=2))
 def test_bounds_never_prove_what_a_row_violates_nor_refute_what_all_keep(
     duck: duckdb.DuckDBPyConnection, text: str, table: dict[str, list[Any]], left_out: frozenset[str]

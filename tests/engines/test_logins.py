@@ -82,6 +82,7 @@ def suppress_late_token() -> Iterator[None]:
             raise
 
 
+@pytest.mark.more_engines
 def test_pyiceberg_logs_in_again_when_its_token_has_ended(guarded: RunningLake) -> None:
     with pyiceberg(guarded, f"etl:{SECRET}") as catalog:
         assert catalog.list_namespaces() == [("sales",), ("shared",)]

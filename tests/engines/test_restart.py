@@ -12,6 +12,7 @@ from tests.engines.sequences import COLUMNS
 pytestmark = pytest.mark.engine
 
 
+@pytest.mark.more_engines
 def test_stopped_server_starts_again_on_the_same_lake(folder: Path) -> None:
     with running_lake(folder / "lake", folder / "first.log") as lake:
         write_from_both_sides(lake)

@@ -20,6 +20,7 @@ from duckicelake.parquet.footer import MAX_SCHEMA_DEPTH, MAX_SCHEMA_ELEMENTS, ch
 from duckicelake.parquet.inlined_rows import read_position_deletes
 from duckicelake.parquet.position_deletes import write_position_deletes
 from duckicelake.parquet.schema import read_names
+from tests.support.examples import count_examples
 
 I32, BINARY, LIST, STRUCT = 5, 8, 9, 12
 
@@ -135,7 +136,7 @@ def test_files_of_real_writers_pass(tmp_path: Path) -> None:
         check_footer(file, "x")
 
 
-@settings(max_examples=150)
+@settings(max_examples=count_examples(150))
 @given(at=st.integers(0, 400), byte=st.integers(0, 255))
 def test_spoilt_footer_passes_or_is_refused(tmp_path_factory: pytest.TempPathFactory, at: int, byte: int) -> None:
     data = bytearray(write_position_deletes([("/x", 1)]))

@@ -16,6 +16,7 @@ from duckicelake.errors import InvalidRequestError
 from duckicelake.rows.bodies import read_batch
 from duckicelake.rows.layout import Layout
 from tests.rows.layouts import ARROW, JSON, column, ipc, layout_of, list_of, map_of, narrow, struct_of
+from tests.support.examples import count_examples
 
 UUID_BYTES = bytes.fromhex("f81d4fae7dec11d0a76500a0c91e6bf6")
 
@@ -224,7 +225,7 @@ NESTED_ROWS = {"s": some.dictionaries(some.text(max_size=3), some.none() | STRUC
 ANY_ROWS = some.lists(some.fixed_dictionaries({}, optional=TYPES | NESTED_ROWS), max_size=4)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=count_examples(60), deadline=None)
 @given(ANY_ROWS)
 def test_rows_are_the_same_as_json_and_as_arrow(rows: list[dict[str, Any]]) -> None:
     from_json = read_batch(orjson.dumps(rows), JSON, LAYOUT)

@@ -14,6 +14,7 @@ from duckicelake.rows.inlined_values import encode_elements
 from duckicelake.rows.row_batch import Batch, build_column_stats, build_extents
 from tests.rows.layouts import JSON
 from tests.rows.test_arrow_rows import ANY_ROWS, LAYOUT
+from tests.support.examples import count_examples
 
 LONG, DOUBLE, STRING = (PrimitiveType(name=name) for name in ("long", "double", "string"))
 ALL_LENGTHS = 1 << 30
@@ -23,7 +24,7 @@ def batch_of(rows: list[dict[str, Any]]) -> Batch:
     return read_batch(orjson.dumps(rows), JSON, LAYOUT)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=count_examples(80), deadline=None)
 @given(ANY_ROWS, ANY_ROWS)
 def test_extents_widen_as_statistics_do(before: list[dict[str, Any]], rows: list[dict[str, Any]]) -> None:
     leaves = {row.column_id: kind for row, kind in zip(build_extents(batch_of([])), kinds(), strict=True)}
@@ -67,7 +68,7 @@ def test_row_that_covers_an_extent_stays_the_same(
     assert (found is row) is is_kept
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=count_examples(60), deadline=None)
 @given(ANY_ROWS)
 def test_numbers_in_one_text_are_those_one_by_one(rows: list[dict[str, Any]]) -> None:
     batch = batch_of(rows)

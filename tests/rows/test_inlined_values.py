@@ -20,6 +20,7 @@ from duckicelake.rows.inlined_values import Encoded
 from duckicelake.rows.layout import Layout
 from duckicelake.rows.row_batch import Batch, build_column_stats, find_inlining_obstacle
 from tests.rows.layouts import JSON, column, layout_of, list_of, map_of, struct_of
+from tests.support.examples import count_examples
 from tests.support.lakes import Lake
 
 FLAT: list[tuple[str, list[tuple[str, Any]]]] = [
@@ -222,7 +223,7 @@ def duck() -> Iterator[duckdb.DuckDBPyConnection]:
         yield connection
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=count_examples(150), deadline=None)
 @given(some.lists(VALUES, min_size=1, max_size=3))
 def test_any_text_inside_nested_values_reads_right(duck: duckdb.DuckDBPyConnection, values: list[Any]) -> None:
     """As DuckLake reads inlined rows: by a cast of their texts."""

@@ -28,6 +28,7 @@ from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.transforms import apply_transform, compute_bucket
 from duckicelake.iceberg.types import NestedField, PrimitiveType
 from duckicelake.iceberg.values import from_unscaled, to_bytes, to_json, to_minimal_bytes, to_unscaled
+from tests.support.examples import count_examples
 
 Row = Any
 LETTERS = "ab\0z\uffff\ue000\U0001f600"
@@ -427,7 +428,7 @@ def bind(case: Case) -> tuple[tuple[ScanFilter, ...], Schema]:
     return bind_scan_filter(predicate, [schema, older], is_case_sensitive=case.is_case_sensitive), schema
 
 
-@settings(max_examples=800, deadline=None)
+@settings(max_examples=count_examples(800), deadline=None)
 @given(cases())
 def test_no_file_with_a_row_that_passes_is_left_out_and_whole_files_pass_wholly(case: Case) -> None:
     filters, schema = bind(case)
@@ -449,7 +450,7 @@ def test_no_file_with_a_row_that_passes_is_left_out_and_whole_files_pass_wholly(
                 assert passes_by_sql(case.type, case.predicate, row)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=count_examples(300), deadline=None)
 @given(st.lists(st.lists(st.text(LETTERS, max_size=2), min_size=1, max_size=2), min_size=1, max_size=4), st.data())
 def test_short_texts_beside_long_ones_are_decided_as_exactly_as_by_themselves(
     texts: list[list[str]], data: st.DataObject

@@ -1,7 +1,7 @@
 """DuckDB and an Iceberg client change one table at the same time: both changes are there, or one is clearly refused.
 
 Every operation of DuckDB meets every operation of a client, in one of the orders (with DUCKICELAKE_TEST_EVERYTHING in
-both); one operation of DuckDB in nine always, the others in the suite `model`. What both sides then see is what the
+both); one operation of DuckDB in thirteen always, the others in the suite `model`. What both sides then see is what the
 model says of one legal outcome; nothing is lost, doubled or back again, and no snapshot of before has changed.
 """
 
@@ -48,12 +48,13 @@ EVERYTHING = bool(os.environ.get("DUCKICELAKE_TEST_EVERYTHING"))
 def cases(operations: Iterable[str], first: int) -> list[object]:
     """(format version, operation of DuckDB): the versions in turn, from `first` on, or both of each for everything.
 
-    One case in nine is run always; the suite `model` has the others. The number is odd, so that both versions are run.
+    One case in thirteen is run always; the suite `model` has the others. The number is odd, so that both versions
+    are run.
     """
     named = [((2, 3)[(first + number) % 2], name) for number, name in enumerate(operations)]
     chosen = [*named, *((5 - version, name) for version, name in named)] if EVERYTHING else named
     return [
-        pytest.param(*case, marks=() if (first + number) % 9 == 0 else pytest.mark.model)
+        pytest.param(*case, marks=() if (first + number) % 13 == 0 else pytest.mark.model)
         for number, case in enumerate(chosen)
     ]
 

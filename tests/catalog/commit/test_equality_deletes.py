@@ -36,6 +36,7 @@ from tests.support.equality_cases import (
     write,
     write_case,
 )
+from tests.support.examples import count_examples
 
 ID, NAME = Stored(1, "id", "long", nested=False), Stored(2, "name", "string", nested=False)
 COLUMNS = (Column(1, "id", "long"), Column(2, "name", "string"))
@@ -81,7 +82,7 @@ def settled(services: Services) -> Services:
     return services
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=count_examples(100), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(case=cases())
 def test_deleted_positions_are_those_of_the_specification(settled: Services, folder: Path, case: Case) -> None:
     written = write_case(case, folder)

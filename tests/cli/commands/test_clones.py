@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import httpx
+import pytest
 
 from tests.cli.test_commands import lake, run, serving
 from tests.support.commands import run_here
@@ -49,6 +50,7 @@ def test_restore_clone_and_expire_show_what_they_do(lake: Path) -> None:
         )
 
 
+@pytest.mark.commands
 def test_dropped_and_undrop_show_what_they_do(lake: Path) -> None:
     with serving(lake) as served, httpx.Client(base_url=f"{served.uri}/v1", timeout=60) as http:
         fields = [{"id": 1, "name": "id", "type": "long", "required": False}]

@@ -29,6 +29,7 @@ def lake(database_url: str, warehouse: Path, ducklake: duckdb.DuckDBPyConnection
     return {"DUCKICELAKE_DATABASE_URL": database_url, "DUCKICELAKE_WAREHOUSE": str(warehouse)}
 
 
+@pytest.mark.commands
 def test_changes_of_commands_are_their_users(lake: dict[str, str]) -> None:
     assert run("flush", **lake).returncode == 0
     for command in (

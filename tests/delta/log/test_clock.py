@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from duckicelake.errors import DamagedLogError, ExpiredError, InvalidRequestError
 from tests.delta.logs import START_MS, Action, HandMade, add, metadata, protocol, write_parquet
+from tests.support.examples import count_examples
 
 
 @pytest.fixture
@@ -110,7 +111,7 @@ def test_metadata_of_a_checkpoint_says_so_too(table: HandMade) -> None:
     assert times(table) == [START_MS + 2000, START_MS + 3000]
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=count_examples(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.integers(0, 60), min_size=1, max_size=6))
 def test_delta_rs_finds_the_same_version(tmp_path_factory: pytest.TempPathFactory, seconds: list[int]) -> None:
     """Log files in order of time: delta-rs doesn't mend times that go back, and takes the last for what is later."""

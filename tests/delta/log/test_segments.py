@@ -13,6 +13,7 @@ from duckicelake.errors import DamagedLogError, ExpiredError, InvalidRequestErro
 from duckicelake.storage.local import LocalStore
 from duckicelake.storage.memory import MemoryStore
 from tests.delta.logs import HandMade, add, metadata, paths, protocol, remove, write_parquet
+from tests.support.examples import count_examples
 
 
 @pytest.fixture
@@ -136,7 +137,7 @@ def test_log_in_a_store_that_is_no_file_system_is_read_ahead(table: HandMade) ->
 NAMES = [f"f{number}" for number in range(6)]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=count_examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     steps=st.lists(st.sets(st.sampled_from(NAMES)), min_size=2, max_size=9),
     checkpoints=st.sets(st.integers(0, 8)),

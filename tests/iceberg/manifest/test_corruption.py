@@ -35,6 +35,7 @@ from duckicelake.iceberg.manifest.writer import write_manifest, write_manifest_l
 from duckicelake.iceberg.partition import PartitionSpec
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import StructType
+from tests.support.examples import count_examples
 
 TYPES = ("boolean", "double", "string", "uuid", "decimal(9, 2)", "fixed[3]", "timestamptz")
 SCHEMA = Schema.model_validate(
@@ -140,7 +141,7 @@ def test_flipped_bits_give_a_parse_or_a_refusal(name: str) -> None:
     assert refused > len(data) // 20
 
 
-@settings(max_examples=300)
+@settings(max_examples=count_examples(300))
 @given(st.sampled_from(sorted(FILES)), st.data())
 def test_spliced_bytes_give_a_parse_or_a_refusal(name: str, source: st.DataObject) -> None:
     read, data = FILES[name]

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from duckicelake.iceberg.identifiers import parse_schema_name, to_schema_name
 from duckicelake.postgres.queries import load_queries
 from tests.support.ducklake_11 import add_nested_schemas
+from tests.support.examples import count_examples
 
 Connection = psycopg.Connection[Any]
 PACKAGE = Path(__file__).parents[3] / "duckicelake"
@@ -55,7 +56,7 @@ def names(connection: Connection) -> dict[int, str]:
     return dict(found.fetchall())
 
 
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=count_examples(50), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.lists(st.lists(NAMES, min_size=1, max_size=3).map(tuple), min_size=1, max_size=9))
 def test_sql_spells_names_and_levels_as_python(connection: Connection, namespaces: list[tuple[str, ...]]) -> None:
     for namespace in namespaces:
@@ -71,7 +72,7 @@ def test_sql_spells_names_and_levels_as_python(connection: Connection, namespace
         assert tuple(levels) == parse_schema_name(raw)
 
 
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=count_examples(50), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(name=st.lists(NAMES, min_size=1, max_size=3), namespace=st.lists(NAMES, min_size=1, max_size=3))
 def test_what_is_within_a_namespace_is_said_by_levels(
     connection: Connection, name: list[str], namespace: list[str]
@@ -208,7 +209,7 @@ def test_schemas_whose_parents_are_lost_have_no_name(nested: Connection) -> None
     assert names(nested) == {5: "e"}
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=count_examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(
     st.lists(st.tuples(st.text("ab.", min_size=1, max_size=4), st.none() | st.integers(1, 7)), min_size=1, max_size=7)
 )

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from duckicelake.lineage.sql.lineage import build_column_lineage, read_view_lineage
 from duckicelake.lineage.sql.model import Flow, FlowEffect, FlowSubtype, SqlDataset, StatementLineage
+from tests.support.examples import count_examples
 from tests.support.sql_lineage_cases import QUERIES, SPARK, TABLES, TRINO, WORDS, WRITES, lineage_of
 
 CODES = {subtype.value[0]: subtype for subtype in FlowSubtype}
@@ -169,7 +170,7 @@ def test_long_chain_of_one_operator_is_read() -> None:
     assert len(found.influence or {}) == 600
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=count_examples(400), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.lists(st.sampled_from(WORDS.split()), max_size=30).map(" ".join) | st.text(max_size=60),
     st.sampled_from(["duckdb", "spark", "trino", "?"]),
@@ -179,7 +180,7 @@ def test_any_text_has_lineage_or_none(sql: str, dialect: str) -> None:
     assert found is None or build_column_lineage(found) is None or found.inputs
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=count_examples(200), deadline=None)
 @given(st.sampled_from([sql for sql, *_ in [*QUERIES, *WRITES]]), st.data())
 def test_statement_that_lost_a_piece_has_lineage_or_none(sql: str, data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(sql)))

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from duckicelake.lineage.sql.dialects import mask_message, mask_sql, may_show_values
+from tests.support.examples import count_examples
 
 
 @pytest.mark.parametrize(
@@ -59,7 +60,7 @@ QUOTES = st.sampled_from(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=count_examples(300), deadline=None)
 @given(st.lists(QUOTES | st.sampled_from(["a", "1", "t.b", "NULL", "f(x)", '"c"']), min_size=1, max_size=8))
 def test_value_is_masked_however_it_is_quoted(parts: list[str]) -> None:
     sql = f"SELECT {', '.join(parts)}".replace("{}", VALUE)
@@ -70,7 +71,7 @@ def test_value_is_masked_however_it_is_quoted(parts: list[str]) -> None:
     assert found.count("?") == sum(not re.fullmatch(r'a|t\.b|NULL|f\(x\)|"c"', each) for each in parts)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=count_examples(300), deadline=None)
 @given(st.text(alphabet="'\"$\\-/* \nEexXab19_.;()", max_size=40))
 def test_statement_of_any_text_keeps_neither_quotes_nor_numbers(text: str) -> None:
     """But in names; DuckDB says what is a statement."""
