@@ -118,6 +118,7 @@ _INTERNAL_ERROR = HttpError(500, "InternalServerError", hidden=True)
 HTTP_ERRORS: dict[type[errors.CatalogError], HttpError] = {
     errors.CatalogError: _INTERNAL_ERROR,
     errors.InvalidRequestError: HttpError(400, "BadRequestException"),
+    errors.RefusedAddressError: HttpError(400, "BadRequestException"),
     errors.InvalidViewError: HttpError(
         400, "IllegalArgumentException"
     ),  # which Java clients raise as their own check's
