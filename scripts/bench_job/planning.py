@@ -1,35 +1,38 @@
 """Plans of scans of a table of 1,000,000 files with 30 columns and a partition a day, made from the catalog's rows.
 
 The files' rows are made in Postgres; no data file exists, and no plan opens one. A thousand files match each filter,
-whatever the number of files. Times are CPU of this process, in which the server's use cases run, without HTTP and
-Postgres. The reference is PyIceberg's local planning of the same scan, in this process, from manifests that the server
-wrote.
+whatever the number of files, and lie in all manifests for the unclustered one. Times are CPU: of this process, in which
+the server's use cases run without HTTP and Postgres, and no answer is kept; then of a server over HTTP (`plan_server`).
+The references are local plans of the same scans from manifests that the server wrote: PyIceberg's in this process, and
+those of Iceberg's Java library, CPU of its JVM.
 """
 
 import json
-import resource
+import os
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
 from pyiceberg.expressions import BooleanExpression, EqualTo
 from pyiceberg.table import StaticTable
 
 from duckicelake.catalog.context.cache import TableCache
-from duckicelake.catalog.context.scan_cache import ScanCache
+from duckicelake.catalog.context.scan_cache import ScanCache, SizedCache
 from duckicelake.catalog.context.services import Services
-from duckicelake.catalog.scan_plans import fetch_scan_tasks, plan_table_scan
+from duckicelake.catalog.scan_explanation import ExplainQuery, explain_table_scan
+from duckicelake.catalog.scan_plans import plan_table_scan
 from duckicelake.catalog.table.load import load_current_table
 from duckicelake.iceberg.rest import PlanTableScanRequest
-from scripts.bench_job.embedded import Embedded, embedded_lake
+from scripts.bench_job.embedded import Embedded, bench_folder, embedded_lake
+from scripts.bench_job.java_plans import java_plans
+from scripts.bench_job.plan_server import WARM_VALUES, measure_server, peak_memory
 from scripts.bench_job.results import Result, Target, options_of, report
 
 COLUMNS: Final = 30
 MATCHING: Final = 1_000
 PER_MANIFEST: Final = 10_000
-CLIENTS: Final = 16
 FILES: Final = """
 WITH template AS (
     SELECT f.*, f.metrics::jsonb #- '{lower_bounds,1}' #- '{upper_bounds,1}' AS said
@@ -81,35 +84,63 @@ def main() -> None:
 
 
 def measure(files: int) -> Iterator[Result]:
-    with embedded_lake() as lake:
+    with embedded_lake() as lake, bench_folder() as folder:
         started = time.monotonic()
         make(lake, "big", files)
         make(lake, "small", min(files, PER_MANIFEST))
         yield Result(f"make {files:,} files and write their manifests", time.monotonic() - started, "s")
-        first = fresh(lake.services)
-        before = peak_memory()
-        yield Result("first plan ever: unclustered filter", cpu_ms(lambda: plan(first, "big", UNCLUSTERED)), "ms CPU")
-        yield Result("memory that it took", (peak_memory() - before) / 1e6, "MB")
-        cold = fresh(lake.services)
-        load_current_table(cold, ("main",), "big")
-        spent = cpu_ms(lambda: plan(cold, "big", UNCLUSTERED))
+        yield from measure_first(lake)
+        services = fresh(lake.services)
+        load_current_table(services, ("main",), "big")
+        spent = cpu_ms(lambda: plan(services, "big", UNCLUSTERED))
         yield Result("first plan after a restart", spent, "ms CPU", Target("≤", 300))
-        reference = pyiceberg_ms(lake, EqualTo("c2", 7))  # type: ignore[call-arg, arg-type]
-        warm = warm_ms(lambda: plan(cold, "big", UNCLUSTERED))
-        yield Result(
-            f"unclustered filter, {MATCHING:,} files match", warm, "ms CPU", Target("≤", 50), reference, "ms PyIceberg"
-        )
-        day = warm_ms(lambda: plan(cold, "big", ONE_DAY))
-        reference = pyiceberg_ms(lake, EqualTo("day", "2020-01-02"))  # type: ignore[call-arg, arg-type]
-        yield Result("one partition", day, "ms CPU", Target("≤", 20), reference, "ms PyIceberg")
-        small = warm_ms(lambda: plan(cold, "small", UNCLUSTERED))
+        warm = {
+            "unclustered filter": warm_ms(lambda: plan(services, "big", UNCLUSTERED)),
+            "one partition": warm_ms(lambda: plan(services, "big", ONE_DAY)),
+        }
+        small = warm_ms(lambda: plan(services, "small", UNCLUSTERED))
         line = f"unclustered filter, {files:,} files against {min(files, PER_MANIFEST):,}"
-        yield Result(line, warm, "ms CPU", Target("≤", 1.5, "ratio"), small, "ms CPU")
-        yield crowd(cold, warm)
-        before = peak_memory()
-        yield Result("full scan, all pages", cpu_ms(lambda: read_all(cold)) / 1e3, "s CPU")
-        yield Result("memory that it took", (peak_memory() - before) / 1e6, "MB", Target("≤", 200))
-        yield Result("bytes cached", cold.scans.nbytes / 1e6, "MB")
+        yield Result(line, warm["unclustered filter"], "ms CPU", Target("≤", 1.5, "ratio"), small, "ms CPU")
+        yield Result("bytes cached", services.scans.nbytes / 1e6, "MB")
+        yield from measure_explanation(lake)
+        yield from compare(lake, warm)
+        yield from measure_server(lake, Path(folder, "lake"), max(2 * WARM_VALUES, files // MATCHING))
+
+
+def measure_first(lake: Embedded) -> Iterator[Result]:
+    """Measure the plan that reads the metrics of all files."""
+    services = fresh(lake.services)
+    with peak_memory(os.getpid()) as taken:
+        spent = cpu_ms(lambda: plan(services, "big", UNCLUSTERED))
+    yield Result("first plan ever: unclustered filter", spent / 1e3, "s CPU")
+    yield Result("memory that it took", taken[0], "MB", Target("≤", 200))
+
+
+def measure_explanation(lake: Embedded) -> Iterator[Result]:
+    services, query = fresh(lake.services), ExplainQuery("c2 = 7")
+    with peak_memory(os.getpid()) as taken:
+        spent = cpu_ms(lambda: explain_table_scan(services, ("main",), "big", query))
+    yield Result("explanation of the unclustered filter", spent, "ms CPU", Target("≤", 1_000))
+    yield Result("memory that it took", taken[0], "MB", Target("≤", 250))
+
+
+def compare(lake: Embedded, warm: Mapping[str, float]) -> Iterator[Result]:
+    """Compare warm plans of the server with those that libraries make by themselves. warm: ms of CPU."""
+    location = load_current_table(fresh(lake.services), ("main",), "big").location
+    filters = {"unclustered filter": ("c2", 7), "one partition": ("day", "2020-01-02")}
+    targets = {"unclustered filter": (50, 1 / 20), "one partition": (20, None)}
+    for line, (column, value) in filters.items():
+        reference = pyiceberg_ms(location, EqualTo(column, value))  # type: ignore[call-arg, arg-type]
+        yield Result(line, warm[line], "ms CPU", Target("≤", targets[line][0]), reference, "ms PyIceberg")
+    with java_plans(location) as java:
+        for line, (column, value) in filters.items():
+            cold = java.cpu_ms(column, value)
+            java.cpu_ms(column, value, 3)
+            share = targets[line][1]
+            target = Target("≤", share, "ratio") if share else None
+            yield Result(line, warm[line], "ms CPU", target, java.cpu_ms(column, value, 7), "ms Java, warm")
+            yield Result(line, warm[line], "ms CPU", None, cold, "ms Java, its first")
+        yield Result("all files, planned by Java", java.cpu_ms() / 1e3, "s CPU")
 
 
 UNCLUSTERED: Final = {"type": "eq", "term": "c2", "value": 7}
@@ -141,40 +172,17 @@ def make(lake: Embedded, table: str, files: int) -> None:
 
 
 def fresh(services: Services) -> Services:
-    """A server that has just started."""
-    return replace(services, cache=TableCache(8, 1 << 40), scans=ScanCache())
+    """A server that has just started, and keeps no answers."""
+    scans: ScanCache[Any] = ScanCache()
+    scans.answers = SizedCache(0)
+    return replace(services, cache=TableCache(8, 1 << 40), scans=scans)
 
 
-def plan(services: Services, table: str, wanted: Any) -> dict[str, Any]:
+def plan(services: Services, table: str, wanted: Any) -> None:
     body = json.dumps({"filter": wanted}).encode()
     request = PlanTableScanRequest.model_validate_json(body)
-    answer: dict[str, Any] = json.loads(plan_table_scan(services, ("main",), table, request, body, "bench"))
-    assert len(answer["file-scan-tasks"]) == MATCHING, len(answer["file-scan-tasks"])
-    return answer
-
-
-def read_all(services: Services) -> None:
-    """Plan a scan of all files, and fetch its pages one after another."""
-    request = PlanTableScanRequest.model_validate({"filter": True})
-    answer = json.loads(plan_table_scan(services, ("main",), "big", request, b'{"filter":true}', "bench"))
-    found, tokens = len(answer["file-scan-tasks"]), list(answer.get("plan-tasks", []))
-    while tokens:
-        page = json.loads(fetch_scan_tasks(services, ("main",), "big", tokens.pop(), "bench"))
-        found += len(page["file-scan-tasks"])
-        tokens += page.get("plan-tasks", [])
-    assert found >= PER_MANIFEST, found
-
-
-def crowd(services: Services, alone: float) -> Result:
-    """Plans of many clients at once."""
-    with ThreadPoolExecutor(CLIENTS) as clients:
-
-        def all_at_once() -> None:
-            list(clients.map(lambda _: plan(services, "big", UNCLUSTERED), range(4 * CLIENTS)))
-
-        each = cpu_ms(all_at_once) / (4 * CLIENTS)
-    line = f"unclustered filter, {CLIENTS} clients at once, a plan"
-    return Result(line, each, "ms CPU", Target("≤", 1.2, "ratio"), alone, "ms CPU alone")
+    answer = plan_table_scan(services, ("main",), table, request, body, "bench")
+    assert answer.count(b'{"data-file":') == MATCHING, answer[:1000]
 
 
 def cpu_ms(act: Callable[[], object]) -> float:
@@ -189,13 +197,9 @@ def warm_ms(act: Callable[[], object], times: int = 7) -> float:
     return sorted(cpu_ms(act) for _ in range(times))[times // 2]
 
 
-def pyiceberg_ms(lake: Embedded, wanted: BooleanExpression) -> float:
-    table = StaticTable.from_metadata(load_current_table(fresh(lake.services), ("main",), "big").location)
+def pyiceberg_ms(location: str, wanted: BooleanExpression) -> float:
+    table = StaticTable.from_metadata(location)
     return cpu_ms(lambda: list(table.scan(row_filter=wanted).plan_files()))
-
-
-def peak_memory() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0
 
 
 if __name__ == "__main__":
