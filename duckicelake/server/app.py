@@ -74,6 +74,7 @@ from duckicelake.server.routes import (
     operations,
     pipeline,
     plans,
+    principals,
     rows,
     table_operations,
     tables,
@@ -85,19 +86,31 @@ from duckicelake.server.routes.events import QueryEventsRequest
 from duckicelake.server.routes.grants import ChangeGrantsRequest
 from duckicelake.server.routes.management import CreateWarehouseRequest, RenameWarehouseRequest
 from duckicelake.server.routes.namespace_rename import RenameNamespaceBody
+from duckicelake.server.routes.principals import (
+    AddMemberRequest,
+    ChangePrincipalRequest,
+    CreateIssuerRequest,
+    CreatePrincipalRequest,
+    CreateSecretRequest,
+)
 from duckicelake.server.routes.table_operations import CloneTableRequest, ExpireRequest, ExplainRequest, RestoreRequest
 from duckicelake.server.telemetry.logs import make_logger
 from duckicelake.server.telemetry.metrics import Metrics
 from duckicelake.server.warehouses import WarehouseApp, WarehouseRouter
 
 REQUEST_MODELS: tuple[type[BaseModel], ...] = (
+    AddMemberRequest,
     BeginJob,
     ChangeGrantsRequest,
+    ChangePrincipalRequest,
     CloneTableRequest,
     CommitTableRequest,
     CommitTransactionRequest,
     CommitViewRequest,
+    CreateIssuerRequest,
     CreateNamespaceRequest,
+    CreatePrincipalRequest,
+    CreateSecretRequest,
     CreateTableRequest,
     CreateViewRequest,
     CreateWarehouseRequest,
@@ -391,6 +404,7 @@ def create_routes() -> App:
         pipeline.maintenance_router,
         management.router,
         grants.router,
+        principals.router,
         *(router for feature in load_routes() for router in feature.routers),
         operations.health_router,
         operations.page_router,

@@ -178,7 +178,13 @@ class Settings(BaseSettings):
         description="kid:secret,kid2:secret2: the first key signs tokens, all keys verify them; none: a random key",
     )
     oauth_token_seconds: int = Field(default=3600, ge=1, le=86400, description="seconds that a token is valid")
-    require_auth: bool = Field(default=False, description="refuse to start without oauth_clients or oidc_issuer")
+    require_auth: bool = Field(default=False, description="refuse to start without clients or issuers")
+    database_logins: bool = Field(
+        default=False, description="require logins though no client is in the settings: principals are in the database"
+    )
+    bootstrap_admin: Path | None = Field(
+        default=None, description="new file for the secret of the first admin, who is made where no client can log in"
+    )
     metrics_public: bool = Field(default=False, description="serve /metrics without a login")
     oidc_issuer: str | None = Field(default=None, description="OpenID Connect provider whose tokens are accepted, too")
     oidc_audience: str | None = Field(default=None, description="audience that the provider's tokens must name")
@@ -188,6 +194,7 @@ class Settings(BaseSettings):
     oidc_scope_claim: str = Field(default="scope", min_length=1, description="claim that holds the scopes")
     oidc_name_claim: str = Field(default="sub", min_length=1, description="claim that names the principal")
     oidc_scopes: str | None = Field(default=None, description="claimvalue=scope scope,…; none: the claim holds scopes")
+    oidc_group_claim: str | None = Field(default=None, description="claim whose values are names of groups; none: no")
     oidc_leeway: int = Field(default=30, ge=0, le=600, description="seconds by which the provider's clock may differ")
 
     opa_url: str | None = Field(
@@ -317,12 +324,19 @@ class Settings(BaseSettings):
                 raise ValueError(message)
         return value
 
+    @property
+    def has_logins(self) -> bool:
+        """Return whether clients must log in."""
+        names_callers = self.oauth_clients is not None or self.oidc_issuer is not None
+        return names_callers or self.database_logins or self.bootstrap_admin is not None
+
     @model_validator(mode="after")
     def _check_logins(self) -> "Settings":
-        if self.require_auth and self.oauth_clients is None and self.oidc_issuer is None:
+        if self.require_auth and not self.has_logins:
             message = (
                 "require_auth is set, but no client can log in: "
-                f"set {PREFIX}OAUTH_CLIENTS, or {PREFIX}OIDC_ISSUER and {PREFIX}OIDC_AUDIENCE"
+                f"set {PREFIX}OAUTH_CLIENTS, or {PREFIX}OIDC_ISSUER and {PREFIX}OIDC_AUDIENCE, "
+                f"or {PREFIX}BOOTSTRAP_ADMIN"
             )
             raise ValueError(message)
         if (self.oidc_issuer is None) != (self.oidc_audience is None):

@@ -21,7 +21,8 @@ FILE_NAME = "duckicelake.toml"
 _USER_PATTERN = re.compile(r"//[^/]*@")
 _PROTECTIVE_NAMES = frozenset(
     {
-        *("require_auth", "oidc_issuer", "oidc_audience", "oidc_jwks_url", "oidc_scopes"),
+        *("require_auth", "database_logins", "bootstrap_admin"),
+        *("oidc_issuer", "oidc_audience", "oidc_jwks_url", "oidc_scopes", "oidc_group_claim"),
         *("opa_url", "require_https", "tls_certificate", "tls_key"),
         *("s3_access_key_id", "s3_profile", "s3_vending", "s3_sts_endpoint", "s3_role_arn", "s3_external_id"),
         "s3_static_access_key_id",

@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 import httpx
 from fastapi import FastAPI
 
+from duckicelake.catalog.authz.directory import PrincipalDirectory
 from duckicelake.catalog.context.services import Services
 from duckicelake.lake.ducklake.database import open_lake_database
+from duckicelake.postgres.database import Database
 from duckicelake.server.app import create_app
 from duckicelake.server.auth.authentication import Authentication
 from duckicelake.server.auth.oauth_clients import OAuthClient, OAuthClients
@@ -41,9 +43,15 @@ class Server:
     log: io.StringIO = field(default_factory=io.StringIO)
 
     def authentication(
-        self, *clients: OAuthClient, keys: tuple[TokenKey, ...] = KEYS, provider: OidcVerifier | None = None
+        self,
+        *clients: OAuthClient,
+        keys: tuple[TokenKey, ...] = KEYS,
+        provider: OidcVerifier | None = None,
+        database: Database | None = None,
     ) -> Authentication:
-        return Authentication(OAuthClients(clients), Tokens(keys, self.clock), self.clock, 3600, provider)
+        """How callers log in. database: which has the registered principals; None: there are none."""
+        directory = None if database is None else PrincipalDirectory(database)
+        return Authentication(OAuthClients(clients), Tokens(keys, self.clock), self.clock, 3600, provider, directory)
 
     def app(
         self, services: Services, authentication: Authentication | None, *, metrics_public: bool = False

@@ -9,7 +9,6 @@ from typing import Any
 from cryptography import x509
 from uvicorn import Config
 
-from duckicelake.cli.wiring.authentication import has_logins
 from duckicelake.errors import InvalidSettingsError
 from duckicelake.server.app import Edge
 from duckicelake.server.fast_path import ResponseCache
@@ -91,7 +90,7 @@ def build_edge(settings: Settings) -> Edge:
         max_requests=settings.max_requests,
         cors_origins=settings.cors_origins,
         require_https=settings.require_https,
-        hosts=None if has_logins(settings) else AllowedHosts(settings.host, settings.allowed_hosts),
+        hosts=None if settings.has_logins else AllowedHosts(settings.host, settings.allowed_hosts),
         readers=ReaderLimits(settings.event_readers, settings.event_readers_each),
         shared=find_shared_folder() if settings.workers > 1 else None,
         open_warehouses=settings.open_warehouses,

@@ -49,8 +49,8 @@ from duckicelake.cli.wiring.authentication import (
     add_keys,
     build_authentication,
     check_openness,
-    has_logins,
     list_warnings,
+    settle_logins,
 )
 from duckicelake.cli.wiring.location import build_policy, keep_postgres
 from duckicelake.cli.wiring.services import build_warehouse_wiring, open_services, open_tracer, warn_of_others
@@ -180,7 +180,7 @@ def _create_app() -> object:
         services,
         edge=build_edge(settings),
         log=log,
-        authentication=build_authentication(settings),
+        authentication=build_authentication(settings, services.database),
         metrics_public=settings.metrics_public,
         tracer=spans,
         wiring=build_warehouse_wiring(settings, partial(run_warehouse_tasks, settings)),
@@ -228,12 +228,12 @@ def announce(settings: Settings, address: str, *, embedded: bool) -> None:
         console.print(f"[bold]duckicelake[/bold] {read_own_version()} serves [bold]{address}[/bold]")
         console.print(f"warehouse {build_policy(settings).warehouse}")
         console.print(f"lineage   {address}/ui/lineage\n")
-        console.print((snippets.build_login_hint(address) if has_logins(settings) else NO_LOGINS_NOTE) + "\n")
+        console.print((snippets.build_login_hint(address) if settings.has_logins else NO_LOGINS_NOTE) + "\n")
         # The URL of an external database has a password, which must not be logged: `duckicelake info` prints it.
         if embedded and settings.database_url is not None:
             secret = build_lake_secret(settings, build_policy(settings).data_path)
             duckdb = snippets.build_duckdb_snippet(build_attach_source(settings.database_url), secret)
-            _print_snippets(console, address, duckdb, with_login=has_logins(settings))
+            _print_snippets(console, address, duckdb, with_login=settings.has_logins)
 
 
 def _print_snippets(console: Console, address: str, duckdb: str, *, with_login: bool) -> None:
@@ -264,7 +264,7 @@ def serve_lake(settings: Settings, announce: Callable[[Settings, str], None], *,
     end_on_signals()
     raise_descriptor_limit()
     settings = add_keys(settings)
-    check_openness(settings)
+    check_openness(settings)  # before anything is made
     build_authentication(settings)  # checks the clients now: a worker's error would come after the banner
     for feature in load_feature_services():
         feature.check(settings)
@@ -284,9 +284,8 @@ def serve_lake(settings: Settings, announce: Callable[[Settings, str], None], *,
             else note_database_server(settings.database_url, uri)
         ):
             run = _serve_here if settings.workers == 1 else _serve_in_workers
-            _log_warnings(complete)
             named = complete.model_copy(update={"lineage_catalog_uri": complete.lineage_catalog_uri or uri})
-            run(named, listener, lambda: announce(complete, uri), deadline, creates=creates)
+            run(named, listener, lambda settled: announce(settled, uri), deadline, creates=creates)
 
 
 def _log_warnings(settings: Settings) -> None:
@@ -297,7 +296,7 @@ def _log_warnings(settings: Settings) -> None:
 def _serve_here(
     settings: Settings,
     listener: socket.socket,
-    announce: Callable[[], None],
+    announce: Callable[[Settings], None],
     deadline: ShutdownDeadline,
     *,
     creates: bool,
@@ -307,7 +306,7 @@ def _serve_here(
         while has_failed_over:
             try:  # no new lake in a Postgres that took over without the lake
                 has_failed_over = _serve_until_failover(
-                    settings, listener.dup(), lambda: None, spans, deadline, creates=False
+                    settings, listener.dup(), lambda _: None, spans, deadline, creates=False
                 )
             except CatalogError as error:
                 if not is_transient(error):
@@ -318,7 +317,7 @@ def _serve_here(
 def _serve_until_failover(
     settings: Settings,
     listener: socket.socket,
-    announce: Callable[[], None],
+    announce: Callable[[Settings], None],
     spans: "OtelTracer | None",
     deadline: ShutdownDeadline,
     *,
@@ -330,8 +329,8 @@ def _serve_until_failover(
         closing(listener),
         open_services(settings, spans.statement if spans else None, renewal.ask_for) as services,
     ):
-        _prepare(settings, services, creates=creates)
-        announce()
+        settings = _prepare(settings, services, creates=creates)
+        announce(settings)
         app = _build_app(services, settings, spans)
         server = DeadlineServer(build_config(settings, app), deadline)
         deadline.cut_off_by(services.database.cut_off)
@@ -345,16 +344,16 @@ def _serve_until_failover(
 def _serve_in_workers(
     settings: Settings,
     listener: socket.socket,
-    announce: Callable[[], None],
+    announce: Callable[[Settings], None],
     deadline: ShutdownDeadline,
     *,
     creates: bool,
 ) -> None:
     with open_services(settings) as services:
-        _prepare(settings, services, creates=creates)
+        settings = _prepare(settings, services, creates=creates)
     with tempfile.TemporaryDirectory(prefix="duckicelake-metrics-") as folder:
         os.environ.update(settings.as_environment() | {SHARED_FOLDER_VARIABLE: folder})
-        announce()
+        announce(settings)
         supervisor = Supervisor(build_config(settings, WORKER_FACTORY, factory=True), [listener], deadline)
         supervisor.run()
         ignore_signals()
@@ -362,7 +361,8 @@ def _serve_in_workers(
             raise StartupError("a worker could not start: see its error above")
 
 
-def _prepare(settings: Settings, services: Services, *, creates: bool) -> None:
+def _prepare(settings: Settings, services: Services, *, creates: bool) -> Settings:
+    """Prepare the lake, and return the settings with whether clients must log in."""
     if creates:
         warn_of_others(services)
     prepare_lake(services, creates=creates)
@@ -371,6 +371,9 @@ def _prepare(settings: Settings, services: Services, *, creates: bool) -> None:
             set_retention(cursor, settings.drop_retention_seconds)
     for feature in load_feature_services():
         feature.prepare(settings, services)
+    settled = settle_logins(settings, services)
+    _log_warnings(settled)
+    return settled
 
 
 def _build_app(services: Services, settings: Settings, tracer: Tracer | None) -> App:
@@ -380,7 +383,7 @@ def _build_app(services: Services, settings: Settings, tracer: Tracer | None) ->
         services,
         edge=build_edge(settings),
         log=log,
-        authentication=build_authentication(settings),
+        authentication=build_authentication(settings, services.database),
         metrics_public=settings.metrics_public,
         tracer=tracer,
         wiring=build_warehouse_wiring(settings, partial(run_warehouse_tasks, settings)),

@@ -200,6 +200,18 @@ def find_secret(cursor: Transaction, kind: SecretKind, digest: bytes) -> tuple[S
     return None if row is None else (SecretRow(*row[:7]), _build_principal(row[7:]))
 
 
+def find_secret_by_id(cursor: Transaction, secret_id: UUID) -> tuple[SecretRow, PrincipalRow] | None:
+    """Find a secret as `find_secret` does, by its id."""
+    row = cursor.execute(_SQL.find_secret_by_id, {"secret_id": secret_id}).fetchone()
+    return None if row is None else (SecretRow(*row[:7]), _build_principal(row[7:]))
+
+
+def has_any_secret(cursor: Transaction) -> bool:
+    """Return whether any principal has a secret or token, a valid one or not."""
+    found: bool = cursor.execute(_SQL.any_secret).fetchall()[0][0]
+    return found
+
+
 def note_use(cursor: Transaction, secret_id: UUID) -> None:
     """Note when a secret was last used, to the minute."""
     cursor.execute(_SQL.note_use, {"secret_id": secret_id})

@@ -81,6 +81,15 @@ SELECT s.secret_id, s.principal_id, s.kind, s.description, s.created, s.expires,
 FROM duckicelake_secret s JOIN duckicelake_principal p USING (principal_id)
 WHERE s.hash = %(hash)s AND s.kind = %(kind)s;
 
+-- find_secret_by_id: the secret of an id, and whose it is
+SELECT s.secret_id, s.principal_id, s.kind, s.description, s.created, s.expires, s.last_used,
+       p.principal_id, p.name, p.kind, p.issuer, p.subject, p.scopes, p.is_disabled, p.description, p.created
+FROM duckicelake_secret s JOIN duckicelake_principal p USING (principal_id)
+WHERE s.secret_id = %(secret_id)s;
+
+-- any_secret: whether any principal has a secret or token
+SELECT EXISTS (SELECT FROM duckicelake_secret);
+
 -- note_use: when a secret was last used, at most once a minute
 UPDATE duckicelake_secret SET last_used = clock_timestamp()
 WHERE secret_id = %(secret_id)s AND (last_used IS NULL OR last_used < clock_timestamp() - interval '1 minute');

@@ -3,13 +3,16 @@
 import base64
 import binascii
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Final
 from urllib.parse import unquote_plus
 
+from duckicelake.catalog.authz.directory import is_client_secret
 from duckicelake.catalog.context.caller import Principal, build_grants, parse_scope
 from duckicelake.errors import InvalidRequestError, InvalidTokenError, TooManyRequestsError, UnavailableError
-from duckicelake.server.auth.authentication import Authentication, filter_scopes, parse_bearer
+from duckicelake.server.auth.authentication import Authentication, parse_bearer
+from duckicelake.server.auth.identity import filter_scopes
 from duckicelake.server.auth.oauth_clients import OAuthClient
 from duckicelake.server.auth.throttle import LoginThrottle
 from duckicelake.server.auth.tokens import Token
@@ -74,7 +77,8 @@ def grant_token(authentication: Authentication, throttle: LoginThrottle, asked: 
 def _grant_to_client(authentication: Authentication, client: OAuthClient, form: Form) -> IssuedToken:
     now = int(authentication.clock())
     scopes = _narrow_scopes(client.scopes, form)
-    return _issue(authentication, Token(client.client_id, scopes, now + authentication.token_seconds, now))
+    expires = int(min(now + authentication.token_seconds, client.expires))
+    return _issue(authentication, Token(client.client_id, scopes, expires, now, secret_id=client.secret_id))
 
 
 def _exchange(authentication: Authentication, throttle: LoginThrottle, asked: TokenRequest) -> IssuedToken:
@@ -93,6 +97,8 @@ def _exchange(authentication: Authentication, throttle: LoginThrottle, asked: To
     actor = _read_shown(authentication, form, "actor_token")
     who = actor or caller or subject
     token = _renew(authentication, subject, _narrow_scopes(subject.scopes, form), now, fresh=own)
+    if own and client is not None:
+        token = replace(token, secret_id=client.secret_id, expires=int(min(token.expires, client.expires)))
     return _issue(authentication, token, None if who.subject == subject.subject else who.subject)
 
 
@@ -103,7 +109,7 @@ def _renew(authentication: Authentication, subject: Token, scopes: tuple[str, ..
     expires = min(now + authentication.token_seconds, latest)
     if expires <= now:
         raise OAuthError("invalid_request", "The login was too long ago: show the client's secret again")
-    return Token(subject.subject, scopes, expires, logged_in, subject.origin)
+    return replace(subject, scopes=scopes, expires=expires, logged_in=logged_in)
 
 
 def _issue(authentication: Authentication, token: Token, actor: str | None = None) -> IssuedToken:
@@ -150,7 +156,7 @@ def _log_in(authentication: Authentication, throttle: LoginThrottle, asked: Toke
             {"Retry-After": str(wait)},
         )
     for secret in secrets:
-        client = _authenticate(authentication, client_id, secret)
+        client = _find_registered(authentication, client_id, secret) or _authenticate(authentication, client_id, secret)
         if client is not None:
             throttle.record_success(client_id, asked.address)
             return client
@@ -162,14 +168,32 @@ def _recognize(
     authentication: Authentication, throttle: LoginThrottle, address: str, client_id: str, secrets: tuple[str, ...]
 ) -> OAuthClient | None:
     """Find a client by a secret verified before, although logins from its address are blocked; or count a failure."""
-    client = authentication.clients.find(client_id)
-    if client is None or not throttle.is_blocked_by_others(client_id, address):
+    if not throttle.is_blocked_by_others(client_id, address):
         return None
-    if any(authentication.clients.recognizes(client_id, secret) for secret in secrets):
-        throttle.record_success(client_id, address)
-        return client
+    client = authentication.clients.find(client_id)
+    for secret in secrets:
+        found = _find_registered(authentication, client_id, secret)
+        if found is None and client is not None and authentication.clients.recognizes(client_id, secret):
+            found = client
+        if found is not None:
+            throttle.record_success(client_id, address)
+            return found
     throttle.failed_while_blocked(client_id, address)
     return None
+
+
+def _find_registered(authentication: Authentication, client_id: str, secret: str) -> OAuthClient | None:
+    """Find a service account by a secret made at run time. The search takes the same time whose id it is."""
+    if not is_client_secret(secret):
+        return None
+    try:
+        found = authentication.reader.find_client(client_id, secret)
+    except UnavailableError as error:
+        raise _build_unavailable(error) from error
+    if found is None or found.row is None:
+        return None
+    expires = inf if found.expires is None else found.expires.timestamp()
+    return OAuthClient(client_id, "", found.row.scopes, found.secret_id, expires)
 
 
 def _authenticate(authentication: Authentication, client_id: str, secret: str) -> OAuthClient | None:
@@ -244,11 +268,13 @@ def _read_shown(authentication: Authentication, form: Form, name: str, *, even_e
 
 def _read_token(authentication: Authentication, text: str, *, even_expired: bool = False) -> Token:
     try:
-        return authentication.read(text, even_expired=even_expired)
+        return authentication.read(text, even_expired=even_expired).token
     except UnavailableError as error:
-        raise OAuthError(
-            "temporarily_unavailable", _clean_description(str(error)), 503, {"Retry-After": "1"}
-        ) from error
+        raise _build_unavailable(error) from error
+
+
+def _build_unavailable(error: UnavailableError) -> OAuthError:
+    return OAuthError("temporarily_unavailable", _clean_description(str(error)), 503, {"Retry-After": "1"})
 
 
 def _build_invalid_client(description: str, scheme: str = "Basic") -> OAuthError:

@@ -9,8 +9,10 @@ import re
 import secrets
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from math import inf
 from threading import BoundedSemaphore
 from typing import Final
+from uuid import UUID
 
 from argon2 import PasswordHasher, Type, extract_parameters
 from argon2.exceptions import InvalidHashError, VerificationError
@@ -29,11 +31,16 @@ _MAX_WAITING: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class OAuthClient:
-    """Who may log in; `scopes` are all that a token of theirs can have."""
+    """Who may log in; `scopes` are all that a token of theirs can have.
+
+    secret_id, expires: of a secret that was made at run time; its tokens end with it.
+    """
 
     client_id: str
     secret: str = field(repr=False)
     scopes: tuple[str, ...]
+    secret_id: UUID | None = None
+    expires: float = inf
 
     @property
     def principal(self) -> Principal:

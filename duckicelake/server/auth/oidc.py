@@ -33,6 +33,8 @@ _PAUSE_SECONDS: Final = 10
 _TIMEOUT_SECONDS: Final = 3
 _MAX_RESPONSE_BYTES: Final = 1 << 20
 _MAX_NAME_CHARS: Final = 256
+_MAX_GROUPS: Final = 256
+"""Groups of a token that count; providers themselves send no more than some 200."""
 _FETCH_ERRORS: Final = (
     NoAnswerError,
     CatalogUnreachableError,
@@ -68,6 +70,8 @@ class OidcProvider:
     scopes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     leeway: int = 30
     guard: OutboundGuard | None = None
+    group_claim: str | None = None
+    base_scopes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.issuer == ISSUER:
@@ -103,12 +107,20 @@ class OidcVerifier:
         if max(_read_seconds(claims, "nbf", 0), _read_seconds(claims, "iat", 0)) - provider.leeway > now:
             raise InvalidTokenError("The token is of the future: the clocks of its issuer and this server differ")
         name = _read_claim(claims, provider.name_claim)
-        if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= _MAX_NAME_CHARS:
+        if not isinstance(name, str) or not _is_name(name):
             raise InvalidTokenError(f"The token doesn't say who it is for: its claim {provider.name_claim} is no name")
-        return Token(name, tuple(self._scopes(claims)), int(claims["exp"]), int(now), provider.issuer)
+        scopes, groups = dict.fromkeys(self._scopes(claims)), self._groups(claims)
+        return Token(name, tuple(scopes), int(claims["exp"]), int(now), provider.issuer, groups)
+
+    def _groups(self, claims: Mapping[str, Any]) -> tuple[str, ...]:
+        value = None if self.provider.group_claim is None else _read_claim(claims, self.provider.group_claim)
+        names = (value,) if isinstance(value, str) else value if isinstance(value, list) else ()
+        fitting = (name for name in names if isinstance(name, str) and _is_name(name))
+        return tuple(sorted(set(fitting))[:_MAX_GROUPS])
 
     def _scopes(self, claims: Mapping[str, Any]) -> Iterator[str]:
-        value = _read_claim(claims, self.provider.scope_claim)
+        yield from self.provider.base_scopes
+        value = _read_claim(claims, self.provider.scope_claim) if self.provider.scope_claim else None
         for scope in value.split() if isinstance(value, str) else value if isinstance(value, list) else ():
             if self.provider.scopes:
                 yield from self.provider.scopes.get(str(scope), ())
@@ -200,6 +212,10 @@ def _is_scope(text: str) -> bool:
     except InvalidRequestError:
         return False
     return True
+
+
+def _is_name(text: str) -> bool:
+    return text.isprintable() and 0 < len(text) <= _MAX_NAME_CHARS
 
 
 def _read_claim(claims: Mapping[str, Any], name: str) -> Any:

@@ -9,7 +9,7 @@ from typing import Final
 
 from pydantic import BaseModel
 
-from duckicelake.catalog.context.caller import EVERYTHING, Capability, Principal, build_refusal
+from duckicelake.catalog.context.caller import EVERYTHING, GRANTED, Capability, Principal, build_refusal
 from duckicelake.catalog.context.privileges import ALL_PRIVILEGES, NO_PRIVILEGE, WRITING, Privilege, Rights
 from duckicelake.errors import ForbiddenError, InvalidRequestError
 from duckicelake.iceberg.identifiers import Namespace
@@ -38,6 +38,11 @@ class WholeCatalog:
 
     unless_public: bool = False
     privileges: Privilege = NO_PRIVILEGE
+
+
+@dataclass(frozen=True, slots=True)
+class Administration:
+    """Callers with the scope `*`, and those in the role `admin` whose scopes say `grants`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +83,7 @@ class InBody:
     names: Callable[[BaseModel], Iterator[NamedInBody]]
 
 
-Need = Public | AnyToken | WholeCatalog | InPath | InQuery | InBody
+Need = Public | AnyToken | WholeCatalog | Administration | InPath | InQuery | InBody
 
 
 def _list_renamed(request: BaseModel) -> Iterator[NamedInBody]:
@@ -135,11 +140,6 @@ NEEDS: Final[Mapping[tuple[str, str], Need]] = {
     ("HEAD", "/ui/assets/{asset}"): Public(),
     ("GET", "/metrics"): WholeCatalog(unless_public=True),
     ("POST", "/v1/oauth/tokens"): Public(),
-    ("GET", "/management/v1/warehouses"): WholeCatalog(),
-    ("POST", "/management/v1/warehouses"): WholeCatalog(),
-    ("GET", "/management/v1/warehouses/{warehouse}"): WholeCatalog(),
-    ("DELETE", "/management/v1/warehouses/{warehouse}"): WholeCatalog(),
-    ("POST", "/management/v1/warehouses/{warehouse}/rename"): WholeCatalog(),
     # Who may give and take what, and whose grants are listed, the use case knows.
     ("GET", "/management/v1/grants"): AnyToken(),
     ("POST", "/management/v1/grants"): AnyToken(),
@@ -148,6 +148,28 @@ NEEDS: Final[Mapping[tuple[str, str], Need]] = {
     ("GET", f"{_NAMESPACE}/actions"): AnyToken(),
     ("GET", f"{_TABLE}/actions"): AnyToken(),
     ("GET", f"{_VIEW}/actions"): AnyToken(),
+    ("GET", "/management/v1/warehouses"): Administration(),
+    ("POST", "/management/v1/warehouses"): Administration(),
+    ("GET", "/management/v1/warehouses/{warehouse}"): Administration(),
+    ("DELETE", "/management/v1/warehouses/{warehouse}"): Administration(),
+    ("POST", "/management/v1/warehouses/{warehouse}/rename"): Administration(),
+    ("GET", "/management/v1/server"): Administration(),
+    ("GET", "/management/v1/principals"): Administration(),
+    ("POST", "/management/v1/principals"): Administration(),
+    ("GET", "/management/v1/principals/{principal}"): Administration(),
+    ("POST", "/management/v1/principals/{principal}"): Administration(),
+    ("DELETE", "/management/v1/principals/{principal}"): Administration(),
+    ("GET", "/management/v1/principals/{principal}/members"): Administration(),
+    ("POST", "/management/v1/principals/{principal}/members"): Administration(),
+    ("DELETE", "/management/v1/principals/{principal}/members/{member}"): Administration(),
+    ("GET", "/management/v1/principals/{principal}/secrets"): Administration(),
+    ("POST", "/management/v1/principals/{principal}/secrets"): Administration(),
+    ("DELETE", "/management/v1/principals/{principal}/secrets/{secret_id}"): Administration(),
+    ("GET", "/management/v1/issuers"): Administration(),
+    ("POST", "/management/v1/issuers"): Administration(),
+    ("GET", "/management/v1/issuers/{issuer}"): Administration(),
+    ("POST", "/management/v1/issuers/{issuer}"): Administration(),
+    ("DELETE", "/management/v1/issuers/{issuer}"): Administration(),
     ("GET", "/v1/config"): AnyToken(),
     ("GET", "/v1/namespaces"): InQuery("parent"),
     ("POST", "/v1/namespaces"): InBody(MANAGE, CreateNamespaceRequest, _list_created),
@@ -250,6 +272,11 @@ def check_whole_catalog(need: WholeCatalog, principal: Principal) -> None:
         raise ForbiddenError("The caller's scopes don't allow this: it takes *")
     if asked.rights is not None and not asked.rights.may_any(need.privileges, ()):
         raise build_refusal((), "", principal)
+
+
+def check_administration(principal: Principal) -> None:
+    if not principal.is_in_scope(EVERYTHING, ()) and not (principal.is_admin and principal.holds(GRANTED)):
+        raise ForbiddenError("The caller may not administer the server: it takes the scope *, or the role admin")
 
 
 def check_body(need: InBody, principal: Principal, request: BaseModel) -> str:

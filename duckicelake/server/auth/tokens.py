@@ -2,9 +2,10 @@
 
 import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
+from uuid import UUID
 
 import jwt
 
@@ -34,7 +35,8 @@ class TokenKey:
 class Token:
     """What a token says. logged_in: when a secret or another issuer's token was last shown; times are in seconds.
 
-    origin: the other issuer whose token this one was got for; None for a client of ours.
+    origin: the other issuer whose token this one was got for; None for a client of ours. groups: by that issuer.
+    secret_id: of the secret that this one was got for, with which it ends; None for a client of the settings.
     """
 
     subject: str
@@ -42,6 +44,8 @@ class Token:
     expires: int
     logged_in: int
     origin: str | None = None
+    groups: tuple[str, ...] = ()
+    secret_id: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,8 @@ class Tokens:
             "jti": secrets.token_urlsafe(12),
         }
         claims |= {} if token.origin is None else {"idp": token.origin}
+        claims |= {"groups": list(token.groups)} if token.groups else {}
+        claims |= {} if token.secret_id is None else {"sid": str(token.secret_id)}
         claims |= {} if actor is None else {"act": {"sub": actor}}
         key = self.keys[0]
         return jwt.encode(claims, key.secret, _ALGORITHM, {"kid": key.kid})
@@ -72,10 +78,8 @@ class Tokens:
         try:
             secret = self._secret(jwt.get_unverified_header(text).get("kid"))
             claims = jwt.decode(text, secret, [_ALGORITHM], _DECODE_OPTIONS, issuer=ISSUER)  # type: ignore[arg-type]
-            token = Token(
-                claims["sub"], tuple(claims["scope"].split()), claims["exp"], claims["auth_time"], claims.get("idp")
-            )
-        except (*UNREADABLE_ERRORS, KeyError, AttributeError) as error:
+            token = _build_token(claims)
+        except (*UNREADABLE_ERRORS, KeyError, AttributeError, ValueError) as error:
             raise InvalidTokenError("The token is not one that this server issued; get a new one") from error
         if not even_expired and token.expires <= self.clock():
             raise InvalidTokenError("The token has expired; get a new one")
@@ -86,6 +90,19 @@ class Tokens:
             if key.kid == kid:
                 return key.secret
         raise InvalidTokenError("The token was signed with a key that this server doesn't have; get a new one")
+
+
+def _build_token(claims: Mapping[str, Any]) -> Token:
+    secret_id = claims.get("sid")
+    return Token(
+        claims["sub"],
+        tuple(claims["scope"].split()),
+        claims["exp"],
+        claims["auth_time"],
+        claims.get("idp"),
+        tuple(claims.get("groups", ())),
+        None if secret_id is None else UUID(secret_id),
+    )
 
 
 def read_issuer(text: str) -> str | None:

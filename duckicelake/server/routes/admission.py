@@ -9,6 +9,7 @@ from starlette.concurrency import run_in_threadpool
 from duckicelake.catalog.context.caller import GRANTED, Principal
 from duckicelake.catalog.context.rights import RightsCache
 from duckicelake.server.auth.permissions import (
+    Administration,
     AnyToken,
     InBody,
     InPath,
@@ -16,6 +17,7 @@ from duckicelake.server.auth.permissions import (
     Need,
     Public,
     WholeCatalog,
+    check_administration,
     check_path,
     check_query,
     check_whole_catalog,
@@ -72,5 +74,7 @@ def check_need(need: Need, principal: Principal, request: Request) -> None:
             check_query(principal, parse_parent(request.query_params.get(parameter)))
         case WholeCatalog():
             check_whole_catalog(need, principal)
+        case Administration():
+            check_administration(principal)
         case Public() | AnyToken() | InBody():
             pass

@@ -89,6 +89,23 @@ EXPECTED: dict[str, tuple[set[str], int]] = {
     f"GET {NAMESPACE}/actions": (KNOWN, 200),
     f"GET {TABLE}/actions": (KNOWN, 200),
     f"GET {VIEW}/actions": (KNOWN, 200),
+    "GET /management/v1/server": ({"root"}, 200),
+    "GET /management/v1/principals": ({"root"}, 200),
+    "POST /management/v1/principals": ({"root"}, 400),
+    "GET /management/v1/principals/{principal}": ({"root"}, 404),
+    "POST /management/v1/principals/{principal}": ({"root"}, 404),
+    "DELETE /management/v1/principals/{principal}": ({"root"}, 404),
+    "GET /management/v1/principals/{principal}/members": ({"root"}, 404),
+    "POST /management/v1/principals/{principal}/members": ({"root"}, 400),
+    "DELETE /management/v1/principals/{principal}/members/{member}": ({"root"}, 404),
+    "GET /management/v1/principals/{principal}/secrets": ({"root"}, 404),
+    "POST /management/v1/principals/{principal}/secrets": ({"root"}, 400),
+    "DELETE /management/v1/principals/{principal}/secrets/{secret_id}": ({"root"}, 404),
+    "GET /management/v1/issuers": ({"root"}, 200),
+    "POST /management/v1/issuers": ({"root"}, 400),
+    "GET /management/v1/issuers/{issuer}": ({"root"}, 404),
+    "POST /management/v1/issuers/{issuer}": ({"root"}, 400),
+    "DELETE /management/v1/issuers/{issuer}": ({"root"}, 404),
     "GET /v1/config": (KNOWN, 200),
     "GET /v1/namespaces": (KNOWN, 200),
     "POST /v1/namespaces": (MANAGERS, 409),
@@ -196,6 +213,7 @@ def commits(*names: tuple[list[str], str]) -> Any:
 
 
 BODIES: dict[str, Any] = {
+    "POST /management/v1/principals/{principal}": {},
     "POST /v1/namespaces": {"namespace": EU},
     "POST /management/v1/grants": {
         "revoke": [{"principal": "admin", "privileges": ["select"], "object": {"kind": "warehouse"}}]
@@ -278,6 +296,7 @@ def refusal(answer: httpx.Response) -> tuple[int, str]:
 
 def path_of(route: str, namespace: str = TARGET, table: str = "t", view: str = "v") -> str:
     names = {"namespace": namespace, "table": table, "view": view, "job": NO_JOB, "app_id": "a", "asset": "lineage.css"}
+    names |= {"principal": "nothing", "member": "nothing", "secret_id": NO_JOB, "issuer": "nothing"}
     names |= {"kind": "table", "object_id": "99", "plan_id": "none", "warehouse": "x"}
     names |= {"run": NO_JOB, "facet": "nothing", "space": "file", "dataset": "nothing", "counted": "jobs"}
     return route.split(maxsplit=1)[1].format(**names)

@@ -32,6 +32,8 @@ AUDITED = {
     *("sign_request", "append_rows", "delete_rows", "flush_table_rows"),
     *("restore", "clone_table", "expire", "undrop", "forget_dropped", "change_grants"),
     *("create_warehouse", "drop_warehouse", "rename_warehouse"),
+    *("create_principal", "change_principal", "drop_principal", "add_member", "remove_member"),
+    *("create_secret", "revoke_secret", "create_issuer", "change_issuer", "drop_issuer"),
 }
 NAMESPACES = "/v1/namespaces"
 TABLES = f"{NAMESPACES}/ns/tables"

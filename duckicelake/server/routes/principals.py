@@ -1,0 +1,403 @@
+"""Routes of the management API: principals, who is in which group and role, their secrets, issuers, the server."""
+
+from datetime import datetime, timedelta
+from typing import Annotated, Literal
+from uuid import UUID
+
+from fastapi import APIRouter, Path, Query
+from pydantic import ConfigDict, Field
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from duckicelake.catalog import issuers, principals
+from duckicelake.catalog.issuers import ListedIssuer
+from duckicelake.catalog.principals import (
+    MadeSecret,
+    PrincipalChange,
+    PrincipalRegistration,
+    RegisteredPrincipal,
+    RegisteredSecret,
+    SecretRequest,
+)
+from duckicelake.iceberg.identifiers import decode_name
+from duckicelake.iceberg.model import SpecModel
+from duckicelake.server.http.errors import RESPONSES, parse_body
+from duckicelake.server.http.route import StrictRequest, StrictRoute
+from duckicelake.server.routes.dependencies import (
+    AppContext,
+    AppServices,
+    Body,
+    KeyedServices,
+    ServerContext,
+    describe_body,
+)
+
+router = APIRouter(prefix="/management/v1", tags=["management"], responses=RESPONSES, route_class=StrictRoute)
+
+_NO_STORE = {"Cache-Control": "no-store"}
+Name = Annotated[str, Field(min_length=1, max_length=256)]
+Text = Annotated[str, Field(max_length=1000)]
+Scopes = Annotated[tuple[Annotated[str, Field(max_length=1000)], ...], Field(max_length=200)]
+Seconds = Annotated[int, Field(ge=0, le=3650 * 86_400)]
+Kind = Literal["user", "service", "group", "role"]
+PathName = Annotated[str, Path(description="percent-encoded")]
+
+
+class CreatePrincipalRequest(StrictRequest):
+    """A user, service account, group or role to register.
+
+    issuer, subject: of the tokens that a user or service account shows; a service account with client secrets has none.
+    scopes: all that its tokens can have; by default what it is granted.
+    """
+
+    name: Name
+    kind: Kind
+    issuer: Name | None = None
+    subject: Name | None = None
+    scopes: Scopes = ("grants",)
+    description: Text = ""
+
+
+class ChangePrincipalRequest(StrictRequest):
+    """What of a principal is to change; what is left out stays."""
+
+    scopes: Scopes | None = None
+    is_disabled: bool | None = None
+    description: Text | None = None
+
+
+class AddMemberRequest(StrictRequest):
+    """A member for a group or role. Groups hold users and service accounts, roles hold groups and roles, too."""
+
+    member: Name
+
+
+class CreateSecretRequest(StrictRequest):
+    """A secret to make, of which a principal may have several.
+
+    kind: a client secret, for POST /v1/oauth/tokens, or a token, which is sent as Bearer itself.
+    expires-in: seconds that it is valid; by default until it is revoked.
+    end-others-in: seconds after which the principal's other secrets of the kind end.
+    """
+
+    kind: Literal["client-secret", "token"]
+    description: Text = ""
+    expires_in: Annotated[Seconds, Field(ge=1)] | None = None
+    end_others_in: Seconds | None = None
+
+
+class CreateIssuerRequest(StrictRequest):
+    """An issuer of OpenID Connect to trust.
+
+    url: the claim iss of its tokens. jwks-url: of its keys; by default its discovery document says it.
+    scopes: what each of its tokens has; by default what its principal is granted.
+    group-claim: whose values are names of groups. scope-claim: whose values are scopes, beside those.
+    """
+
+    name: Name
+    url: Annotated[str, Field(min_length=1, max_length=500)]
+    audience: Name
+    jwks_url: Annotated[str, Field(min_length=1, max_length=500)] | None = None
+    subject_claim: Name = "sub"
+    group_claim: Name | None = None
+    scope_claim: Name | None = None
+    scopes: Scopes = ("grants",)
+
+    def build(self) -> ListedIssuer:
+        """Build the issuer."""
+        return ListedIssuer(
+            self.name,
+            self.url,
+            self.audience,
+            self.jwks_url,
+            self.subject_claim,
+            self.group_claim,
+            self.scope_claim,
+            self.scopes,
+        )
+
+
+class PrincipalAnswer(SpecModel):
+    """A principal."""
+
+    model_config = ConfigDict(frozen=True)
+
+    principal_id: int
+    name: str
+    kind: str
+    issuer: str | None = None
+    subject: str | None = None
+    scopes: tuple[str, ...]
+    is_disabled: bool
+    description: str
+    created: datetime
+
+
+class PrincipalList(SpecModel):
+    """Principals, by name."""
+
+    model_config = ConfigDict(frozen=True)
+
+    principals: tuple[PrincipalAnswer, ...]
+
+
+class MemberList(SpecModel):
+    """The names of the members of a group or role, without members of its members."""
+
+    model_config = ConfigDict(frozen=True)
+
+    members: tuple[str, ...]
+
+
+class SecretAnswer(SpecModel):
+    """A secret or token. secret: what it is, in the answer to the request that made it alone."""
+
+    model_config = ConfigDict(frozen=True)
+
+    secret_id: UUID
+    kind: str
+    description: str
+    created: datetime
+    expires: datetime | None = None
+    last_used: datetime | None = None
+    secret: str | None = None
+
+
+class SecretList(SpecModel):
+    """The secrets and tokens of a principal, oldest first."""
+
+    model_config = ConfigDict(frozen=True)
+
+    secrets: tuple[SecretAnswer, ...]
+
+
+class IssuerAnswer(SpecModel):
+    """An issuer of OpenID Connect."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    url: str
+    audience: str
+    jwks_url: str | None = None
+    subject_claim: str
+    group_claim: str | None = None
+    scope_claim: str | None = None
+    scopes: tuple[str, ...]
+    created: datetime | None = None
+
+
+class IssuerList(SpecModel):
+    """The issuers beside that of the settings, by name."""
+
+    model_config = ConfigDict(frozen=True)
+
+    issuers: tuple[IssuerAnswer, ...]
+
+
+class ServerAnswer(SpecModel):
+    """What the server is. requires-login: false where all callers may do everything."""
+
+    model_config = ConfigDict(frozen=True)
+
+    requires_login: bool
+    warehouse: str
+    settings_issuer: str | None = None
+    snapshot_ids: str
+
+
+@router.get("/server")
+def describe_server(context: AppContext, services: AppServices) -> ServerAnswer:
+    """Describe the server: whether callers log in, and how its first warehouse is set up."""
+    return ServerAnswer(
+        requires_login=context.authentication is not None,
+        warehouse=services.policy.warehouse,
+        settings_issuer=_find_settings_issuer(context),
+        snapshot_ids=services.snapshot_ids,
+    )
+
+
+@router.get("/principals")
+def list_principals(
+    services: AppServices, kind: Annotated[Kind | None, Query(description="only these; by default all")] = None
+) -> PrincipalList:
+    """List users, service accounts, groups and roles."""
+    rows = principals.list_principals(services) if kind is None else principals.list_principals(services, (kind,))
+    return PrincipalList(principals=tuple(map(describe_principal, rows)))
+
+
+@router.post("/principals", openapi_extra=describe_body(CreatePrincipalRequest))
+async def create_principal(services: KeyedServices, body: Body) -> PrincipalAnswer:
+    """Register a user, service account, group or role."""
+    request = parse_body(CreatePrincipalRequest, body)
+    new = PrincipalRegistration(
+        request.name, request.kind, request.issuer, request.subject, request.scopes, description=request.description
+    )
+    return describe_principal(await run_in_threadpool(principals.create_principal, services, new))
+
+
+@router.get("/principals/{principal}")
+def load_principal(services: AppServices, principal: PathName) -> PrincipalAnswer:
+    """Load a principal."""
+    return describe_principal(principals.load_principal(services, decode_name(principal)))
+
+
+@router.post("/principals/{principal}", openapi_extra=describe_body(ChangePrincipalRequest))
+async def change_principal(services: AppServices, principal: PathName, body: Body) -> PrincipalAnswer:
+    """Change the scopes or the description of a principal, or disable it."""
+    request = parse_body(ChangePrincipalRequest, body)
+    change = PrincipalChange(request.scopes, request.description, request.is_disabled)
+    changed = await run_in_threadpool(principals.change_principal, services, decode_name(principal), change)
+    return describe_principal(changed)
+
+
+@router.delete("/principals/{principal}", status_code=204)
+def drop_principal(services: AppServices, principal: PathName) -> Response:
+    """Drop a principal with its secrets, memberships and grants."""
+    principals.drop_principal(services, decode_name(principal))
+    return Response(status_code=204)
+
+
+@router.get("/principals/{principal}/members")
+def list_members(services: AppServices, principal: PathName) -> MemberList:
+    """List the members of a group or role."""
+    return MemberList(members=tuple(principals.list_members(services, decode_name(principal))))
+
+
+@router.post("/principals/{principal}/members", status_code=204, openapi_extra=describe_body(AddMemberRequest))
+async def add_member(services: KeyedServices, principal: PathName, body: Body) -> Response:
+    """Put a principal into a group or role."""
+    request = parse_body(AddMemberRequest, body)
+    await run_in_threadpool(principals.add_member, services, decode_name(principal), request.member)
+    return Response(status_code=204)
+
+
+@router.delete("/principals/{principal}/members/{member}", status_code=204)
+def remove_member(services: AppServices, principal: PathName, member: PathName) -> Response:
+    """Take a principal out of a group or role."""
+    principals.remove_member(services, decode_name(principal), decode_name(member))
+    return Response(status_code=204)
+
+
+@router.get("/principals/{principal}/secrets")
+def list_secrets(services: AppServices, principal: PathName) -> SecretList:
+    """List the secrets and tokens of a principal, without what they are."""
+    rows = principals.list_secrets(services, decode_name(principal))
+    return SecretList(secrets=tuple(map(describe_secret, rows)))
+
+
+@router.post(
+    "/principals/{principal}/secrets",
+    openapi_extra=describe_body(CreateSecretRequest),
+    response_model=SecretAnswer,
+)
+async def create_secret(context: AppContext, services: KeyedServices, principal: PathName, body: Body) -> Response:
+    """Make a client secret or a token. Only this answer shows it; a repeated request is answered without."""
+    request = parse_body(CreateSecretRequest, body)
+    name = decode_name(principal)
+    expires, ends = _parse_seconds(request.expires_in), _parse_seconds(request.end_others_in)
+    wish = SecretRequest(request.kind, request.description, expires, ends)
+
+    def make() -> MadeSecret:
+        return principals.create_secret(services, name, wish, lambda name: _is_in_settings(context, name))
+
+    made = await run_in_threadpool(make)
+    answer = describe_secret(made.row).model_copy(update={"secret": made.text})
+    return Response(answer.model_dump_json(by_alias=True), headers=_NO_STORE, media_type="application/json")
+
+
+@router.delete("/principals/{principal}/secrets/{secret_id}", status_code=204)
+def revoke_secret(services: AppServices, principal: PathName, secret_id: UUID) -> Response:
+    """Revoke a secret or token; tokens that were got by it end with it, within a second."""
+    principals.revoke_secret(services, decode_name(principal), secret_id)
+    return Response(status_code=204)
+
+
+@router.get("/issuers")
+def list_issuers(services: AppServices) -> IssuerList:
+    """List the issuers of OpenID Connect that are trusted, beside that of the settings."""
+    return IssuerList(issuers=tuple(map(describe_issuer, issuers.list_issuers(services))))
+
+
+@router.post("/issuers", openapi_extra=describe_body(CreateIssuerRequest))
+async def create_issuer(context: AppContext, services: KeyedServices, body: Body) -> IssuerAnswer:
+    """Trust an issuer of OpenID Connect."""
+    issuer = parse_body(CreateIssuerRequest, body).build()
+    created = await run_in_threadpool(issuers.create_issuer, services, issuer, _find_settings_issuer(context))
+    return describe_issuer(created)
+
+
+@router.get("/issuers/{issuer}")
+def load_issuer(services: AppServices, issuer: PathName) -> IssuerAnswer:
+    """Load an issuer."""
+    return describe_issuer(issuers.load_issuer(services, decode_name(issuer)))
+
+
+@router.post("/issuers/{issuer}", openapi_extra=describe_body(CreateIssuerRequest))
+async def change_issuer(services: AppServices, issuer: PathName, body: Body) -> IssuerAnswer:
+    """Set how the tokens of an issuer are read. Name and URL must be as they are."""
+    request = parse_body(CreateIssuerRequest, body)
+    issuers.check_same_name(request.name, decode_name(issuer))
+    return describe_issuer(await run_in_threadpool(issuers.change_issuer, services, request.build()))
+
+
+@router.delete("/issuers/{issuer}", status_code=204)
+def drop_issuer(services: AppServices, issuer: PathName) -> Response:
+    """Trust an issuer no more."""
+    issuers.drop_issuer(services, decode_name(issuer))
+    return Response(status_code=204)
+
+
+def describe_principal(row: RegisteredPrincipal) -> PrincipalAnswer:
+    """Describe a principal as the API and the commands do."""
+    return PrincipalAnswer(
+        principal_id=row.principal_id,
+        name=row.name,
+        kind=row.kind,
+        issuer=row.issuer,
+        subject=row.subject,
+        scopes=row.scopes,
+        is_disabled=row.is_disabled,
+        description=row.description,
+        created=row.created,
+    )
+
+
+def describe_secret(row: RegisteredSecret) -> SecretAnswer:
+    """Describe a secret without what it is."""
+    return SecretAnswer(
+        secret_id=row.secret_id,
+        kind=row.kind,
+        description=row.description,
+        created=row.created,
+        expires=row.expires,
+        last_used=row.last_used,
+    )
+
+
+def describe_issuer(row: ListedIssuer) -> IssuerAnswer:
+    """Describe an issuer as the API and the commands do."""
+    return IssuerAnswer(
+        name=row.name,
+        url=row.url,
+        audience=row.audience,
+        jwks_url=row.jwks_url,
+        subject_claim=row.subject_claim,
+        group_claim=row.group_claim,
+        scope_claim=row.scope_claim,
+        scopes=row.scopes,
+        created=row.created,
+    )
+
+
+def _parse_seconds(seconds: int | None) -> timedelta | None:
+    return None if seconds is None else timedelta(seconds=seconds)
+
+
+def _is_in_settings(context: ServerContext, name: str) -> bool:
+    return context.authentication is not None and context.authentication.clients.find(name) is not None
+
+
+def _find_settings_issuer(context: ServerContext) -> str | None:
+    provider = None if context.authentication is None else context.authentication.provider
+    return None if provider is None else provider.provider.issuer
