@@ -154,6 +154,11 @@ def check_property_values(properties: Mapping[str, str]) -> None:
         _get_text(properties, name)
 
 
+def check_protection(properties: Mapping[str, str]) -> None:
+    """Check the value that says whether a view or namespace is protected; InvalidRequestError for another form."""
+    _get_text(properties, PROTECTED)
+
+
 def build_options(properties: Mapping[str, str]) -> dict[str, str]:
     """Build DuckLake's options of a table that has these properties: those that DuckDB's INSERT takes."""
     options = {

@@ -12,7 +12,7 @@ from duckicelake.catalog.context.page import ListPage, PageRequest, cut_page
 from duckicelake.catalog.context.privileges import Privilege
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.namespaces import check_namespace_free, check_parents_flat, find_known_namespaces
-from duckicelake.errors import InvalidRequestError, NotFoundError
+from duckicelake.errors import AlreadyExistsError, InvalidRequestError, NoSuchNamespaceError, NotFoundError
 from duckicelake.iceberg.identifiers import Namespace, format_full_name, parse_readable_namespace, to_schema_name
 from duckicelake.lake.ducklake import dropped
 from duckicelake.lake.ducklake.dropped import DroppedKind, DroppedObject
@@ -136,7 +136,7 @@ def _undrop(services: Services, request: UndropRequest) -> Undropped:
     with services.database.transaction() as cursor:
         is_namespace = request.kind == "namespace"
         snapshot = begin_snapshot(cursor, schema_change=True, catalog_ids=int(is_namespace), file_ids=1)
-        found = _find(cursor, request)
+        found = _find(services, cursor, request)
         if is_namespace:
             done, changes, touched = _return_namespace(services, cursor, request, found, snapshot)
         else:
@@ -148,14 +148,27 @@ def _undrop(services: Services, request: UndropRequest) -> Undropped:
     return done
 
 
-def _find(cursor: Transaction, request: UndropRequest) -> DroppedObject:
+def _find(services: Services, cursor: Transaction, request: UndropRequest) -> DroppedObject:
     for found in _list_named(cursor, request)[:1]:
         return found
+    others = "" if services.caller.principal.rights is not None else _find_likely(services, cursor, request)
     raise NotFoundError(
         f"Nothing to bring back: no {request.called} was dropped"
         f"{'' if request.object_id is None else f' with id {request.object_id}'} within the time that this lake keeps "
-        "what is dropped; `duckicelake dropped` lists what there is"
+        f"what is dropped{others}; `duckicelake dropped` lists what there is"
     )
+
+
+def _find_likely(services: Services, cursor: Transaction, request: UndropRequest) -> str:
+    """Name what was dropped of another kind or id, or in another case, to who may read it."""
+    if not services.caller.principal.may(Capability.READ, request.namespace):
+        return ""
+    wanted = request.called.partition(" ")[2].lower()
+    for item in dropped.read_dropped(cursor):
+        called = item.schema_name if item.name is None else format_full_name(item.schema_name, item.name)
+        if called.lower() == wanted:
+            return f", but the {item.kind} {called} was (id {item.object_id})"
+    return ""
 
 
 def _list_named(cursor: Transaction, request: UndropRequest) -> list[DroppedObject]:
@@ -170,7 +183,12 @@ def _return_object(
 ) -> tuple[Undropped, list[str], list[AuditedResource]]:
     name = request.new_name or request.name
     assert name is not None
-    place = check_name_free(cursor, found.schema_name, name, "View" if found.kind == "view" else "Table")
+    try:
+        place = check_name_free(cursor, found.schema_name, name, "View" if found.kind == "view" else "Table")
+    except AlreadyExistsError as error:
+        raise AlreadyExistsError(f"{error}; bring it back under another name: new-name, or --as") from error
+    except NoSuchNamespaceError as error:
+        raise NoSuchNamespaceError(f"{error}; bring that back first, if it was dropped, or create it") from error
     change = _return_below(cursor, found, snapshot, place, name)
     touched = build_touched(request.namespace, name, {"from": request.called})
     return Undropped(found.kind, found.schema_name, name, snapshot.id), [change], [touched]

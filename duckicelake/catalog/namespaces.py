@@ -36,6 +36,7 @@ from duckicelake.lake.ducklake.schemas import (
 from duckicelake.lake.ducklake.snapshots import begin_snapshot, lock_writers, record_changes, retry_transaction
 from duckicelake.lake.side_tables.audit import OK_RESULT, UNCHANGED_RESULT
 from duckicelake.postgres.queries import Transaction
+from duckicelake.properties import check_protection
 
 _LOCATION: Final = "location"
 
@@ -71,6 +72,7 @@ def create_namespace(services: Services, namespace: Namespace, properties: Mappi
     that differs from a sibling's only by case: to DuckDB these are one schema.
     """
     check_namespace(namespace)
+    check_protection(properties)
     return services.run_once(
         lambda: retry_transaction(lambda: _create(services, namespace, dict(properties))), lambda _: dict(properties)
     )
@@ -101,8 +103,9 @@ def update_namespace(
 ) -> UpdatedProperties:
     """Set and remove properties in one step; a virtual namespace that gets some becomes a schema.
 
-    Raises NoSuchNamespaceError, and UnprocessableError if a key is both removed and updated.
+    Raises NoSuchNamespaceError, UnprocessableError if a key is both removed and updated, and InvalidRequestError.
     """
+    check_protection(updates)
     both = sorted(set(removals) & set(updates))
     if both:
         raise UnprocessableError(f"properties both removed and updated: {', '.join(both)}; name each key once")

@@ -48,6 +48,7 @@ from duckicelake.lake.model import LakeView, ObjectTag, ViewColumns, ViewDefinit
 from duckicelake.lake.side_tables.audit import AuditedResource
 from duckicelake.lake.state import ViewRow
 from duckicelake.postgres.queries import Transaction
+from duckicelake.properties import check_protection
 
 Loaded = tuple[str, Mapping[str, Any]]
 """Where a view's metadata is written, and what it says."""
@@ -199,6 +200,7 @@ def rename_view(services: Services, request: RenameTableRequest) -> None:
 
 
 def _create(services: Services, namespace: Namespace, request: CreateViewRequest) -> Loaded:
+    check_protection(request.properties)
     _check_absent(services, namespace, request.name)
     view_uuid = str(uuid4())
     location = request.location or services.policy.table_location(namespace, request.name, view_uuid)
@@ -256,6 +258,8 @@ def _commit(services: Services, namespace: Namespace, name: str, request: Commit
         base = parse_view_metadata(current.row.metadata)
         check_view_requirements(request.requirements, base)
         metadata = apply_view_updates(base, request.updates, services.clock())
+        if metadata.properties != base.properties:
+            check_protection(metadata.properties)
         return _commit_over(
             services, current, base, metadata, build_touched(namespace, name, list_actions(request.updates))
         )

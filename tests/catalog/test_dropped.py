@@ -15,7 +15,14 @@ from duckicelake.catalog.doctor import examine_tables
 from duckicelake.catalog.dropped import Undropped, UndropRequest
 from duckicelake.catalog.registration import unregister_table
 from duckicelake.changelog.doctor import diagnose
-from duckicelake.errors import AlreadyExistsError, NoSuchNamespaceError, NoSuchTableError, NotFoundError, ProtectedError
+from duckicelake.errors import (
+    AlreadyExistsError,
+    InvalidRequestError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    NotFoundError,
+    ProtectedError,
+)
 from duckicelake.iceberg.rest import RegisterTableRequest
 from duckicelake.lake.ducklake.dropped import DroppedKind, DroppedObject, set_retention
 from duckicelake.properties import PROTECTED
@@ -282,6 +289,15 @@ def test_between_drop_and_return_the_table_is_not_there(
     with pytest.raises(duckdb.Error, match="does not exist"):
         ducklake.execute(f"FROM lake.ns.t AT (VERSION => {gap})")
     assert ducklake.execute(f"FROM lake.ns.t AT (VERSION => {gap - 1})").fetchall() == [(1, "a")]
+
+
+def test_protection_of_a_view_is_true_or_false(services: Services, client: Client) -> None:
+    query = {"duckdb": "SELECT 1::BIGINT AS id, 'x' AS city"}
+    create_view(services, "v", query, namespace="ns")
+    with pytest.raises(InvalidRequestError, match="true or false"):
+        create_view(services, "w", query, namespace="ns", properties={PROTECTED: "yes"})
+    with pytest.raises(InvalidRequestError, match="true or false"):
+        commit_view(services, "v", set_view_properties(**{PROTECTED: "yes"}), namespace="ns")
 
 
 @pytest.mark.parametrize("seconds", [0, WEEK])

@@ -72,7 +72,10 @@ def test_dropped_and_undrop_show_what_they_do(lake: Path) -> None:
         )
         assert [json.loads(line)["name"] for line in answer("dropped", "--json")[1].splitlines()] == ["ns", "ns.t"]
         code, _, error = answer("undrop", "ns.t")
-        assert (code, error) == (2, "duckicelake: Namespace does not exist: ns\n")
+        assert (code, error) == (
+            2,
+            "duckicelake: Namespace does not exist: ns; bring that back first, if it was dropped, or create it\n",
+        )
         assert answer("undrop", "ns", "--kind", "namespace")[1].startswith(
             "namespace ns is back with 0 tables and 0 views, since DuckLake's snapshot"
         )

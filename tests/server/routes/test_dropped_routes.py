@@ -3,6 +3,7 @@
 import base64
 from collections.abc import Callable
 
+import duckdb
 import httpx
 import pytest
 from fastapi import FastAPI
@@ -69,6 +70,34 @@ def test_wrong_requests_say_what_is_wrong(
     answer = http.post("/v1/namespaces/ns/undrop", json=body)
     assert (answer.status_code, answer.json()["error"]["code"]) == (status, status)
     assert problem in answer.json()["error"]["message"]
+
+
+def test_errors_say_how_it_can_be_brought_back(http: httpx.Client, ducklake: duckdb.DuckDBPyConnection) -> None:
+    def undrop(**body: str) -> tuple[int, str]:
+        answer = http.post("/v1/namespaces/ns/undrop", json=body)
+        return answer.status_code, answer.json()["error"]["message"]
+
+    ducklake.execute("CREATE VIEW ns.v AS SELECT 1 AS i; DROP VIEW ns.v; CREATE TABLE ns.u AS SELECT 1 AS i")
+    ducklake.execute("DROP TABLE ns.u; CREATE TABLE ns.u AS SELECT 2 AS i")
+    status, problem = undrop(name="v")
+    assert (status, "but the view ns.v was (id" in problem) == (404, True), problem
+    assert "but the table ns.u was (id" in undrop(name="U")[1]
+    status, problem = undrop(name="u")
+    assert (status, problem) == (409, "Table already exists: ns.u; bring it back under another name: new-name, or --as")
+    ducklake.execute("DROP SCHEMA ns CASCADE")
+    status, problem = undrop(name="t")
+    assert (status, problem.partition("; ")[2]) == (404, "bring that back first, if it was dropped, or create it")
+
+
+@pytest.mark.parametrize("value", ["yes", "1", ""])
+def test_protection_of_a_namespace_is_true_or_false(http: httpx.Client, value: str) -> None:
+    properties = {"ducklake.protected": value}
+    for path, body in (
+        ("/v1/namespaces", {"namespace": ["other"], "properties": properties}),
+        ("/v1/namespaces/ns/properties", {"updates": properties}),
+    ):
+        answer = http.post(path, json=body)
+        assert (answer.status_code, "true or false" in answer.json()["error"]["message"]) == (400, True), answer.text
 
 
 def test_request_that_comes_again_with_its_key_brings_back_once(http: httpx.Client) -> None:
