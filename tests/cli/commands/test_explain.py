@@ -62,3 +62,9 @@ def test_a_terminal_shows_tables_and_programs_get_json(filled: Path) -> None:
     assert run_here("explain", "ns.t", "--where", "i = 1", "--lake", str(filled)).returncode == 2
     older = run_here("explain", "ns.t", "--at", "main", "--json", "--lake", str(filled))
     assert json.loads(older.stdout)["read"]["files"] == 4
+
+
+def test_a_filter_that_no_row_passes_is_said_to_be_one(filled: Path) -> None:
+    printed = run_here("explain", "ns.t", "--lake", str(filled), "--where", "id = NULL").stdout
+    assert re.search(r"pruned, as no row can pass +4", printed), printed
+    assert "pruned by partition" not in printed
