@@ -7,7 +7,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -34,10 +34,12 @@ pytest_plugins = [
     "tests.support.examples",
     "tests.support.servers",
     "tests.support.fixtures",
+    "tests.support.process_end",
 ]
 TEMPLATE = "duckicelake_template"
 DUCKDB_SETTINGS: dict[str, Any] = {"threads": 1, "allow_unsigned_extensions": True}
 """Checking who signed the extensions would read all 80 MB of them for each instance."""
+EndWithThisProcess = Callable[[int, Path], AbstractContextManager[None]]
 Attach = Callable[..., duckdb.DuckDBPyConnection]
 _numbers = itertools.count(1)
 _administrators: dict[str, psycopg.Connection] = {}
@@ -67,10 +69,10 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[EmbeddedPostgres]:
+def postgres(end_with_this_process: EndWithThisProcess) -> Iterator[EmbeddedPostgres]:
     # Not below pytest's folder: as root, Postgres runs as another user, and pytest closes its folder to others.
     folder = Path(tempfile.mkdtemp(prefix="duckicelake-tests-"))
-    with EmbeddedPostgres(folder) as server:
+    with EmbeddedPostgres(folder) as server, end_with_this_process(read_pid(folder), folder):
         with psycopg.connect(server.url, autocommit=True) as connection:
             for setting in ("fsync", "full_page_writes", "synchronous_commit", "autovacuum"):
                 connection.execute(f"ALTER SYSTEM SET {setting} = off")
@@ -86,6 +88,11 @@ def postgres() -> Iterator[EmbeddedPostgres]:
             connection.close()
         _administrators.clear()
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def read_pid(folder: Path) -> int:
+    """The process of the Postgres in a folder."""
+    return int((folder / "postgres" / "postmaster.pid").read_text().split()[0])
 
 
 @pytest.fixture
