@@ -264,7 +264,7 @@ def test_issuer_that_is_no_url_takes_the_url_of_its_keys(tmp_path: Path, monkeyp
 
 CLOSING = (
     *("oauth_clients", "oauth_keys", "require_auth", "oidc_issuer", "oidc_audience", "oidc_scopes", "oidc_jwks_url"),
-    *("database_logins", "bootstrap_admin", "oidc_group_claim"),
+    *("database_logins", "secret_keys", "bootstrap_admin", "oidc_group_claim"),
     *("opa_url", "opa_token", "require_https", "tls_certificate", "tls_key", "lineage_api_keys", "lineage_kafka"),
     *("s3_access_key_id", "s3_secret_access_key", "s3_session_token", "s3_profile", "s3_vending", "s3_sts_endpoint"),
     *("s3_role_arn", "s3_external_id", "s3_static_access_key_id", "s3_static_secret_access_key"),

@@ -12,10 +12,12 @@ from uuid import UUID
 
 from duckicelake.catalog import warehouse
 from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.storage_profiles import find_profile
 from duckicelake.catalog.warehouses import (
     RESERVED_NAMES,
     Warehouse,
     WarehouseWiring,
+    close_warehouse,
     find_warehouse,
     is_warehouse_name,
     list_warehouses,
@@ -33,6 +35,7 @@ from duckicelake.lake.setup.format import read_options
 from duckicelake.lake.side_tables import locations
 from duckicelake.lake.side_tables import warehouses as registry
 from duckicelake.lake.side_tables.audit import AuditedResource
+from duckicelake.lake.side_tables.storage_profiles import ProfileRow
 from duckicelake.lake.side_tables.warehouses import ACTIVE, LakeContents, WarehouseRow, pick_row
 from duckicelake.postgres.database import SchemaDatabase
 from duckicelake.postgres.queries import Transaction
@@ -50,6 +53,7 @@ class NewWarehouse:
 
     Attributes:
         location: the folder of its files; None: the name below the first root.
+        profile: the name of its storage profile; None: the store of the settings.
         adopted_schema: the schema of the lake to adopt; None: a new lake in a new schema.
 
     """
@@ -57,6 +61,7 @@ class NewWarehouse:
     name: str
     location: str | None = None
     adopted_schema: str | None = None
+    profile: str | None = None
 
 
 def create_warehouse(services: Services, wiring: WarehouseWiring, new: NewWarehouse) -> WarehouseRow:
@@ -69,12 +74,17 @@ def create_warehouse(services: Services, wiring: WarehouseWiring, new: NewWareho
 
 def _create(services: Services, wiring: WarehouseWiring, new: NewWarehouse) -> WarehouseRow:
     check_name(new.name)
+    profile = None if new.profile is None else find_profile(services, new.profile)
+    roots = wiring.roots if profile is None else (profile.spec.root,)
     if new.location is not None:
-        _check_below_roots(wiring, "location", new.location)
-    row = _register(services, wiring, new)
-    own = open_warehouse(services, wiring, row)
+        _check_below_roots(roots, "location", new.location)
+    row = _register(services, roots, new, profile)
     try:
-        _prepare_new(own)
+        own = open_warehouse(services, wiring, row)
+        try:
+            _prepare_new(own)
+        finally:
+            close_warehouse(services, own)
     except BaseException:
         _unregister(services, row)
         raise
@@ -92,8 +102,6 @@ def _prepare_new(own: Services) -> None:
         if isinstance(error, UnavailableError) and own.database.gate.reason is None:
             raise
         raise InvalidRequestError(f"The warehouse can't be made: {error}") from error
-    finally:
-        own.database.close()
 
 
 def rename_warehouse(services: Services, name: str, new_name: str) -> WarehouseRow:
@@ -149,7 +157,7 @@ def _drop(services: Services, wiring: WarehouseWiring, name: str, *, forces: boo
             registry.set_state(cursor, name, "dropping")
         return _drop_registered(services, own, row, forces=forces, keeps_lake=keeps_lake)
     finally:
-        own.database.close()
+        close_warehouse(services, own)
 
 
 def _drop_registered(
@@ -218,19 +226,19 @@ def check_name(name: str) -> None:
         raise InvalidRequestError(f"Invalid warehouse name {name!r}: routes of the server have this name; use another")
 
 
-def _choose_location(wiring: WarehouseWiring, rows: Iterable[WarehouseRow], new: NewWarehouse) -> str:
+def _choose_location(roots: tuple[str, ...], rows: Iterable[WarehouseRow], new: NewWarehouse) -> str:
     """Return where the files of a new warehouse go; InvalidRequestError if there is no root.
 
     By default that is the name below the first root; with a number, if a warehouse that has been renamed is there.
     """
-    if not wiring.roots:
+    if not roots:
         raise InvalidRequestError(
             "This server has no folder for further warehouses: set DUCKICELAKE_WAREHOUSE_ROOTS, for example to "
             "s3://bucket/warehouses, beside the first warehouse and not in it"
         )
     if new.location is not None:
         return new.location.rstrip("/")
-    folder = f"{wiring.roots[0].rstrip('/')}/{new.name}"
+    folder = f"{roots[0].rstrip('/')}/{new.name}"
     taken = [canonicalize(row.location) for row in rows]
     return next(place for place in _number(folder, "-") if canonicalize(place) not in taken)
 
@@ -252,16 +260,18 @@ def _number(name: str, separator: str) -> Iterator[str]:
         yield f"{name}{separator}{number}"
 
 
-def _check_below_roots(wiring: WarehouseWiring, what: str, place: str) -> None:
-    roots = [canonicalize(root) for root in wiring.roots]
-    if canonicalize(place) in roots or not any(is_within(place, root) for root in roots):
+def _check_below_roots(roots: tuple[str, ...], what: str, place: str) -> None:
+    canonical = [canonicalize(root) for root in roots]
+    if canonicalize(place) in canonical or not any(is_within(place, root) for root in canonical):
         raise InvalidRequestError(
-            f"Invalid {what} {place}: expected a folder below {' or '.join(wiring.roots)} "
-            "(the server's DUCKICELAKE_WAREHOUSE_ROOTS)"
+            f"Invalid {what} {place}: expected a folder below {' or '.join(roots)} "
+            "(the server's DUCKICELAKE_WAREHOUSE_ROOTS, or the root of the storage profile)"
         )
 
 
-def _register(services: Services, wiring: WarehouseWiring, new: NewWarehouse) -> WarehouseRow:
+def _register(
+    services: Services, roots: tuple[str, ...], new: NewWarehouse, profile: ProfileRow | None
+) -> WarehouseRow:
     """Add the row, and make the schema; a row in state `creating` of the same warehouse is taken over."""
     with services.database.transaction() as cursor:
         rows = registry.lock_registry(cursor)
@@ -269,26 +279,34 @@ def _register(services: Services, wiring: WarehouseWiring, new: NewWarehouse) ->
         if begun is not None and _is_same(begun, new):
             return begun
         _check_name_free(rows, new.name)
-        schema, location = _choose_schema(rows, new), _choose_location(wiring, rows, new)
+        schema, location = _choose_schema(rows, new), _choose_location(roots, rows, new)
         _check_free(services, cursor, rows, schema, location)
         facts = registry.read_schema_facts(cursor, schema)
         if facts.is_first:
             raise InvalidRequestError(f"Schema {schema} is that of the first warehouse: choose another lake")
         if new.adopted_schema is not None:
-            _check_adoptable(services, wiring, schema, is_lake=facts.has_lake)
+            _check_adoptable(services, roots, schema, is_lake=facts.has_lake)
         elif facts.exists:
             raise AlreadyExistsError(
                 f"The database has a schema {schema}: adopt the lake in it, or choose another name"
             )
         else:
             registry.create_schema(cursor, schema)
-        return registry.insert_warehouse(cursor, new.name, schema, location, is_adopted=bool(new.adopted_schema))
+        return registry.insert_warehouse(
+            cursor,
+            new.name,
+            schema,
+            location,
+            is_adopted=bool(new.adopted_schema),
+            profile_id=None if profile is None else profile.profile_id,
+        )
 
 
 def _is_same(begun: WarehouseRow, new: NewWarehouse) -> bool:
     """Return whether a creation left halfway is of the same warehouse; what isn't given is as it was chosen then."""
     return (
         begun.is_adopted == (new.adopted_schema is not None)
+        and new.profile == begun.profile
         and new.adopted_schema in {None, begun.schema_name}
         and (new.location is None or new.location.rstrip("/") == begun.location)
     )
@@ -319,12 +337,12 @@ def _overlap(one: str, other: str) -> bool:
     return is_within(one, other) or is_within(other, one)
 
 
-def _check_adoptable(services: Services, wiring: WarehouseWiring, schema: str, *, is_lake: bool) -> None:
+def _check_adoptable(services: Services, roots: tuple[str, ...], schema: str, *, is_lake: bool) -> None:
     """Raise InvalidRequestError unless the schema has a lake whose files are below the roots."""
     if not is_lake:
         raise InvalidRequestError(f"Schema {schema} has no DuckLake catalog to adopt")
     with SchemaDatabase(services.database, schema).reading() as cursor:
-        _check_below_roots(wiring, "DATA_PATH", (read_options(cursor) or {}).get("data_path", ""))
+        _check_below_roots(roots, "DATA_PATH", (read_options(cursor) or {}).get("data_path", ""))
 
 
 def _unregister(services: Services, row: WarehouseRow) -> None:

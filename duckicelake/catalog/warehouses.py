@@ -19,15 +19,19 @@ from duckicelake.catalog.context.row_targets import RowTargets
 from duckicelake.catalog.context.scan_cache import ScanCache
 from duckicelake.catalog.context.services import IdPools, Services
 from duckicelake.catalog.context.storage_access import NO_ACCESS, StorageAccess
+from duckicelake.catalog.storage_profiles import ProfileRules, check_endpoints, find_profile_of
 from duckicelake.errors import (
     InvalidRequestError,
     StartupError,
+    UnavailableError,
 )
 from duckicelake.lake.setup.format import require_known
 from duckicelake.lake.side_tables import warehouses as registry
+from duckicelake.lake.side_tables.storage_profiles import ProfileRow
 from duckicelake.lake.side_tables.warehouses import FIRST_NAME, WarehouseRow, pick_row
 from duckicelake.postgres.database import SchemaDatabase
 from duckicelake.storage.policy import LocationPolicy
+from duckicelake.storage.protocol import MeasuredStore, ObjectStore
 
 FIRST_WAREHOUSE_NAME: Final = FIRST_NAME
 RESERVED_NAMES: Final = frozenset(
@@ -47,18 +51,30 @@ _KEEPERS: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
+class ProfileStorage:
+    """The store of a warehouse by its storage profile, and clients' access to it."""
+
+    store: ObjectStore
+    access: StorageAccess
+
+
+@dataclass(frozen=True, slots=True)
 class WarehouseWiring:
     """How a process makes what each warehouse beside the first has for itself.
 
     Attributes:
         roots: folders below which the files of warehouses may be.
-        build_access: makes clients' access to files of a location.
+        build_access: makes clients' access to files of a location in the store of the settings.
+        profiles: what storage profiles may say.
+        open_profile: opens the store of a location by a storage profile; None where there are none.
         run_tasks: runs the background tasks of an open warehouse.
 
     """
 
     roots: tuple[str, ...] = ()
     build_access: Callable[[str], StorageAccess] = field(default=lambda _: NO_ACCESS)
+    profiles: ProfileRules = field(default_factory=ProfileRules)
+    open_profile: Callable[[str, ProfileRow], ProfileStorage] | None = None
     build_cache: Callable[[], TableCache] = TableCache
     build_scans: Callable[[], ScanCache[Any]] = ScanCache
     open_reads: Callable[[], ReadObserver] = field(default=lambda: UNOBSERVED)
@@ -82,10 +98,12 @@ def find_warehouse(services: Services, name: str) -> WarehouseRow:
 
 
 def open_warehouse(services: Services, wiring: WarehouseWiring, row: WarehouseRow) -> Services:
-    """Build the services of a warehouse from those of the first. Postgres is not asked for anything yet.
+    """Build the services of a warehouse from those of the first; `close_warehouse` closes them.
 
-    Connections, object store and meter are those of the first. Caches, queues and the log of reads are its own.
+    Connections and meter are those of the first, and the object store unless the warehouse has a storage profile.
+    Caches, queues and the log of reads are its own. Raises UnavailableError for a profile that can't be used.
     """
+    store, access = _open_storage(services, wiring, row)
     database = SchemaDatabase(services.database, row.schema_name)
     return replace(
         services,
@@ -97,12 +115,34 @@ def open_warehouse(services: Services, wiring: WarehouseWiring, row: WarehouseRo
         ids=IdPools(),
         appends=CombiningQueues(keepers=_KEEPERS),
         rows=RowTargets(),
-        access=wiring.build_access(row.location),
+        store=store,
+        access=access,
         scans=wiring.build_scans(),
         reads=wiring.open_reads(),
         rights=services.rights and services.rights.beside(database, row.warehouse_id, row.name),
         prefix=f"{row.name}/",
     )
+
+
+def _open_storage(services: Services, wiring: WarehouseWiring, row: WarehouseRow) -> tuple[ObjectStore, StorageAccess]:
+    if row.profile_id is None:
+        return services.store, wiring.build_access(row.location)
+    if wiring.open_profile is None:
+        raise UnavailableError(f"Warehouse {row.name} has a storage profile, and this process opens none")
+    profile = find_profile_of(services, row.profile_id)
+    try:
+        check_endpoints(wiring.profiles, profile.spec)
+        opened = wiring.open_profile(row.location, profile)
+    except (StartupError, InvalidRequestError) as error:
+        raise UnavailableError(f"Storage profile {profile.name}: {error}") from error
+    return MeasuredStore(opened.store, services.meter.store_call), opened.access
+
+
+def close_warehouse(services: Services, own: Services) -> None:
+    """Close what `open_warehouse` has opened for a warehouse. services: the first one's."""
+    own.database.close()
+    if own.store is not services.store:
+        own.store.close()
 
 
 def prepare_warehouse(services: Services) -> None:

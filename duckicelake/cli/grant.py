@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -181,7 +181,7 @@ def _parse_change(principal: str, privileges: str, target: str) -> GrantChange:
 @contextmanager
 def open_named_warehouse(lake: Any, operation: str, name: str) -> Iterator[Services]:
     """Open the services of a warehouse by its name."""
-    from duckicelake.catalog.warehouses import find_warehouse, open_warehouse
+    from duckicelake.catalog.warehouses import close_warehouse, find_warehouse, open_warehouse
     from duckicelake.cli.wiring.services import build_warehouse_wiring, open_lake
     from duckicelake.settings.sources import read_settings
 
@@ -191,5 +191,7 @@ def open_named_warehouse(lake: Any, operation: str, name: str) -> Iterator[Servi
             yield services
             return
         own = open_warehouse(services, build_warehouse_wiring(settings), find_warehouse(services, name))
-        with closing(own.database):
+        try:
             yield replace(own, caller=services.caller)
+        finally:
+            close_warehouse(services, own)

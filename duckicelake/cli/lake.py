@@ -112,7 +112,8 @@ def _collect_facts(settings: Settings) -> dict[str, str]:
     url = settings.database_url or build_embedded_url(settings.lake)
     is_embedded, chosen = settings.database_url is None, find_chosen(url)
     row = None if chosen is None else chosen.row
-    own = settings if row is None else build_warehouse_settings(settings.model_copy(update={"database_url": url}), row)
+    reached = settings.model_copy(update={"database_url": url})
+    own = settings if chosen is None else build_warehouse_settings(reached, chosen)
     stored = _read_stored(own.database_url or url, is_embedded=is_embedded)
     served_at = (
         read_noted_uri(settings.lake) if settings.database_url is None else read_noted_uri(*find_database_notes(url))

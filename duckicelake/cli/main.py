@@ -4,7 +4,7 @@ from typing import Annotated, Final
 
 import typer
 
-from duckicelake.cli import explain, flush, gc, grant, history, lake, migrate, snapshots, warehouse
+from duckicelake.cli import explain, flush, gc, grant, history, lake, migrate, snapshots, storage_profile, warehouse
 from duckicelake.cli.catalog import changes, description
 from duckicelake.cli.catalog.connection import add_catalog_command
 from duckicelake.cli.console.command import add_command, make_group, read_own_version
@@ -76,7 +76,11 @@ add_command(app, grant.why, *grant.WHY_EXAMPLES)
 add_command(app, lake.grants, *lake.GRANTS_EXAMPLES, has_warehouse_option=False)
 add_command(app, serve.hash_client_secret, *serve.HASH_SECRET_EXAMPLES, name="hash-secret")
 add_command(app, version, "duckicelake version")
+add_command(
+    app, storage_profile.rotate, *storage_profile.ROTATE_EXAMPLES, name="rotate-secrets", has_warehouse_option=False
+)
 app.add_typer(warehouse.app)
+app.add_typer(storage_profile.app)
 app.add_typer(pipeline_app)
 for feature_app in load_hooks(typer.Typer, "commands"):
     app.add_typer(feature_app)  # a group if it has a name, else single commands

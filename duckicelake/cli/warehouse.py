@@ -49,6 +49,9 @@ def create(
     adopt: Annotated[
         str | None, typer.Option(help="Serve the DuckLake catalog in this schema, instead of making a new one.")
     ] = None,
+    profile: Annotated[
+        str | None, typer.Option("--storage-profile", help="Storage profile of its files (default: the settings').")
+    ] = None,
     as_json: JsonOption = False,
     lake: LakeOption = None,
 ) -> None:
@@ -59,7 +62,7 @@ def create(
     from duckicelake.catalog.warehouse_registry import NewWarehouse, create_warehouse
 
     with _open_registry(lake, "create_warehouse") as (services, wiring):
-        created = create_warehouse(services, wiring, NewWarehouse(name, location, adopt))
+        created = create_warehouse(services, wiring, NewWarehouse(name, location, adopt, profile))
     _print_warehouse(created, as_json=as_json)
 
 
@@ -169,7 +172,8 @@ def _print_warehouse(row: WarehouseRow, *, as_json: bool) -> None:
         typer.echo(json.dumps(facts))
         return
     for name, value in facts.items():
-        typer.echo(f"{name:16} {value}")
+        if value is not None:
+            typer.echo(f"{name:16} {value}")
 
 
 def _describe(row: WarehouseRow) -> dict[str, Any]:
@@ -180,6 +184,7 @@ def _describe(row: WarehouseRow) -> dict[str, Any]:
         "prefix": row.name,
         "metadata-schema": row.schema_name,
         "location": row.location,
+        "storage-profile": row.profile,
         "is-adopted": row.is_adopted,
         "state": row.state,
         "created": row.created.isoformat(),

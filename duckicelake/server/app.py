@@ -76,6 +76,7 @@ from duckicelake.server.routes import (
     plans,
     principals,
     rows,
+    storage_profiles,
     table_operations,
     tables,
     views,
@@ -93,6 +94,7 @@ from duckicelake.server.routes.principals import (
     CreatePrincipalRequest,
     CreateSecretRequest,
 )
+from duckicelake.server.routes.storage_profiles import CreateStorageProfileRequest
 from duckicelake.server.routes.table_operations import CloneTableRequest, ExpireRequest, ExplainRequest, RestoreRequest
 from duckicelake.server.telemetry.logs import make_logger
 from duckicelake.server.telemetry.metrics import Metrics
@@ -111,6 +113,7 @@ REQUEST_MODELS: tuple[type[BaseModel], ...] = (
     CreateNamespaceRequest,
     CreatePrincipalRequest,
     CreateSecretRequest,
+    CreateStorageProfileRequest,
     CreateTableRequest,
     CreateViewRequest,
     CreateWarehouseRequest,
@@ -403,6 +406,7 @@ def create_routes() -> App:
         pipeline.job_router,
         pipeline.maintenance_router,
         management.router,
+        storage_profiles.router,
         grants.router,
         principals.router,
         *(router for feature in load_routes() for router in feature.routers),

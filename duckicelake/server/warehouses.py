@@ -20,6 +20,7 @@ from duckicelake.catalog.warehouses import (
     RESERVED_NAMES,
     Warehouse,
     WarehouseWiring,
+    close_warehouse,
     is_warehouse_name,
     list_warehouses,
     open_warehouse,
@@ -227,7 +228,7 @@ class WarehouseRouter:
     def _open_in_thread(self, row: Warehouse) -> WarehouseApp:
         with ExitStack() as stack:
             services = open_warehouse(self._services, self.wiring, row)
-            stack.callback(services.database.close)
+            stack.callback(close_warehouse, self._services, services)
             prepare_warehouse(services)
             opened = self._build(row, services, stack)
             stack.enter_context(self.wiring.run_tasks(opened.context.services))

@@ -109,6 +109,13 @@ class Settings(BaseSettings):
     allowed_hosts: CommaSeparated = Field(
         default=(), description="host names, besides its own, that a server without logins answers to"
     )
+    secret_keys: SecretStr | None = Field(
+        default=None,
+        description="kid:secret,kid2:secret2: the first key encrypts keys of storage profiles, all keys decrypt them",
+    )
+    ambient_profiles: bool = Field(
+        default=False, description="let storage profiles use the server's own credentials for S3"
+    )
     allowed_addresses: CommaSeparated = Field(
         default=(),
         description="addresses, networks and hosts beside public ones that URLs given by callers may lead to",

@@ -11,6 +11,7 @@ from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.lake.setup.format import check_reachable, read_contents
 from duckicelake.lake.setup.migrations import is_up_to_date
 from duckicelake.lake.side_tables.grants import GrantPlace, qualify, read_first_schema
+from duckicelake.lake.side_tables.storage_profiles import ProfileRow, pick_profile_of, read_profiles
 from duckicelake.lake.side_tables.warehouses import FIRST_NAME, WarehouseRow, pick_row, read_warehouses
 from duckicelake.postgres.session import build_schema_url
 from duckicelake.settings.model import Settings
@@ -18,10 +19,14 @@ from duckicelake.settings.model import Settings
 
 @dataclass(frozen=True, slots=True)
 class ChosenWarehouse:
-    """A warehouse that --warehouse names. place: where its grants are, in the schema of the first warehouse."""
+    """A warehouse that --warehouse names.
+
+    place: where its grants are, in the schema of the first warehouse. profile: its storage profile, if it has one.
+    """
 
     row: WarehouseRow
     place: GrantPlace
+    profile: ProfileRow | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +47,14 @@ class ReachedLake:
 
 @contextmanager
 def reach_lake(settings: Settings) -> Iterator[ReachedLake]:
-    """Reach the database of the lake that the command works on.
+    """Open the way to the database of the lake that the command works on.
 
     Raises StartupError without a lake, NoSuchWarehouseError, UnavailableError.
     """
     with reach_postgres(settings) as url:
         complete = settings.model_copy(update={"database_url": url, "warehouse": find_warehouse(settings)})
         chosen = find_chosen(url)
-        yield ReachedLake(complete if chosen is None else build_warehouse_settings(complete, chosen.row), chosen)
+        yield ReachedLake(complete if chosen is None else build_warehouse_settings(complete, chosen), chosen)
 
 
 def find_chosen(url: str) -> ChosenWarehouse | None:
@@ -67,18 +72,27 @@ def find_chosen(url: str) -> ChosenWarehouse | None:
             if not is_up_to_date(cursor):
                 raise StartupError("the lake was prepared by another version: start this version of the server once")
             row = pick_row(read_warehouses(cursor), name)
+            profile = None if row.profile_id is None else pick_profile_of(read_profiles(cursor), row.profile_id)
             place = qualify(GrantPlace(row.warehouse_id), read_first_schema(cursor))
     if not row.is_active:
         raise ConflictError(f"Warehouse {name} is in state {row.state}: create or drop it once more first")
-    return ChosenWarehouse(row, place)
+    return ChosenWarehouse(row, place, profile)
 
 
-def build_warehouse_settings(settings: Settings, row: WarehouseRow) -> Settings:
-    """Build the settings by which the lake of a warehouse is a server's first. settings: of the first, with its URL."""
-    assert settings.database_url is not None
+def build_warehouse_settings(settings: Settings, chosen: ChosenWarehouse) -> Settings:
+    """Build the settings by which the lake of a warehouse is a server's first. settings: of the first, with its URL.
+
+    Raises UnavailableError for a storage profile that can't be used.
+    """
+    row, url = chosen.row, settings.database_url
+    assert url is not None
+    if chosen.profile is not None:
+        from duckicelake.cli.wiring.profile_settings import apply_profile, build_profile_rules
+
+        settings = apply_profile(settings, build_profile_rules(settings), chosen.profile)
     return settings.model_copy(
         update={
-            "database_url": build_schema_url(settings.database_url, row.schema_name),
+            "database_url": build_schema_url(url, row.schema_name),
             "warehouse": row.location,
             "allowed_locations": (),
             "warehouse_roots": (),

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import typer
@@ -28,6 +29,7 @@ from duckicelake.cli.wiring.location import (
     find_warehouse,
     find_warehouse_roots,
 )
+from duckicelake.cli.wiring.profile_settings import build_profile_rules, open_profile
 from duckicelake.cli.wiring.storage_access import build_storage_access, check_signing, find_s3_store
 from duckicelake.errors import (
     BadInputError,
@@ -125,9 +127,12 @@ def build_warehouse_wiring(settings: Settings, run_tasks: RunTasks | None = None
     """Build what makes the services of warehouses beside the first. run_tasks: of a server."""
     share = settings.open_warehouses  # of a worker's cache: as many warehouses may be open
     options, window = build_s3_options(settings), timedelta(seconds=settings.lineage_window)
+    rules = build_profile_rules(settings)
     return WarehouseWiring(
         find_warehouse_roots(settings),
         lambda location: build_storage_access(settings, (location,), options, read_clock_ms),
+        rules,
+        partial(open_profile, settings, rules, build_s3_options, read_clock_ms),
         lambda: TableCache(max(1, settings.cache_max // share), settings.cache_max_bytes // share),
         lambda: ScanCache(settings.scan_cache_max_bytes // share),
         lambda: open_read_observer(window),

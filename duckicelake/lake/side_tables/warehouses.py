@@ -27,6 +27,7 @@ class WarehouseRow:
         schema_name: the schema of its lake in Postgres.
         location: the folder of its files.
         is_adopted: the lake was there before the warehouse.
+        profile: the name of its storage profile; None: the store of the settings.
         state: only an active one is served; the others were left halfway, and can be created or dropped again.
 
     """
@@ -38,6 +39,8 @@ class WarehouseRow:
     is_adopted: bool
     state: WarehouseState
     created: datetime
+    profile_id: UUID | None = None
+    profile: str | None = None
 
     @property
     def is_active(self) -> bool:
@@ -90,10 +93,22 @@ def lock_registry(cursor: Transaction) -> list[WarehouseRow]:
 
 
 def insert_warehouse(
-    cursor: Transaction, name: str, schema_name: str, location: str, *, is_adopted: bool
+    cursor: Transaction,
+    name: str,
+    schema_name: str,
+    location: str,
+    *,
+    is_adopted: bool,
+    profile_id: UUID | None = None,
 ) -> WarehouseRow:
     """Add a warehouse in state `creating`."""
-    parameters = {"name": name, "schema_name": schema_name, "location": location, "is_adopted": is_adopted}
+    parameters = {
+        "name": name,
+        "schema_name": schema_name,
+        "location": location,
+        "is_adopted": is_adopted,
+        "profile_id": profile_id,
+    }
     return WarehouseRow(*cursor.execute(_SQL.insert, parameters).fetchall()[0])
 
 

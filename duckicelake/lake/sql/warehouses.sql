@@ -2,20 +2,25 @@
 LOCK TABLE duckicelake_warehouse IN SHARE ROW EXCLUSIVE MODE;
 
 -- warehouses: all of them, by name
-SELECT warehouse_id, name, schema_name, location, is_adopted, state, created FROM duckicelake_warehouse ORDER BY name;
+SELECT warehouse_id, name, schema_name, location, is_adopted, state, created,
+       profile_id, (SELECT p.name FROM duckicelake_storage_profile p WHERE p.profile_id = duckicelake_warehouse.profile_id)
+FROM duckicelake_warehouse ORDER BY duckicelake_warehouse.name;
 
 -- insert: add a warehouse whose lake is still to be prepared
-INSERT INTO duckicelake_warehouse (name, schema_name, location, is_adopted, state)
-VALUES (%(name)s, %(schema_name)s, %(location)s, %(is_adopted)s, 'creating')
-RETURNING warehouse_id, name, schema_name, location, is_adopted, state, created;
+INSERT INTO duckicelake_warehouse (name, schema_name, location, is_adopted, state, profile_id)
+VALUES (%(name)s, %(schema_name)s, %(location)s, %(is_adopted)s, 'creating', %(profile_id)s)
+RETURNING warehouse_id, name, schema_name, location, is_adopted, state, created,
+       profile_id, (SELECT p.name FROM duckicelake_storage_profile p WHERE p.profile_id = duckicelake_warehouse.profile_id);
 
 -- set_state: what a warehouse is from now on
 UPDATE duckicelake_warehouse SET state = %(state)s WHERE name = %(name)s
-RETURNING warehouse_id, name, schema_name, location, is_adopted, state, created;
+RETURNING warehouse_id, name, schema_name, location, is_adopted, state, created,
+       profile_id, (SELECT p.name FROM duckicelake_storage_profile p WHERE p.profile_id = duckicelake_warehouse.profile_id);
 
 -- rename: change the name of a warehouse, and nothing else
 UPDATE duckicelake_warehouse SET name = %(name)s WHERE warehouse_id = %(warehouse_id)s
-RETURNING warehouse_id, name, schema_name, location, is_adopted, state, created;
+RETURNING warehouse_id, name, schema_name, location, is_adopted, state, created,
+       profile_id, (SELECT p.name FROM duckicelake_storage_profile p WHERE p.profile_id = duckicelake_warehouse.profile_id);
 
 -- delete: forget a warehouse
 DELETE FROM duckicelake_warehouse WHERE name = %(name)s;

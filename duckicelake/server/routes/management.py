@@ -31,11 +31,13 @@ class CreateWarehouseRequest(StrictRequest):
 
     location: the folder of its files, below one of the server's roots; by default the name below the first root.
     adopted-schema: the Postgres schema of the DuckLake catalog that it is to serve; by default a new one is made.
+    storage-profile: the profile whose store has its files; by default the store of the server's settings.
     """
 
     name: Annotated[str, Field(min_length=1, max_length=48)]
     location: Annotated[str, Field(min_length=1, max_length=860)] | None = None
     adopted_schema: Annotated[str, Field(min_length=1, max_length=63)] | None = None
+    storage_profile: Annotated[str, Field(min_length=1, max_length=48)] | None = None
 
 
 class RenameWarehouseRequest(StrictRequest):
@@ -54,6 +56,7 @@ class WarehouseAnswer(SpecModel):
     prefix: str
     metadata_schema: str
     location: str
+    storage_profile: str | None = None
     is_adopted: bool
     state: str
     created: datetime
@@ -87,7 +90,7 @@ def list_warehouses(services: AppServices) -> WarehouseList:
 async def create_warehouse(context: AppContext, services: KeyedServices, body: Body) -> WarehouseAnswer:
     """Create a warehouse with a new lake, or with one that another schema of the database holds."""
     request = parse_body(CreateWarehouseRequest, body)
-    new = NewWarehouse(request.name, request.location, request.adopted_schema)
+    new = NewWarehouse(request.name, request.location, request.adopted_schema, request.storage_profile)
     created = await run_in_threadpool(warehouse_registry.create_warehouse, services, _get_wiring(context), new)
     _forget(context)
     return describe_warehouse(created)
@@ -135,6 +138,7 @@ def describe_warehouse(row: Warehouse) -> WarehouseAnswer:
         prefix=row.name,
         metadata_schema=row.schema_name,
         location=row.location,
+        storage_profile=row.profile,
         is_adopted=row.is_adopted,
         state=row.state,
         created=row.created,

@@ -83,6 +83,10 @@ EXPECTED: dict[str, tuple[set[str], int]] = {
     "GET /management/v1/warehouses/{warehouse}": ({"root"}, 404),
     "DELETE /management/v1/warehouses/{warehouse}": ({"root"}, 404),
     "POST /management/v1/warehouses/{warehouse}/rename": ({"root"}, 400),
+    "GET /management/v1/storage-profiles": ({"root"}, 200),
+    "POST /management/v1/storage-profiles": ({"root"}, 400),
+    "GET /management/v1/storage-profiles/{profile}": ({"root"}, 404),
+    "DELETE /management/v1/storage-profiles/{profile}": ({"root"}, 404),
     "GET /management/v1/grants": (KNOWN, 200),
     "POST /management/v1/grants": ({"root"}, 200),
     "GET /v1/actions": (KNOWN, 200),
@@ -297,7 +301,7 @@ def refusal(answer: httpx.Response) -> tuple[int, str]:
 def path_of(route: str, namespace: str = TARGET, table: str = "t", view: str = "v") -> str:
     names = {"namespace": namespace, "table": table, "view": view, "job": NO_JOB, "app_id": "a", "asset": "lineage.css"}
     names |= {"principal": "nothing", "member": "nothing", "secret_id": NO_JOB, "issuer": "nothing"}
-    names |= {"kind": "table", "object_id": "99", "plan_id": "none", "warehouse": "x"}
+    names |= {"kind": "table", "object_id": "99", "plan_id": "none", "warehouse": "x", "profile": "x"}
     names |= {"run": NO_JOB, "facet": "nothing", "space": "file", "dataset": "nothing", "counted": "jobs"}
     return route.split(maxsplit=1)[1].format(**names)
 

@@ -34,6 +34,7 @@ AUDITED = {
     *("create_warehouse", "drop_warehouse", "rename_warehouse"),
     *("create_principal", "change_principal", "drop_principal", "add_member", "remove_member"),
     *("create_secret", "revoke_secret", "create_issuer", "change_issuer", "drop_issuer"),
+    *("create_storage_profile", "drop_storage_profile"),
 }
 NAMESPACES = "/v1/namespaces"
 TABLES = f"{NAMESPACES}/ns/tables"

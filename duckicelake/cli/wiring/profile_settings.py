@@ -1,0 +1,72 @@
+"""Stores of warehouses by their storage profiles: a profile takes the place of the settings of S3."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from pydantic import SecretStr
+
+from duckicelake.catalog.context.secret_keys import SecretKeys
+from duckicelake.catalog.storage_profiles import ProfileRules, StorageProfile, reveal_keys
+from duckicelake.catalog.warehouses import ProfileStorage
+from duckicelake.cli.wiring.storage_access import build_storage_access, check_signing, find_s3_store
+from duckicelake.rest.outbound import OutboundGuard
+from duckicelake.settings.model import Settings
+from duckicelake.storage.registry import open_store
+from duckicelake.storage.s3 import S3Options
+
+
+def build_profile_rules(settings: Settings) -> ProfileRules:
+    """Build what storage profiles may say. Raises InvalidSettingsError for keys that are none."""
+    keys = settings.secret_keys
+    return ProfileRules(
+        None if keys is None else SecretKeys.parse(keys.get_secret_value()),
+        settings.ambient_profiles,
+        partial(OutboundGuard.parse(settings.allowed_addresses).check_url, what="endpoint"),
+    )
+
+
+def apply_profile(settings: Settings, rules: ProfileRules, profile: StorageProfile) -> Settings:
+    """Return the settings with the store of a profile in place of their own. Raises UnavailableError."""
+    spec, keys = profile.spec, reveal_keys(rules, profile)
+    changes: dict[str, Any] = {
+        "s3_endpoint": spec.endpoint and spec.endpoint.rstrip("/"),
+        "s3_public_endpoint": spec.public_endpoint and spec.public_endpoint.rstrip("/"),
+        "s3_sts_endpoint": spec.sts_endpoint and spec.sts_endpoint.rstrip("/"),
+        "s3_region": spec.region,
+        "s3_path_style": spec.path_style,
+        "s3_vending": spec.vending,
+        "s3_role_arn": spec.role_arn,
+        "s3_external_id": spec.external_id,
+        "s3_static_access_key_id": None,
+        "s3_static_secret_access_key": None,
+    }
+    if keys is not None:
+        changes |= {
+            "s3_access_key_id": keys.access_key_id,
+            "s3_secret_access_key": SecretStr(keys.secret_access_key),
+            "s3_session_token": None,
+            "s3_profile": None,
+        }
+    return settings.model_copy(update=changes)
+
+
+def open_profile(
+    settings: Settings,
+    rules: ProfileRules,
+    build_options: Callable[[Settings], S3Options],
+    clock: Callable[[], int],
+    location: str,
+    profile: StorageProfile,
+) -> ProfileStorage:
+    """Open the store of a warehouse by its profile. Raises InvalidSettingsError, UnavailableError."""
+    own = apply_profile(settings, rules, profile)
+    options = build_options(own)
+    store = open_store(location, s3=options)
+    try:
+        access = build_storage_access(own, (location,), options, clock)
+        check_signing(access, find_s3_store(store, (location,)))
+    except BaseException:
+        store.close()
+        raise
+    return ProfileStorage(store, access)
