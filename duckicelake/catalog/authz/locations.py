@@ -53,6 +53,11 @@ def write_derived(services: Services, files: Sequence[NewObject]) -> None:
     services.store.write_derived(files)
 
 
+def _check_below(services: Services, folder: str) -> None:
+    """Check that no symbolic link leads what is written below a folder out of the lake; InvalidRequestError."""
+    _check_places(services, [f"{folder.rstrip('/')}/metadata/any"])
+
+
 def _check_places(services: Services, named: Sequence[str]) -> None:
     by_folder: defaultdict[str, list[str]] = defaultdict(list)
     for location in named:
@@ -144,12 +149,14 @@ def check_table_places(
     """
     if base is None or location != base.location:
         services.policy.check_table_location(location)
+        _check_below(services, location)
         check_may_settle(services, location, table_id)
     before = base.properties if base is not None and location == base.location else {}
     for name in WRITE_FOLDERS:
         value = properties.get(name)
         if value is not None and value != before.get(name):
             services.policy.check_property(name, value, location)
+            _check_below(services, value)
             if not is_within(value, location):
                 check_may_settle(services, value, table_id)
 

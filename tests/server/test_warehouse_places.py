@@ -1,0 +1,123 @@
+"""Attempts to reach another warehouse's folder, or one of no warehouse, by each request that names a place."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from duckicelake.catalog.context.services import Services
+from tests.server.test_warehouses import Site, site_of
+from tests.support.client import SCHEMA
+from tests.support.servers import Serve
+from tests.support.view_requests import creation
+
+
+@pytest.fixture
+def site(services: Services, tmp_path: Path, serve: Serve) -> Iterator[Site]:
+    found = site_of(services, tmp_path, serve)
+    for name in ("north", "south"):
+        found.http.post("/management/v1/warehouses", json={"name": name}).raise_for_status()
+        found.create_table(name)
+        assert found.post_rows(name, {"id": 1, "name": name}).status_code == 200
+        found.http.post(f"/v1/{name}/namespaces/ns/tables/t/rows/flush").raise_for_status()
+    yield found
+    found.app.warehouses.close()
+
+
+def path_of(location: str) -> str:
+    return "/" + location.split(":", 1)[-1].lstrip("/")
+
+
+def spell(target: str, own: str, link: str) -> list[str]:
+    """All spellings of a place that is another's, some from within the own place."""
+    up = "/".join([".."] * own.count("/"))
+    return [
+        *(target, f"file:{target}", f"file://{target}", f"FILE://{target}", f"file://localhost{target}"),
+        *(f"{target}/", f"{target}//", f"/.{target}", f"//{target}", f"{target}/.", f"{target}/x/.."),
+        *(f"{own}/{up}{target}", f"file:{own}/{up}{target}", f"{own}/x/../{up}{target}", f"{own}/./{up}{target}"),
+        *(
+            f"{own}/%2e%2e/{up}{target}",
+            f"{own}/%2E%2E%2F{up}{target}",
+            f"{own}\\..\\..{target}",
+            f"{own}/\uff0e\uff0e{target}",
+        ),
+        *(f"{link}{target}", f"file:{link}{target}", f"{link}/../{link.rpartition('/')[2]}{target}"),
+        *(f"s3a://{target}", f"s3://bucket{target}", f"s3a:/{target}", f"hdfs://x{target}", f"http://x{target}"),
+        *(
+            f"{target}\x00",
+            f"{own}\x00/../{target}",
+            f"{target}\n",
+            target.upper(),
+            f"{target}.",
+            f"{target}. ",
+            ".",
+        ),
+        *(".", "..", "/", "file:///", "~", "$HOME", "/proc/self/root" + target, "file://user@host" + target),
+    ]
+
+
+def list_files(*folders: Path) -> dict[str, tuple[int, int]]:
+    found = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+    return {str(path): (path.stat().st_size, path.stat().st_mtime_ns) for path in found}
+
+
+@pytest.mark.parametrize("whose", ["another warehouse's", "the first warehouse's", "no warehouse's"])
+def test_no_request_leads_out_of_its_warehouse(site: Site, tmp_path: Path, whose: str) -> None:
+    south = site.http.get("/v1/south/namespaces/ns/tables/t").json()
+    own = path_of(site.http.get("/v1/north/namespaces/ns/tables/t").json()["metadata"]["location"])
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret.json").write_text("secret")
+    targets = {
+        "another warehouse's": path_of(south["metadata"]["location"]),
+        "the first warehouse's": path_of(str(site.services.policy.warehouse)) + "/data/ns",
+        "no warehouse's": str(outside),
+    }
+    metadata = path_of(south["metadata-location"]) if whose == "another warehouse's" else f"{outside}/secret.json"
+    link = Path(own, "link")
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to("/")
+    watched = [tmp_path / "warehouses" / "south", outside]
+    before = list_files(*watched)
+    for number, place in enumerate(spell(targets[whose], own, str(link))):
+        check_requests(site, place, number, tmp_path)
+    for place in spell(metadata, own, str(link)):
+        for request in ("register", "register-view"):
+            body = {"name": "stolen", "metadata-location": place}
+            answer = site.http.post(f"/v1/north/namespaces/ns/{request}", json=body)
+            assert answer.status_code in {400, 403, 404}, (request, place, answer.text)
+            assert "secret" not in answer.text.replace("secret.json", "")
+    assert list_files(*watched) == before
+    for warehouse, rows in (("north", 1), ("south", 1)):
+        loaded = site.http.get(f"/v1/{warehouse}/namespaces/ns/tables/t").json()["metadata"]
+        assert loaded["snapshots"][-1]["summary"]["total-records"] == str(rows)
+
+
+def check_requests(site: Site, place: str, number: int, tmp_path: Path) -> None:
+    """Send it by each request that gives a table, view or warehouse a place: refused, or it lies in the own one."""
+    table, url = f"t{number}", "/v1/north/namespaces/ns"
+    uses: list[tuple[str, Any]] = [
+        (f"{url}/tables", {"name": table, "schema": SCHEMA, "location": place}),
+        (f"{url}/tables", {"name": f"s{number}", "schema": SCHEMA, "location": place, "stage-create": True}),
+        (f"{url}/views", creation(f"v{number}") | {"location": place}),
+        (f"{url}/tables/t", {"requirements": [], "updates": [{"action": "set-location", "location": place}]}),
+    ]
+    for name in ("write.data.path", "write.metadata.path"):
+        updates = [{"action": "set-properties", "updates": {name: place}}]
+        uses.append((f"{url}/tables/t", {"requirements": [], "updates": updates}))
+    for path, body in uses:
+        answer = site.http.post(path, json=body)
+        if answer.status_code != 200:
+            assert answer.status_code in {400, 403}, (path, body, answer.text)
+            continue
+        assert "/warehouses/north/" in path_of(place), (path, body)
+        assert ".." not in place.split("/"), (path, body)
+        if path.endswith("/t"):
+            undo = {"action": "remove-properties", "removals": ["write.data.path", "write.metadata.path"]}
+            site.http.post(path, json={"requirements": [], "updates": [undo]}).raise_for_status()
+    answer = site.http.post("/management/v1/warehouses", json={"name": f"w{number}", "location": place})
+    if answer.status_code == 200:
+        assert Path(answer.json()["location"].removeprefix("file:")).resolve().is_relative_to(tmp_path / "warehouses")
+    else:
+        assert answer.status_code in {400, 403, 409}, (place, answer.text)
