@@ -7,6 +7,7 @@ import pytest
 from pyiceberg.exceptions import NoSuchTableError
 from pyspark.errors import AnalysisException
 
+from duckicelake.client.lake import connect
 from tests.engines.engines import Engines, Model, Step, append, assert_same, duck, spark
 from tests.engines.sequences import COLUMNS, CREATE, MORE, SMALL
 
@@ -41,6 +42,25 @@ def test_dropped_table_is_gone_everywhere_and_its_name_starts_afresh(
         engines.do(step, name)
         model.do(step)
         assert_same(engines, name, model)
+
+
+def test_tables_of_a_renamed_namespace_keep_their_rows_and_history(engines: Engines, namespace: str) -> None:
+    name, model = f"{namespace}.t", Model()
+    for step in (spark(CREATE), spark(SMALL), duck(MORE)):
+        engines.do(step, name)
+        model.do(step)
+    before = [snapshot.snapshot_id for snapshot in engines.catalog.load_table(name).snapshots()]
+    lake = connect(str(engines.catalog.properties["uri"]))
+    assert lake.rename_namespace(namespace, f"{namespace}_moved") == []
+    assert_missing(engines, name)
+    moved = f"{namespace}_moved.t"
+    assert_same(engines, moved, model)
+    assert [snapshot.snapshot_id for snapshot in engines.catalog.load_table(moved).snapshots()] == before
+    for step in (duck("DELETE FROM {t} WHERE id = 1"), spark("INSERT INTO {t} VALUES (9, 'nine', 9)")):
+        engines.do(step, moved)
+        model.do(step)
+        assert_same(engines, moved, model)
+    lake.rename_namespace(f"{namespace}_moved", namespace)
 
 
 @pytest.mark.parametrize("rename", RENAMES.values(), ids=RENAMES.keys())
