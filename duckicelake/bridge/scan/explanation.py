@@ -211,7 +211,10 @@ def _number_partitions(
     manifest = measured.manifest
     columns = manifest.partitions
     if len(columns) == 1:
-        rows, inverse = np.arange(len(columns[0].values)).reshape(-1, 1), columns[0].codes
+        rows, inverse = (
+            np.arange(len(columns[0].values), dtype=np.int32).reshape(-1, 1),
+            columns[0].codes.astype(np.int64),
+        )
     elif columns:
         rows, inverse = np.unique(np.stack([c.codes for c in columns], axis=1), axis=0, return_inverse=True)
     else:
