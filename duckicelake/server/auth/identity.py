@@ -132,10 +132,10 @@ class TokenReader:
             raise InvalidTokenError(
                 "The token's subject has the name of a client of this server, so it would get that client's rights"
             )
-        found = self._find_in_settings(lambda of: of.find_subject(url, subject, token.groups))
+        found = self._find(lambda of: of.find_subject(url, subject, token.groups))
         if found is None or found.row is not None:
             return self._build(token, subject, found)
-        named = self._find_in_settings(lambda of: of.find_named(subject, token.groups))
+        named = self._find(lambda of: of.find_named(subject, token.groups))
         row = None if named is None else named.row
         if row is not None and named is not None and (row.kind != "user" or row.issuer or named.has_secrets):
             raise InvalidTokenError("The token's subject has the name of another principal of this server")
@@ -185,7 +185,7 @@ class TokenReader:
             raise InvalidTokenError("The token's principal has the name of a client of this server's settings")
 
     def _is_named_after_issuer(self, subject: str) -> bool:
-        issuers = self._find_in_settings(PrincipalDirectory.list_issuers) or ()
+        issuers = self._find(PrincipalDirectory.list_issuers) or ()
         return any(subject.startswith(f"{issuer.name}:") for issuer in issuers)
 
     def _is_of_settings(self, url: str | None) -> bool:
@@ -196,13 +196,15 @@ class TokenReader:
         return next((issuer for issuer in issuers if issuer.url == url), None)
 
     def _find_in_settings(self, find: Callable[[PrincipalDirectory], T]) -> T | None:
-        """Look up a principal of the settings; without Postgres it is what the settings say, as most routes need it."""
-        if self.directory is None:
-            return None
+        """Look up a client of the settings; without Postgres it is what the settings say, as most routes need it."""
         try:
-            return find(self.directory)
+            return self._find(find)
         except UnavailableError:
             return None
+
+    def _find(self, find: Callable[[PrincipalDirectory], T]) -> T | None:
+        """Look something up; UnavailableError. A user might be called like a principal that it isn't."""
+        return None if self.directory is None else find(self.directory)
 
     def _build(self, token: Token, name: str, found: Identity | None) -> IdentifiedToken:
         row = None if found is None else found.row
