@@ -48,6 +48,10 @@ ALLOWED: dict[str, set[str]] = {
         "errors", "settings", "iceberg", "postgres", "lake", "bridge", "storage", "catalog", "changelog", "server",
         "cli", "features", "properties",
     },
+    "query": {
+        "errors", "properties", "settings", "iceberg", "postgres", "lake", "catalog", "server", "cli", "client",
+        "features", "rest",
+    },
     "server": {
         "errors", "iceberg", "lake.side_tables.audit", "lake.side_tables.idempotency", "lake.txn", "catalog",
         "changelog", "features", "rest",
@@ -67,8 +71,8 @@ SERVER_LAYERS = ("http", "protocol", "auth", "telemetry", "middleware", "feed", 
 """Folders of `server`: one imports only those before it."""
 
 HOMES = {
-    "fastapi": {"server", "lineage"},
-    "starlette": {"server"},
+    "fastapi": {"server", "lineage", "query"},
+    "starlette": {"server", "query"},
     "uvicorn": {"server", "cli"},
     "psycopg": {"postgres", "lake", "changelog", "delta", "file_lake", "lineage"},
     "psycopg_pool": {"postgres"},
@@ -79,10 +83,10 @@ HOMES = {
     "obstore": {"storage"},
     "pyiceberg": {"pyiceberg_v3", "pipeline"},
     "pyspark": {"pipeline"},
-    "pyarrow": {"rows", "constraints", "delta", "pyiceberg_v3", "pipeline", "client"},
+    "pyarrow": {"rows", "constraints", "delta", "pyiceberg_v3", "pipeline", "client", "query"},
     "httpx": set(),
     "py4j": {"pipeline"},
-    "typer": {"cli", "constraints", "delta", "file_lake", "lineage"},
+    "typer": {"cli", "constraints", "delta", "file_lake", "lineage", "query"},
     "rich": {"cli", "constraints", "delta", "file_lake", "lineage"},
     "prometheus_client": {"server"},
     "structlog": {"server"},
@@ -99,7 +103,7 @@ HOMES = {
 OPTIONAL = {"pipeline", "pyiceberg_v3", "tracing", "client"}
 """Parts that need libraries which may be missing, and import them when they are asked to work."""
 
-COMMANDS = {"cli", "constraints.commands", "delta.commands", "file_lake.commands", "lineage.commands"}
+COMMANDS = {"cli", "constraints.commands", "delta.commands", "file_lake.commands", "lineage.commands", "query.commands"}
 """Modules that `--help` imports; they import the rest when a command runs."""
 
 MODULE_NAME = re.compile(r"duckicelake(\.\w+)+(:\w+)?")

@@ -26,6 +26,7 @@ from duckicelake.client.models import (
     TableSize,
     ViewInfo,
 )
+from duckicelake.client.query_result import QueryResult
 from duckicelake.client.table import Table, View
 
 _CHUNK_ITEMS: Final = 1000
@@ -232,3 +233,9 @@ class AsyncLake:
     def history(self, name: str = "", **filters: Any) -> AsyncIterator[Json]:
         """Yield what changed in the lake, a namespace or a table, newest first, as JSON of the route."""
         return _iterate(self.sync.history(name, **filters))
+
+    async def sql(
+        self, statement: str, *, namespace: str = "", at: str | None = None, limit: int | None = None
+    ) -> QueryResult:
+        """Run a SELECT in DuckDB's SQL in the server, over tables that the caller may read, all at one snapshot."""
+        return await to_thread(partial(self.sync.sql, statement, namespace=namespace, at=at, limit=limit))

@@ -22,6 +22,7 @@ from duckicelake.client.models import (
     build_name,
     parse_size,
 )
+from duckicelake.client.query_result import ARROW_STREAM, QUERY_SECONDS, QueryResult
 from duckicelake.client.table import Table, View, read_history
 from duckicelake.errors import CatalogUnreachableError, MissingTableError
 from duckicelake.rest.client import CatalogClient, encode_namespace, encode_segment
@@ -221,6 +222,20 @@ class Lake:
         if len(levels) > 1 and not self.client.namespace_exists(levels):
             path = ["namespaces", encode_namespace(levels[:-1]), "tables", encode_segment(levels[-1])]
         yield from read_history(self.client, self.client.iceberg(*path, "history"), filters)
+
+    def sql(
+        self, statement: str, *, namespace: str = "", at: str | None = None, limit: int | None = None
+    ) -> QueryResult:
+        """Run a SELECT in DuckDB's SQL in the server, over tables that the caller may read, all at one snapshot.
+
+        namespace: where tables are that the statement names without one. at: DuckLake's number, a time, or a tag.
+        """
+        body: dict[str, Json] = {"sql": statement, "at": at, "limit": limit}
+        if namespace:
+            body["namespace"] = list(parse_name(namespace))
+        given = {key: value for key, value in body.items() if value is not None}
+        path = self.client.own("sql", "query")
+        return QueryResult(self.client.post_raw(path, given, ARROW_STREAM, QUERY_SECONDS))
 
     def _list(self, namespace: Namespace, *, is_recursive: bool = False) -> Iterator[CatalogObject]:
         for child in self.client.namespaces(namespace):

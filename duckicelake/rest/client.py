@@ -7,6 +7,7 @@ Methods return JSON as it came. Every method raises CatalogUnreachableError, Bad
 MissingTableError, JobConflictError, BadInputError or PipelineError. Threads may share a client.
 """
 
+import json
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -32,8 +33,10 @@ from duckicelake.rest.http import (
     HttpConnection,
     Json,
     JsonAnswer,
+    NoAnswerError,
     create_request_key,
     log_in,
+    parse_json,
     send_json,
 )
 from duckicelake.rest.names import Namespace
@@ -179,6 +182,20 @@ class CatalogClient:
         """Send a request that changes something, with an idempotency key: sent again, it has no more effect."""
         full = f"{path}?{urlencode(query)}" if query else path
         return self._ask(_CatalogRequest(method, full, body, create_request_key())).body
+
+    def post_raw(self, path: str, body: Json, accept: str, seconds: float) -> bytes:
+        """Post a body that may be sent twice, and return the answer's bytes in a format other than JSON."""
+        headers = {"Accept": accept, "Content-Type": "application/json"}
+        token = self.get_token()
+        if token is not None:
+            headers["Authorization"] = f"Bearer {token}"
+        try:
+            answer = self._http.ask("POST", path, headers, json.dumps(body).encode(), seconds=seconds, may_repeat=True)
+        except NoAnswerError as error:
+            raise CatalogUnreachableError(f"{error}: check --uri, and that it runs") from error
+        if answer.status >= 300:
+            raise build_error(JsonAnswer(answer.status, parse_json(answer.body)), f"POST {self._uri}{path}")
+        return answer.body
 
     def pages(self, path: str, query: Mapping[str, str] | None = None) -> Iterator[Json]:
         """Yield every page of a listing."""

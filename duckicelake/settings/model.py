@@ -149,6 +149,12 @@ class Settings(BaseSettings):
         description="seconds between checks of followed Delta tables; 0: no checks",
     )
 
+    query_processes: int = Field(default=2, ge=0, description="queries over HTTP that run at once; 0: none")
+    query_memory_bytes: int = Field(default=1024**3, ge=64 * 1024**2, description="memory of a query")
+    query_disk_bytes: int = Field(default=4 * 1024**3, ge=0, description="temporary disk of a query")
+    query_seconds: float = Field(default=60.0, gt=0, description="max seconds of a query")
+    query_rows: int = Field(default=1_000_000, ge=1, description="max rows that a query answers")
+
     lineage: Literal["on", "off"] = Field(default="on", description="whether to make lineage events of changes")
     lineage_catalog_uri: str | None = Field(
         default=None,

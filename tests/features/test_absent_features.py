@@ -21,7 +21,13 @@ from tests.support.servers import Serve
 PROPERTIES = {"constrained": {"constraint.positive": "id > 0"}, "logged": {"delta.enabled": "true"}}
 REFUSED = {"constraints": {"constrained"}, "delta": {"logged", "followed"}}
 """The tables that a server without the feature doesn't write."""
-COMMANDS = {"constraints": "constraints", "delta": "delta", "lineage": "lineage", "file_lake": "import-lake"}
+COMMANDS = {
+    "constraints": "constraints",
+    "delta": "delta",
+    "lineage": "lineage",
+    "file_lake": "import-lake",
+    "query": "sql",
+}
 """A command of each feature."""
 CLAIMS = {"constrained": "constraint.positive", "logged": "delta.enabled", "followed": "follows a Delta table"}
 

@@ -37,6 +37,7 @@ UNAUDITED_ROUTES: Final = frozenset(
         "fetch_scan_tasks",
         "cancel_planning",
         "explain",
+        "query",
         "query_events",
         "receive_lineage",
         "receive_lineage_batch",

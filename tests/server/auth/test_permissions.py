@@ -136,6 +136,7 @@ EXPECTED: dict[str, tuple[set[str], int]] = {
     f"DELETE {TABLE}/plan/{{plan_id}}": (READERS, 204),
     f"POST {TABLE}/tasks": (READERS, 404),
     f"POST {TABLE}/explain": (READERS, 200),
+    "POST /sql/v1/query": (KNOWN, 400),
     f"POST {TABLE}/rows": (WRITERS, 400),
     f"DELETE {TABLE}/rows": (WRITERS, 400),
     f"POST {TABLE}/rows/flush": (WRITERS, 200),

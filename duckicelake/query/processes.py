@@ -1,0 +1,262 @@
+"""Keep the processes that run queries: a bounded number, each for one principal, ended when a query goes wrong."""
+
+import asyncio
+import json
+import os
+import shutil
+import socket
+import struct
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from subprocess import DEVNULL, Popen
+from typing import Any, Final
+
+from anyio.to_thread import run_sync
+
+from duckicelake.errors import InvalidRequestError, TooManyRequestsError, UnavailableError
+from duckicelake.query.statement import parse_tree
+
+WORKER: Final = Path(__file__).with_name("worker.py")
+_HEAD: Final = struct.Struct(">cI")
+_OPEN_SECONDS: Final = 30.0
+_PARSE_SECONDS: Final = 10.0
+_IDLE_SECONDS: Final = 300.0
+_WAITING_PER_PROCESS: Final = 8
+_KILL_SECONDS: Final = 5.0
+_MAX_READ_BYTES: Final = 1024 * 1024
+_ENDED: Final = "The process that ran the query has ended; it may have taken too much memory"
+_TOO_SLOW: Final = "The query took longer than it may: ask for less, or for more seconds"
+_REFUSALS: Final = frozenset({"IOException", "InternalException", "FatalException", "PermissionException"})
+"""DuckDB's errors that aren't the statement's fault."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueryLimits:
+    """What the queries of a server may take.
+
+    Attributes:
+        processes: at most so many run at once.
+        memory_bytes: memory of a query; more of it goes to the temporary disk.
+        disk_bytes: temporary disk of a query.
+        seconds: time of a query.
+        rows: rows of an answer.
+
+    """
+
+    processes: int
+    memory_bytes: int
+    disk_bytes: int
+    seconds: float
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpenOrder:
+    """How a process opens the lake. key: of processes that may be used again for it."""
+
+    key: tuple[str, ...]
+    extensions: tuple[str, ...]
+    statements: tuple[str, ...] = field(repr=False)
+    directories: tuple[str, ...]
+
+
+class QueryProcess:
+    """A process that runs one query after another. Its methods block: threads call them, one at a time."""
+
+    def __init__(self) -> None:
+        """Start it without an environment, in a session and an empty folder of its own."""
+        self._folder = tempfile.mkdtemp(prefix="duckicelake-query-")
+        self._socket, others = socket.socketpair()
+        with others:
+            self._popen = Popen(  # noqa: S603 - names of the package alone
+                [sys.executable, "-I", str(WORKER)],
+                stdin=others.fileno(),
+                stdout=others.fileno(),
+                stderr=DEVNULL,
+                cwd=self._folder,
+                env={"TZ": "UTC", "HOME": self._folder},
+                start_new_session=True,
+            )
+        self.key: tuple[str, ...] | None = None
+        self.used_at = time.monotonic()
+        self.is_answering = False
+        """Whether more of an answer will come, so that the process can't be used again."""
+
+    @property
+    def pid(self) -> int:
+        return self._popen.pid
+
+    def open(self, order: OpenOrder, limits: QueryLimits) -> None:
+        """Open the lake. Raises UnavailableError."""
+        settings = {
+            "memory_limit": f"{limits.memory_bytes}B",
+            "max_temp_directory_size": f"{limits.disk_bytes}B",
+            "temp_directory": str(Path(self._folder, "spill")),
+            "threads": max(1, (os.cpu_count() or 2) // 2),
+            "TimeZone": "UTC",
+            "python_enable_replacements": False,
+            "autoinstall_known_extensions": False,
+            "autoload_known_extensions": False,
+        }
+        message = {
+            "settings": settings,
+            "extensions": order.extensions,
+            "statements": order.statements,
+            "directories": [self._folder, *order.directories],
+        }
+        try:
+            self.ask(b"O", json.dumps(message).encode(), _OPEN_SECONDS)
+        except InvalidRequestError as error:  # the statements are the server's own
+            raise UnavailableError(f"DuckDB can't open the lake: {error}") from error
+        self.key = order.key
+
+    def parse(self, sql: str) -> Any:
+        """Parse a statement into DuckDB's syntax tree."""
+        _, body = self.ask(b"P", sql.encode(), _PARSE_SECONDS)
+        return parse_tree(body)
+
+    def ask(self, kind: bytes, body: bytes, seconds: float) -> tuple[bytes, bytes]:
+        """Send a message and return its one answer. Raises InvalidRequestError, UnavailableError."""
+        self.send(kind, body)
+        return self.receive(seconds)
+
+    def send(self, kind: bytes, body: bytes) -> None:
+        """Send a message."""
+        self.is_answering = True
+        try:
+            self._socket.sendall(_HEAD.pack(kind, len(body)) + body)
+        except OSError as error:
+            raise UnavailableError(_ENDED) from error
+
+    def receive(self, seconds: float) -> tuple[bytes, bytes]:
+        """Wait for an answer. Raises InvalidRequestError for an error of the statement, UnavailableError."""
+        try:
+            self._socket.settimeout(seconds)
+            kind, length = _HEAD.unpack(self._read(_HEAD.size))
+            body = self._read(length)
+        except TimeoutError as error:
+            raise InvalidRequestError(_TOO_SLOW) from error
+        except OSError as error:  # its end, or that of its socket
+            raise UnavailableError(_ENDED) from error
+        self.is_answering = kind == b"D"
+        if kind == b"X":
+            raise _build_error(json.loads(body))
+        return kind, body
+
+    def _read(self, length: int) -> bytes:
+        pieces = []
+        while length:
+            piece = self._socket.recv(min(length, _MAX_READ_BYTES))
+            if not piece:
+                raise ConnectionResetError
+            pieces.append(piece)
+            length -= len(piece)
+        return b"".join(pieces)
+
+    def kill(self) -> None:
+        """End the process, and with it the thread that waits for it; remove its folder."""
+        self._popen.kill()
+        self._popen.wait(_KILL_SECONDS)
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    @property
+    def is_alive(self) -> bool:
+        return self._popen.poll() is None
+
+
+def _build_error(described: Mapping[str, str]) -> Exception:
+    kind, message = described["kind"], described["message"]
+    if kind == "InterruptException":
+        return InvalidRequestError(_TOO_SLOW)
+    if kind == "OutOfMemoryException":
+        return InvalidRequestError(f"The query takes more memory than it may: {message}")
+    return UnavailableError(message) if kind in _REFUSALS else InvalidRequestError(message)
+
+
+class QueryProcesses:
+    """The processes of a server's worker. One more is started ahead, so that the next principal needn't wait."""
+
+    def __init__(self, limits: QueryLimits) -> None:
+        self.limits = limits
+        self._slots = asyncio.Semaphore(limits.processes)
+        self._waiting = 0
+        self._idle: list[QueryProcess] = []
+        self._started: set[QueryProcess] = set()
+        self._spare: QueryProcess | None = None
+
+    @asynccontextmanager
+    async def take(self, order: OpenOrder) -> AsyncIterator[QueryProcess]:
+        """Take a process that has opened the lake for this principal; it is killed if it is answering at the end.
+
+        Raises TooManyRequestsError, UnavailableError.
+        """
+        if self._waiting >= self.limits.processes * _WAITING_PER_PROCESS:
+            raise TooManyRequestsError("Too many queries wait for their turn: try again")
+        self._waiting += 1
+        try:
+            await self._slots.acquire()
+        finally:
+            self._waiting -= 1
+        try:
+            process = await self._find(order)
+            try:
+                yield process
+            finally:
+                self._keep(process)
+        finally:
+            self._slots.release()
+
+    def close(self) -> None:
+        """End all processes."""
+        for process in self._started:
+            process.kill()
+        self._started.clear()
+        self._idle.clear()
+
+    async def _find(self, order: OpenOrder) -> QueryProcess:
+        self._end_idle()
+        for process in self._idle:
+            if process.key == order.key and process.is_alive:
+                self._idle.remove(process)
+                return process
+        spare, self._spare = self._spare, None
+        process = spare if spare is not None and spare.is_alive else self._start()
+        try:
+            await run_sync(process.open, order, self.limits, abandon_on_cancel=True)
+        except BaseException:
+            process.kill()
+            raise
+        if self._spare is None:
+            self._spare = self._start()
+        return process
+
+    def _start(self) -> QueryProcess:
+        for ended in [one for one in self._started if not one.is_alive]:
+            ended.kill()
+            self._started.discard(ended)
+        process = QueryProcess()
+        self._started.add(process)
+        return process
+
+    def _keep(self, process: QueryProcess) -> None:
+        if process.is_answering:
+            process.kill()
+            return
+        process.used_at = time.monotonic()
+        self._idle.append(process)
+        while len(self._idle) > self.limits.processes:
+            self._idle.pop(0).kill()
+
+    def _end_idle(self) -> None:
+        moment = time.monotonic() - _IDLE_SECONDS
+        for process in [one for one in self._idle if one.used_at < moment or not one.is_alive]:
+            self._idle.remove(process)
+            process.kill()

@@ -1,0 +1,247 @@
+"""Run one query for a caller: resolve its tables at one snapshot, check what the caller may read, stream the answer."""
+
+import json
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from anyio.to_thread import run_sync
+
+from duckicelake import properties
+from duckicelake.catalog.context.caller import Capability, build_refusal
+from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.table.load import load_current_table
+from duckicelake.catalog.table.time_travel import resolve_snapshot
+from duckicelake.errors import InvalidRequestError, NoSuchTableError, NotFoundError, UnavailableError, UnsupportedError
+from duckicelake.iceberg.identifiers import Namespace, format_full_name, parse_schema_name, to_schema_name
+from duckicelake.lake.ducklake import views
+from duckicelake.lake.ducklake.database import build_attach_source, quote_literal
+from duckicelake.lake.side_tables import reader
+from duckicelake.postgres.queries import Transaction, load_queries
+from duckicelake.query.processes import OpenOrder, QueryProcess, QueryProcesses
+from duckicelake.query.statement import LAKE, ResolvedTable, ResolvedView, TableUse, check_statement
+
+_SQL = load_queries("query", "tables")
+_MAX_STATEMENT_BYTES: Final = 1024 * 1024
+_EXTENSIONS: Final = ("ducklake", "postgres_scanner")
+GRACE_SECONDS: Final = 2.0
+"""How long a query may go on after its time, until its process is killed."""
+_QUOTED_NAME: Final = re.compile(r'"((?:[^"]|"")*)"')
+
+
+@dataclass(frozen=True, slots=True)
+class QueryOrder:
+    """A query, as a request asks for it.
+
+    Attributes:
+        namespace: where tables are looked up that the query names without one.
+        at: a DuckLake snapshot, a time, or a tag of each table; None is now.
+        format: arrow, csv or json.
+        rows: at most so many are answered.
+
+    """
+
+    sql: str
+    namespace: Namespace
+    at: str | None
+    format: str
+    rows: int
+    seconds: float
+    is_explain: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class QueryAnswer:
+    """An answer that has begun. snapshot_id: DuckLake's, of all tables, unless `at` named a tag."""
+
+    snapshot_id: int
+    pieces: AsyncIterator[bytes]
+
+
+@dataclass(slots=True)
+class _TableResolver:
+    """Resolve the tables of a query in one transaction, at one snapshot; refuse those that the caller may not read."""
+
+    services: Services
+    cursor: Transaction
+    order: QueryOrder
+    snapshot_id: int
+    process: QueryProcess
+
+    def resolve(self, use: TableUse) -> ResolvedTable | ResolvedView:
+        """Find a table or view. Raises ForbiddenError, NoSuchTableError, UnsupportedError."""
+        namespace, name = self._parse(use.parts)
+        if not self.services.caller.principal.may(Capability.READ, namespace, name):
+            raise build_refusal(namespace, name, self.services.caller.principal)
+        table_id = reader.find_table_id(self.cursor, to_schema_name(namespace), name)
+        if table_id is not None:
+            return self._find_version(use, table_id, namespace, name)
+        view = views.find_view(self.cursor, to_schema_name(namespace), name)
+        if view is None:
+            raise NoSuchTableError(f"Table or view does not exist: {format_full_name(namespace, name)}")
+        if view.definition.dialect != "duckdb":
+            raise UnsupportedError("queries", f"The view {name} has no SQL of DuckDB, only {view.definition.dialect}'s")
+        if use.version is not None:
+            raise InvalidRequestError(f"AT is for tables; {name} is a view")
+        tree = self.process.parse(view.definition.query)
+        if tree["error"]:
+            raise UnsupportedError("queries", f"DuckDB can't parse the view {name}: {tree.get('error_message')}")
+        return ResolvedView(
+            format_full_name(namespace, name),
+            tree["statements"][0],
+            tuple(_parse_aliases(view.definition.column_aliases)),
+        )
+
+    def _parse(self, parts: tuple[str, ...]) -> tuple[Namespace, str]:
+        """Parse a name: `t`, `ns.t`, `a.b.t` or `"a.b".t`; `lake` before it says nothing."""
+        *levels, name = parts
+        if len(levels) == 2 and levels[0] == LAKE:
+            levels = levels[1:]
+        if not levels:
+            return self.order.namespace, name
+        return parse_schema_name(".".join(levels)), name
+
+    def _find_version(self, use: TableUse, table_id: int, namespace: Namespace, name: str) -> ResolvedTable:
+        version = self._find_tag(namespace, name) if use.version is None else use.version
+        found = self.cursor.execute(_SQL.name_at, {"table_id": table_id, "snapshot_id": version}).fetchone()
+        if found is None:
+            full_name = format_full_name(namespace, name)
+            raise NoSuchTableError(f"Table {full_name} did not exist at snapshot {version} of DuckLake")
+        return ResolvedTable(str(found[0]), str(found[1]), version)
+
+    def _find_tag(self, namespace: Namespace, name: str) -> int:
+        """Return the snapshot of the query, or that to which a tag of this table points."""
+        if self.order.at is None or parse_moment(self.order.at) is not None:
+            return self.snapshot_id
+        table = load_current_table(self.services, namespace, name)
+        summary = resolve_snapshot(self.services, table, self.order.at).summary
+        if properties.DUCKLAKE_ID not in summary:
+            raise UnsupportedError(
+                "queries", f"{self.order.at} of {name} is not in DuckLake, as all that was committed to a branch alone"
+            )
+        return int(summary[properties.DUCKLAKE_ID])
+
+
+def parse_moment(at: str) -> int | datetime | None:
+    """Parse a snapshot's number or a time, in UTC unless it has an offset; None for what is neither."""
+    if at.isdecimal():
+        return int(at)
+    try:
+        moment = datetime.fromisoformat(at)
+    except ValueError:
+        return None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+@asynccontextmanager
+async def run_query(services: Services, processes: QueryProcesses, order: QueryOrder) -> AsyncIterator[QueryAnswer]:
+    """Run a query; the block reads the pieces of its answer, and ends the query with them.
+
+    Raises InvalidRequestError, ForbiddenError, NoSuchTableError, NotFoundError, UnsupportedError, UnavailableError,
+    TooManyRequestsError.
+    """
+    if len(order.sql.encode()) > _MAX_STATEMENT_BYTES:
+        raise InvalidRequestError("The statement is longer than 1 MiB")
+    opening = await run_sync(_build_open_order, services)
+    async with processes.take(opening) as process:
+        snapshot_id, first = await run_sync(_begin, services, order, process, abandon_on_cancel=True)
+        async with aclosing(_read_pieces(process, first, order.seconds + GRACE_SECONDS)) as pieces:
+            yield QueryAnswer(snapshot_id, pieces)
+
+
+async def _read_pieces(
+    process: QueryProcess, message: tuple[bytes, bytes], seconds: float
+) -> AsyncGenerator[bytes, None]:
+    while message[0] == b"D":
+        yield message[1]
+        message = await run_sync(process.receive, seconds, abandon_on_cancel=True)
+
+
+def _begin(services: Services, order: QueryOrder, process: QueryProcess) -> tuple[int, tuple[bytes, bytes]]:
+    """Check the query and send it to its process; return DuckLake's snapshot and the first message of the answer."""
+    parsed = process.parse(order.sql)
+    with services.database.reading() as cursor:
+        snapshot_id = _find_snapshot(cursor, order.at)
+        resolver = _TableResolver(services, cursor, order, snapshot_id, process)
+        tree = check_statement(parsed, resolver.resolve)
+    message = {
+        "tree": tree,
+        "format": order.format,
+        "rows": order.rows,
+        "seconds": order.seconds,
+        "explain": order.is_explain,
+    }
+    process.send(b"Q", json.dumps(message).encode())
+    return snapshot_id, process.receive(order.seconds + GRACE_SECONDS)
+
+
+def _find_snapshot(cursor: Transaction, at: str | None) -> int:
+    """Find DuckLake's snapshot of a moment; the newest for a tag."""
+    moment = None if at is None else parse_moment(at)
+    if isinstance(moment, int):
+        found = cursor.execute(_SQL.has_snapshot, {"snapshot_id": moment}).fetchone() if moment < 2**63 else None
+        if found != (True,):
+            raise NotFoundError(f"DuckLake has no snapshot {moment}, or it has expired")
+        return moment
+    query = _SQL.newest if moment is None else _SQL.at_time
+    row = cursor.execute(query, {} if moment is None else {"time": moment}).fetchone()
+    if row is None or row[0] is None:
+        raise NotFoundError(f"DuckLake keeps no snapshot of {at} or before")
+    return int(row[0])
+
+
+def _build_open_order(services: Services) -> OpenOrder:
+    """Build the order by which a process opens the lake, for this principal alone."""
+    url = services.database.url
+    with services.database.statement(only_reads=True) as cursor:
+        (schema,) = cursor.execute(_SQL.schema).fetchone() or (None,)
+    folders = tuple(map(_parse_folder, (services.policy.warehouse, *services.policy.allowed)))
+    options = f"READ_ONLY, METADATA_SCHEMA {quote_literal(str(schema))}"
+    attach = f"ATTACH {quote_literal(build_attach_source(url))} AS {LAKE} ({options})"
+    key = (services.caller.principal.name, url)
+    return OpenOrder(key, tuple(map(find_extension, _EXTENSIONS)), (attach,), folders)
+
+
+def _parse_aliases(text: str) -> Iterator[str]:
+    """Yield the names of a view's columns, which DuckLake keeps in double quotes."""
+    for match in _QUOTED_NAME.finditer(text):
+        yield match[1].replace('""', '"')
+
+
+def _parse_folder(location: str) -> str:
+    """Return the path of a local folder, with a slash behind it. Raises UnsupportedError for other stores."""
+    scheme = urlsplit(location).scheme
+    if scheme not in {"", "file"}:
+        raise UnsupportedError("queries", f"This server answers queries over local files only, not over {scheme}://")
+    path = unquote(urlsplit(location).path) if scheme else location
+    return f"{path.rstrip('/')}/"
+
+
+@cache
+def find_extension(name: str) -> str:
+    """Find the file of one of DuckDB's extensions. Raises UnavailableError if it isn't installed."""
+    try:
+        module = import_module(f"duckdb_extension_{name}")
+    except ModuleNotFoundError as error:
+        raise UnavailableError("Queries need DuckDB's extensions: install duckicelake[duckdb]") from error
+    found = [*Path(next(iter(module.__path__))).rglob(f"{name}.duckdb_extension")]
+    if not found:
+        raise UnavailableError(f"The package duckdb_extension_{name} has no extension in it")
+    return str(found[0])
+
+
+FORMATS: Final[Mapping[str, tuple[str, str]]] = {
+    "application/vnd.apache.arrow.stream": ("arrow", "application/vnd.apache.arrow.stream"),
+    "text/csv": ("csv", "text/csv; charset=utf-8"),
+    "application/x-ndjson": ("json", "application/x-ndjson"),
+    "application/json": ("json", "application/x-ndjson"),
+    "*/*": ("json", "application/x-ndjson"),
+}
+"""By what a request accepts: the format, and the answer's content type."""

@@ -1,0 +1,107 @@
+"""The route that runs a query."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Header, Request
+from pydantic import Field
+from starlette.responses import Response, StreamingResponse
+
+from duckicelake.errors import InvalidRequestError, UnsupportedError
+from duckicelake.iceberg.identifiers import check_namespace
+from duckicelake.query.processes import QueryLimits
+from duckicelake.query.queries import FORMATS, QueryAnswer, QueryOrder, run_query
+from duckicelake.query.service import find_limits, find_processes
+from duckicelake.server.auth.permissions import AnyToken
+from duckicelake.server.hooks import FeatureRoutes
+from duckicelake.server.http.errors import RESPONSES, parse_body
+from duckicelake.server.http.route import StrictRequest, StrictRoute
+from duckicelake.server.routes.dependencies import AppServices, Body, describe_body
+
+_PATH: Final = "/sql/v1/query"
+SNAPSHOT_HEADER: Final = "Duckicelake-Snapshot"
+router = APIRouter(tags=["query"], responses=RESPONSES, route_class=StrictRoute)
+
+
+class QueryRequest(StrictRequest):
+    """A query in DuckDB's SQL. at: DuckLake's number, a time, or a tag. limit: at most so many rows are answered."""
+
+    sql: Annotated[str, Field(min_length=1)]
+    namespace: Annotated[tuple[str, ...], Field(min_length=1)] = ("main",)
+    at: Annotated[str, Field(min_length=1, max_length=2000)] | None = None
+    limit: Annotated[int, Field(ge=0)] | None = None
+    timeout_seconds: Annotated[float, Field(gt=0)] | None = None
+    explain: bool = False
+
+
+@router.post(_PATH, openapi_extra=describe_body(QueryRequest), response_class=StreamingResponse)
+async def query(
+    services: AppServices, body: Body, request: Request, accept: Annotated[str, Header()] = "*/*"
+) -> Response:
+    """Run one SELECT over tables that the caller may read, all at one snapshot; the rows come as they are computed.
+
+    The format is Arrow's stream, CSV or JSON lines, by `Accept`. The query ends when the client goes away.
+    """
+    limits = find_limits(services)
+    if limits.processes == 0:
+        raise UnsupportedError("queries", "This server runs no queries: DUCKICELAKE_QUERY_PROCESSES is 0")
+    parsed = parse_body(QueryRequest, body)
+    format_, content_type = _choose_format(accept)
+    order = _build_order(parsed, limits, format_)
+    stack = AsyncExitStack()
+    answer = await _begin(stack, run_query(services, find_processes(limits), order), request)
+    headers = {SNAPSHOT_HEADER: str(answer.snapshot_id), "Cache-Control": "no-store"}
+    return StreamingResponse(_stream(stack, answer), headers=headers, media_type=content_type)
+
+
+async def _begin(
+    stack: AsyncExitStack, running: AbstractAsyncContextManager[QueryAnswer], request: Request
+) -> QueryAnswer:
+    """Wait for the begin of the answer; a client that goes away meanwhile ends its query."""
+    begun = asyncio.ensure_future(stack.enter_async_context(running))
+    gone = asyncio.ensure_future(_wait_until_gone(request))
+    try:
+        await asyncio.wait({begun, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not begun.done():
+            begun.cancel()
+        return await begun
+    finally:
+        gone.cancel()
+
+
+async def _wait_until_gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _stream(stack: AsyncExitStack, answer: QueryAnswer) -> AsyncIterator[bytes]:
+    """Yield the pieces; an answer that isn't read to its end ends its query."""
+    async with stack:
+        async for piece in answer.pieces:
+            yield piece
+
+
+def _build_order(request: QueryRequest, limits: QueryLimits, format_: str) -> QueryOrder:
+    return QueryOrder(
+        sql=request.sql,
+        namespace=check_namespace(request.namespace),
+        at=request.at,
+        format=format_,
+        rows=limits.rows if request.limit is None else min(request.limit, limits.rows),
+        seconds=limits.seconds if request.timeout_seconds is None else min(request.timeout_seconds, limits.seconds),
+        is_explain=request.explain,
+    )
+
+
+def _choose_format(accept: str) -> tuple[str, str]:
+    """Choose by Accept: the first that is known. Raises InvalidRequestError."""
+    for wanted in accept.split(","):
+        found = FORMATS.get(wanted.partition(";")[0].strip().lower())
+        if found is not None:
+            return found
+    raise InvalidRequestError(f"Invalid Accept {accept[:100]!r}: expected one of {', '.join(FORMATS)}")
+
+
+ROUTES: Final = FeatureRoutes((router,), {("POST", _PATH): AnyToken()}, (QueryRequest,))

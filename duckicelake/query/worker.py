@@ -1,0 +1,246 @@
+"""The process that runs queries: `python -I worker.py`, commands on standard input, answers on standard output.
+
+A message is one byte, which says what it is, four bytes of its length, and that many bytes. The process imports nothing
+of the package, has no environment, and changes DuckDB's settings no more after `open`.
+
+    > O {…}    open: attach the lake, lock the settings        < R    ready
+    > P text   parse a statement                               < T    its syntax tree as JSON
+    > Q {…}    run a checked tree                              < D…   pieces of the result, then E {…}
+    anything may be answered by                                < X {…} an error; the process goes on
+"""
+
+import io
+import json
+import math
+import resource
+import shutil
+import signal
+import struct
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+import duckdb
+import pyarrow as pa
+import pyarrow.csv
+
+_HEAD: Final = struct.Struct(">cI")
+_MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
+_BATCH_ROWS: Final = 8_192
+_TYPES_AS_TEXT: Final = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)
+
+Message = tuple[bytes, bytes]
+
+
+def main() -> None:
+    """Answer messages until standard input ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    read, write = sys.stdin.buffer, sys.stdout.buffer
+    connection = duckdb.connect()
+    try:
+        while (message := receive(read)) is not None:
+            answer_message(connection, message, write)
+    except BrokenPipeError:
+        pass  # the server has ended
+    finally:
+        shutil.rmtree(Path.cwd(), ignore_errors=True)
+
+
+def answer_message(connection: duckdb.DuckDBPyConnection, message: Message, write: BinaryIO) -> None:
+    """Answer one message, by an error if it can't be carried out."""
+    try:
+        for answer in handle(connection, *message):
+            send(write, *answer)
+    except (duckdb.Error, pa.ArrowException, MemoryError, ValueError) as error:
+        send(write, b"X", json.dumps(describe_error(error)).encode())
+
+
+def handle(connection: duckdb.DuckDBPyConnection, kind: bytes, body: bytes) -> Iterator[Message]:
+    """Answer one command, in one or more messages."""
+    if kind == b"O":
+        open_lake(connection, json.loads(body))
+        yield b"R", b""
+    elif kind == b"P":
+        (tree,) = connection.execute("SELECT json_serialize_sql(?::VARCHAR)", [body.decode()]).fetchone() or ("",)
+        yield b"T", str(tree).encode()
+    elif kind == b"Q":
+        yield from run_query(connection, json.loads(body))
+    else:
+        raise ValueError(f"No such command: {kind!r}")
+
+
+def open_lake(connection: duckdb.DuckDBPyConnection, order: Mapping[str, Any]) -> None:
+    """Load extensions, attach the lake, and lock everything that a query could change."""
+    for name, value in order["settings"].items():
+        connection.execute(f"SET {name} = ?", [value])
+    for extension in order["extensions"]:
+        connection.load_extension(extension)
+    for statement in order["statements"]:
+        connection.execute(statement)
+    if order["directories"]:
+        folders = ", ".join(f"'{folder.replace(chr(39), 2 * chr(39))}'" for folder in order["directories"])
+        connection.execute(f"SET allowed_directories = [{folders}]")
+    for locked in ("enable_external_access = false", "lock_configuration = true"):
+        connection.execute(f"SET {locked}")
+
+
+def run_query(connection: duckdb.DuckDBPyConnection, order: Mapping[str, Any]) -> Iterator[Message]:
+    """Run a query; yield its result in pieces of the format, then how many rows it had."""
+    (sql,) = connection.execute("SELECT json_deserialize_sql(?::JSON)", [json.dumps(order["tree"])]).fetchone() or ("",)
+    timer = threading.Timer(order["seconds"], connection.interrupt)
+    timer.start()
+    try:
+        if order["explain"]:
+            sql = f"EXPLAIN {sql}"
+        reader = connection.execute(sql).to_arrow_reader(_BATCH_ROWS)
+        rows, is_cut = 0, False
+        writer = FORMATS[order["format"]](reader.schema)
+        for batch in reader:
+            left = order["rows"] - rows
+            is_cut = batch.num_rows > left
+            rows += min(batch.num_rows, left)
+            piece = writer.write(batch.slice(0, left))
+            if piece:
+                yield b"D", piece
+            if is_cut:
+                break
+        yield b"D", writer.end()
+        yield b"E", json.dumps({"rows": rows, "is_cut": is_cut}).encode()
+    finally:
+        timer.cancel()
+
+
+class ArrowWriter:
+    """Write batches as an Arrow IPC stream."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._sink = io.BytesIO()
+        self._writer = pa.ipc.new_stream(self._sink, schema)
+
+    def write(self, batch: pa.RecordBatch) -> bytes:
+        self._writer.write_batch(batch)
+        return self._take()
+
+    def end(self) -> bytes:
+        self._writer.close()
+        return self._take()
+
+    def _take(self) -> bytes:
+        piece = self._sink.getvalue()
+        self._sink.seek(0)
+        self._sink.truncate()
+        return piece
+
+
+class CsvWriter:
+    """Write batches as CSV with a header; null is an empty field."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._sink = io.BytesIO()
+        self._texts = [not is_plain(field.type) for field in schema]
+        types = [pa.string() if text else field.type for field, text in zip(schema, self._texts, strict=True)]
+        self._schema = pa.schema(list(zip(schema.names, types, strict=True)))
+        self._writer = pa.csv.CSVWriter(self._sink, self._schema)
+
+    def write(self, batch: pa.RecordBatch) -> bytes:
+        columns = [
+            pa.array([None if value is None else dump(value) for value in column.to_pylist()], pa.string())
+            if text
+            else column
+            for column, text in zip(batch.columns, self._texts, strict=True)
+        ]
+        self._writer.write_batch(pa.record_batch(columns, schema=self._schema))
+        return self.take()
+
+    def end(self) -> bytes:
+        return self.take()
+
+    def take(self) -> bytes:
+        piece = self._sink.getvalue()
+        self._sink.seek(0)
+        self._sink.truncate()
+        return piece
+
+
+class JsonWriter:
+    """Write batches as JSON, one row per line. Names that occur twice get a number."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        seen: dict[str, int] = {}
+        self._names = []
+        for name in schema.names:
+            seen[name] = seen.get(name, 0) + 1
+            self._names.append(name if seen[name] == 1 else f"{name}_{seen[name]}")
+
+    def write(self, batch: pa.RecordBatch) -> bytes:
+        columns = [column.to_pylist() for column in batch.columns]
+        rows = (dict(zip(self._names, row, strict=True)) for row in zip(*columns, strict=True))
+        return b"".join(f"{dump(row)}\n".encode() for row in rows)
+
+    def end(self) -> bytes:
+        return b""
+
+
+FORMATS: Final[Mapping[str, Any]] = {"arrow": ArrowWriter, "csv": CsvWriter, "json": JsonWriter}
+
+
+def is_plain(type_: pa.DataType) -> bool:
+    """Return whether Arrow's writer of CSV takes the type."""
+    return not (pa.types.is_nested(type_) or any(check(type_) for check in _TYPES_AS_TEXT))
+
+
+def dump(value: Any) -> str:
+    """Encode a value as JSON, NaN and infinities as texts; a text alone as it is, bytes alone in base 16."""
+    if isinstance(value, str | bytes):
+        return value if isinstance(value, str) else value.hex()
+    try:
+        return json.dumps(value, default=encode, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        return json.dumps(spell_floats(value), default=encode, ensure_ascii=False)
+
+
+def spell_floats(value: Any) -> Any:
+    """Replace NaN and infinities by texts, in nested values, too."""
+    if isinstance(value, dict):
+        return {key: spell_floats(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [spell_floats(part) for part in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def encode(value: Any) -> Any:
+    """Encode what JSON has not: bytes in base 16, maps as pairs, times in ISO form, decimals as text."""
+    if isinstance(value, bytes):
+        return value.hex()
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+def describe_error(error: Exception) -> Mapping[str, str]:
+    """Describe an error: its kind, and its first line, without the statement that DuckDB repeats."""
+    message = str(error).split("\n\nLINE ", 1)[0]
+    return {"kind": type(error).__name__, "message": message}
+
+
+def receive(stream: BinaryIO) -> Message | None:
+    """Read a message; None at the end of the stream."""
+    head = stream.read(_HEAD.size)
+    if len(head) < _HEAD.size:
+        return None
+    kind, length = _HEAD.unpack(head)
+    if length > _MAX_MESSAGE_BYTES:
+        raise ValueError("The message is too long")
+    return kind, stream.read(length)
+
+
+def send(stream: BinaryIO, kind: bytes, body: bytes) -> None:
+    """Write a message."""
+    stream.write(_HEAD.pack(kind, len(body)))
+    stream.write(body)
+    stream.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,374 @@
+"""Queries over HTTP: the rows are DuckDB's, at one snapshot; no one reads more than a token allows; limits hold."""
+
+import csv
+import io
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import httpx
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+import duckicelake
+from duckicelake.catalog.context.services import Services
+from duckicelake.cli.main import app
+from duckicelake.errors import BadInputError
+from duckicelake.query import service
+from duckicelake.query.processes import QueryLimits
+from duckicelake.query.queries import _build_open_order, find_extension
+from duckicelake.query.worker import open_lake
+from duckicelake.server.app import create_app
+from duckicelake.server.auth.oauth_clients import OAuthClient
+from tests.support.logins import SECRET, Server, bearing, token
+from tests.support.servers import Serve
+
+ROUTE = "/sql/v1/query"
+SMALL = QueryLimits(processes=2, memory_bytes=128 * 1024**2, disk_bytes=0, seconds=20.0, rows=1_000_000)
+
+Ask = Callable[..., httpx.Response]
+
+
+@pytest.fixture(autouse=True)
+def limits(services: Services) -> Iterator[QueryLimits]:
+    service._limits[services.database] = SMALL
+    yield SMALL
+    del service._limits[services.database]
+    service.end_processes()
+
+
+@pytest.fixture
+def lake(ducklake: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
+    """Namespaces `open` and `shut`, each with a table `t` whose rows are in Postgres and in files."""
+    for name in ("open", "shut"):
+        ducklake.execute(f"CREATE SCHEMA {name}")
+        ducklake.execute(f"CREATE TABLE {name}.t AS SELECT i AS id, 'n' || i AS name FROM range(100) r(i)")
+        ducklake.execute(f"INSERT INTO {name}.t VALUES (1000, NULL)")
+        ducklake.execute(f"DELETE FROM {name}.t WHERE id = 5")
+    return ducklake
+
+
+@pytest.fixture
+def http(services: Services, serve: Serve, lake: duckdb.DuckDBPyConnection) -> httpx.Client:
+    return serve(create_app(services))
+
+
+@pytest.fixture
+def ask(http: httpx.Client) -> Ask:
+    def post(sql: str, accept: str = "application/x-ndjson", **body: Any) -> httpx.Response:
+        return http.post(ROUTE, json={"sql": sql, **body}, headers={"Accept": accept}, timeout=60)
+
+    return post
+
+
+def read_rows(answer: httpx.Response) -> list[dict[str, Any]]:
+    assert answer.status_code == 200, answer.text
+    return [json.loads(line) for line in answer.text.splitlines()]
+
+
+def read_problem(answer: httpx.Response) -> tuple[int, str]:
+    return answer.status_code, answer.json()["error"]["message"]
+
+
+def test_rows_are_those_of_duckdb(ask: Ask, lake: duckdb.DuckDBPyConnection) -> None:
+    """Rows of files, inlined rows, deletes of both; and what DuckDB writes meanwhile, at once."""
+    sql = "SELECT count(*) AS n, sum(id) AS s, count(name) AS names FROM open.t"
+    for change in ("SELECT 1", "INSERT INTO open.t VALUES (7, 'x')", "UPDATE open.t SET name = NULL WHERE id < 10"):
+        lake.execute(change)
+        expected = lake.execute(sql).fetchone()
+        (row,) = read_rows(ask(sql))
+        assert (row["n"], int(row["s"]), row["names"]) == expected
+
+
+def test_formats(ask: Ask) -> None:
+    columns = "id, name, [id] AS l, encode('ä') AS b, 1.5::DECIMAL(4, 2) AS d, 'nan'::DOUBLE AS f"
+    sql = f"SELECT {columns} FROM open.t ORDER BY id DESC LIMIT 2"
+    arrow = ask(sql, "application/vnd.apache.arrow.stream")
+    assert arrow.headers["content-type"] == "application/vnd.apache.arrow.stream"
+    table = pa.ipc.open_stream(arrow.content).read_all()
+    assert table.column("id").to_pylist() == [1000, 99]
+    assert table.schema.field("l").type == pa.list_(pa.int64())
+    lines = read_rows(ask(sql))
+    assert lines[0] == {"id": 1000, "name": None, "l": [1000], "b": "c3a4", "d": "1.50", "f": "nan"}
+    rows = [*csv.reader(io.StringIO(ask(sql, "text/csv").text))]
+    assert rows[0] == ["id", "name", "l", "b", "d", "f"]
+    assert rows[2][:4] == ["99", "n99", "[99]", "c3a4"]
+    assert read_problem(ask(sql, "image/png"))[0] == 400
+
+
+def test_empty_answers_have_their_columns(ask: Ask) -> None:
+    sql = "SELECT id, name FROM open.t WHERE false"
+    assert pa.ipc.open_stream(ask(sql, "application/vnd.apache.arrow.stream").content).schema.names == ["id", "name"]
+    assert ask(sql, "text/csv").text == '"id","name"\n'
+    assert read_rows(ask(sql)) == []
+
+
+def test_limit_cuts_rows(ask: Ask) -> None:
+    assert len(read_rows(ask("FROM open.t", limit=3))) == 3
+    assert read_rows(ask("FROM open.t", limit=0)) == []
+    assert len(read_rows(ask("SELECT unnest(range(20000)) AS i", limit=10_000))) == 10_000
+
+
+def test_all_tables_are_read_at_one_snapshot(ask: Ask, lake: duckdb.DuckDBPyConnection) -> None:
+    answer = ask("SELECT count(*) AS n FROM open.t")
+    snapshot = answer.headers["Duckicelake-Snapshot"]
+    ((then,),) = lake.execute("SELECT snapshot_time FROM ducklake_snapshots('lake') ORDER BY 1 DESC LIMIT 1").fetchall()
+    lake.execute("DELETE FROM open.t WHERE id < 50")
+    lake.execute("ALTER TABLE open.t RENAME TO u")
+    sql = "SELECT count(*) AS n FROM open.u"
+    assert read_rows(ask(sql)) == [{"n": 51}]
+    assert read_rows(ask(sql, at=snapshot)) == read_rows(answer) == [{"n": 100}]
+    assert read_rows(ask(sql, at=then.isoformat())) == [{"n": 100}]
+    assert read_rows(ask(f"SELECT count(*) AS n FROM open.u AT (VERSION => {snapshot})")) == [{"n": 100}]
+    assert read_problem(ask(sql, at="99999")) == (404, "DuckLake has no snapshot 99999, or it has expired")
+    assert read_problem(ask(sql, at="1999-01-01"))[0] == 404
+    assert "did not exist at snapshot 0" in read_problem(ask(sql, at="0"))[1]
+
+
+def test_tags_and_branches(ask: Ask, http: httpx.Client, lake: duckdb.DuckDBPyConnection) -> None:
+    path = "/v1/namespaces/open/tables/t"
+    snapshot = http.get(path).json()["metadata"]["current-snapshot-id"]
+    for name, kind in (("old", "tag"), ("side", "branch")):
+        update = {"action": "set-snapshot-ref", "ref-name": name, "type": kind, "snapshot-id": snapshot}
+        http.post(path, json={"requirements": [], "updates": [update]}).raise_for_status()
+    lake.execute("DELETE FROM open.t")
+    sql = "SELECT count(*) AS n FROM open.t"
+    assert (read_rows(ask(sql)), read_rows(ask(sql, at="old")), read_rows(ask(sql, at="side"))) == (
+        [{"n": 0}],
+        [{"n": 100}],
+        [{"n": 100}],
+    )
+    assert read_problem(ask(sql, at="nope"))[0] in {400, 404}
+
+
+def test_names(ask: Ask, http: httpx.Client, lake: duckdb.DuckDBPyConnection) -> None:
+    http.post("/v1/namespaces", json={"namespace": ["open", "in"]}).raise_for_status()
+    lake.execute('CREATE TABLE "open.in"."T x" AS SELECT 1 AS a')
+    for sql in (
+        'SELECT a FROM open."in"."T x"',
+        'SELECT a FROM "open.in"."T x"',
+        'SELECT "T x".a FROM lake."open.in"."T x"',
+    ):
+        assert read_rows(ask(sql)) == [{"a": 1}]
+    assert read_rows(ask("SELECT count(*) AS n FROM t", namespace=["open"])) == [{"n": 100}]
+    assert read_problem(ask("FROM t"))[0] == 404
+    assert read_problem(ask("FROM nope.t"))[0] == 404
+
+
+def test_views_are_read_with_the_rights_of_the_reader(
+    services: Services, serve: Serve, lake: duckdb.DuckDBPyConnection
+) -> None:
+    lake.execute("CREATE VIEW open.mine (x) AS SELECT count(*) FROM open.t")
+    lake.execute("CREATE VIEW open.theirs AS SELECT * FROM shut.t")
+    lake.execute("CREATE VIEW open.file AS SELECT 1 AS a")
+    escape = "SELECT * FROM read_text(''/etc/passwd'')"
+    lake.execute(f"UPDATE __ducklake_metadata_lake.ducklake_view SET sql = '{escape}' WHERE view_name = 'file'")
+    server = Server()
+    client = OAuthClient("reader", SECRET, ("ns:open:r",))
+    http = serve(server.app(services, server.authentication(client)))
+    headers = bearing(token(http, "reader"))
+
+    def ask(sql: str) -> httpx.Response:
+        return http.post(ROUTE, json={"sql": sql}, headers=headers, timeout=60)
+
+    assert read_rows(ask("SELECT x FROM open.mine")) == [{"x": 100}]
+    refusals = {
+        *(read_problem(ask(f"FROM {name}")) for name in ("shut.t", "shut.nothing", "open.theirs")),
+        read_problem(ask("SELECT (SELECT count(*) FROM shut.t)")),
+        read_problem(ask("WITH x AS (FROM shut.t) SELECT 1")),
+    }
+    assert {status for status, _ in refusals} == {403}
+    assert len({message for _, message in refusals}) == 1  # whether it exists or not
+    assert "the table function read_text" in read_problem(ask("FROM open.file"))[1]
+    assert http.post(ROUTE, json={"sql": "SELECT 1"}).status_code == 401
+
+
+def test_old_rows_of_a_table_that_was_moved_away_are_not_read(
+    services: Services, serve: Serve, http: httpx.Client, lake: duckdb.DuckDBPyConnection
+) -> None:
+    """Today's name decides, also for snapshots at which the table had one that the caller may read."""
+    snapshot = http.post(ROUTE, json={"sql": "SELECT 1"}).headers["Duckicelake-Snapshot"]
+    body = {"source": {"namespace": ["open"], "name": "t"}, "destination": {"namespace": ["shut"], "name": "moved"}}
+    http.post("/v1/tables/rename", json=body).raise_for_status()
+    server = Server()
+    other = serve(server.app(services, server.authentication(OAuthClient("reader", SECRET, ("ns:open:r",)))))
+    headers = bearing(token(other, "reader"))
+    for order in ({"sql": "FROM open.t", "at": snapshot}, {"sql": f"FROM open.t AT (VERSION => {snapshot})"}):
+        assert other.post(ROUTE, json=order, headers=headers, timeout=60).status_code == 404
+        order["sql"] = order["sql"].replace("open.t", "shut.moved")
+        assert other.post(ROUTE, json=order, headers=headers, timeout=60).status_code == 403
+
+
+def test_wrong_requests_are_refused_with_the_reason(ask: Ask, http: httpx.Client) -> None:
+    for sql, message in {
+        "SELECT nope FROM open.t": '"nope" not found',
+        "SELECT sum(name) FROM open.t": "No function matches",
+        "SELECT 1 +": "syntax error",
+        "DROP TABLE open.t": "Only SELECT is run here",
+        "SELECT 'x'::INT": "Could not convert",
+    }.items():
+        status, found = read_problem(ask(sql))
+        assert (status, message in found) == (400, True), found
+        assert "LINE 1" not in found
+    for body in ({}, {"sql": ""}, {"sql": 5}, {"sql": "SELECT 1", "more": 1}, {"sql": "SELECT 1", "limit": -1}):
+        assert http.post(ROUTE, json=body).status_code == 400
+    assert read_problem(ask(f"SELECT '{'x' * 2**20}'")) == (400, "The statement is longer than 1 MiB")
+
+
+def test_slow_query_ends_in_its_time_and_its_process_with_it(ask: Ask) -> None:
+    began = time.monotonic()
+    sql = "SELECT count(*) FROM range(1000000) a, range(1000000) b"
+    assert "took longer" in read_problem(ask(sql, **{"timeout-seconds": 0.5}))[1]
+    assert time.monotonic() - began < 15
+    assert read_rows(ask("SELECT 1 AS a")) == [{"a": 1}]
+
+
+def test_large_query_ends_alone(ask: Ask) -> None:
+    status, message = read_problem(ask("SELECT list(i) FROM range(200000000) r(i)"))
+    assert (status, "memory" in message) == (400, True)
+    assert read_rows(ask("SELECT 1 AS a")) == [{"a": 1}]
+
+
+def test_killed_process_is_one_error(ask: Ask) -> None:
+    def kill() -> None:
+        time.sleep(1.5)
+        for process in pids():
+            os.kill(process, signal.SIGKILL)
+
+    read_rows(ask("SELECT 1"))
+    thread = threading.Thread(target=kill)
+    thread.start()
+    status, message = read_problem(ask("SELECT count(*) FROM range(1000000) a, range(1000000) b"))
+    thread.join()
+    assert (status, "has ended" in message) == (503, True)
+    assert read_rows(ask("SELECT 1 AS a")) == [{"a": 1}]
+
+
+def test_client_that_goes_away_ends_its_query(http: httpx.Client) -> None:
+    with pytest.raises(httpx.ReadTimeout):
+        http.post(ROUTE, json={"sql": "SELECT count(*) FROM range(1000000) a, range(1000000) b"}, timeout=3)
+    ends = time.monotonic() + 10
+    while any(is_busy(pid) for pid in pids()) and time.monotonic() < ends:
+        time.sleep(0.1)
+    assert not any(is_busy(pid) for pid in pids())
+
+
+def test_process_knows_nothing_of_the_server_and_leaves_nothing(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DUCKICELAKE_SECRET", "secret")
+    read_rows(ask("SELECT 1"))
+    found = pids()
+    folders = [Path(f"/proc/{pid}/cwd").resolve() for pid in found]
+    for pid in found:
+        assert set(Path(f"/proc/{pid}/environ").read_text().strip("\0").split("\0")) <= {
+            "TZ=UTC",
+            *map("HOME={}".format, folders),
+        }
+    service.end_processes()
+    assert not any(folder.exists() for folder in folders)
+
+
+def test_settings_are_locked_and_files_are_out_of_reach(services: Services, warehouse: Path) -> None:
+    """Even what no query can say: the whitelist isn't the only wall."""
+    order = _build_open_order(services)
+    duck = duckdb.connect()
+    opening = {"settings": {"threads": 1}, "extensions": order.extensions, "statements": order.statements}
+    open_lake(duck, opening | {"directories": order.directories})
+    for escape in (
+        "FROM read_text('/etc/hostname')",
+        "FROM read_csv('/etc/hostname')",
+        "COPY (SELECT 1) TO '/tmp/duckicelake-escape'",
+        f"COPY (SELECT 1) TO '{warehouse}/../escape'",
+        "ATTACH '/tmp/duckicelake-escape.db'",
+        "INSTALL httpfs",
+        "LOAD httpfs",
+        "SET memory_limit = '100GB'",
+        "SET enable_external_access = true",
+        "RESET lock_configuration",
+        "FROM glob('/etc/*')",
+        "EXPORT DATABASE '/tmp/duckicelake-escape'",
+        "INSERT INTO lake.main.t VALUES (1)",
+        "CREATE TABLE lake.main.escape (a INT)",
+        "FROM read_text('https://127.0.0.1:1/x')",
+    ):
+        with pytest.raises(duckdb.Error):
+            duck.execute(escape)
+
+
+def test_queries_run_side_by_side_up_to_the_limit_and_wait_beyond(http: httpx.Client) -> None:
+    answers: list[int] = []
+
+    def post() -> None:
+        answers.append(
+            http.post(ROUTE, json={"sql": "SELECT sum(i) AS s FROM range(3000000) r(i)"}, timeout=60).status_code
+        )
+
+    threads = [threading.Thread(target=post) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert answers == [200] * 6
+    assert len(pids()) <= SMALL.processes + 2  # and one ahead
+
+
+def test_queries_can_be_off(services: Services, ask: Ask) -> None:
+    service._limits[services.database] = QueryLimits(0, 1, 1, 1.0, 1)
+    assert read_problem(ask("SELECT 1")) == (
+        406,
+        "This server runs no queries: DUCKICELAKE_QUERY_PROCESSES is 0 (MISSING.md, queries)",
+    )
+
+
+def test_explain_says_what_is_read(ask: Ask) -> None:
+    text = ask("SELECT id FROM open.t WHERE id = 3", explain=True).text
+    assert "id" in text
+    assert "open" in text or "DUCKLAKE" in text.upper() or "t" in text
+
+
+def test_extensions_are_found() -> None:
+    assert find_extension("ducklake").endswith("ducklake.duckdb_extension")
+
+
+def pids() -> list[int]:
+    return [process.pid for one in service._processes.values() for process in one._started if process.is_alive]
+
+
+def is_busy(pid: int) -> bool:
+    """Whether the process takes CPU."""
+    try:
+        before = read_cpu(pid)
+        time.sleep(0.3)
+        return read_cpu(pid) - before > 10
+    except FileNotFoundError:
+        return False
+
+
+def read_cpu(pid: int) -> int:
+    """Ticks of CPU."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
+
+
+def test_client_and_commands_read_rows(http: httpx.Client) -> None:
+    uri = str(http.base_url).rstrip("/")
+    with duckicelake.connect(uri) as lake:
+        assert lake.sql("SELECT count(*) AS n FROM t", namespace="open").rows() == [{"n": 100}]
+        assert lake.sql("SELECT 1.5 AS d").to_arrow().column_names == ["d"]
+        with pytest.raises(BadInputError, match="Only SELECT"):
+            lake.sql("DROP TABLE open.t")
+    for arguments in (["head", "open.t", "-n", "2"], ["sql", "FROM open.t", "--limit", "2"]):
+        found = CliRunner().invoke(app, [*arguments, "--json", "--uri", uri])
+        assert [set(json.loads(line)) for line in found.stdout.splitlines()] == [{"id", "name"}] * 2
+    printed = CliRunner().invoke(app, ["sql", "SELECT id, name FROM open.t WHERE id = 1000", "--uri", uri])
+    assert printed.stdout.split() == ["id", "name", "1000", "NULL"]
+    refused = CliRunner().invoke(app, ["sql", "DROP TABLE open.t", "--uri", uri])
+    assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)
+    missing = CliRunner().invoke(app, ["head", "open.tt", "--uri", uri])
+    assert (missing.exit_code, "did you mean open.t?" in missing.stderr) == (2, True)
