@@ -214,7 +214,7 @@ def _check_caller(services: Services, change: GrantChange) -> None:
         wanted |= parse_privilege(name)
     if not change.privileges:
         raise InvalidRequestError("privileges is empty: say which")
-    if is_administrator(principal):
+    if principal.may_administer():
         return
     if principal.rights is None:
         raise ForbiddenError("The caller's scopes don't allow this: it takes *, or grants that are on")
@@ -224,14 +224,9 @@ def _check_caller(services: Services, change: GrantChange) -> None:
         raise build_refusal(target.namespace, target.name, principal)
 
 
-def is_administrator(principal: Principal) -> bool:
-    """Return whether the scopes by themselves allow everything, as the management API takes it."""
-    return principal.with_rights(None).is_in_scope(EVERYTHING, ())
-
-
 def _may_list(principal: Principal, one: GrantDetails) -> bool:
     """Return whether the caller sees a grant: its own, or one on what it manages; all where scopes alone decide."""
-    if principal.rights is None or is_administrator(principal) or one.principal == principal.name:
+    if principal.rights is None or principal.may_administer() or one.principal == principal.name:
         return True
     held = principal.rights.everywhere if one.object is None else principal.rights.find(*_locate(one.object))
     return Privilege.MANAGE_GRANTS in held

@@ -114,6 +114,13 @@ class Principal:
                 held |= grant.capability
         return bool(capability) and capability in held
 
+    def may_administer(self) -> bool:
+        """Return whether the scopes by themselves allow everything, or the role admin does and a scope lets it count.
+
+        What is granted on a warehouse doesn't count: it is about the warehouse, and not about the server.
+        """
+        return self.with_rights(None).is_in_scope(EVERYTHING, ()) or (self.is_admin and self.holds(GRANTED))
+
     @property
     def has_grants(self) -> bool:
         """Whether grants count, and not its scopes alone."""

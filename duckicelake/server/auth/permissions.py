@@ -9,7 +9,7 @@ from typing import Final
 
 from pydantic import BaseModel
 
-from duckicelake.catalog.context.caller import EVERYTHING, GRANTED, Capability, Principal, build_refusal
+from duckicelake.catalog.context.caller import EVERYTHING, Capability, Principal, build_refusal
 from duckicelake.catalog.context.privileges import ALL_PRIVILEGES, NO_PRIVILEGE, WRITING, Privilege, Rights
 from duckicelake.errors import ForbiddenError, InvalidRequestError
 from duckicelake.iceberg.identifiers import Namespace
@@ -279,7 +279,8 @@ def check_whole_catalog(need: WholeCatalog, principal: Principal) -> None:
 
 
 def check_administration(principal: Principal) -> None:
-    if not principal.is_in_scope(EVERYTHING, ()) and not (principal.is_admin and principal.holds(GRANTED)):
+    """Raise ForbiddenError unless the principal may administer the server."""
+    if not principal.may_administer():
         raise ForbiddenError("The caller may not administer the server: it takes the scope *, or the role admin")
 
 
