@@ -87,13 +87,6 @@ from duckicelake.server.routes.events import QueryEventsRequest
 from duckicelake.server.routes.grants import ChangeGrantsRequest
 from duckicelake.server.routes.management import CreateWarehouseRequest, RenameWarehouseRequest
 from duckicelake.server.routes.namespace_rename import RenameNamespaceBody
-from duckicelake.server.routes.principals import (
-    AddMemberRequest,
-    ChangePrincipalRequest,
-    CreateIssuerRequest,
-    CreatePrincipalRequest,
-    CreateSecretRequest,
-)
 from duckicelake.server.routes.storage_profiles import CreateStorageProfileRequest
 from duckicelake.server.routes.table_operations import CloneTableRequest, ExpireRequest, ExplainRequest, RestoreRequest
 from duckicelake.server.telemetry.logs import make_logger
@@ -101,18 +94,14 @@ from duckicelake.server.telemetry.metrics import Metrics
 from duckicelake.server.warehouses import WarehouseApp, WarehouseRouter
 
 REQUEST_MODELS: tuple[type[BaseModel], ...] = (
-    AddMemberRequest,
+    *principals.REQUEST_MODELS,
     BeginJob,
     ChangeGrantsRequest,
-    ChangePrincipalRequest,
     CloneTableRequest,
     CommitTableRequest,
     CommitTransactionRequest,
     CommitViewRequest,
-    CreateIssuerRequest,
     CreateNamespaceRequest,
-    CreatePrincipalRequest,
-    CreateSecretRequest,
     CreateStorageProfileRequest,
     CreateTableRequest,
     CreateViewRequest,

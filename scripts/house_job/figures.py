@@ -100,7 +100,7 @@ def measure(package: Path) -> Figures:
         repeated_classes=sum(count > 1 for count in classes.values()),
         each_variables=sum(_each_count(module.tree) for module in modules),
         dialect_words=sum(len(DIALECT.findall(module.text)) for module in modules),
-        folder_cycles=len(find_cycles(_folder_arrows(modules))),
+        folder_cycles=len(find_cycles(_folder_arrows([one for one in modules if one.name != package.name]))),
         single_importers=_single_importers(rooms),
     )
 
@@ -160,7 +160,7 @@ def _folder_arrows(modules: Sequence[Module]) -> dict[str, frozenset[str]]:
     folders = {module.name: module.folder for module in modules}
     arrows: defaultdict[str, set[str]] = defaultdict(set)
     for module in modules:
-        arrows[module.folder] |= {folders[name] for name in module.imports} - {module.folder}
+        arrows[module.folder] |= {folders[name] for name in module.imports if name in folders} - {module.folder}
     return {folder: frozenset(ends) for folder, ends in arrows.items()}
 
 

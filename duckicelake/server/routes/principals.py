@@ -1,7 +1,7 @@
 """Routes of the management API: principals, who is in which group and role, their secrets, issuers, the server."""
 
 from datetime import datetime, timedelta
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 from uuid import UUID
 
 from fastapi import APIRouter, Path, Query
@@ -115,6 +115,15 @@ class CreateIssuerRequest(StrictRequest):
             self.scope_claim,
             self.scopes,
         )
+
+
+REQUEST_MODELS: Final = (
+    AddMemberRequest,
+    ChangePrincipalRequest,
+    CreateIssuerRequest,
+    CreatePrincipalRequest,
+    CreateSecretRequest,
+)
 
 
 class PrincipalAnswer(SpecModel):
