@@ -4,7 +4,20 @@ from typing import Annotated, Final
 
 import typer
 
-from duckicelake.cli import explain, flush, gc, grant, history, lake, migrate, snapshots, storage_profile, warehouse
+from duckicelake.cli import (
+    explain,
+    flush,
+    gc,
+    grant,
+    history,
+    issuer,
+    lake,
+    migrate,
+    principal,
+    snapshots,
+    storage_profile,
+    warehouse,
+)
 from duckicelake.cli.catalog import changes, description
 from duckicelake.cli.catalog.connection import add_catalog_command
 from duckicelake.cli.console.command import add_command, make_group, read_own_version
@@ -81,6 +94,8 @@ add_command(
 )
 app.add_typer(warehouse.app)
 app.add_typer(storage_profile.app)
+for group in (principal.app, principal.group_app, principal.role_app, issuer.app):
+    app.add_typer(group)
 app.add_typer(pipeline_app)
 for feature_app in load_hooks(typer.Typer, "commands"):
     app.add_typer(feature_app)  # a group if it has a name, else single commands

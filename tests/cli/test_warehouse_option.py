@@ -22,7 +22,7 @@ from tests.support.servers import Serve
 
 ON_THE_FIRST_ALONE = {"init", "serve", "import-lake", "grants", "rotate-secrets"}
 """Commands with --lake that work on the server's own lake; groups by their first word."""
-GROUPS_ON_THE_FIRST = {"warehouse", "storage-profile"}
+GROUPS_ON_THE_FIRST = {"warehouse", "storage-profile", "principal", "group", "role", "issuer"}
 Run = Callable[..., Any]
 
 

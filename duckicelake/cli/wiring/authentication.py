@@ -95,6 +95,12 @@ def build_authentication(settings: Settings, database: Database | None = None) -
     )
 
 
+def is_settings_client(settings: Settings, name: str) -> bool:
+    """Return whether a client of the settings has a name."""
+    text = settings.oauth_clients
+    return text is not None and any(client.client_id == name for client in parse_clients(text.get_secret_value()))
+
+
 def bootstrap(database: Database, path: Path) -> bool:
     """Make the first admin, with its credential in a new file; return whether. See `make_first_admin`."""
     written: list[Path] = []
