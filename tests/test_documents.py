@@ -20,6 +20,7 @@ RUN_BY = {
     "docs/clients.md": "tests/engines/test_snippets.py",
     "docs/commands.md": "tests/client/test_lake.py",
     "docs/delta.md": "tests/delta/duckdb/test_read_delta.py",
+    "docs/governance.md": "tests/cli/test_governance.py",
     "docs/lineage.md": "tests/lineage/duckdb/test_snippet.py",
     "docs/scan-planning.md": "tests/engines/test_snippets.py",
     "docs/small-writes.md": "tests/engines/test_snippets.py",

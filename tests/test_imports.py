@@ -97,6 +97,7 @@ HOMES = {
     "requests": {"lineage"},
     "urllib3": {"lineage", "rest"},
     "confluent_kafka": {"lineage"},
+    "yaml": {"cli"},
 }
 """The parts outside which a library must not be seen."""
 

@@ -8,6 +8,7 @@ from duckicelake.cli import (
     explain,
     flush,
     gc,
+    governance,
     grant,
     history,
     issuer,
@@ -94,6 +95,8 @@ add_command(
 )
 app.add_typer(warehouse.app)
 app.add_typer(storage_profile.app)
+add_command(app, governance.export, *governance.EXPORT_EXAMPLES, has_warehouse_option=False)
+add_command(app, governance.apply, *governance.APPLY_EXAMPLES, has_warehouse_option=False)
 for group in (principal.app, principal.group_app, principal.role_app, issuer.app):
     app.add_typer(group)
 app.add_typer(pipeline_app)
