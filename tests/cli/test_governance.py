@@ -91,6 +91,20 @@ def test_file_that_lacks_something_takes_it_only_if_asked(run: Run) -> None:
     assert "role admin" not in dropped
 
 
+def test_creators_keep_what_they_own(run: Run, services: Services) -> None:
+    run("apply", text=FILE)
+    run("grant", "etl", "ownership", "namespace:sales")
+    run("grant", "ann", "ownership", "namespace:sales")
+    with services.database.transaction() as cursor:
+        cursor.execute(
+            "UPDATE duckicelake_grant g SET granted_by = p.name FROM duckicelake_principal p "
+            "WHERE p.principal_id = g.grantee_id AND p.name = 'etl' AND g.privilege = 'ownership'"
+        )
+    pruned = run("apply", "--prune", text=FILE).splitlines()
+    assert pruned[:-1] == ["- grant ownership on namespace:sales in duckicelake to ann"]
+    run("why", "etl", "drop", "namespace:sales")
+
+
 def test_changes_of_what_there_is(run: Run) -> None:
     run("apply", text=FILE)
     changed = run("apply", text="principals: [{name: etl, is-disabled: true, scopes: [grants, 'ns:a:r']}]")
