@@ -300,7 +300,8 @@ def test_either_folder_that_may_be_a_nested_tables_is_its_own(tree: Lake) -> Non
         owned = cursor.execute(
             load_queries("lake", "ownership").folders, {"prefixes": folders, "data_path": data_path}
         ).fetchall()
-    assert sorted(owned) == sorted(zip(folders, ["sales.europe"] * 2 + ["sales.europe.north"] * 2, strict=False))
+    owners = [["sales.europe", "t"]] * 2 + [["sales.europe.north", "t"]] * 2
+    assert sorted(owned) == sorted(zip(folders, owners, strict=False))
 
 
 def test_lineage_finds_them_by_their_full_names(tree: Lake) -> None:

@@ -17,7 +17,16 @@ from duckicelake.changelog.writer import write_all_changes
 from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.postgres.embedded import EmbeddedPostgres
 from duckicelake.server.auth.opa import OpaDecisions, OpaOptions
-from duckicelake.server.auth.permissions import AnyToken, InBody, InPath, InQuery, Need, Public, WholeCatalog
+from duckicelake.server.auth.permissions import (
+    Administration,
+    AnyToken,
+    InBody,
+    InPath,
+    InQuery,
+    Need,
+    Public,
+    WholeCatalog,
+)
 from duckicelake.server.hooks import list_needs
 from tests.conftest import new_lake, services_of
 from tests.server.auth.test_permissions import ABSENT, BODIES, EXPECTED, SCOPES, Lake, commits, path_of, rename, serving
@@ -105,7 +114,7 @@ def test_service_that_refuses_all_refuses_each_route_that_names_something(limite
         if is_asked(need):
             assert answer.status_code == 403, (route, answer.status_code, answer.text)
         else:
-            assert isinstance(need, Public | AnyToken | InQuery | WholeCatalog)
+            assert isinstance(need, Public | AnyToken | InQuery | WholeCatalog | Administration)
             assert answer.status_code == EXPECTED[route][1], (route, answer.status_code, answer.text)
 
 
