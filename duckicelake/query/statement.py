@@ -36,7 +36,7 @@ _NODES: Final = frozenset(
     }
 )
 _TYPE_SUFFIX: Final = "_TYPE_INFO"
-_SYSTEM_NAMES: Final = ("duckdb_", "pg_", "pragma_", "sqlite_")
+SYSTEM_NAMES: Final = ("duckdb_", "pg_", "pragma_", "sqlite_")
 """Beginnings of names of DuckDB's own views, by which no common table expression may go."""
 
 
@@ -213,7 +213,7 @@ def _check_function(function: Mapping[str, Any], admitted: frozenset[str], what:
 
 def _check_expression_name(name: str) -> str:
     lower = str(name).lower()
-    if lower.startswith(_SYSTEM_NAMES):
+    if lower.startswith(SYSTEM_NAMES):
         raise InvalidRequestError(f"A common table expression can't be called {name}, as a view of DuckDB's own")
     return lower
 

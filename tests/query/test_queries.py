@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,10 @@ import pytest
 from typer.testing import CliRunner
 
 import duckicelake
+from duckicelake.catalog import grants
+from duckicelake.catalog.context.rights import RightsCache
 from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.grants import GrantChange, parse_object
 from duckicelake.cli.main import app
 from duckicelake.errors import BadInputError
 from duckicelake.query import service
@@ -188,6 +192,25 @@ def test_views_are_read_with_the_rights_of_the_reader(
     assert len({message for _, message in refusals}) == 1  # whether it exists or not
     assert "the table function read_text" in read_problem(ask("FROM open.file"))[1]
     assert http.post(ROUTE, json={"sql": "SELECT 1"}).status_code == 401
+
+
+def test_grants_on_one_table_count(services: Services, serve: Serve, lake: duckdb.DuckDBPyConnection) -> None:
+    lake.execute("CREATE TABLE open.other AS SELECT 1 AS a")
+    services = replace(services, rights=RightsCache.of_first(services.database))
+    server = Server()
+    http = serve(server.app(services, server.authentication(OAuthClient("reader", SECRET, ("grants",)))))
+    with services.database.transaction() as cursor:
+        cursor.execute("INSERT INTO duckicelake_principal (name, kind) VALUES ('reader', 'service')")
+    grants.change_grants(services, [GrantChange("reader", ("select",), parse_object("table:open.t"))])
+    grants.set_grants(services, is_on=True)
+    assert services.rights is not None
+    services.rights.look()
+    headers = bearing(token(http, "reader"))
+    found = [
+        http.post(ROUTE, json={"sql": f"SELECT count(*) AS n FROM {name}"}, headers=headers, timeout=60).status_code
+        for name in ("open.t", "open.other", "open.nothing", "shut.t")
+    ]
+    assert found == [200, 403, 403, 403]
 
 
 def test_old_rows_of_a_table_that_was_moved_away_are_not_read(

@@ -11,6 +11,7 @@ import pytest
 from duckicelake.errors import CatalogError, InvalidRequestError
 from duckicelake.query.functions import FUNCTIONS, TABLE_FUNCTIONS
 from duckicelake.query.statement import (
+    SYSTEM_NAMES,
     Resolve,
     ResolvedTable,
     ResolvedView,
@@ -189,6 +190,12 @@ def test_common_table_expression_has_no_name_of_duckdbs_own(name: str) -> None:
     """DuckDB could take the name for its own view where this module takes it for the expression."""
     with pytest.raises(InvalidRequestError, match="can't be called"):
         admit(f"WITH {name} AS (SELECT 1) FROM {name}")
+
+
+def test_views_of_duckdbs_own_are_those_whose_names_are_refused() -> None:
+    with duckdb.connect() as duck:
+        views = duck.execute("SELECT view_name FROM duckdb_views() WHERE schema_name = 'main' AND internal").fetchall()
+    assert [name for (name,) in views if not name.startswith(SYSTEM_NAMES)] == []
 
 
 @pytest.mark.parametrize(
