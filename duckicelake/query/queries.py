@@ -23,6 +23,8 @@ from duckicelake.errors import InvalidRequestError, NoSuchTableError, NotFoundEr
 from duckicelake.iceberg.identifiers import Namespace, format_full_name, parse_schema_name, to_schema_name
 from duckicelake.lake.ducklake import views
 from duckicelake.lake.ducklake.database import build_attach_source, quote_literal
+from duckicelake.lake.ducklake.snapshots import read_lake_format
+from duckicelake.lake.formats import FORMAT_1_0, LakeFormat
 from duckicelake.lake.side_tables import reader
 from duckicelake.postgres.queries import Transaction, load_queries
 from duckicelake.query.processes import OpenOrder, QueryProcess, QueryProcesses
@@ -202,11 +204,20 @@ def _build_open_order(services: Services) -> OpenOrder:
     url = services.database.url
     with services.database.statement(only_reads=True) as cursor:
         (schema,) = cursor.execute(_SQL.schema).fetchone() or (None,)
+        _check_format(read_lake_format(cursor))
     folders = tuple(map(_parse_folder, (services.policy.warehouse, *services.policy.allowed)))
     options = f"READ_ONLY, METADATA_SCHEMA {quote_literal(str(schema))}"
     attach = f"ATTACH {quote_literal(build_attach_source(url))} AS {LAKE} ({options})"
     key = (services.caller.principal.name, url)
     return OpenOrder(key, tuple(map(find_extension, _EXTENSIONS)), (attach,), folders)
+
+
+def _check_format(found: LakeFormat) -> None:
+    """Raise UnsupportedError for a lake that the installed DuckDB can't attach."""
+    if found != FORMAT_1_0:
+        raise UnsupportedError(
+            "queries", f"The lake is of DuckLake {found.version}, and this server's DuckDB attaches those of 1.0 only"
+        )
 
 
 def _parse_aliases(text: str) -> Iterator[str]:

@@ -31,6 +31,7 @@ from duckicelake.query.queries import _build_open_order, find_extension
 from duckicelake.query.worker import open_lake
 from duckicelake.server.app import create_app
 from duckicelake.server.auth.oauth_clients import OAuthClient
+from tests.support.ducklake_11 import migrate
 from tests.support.logins import SECRET, Server, bearing, token
 from tests.support.servers import Serve
 
@@ -346,6 +347,17 @@ def test_queries_can_be_off(services: Services, ask: Ask) -> None:
     assert read_problem(ask("SELECT 1")) == (
         406,
         "This server runs no queries: DUCKICELAKE_QUERY_PROCESSES is 0 (MISSING.md, queries)",
+    )
+
+
+def test_lake_that_duckdb_cannot_attach_is_refused(
+    ask: Ask, lake: duckdb.DuckDBPyConnection, database_url: str
+) -> None:
+    lake.execute("USE memory; DETACH lake")
+    migrate(database_url)
+    assert read_problem(ask("FROM open.t")) == (
+        406,
+        "The lake is of DuckLake 1.1, and this server's DuckDB attaches those of 1.0 only (MISSING.md, queries)",
     )
 
 
