@@ -29,6 +29,7 @@ _IDLE_SECONDS: Final = 300.0
 _WAITING_PER_PROCESS: Final = 8
 _KILL_SECONDS: Final = 5.0
 _MAX_READ_BYTES: Final = 1024 * 1024
+_MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024
 _ENDED: Final = "The process that ran the query has ended; it may have taken too much memory"
 _TOO_SLOW: Final = "The query took longer than it may: ask for less, or for more seconds"
 _REFUSALS: Final = frozenset({"IOException", "InternalException", "FatalException", "PermissionException"})
@@ -105,6 +106,7 @@ class QueryProcess:
         }
         message = {
             "settings": settings,
+            "memory": limits.memory_bytes,
             "extensions": order.extensions,
             "statements": order.statements,
             "directories": [self._folder, *order.directories],
@@ -138,6 +140,8 @@ class QueryProcess:
         try:
             self._socket.settimeout(seconds)
             kind, length = _HEAD.unpack(self._read(_HEAD.size))
+            if length > _MAX_MESSAGE_BYTES:
+                raise ConnectionResetError
             body = self._read(length)
         except TimeoutError as error:
             raise InvalidRequestError(_TOO_SLOW) from error
@@ -177,7 +181,7 @@ def _build_error(described: Mapping[str, str]) -> Exception:
     if kind == "InterruptException":
         return InvalidRequestError(_TOO_SLOW)
     if kind == "OutOfMemoryException":
-        return InvalidRequestError(f"The query takes more memory than it may: {message}")
+        return InvalidRequestError(f"The query takes more memory than it may: {message.splitlines()[0]}")
     return UnavailableError(message) if kind in _REFUSALS else InvalidRequestError(message)
 
 

@@ -28,6 +28,11 @@ import pyarrow.csv
 
 _HEAD: Final = struct.Struct(">cI")
 _MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
+_MAX_TREE_BYTES: Final = 8 * 1024 * 1024
+"""Of a syntax tree: the server reads it whole, and a value of the statement takes some 250 bytes of it."""
+_PIECE_BYTES: Final = 1024 * 1024
+_SPARE_BYTES: Final = 4 * 1024**3
+"""Of the address space, for what DuckDB's own limit doesn't count: code, threads, Arrow's copies of a batch."""
 _BATCH_ROWS: Final = 8_192
 _TYPES_AS_TEXT: Final = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)
 
@@ -38,6 +43,7 @@ def main() -> None:
     """Answer messages until standard input ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    Path("/proc/self/oom_score_adj").write_text("1000")  # where memory is short, it ends before the server
     read, write = sys.stdin.buffer, sys.stdout.buffer
     connection = duckdb.connect()
     try:
@@ -61,11 +67,17 @@ def answer_message(connection: duckdb.DuckDBPyConnection, message: Message, writ
 def handle(connection: duckdb.DuckDBPyConnection, kind: bytes, body: bytes) -> Iterator[Message]:
     """Answer one command, in one or more messages."""
     if kind == b"O":
-        open_lake(connection, json.loads(body))
+        order = json.loads(body)
+        most = 4 * order["memory"] + _SPARE_BYTES
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+        open_lake(connection, order)
         yield b"R", b""
     elif kind == b"P":
         (tree,) = connection.execute("SELECT json_serialize_sql(?::VARCHAR)", [body.decode()]).fetchone() or ("",)
-        yield b"T", str(tree).encode()
+        encoded = str(tree).encode()
+        if len(encoded) > _MAX_TREE_BYTES:
+            raise ValueError("The query is too deep or too long")
+        yield b"T", encoded
     elif kind == b"Q":
         yield from run_query(connection, json.loads(body))
     else:
@@ -103,14 +115,19 @@ def run_query(connection: duckdb.DuckDBPyConnection, order: Mapping[str, Any]) -
             is_cut = batch.num_rows > left
             rows += min(batch.num_rows, left)
             piece = writer.write(batch.slice(0, left))
-            if piece:
-                yield b"D", piece
+            yield from split_piece(piece)
             if is_cut:
                 break
-        yield b"D", writer.end()
+        yield from split_piece(writer.end())
         yield b"E", json.dumps({"rows": rows, "is_cut": is_cut}).encode()
     finally:
         timer.cancel()
+
+
+def split_piece(piece: bytes) -> Iterator[Message]:
+    """Split bytes of the result, so that the server never holds more than a small part of it."""
+    for start in range(0, len(piece), _PIECE_BYTES):
+        yield b"D", piece[start : start + _PIECE_BYTES]
 
 
 class ArrowWriter:

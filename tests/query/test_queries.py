@@ -260,6 +260,18 @@ def test_large_query_ends_alone(ask: Ask) -> None:
     assert read_rows(ask("SELECT 1 AS a")) == [{"a": 1}]
 
 
+def test_answer_of_one_huge_value_comes_in_pieces(ask: Ask) -> None:
+    """The server holds small parts of an answer, whatever one value takes."""
+    (row,) = read_rows(ask("SELECT repeat('x', 20000000) AS x"))
+    assert len(row["x"]) == 20_000_000
+    assert read_rows(ask("SELECT 1 AS a")) == [{"a": 1}]
+
+
+def test_long_statement_is_refused_before_the_server_reads_its_tree(ask: Ask) -> None:
+    status, message = read_problem(ask(f"SELECT [{'1,' * 60_000}1]"))
+    assert (status, message) == (400, "The query is too deep or too long")
+
+
 def test_killed_process_is_one_error(ask: Ask) -> None:
     def kill() -> None:
         time.sleep(1.5)
