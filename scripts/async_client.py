@@ -40,7 +40,7 @@ from duckicelake.client.models import (
     TableSize,
     ViewInfo,
 )
-from duckicelake.client.query_result import QueryResult
+from duckicelake.client.models import QueryResult
 from duckicelake.client.table import Table, View
 
 _CHUNK_ITEMS: Final = 1000

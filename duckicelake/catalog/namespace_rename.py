@@ -5,7 +5,7 @@ from dataclasses import astuple, dataclass
 from typing import Any, Final
 
 from duckicelake.bridge.views import is_naming_schema
-from duckicelake.catalog.authz.moves import check_namespace_move
+from duckicelake.catalog.authz.commit_rights import check_namespace_move
 from duckicelake.catalog.context.audit_notes import build_touched
 from duckicelake.catalog.context.caller import Capability
 from duckicelake.catalog.context.services import Services

@@ -6,9 +6,8 @@ from uuid import uuid4
 
 import orjson
 
-from duckicelake.catalog.authz.commit_rights import check_commit
+from duckicelake.catalog.authz.commit_rights import check_commit, check_move
 from duckicelake.catalog.authz.locations import check_table_places
-from duckicelake.catalog.authz.moves import check_move
 from duckicelake.catalog.authz.table_folders import find_new_table_folders, find_table_folders
 from duckicelake.catalog.clone import CloneRequest
 from duckicelake.catalog.clone import clone_table as clone

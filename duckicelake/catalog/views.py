@@ -18,8 +18,8 @@ from duckicelake.bridge.views import (
     get_view_metadata_folder,
     redefine_view,
 )
+from duckicelake.catalog.authz.commit_rights import check_move
 from duckicelake.catalog.authz.locations import check_may_read, check_may_settle, check_readable, write
-from duckicelake.catalog.authz.moves import check_move
 from duckicelake.catalog.commit.run import retry_on_conflict
 from duckicelake.catalog.context.audit_notes import build_touched, list_actions
 from duckicelake.catalog.context.outside import filter_seen

@@ -22,11 +22,11 @@ from duckicelake.client.models import (
     Json,
     ObjectKind,
     PartitionInfo,
+    QueryResult,
     TableInfo,
     TableSize,
     ViewInfo,
 )
-from duckicelake.client.query_result import QueryResult
 from duckicelake.client.table import Table, View
 
 _CHUNK_ITEMS: Final = 1000

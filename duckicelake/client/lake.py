@@ -13,16 +13,18 @@ from difflib import get_close_matches
 from typing import Any, Final, Self
 
 from duckicelake.client.models import (
+    ARROW_STREAM,
+    QUERY_SECONDS,
     CatalogObject,
     Json,
     ObjectKind,
+    QueryResult,
     TableInfo,
     TableSize,
     ViewInfo,
     build_name,
     parse_size,
 )
-from duckicelake.client.query_result import ARROW_STREAM, QUERY_SECONDS, QueryResult
 from duckicelake.client.table import Table, View, read_history
 from duckicelake.errors import CatalogUnreachableError, MissingTableError
 from duckicelake.rest.client import CatalogClient, encode_namespace, encode_segment

@@ -1,8 +1,9 @@
-"""What a lake has, as clients read it: columns, snapshots, refs, files, partitions."""
+"""What a lake has, as clients read it: columns, snapshots, refs, files, partitions, rows of queries."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from importlib import import_module
 from typing import Any, Final, Literal
 
 from duckicelake.rest.names import Namespace, format_name
@@ -288,11 +289,11 @@ def _parse_time(millis: int) -> datetime:
 def _name_columns(fields: Json, above: tuple[str, ...]) -> list[tuple[int, str]]:
     """List columns and nested ones by their field ids, as (id, dotted name)."""
     named: list[tuple[int, str]] = []
-    for field in fields:
-        path = (*above, field["name"])
-        named.append((field["id"], ".".join(path)))
-        if isinstance(field["type"], dict) and field["type"]["type"] == "struct":
-            named += _name_columns(field["type"]["fields"], path)
+    for column in fields:
+        path = (*above, column["name"])
+        named.append((column["id"], ".".join(path)))
+        if isinstance(column["type"], dict) and column["type"]["type"] == "struct":
+            named += _name_columns(column["type"]["fields"], path)
     return named
 
 
@@ -302,3 +303,32 @@ def _format_transform(field: Json, names: Mapping[int, str]) -> str:
     if name == "identity":
         return column
     return f"{name}({width.rstrip(']')}, {column})" if bracket else f"{name}({column})"
+
+
+ARROW_STREAM: Final = "application/vnd.apache.arrow.stream"
+QUERY_SECONDS: Final = 3600.0
+"""How long a client waits for an answer; the server ends a query sooner."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueryResult:
+    """The answer of a query, as Arrow's stream."""
+
+    stream: bytes = field(repr=False)
+
+    def to_arrow(self) -> Any:
+        """Return a `pyarrow.Table`."""
+        return import_module("pyarrow").ipc.open_stream(self.stream).read_all()
+
+    def to_pandas(self) -> Any:
+        """Return a data frame of pandas, which must be installed."""
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> Any:
+        """Return a data frame of Polars, which must be installed."""
+        return import_module("polars").from_arrow(self.to_arrow())
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the rows, each a dictionary."""
+        found: list[dict[str, Any]] = self.to_arrow().to_pylist()
+        return found

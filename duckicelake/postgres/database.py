@@ -385,3 +385,29 @@ def _commit(connection: DeferredConnection) -> None:
         if is_retryable(error) or connection.is_refused:
             raise
         raise CommitStateUnknownError(f"COMMIT was sent and its outcome is not known: {error}") from error
+
+
+class JoinedDatabase(Database):
+    """A database whose transactions and reads are parts of one transaction that is open.
+
+    What is to be done after the commit is done after that of the open transaction.
+    """
+
+    def __init__(self, database: Database, cursor: Cursor[tuple[Any, ...]]) -> None:
+        vars(self).update(vars(database))
+        self._cursor = cursor
+
+    @contextmanager
+    def transaction(self, *, pipelined: bool = False) -> Iterator[Cursor[tuple[Any, ...]]]:  # noqa: ARG002
+        """Go on in the open transaction."""
+        yield self._cursor
+
+    @contextmanager
+    def reading(self) -> Iterator[Cursor[tuple[Any, ...]]]:
+        """Read in the open transaction."""
+        yield self._cursor
+
+    @contextmanager
+    def statement(self, *, only_reads: bool = False) -> Iterator[Cursor[tuple[Any, ...]]]:  # noqa: ARG002
+        """Run a statement in the open transaction."""
+        yield self._cursor

@@ -12,7 +12,7 @@ from duckicelake.cli.catalog.connection import JsonOption, add_catalog_command, 
 
 if TYPE_CHECKING:
     from duckicelake.client.lake import Lake
-    from duckicelake.client.query_result import QueryResult
+    from duckicelake.client.models import QueryResult
 
 _NUMBERS: Final = (int, float)
 AtOption = Annotated[

@@ -69,7 +69,6 @@ from duckicelake.server.routes import (
     grants,
     history,
     management,
-    namespace_rename,
     oauth,
     operations,
     pipeline,
@@ -81,12 +80,12 @@ from duckicelake.server.routes import (
     tables,
     views,
 )
+from duckicelake.server.routes.catalog import RenameNamespaceBody
 from duckicelake.server.routes.dependencies import ServerContext, guard_routes
 from duckicelake.server.routes.dropped import UndropBody
 from duckicelake.server.routes.events import QueryEventsRequest
 from duckicelake.server.routes.grants import ChangeGrantsRequest
 from duckicelake.server.routes.management import CreateWarehouseRequest, RenameWarehouseRequest
-from duckicelake.server.routes.namespace_rename import RenameNamespaceBody
 from duckicelake.server.routes.storage_profiles import CreateStorageProfileRequest
 from duckicelake.server.routes.table_operations import CloneTableRequest, ExpireRequest, ExplainRequest, RestoreRequest
 from duckicelake.server.telemetry.logs import make_logger
@@ -379,7 +378,7 @@ def create_routes() -> App:
         oauth.router,
         catalog.config_router,
         catalog.namespace_router,
-        namespace_rename.router,
+        catalog.rename_router,
         tables.table_router,
         dropped.router,
         table_operations.restore_router,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from duckicelake.catalog.bootstrap import has_registered_logins
+from duckicelake.catalog.principals import has_registered_logins
 from duckicelake.cli.wiring.authentication import bootstrap
 from duckicelake.errors import InvalidSettingsError
 from duckicelake.lake.side_tables import issuers, principals

@@ -7,8 +7,8 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from duckicelake.catalog.authz.directory import PrincipalDirectory
-from duckicelake.catalog.bootstrap import has_registered_logins, make_first_admin
 from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.principals import has_registered_logins, make_first_admin
 from duckicelake.errors import CommitStateUnknownError, InvalidSettingsError
 from duckicelake.postgres.database import Database
 from duckicelake.rest.outbound import OutboundGuard

@@ -7,16 +7,17 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from duckicelake.catalog import namespaces
+from duckicelake.catalog import namespace_rename, namespaces
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.tables import commit_transaction
 from duckicelake.catalog.warehouses import is_warehouse_name
 from duckicelake.errors import NoSuchWarehouseError
-from duckicelake.iceberg.identifiers import Namespace
+from duckicelake.iceberg.identifiers import Namespace, NamespaceField, parse_schema_name
+from duckicelake.iceberg.model import SpecModel
 from duckicelake.iceberg.rest import CommitTransactionRequest, CreateNamespaceRequest, UpdateNamespacePropertiesRequest
 from duckicelake.lake.side_tables.idempotency import OUTCOME_LIFETIME
 from duckicelake.server.http.errors import RESPONSES, parse_body
-from duckicelake.server.http.route import FastRoute
+from duckicelake.server.http.route import FastRoute, StrictRequest, StrictRoute
 from duckicelake.server.http.scope import PREFIX
 from duckicelake.server.routes.dependencies import (
     AppContext,
@@ -199,3 +200,47 @@ def commit(admit: KeyedAdmission, body: Body) -> Response:
     request = parse_body(CommitTransactionRequest, body)
     commit_transaction(admit(request), request)
     return Response(status_code=204)
+
+
+rename_router = APIRouter(prefix=PREFIX, tags=["namespaces"], responses=RESPONSES, route_class=StrictRoute)
+
+
+class RenameNamespaceBody(StrictRequest):
+    """destination: the namespace's new name, in full; its parents need not exist."""
+
+    destination: NamespaceField
+
+
+class StaleView(SpecModel):
+    """A view whose query names tables by the old name, and finds them no more."""
+
+    namespace: tuple[str, ...]
+    name: str
+
+
+class RenameNamespaceAnswer(SpecModel):
+    """What moved in which DuckLake snapshot. stale_views: those that the caller may read; they keep their text."""
+
+    namespace: tuple[str, ...]
+    ducklake_snapshot_id: int
+    namespaces: int
+    tables: int
+    views: int
+    stale_views: tuple[StaleView, ...]
+
+
+@rename_router.post("/namespaces/{namespace}/rename", openapi_extra=describe_body(RenameNamespaceBody))
+def rename_namespace(services: KeyedServices, namespace: NamespacePath, body: Body) -> RenameNamespaceAnswer:
+    """Rename a namespace, or move it below another, with all namespaces, tables and views in it, in one step."""
+    destination = parse_body(RenameNamespaceBody, body).destination
+    done = namespace_rename.rename_namespace(services, namespace, destination)
+    return RenameNamespaceAnswer(
+        namespace=destination,
+        ducklake_snapshot_id=done.snapshot_id,
+        namespaces=done.namespaces,
+        tables=done.tables,
+        views=done.views,
+        stale_views=tuple(
+            StaleView(namespace=parse_schema_name(schema), name=name) for schema, name in done.stale_views
+        ),
+    )
