@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Iterator
 from typing import Annotated, Any, Final, Literal, TypeVar
 
-import yaml  # type: ignore[import-untyped]
+import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from duckicelake.catalog.governance import GovernanceState, GrantKey, WarehouseState
