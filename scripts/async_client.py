@@ -29,6 +29,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, Final, Self, TypeVar
 
+from duckicelake.client.diff import TableDiff
 from duckicelake.client.lake import Lake, connect
 from duckicelake.client.models import (
     CatalogObject,
@@ -36,11 +37,11 @@ from duckicelake.client.models import (
     Json,
     ObjectKind,
     PartitionInfo,
+    QueryResult,
     TableInfo,
     TableSize,
     ViewInfo,
 )
-from duckicelake.client.models import QueryResult
 from duckicelake.client.table import Table, View
 
 _CHUNK_ITEMS: Final = 1000

@@ -1,7 +1,8 @@
 """PURE. The difference between two file sets of main as DuckLake's rows, with deleted positions as bitmaps."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg import puffin
@@ -77,6 +78,34 @@ def diff_main(difference: FileSetDifference) -> LakeFileChanges:
     for file in difference.kept:
         _replace_deletes(file, difference, result)
     return result
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedFile:
+    """A data file that came or went, or of which other rows are deleted, and how many rows that adds and removes."""
+
+    kind: Literal["added", "removed", "rows-changed"]
+    file: FileRow
+    rows_added: int
+    rows_removed: int
+
+
+def list_changed_files(difference: FileSetDifference, left: Mapping[int, FileRow]) -> Iterator[ChangedFile]:
+    """Yield the data files that differ: added ones, removed ones, those with other deletes. left: files by id.
+
+    A rewrite has rows leave in some files that come back in others.
+    """
+    before, after = difference.deleted_before, difference.deleted_after
+    nothing: frozenset[int] = frozenset()
+    for file in difference.joined:
+        yield ChangedFile("added", file, file.record_count - len(after.get(file.file_id, nothing)), 0)
+    for file_id in difference.left:
+        file = left[file_id]
+        yield ChangedFile("removed", file, 0, file.record_count - len(before.get(file_id, nothing)))
+    for file in difference.kept:
+        then, now = before.get(file.file_id, nothing), after.get(file.file_id, nothing)
+        if then != now:
+            yield ChangedFile("rows-changed", file, len(then - now), len(now - then))
 
 
 def collect_deleted_positions(

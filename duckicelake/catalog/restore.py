@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from duckicelake.bridge.definitions import FormerDefinition, find_former_definition
-from duckicelake.bridge.main_diff import FileSetDifference
+from duckicelake.bridge.main_diff import FileSetDifference, list_changed_files
 from duckicelake.catalog.authz.commit_rights import check_commit
 from duckicelake.catalog.authz.locations import check_readable
 from duckicelake.catalog.commit.apply import TableCommit
@@ -142,17 +142,12 @@ def _check_there(services: Services, table: TableVersion, space: Workspace, come
 
 def _count(changed: FileSetDifference, space: Workspace) -> dict[str, int]:
     """Return files and rows that come and go."""
-    left = space.files(changed.left)
-    before, after = changed.deleted_before, changed.deleted_after
-    nothing: frozenset[int] = frozenset()
-    kept = [(before.get(file.file_id, nothing), after.get(file.file_id, nothing)) for file in changed.kept]
+    files = list(list_changed_files(changed, space.files(changed.left)))
     return {
-        "files_added": len(changed.joined),
-        "files_removed": len(left),
-        "rows_added": sum(file.record_count - len(after.get(file.file_id, nothing)) for file in changed.joined)
-        + sum(len(then - now) for then, now in kept),
-        "rows_removed": sum(file.record_count - len(before.get(file_id, nothing)) for file_id, file in left.items())
-        + sum(len(now - then) for then, now in kept),
+        "files_added": sum(file.kind == "added" for file in files),
+        "files_removed": sum(file.kind == "removed" for file in files),
+        "rows_added": sum(file.rows_added for file in files),
+        "rows_removed": sum(file.rows_removed for file in files),
     }
 
 

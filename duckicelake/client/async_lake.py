@@ -15,6 +15,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, Final, Self, TypeVar
 
+from duckicelake.client.diff import TableDiff
 from duckicelake.client.lake import Lake, connect
 from duckicelake.client.models import (
     CatalogObject,
@@ -103,6 +104,12 @@ class AsyncTable:
     def history(self, **filters: str) -> AsyncIterator[Json]:
         """Yield what changed in the table, newest first, as JSON. filters: as of `Lake.history`."""
         return _iterate(self.sync.history(**filters))
+
+    async def diff(
+        self, since: int | str | None = None, until: int | str | None = None, *, max_files: int = 1000
+    ) -> TableDiff:
+        """Compare the table at two states: rows and files that came and went, columns, partition spec, sort order."""
+        return await to_thread(partial(self.sync.diff, since, until, max_files=max_files))
 
     async def explain(self, where: str | None = None, at: str | None = None) -> Json:
         """Return what a filter would read, as JSON. where: a condition in DuckDB's SQL."""

@@ -119,16 +119,13 @@ class TableInfo:
     def partition_fields(self) -> tuple[str, ...]:
         """The fields of the partition spec, as `day(time)`."""
         spec = self._current("partition-specs", "spec-id", "default-spec-id")
-        return tuple(f"{_format_transform(field, self._names)}" for field in spec["fields"])
+        return format_spec(spec, self.column_names)
 
     @property
     def sort_fields(self) -> tuple[str, ...]:
         """The fields of the sort order, as `id desc nulls last`."""
         order = self._current("sort-orders", "order-id", "default-sort-order-id")
-        return tuple(
-            f"{_format_transform(field, self._names)} {field['direction']} {field['null-order'].replace('-', ' ')}"
-            for field in order["fields"]
-        )
+        return format_order(order, self.column_names)
 
     @property
     def snapshot_id(self) -> int | None:
@@ -162,7 +159,8 @@ class TableInfo:
         return tuple(sorted(found, key=lambda ref: (ref.name != MAIN_BRANCH, ref.kind, ref.name)))
 
     @property
-    def _names(self) -> Mapping[int, str]:
+    def column_names(self) -> Mapping[int, str]:
+        """Full names of all columns that the table has or had, by field id."""
         return {
             column_id: name
             for schema in self.metadata["schemas"]
@@ -295,6 +293,19 @@ def _name_columns(fields: Json, above: tuple[str, ...]) -> list[tuple[int, str]]
         if isinstance(column["type"], dict) and column["type"]["type"] == "struct":
             named += _name_columns(column["type"]["fields"], path)
     return named
+
+
+def format_spec(spec: Json, names: Mapping[int, str]) -> tuple[str, ...]:
+    """Format the fields of a partition spec, as `day(time)`. names: of columns, by field id."""
+    return tuple(_format_transform(field, names) for field in spec["fields"])
+
+
+def format_order(order: Json, names: Mapping[int, str]) -> tuple[str, ...]:
+    """Format the fields of a sort order, as `id desc nulls last`."""
+    return tuple(
+        f"{_format_transform(field, names)} {field['direction']} {field['null-order'].replace('-', ' ')}"
+        for field in order["fields"]
+    )
 
 
 def _format_transform(field: Json, names: Mapping[int, str]) -> str:

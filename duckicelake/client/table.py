@@ -5,6 +5,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
+from duckicelake.client.diff import TableDiff, parse_diff
 from duckicelake.client.models import (
     MAIN_BRANCH,
     FileInfo,
@@ -141,6 +142,18 @@ class Table(_Relation):
     def history(self, **filters: str) -> Iterator[Json]:
         """Yield what changed in the table, newest first, as JSON. filters: as of `Lake.history`."""
         yield from read_history(self._client, self._path("history"), filters)
+
+    def diff(
+        self, since: int | str | None = None, until: int | str | None = None, *, max_files: int = 1000
+    ) -> TableDiff:
+        """Compare the table at two states: rows and files that came and went, columns, partition spec, sort order.
+
+        A state is a snapshot id, DuckLake's number, a time, a branch or tag. since: None for the parent of the other;
+        until: None for the table as it is.
+        """
+        named = {"from": since, "to": until, "limit": max_files}
+        query = {key: str(value) for key, value in named.items() if value is not None}
+        return parse_diff(self._client.get(self._path("diff"), query), self.load().column_names)
 
     def explain(self, where: str | None = None, at: str | None = None) -> Json:
         """Return what a filter would read, as JSON. where: a condition in DuckDB's SQL."""

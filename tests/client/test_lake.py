@@ -162,6 +162,49 @@ def test_rename_of_a_namespace_answers_with_stale_views(lake: Lake, space: str) 
     assert list(lake.tables(f"{space}_archive.x")) == [f"{space}_archive.x.t"]
 
 
+def test_diff_is_what_duckdb_and_the_files_say(live: LiveLake, lake: Lake, space: str) -> None:
+    schema = parse_columns("id long, name string, s struct<a: int>")
+    table = lake.create_table(f"{space}.t", schema, properties={"ducklake.data-inlining-row-limit": "0"})
+    assert table.diff().is_empty
+    insert(live, f"INSERT INTO lake.{space}.t SELECT i, 'n', {{a: 1}} FROM range(100) r(i)")
+    first = table.resolve_snapshot()
+    created = table.diff()
+    assert (created.from_.snapshot_id, created.to.snapshot_id) == (None, first)
+    assert (created.rows_added, created.rows_removed, created.files_added, created.columns) == (100, 0, 1, ())
+    insert(live, f"DELETE FROM lake.{space}.t WHERE id < 10")
+    assert [(one.change, one.rows_added, one.rows_removed) for one in table.diff().files] == [("rows-changed", 0, 10)]
+    insert(live, f"INSERT INTO lake.{space}.t SELECT i, 'm', NULL FROM range(7) r(i)")
+    insert(live, f"ALTER TABLE lake.{space}.t RENAME name TO title")
+    insert(live, f"ALTER TABLE lake.{space}.t ADD COLUMN n INTEGER")
+    insert(live, f"ALTER TABLE lake.{space}.t SET PARTITIONED BY (n)")
+    both = table.diff(first)
+    assert (both.rows_added, both.rows_removed, both.files_added, both.files_removed) == (7, 10, 1, 0)
+    assert {one.path for one in table.files()} - {one.path for one in table.files(first)} == {
+        one.path for one in both.files if one.change == "added"
+    }
+    before_and_after = [(one.before and one.before.name, one.after and one.after.name) for one in both.columns]
+    assert before_and_after == [("name", "title"), (None, "n")]
+    assert both.partition_fields == ((), ("n",))
+    back = table.diff("main", first)
+    assert (back.rows_added, back.rows_removed, back.files_removed) == (10, 7, 1)
+    assert table.diff(first, first).is_empty
+    assert table.diff(first, max_files=1).unlisted_files == 1
+    with pytest.raises(BadInputError, match="no branch or tag"):
+        table.diff("nonsense")
+
+
+def test_diff_counts_a_rewrite_in_both_directions(live: LiveLake, lake: Lake, space: str) -> None:
+    table = lake.create_table(
+        f"{space}.t", parse_columns("id long"), properties={"ducklake.data-inlining-row-limit": "0"}
+    )
+    for number in range(3):
+        insert(live, f"INSERT INTO lake.{space}.t VALUES ({number})")
+    first = table.resolve_snapshot()
+    insert(live, f"CALL ducklake_merge_adjacent_files('lake', '{'t'}', schema => '{space}')")
+    merged = table.diff(first)
+    assert (merged.rows_added, merged.rows_removed, merged.files_added, merged.files_removed) == (3, 3, 1, 3)
+
+
 def test_restore_clone_and_drop(live: LiveLake, lake: Lake, space: str) -> None:
     table = lake.create_table(f"{space}.t", parse_columns("id long"))
     insert(live, f"INSERT INTO lake.{space}.t SELECT i FROM range(3) r(i)")

@@ -114,13 +114,22 @@ def complete_names(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def print_json(*objects: Any) -> None:
-    """Print objects as JSON, one per line. Times are in ISO form; names are in kebab-case."""
+    """Print objects as JSON, one per line. Times are in ISO form."""
     import json
-    from dataclasses import asdict, is_dataclass
 
     for one in objects:
-        found = asdict(one) if is_dataclass(one) and not isinstance(one, type) else one
-        typer.echo(json.dumps({_spell(key): value for key, value in found.items()}, default=_encode))
+        typer.echo(json.dumps(encode_object(one), default=str))
+
+
+def encode_object(value: Any) -> Any:
+    """Encode an object of the client for JSON, its names in kebab-case; mappings keep the names that users chose."""
+    from dataclasses import fields, is_dataclass
+
+    if is_dataclass(value):
+        return {_spell(field.name): encode_object(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, list | tuple):
+        return [encode_object(item) for item in value]
+    return value.isoformat() if hasattr(value, "isoformat") else value
 
 
 def print_rows(headings: Iterable[str], rows: Iterable[Iterable[str]], *, right: Iterable[int] = ()) -> None:
@@ -148,8 +157,4 @@ def format_partition(partition: Mapping[str, Any]) -> str:
 
 
 def _spell(name: str) -> str:
-    return name.removeprefix("is_").replace("_", "-")
-
-
-def _encode(value: Any) -> Any:
-    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+    return name.removeprefix("is_").rstrip("_").replace("_", "-")

@@ -1,9 +1,8 @@
-"""`duckicelake ls`, `show`, `snapshots`, `files`, `partitions`: look at a lake."""
+"""`duckicelake ls`, `show`, `snapshots`, `files`, `partitions`, `diff`: look at a lake."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -11,6 +10,7 @@ import typer
 from duckicelake.cli.catalog.connection import (
     JsonOption,
     complete_names,
+    encode_object,
     format_partition,
     format_time,
     print_json,
@@ -18,6 +18,7 @@ from duckicelake.cli.catalog.connection import (
 )
 
 if TYPE_CHECKING:
+    from duckicelake.client.diff import DiffSide, TableDiff
     from duckicelake.client.lake import Lake
     from duckicelake.client.models import ColumnInfo, SnapshotInfo, TableInfo, ViewInfo
 
@@ -32,6 +33,11 @@ SNAPSHOTS_EXAMPLES: Final = (
 )
 FILES_EXAMPLES: Final = ("duckicelake files sales.orders", "duckicelake files sales.orders --at audit --json")
 PARTITIONS_EXAMPLES: Final = ("duckicelake partitions sales.orders", "duckicelake partitions sales.orders --json")
+DIFF_EXAMPLES: Final = (
+    "duckicelake diff sales.orders",
+    "duckicelake diff sales.orders --from 2026-11-20T09:00",
+    "duckicelake diff sales.orders --from main --to audit --files",
+)
 _SUMMARY_KEYS: Final = ("added-records", "deleted-records", "added-data-files", "deleted-data-files", "total-records")
 
 TableArgument = Annotated[str, typer.Argument(help="The table, as sales.orders.", autocompletion=complete_names)]
@@ -159,6 +165,87 @@ def list_partitions(lake: Lake, name: TableArgument, at: AtOption = None, as_jso
     )
 
 
+def diff(
+    lake: Lake,
+    name: TableArgument,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            help="A snapshot id, DuckLake's number, a time in ISO form, a branch or tag (default: the parent of --to).",
+        ),
+    ] = None,
+    until: Annotated[str | None, typer.Option("--to", help="The other state (default: the table as it is).")] = None,
+    files: Annotated[bool, typer.Option("--files", help="List the data files that differ.")] = False,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="Max files to list.")] = 1000,
+    as_json: JsonOption = False,
+) -> None:
+    """Print what changed in a table between two snapshots: rows, files, columns, partitions, sort order.
+
+    The catalog compares its own rows, and opens no file. Rows that a rewrite moved to other files count as removed and
+    added. Properties have no snapshots, so they aren't compared.
+    """
+    found = lake.table(name).diff(since, until, max_files=limit if files else 0)
+    if as_json:
+        print_json(found)
+    else:
+        _print_diff(found)
+
+
+def _print_diff(found: TableDiff) -> None:
+    from rich.filesize import decimal
+
+    typer.echo(f"{found.table}: from {_describe_side(found.from_)} to {_describe_side(found.to)}")
+    if found.is_empty:
+        typer.echo("nothing has changed")
+        return
+    rows = (
+        ("rows", f"{found.rows_added:,}", f"{found.rows_removed:,}"),
+        ("files", f"{found.files_added:,}", f"{found.files_removed:,}"),
+        ("size", decimal(found.bytes_added), decimal(found.bytes_removed)),
+    )
+    print_rows(("", "added", "removed"), rows, right=(1, 2))
+    definition = list(_list_definition_changes(found))
+    if definition:
+        typer.echo()
+        print_rows(("definition", "before", "after"), definition)
+    if found.files:
+        typer.echo()
+        print_rows(
+            ("file", "change", "rows added", "rows removed", "size"),
+            (
+                (file.path, file.change, f"{file.rows_added:,}", f"{file.rows_removed:,}", decimal(file.bytes))
+                for file in found.files
+            ),
+            right=(2, 3, 4),
+        )
+        if found.unlisted_files:
+            typer.echo(f"{found.unlisted_files:,} more files are not listed: --limit", err=True)
+
+
+def _list_definition_changes(found: TableDiff) -> Iterator[tuple[str, str, str]]:
+    for column in found.columns:
+        yield f"column {column.name}", _describe_column(column.before), _describe_column(column.after)
+    for what, fields in (("partitioned by", found.partition_fields), ("sorted by", found.sort_fields)):
+        if fields is not None:
+            before, after = map(", ".join, fields)
+            yield what, before, after
+
+
+def _describe_side(side: DiffSide) -> str:
+    if side.snapshot_id is None:
+        return "before the first snapshot"
+    return f"{side.snapshot_id} ({format_time(side.timestamp)} UTC)"
+
+
+def _describe_column(column: ColumnInfo | None) -> str:
+    if column is None:
+        return ""
+    default = "" if column.default is None else f" default {column.default}"
+    comment = f" comment '{column.comment}'" if column.comment else ""
+    return f"{column.name} {column.type}{' not null' if column.is_required else ''}{default}{comment}"
+
+
 def _list_long(lake: Lake, namespace: str, *, is_recursive: bool, as_json: bool) -> None:
     """List objects with the sizes of tables, which one request brings for many tables."""
     from rich.filesize import decimal
@@ -168,7 +255,7 @@ def _list_long(lake: Lake, namespace: str, *, is_recursive: bool, as_json: bool)
     for one in lake.list(namespace, is_recursive=is_recursive):
         size = sizes.get(one.name)
         if as_json:
-            print_json({"kind": one.kind, "name": one.name} | ({} if size is None else asdict(size)))
+            print_json(one if size is None else {"kind": one.kind} | encode_object(size))
         elif size is None:
             rows.append((one.kind, one.name, "", "", "", ""))
         else:

@@ -233,6 +233,7 @@ NEEDS: Final[Mapping[tuple[str, str], Need]] = {
     ("GET", f"{_NAMESPACE}/history"): _LISTER,
     ("GET", f"{_TABLE}/history"): _READER,
     ("GET", f"{_VIEW}/history"): _READER,
+    ("GET", f"{_TABLE}/diff"): _READER,
     # So is the list of what was dropped; a namespace takes the right to manage, which the use case checks.
     ("GET", "/v1/dropped"): AnyToken(),
     ("POST", f"{_NAMESPACE}/undrop"): _CREATOR,

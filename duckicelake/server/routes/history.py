@@ -1,10 +1,11 @@
-"""Routes of the history of the lake and what is in it."""
+"""Routes of the history of the lake and what is in it, and of what changed between two snapshots of a table."""
 
 from datetime import datetime
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Depends, Query
 
+from duckicelake.catalog.diff import TableComparison, diff_table
 from duckicelake.changelog.history import KINDS, HistoryPage, HistoryQuery, read_history
 from duckicelake.server.http.errors import RESPONSES
 from duckicelake.server.http.route import StrictRoute
@@ -14,6 +15,8 @@ from duckicelake.server.routes.dependencies import AppServices, NamespacePath, T
 router = APIRouter(prefix=PREFIX, tags=["history"], responses=RESPONSES, route_class=StrictRoute)
 
 MAX_PAGE_ENTRIES: Final = 1000
+MAX_LISTED_FILES: Final = 10_000
+_STATE_HELP: Final = "a snapshot's id, DuckLake's number, a time, a branch or tag"
 
 
 async def _parse_query(
@@ -48,6 +51,25 @@ def namespace_history(services: AppServices, namespace: NamespacePath, asked: As
 def table_history(services: AppServices, namespace: NamespacePath, table: TablePath, asked: AskedQuery) -> HistoryPage:
     """List what changed in a table, under all names that it had; of one that was dropped, too. Newest first."""
     return read_history(services, asked, namespace, table)
+
+
+@router.get("/namespaces/{namespace}/tables/{table}/diff")
+def diff(
+    services: AppServices,
+    namespace: NamespacePath,
+    table: TablePath,
+    since: Annotated[
+        str | None, Query(alias="from", max_length=2000, description=f"{_STATE_HELP}; without it, the parent of to")
+    ] = None,
+    until: Annotated[
+        str | None, Query(alias="to", max_length=2000, description=f"{_STATE_HELP}; without it, main as it is")
+    ] = None,
+    limit: Annotated[
+        int, Query(ge=0, description=f"most files that are listed, up to {MAX_LISTED_FILES}; all are counted")
+    ] = 1000,
+) -> TableComparison:
+    """Compare a table at two snapshots: rows and files that came and went, columns, partition spec, sort order."""
+    return diff_table(services, namespace, table, since, until, min(limit, MAX_LISTED_FILES))
 
 
 @router.get("/namespaces/{namespace}/views/{view}/history")

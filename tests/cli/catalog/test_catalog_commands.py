@@ -74,6 +74,18 @@ def test_lists_snapshots_files_and_partitions(shell: Shell, table: str) -> None:
     assert "files" in shell.run("partitions", table)
 
 
+def test_prints_what_changed(shell: Shell, table: str) -> None:
+    shown = shell.run("diff", table, "--files")
+    assert f"{table}: from before the first snapshot to " in shown
+    assert re.search(r"rows +2 +0\n", shown)
+    assert re.search(r"\.parquet +added +\d +0 ", shown)
+    (found,) = shell.json("diff", table)
+    assert (found["from"]["snapshot-id"], found["rows-added"], found["files"]) == (None, 2, [])
+    assert "nothing has changed" in shell.run("diff", table, "--from", "main", "--to", "main")
+    shell.run("props", "set", table, "a_b=1", "is_x=2")
+    assert {"a_b", "is_x"} <= shell.json("props", "get", table)[0].keys(), "as users named them"
+
+
 def test_changes_refs_properties_and_comments(shell: Shell, table: str) -> None:
     shell.run("refs", "create", table, "audit")
     shell.run("refs", "create", table, "v1", "--tag", "--at", "audit")

@@ -72,6 +72,7 @@ ON_OBJECT: dict[str, set[str]] = {
     f"GET {TABLE}/credentials": EITHER,
     f"POST {TABLE}/sign": EITHER,
     f"GET {TABLE}/history": READS,
+    f"GET {TABLE}/diff": READS,
     f"GET {VIEW}": READS,
     f"HEAD {VIEW}": ANY,
     f"POST {VIEW}": ALTERS,
