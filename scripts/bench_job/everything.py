@@ -55,8 +55,9 @@ def parse() -> argparse.Namespace:
 
 
 def scripts() -> list[str]:
-    """What there is to run: the programs beside `all`."""
-    return sorted(each.name for each in SCRIPTS.iterdir() if not each.suffix and each.is_file() and each.name != "all")
+    """What there is to run: the programs beside `all`, but for `against`, which needs another checkout."""
+    found = {each.name for each in SCRIPTS.iterdir() if not each.suffix and each.is_file()}
+    return sorted(found - {"all", "against"})
 
 
 def run(name: str, file: Path, *, quick: bool) -> bool:

@@ -5,7 +5,7 @@ load takes little of the processors that the server runs on. Each request has an
 """
 
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from selectors import EVENT_READ, DefaultSelector
 from typing import Final
 from urllib.parse import urlsplit
@@ -17,11 +17,11 @@ from duckicelake.rest.http import create_request_key
 _PIECE: Final = 1 << 16
 
 
-def post(uri: str, path: str, batches: Sequence[bytes], clients: int) -> None:
+def post(uri: str, path: str, batches: Sequence[bytes], clients: int, headers: Mapping[str, str] | None = None) -> None:
     """Post each batch once, those of one client one after the other; RuntimeError if one isn't answered as it must."""
     with DefaultSelector() as selector:
         for first in range(clients):
-            _Client(selector, uri, path, batches[first::clients]).send()
+            _Client(selector, uri, path, batches[first::clients], headers or {}).send()
         while selector.get_map():
             for key, _ in selector.select():
                 key.data.receive()
@@ -30,11 +30,13 @@ def post(uri: str, path: str, batches: Sequence[bytes], clients: int) -> None:
 class _Client:
     """One connection, which leaves the selector after its last answer."""
 
-    def __init__(self, selector: DefaultSelector, uri: str, path: str, batches: Sequence[bytes]) -> None:
+    def __init__(
+        self, selector: DefaultSelector, uri: str, path: str, batches: Sequence[bytes], headers: Mapping[str, str]
+    ) -> None:
         address = urlsplit(uri)
         self._socket = socket.create_connection((address.hostname or "", address.port or 80))
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._requests: Iterator[bytes] = (_request(path, batch) for batch in batches)
+        self._requests: Iterator[bytes] = (_request(path, batch, headers) for batch in batches)
         self._answer = b""
         self._selector = selector
         selector.register(self._socket, EVENT_READ, self)
@@ -62,13 +64,14 @@ class _Client:
             self.send()
 
 
-def _request(path: str, body: bytes) -> bytes:
+def _request(path: str, body: bytes, headers: Mapping[str, str]) -> bytes:
     lines = (
         f"POST {path} HTTP/1.1",
         "Host: localhost",
         "Content-Type: application/json",
         f"Idempotency-Key: {create_request_key()}",
         f"Content-Length: {len(body)}",
+        *(f"{name}: {value}" for name, value in headers.items()),
     )
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 

@@ -101,6 +101,10 @@ def table_of(results: Iterable[Result], title: str) -> Table:
 
 
 def options_of(description: str | None, **extra: tuple[int, str]) -> argparse.Namespace:
+    return parser_of(description, **extra).parse_args()
+
+
+def parser_of(description: str | None, **extra: tuple[int, str]) -> argparse.ArgumentParser:
     """--quick and --json, and integers of a script's own by name: (default, help)."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a rough look: less of everything")
@@ -109,7 +113,7 @@ def options_of(description: str | None, **extra: tuple[int, str]) -> argparse.Na
         parser.add_argument(
             f"--{name.replace('_', '-')}", type=int, default=default, metavar="N", help=f"{help_} ({default})"
         )
-    return parser.parse_args()
+    return parser
 
 
 def report(title: str, results: Sequence[Result], options: argparse.Namespace) -> None:

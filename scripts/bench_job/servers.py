@@ -70,16 +70,18 @@ def running_bench(
     auth: bool = True,
     settings: Mapping[str, str] | None = None,
     backend: Backend | None = None,
+    program: str | None = None,
 ) -> Iterator[Bench]:
     """`duckicelake serve` on a lake of its own that goes with the block; `settings` are DUCKICELAKE_* variables.
 
     With auth, the client has logged in and may do everything. backend: default is a lake in a folder.
+    program: `duckicelake` of another checkout.
     """
     given = {"DUCKICELAKE_WORKERS": str(workers), "DUCKICELAKE_LOG_FORMAT": "json", **(settings or {})}
     backend = backend or (_WITH_LOGIN if auth else EMBEDDED)
     with (
         tempfile.TemporaryDirectory(prefix="duckicelake-bench-", ignore_cleanup_errors=True) as folder,
-        running_lake(Path(folder, "lake"), Path(folder, "server.log"), given, backend) as lake,
+        running_lake(Path(folder, "lake"), Path(folder, "server.log"), given, backend, program) as lake,
     ):
         yield Bench(lake.uri, lake.folder, lake.ducklake_attach, lake.login())
 

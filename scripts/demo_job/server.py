@@ -43,16 +43,23 @@ class RunningLake:
 
 @contextmanager
 def running_lake(
-    folder: Path, log: Path, settings: Mapping[str, str] | None = None, backend: Backend | None = None
+    folder: Path,
+    log: Path,
+    settings: Mapping[str, str] | None = None,
+    backend: Backend | None = None,
+    program: str | None = None,
 ) -> Iterator[RunningLake]:
-    """Serve the lake of `folder`; `settings` are DUCKICELAKE_* variables, and no others are inherited."""
+    """Serve the lake of `folder`; `settings` are DUCKICELAKE_* variables, and no others are inherited.
+
+    program: default is our own.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     backend = backend or backend_of(folder)
     environment = own_environment({**backend.settings, **(settings or {})})
-    process = start(folder, log, environment)
+    process = start(folder, log, environment, program or PROGRAM)
     try:
         uri = wait_until_ready(process, log)
-        yield RunningLake(folder, uri, str(info(folder, environment)["ducklake-attach"]), backend)
+        yield RunningLake(folder, uri, str(info(folder, environment, program or PROGRAM)["ducklake-attach"]), backend)
     finally:
         stop(process)
 
@@ -62,9 +69,9 @@ def own_environment(settings: Mapping[str, str]) -> dict[str, str]:
     return inherited | dict(settings)
 
 
-def start(folder: Path, log: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+def start(folder: Path, log: Path, environment: Mapping[str, str], program: str = PROGRAM) -> subprocess.Popen[bytes]:
     """Its own session, so that Ctrl-C reaches us alone and we stop it after its clients."""
-    command = [PROGRAM, "serve", "--create", "--lake", str(folder), "--port", "0"]
+    command = [program, "serve", "--create", "--lake", str(folder), "--port", "0"]
     with log.open("wb") as output:
         return subprocess.Popen(
             command,
@@ -96,9 +103,9 @@ def is_ready(uri: str) -> bool:
         return False
 
 
-def info(folder: Path, environment: Mapping[str, str]) -> dict[str, object]:
+def info(folder: Path, environment: Mapping[str, str], program: str = PROGRAM) -> dict[str, object]:
     """What `duckicelake info --json` says about a lake."""
-    command = [PROGRAM, "info", "--lake", str(folder), "--json"]
+    command = [program, "info", "--lake", str(folder), "--json"]
     answer = subprocess.run(command, cwd=folder, env=environment, stdin=DEVNULL, stdout=PIPE, check=True)
     described: dict[str, object] = json.loads(answer.stdout)
     return described
