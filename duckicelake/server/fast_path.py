@@ -48,6 +48,8 @@ _MAX_PORTS: Final = 256
 """Ports of one client session for which the time of the last recorded read is kept."""
 
 _NEVER: Final = float("-inf")
+_TRUST_SECONDS: Final = 0.05
+"""Seconds for which a caller that was looked up isn't again: a look-up takes 1.1 µs, 4 % of a warm load."""
 _REPRESENTATIONS: Final = {b"": ALL, b"snapshots=all": ALL, b"snapshots=refs": REFS}
 _REFERENCED_BY: Final = f"{REFERENCED_BY}=".encode()
 """An option that changes no response: views give no rights."""
@@ -112,13 +114,14 @@ class _LoadHeaders:
     is_cacheable: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _ParsedLoad:
     """An authorized request to load a table (GET), or to find out whether it exists (HEAD).
 
     Attributes:
         token: The digest of the header Authorization; empty where authentication is off.
         read_at: Seconds at which a read was last recorded, by the client's port; 0 is any port.
+        trusted_at: When its principal was last looked up, by the clock of tokens.
 
     """
 
@@ -134,6 +137,7 @@ class _ParsedLoad:
     is_cacheable: bool
     session: ClientSession
     read_at: dict[int, float] = field(default_factory=dict)
+    trusted_at: float = _NEVER
 
 
 class LoadTableResponder:
@@ -171,6 +175,7 @@ class LoadTableResponder:
         self._wrote = self._reads.wrote
         self._repeat_seconds = self._reads.repeat_seconds
         self._authentication = authentication
+        self._clock = time.time if authentication is None else authentication.clock
         self._slots = slots
         self._register = register
         self._is_cacheable = is_cacheable
@@ -284,7 +289,7 @@ class LoadTableResponder:
         if self.is_closed:
             return False
         self.replayed_at = time.monotonic()
-        if self._find_principal(load.token) is not load.request.principal or not self._slots.take():
+        if not self._trusts(load) or not self._slots.take():
             return False
         self._register.start()
         if self._ask(load, partial(self._reply, load, port, started, reply)):
@@ -292,6 +297,15 @@ class LoadTableResponder:
         self._slots.leave()
         self._register.undo_start()
         return False
+
+    def _trusts(self, load: _ParsedLoad) -> bool:
+        """Return whether the caller is who it was, and may do what it might; looked up a few times a second."""
+        now = self._clock()
+        if 0 <= now - load.trusted_at < _TRUST_SECONDS:
+            return True
+        is_same = self._find_principal(load.token) is load.request.principal
+        load.trusted_at = now if is_same else _NEVER
+        return is_same
 
     def _reply(
         self,

@@ -23,8 +23,8 @@ from duckicelake.lake.side_tables.principals import ADMIN_ROLE, PrincipalRow, Se
 from duckicelake.postgres.database import Database
 from duckicelake.postgres.queries import Transaction
 
-FRESH_SECONDS: Final = 1.0
-"""Seconds for which a version counts as the newest."""
+FRESH_SECONDS: Final = 0.9
+"""Seconds for which a version counts as the newest; loads that come again byte for byte follow a little later."""
 _POLL_SECONDS: Final = 0.25
 _IDLE_SECONDS: Final = 10.0
 """Seconds without a request after which the version isn't read any more."""
