@@ -32,6 +32,7 @@ from typing import Any, Final, Self, TypeVar
 from duckicelake.client.diff import TableDiff
 from duckicelake.client.lake import Lake, connect
 from duckicelake.client.models import (
+    CallerInfo,
     CatalogObject,
     FileInfo,
     Json,

@@ -1,4 +1,4 @@
-"""Prepare and examine a lake: `duckicelake init`, `adopt`, `info`, `doctor` and `grants`."""
+"""Prepare and examine a lake: `duckicelake config`, `init`, `adopt`, `info`, `doctor` and `grants`."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from duckicelake.cli.console.command import NO_LAKE, LakeOption, one_line_errors
+from duckicelake.cli.console.command import NO_LAKE, JsonOption, LakeOption, one_line_errors
 
 if TYPE_CHECKING:
     from duckicelake.lake.setup.format import StoredLake
     from duckicelake.settings.model import Settings
 
+CONFIG_EXAMPLES: Final = ("duckicelake config", "duckicelake config --changed --lake /data/lake --json")
 INIT_EXAMPLES: Final = (
     "duckicelake init --lake /data/lake",
     "DUCKICELAKE_DATABASE_URL=postgresql://me@db/lake DUCKICELAKE_WAREHOUSE=file:///data/warehouse duckicelake init",
@@ -35,6 +36,33 @@ DOCTOR_EXAMPLES: Final = (
     "duckicelake doctor --forget-left-out",
 )
 _FORGET_HELP: Final = "Name once more what history and lineage have left out until now, and then never again."
+
+
+@one_line_errors()
+def config(
+    lake: LakeOption = None,
+    changed: Annotated[bool, typer.Option("--changed", help="List only those that aren't at their default.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """List the settings that a server or command started here has, and where each came from.
+
+    A value comes from an option, a variable of the environment, duckicelake.toml here or in the lake, or is the
+    default. Secrets are printed as set or unset.
+    """
+    from duckicelake.cli.console.terminal import print_json, print_rows
+    from duckicelake.settings.sources import list_effective_settings
+
+    settings = [one for one in list_effective_settings({"lake": lake}) if not changed or one.source != "default"]
+    if as_json:
+        print_json(*settings)
+    else:
+        print_rows(("setting", "value", "from"), ((one.name, _format_value(one.value), one.source) for one in settings))
+
+
+def _format_value(value: object) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    return "" if value is None else str(value)
 
 
 @one_line_errors()

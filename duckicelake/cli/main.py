@@ -19,7 +19,7 @@ from duckicelake.cli import (
     storage_profile,
     warehouse,
 )
-from duckicelake.cli.catalog import changes, description
+from duckicelake.cli.catalog import changes, description, session
 from duckicelake.cli.catalog.connection import add_catalog_command
 from duckicelake.cli.console.command import add_command, make_group, read_own_version
 from duckicelake.cli.pipeline.main import app as pipeline_app
@@ -56,6 +56,7 @@ def _add_root_options(
 
 add_command(app, serve.serve, *serve.EXAMPLES, has_warehouse_option=False)
 add_command(app, lake.init, *lake.INIT_EXAMPLES, has_warehouse_option=False)
+add_command(app, lake.config, *lake.CONFIG_EXAMPLES, has_warehouse_option=False)
 add_command(app, lake.info, *lake.INFO_EXAMPLES)
 add_command(app, lake.doctor, *lake.DOCTOR_EXAMPLES)
 add_catalog_command(app, description.list_objects, *description.LS_EXAMPLES, name="ls")
@@ -64,6 +65,9 @@ add_catalog_command(app, description.list_snapshots, *description.SNAPSHOTS_EXAM
 add_catalog_command(app, description.list_files, *description.FILES_EXAMPLES, name="files")
 add_catalog_command(app, description.list_partitions, *description.PARTITIONS_EXAMPLES, name="partitions")
 add_catalog_command(app, description.diff, *description.DIFF_EXAMPLES)
+add_catalog_command(app, session.status, *session.STATUS_EXAMPLES)
+add_catalog_command(app, session.whoami, *session.WHOAMI_EXAMPLES)
+add_catalog_command(app, session.open_page, *session.OPEN_EXAMPLES, name="open")
 app.add_typer(changes.refs_app)
 app.add_typer(changes.create_app)
 add_catalog_command(app, changes.drop, *changes.DROP_EXAMPLES)

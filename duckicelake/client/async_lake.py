@@ -18,6 +18,7 @@ from typing import Any, Final, Self, TypeVar
 from duckicelake.client.diff import TableDiff
 from duckicelake.client.lake import Lake, connect
 from duckicelake.client.models import (
+    CallerInfo,
     CatalogObject,
     FileInfo,
     Json,
@@ -76,6 +77,18 @@ class AsyncTable:
     async def update_properties(self, updates: Mapping[str, str] | None = None, removals: Sequence[str] = ()) -> None:
         """Set and remove properties."""
         await to_thread(self.sync.update_properties, updates, removals)
+
+    async def constraints(self) -> Mapping[str, str]:
+        """Return the CHECK constraints: conditions by name."""
+        return await to_thread(self.sync.constraints)
+
+    async def add_constraint(self, name: str, condition: str) -> None:
+        """Add or replace a CHECK constraint. Raises BadInputError if a condition can't be one, or rows violate it."""
+        await to_thread(self.sync.add_constraint, name, condition)
+
+    async def drop_constraint(self, name: str) -> None:
+        """Drop a CHECK constraint. Raises BadInputError if there is none of this name."""
+        await to_thread(self.sync.drop_constraint, name)
 
     async def set_ref(self, name: str, kind: str, snapshot_id: int, *, replaced: int | None = None) -> None:
         """Create a branch or tag, or move one from the snapshot `replaced`."""
@@ -240,6 +253,10 @@ class AsyncLake:
     def history(self, name: str = "", **filters: Any) -> AsyncIterator[Json]:
         """Yield what changed in the lake, a namespace or a table, newest first, as JSON of the route."""
         return _iterate(self.sync.history(name, **filters))
+
+    async def whoami(self) -> CallerInfo:
+        """Return who the caller is for this server: principal, groups, roles, scopes, what it may do."""
+        return await to_thread(self.sync.whoami)
 
     async def sql(
         self, statement: str, *, namespace: str = "", at: str | None = None, limit: int | None = None

@@ -15,6 +15,7 @@ from typing import Any, Final, Self
 from duckicelake.client.models import (
     ARROW_STREAM,
     QUERY_SECONDS,
+    CallerInfo,
     CatalogObject,
     Json,
     ObjectKind,
@@ -23,6 +24,7 @@ from duckicelake.client.models import (
     TableSize,
     ViewInfo,
     build_name,
+    parse_caller,
     parse_size,
 )
 from duckicelake.client.table import Table, View, read_history
@@ -224,6 +226,10 @@ class Lake:
         if len(levels) > 1 and not self.client.namespace_exists(levels):
             path = ["namespaces", encode_namespace(levels[:-1]), "tables", encode_segment(levels[-1])]
         yield from read_history(self.client, self.client.iceberg(*path, "history"), filters)
+
+    def whoami(self) -> CallerInfo:
+        """Return who the caller is for this server: principal, groups, roles, scopes, what it may do."""
+        return parse_caller(self.client.get(self.client.iceberg("whoami")))
 
     def sql(
         self, statement: str, *, namespace: str = "", at: str | None = None, limit: int | None = None

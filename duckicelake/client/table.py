@@ -17,6 +17,7 @@ from duckicelake.client.models import (
     sum_partitions,
 )
 from duckicelake.errors import BadInputError
+from duckicelake.properties import CONSTRAINT_PREFIX
 from duckicelake.rest.client import CatalogClient, encode_namespace, encode_segment
 from duckicelake.rest.names import Namespace, parse_table
 
@@ -86,6 +87,26 @@ class Table(_Relation):
     def update_properties(self, updates: Mapping[str, str] | None = None, removals: Sequence[str] = ()) -> None:
         """Set and remove properties."""
         self._change_properties(updates or {}, removals)
+
+    def constraints(self) -> Mapping[str, str]:
+        """Return the CHECK constraints: conditions by name."""
+        properties = self.load().properties
+        return {
+            key.removeprefix(CONSTRAINT_PREFIX): condition
+            for key, condition in sorted(properties.items())
+            if key.startswith(CONSTRAINT_PREFIX)
+        }
+
+    def add_constraint(self, name: str, condition: str) -> None:
+        """Add or replace a CHECK constraint. Raises BadInputError if a condition can't be one, or rows violate it."""
+        self._change_properties({f"{CONSTRAINT_PREFIX}{name}": condition}, ())
+
+    def drop_constraint(self, name: str) -> None:
+        """Drop a CHECK constraint. Raises BadInputError if there is none of this name."""
+        known = self.constraints()
+        if name not in known:
+            raise BadInputError(f"{self.name} has no constraint {name!r}; it has {', '.join(known) or 'none'}")
+        self._change_properties({}, (f"{CONSTRAINT_PREFIX}{name}",))
 
     def set_ref(self, name: str, kind: str, snapshot_id: int, *, replaced: int | None = None) -> None:
         """Create a branch or tag, or move one from the snapshot `replaced`; JobConflictError if it isn't there."""

@@ -1,10 +1,16 @@
-"""`duckicelake constraints`: list a table's CHECK constraints and verify that rows satisfy them."""
+"""`duckicelake constraints` and `constraint`: list, verify, add and drop a table's CHECK constraints."""
 
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from duckicelake.cli.console.command import LakeOption, add_command, one_line_errors
+from duckicelake.cli.catalog.connection import add_catalog_command, complete_names
+from duckicelake.cli.console.command import LakeOption, add_command, make_group, one_line_errors
+
+if TYPE_CHECKING:
+    from duckicelake.client.lake import Lake
+
+TableArgument = Annotated[str, typer.Argument(help="The table, as sales.orders.", autocompletion=complete_names)]
 
 _EXAMPLES: Final = (
     "duckicelake constraints sales.orders",
@@ -36,5 +42,33 @@ def constraints(
         raise typer.Exit(1)
 
 
+def add_constraint(
+    lake: "Lake",
+    name: TableArgument,
+    constraint: Annotated[str, typer.Argument(help="Name of the constraint.")],
+    condition: Annotated[str, typer.Argument(help="What must be TRUE for every row, as `amount > 0`.")],
+) -> None:
+    """Add a CHECK constraint, or replace the one of this name.
+
+    It is refused where statistics show that rows violate it.
+    """
+    lake.table(name).add_constraint(constraint, condition)
+    typer.echo(f"added the constraint {constraint} to {name}")
+
+
+def drop_constraint(
+    lake: "Lake", name: TableArgument, constraint: Annotated[str, typer.Argument(help="Name of the constraint.")]
+) -> None:
+    """Drop a CHECK constraint."""
+    lake.table(name).drop_constraint(constraint)
+    typer.echo(f"dropped the constraint {constraint} of {name}")
+
+
 app = typer.Typer()
 add_command(app, constraints, *_EXAMPLES)
+constraint_app = make_group("constraint", "Add and drop CHECK constraints of a table.")
+add_catalog_command(
+    constraint_app, add_constraint, "duckicelake constraint add sales.orders positive 'amount > 0'", name="add"
+)
+add_catalog_command(constraint_app, drop_constraint, "duckicelake constraint drop sales.orders positive", name="drop")
+app.add_typer(constraint_app)

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from duckicelake.cli.catalog.connection import JsonOption, add_catalog_command, complete_names, print_json, print_rows
+from duckicelake.cli.catalog.connection import add_catalog_command, complete_names
+from duckicelake.cli.console.command import JsonOption
+from duckicelake.cli.console.terminal import print_json, print_rows
 
 if TYPE_CHECKING:
     from duckicelake.client.lake import Lake

@@ -174,6 +174,18 @@ class CatalogClient:
         """Get the JSON at a path; retry while the catalog is busy."""
         return self._ask(_CatalogRequest("GET", f"{path}?{urlencode(query)}" if query else path)).body
 
+    def ping(self, path: str) -> str:
+        """Ask a route of the server's health, once and without a token; return what is wrong, empty if all is well.
+
+        Raises CatalogUnreachableError if there is no such route, or no answer.
+        """
+        answer = self._once(_CatalogRequest("GET", path), None)
+        if answer.status < 300 and answer.body is not None:
+            return ""
+        if answer.status in BUSY_STATUSES or answer.status >= 500:
+            return answer.problem[1]
+        raise CatalogUnreachableError(f"{self._uri}{path} isn't there: is {self._uri} the URI of a duckicelake server?")
+
     def post(self, path: str, body: Json) -> Json:
         """Post a body that may be sent twice."""
         return self._ask(_CatalogRequest("POST", path, body)).body

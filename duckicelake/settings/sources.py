@@ -47,19 +47,57 @@ def read_settings(flags: Mapping[str, object] | None = None, folder: Path | None
 
     Raises InvalidSettingsError, naming what is wrong, where it was set, and the nearest right name or value.
     """
-    given = {name: value for name, value in (flags or {}).items() if value is not None}
-    sources = [
-        _SettingsSource("--{dashed}", given),
-        _read_environment(),
-        _read_file((folder or Path.cwd()) / FILE_NAME),
+    return _merge(_read_sources(flags or {}, folder or Path.cwd()))
+
+
+@dataclass(frozen=True, slots=True)
+class EffectiveSetting:
+    """A setting as a process has it. value: of a secret, `set` or `unset`. source: how and where it was set."""
+
+    name: str
+    value: object
+    source: str
+
+
+def list_effective_settings(
+    flags: Mapping[str, object] | None = None, folder: Path | None = None
+) -> list[EffectiveSetting]:
+    """List all settings as `read_settings` has them, and where each came from. Raises InvalidSettingsError."""
+    sources = _read_sources(flags or {}, folder or Path.cwd())
+    settings = _merge(sources)
+    return [
+        EffectiveSetting(name, _show(name, getattr(settings, name)), _find_source(name, sources))
+        for name in Settings.model_fields
     ]
+
+
+def _read_sources(flags: Mapping[str, object], folder: Path) -> list[_SettingsSource]:
+    """Read the sources, the most important first."""
+    given = {name: value for name, value in flags.items() if value is not None}
+    sources = [_SettingsSource("--{dashed}", given), _read_environment(), _read_file(folder / FILE_NAME)]
     lake = _find_first(sources, "lake", Settings().lake)
-    sources.append(_read_lake_file(Path(str(lake)), folder or Path.cwd()))
+    return [*sources, _read_lake_file(Path(str(lake)), folder)]
+
+
+def _merge(sources: list[_SettingsSource]) -> Settings:
     merged = {name: value for source in reversed(sources) for name, value in source.values.items()}
     try:
         return Settings.model_validate(merged)
     except ValidationError as invalid:
         raise InvalidSettingsError(_explain(invalid, sources)) from invalid
+
+
+def _find_source(name: str, sources: list[_SettingsSource]) -> str:
+    return next((source.spell(name) for source in sources if name in source.values), "default")
+
+
+def _show(name: str, value: object) -> object:
+    """Return a value as it may be printed: no secret, and no password of a URL."""
+    if _is_secret(name):
+        return "unset" if value is None else "set"
+    if isinstance(value, str | Path):
+        return _USER_PATTERN.sub("//…@", str(value))
+    return value
 
 
 def _find_first(sources: list[_SettingsSource], name: str, default: object) -> object:

@@ -129,6 +129,16 @@ class PrincipalDirectory:
         self._issuers = self._read(lambda cursor, version: (version, tuple(read_issuers(cursor))))
         return self._issuers[1]
 
+    def list_containers(self, principal_id: int | None, groups: Collection[str]) -> tuple[PrincipalRow, ...]:
+        """List the enabled groups and roles that a principal is in, directly or not. groups: those of its token."""
+
+        def look(cursor: Transaction, _: int) -> tuple[PrincipalRow, ...]:
+            names = principals.read_containers(cursor, principal_id, groups)
+            rows = (principals.find_principal(cursor, name) for name in names)
+            return tuple(row for row in rows if row is not None)
+
+        return self._read(look)
+
     def _read(self, look: Callable[[Transaction, int], T]) -> T:
         """Look something up at one version; UnavailableError if Postgres doesn't answer."""
         begun = self._clock()

@@ -287,6 +287,17 @@ def parse_scope(scope: str) -> Grant:
     return Grant(check_namespace(tuple(map(decode_name, levels))), _CAPS[match["cap"]], warehouse)
 
 
+def format_scope(grant: Grant) -> str:
+    """Format a grant as the scope that stands for it."""
+    if grant == GRANTED:
+        return "grants"
+    prefix = f"wh:{grant.warehouse}:" if grant.warehouse else ""
+    if not grant.namespace:
+        return f"{prefix}*"
+    capability = next(text for text, held in _CAPS.items() if held == grant.capability)
+    return f"{prefix}ns:{to_schema_name(grant.namespace)}:{capability}"
+
+
 def build_grants(scopes: Iterable[str]) -> tuple[Grant, ...]:
     """Give the grants of several scopes; InvalidRequestError for what isn't one."""
     return tuple(parse_scope(scope) for scope in scopes)

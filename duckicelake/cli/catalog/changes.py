@@ -6,16 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
-from duckicelake.cli.catalog.connection import (
-    JsonOption,
-    add_catalog_command,
-    complete_names,
-    format_time,
-    print_json,
-    print_rows,
-)
+from duckicelake.cli.catalog.connection import add_catalog_command, complete_names, format_time
 from duckicelake.cli.catalog.description import TableArgument
-from duckicelake.cli.console.command import make_group
+from duckicelake.cli.console.command import JsonOption, make_group
+from duckicelake.cli.console.terminal import print_json, print_rows
 
 if TYPE_CHECKING:
     from duckicelake.client.lake import Lake

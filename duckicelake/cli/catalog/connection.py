@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -54,7 +54,6 @@ _OPTIONS: Final[Mapping[str, Any]] = {
         str | None, _build_option("Warehouse of a server with several.", "DUCKICELAKE_CLIENT_WAREHOUSE")
     ],
 }
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs: one object per line.")]
 
 
 def add_catalog_command(
@@ -113,39 +112,6 @@ def complete_names(context: typer.Context, incomplete: str) -> list[str]:
     return [one.name for one in found if one.name.startswith(incomplete)]
 
 
-def print_json(*objects: Any) -> None:
-    """Print objects as JSON, one per line. Times are in ISO form."""
-    import json
-
-    for one in objects:
-        typer.echo(json.dumps(encode_object(one), default=str))
-
-
-def encode_object(value: Any) -> Any:
-    """Encode an object of the client for JSON, its names in kebab-case; mappings keep the names that users chose."""
-    from dataclasses import fields, is_dataclass
-
-    if is_dataclass(value):
-        return {_spell(field.name): encode_object(getattr(value, field.name)) for field in fields(value)}
-    if isinstance(value, list | tuple):
-        return [encode_object(item) for item in value]
-    return value.isoformat() if hasattr(value, "isoformat") else value
-
-
-def print_rows(headings: Iterable[str], rows: Iterable[Iterable[str]], *, right: Iterable[int] = ()) -> None:
-    """Print a table without lines. right: numbers of the columns that are aligned to the right."""
-    from rich.table import Table
-
-    from duckicelake.cli.console.terminal import make_printable, print_whole_words
-
-    table, numbers = Table(box=None, pad_edge=False), frozenset(right)
-    for number, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if number in numbers else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*map(make_printable, row))
-    print_whole_words(table)
-
-
 def format_time(time: Any) -> str:
     """Format a time in UTC, to the second."""
     return f"{time:%Y-%m-%d %H:%M:%S}" if time is not None else ""
@@ -154,7 +120,3 @@ def format_time(time: Any) -> str:
 def format_partition(partition: Mapping[str, Any]) -> str:
     """Format the values of a partition, as `day=2026-11-01, region=null`."""
     return ", ".join(f"{name}={'null' if value is None else value}" for name, value in partition.items())
-
-
-def _spell(name: str) -> str:
-    return name.removeprefix("is_").rstrip("_").replace("_", "-")

@@ -7,15 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from duckicelake.cli.catalog.connection import (
-    JsonOption,
-    complete_names,
-    encode_object,
-    format_partition,
-    format_time,
-    print_json,
-    print_rows,
-)
+from duckicelake.cli.catalog.connection import complete_names, format_partition, format_time
+from duckicelake.cli.console.command import JsonOption
+from duckicelake.cli.console.terminal import encode_object, print_json, print_rows
 
 if TYPE_CHECKING:
     from duckicelake.client.diff import DiffSide, TableDiff

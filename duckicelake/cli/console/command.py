@@ -21,6 +21,7 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 from duckicelake.errors import CatalogError
 
 LakeOption = Annotated[Path | None, typer.Option("--lake", help="Folder of the embedded lake (default: ./lake).")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs: one object per line.")]
 WarehouseOption = Annotated[
     str | None, typer.Option("--warehouse", help="Warehouse beside the first to work on, by name (default: the first).")
 ]

@@ -1,11 +1,14 @@
-"""Print tables and progress bars; read times and print counts as people write them."""
+"""Print tables, JSON and progress bars; read times and print counts as people write them."""
 
 from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+
+import typer
 
 from duckicelake.errors import InvalidRequestError
 
@@ -102,3 +105,38 @@ def make_printable(text: str) -> Text:
     from rich.text import Text
 
     return Text("".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text))
+
+
+def print_json(*objects: Any) -> None:
+    """Print objects as JSON, one per line. Times are in ISO form."""
+    import json
+
+    for one in objects:
+        typer.echo(json.dumps(encode_object(one), default=str))
+
+
+def encode_object(value: Any) -> Any:
+    """Encode an object of the client for JSON, its names in kebab-case; mappings keep the names that users chose."""
+    from dataclasses import fields, is_dataclass
+
+    if is_dataclass(value):
+        return {_spell(field.name): encode_object(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, list | tuple):
+        return [encode_object(item) for item in value]
+    return value.isoformat() if hasattr(value, "isoformat") else value
+
+
+def print_rows(headings: Iterable[str], rows: Iterable[Iterable[str]], *, right: Iterable[int] = ()) -> None:
+    """Print a table without lines. right: numbers of the columns that are aligned to the right."""
+    from rich.table import Table
+
+    table, numbers = Table(box=None, pad_edge=False), frozenset(right)
+    for number, heading in enumerate(headings):
+        table.add_column(heading, justify="right" if number in numbers else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*map(make_printable, row))
+    print_whole_words(table)
+
+
+def _spell(name: str) -> str:
+    return name.removeprefix("is_").rstrip("_").replace("_", "-")

@@ -145,6 +145,7 @@ NEEDS: Final[Mapping[tuple[str, str], Need]] = {
     ("POST", "/management/v1/grants"): AnyToken(),
     # Says the same of what there is and of what there isn't.
     ("GET", "/v1/actions"): AnyToken(),
+    ("GET", "/v1/whoami"): AnyToken(),
     ("GET", f"{_NAMESPACE}/actions"): AnyToken(),
     ("GET", f"{_TABLE}/actions"): AnyToken(),
     ("GET", f"{_VIEW}/actions"): AnyToken(),

@@ -1,4 +1,4 @@
-"""Routes of grants: list, give and take them, and what the caller may do with an object."""
+"""Routes of grants: list, give and take them, who the caller is, and what it may do with an object."""
 
 from datetime import datetime
 from typing import Annotated, Literal
@@ -7,6 +7,7 @@ from fastapi import APIRouter, Query
 from pydantic import ConfigDict, Field
 
 from duckicelake.catalog import grants
+from duckicelake.catalog.context.caller import format_scope
 from duckicelake.catalog.context.privileges import ObjectRef
 from duckicelake.catalog.grants import GrantChange, GrantDetails, parse_object
 from duckicelake.iceberg.identifiers import NamespaceField, TableNameField
@@ -15,6 +16,7 @@ from duckicelake.server.http.errors import RESPONSES, parse_body
 from duckicelake.server.http.route import StrictRequest, StrictRoute
 from duckicelake.server.http.scope import PREFIX
 from duckicelake.server.routes.dependencies import (
+    AppContext,
     AppServices,
     Body,
     NamespacePath,
@@ -102,6 +104,42 @@ class ActionList(SpecModel):
     model_config = ConfigDict(frozen=True)
 
     actions: tuple[str, ...]
+
+
+class CallerAnswer(SpecModel):
+    """Who the caller is, and what it may do in the warehouse.
+
+    groups: those of the token, and registered ones. scopes: those of the token that count in this warehouse.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    principal: str
+    is_authenticated: bool
+    is_admin: bool
+    groups: tuple[str, ...]
+    roles: tuple[str, ...]
+    scopes: tuple[str, ...]
+    grants_on: bool
+    actions: tuple[str, ...]
+
+
+@router.get(f"{PREFIX}/whoami")
+def whoami(services: AppServices, context: AppContext) -> CallerAnswer:
+    """Name the caller, its groups and roles, its scopes and what it may do in the whole warehouse."""
+    principal = services.caller.principal
+    directory = None if context.authentication is None else context.authentication.directory
+    held = () if directory is None else directory.list_containers(principal.principal_id, principal.groups)
+    return CallerAnswer(
+        principal=principal.name,
+        is_authenticated=context.authentication is not None,
+        is_admin=principal.may_administer(),
+        groups=tuple(sorted({*principal.groups, *(row.name for row in held if row.kind == "group")})),
+        roles=tuple(row.name for row in held if row.kind == "role"),
+        scopes=tuple(map(format_scope, principal.grants)),
+        grants_on=principal.has_grants,
+        actions=grants.list_actions(services, ObjectRef("warehouse")),
+    )
 
 
 @router.get(GRANTS)

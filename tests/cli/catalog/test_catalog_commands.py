@@ -3,6 +3,7 @@
 import json
 import re
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -84,6 +85,43 @@ def test_prints_what_changed(shell: Shell, table: str) -> None:
     assert "nothing has changed" in shell.run("diff", table, "--from", "main", "--to", "main")
     shell.run("props", "set", table, "a_b=1", "is_x=2")
     assert {"a_b", "is_x"} <= shell.json("props", "get", table)[0].keys(), "as users named them"
+
+
+def test_server_and_caller_are_described(shell: Shell) -> None:
+    (found,) = shell.json("status")
+    assert (found["readiness"], found["login"], found["uri"]) == ("ready", "not required", shell.uri)
+    assert 0 < found["latency-ms"] < 1000
+    assert "login      not required" in shell.run("status")
+    (caller,) = shell.json("whoami")
+    assert (caller["principal"], caller["authenticated"], caller["scopes"]) == ("anonymous", False, ["*"])
+    assert "select" in caller["actions"]
+    assert shell.run("open", code=0) in {"", f"{shell.uri}/\n"}
+
+
+def test_constraints_are_added_and_dropped(shell: Shell, table: str) -> None:
+    shell.run("constraint", "add", table, "positive", "id > 0")
+    assert shell.json("props", "get", table)[0]["constraint.positive"] == "id > 0"
+    assert "which the table doesn't have" in shell.run("constraint", "add", table, "wrong", "ids > 0", code=2)
+    assert "it has positive" in shell.run("constraint", "drop", table, "negative", code=2)
+    shell.run("constraint", "drop", table, "positive")
+    assert "constraint.positive" not in shell.json("props", "get", table)[0]
+
+
+def test_config_names_where_each_setting_came_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("duckicelake.toml").write_text('port = 8282\noauth_keys = "k:0123456789abcdef0123456789abcdef"\n')
+    monkeypatch.setenv("DUCKICELAKE_DATABASE_URL", "postgresql://me:hidden@db/lake")
+    monkeypatch.setenv("DUCKICELAKE_WAREHOUSE", "file:///data")
+    shown = CliRunner().invoke(app, ["config", "--json", "--lake", "elsewhere"])
+    found = {one["name"]: one for one in map(json.loads, shown.stdout.splitlines())}
+    assert (found["port"]["value"], found["port"]["source"]) == (8282, f"port in {tmp_path}/duckicelake.toml")
+    assert (found["lake"]["value"], found["lake"]["source"]) == ("elsewhere", "--lake")
+    assert found["warehouse"]["source"] == "DUCKICELAKE_WAREHOUSE"
+    assert (found["host"]["source"], found["oauth_keys"]["value"]) == ("default", "set")
+    assert not {"hidden", "0123456789"} & set(re.findall(r"hidden|0123456789", shown.stdout))
+    table = CliRunner().invoke(app, ["config", "--changed"]).stdout
+    assert re.search(r"port +8282 +port in ", table)
+    assert "host" not in table.split()
 
 
 def test_changes_refs_properties_and_comments(shell: Shell, table: str) -> None:

@@ -342,6 +342,20 @@ def test_the_role_admin_administers_with_the_scope_grants_until_it_is_left(site:
         site.manage(method, "/principals/admin", body, 409)
 
 
+def test_whoami_names_groups_roles_and_scopes(site: Site) -> None:
+    site.register("eve", "ns:sales.eu:rw", "grants")
+    for name, kind in (("staff", "group"), ("readers", "role")):
+        site.manage("POST", "/principals", {"name": name, "kind": kind})
+    site.manage("POST", "/principals/staff/members", {"member": "eve"}, 204)
+    site.manage("POST", "/principals/readers/members", {"member": "staff"}, 204)
+    _, secret = site.make_secret("eve")
+    caller = site.http.get("/v1/whoami", headers=bearing(token(site.http, "eve", secret))).json()
+    assert (caller["principal"], caller["groups"], caller["roles"]) == ("eve", ["staff"], ["readers"])
+    assert (set(caller["scopes"]), caller["is-admin"]) == ({"ns:sales.eu:rw", "grants"}, False)
+    assert site.http.get("/v1/whoami").status_code == 401
+    assert site.http.get("/v1/whoami", headers=site.admin).json()["is-admin"]
+
+
 def test_groups_are_named_by_any_printable_text(site: Site) -> None:
     name = "/Data & analysts é"
     site.manage("POST", "/principals", {"name": name, "kind": "group"})
