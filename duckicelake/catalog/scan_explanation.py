@@ -6,20 +6,20 @@ from typing import Any, Final
 
 from duckicelake.bridge.scan.explanation import (
     FileTotals,
-    MeasuredManifest,
     PartitionCost,
     ScanCosts,
     explain_scan,
     parse_condition,
 )
 from duckicelake.bridge.scan.filters import ScanFilter, bind_scan_filter, list_tests
-from duckicelake.bridge.scan.manifests import find_matches
+from duckicelake.bridge.scan.manifests import BoundedBlock, find_matches
 from duckicelake.catalog.context.cache import TableVersion
 from duckicelake.catalog.context.services import Services
-from duckicelake.catalog.scan_manifests import ManifestScanner, ScannedManifest
+from duckicelake.catalog.scan_manifests import ManifestScanner, SnapshotGoneError
+from duckicelake.catalog.scan_pages import cut_blocks
 from duckicelake.catalog.table.load import load_current_table
 from duckicelake.catalog.table.time_travel import resolve_snapshot
-from duckicelake.errors import InvalidRequestError
+from duckicelake.errors import InvalidRequestError, UnavailableError
 from duckicelake.iceberg.expressions import Predicate, parse_predicate
 from duckicelake.iceberg.identifiers import Namespace, format_full_name
 from duckicelake.iceberg.manifest.entry import ManifestContent
@@ -83,15 +83,18 @@ def explain_table_scan(services: Services, namespace: Namespace, name: str, quer
     called = format_full_name(namespace, name)
     if snapshot is None:
         return ScanExplanation(table=called, ignored=ignored)
-    manifests, delete_manifests = _read_manifests(services, table, snapshot, filters)
-    costs = explain_scan(manifests, filters, schema.full_names())
+    try:
+        blocks, delete_manifests = _read_blocks(services, table, snapshot, filters)
+    except SnapshotGoneError as error:
+        raise UnavailableError("The snapshot has expired while the scan was explained; explain again") from error
+    costs = explain_scan(blocks, filters, schema.full_names())
     if ignored:
         costs = costs.replace_fields(whole=ScanCosts().whole)  # a condition that isn't decided may leave rows out
     return ScanExplanation(
         table=called,
         snapshot_id=snapshot.snapshot_id,
         ignored=ignored,
-        delete_files=_count_delete_files(services, table, manifests, filters, delete_manifests),
+        delete_files=_count_delete_files(services, table, blocks, filters, delete_manifests),
         **dict(costs),
     )
 
@@ -118,21 +121,21 @@ def _parse_filter(query: ExplainQuery, schema: Schema) -> tuple[Predicate, tuple
     return parse_condition(query.where, schema)
 
 
-def _read_manifests(
+def _read_blocks(
     services: Services, table: TableVersion, snapshot: SnapshotRow, filters: Sequence[ScanFilter]
-) -> tuple[list[MeasuredManifest], list[int]]:
-    """Return the snapshot's data manifests, measured, and the ids of its delete manifests."""
+) -> tuple[list[BoundedBlock], list[int]]:
+    """Return the blocks of the snapshot's data manifests, and the ids of its delete manifests."""
     rows = table.known.manifests_of(services.database, snapshot.manifest_ids).values()
-    data = [row.manifest_id for row in rows if row.content == ManifestContent.DATA]
-    files = sum(row.live_files for row in rows if row.content == ManifestContent.DATA)
+    data = [row for row in rows if row.content == ManifestContent.DATA and row.live_files]
+    files = sum(row.live_files for row in data)
     if files > MAX_EXPLAINED_FILES:
         raise InvalidRequestError(
             f"Scans of up to {MAX_EXPLAINED_FILES:,} files are explained, and this one is of {files:,}: plan it instead"
         )
     columns = _list_columns(filters)
-    found = ManifestScanner(services.scans, services.database, table.metadata).read(data, columns)
-    measured = [_measure(scanned, columns) for scanned in found]
-    return measured, [row.manifest_id for row in rows if row.content != ManifestContent.DATA]
+    scanner = ManifestScanner(services.scans, services.database, table.metadata)
+    blocks = [bounded for some in cut_blocks(data) for bounded in scanner.read(some, columns)]
+    return blocks, [row.manifest_id for row in rows if row.content != ManifestContent.DATA]
 
 
 def _list_columns(filters: Sequence[ScanFilter]) -> dict[int, PrimitiveType]:
@@ -140,15 +143,10 @@ def _list_columns(filters: Sequence[ScanFilter]) -> dict[int, PrimitiveType]:
     return {test.field_id: test.type for test in tests if test.transform is None}
 
 
-def _measure(scanned: ScannedManifest, columns: dict[int, PrimitiveType]) -> MeasuredManifest:
-    bounds = {id_: scanned.bounds[id_, str(type_)] for id_, type_ in columns.items()}
-    return MeasuredManifest(scanned.manifest, bounds, scanned.manifest.sizes)
-
-
 def _count_delete_files(
     services: Services,
     table: TableVersion,
-    manifests: Sequence[MeasuredManifest],
+    blocks: Sequence[BoundedBlock],
     filters: Sequence[ScanFilter],
     delete_manifests: Sequence[int],
 ) -> int:
@@ -156,10 +154,8 @@ def _count_delete_files(
         return 0
     file_ids = [
         file_id
-        for measured in manifests
-        for file_id in measured.manifest.file_ids[
-            find_matches(measured.manifest, measured.bounds, filters).places
-        ].tolist()
+        for bounded in blocks
+        for file_id in bounded.block.files.file_ids[find_matches(bounded, filters).places].tolist()
     ]
     with services.database.statement(only_reads=True) as cursor:
         deletes = scan.read_delete_files(cursor, table.row.table_id, file_ids, delete_manifests)

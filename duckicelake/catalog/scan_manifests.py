@@ -5,8 +5,7 @@ What is read of big manifests is kept in Postgres, for other workers and the nex
 
 import logging
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -14,17 +13,29 @@ import orjson
 
 from duckicelake.bridge.data_files import MetricsContract
 from duckicelake.bridge.scan.bounds import BoundArrays, build_column_bounds, unpack_bounds
-from duckicelake.bridge.scan.manifests import ManifestFiles, ScanManifest, unpack_files
-from duckicelake.bridge.scan.partitions import build_partition_columns, code_partitions
+from duckicelake.bridge.scan.manifests import (
+    BoundBlock,
+    BoundedBlock,
+    ManifestFiles,
+    build_block,
+    divide_bounds,
+    join_blocks,
+    join_bound_blocks,
+    unpack_files,
+)
+from duckicelake.bridge.scan.partitions import code_partitions
 from duckicelake.catalog.context.scan_cache import ScanCache
 from duckicelake.iceberg.manifest.entry import FileContent
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.iceberg.types import PrimitiveType
 from duckicelake.lake.side_tables import scan
+from duckicelake.lake.state import ManifestRow
 from duckicelake.postgres.database import Database
 
 PackedArray: TypeAlias = tuple[int, str, bytes]
 """What is kept in Postgres: manifest id, name and data."""
+_Name: TypeAlias = tuple[int, str]
+"""Of what is read of a manifest: its id, and `files` or which bounds."""
 _MANIFESTS_AT_ONCE: Final = 16
 _FILES_AT_ONCE: Final = 10_000
 """Whose metrics are read at once: these are a kilobyte for each file, or several."""
@@ -35,147 +46,172 @@ _DECIDING: Final = ("value_counts", "null_value_counts", "nan_value_counts", "lo
 _LOG: Final = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class ScannedManifest:
-    """A manifest, with what plans needed of it so far.
-
-    Attributes:
-        bounds: The bounds of columns that filters named, by field id and type.
-        encoded: Files that matched, encoded for tasks, by file id and what the client reads.
-        encoded_bytes: Bytes of these.
-
-    """
-
-    manifest: ScanManifest
-    bounds: dict[tuple[int, str], BoundArrays] = field(default_factory=dict)
-    encoded: dict[tuple[int, Hashable], bytes] = field(default_factory=dict)
-    encoded_bytes: int = 0
-
-    @property
-    def manifest_id(self) -> int:
-        return self.manifest.manifest_id
-
-    @property
-    def nbytes(self) -> int:
-        return self.manifest.nbytes + sum(column.nbytes for column in self.bounds.values()) + self.encoded_bytes
+class SnapshotGoneError(Exception):
+    """Rows of the snapshot's files have gone: it has expired since the table was loaded."""
 
 
 class ManifestScanner:
-    """Reads manifests of one table for a plan."""
+    """Reads data manifests of one table for a plan.
 
-    def __init__(self, cache: ScanCache[ScannedManifest], database: Database, metadata: TableMetadata) -> None:
+    What it returns are blocks of manifests with the bounds of columns by field id. Raises SnapshotGoneError.
+    """
+
+    def __init__(self, cache: ScanCache, database: Database, metadata: TableMetadata) -> None:
         self._cache = cache
         self._database = database
         self._metadata = metadata
 
-    def find_unread(
-        self,
-        manifest_ids: Iterable[int],
-        columns: Mapping[int, PrimitiveType],
-    ) -> set[int]:
-        """Return those manifests of which the rows of files must be read to decide by these columns.
+    def count_unread(self, rows: Sequence[ManifestRow], columns: Mapping[int, PrimitiveType]) -> int:
+        """Count the files of which rows must be read to decide by these columns.
 
         What earlier plans kept of the others is in memory then.
         """
-        wanted = list(manifest_ids)
-        found = self._cache.find(wanted)
-        if not _is_complete(found, wanted, columns):
+        if self._find(rows, columns) is not None:
+            return 0
+        with self._cache.reading:
+            parts = self._read_kept(rows, columns)
+        return sum(row.live_files for row in rows if _is_missing(parts, row.manifest_id, columns))
+
+    def read(self, rows: Sequence[ManifestRow], columns: Mapping[int, PrimitiveType]) -> list[BoundedBlock]:
+        """Return manifests of one spec, joined as far as the keys of their bounds are alike."""
+        found = self._find(rows, columns)
+        if found is None:
             with self._cache.reading:
-                self._read_kept(wanted, columns)
-            found = self._cache.find(wanted)
-            return {id_ for id_ in wanted if id_ not in found or _find_missing(found[id_], columns)}
-        return set()
-
-    def read(
-        self,
-        manifest_ids: Sequence[int],
-        columns: Mapping[int, PrimitiveType],
-    ) -> list[ScannedManifest]:
-        """Return data manifests in the order of their ids given, with the bounds of columns by field id.
-
-        Manifests without live files are left out.
-        """
-        found = self._cache.find(manifest_ids)
-        if not _is_complete(found, manifest_ids, columns):
-            with self._cache.reading:
-                found = self._read_kept(manifest_ids, columns)
-                unread = [id_ for id_ in manifest_ids if id_ not in found or _find_missing(found[id_], columns)]
-                self._cache.read_manifests += len(unread)
-                for start in range(0, len(unread), _MANIFESTS_AT_ONCE):
-                    some = unread[start : start + _MANIFESTS_AT_ONCE]
-                    self._keep_arrays(self._read_files([id_ for id_ in some if id_ not in found], found))
-                    for group in _group([found[id_] for id_ in some if id_ in found]):
-                        self._keep_arrays(self._read_bounds(group, columns))
-        return [found[id_] for id_ in manifest_ids if id_ in found and len(found[id_].manifest.file_ids)]
-
-    def _read_kept(
-        self,
-        manifest_ids: Sequence[int],
-        columns: Mapping[int, PrimitiveType],
-    ) -> dict[int, ScannedManifest]:
-        """Read what earlier plans kept in Postgres; return all that is in memory then."""
-        found = self._cache.find(manifest_ids)
-        lacking = [id_ for id_ in manifest_ids if id_ not in found or _find_missing(found[id_], columns)]
-        types = {_name_bounds(field_id, type_): (field_id, type_) for field_id, type_ in columns.items()}
-        with self._database.statement(only_reads=True) as cursor:
-            arrays = scan.read_arrays(cursor, lacking, [_FILES, *types])
-        for manifest_id, _, data in (kept for kept in arrays if kept[1] == _FILES):
-            if manifest_id not in found:
-                self._add_files(manifest_id, unpack_files(data), found)
-        for manifest_id, name, data in arrays:
-            if name in types and manifest_id in found:
-                field_id, type_ = types[name]
-                self._add_bounds(found[manifest_id], field_id, unpack_bounds(type_, data))
+                found = self._find(rows, columns) or self._join(rows, columns, self._read_parts(rows, columns))
         return found
 
-    def _read_files(
-        self,
-        missing: Sequence[int],
-        found: dict[int, ScannedManifest],
-    ) -> list[PackedArray]:
+    def read_each(self, rows: Sequence[ManifestRow], columns: Mapping[int, PrimitiveType]) -> list[BoundedBlock]:
+        """Return each manifest by itself."""
+        found = [self._find([row], columns) for row in rows]
+        if None in found:
+            with self._cache.reading:
+                parts = self._read_parts(rows, columns)
+            found = [self._join([row], columns, parts) for row in rows]
+        return [bounded for blocks in found for bounded in blocks or ()]
+
+    def _find(self, rows: Sequence[ManifestRow], columns: Mapping[int, PrimitiveType]) -> list[BoundedBlock] | None:
+        """Find manifests in memory."""
+        ids = tuple(row.manifest_id for row in rows)
+        if len(ids) == 1:
+            block = self._cache.find_manifest(ids[0], _FILES)
+            pieces = {
+                id_: self._cache.find_manifest(ids[0], _name_bounds(id_, type_)) for id_, type_ in columns.items()
+            }
+            return None if block is None or None in pieces.values() else [BoundedBlock(block, pieces)]
+        block = self._cache.find(ids, _FILES)
+        bounds = {id_: self._cache.find(ids, _name_bounds(id_, type_)) for id_, type_ in columns.items()}
+        return None if block is None or None in bounds.values() else divide_bounds(block, bounds)
+
+    def _join(
+        self, rows: Sequence[ManifestRow], columns: Mapping[int, PrimitiveType], parts: Mapping[_Name, Any]
+    ) -> list[BoundedBlock]:
+        """Join what was read of manifests, and keep it joined in memory."""
+        ids = tuple(row.manifest_id for row in rows)
+        names = {id_: _name_bounds(id_, type_) for id_, type_ in columns.items()}
+        if len(ids) == 1:
+            return [BoundedBlock(parts[ids[0], _FILES], {id_: parts[ids[0], name] for id_, name in names.items()})]
+        block = self._cache.find(ids, _FILES)
+        if block is None:
+            spec, schema = self._metadata.spec(rows[0].spec_id), self._metadata.schema()
+            block = join_blocks([parts[id_, _FILES] for id_ in ids], spec, schema)
+            self._cache.keep(ids, _FILES, block)
+        bounds: dict[int, BoundBlock] = {}
+        for field_id, name in names.items():
+            column = self._cache.find(ids, name)
+            if column is None:
+                column = join_bound_blocks([parts[id_, name] for id_ in ids])
+                self._cache.keep(ids, name, column)
+            bounds[field_id] = column
+        return divide_bounds(block, bounds)
+
+    def _read_parts(self, rows: Sequence[ManifestRow], columns: Mapping[int, PrimitiveType]) -> dict[_Name, Any]:
+        """Read manifests by themselves, from memory or from Postgres, and keep them in memory."""
+        parts = self._read_kept(rows, columns)
+        unread = [row for row in rows if _is_missing(parts, row.manifest_id, columns)]
+        self._cache.read_manifests += len(unread)
+        for start in range(0, len(unread), _MANIFESTS_AT_ONCE):
+            some = unread[start : start + _MANIFESTS_AT_ONCE]
+            self._keep_arrays(self._read_files([row for row in some if (row.manifest_id, _FILES) not in parts], parts))
+            for group in _group(some):
+                self._keep_arrays(self._read_bounds(group, columns, parts))
+        return parts
+
+    def _read_kept(self, rows: Sequence[ManifestRow], columns: Mapping[int, PrimitiveType]) -> dict[_Name, Any]:
+        """Read what is in memory, and what earlier plans kept in Postgres."""
+        names = [_FILES, *(_name_bounds(id_, type_) for id_, type_ in columns.items())]
+        wanted = [(row.manifest_id, name) for name in names for row in rows]
+        found = {key: part for key in wanted if (part := self._cache.find_manifest(*key)) is not None}
+        lacking = {manifest_id for manifest_id, name in wanted if (manifest_id, name) not in found}
+        if not lacking:
+            return found
+        types = {_name_bounds(id_, type_): type_ for id_, type_ in columns.items()}
+        with self._database.statement(only_reads=True) as cursor:
+            arrays = scan.read_arrays(cursor, lacking, names)
+        for manifest_id, name, data in arrays:
+            if (manifest_id, name) in found:
+                continue
+            if name == _FILES:
+                self._add_files(manifest_id, unpack_files(data), found)
+            else:
+                self._add_bounds(manifest_id, name, unpack_bounds(types[name], data), found)
+        return found
+
+    def _read_files(self, missing: Sequence[ManifestRow], parts: dict[_Name, Any]) -> list[PackedArray]:
         """Read the files of manifests; return what is worth keeping of them."""
         if not missing:
             return []
         with self._database.statement(only_reads=True) as cursor:
-            heads = scan.read_manifest_heads(cursor, missing)
-        for head in heads:
+            heads = {
+                head.manifest_id: head for head in scan.read_manifest_heads(cursor, [r.manifest_id for r in missing])
+            }
+        made: list[PackedArray] = []
+        for row in missing:
+            head = heads.get(row.manifest_id)
+            if head is None or len(head.file_ids) != row.live_files:
+                raise SnapshotGoneError
             ids, rows, sizes = (np.array(values, np.int64) for values in head[2:5])
             coded = code_partitions(head.partitions, len(self._metadata.spec(head.spec_id).fields))
-            self._add_files(head.manifest_id, ManifestFiles(head.spec_id, ids, rows, sizes, coded), found)
-        return [
-            (head.manifest_id, _FILES, found[head.manifest_id].manifest.files.pack())
-            for head in heads
-            if len(head.file_ids) >= _LEAST_KEPT_FILES
-        ]
+            files = ManifestFiles(head.spec_id, ids, rows, sizes, coded)
+            self._add_files(row.manifest_id, files, parts)
+            if row.live_files >= _LEAST_KEPT_FILES:
+                made.append((row.manifest_id, _FILES, files.pack()))
+        return made
 
-    def _add_files(self, manifest_id: int, files: ManifestFiles, found: dict[int, ScannedManifest]) -> None:
-        columns = build_partition_columns(self._metadata.spec(files.spec_id), self._metadata.schema(), files.partitions)
-        scanned = ScannedManifest(ScanManifest(manifest_id, files, columns))
-        found[manifest_id] = scanned
-        self._cache.keep(scanned, scanned.manifest.nbytes)
+    def _add_files(self, manifest_id: int, files: ManifestFiles, parts: dict[_Name, Any]) -> None:
+        block = build_block(manifest_id, files, self._metadata.spec(files.spec_id), self._metadata.schema())
+        parts[manifest_id, _FILES] = block
+        self._cache.keep((manifest_id,), _FILES, block)
 
     def _read_bounds(
-        self, manifests: Sequence[ScannedManifest], columns: Mapping[int, PrimitiveType]
+        self, rows: Sequence[ManifestRow], columns: Mapping[int, PrimitiveType], parts: dict[_Name, Any]
     ) -> list[PackedArray]:
         """Read the bounds of columns from the metrics of files; return what is worth keeping of them."""
-        lacking = {scanned.manifest_id: scanned for scanned in manifests if _find_missing(scanned, columns)}
+        lacking = [row for row in rows if _is_missing(parts, row.manifest_id, columns)]
         if not lacking:
             return []
         contract = MetricsContract((*self._metadata.schemas, self._metadata.schema()))
         names, metrics = tuple(map(str, columns)), defaultdict[int, list[Mapping[str, Any]]](list)
         with self._database.statement(only_reads=True) as cursor:
-            for manifest_id, text in scan.read_manifest_metrics(cursor, lacking):
+            for manifest_id, text in scan.read_manifest_metrics(cursor, [row.manifest_id for row in lacking]):
                 of_file = contract.publish_bounds(FileContent.DATA, _parse_metrics(text, names))
                 metrics[manifest_id].append(of_file)
         made: list[PackedArray] = []
-        for manifest_id, published in metrics.items():
-            scanned = lacking[manifest_id]
-            for field_id, type_ in _find_missing(scanned, columns).items():
-                bounds = build_column_bounds(type_, field_id, published)
-                self._add_bounds(scanned, field_id, bounds)
-                if len(published) >= _LEAST_KEPT_FILES:
-                    made.append((manifest_id, _name_bounds(field_id, type_), bounds.pack()))
+        for row in lacking:
+            published = metrics[row.manifest_id]
+            if len(published) != row.live_files:
+                raise SnapshotGoneError
+            for field_id, type_ in columns.items():
+                name = _name_bounds(field_id, type_)
+                if (row.manifest_id, name) not in parts:
+                    bounds = build_column_bounds(type_, field_id, published)
+                    self._add_bounds(row.manifest_id, name, bounds, parts)
+                    if row.live_files >= _LEAST_KEPT_FILES:
+                        made.append((row.manifest_id, name, bounds.pack()))
         return made
+
+    def _add_bounds(self, manifest_id: int, name: str, bounds: BoundArrays, parts: dict[_Name, Any]) -> None:
+        parts[manifest_id, name] = bounds
+        self._cache.keep((manifest_id,), name, join_bound_blocks([bounds]))
 
     def _keep_arrays(self, made: Sequence[PackedArray]) -> None:
         """Keep in Postgres what was packed; the plan has what it needs and goes on without that if it can't be."""
@@ -191,10 +227,6 @@ class ManifestScanner:
                 )
             self._cache.unkept_arrays += len(made)
 
-    def _add_bounds(self, scanned: ScannedManifest, field_id: int, bounds: BoundArrays) -> None:
-        scanned.bounds[field_id, str(bounds.type)] = bounds
-        self._cache.keep(scanned, bounds.nbytes)
-
 
 def _parse_metrics(text: str, names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Return what decides filters of a file's metrics, of fields of these names alone: others are hundreds."""
@@ -203,16 +235,15 @@ def _parse_metrics(text: str, names: Sequence[str]) -> dict[str, dict[str, Any]]
     return {kind: {name: values[name] for name in names if name in values} for kind, values in kinds}
 
 
-def _group(manifests: Sequence[ScannedManifest]) -> Iterator[list[ScannedManifest]]:
+def _group(rows: Sequence[ManifestRow]) -> Iterator[list[ManifestRow]]:
     """Group manifests whose metrics are read at once: one, or several of few files."""
-    group, files = list[ScannedManifest](), 0
-    for scanned in manifests:
-        count = len(scanned.manifest.file_ids)
-        if group and files + count > _FILES_AT_ONCE:
+    group, files = list[ManifestRow](), 0
+    for row in rows:
+        if group and files + row.live_files > _FILES_AT_ONCE:
             yield group
             group, files = [], 0
-        group.append(scanned)
-        files += count
+        group.append(row)
+        files += row.live_files
     if group:
         yield group
 
@@ -221,12 +252,6 @@ def _name_bounds(field_id: int, type_: PrimitiveType) -> str:
     return f"bounds {field_id} {type_}"
 
 
-def _find_missing(scanned: ScannedManifest, columns: Mapping[int, PrimitiveType]) -> dict[int, PrimitiveType]:
-    return {id_: type_ for id_, type_ in columns.items() if (id_, str(type_)) not in scanned.bounds}
-
-
-def _is_complete(
-    found: Mapping[int, ScannedManifest], manifest_ids: Sequence[int], columns: Mapping[int, PrimitiveType]
-) -> bool:
-    names = {(field_id, str(type_)) for field_id, type_ in columns.items()}
-    return len(found) == len(manifest_ids) and all(names <= scanned.bounds.keys() for scanned in found.values())
+def _is_missing(parts: Mapping[_Name, Any], manifest_id: int, columns: Mapping[int, PrimitiveType]) -> bool:
+    names = (_FILES, *(_name_bounds(id_, type_) for id_, type_ in columns.items()))
+    return any((manifest_id, name) not in parts for name in names)

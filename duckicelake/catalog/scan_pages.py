@@ -10,13 +10,13 @@ import numpy as np
 import orjson
 
 from duckicelake.bridge.scan.filters import EVERYTHING, FieldTest, ScanFilter, bind_scan_filter, list_tests
-from duckicelake.bridge.scan.manifests import BoundedManifest, Matches, find_all_matches, may_match_manifest
+from duckicelake.bridge.scan.manifests import BoundedBlock, FileBlock, Matches, find_all_matches, find_matches
 from duckicelake.catalog.context.cache import TableVersion
 from duckicelake.catalog.context.hooks import PlannedRead
 from duckicelake.catalog.context.scan_cache import SizedCache
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.plan_tasks import PlanPart
-from duckicelake.catalog.scan_manifests import ManifestScanner, ScannedManifest
+from duckicelake.catalog.scan_manifests import ManifestScanner
 from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.expressions import parse_predicate
 from duckicelake.iceberg.manifest.entry import ManifestContent
@@ -38,7 +38,10 @@ _LEAST_FILTER_BYTES: Final = 4_096
 _FILTER_BYTES_PER_BODY_BYTE: Final = 8
 """What bound filters take, with the keys of their constants; measured, of 100,000 numbers and texts."""
 _FIRST_FILES: Final = 10_000
-_FILES_AT_ONCE: Final = 160_000
+_MAX_BLOCK_FILES: Final = 320_000
+_LEAST_BLOCK_FILES: Final = 160_000
+"""Of a block that may end: one ends after a fourth of the manifests, by their ids."""
+_MIXER: Final = 0x9E3779B1
 _MAX_DELETE_READS: Final = 3
 _TRUE: Final = b"true"
 _FILE_COLUMN: Final = "_file"
@@ -164,50 +167,41 @@ class Scan:
 
 @dataclass(frozen=True)
 class Page:
-    """Files of one manifest that a scan reads."""
+    """Files of a block that a scan reads."""
 
-    scanned: ScannedManifest
+    block: FileBlock
     matches: Matches
 
     @cached_property
     def file_ids(self) -> list[int]:
-        ids: list[int] = self.scanned.manifest.file_ids[self.matches.places].tolist()
+        ids: list[int] = self.block.files.file_ids[self.matches.places].tolist()
         return ids
 
     @property
     def whole_file_ids(self) -> list[int]:
         """The ids of those files of which every row passes the filter."""
-        ids: list[int] = self.scanned.manifest.file_ids[self.matches.places[self.matches.is_whole]].tolist()
+        ids: list[int] = self.block.files.file_ids[self.matches.places[self.matches.is_whole]].tolist()
         return ids
 
     def __len__(self) -> int:
         return len(self.matches.places)
 
-    def describe(self) -> PlanPart:
-        """Describe the page for a plan task."""
-        places = self.matches.places
-        return PlanPart(self.scanned.manifest.manifest_id, int(places[0]), int(places[-1]))
+    def take(self, files: slice) -> "Page":
+        """Return some of the files."""
+        return Page(self.block, Matches(self.matches.places[files], self.matches.is_whole[files]))
 
-    def split(self, size: int) -> Iterator["Page"]:
-        """Split into pages of up to this many files."""
-        if len(self) <= size:
-            yield self
-            return
-        for start in range(0, len(self), size):
-            cut = slice(start, start + size)
-            yield Page(self.scanned, Matches(self.matches.places[cut], self.matches.is_whole[cut]))
+    def describe(self, size: int) -> Iterator[PlanPart]:
+        """Describe the page for plan tasks of up to this many files."""
+        for manifest_id, places in self.block.divide(self.matches.places):
+            for start in range(0, len(places), size):
+                some = places[start : start + size]
+                yield PlanPart(manifest_id, int(some[0]), int(some[-1]))
 
     def cut(self, part: PlanPart) -> "Page":
-        """Return those files of the page that are of the part."""
-        places = self.matches.places
-        kept = places >= part.first
-        if part.last is not None:
-            kept &= places <= part.last
-        return Page(self.scanned, Matches(places[kept], self.matches.is_whole[kept]))
-
-
-class SnapshotGoneError(Exception):
-    """Rows of the snapshot's files have gone: it has expired since the table was loaded."""
+        """Return those files of the page, which is of one manifest, that are of the part."""
+        first = int(np.searchsorted(self.matches.places, part.first))
+        last = None if part.last is None else int(np.searchsorted(self.matches.places, part.last, "right"))
+        return self.take(slice(first, last))
 
 
 class PageFinder:
@@ -221,43 +215,42 @@ class PageFinder:
         self.matched = 0
 
     def find_pages(self, manifests: Sequence[ManifestRow]) -> Iterator[Page | PlanPart]:
-        """Find the files of manifests, and the parts of those that aren't read for this answer."""
-        columns = self._planned.columns
-        left, decisions = MAX_READ_FILES, MAX_DECISIONS
-        for rows in _group(manifests):
-            if self._planned.is_full and self.matched > self._planned.page_tasks:
+        """Find the files of manifests, and the parts of those that aren't read for this answer.
+
+        Raises SnapshotGoneError.
+        """
+        planned, scanner = self._planned, self._scanner
+        may_end_soon = planned.is_full or bool(planned.request.min_rows_requested)
+        left, decisions, blocks = MAX_READ_FILES, MAX_DECISIONS, list[BoundedBlock]()
+        for rows in _group(manifests) if may_end_soon else cut_blocks(manifests):
+            if planned.is_full and self.matched > planned.page_tasks:
                 for row in rows:
                     yield from self._describe_all(row)
                 continue
-            decisions -= self._planned.count_tests() * sum(row.live_files for row in rows)
-            unread = self._scanner.find_unread([row.manifest_id for row in rows], columns)
-            cost = sum(row.live_files for row in rows if row.manifest_id in unread)
-            later = {row.manifest_id for row in rows} if decisions < 0 else unread if cost > left else frozenset()
-            left -= cost if cost <= left else 0
-            yield from self.read([row for row in rows if row.manifest_id not in later])
-            yield from (PlanPart(row.manifest_id) for row in rows if row.manifest_id in later)
+            decisions -= planned.count_tests() * sum(row.live_files for row in rows)
+            unread = 0 if decisions < 0 else scanner.count_unread(rows, planned.columns)
+            if decisions < 0 or unread > left:
+                yield from (PlanPart(row.manifest_id) for row in rows)
+                continue
+            left -= unread
+            if may_end_soon:
+                yield from self._match(scanner.read_each(rows, planned.columns))
+            else:
+                blocks += scanner.read(rows, planned.columns)
+        yield from self._match(blocks)
 
-    def read(self, rows: Sequence[ManifestRow]) -> Iterator[Page]:
-        """Find the files of manifests. Raises SnapshotGoneError."""
-        planned = self._planned
-        ids = [row.manifest_id for row in rows]
-        found = self._scanner.read(ids, planned.columns)
-        files = {scanned.manifest.manifest_id: len(scanned.manifest.file_ids) for scanned in found}
-        if any(files.get(row.manifest_id, 0) != row.live_files for row in rows):
-            raise SnapshotGoneError(planned.snapshot.snapshot_id)
-        self.considered += sum(files.values())
-        names = {id_: (id_, str(type_)) for id_, type_ in planned.columns.items()}
-        bounds = [{id_: scanned.bounds[name] for id_, name in names.items()} for scanned in found]
-        left = [
-            (scanned, BoundedManifest(scanned.manifest, of_columns))
-            for scanned, of_columns in zip(found, bounds, strict=True)
-            if may_match_manifest(scanned.manifest, of_columns, planned.filters)
-        ]
-        matches = find_all_matches([bounded for _, bounded in left], planned.filters)
-        for (scanned, _), matched in zip(left, matches, strict=True):
+    def find_page(self, row: ManifestRow, part: PlanPart) -> Page:
+        """Find those files of a manifest that are of a part. Raises SnapshotGoneError."""
+        (bounded,) = self._scanner.read_each([row], self._planned.columns)
+        return Page(bounded.block, find_matches(bounded, self._planned.filters)).cut(part)
+
+    def _match(self, blocks: Sequence[BoundedBlock]) -> Iterator[Page]:
+        self.considered += sum(len(bounded.block) for bounded in blocks)
+        matches = find_all_matches(blocks, self._planned.filters)
+        for (block, _), matched in zip(blocks, matches, strict=True):
             if len(matched.places):
                 self.matched += len(matched.places)
-                yield Page(scanned, matched)
+                yield Page(block, matched)
 
     def _describe_all(self, row: ManifestRow) -> Iterator[PlanPart]:
         """Describe all files of a manifest without reading it."""
@@ -269,18 +262,19 @@ class PageFinder:
     def collect(self, pages: Iterable[Page | PlanPart]) -> tuple[list[Page], list[PlanPart]]:
         """Return the pages of this answer, and the parts for others. Few rows wanted: stop once there are as many."""
         size = self._planned.page_tasks
-        inline, parts, tasks = list[Page](), list[PlanPart](), 0
+        inline, parts, room = list[Page](), list[PlanPart](), size
         wanted = _WantedRows(self._services, self._planned)
-        for found in pages:
-            for page in [found] if isinstance(found, PlanPart) else found.split(size):
-                if isinstance(page, PlanPart) or parts or tasks + len(page) > size:
-                    parts.append(page if isinstance(page, PlanPart) else page.describe())
-                    continue
-                enough = wanted.cut(page)
-                inline.append(enough or page)
-                if enough is not None:
-                    return inline, []
-                tasks += len(page)
+        for page in pages:
+            if isinstance(page, PlanPart):
+                parts.append(page)
+                continue
+            first = page.take(slice(0 if parts else room))
+            enough = wanted.cut(first) if len(first) else None
+            if enough is not None:
+                return [*inline, enough], []
+            inline.append(first)
+            room -= len(first)
+            parts += page.take(slice(len(first), None)).describe(size)
         return inline, parts
 
 
@@ -303,11 +297,11 @@ class _WantedRows:
         if not self._wanted:
             return None
         places, is_whole = page.matches.places, page.matches.is_whole
-        sums = self._rows + np.cumsum(np.where(is_whole, page.scanned.manifest.record_counts[places], 0))
+        sums = self._rows + np.cumsum(np.where(is_whole, page.block.files.record_counts[places], 0))
         while self._reads and (place := int(np.searchsorted(sums, self._needed))) < len(sums):
             self._reads -= 1
             first = slice(place + 1)
-            part = Page(page.scanned, Matches(places[first], is_whole[first]))
+            part = page.take(first)
             self._needed = self._wanted + self._count_deleted(part)
             if sums[place] >= self._needed:
                 return part
@@ -332,13 +326,31 @@ def list_manifests(services: Services, planned: Scan) -> list[ManifestRow]:
     return list(planned.table.known.manifests_of(services.database, planned.snapshot.manifest_ids).values())
 
 
+def cut_blocks(manifests: Iterable[ManifestRow]) -> list[list[ManifestRow]]:
+    """Group data manifests by how they are read and decided together: in blocks of one spec, the newest first.
+
+    Later snapshots list most manifests that earlier ones do. They are cut at the same ones, from the oldest on, so that
+    most of their blocks are in memory already: a commit changes the newest one, or two.
+    """
+    blocks, files = list[list[ManifestRow]](), 0
+    is_cut = True
+    for row in sorted(manifests, key=lambda row: (row.spec_id, row.manifest_id)):
+        if is_cut or row.spec_id != blocks[-1][0].spec_id or files + row.live_files > _MAX_BLOCK_FILES:
+            blocks.append([])
+            files = 0
+        blocks[-1].append(row)
+        files += row.live_files
+        is_cut = files >= _LEAST_BLOCK_FILES and (row.manifest_id * _MIXER >> 16) % 4 == 0
+    return [block[::-1] for block in reversed(blocks)]
+
+
 def _group(manifests: Sequence[ManifestRow]) -> Iterator[list[ManifestRow]]:
     """Group manifests by how many files are looked at together: few at first, which may be enough."""
     group, files, most = list[ManifestRow](), 0, _FIRST_FILES
     for row in manifests:
         if group and files + row.live_files > most:
             yield group
-            group, files, most = [], 0, min(4 * most, _FILES_AT_ONCE)
+            group, files, most = [], 0, min(4 * most, _MAX_BLOCK_FILES)
         group.append(row)
         files += row.live_files
     if group:

@@ -3,7 +3,7 @@
 Plans are stateless: any server answers a plan task while the snapshot is listed.
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,7 +14,8 @@ from duckicelake.catalog.context.cache import TableVersion
 from duckicelake.catalog.context.hooks import PlannedRead
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.plan_tasks import PlanPart, PlanTask, encode_tasks, parse_task
-from duckicelake.catalog.scan_pages import Page, PageFinder, Scan, SnapshotGoneError, list_manifests
+from duckicelake.catalog.scan_manifests import SnapshotGoneError
+from duckicelake.catalog.scan_pages import Page, PageFinder, Scan, list_manifests
 from duckicelake.catalog.table.load import load_current_table
 from duckicelake.errors import InvalidRequestError, NoSuchPlanTaskError, UnavailableError, UnsupportedError
 from duckicelake.iceberg.identifiers import Namespace
@@ -80,7 +81,9 @@ class _Answer:
 
 
 def _plan(services: Services, planned: Scan) -> _Answer:
-    manifests = [row for row in list_manifests(services, planned) if row.content == ManifestContent.DATA]
+    manifests = [
+        row for row in list_manifests(services, planned) if row.content == ManifestContent.DATA and row.live_files
+    ]
     finder = PageFinder(services, planned)
     inline, parts = finder.collect(finder.find_pages(manifests))
     members = _encode_pages(services, planned, inline, _encode_parts(services, planned, parts))
@@ -107,10 +110,9 @@ def fetch_scan_tasks(services: Services, namespace: Namespace, name: str, token:
 
 
 def _fetch(services: Services, planned: Scan, task: PlanTask) -> bytes:
-    rows = [row for row in list_manifests(services, planned) if row.manifest_id == task.part.manifest_id]
+    (row,) = (row for row in list_manifests(services, planned) if row.manifest_id == task.part.manifest_id)
     finder = PageFinder(services, planned)
-    pages = (page.cut(task.part) for page in finder.read(rows))
-    inline, parts = finder.collect(page for page in pages if len(page))
+    inline, parts = finder.collect([finder.find_page(row, task.part)])
     return _encode_pages(services, planned, inline, _encode_parts(services, planned, parts))
 
 
@@ -150,7 +152,7 @@ def _encode_pages(services: Services, planned: Scan, pages: Sequence[Page], toke
     """Encode the tasks of pages, with the delete files that they refer to by their places in the answer."""
     table_id, encoder = planned.table.row.table_id, _FileEncoder(planned)
     file_ids = [file_id for page in pages for file_id in page.file_ids]
-    encoded = _find_encoded(pages, encoder.form)
+    encoded = {} if encoder.form is None else services.scans.encoded.find(encoder.form, file_ids)
     manifests = list_manifests(services, planned)
     delete_manifests = [row.manifest_id for row in manifests if row.content != ManifestContent.DATA]
     deletes, files = dict[int, list[int]](), dict[int, FileRow]()
@@ -164,11 +166,11 @@ def _encode_pages(services: Services, planned: Scan, pages: Sequence[Page], toke
             wanted = {*file_ids, *places} - encoded.keys()
             files = reader.read_files(cursor, wanted) if wanted else {}
         if len(files) < len(wanted):
-            raise SnapshotGoneError(planned.snapshot.snapshot_id)
+            raise SnapshotGoneError
         made = {id_: encoder(file) for id_, file in files.items()}
         encoded |= made
-        if not planned.is_full:
-            _keep_encoded(services, pages, encoder.form, made)
+        if encoder.form is not None and not planned.is_full:
+            services.scans.encoded.add(encoder.form, {id_: made[id_] for id_ in file_ids if id_ in made})
     tasks = []
     for page in pages:
         for file_id, is_whole in zip(page.file_ids, page.matches.is_whole.tolist(), strict=True):
@@ -176,22 +178,6 @@ def _encode_pages(services: Services, planned: Scan, pages: Sequence[Page], toke
             residual = _TRUE if is_whole else planned.residual
             tasks.append(encode_task(encoded[file_id], references, residual))
     return encode_scan_tasks(tasks, [encoded[id_] for id_ in places], tokens)
-
-
-def _find_encoded(pages: Sequence[Page], form: Hashable) -> dict[int, bytes]:
-    """Find the files of pages that plans encoded before, by id."""
-    if form is None:
-        return {}
-    known = ((page.scanned.encoded, id_) for page in pages if page.scanned.encoded for id_ in page.file_ids)
-    return {id_: data for encoded, id_ in known if (data := encoded.get((id_, form))) is not None}
-
-
-def _keep_encoded(services: Services, pages: Sequence[Page], form: Hashable, made: Mapping[int, bytes]) -> None:
-    if form is not None:
-        for page in pages:
-            new = {id_: made[id_] for id_ in page.file_ids if id_ in made}
-            if new:
-                services.scans.add_encoded(page.scanned, form, new)
 
 
 class _FileEncoder:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
 from duckicelake.catalog import warehouse
 from duckicelake.catalog.context.cache import TableCache
@@ -76,7 +76,7 @@ class WarehouseWiring:
     profiles: ProfileRules = field(default_factory=ProfileRules)
     open_profile: Callable[[str, ProfileRow], ProfileStorage] | None = None
     build_cache: Callable[[], TableCache] = TableCache
-    build_scans: Callable[[], ScanCache[Any]] = ScanCache
+    build_scans: Callable[[], ScanCache] = ScanCache
     open_reads: Callable[[], ReadObserver] = field(default=lambda: UNOBSERVED)
     run_tasks: Callable[[Services], AbstractContextManager[object]] = field(default=lambda _: nullcontext())
 

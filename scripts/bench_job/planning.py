@@ -173,7 +173,7 @@ def make(lake: Embedded, table: str, files: int) -> None:
 
 def fresh(services: Services) -> Services:
     """A server that has just started, and keeps no answers."""
-    scans: ScanCache[Any] = ScanCache()
+    scans: ScanCache = ScanCache()
     scans.answers = SizedCache(0)
     return replace(services, cache=TableCache(8, 1 << 40), scans=scans)
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from duckicelake.bridge.scan.bounds import HAS_HIGH, HAS_LOW, LENGTH_BITS, BoundArrays, Flags, Keys
 from duckicelake.bridge.scan.filters import FieldTest, ScanFilter, list_tests
-from duckicelake.bridge.scan.manifests import ScanManifest, find_matches
+from duckicelake.bridge.scan.manifests import BoundedBlock, FileBlock, find_matches
 from duckicelake.bridge.scan.partitions import PartitionArrays
 from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.expressions import Predicate
@@ -107,15 +107,6 @@ class ScanCosts(SpecModel):
 
 
 @dataclass(frozen=True, slots=True)
-class MeasuredManifest:
-    """A manifest, the bounds of the filter's columns by field id, and the bytes of its files in their order."""
-
-    manifest: ScanManifest
-    bounds: Mapping[int, BoundArrays]
-    sizes: Counts
-
-
-@dataclass(frozen=True, slots=True)
 class _Files:
     """The files of all manifests. groups: the number of each file's partition; kept: files that partitions leave."""
 
@@ -160,17 +151,14 @@ def parse_condition(sql: str, schema: Schema) -> tuple[Predicate, tuple[str, ...
     return found.predicate, found.ignored
 
 
-def explain_scan(
-    manifests: Sequence[MeasuredManifest], filters: Sequence[ScanFilter], names: Mapping[int, str]
-) -> ScanCosts:
-    """Explain what filters read of the files of manifests. names: of the filters' columns, by field id."""
-    if not manifests:
+def explain_scan(blocks: Sequence[BoundedBlock], filters: Sequence[ScanFilter], names: Mapping[int, str]) -> ScanCosts:
+    """Explain what filters read of the files of blocks. names: of the filters' columns, by field id."""
+    if not blocks:
         return ScanCosts()
     partitions: dict[tuple[Any, ...], int] = {}
     described: list[_Partition] = []
-    files = _join_files(
-        manifests, filters, [_number_partitions(measured, partitions, described) for measured in manifests]
-    )
+    groups = [_number_partitions(bounded.block, partitions, described) for bounded in blocks]
+    files = _join_files(blocks, filters, groups)
     everything = np.ones(len(files.may), np.bool_)
     count, is_filled = len(described), files.records != 0
     read, total = files.sum_groups(files.may, count), files.sum_groups(everything, count)
@@ -187,9 +175,9 @@ def explain_scan(
             by_partition=int((is_filled & ~files.kept).sum()),
             by_bounds=int((files.kept & ~files.may).sum()),
             empty=int((~is_filled).sum()),
-            partition_fields=_find_deciding_fields(manifests, tests),
+            partition_fields=_find_deciding_fields(blocks, tests),
         ),
-        columns=tuple(_explain_columns(manifests, filters, names, files)),
+        columns=tuple(_explain_columns(blocks, filters, names, files)),
         partitions=tuple(
             PartitionCost(
                 spec_id=described[number].spec_id,
@@ -204,12 +192,9 @@ def explain_scan(
     )
 
 
-def _number_partitions(
-    measured: MeasuredManifest, numbers: dict[tuple[Any, ...], int], described: list[_Partition]
-) -> Counts:
+def _number_partitions(block: FileBlock, numbers: dict[tuple[Any, ...], int], described: list[_Partition]) -> Counts:
     """Return the number of each file's partition; partitions that are new get the next ones."""
-    manifest = measured.manifest
-    columns = manifest.partitions
+    columns, spec_id = block.partitions, block.files.spec_id
     if len(columns) == 1:
         rows, inverse = (
             np.arange(len(columns[0].values), dtype=np.int32).reshape(-1, 1),
@@ -218,31 +203,28 @@ def _number_partitions(
     elif columns:
         rows, inverse = np.unique(np.stack([c.codes for c in columns], axis=1), axis=0, return_inverse=True)
     else:
-        rows, inverse = np.zeros((1, 0), np.int32), np.zeros(len(manifest.file_ids), np.int64)
+        rows, inverse = np.zeros((1, 0), np.int32), np.zeros(len(block), np.int64)
     found = []
     for codes in rows.tolist():
         values = tuple(column.values[code] for column, code in zip(columns, codes, strict=True))
-        key = (manifest.spec_id, *values)
+        key = (spec_id, *values)
         if key not in numbers:
             numbers[key] = len(described)
-            described.append(_Partition(manifest.spec_id, columns, values))
+            described.append(_Partition(spec_id, columns, values))
         found.append(numbers[key])
     return np.array(found, np.int64)[inverse.reshape(-1)]
 
 
-def _join_files(
-    manifests: Sequence[MeasuredManifest], filters: Sequence[ScanFilter], groups: Sequence[Counts]
-) -> _Files:
+def _join_files(blocks: Sequence[BoundedBlock], filters: Sequence[ScanFilter], groups: Sequence[Counts]) -> _Files:
     may, must, kept = [], [], []
-    for measured in manifests:
-        manifest, count = measured.manifest, len(measured.manifest.file_ids)
-        matches = find_matches(manifest, measured.bounds, filters)
+    for bounded in blocks:
+        count, matches = len(bounded.block), find_matches(bounded, filters)
         may.append(_mark(matches.places, count))
         must.append(_mark(matches.places[matches.is_whole], count))
-        kept.append(_mark(find_matches(manifest, {}, filters).places, count))
+        kept.append(_mark(find_matches(BoundedBlock(bounded.block, {}), filters).places, count))
     return _Files(
-        np.concatenate([measured.sizes for measured in manifests]),
-        np.concatenate([measured.manifest.record_counts for measured in manifests]),
+        np.concatenate([bounded.block.files.sizes for bounded in blocks]),
+        np.concatenate([bounded.block.files.record_counts for bounded in blocks]),
         np.concatenate(groups),
         np.concatenate(may),
         np.concatenate(must),
@@ -256,9 +238,9 @@ def _mark(places: NDArray[np.intp], count: int) -> Flags:
     return marked
 
 
-def _find_deciding_fields(manifests: Sequence[MeasuredManifest], tests: Sequence[FieldTest]) -> tuple[str, ...]:
+def _find_deciding_fields(blocks: Sequence[BoundedBlock], tests: Sequence[FieldTest]) -> tuple[str, ...]:
     """Return the partition fields whose values say something of a test."""
-    columns = {column.field.field_id: column for measured in manifests for column in measured.manifest.partitions}
+    columns = {column.field.field_id: column for bounded in blocks for column in bounded.block.partitions}
     return tuple(
         column.field.name
         for column in columns.values()
@@ -267,19 +249,17 @@ def _find_deciding_fields(manifests: Sequence[MeasuredManifest], tests: Sequence
 
 
 def _explain_columns(
-    manifests: Sequence[MeasuredManifest], filters: Sequence[ScanFilter], names: Mapping[int, str], files: _Files
+    blocks: Sequence[BoundedBlock], filters: Sequence[ScanFilter], names: Mapping[int, str], files: _Files
 ) -> list[FilteredColumn]:
     found = []
-    for field_id in sorted(manifests[0].bounds, key=lambda id_: names.get(id_, "")):
-        arrays = [measured.bounds[field_id] for measured in manifests]
+    for field_id in sorted(blocks[0].bounds, key=lambda id_: names.get(id_, "")):
+        arrays = [bounded.bounds[field_id] for bounded in blocks]
+        unpartitioned = [
+            BoundedBlock(replace(bounded.block, partitions=()), {field_id: bounded.bounds[field_id]})
+            for bounded in blocks
+        ]
         alone = np.concatenate(
-            [
-                _mark(
-                    find_matches(replace(measured.manifest, partitions=()), {field_id: bounds}, filters).places,
-                    len(measured.sizes),
-                )
-                for measured, bounds in zip(manifests, arrays, strict=True)
-            ]
+            [_mark(find_matches(bounded, filters).places, len(bounded.block)) for bounded in unpartitioned]
         )
         both = HAS_LOW | HAS_HIGH
         has_bounds = np.concatenate([(bounds.states & both) == both for bounds in arrays])

@@ -4,13 +4,14 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from functools import cached_property
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from duckicelake.bridge.data_files import parse_partition_value
-from duckicelake.bridge.scan.bounds import FileMasks
+from duckicelake.bridge.scan.bounds import MAX_COMPARED_FILES, MAX_FEW_SHARE, FileMasks
 from duckicelake.bridge.scan.filters import FieldTest
 from duckicelake.iceberg.partition import PartitionField, PartitionSpec, Transform
 from duckicelake.iceberg.schema import Schema
@@ -29,21 +30,64 @@ _WORD_BITS: Final = (32, 64)
 _CALENDAR: Final = frozenset({"year", "month", "day", "hour"})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PartitionArrays:
-    """The values of one partition field in the files of a manifest: `values[codes[i]]` is that of file i.
+    """The values of one partition field in files of its spec: `values[codes[i]]` is that of file i.
 
-    Values are as constants of filters are (see FieldTest), None for null.
+    Values are as constants of filters are (see FieldTest), None for null. place: the field's in its spec.
     """
 
     field: PartitionField
+    place: int
     source: PrimitiveType
     values: tuple[Any, ...]
     codes: NDArray[np.int32]
 
     @property
     def nbytes(self) -> int:
-        return self.codes.nbytes + 64 * len(self.values)
+        return 3 * self.codes.nbytes + 64 * len(self.values)
+
+    @cached_property
+    def _order(self) -> tuple[NDArray[np.int32], list[int]]:
+        """The places of files in the order of their codes, and where those of each code begin, and end at last."""
+        order = np.argsort(self.codes, kind="stable").astype(np.int32)
+        return order, np.searchsorted(self.codes[order], np.arange(len(self.values) + 1)).tolist()
+
+    def find_candidates(self, test: FieldTest) -> NDArray[np.intp] | None:
+        """Find the places of files of which a row may pass a test of the source; None if that is most of them.
+
+        Few files are compared, of many those of a value are looked up.
+        """
+        matching = self._find_codes(test)
+        if matching is None:
+            return None
+        if len(self.codes) <= MAX_COMPARED_FILES:
+            is_match = np.zeros(len(self.values), np.bool_)
+            is_match[matching] = True
+            return np.flatnonzero(is_match[self.codes])
+        order, starts = self._order
+        found = [order[starts[code] : starts[code + 1]] for code in matching]
+        if sum(map(len, found)) > MAX_FEW_SHARE * len(self.codes):
+            return None
+        return np.sort(np.concatenate([np.zeros(0, np.intp), *found]))
+
+    @cached_property
+    def _codes_by_value(self) -> dict[Any, int]:
+        return {value: code for code, value in enumerate(self.values)}
+
+    def _find_codes(self, test: FieldTest) -> list[int] | None:
+        """Find the values that rows which pass a test may have; None where they don't say.
+
+        Equality looks values up, which spares a plan 1 µs for each partition of the table.
+        """
+        is_equality = (
+            test.operator in ("eq", "in") and test.transform is None and self.field.transform.name == "identity"
+        )
+        if is_equality and self.source.traits.family != "float":
+            known = self._codes_by_value
+            return [known[value] for value in set(test.values) if value in known]
+        judge = _find_judge(self.field.transform, self.source, test)
+        return None if judge is None else [code for code, value in enumerate(self.values) if judge(value)[0]]
 
     def decide(self, test: FieldTest) -> FileMasks | None:
         """Find the files whose rows may, or must, pass a test; None where partition values don't say."""
@@ -53,16 +97,15 @@ class PartitionArrays:
         found = np.array([judge(value) for value in self.values], np.bool_).reshape(-1, 2)
         return FileMasks(found[self.codes, 0], found[self.codes, 1])
 
-    def may_match(self, test: FieldTest) -> bool:
-        """Return whether rows of any file may pass a test."""
-        if test.field_id != self.field.source_id:
-            return True
-        judge = _find_judge(self.field.transform, self.source, test)
-        return judge is None or any(judge(value)[0] for value in self.values)
-
     def take(self, places: NDArray[np.intp]) -> "PartitionArrays":
-        """Return the values of the files at these places."""
-        return replace(self, codes=self.codes[places])
+        """Return the values of the files at these places, and no others."""
+        used, codes = np.unique(self.codes[places], return_inverse=True)
+        return replace(self, values=tuple(self.values[code] for code in used.tolist()), codes=codes.astype(np.int32))
+
+    def read(self, coded: "CodedValues") -> "PartitionArrays":
+        """Return the values of the same field in other files."""
+        result = self.field.transform.result_type(self.source)
+        return replace(self, values=tuple(_read_value(result, json) for json in coded.values), codes=coded.codes)
 
 
 class CodedValues(NamedTuple):
@@ -70,6 +113,24 @@ class CodedValues(NamedTuple):
 
     values: list[Any]
     codes: NDArray[np.int32]
+
+    def cut(self, files: slice) -> "CodedValues":
+        """Return the values of some of the files, and no others."""
+        codes = self.codes[files]
+        used = np.flatnonzero(np.bincount(codes, minlength=len(self.values)))
+        if len(used) == len(self.values):
+            return CodedValues(self.values, codes)
+        numbers = np.zeros(len(self.values), np.int32)
+        numbers[used] = np.arange(len(used), dtype=np.int32)
+        return CodedValues([self.values[code] for code in used.tolist()], numbers[codes])
+
+
+def join_coded(parts: Sequence[CodedValues]) -> CodedValues:
+    """Join the values of one field in several manifests."""
+    codes_by_value: dict[Any, int] = {}
+    numbers = [[codes_by_value.setdefault(value, len(codes_by_value)) for value in part.values] for part in parts]
+    codes = [np.array(of_part, np.int32)[part.codes] for of_part, part in zip(numbers, parts, strict=True)]
+    return CodedValues(list(codes_by_value), np.concatenate(codes))
 
 
 def code_partitions(partitions: Sequence[Sequence[Any]], fields: int) -> list[CodedValues]:
@@ -91,13 +152,11 @@ def build_partition_columns(
     """
     leaves = schema.leaves()
     columns = []
-    for field, found in zip(spec.fields, coded, strict=True):
+    for place, (field, found) in enumerate(zip(spec.fields, coded, strict=True)):
         source = leaves.get(field.source_id)
         if source is None or not field.transform.accepts(source) or field.transform.name == "void":
             continue
-        result = field.transform.result_type(source)
-        values = tuple(_read_value(result, json) for json in found.values)
-        columns.append(PartitionArrays(field, source, values, found.codes))
+        columns.append(PartitionArrays(field, place, source, (), found.codes).read(found))
     return tuple(columns)
 
 

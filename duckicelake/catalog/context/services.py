@@ -89,7 +89,7 @@ class Services:
     """Queues of appends, by table."""
     rows: RowTargets = field(default_factory=RowTargets)
     """Cache of tables that rows are posted to."""
-    scans: ScanCache[Any] = field(default_factory=ScanCache)
+    scans: ScanCache = field(default_factory=ScanCache)
     """Cache of what plans of scans read."""
     once: Once | None = None
     """The idempotency key of the request that these services are for."""

@@ -3,25 +3,34 @@
 import math
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, replace
 from decimal import Decimal
+from itertools import pairwise
 from typing import Any, NamedTuple
 from uuid import UUID
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from duckicelake.bridge.scan import bounds as scan_bounds
+from duckicelake.bridge.scan import partitions as scan_partitions
 from duckicelake.bridge.scan.bounds import build_column_bounds, unpack_bounds
 from duckicelake.bridge.scan.filters import ScanFilter, bind_scan_filter
 from duckicelake.bridge.scan.manifests import (
+    BoundedBlock,
+    FileBlock,
     ManifestFiles,
-    ScanManifest,
+    build_block,
+    divide_bounds,
+    find_all_matches,
     find_matches,
-    may_match_manifest,
+    join_blocks,
+    join_bound_blocks,
     unpack_files,
 )
-from duckicelake.bridge.scan.partitions import build_partition_columns, code_partitions
+from duckicelake.bridge.scan.partitions import code_partitions
 from duckicelake.iceberg.expressions import parse_predicate
 from duckicelake.iceberg.partition import PartitionField, PartitionSpec, Transform
 from duckicelake.iceberg.schema import Schema
@@ -402,22 +411,26 @@ def compare(kind: PrimitiveType, operator: str, row: Row, part: Part) -> bool:
     return bool(order(row) >= order(values[0]))
 
 
-def build_manifest(case: Case, schema: Schema) -> ScanManifest:
+def build_spec(case: Case) -> PartitionSpec:
     fields = (
         []
         if case.transform is None
         else [PartitionField(source_id=1, field_id=1000, name="p", transform=case.transform)]
     )
-    spec = PartitionSpec(spec_id=0, fields=tuple(fields))
+    return PartitionSpec(spec_id=0, fields=tuple(fields))
+
+
+def build_manifest(case: Case, schema: Schema, manifest_id: int = 1) -> FileBlock:
+    spec = build_spec(case)
     made = ManifestFiles(
         spec_id=0,
         file_ids=np.arange(len(case.files)),
-        record_counts=np.array([len(file.rows) for file in case.files]),
+        record_counts=np.array([len(file.rows) for file in case.files], np.int64),
         sizes=np.zeros(len(case.files), np.int64),
-        partitions=code_partitions([file.partition for file in case.files], len(fields)),
+        partitions=code_partitions([file.partition for file in case.files], len(spec.fields)),
     )
     files = unpack_files(made.pack())
-    return ScanManifest(1, files, build_partition_columns(spec, schema, files.partitions))
+    return build_block(manifest_id, files, spec, schema)
 
 
 def bind(case: Case) -> tuple[tuple[ScanFilter, ...], Schema]:
@@ -435,19 +448,50 @@ def test_no_file_with_a_row_that_passes_is_left_out_and_whole_files_pass_wholly(
     manifest = build_manifest(case, schema)
     made = build_column_bounds(case.type, 1, [file.metrics for file in case.files])
     bounds = {1: unpack_bounds(case.type, made.pack())}
-    found = find_matches(manifest, bounds, filters)
+    found = find_matches(BoundedBlock(manifest, bounds), filters)
     places = found.places.tolist()
     for place, file in enumerate(case.files):
         if any(
             passes(case.type, case.predicate, row) or passes_by_sql(case.type, case.predicate, row) for row in file.rows
         ):
             assert place in places
-            assert may_match_manifest(manifest, bounds, filters)
     for place, is_whole in zip(places, found.is_whole.tolist(), strict=True):
         if is_whole:
             for row in case.files[place].rows:
                 assert passes(case.type, case.predicate, row)
                 assert passes_by_sql(case.type, case.predicate, row)
+
+
+@settings(max_examples=count_examples(400), deadline=None)
+@given(cases(), st.data())
+def test_files_of_joined_manifests_are_decided_as_those_of_each(case: Case, data: st.DataObject) -> None:
+    filters, schema = bind(case)
+    cuts = sorted(data.draw(st.lists(st.integers(1, len(case.files)), unique=True, max_size=3), label="cuts"))
+    ends = [*(cut for cut in cuts if cut < len(case.files)), len(case.files)]
+    parts = [replace(case, files=case.files[first:last]) for first, last in pairwise([0, *ends])]
+    blocks = [build_manifest(part, schema, number) for number, part in enumerate(parts)]
+    bounds = [build_column_bounds(case.type, 1, [file.metrics for file in part.files]) for part in parts]
+    alone = [
+        (number, int(place), bool(is_whole))
+        for number, (block, column) in enumerate(zip(blocks, bounds, strict=True))
+        for place, is_whole in zip(*astuple(find_matches(BoundedBlock(block, {1: column}), filters)), strict=True)
+    ]
+    joined = join_blocks(blocks, build_spec(case), schema)
+    column = join_bound_blocks(bounds)
+    joined_again = join_blocks(joined.manifests, build_spec(case), schema)
+    divided = divide_bounds(joined, {1: column})
+    divided_again = divide_bounds(joined_again, {1: join_bound_blocks(column.manifests)})
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (scan_bounds, scan_partitions):
+            patch.setattr(module, "MAX_COMPARED_FILES", data.draw(st.sampled_from([0, 20_000]), label="compared"))
+        for pieces in (divided, divided_again):
+            found = []
+            for piece, matches in zip(pieces, find_all_matches(pieces, filters), strict=True):
+                is_whole = dict(zip(matches.places.tolist(), matches.is_whole.tolist(), strict=True))
+                for number, places in piece.block.divide(matches.places):
+                    start = piece.block.starts[piece.block.manifest_ids.index(number)]
+                    found += [(number, place, is_whole[start + place]) for place in places.tolist()]
+            assert found == alone
 
 
 @settings(max_examples=count_examples(300), deadline=None)
@@ -477,5 +521,5 @@ def find_files(case: Case) -> list[tuple[int, bool]]:
     """Return the places of the files that a case's filter keeps, each with whether all of its rows pass."""
     filters, schema = bind(case)
     bounds = {1: build_column_bounds(case.type, 1, [file.metrics for file in case.files])}
-    found = find_matches(build_manifest(case, schema), bounds, filters)
+    found = find_matches(BoundedBlock(build_manifest(case, schema), bounds), filters)
     return list(zip(found.places.tolist(), found.is_whole.tolist(), strict=True))

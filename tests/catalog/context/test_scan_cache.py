@@ -6,19 +6,28 @@ from random import Random
 import pytest
 
 from duckicelake.catalog import scan_manifests
-from duckicelake.catalog.context.scan_cache import ScanCache
+from duckicelake.catalog.context.scan_cache import EncodedFiles, ScanCache
 from duckicelake.catalog.context.services import Services
-from duckicelake.catalog.scan_manifests import ManifestScanner, ScannedManifest
+from duckicelake.catalog.scan_manifests import ManifestScanner
 from duckicelake.catalog.table.load import load_current_table
 from duckicelake.iceberg.types import PrimitiveType
 from duckicelake.lake.side_tables import scan
+from duckicelake.lake.state import ManifestRow
 from tests.support.client import new_client
 
 MANIFESTS = 6
 
 
+def list_rows(services: Services, name: str = "t") -> list[ManifestRow]:
+    table = load_current_table(services, ("ns",), name)
+    current = table.state.current()
+    assert current is not None
+    rows = table.known.manifests_of(services.database, current.manifest_ids).values()
+    return sorted(rows, key=lambda row: row.manifest_id)
+
+
 @pytest.mark.parametrize("least_files", [1, 1_000], ids=["from Postgres", "made anew"])
-@pytest.mark.parametrize("most_bytes", [1 << 20, 200, 1])
+@pytest.mark.parametrize("most_bytes", [1 << 20, 2_000, 1])
 def test_bytes_stay_exact_while_threads_read_and_forget(
     services: Services, most_bytes: int, least_files: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -27,9 +36,11 @@ def test_bytes_stay_exact_while_threads_read_and_forget(
     client.create()
     for number in range(MANIFESTS):
         client.append((number, f"n{number}"))
-    metadata, cache = load_current_table(services, ("ns",), "t").metadata, ScanCache(most_bytes)
-    with services.database.reading() as cursor:
-        ids = [id_ for (id_,) in cursor.execute("SELECT manifest_id FROM duckicelake_manifest").fetchall()]
+    metadata, cache, rows = (
+        load_current_table(services, ("ns",), "t").metadata,
+        ScanCache(most_bytes),
+        list_rows(services),
+    )
     columns: dict[int, PrimitiveType] = {
         id_: type_ for id_, type_ in metadata.schema().leaves().items() if isinstance(type_, PrimitiveType)
     }
@@ -37,21 +48,56 @@ def test_bytes_stay_exact_while_threads_read_and_forget(
     def read(seed: int) -> None:
         random = Random(seed)
         for _ in range(10):
-            wanted = random.sample(ids, 3)
+            wanted = random.sample(rows, 3)
             some = {id_: columns[id_] for id_ in random.sample(sorted(columns), 1)}
-            found = ManifestScanner(cache, services.database, metadata).read(wanted, some)
-            assert [scanned.manifest.manifest_id for scanned in found] == wanted
-            assert all((id_, str(type_)) in scanned.bounds for scanned in found for id_, type_ in some.items())
+            scanner = ManifestScanner(cache, services.database, metadata)
+            for found in (scanner.read(wanted, some), scanner.read_each(wanted, some)):
+                ids = [id_ for bounded in found for id_ in bounded.block.manifest_ids]
+                assert ids == [row.manifest_id for row in wanted]
+                assert all(len(bounded.bounds[id_].states) == len(bounded.block) for bounded in found for id_ in some)
 
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(read, range(8)))
-    kept = list(cache._kept.values())
-    assert cache.nbytes == sum(scanned.nbytes for scanned in kept)
+    kept = dict(cache._blocks)
+    assert cache.nbytes == sum(size for _, size in kept.values())
     assert len(kept) == 1 or cache.nbytes <= most_bytes
-    assert most_bytes == 1 << 20 or len(kept) < len(ids)
+    assert {key for key, _ in cache._places.values()} == set(kept), "no block whose manifests all are in newer ones"
     again = ScanCache(1 << 20)
-    ManifestScanner(again, services.database, metadata).read(ids, {})
-    assert again.statistics()["read"] == (0 if least_files == 1 else len(ids))
+    ManifestScanner(again, services.database, metadata).read(rows, {})
+    assert again.statistics()["read"] == (0 if least_files == 1 else len(rows))
+    assert again.statistics()["manifests"] == len(rows)
+
+
+def test_one_more_manifest_is_joined_to_those_in_memory(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = new_client(services)
+    client.create()
+    for number in range(3):
+        client.append((number, f"n{number}"))
+    metadata, cache, rows = load_current_table(services, ("ns",), "t").metadata, ScanCache(), list_rows(services)
+    columns = {1: metadata.schema().leaves()[1]}
+    scanner = ManifestScanner(cache, services.database, metadata)
+    scanner.read(rows, columns)
+    assert cache.statistics()["read"] == 3
+    client.append((3, "n3"))
+    (found,) = scanner.read(list_rows(services), columns)
+    assert cache.statistics()["read"] == 4
+    assert (len(found.block), len(found.bounds[1].states)) == (4, 4)
+    assert len(cache._blocks) == 2, "the shorter ones have left"
+    monkeypatch.setattr(services.database, "statement", None)
+    (old,) = scanner.read(rows, columns)
+    assert old.block.manifest_ids == tuple(row.manifest_id for row in rows)
+    for before, after in zip(scanner.read_each(rows, columns), found.block.manifests, strict=False):
+        assert before.block.files.file_ids.tolist() == after.files.file_ids.tolist()
+
+
+def test_encoded_files_that_plans_name_stay_up_to_a_size() -> None:
+    encoded = EncodedFiles(20 * 300)
+    for number in range(100):
+        encoded.add("form", {number: b"x" * 100})
+        assert encoded.find("form", [0, number]) == {0: b"x" * 100, number: b"x" * 100}
+        assert encoded.nbytes <= 20 * 300
+    assert encoded.find("form", range(1, 50)) == {}
+    assert encoded.find("another form", [0]) == {}
 
 
 def test_what_cannot_be_kept_is_logged_once_and_counted(
@@ -63,13 +109,13 @@ def test_what_cannot_be_kept_is_logged_once_and_counted(
     for number in range(2):
         client.append((number, f"n{number}"))
     metadata = load_current_table(services, ("ns",), "t").metadata
+    rows = list_rows(services)
     with services.database.transaction() as cursor:
-        ids = [id_ for (id_,) in cursor.execute("SELECT manifest_id FROM duckicelake_manifest").fetchall()]
         cursor.execute("ALTER TABLE duckicelake_scan_array ADD CHECK (manifest_id < 0) NOT VALID")
     cache = ScanCache(1 << 20)
-    for id_ in ids:
-        assert len(ManifestScanner(cache, services.database, metadata).read([id_], {})) == 1
-    assert cache.statistics()["unkept"] == len(ids)
+    for row in rows:
+        assert len(ManifestScanner(cache, services.database, metadata).read([row], {})) == 1
+    assert cache.statistics()["unkept"] == len(rows)
     (record,) = (record for record in caplog.records if record.name == scan_manifests.__name__)
     assert "can't be kept in Postgres" in record.getMessage()
 
@@ -83,7 +129,7 @@ def test_what_is_kept_goes_with_its_manifest(services: Services, monkeypatch: py
         metadata = load_current_table(services, ("ns",), name).metadata
         with services.database.reading() as cursor:
             ids = [id_ for (id_,) in cursor.execute("SELECT manifest_id FROM duckicelake_manifest").fetchall()]
-        ManifestScanner(ScanCache(), services.database, metadata).read(ids, {})
+        ManifestScanner(ScanCache(), services.database, metadata).read(list_rows(services, name), {})
     with services.database.reading() as cursor:
         assert cursor.execute("SELECT manifest_id FROM duckicelake_scan_array ORDER BY 1").fetchall() == sorted(
             (id_,) for id_ in ids
@@ -101,12 +147,9 @@ def test_filters_by_all_columns_keep_no_more_than_a_limit(services: Services, mo
     client = new_client(services)
     client.create()
     client.append((1, "a"))
-    metadata = load_current_table(services, ("ns",), "t").metadata
-    with services.database.reading() as cursor:
-        ids = [id_ for (id_,) in cursor.execute("SELECT manifest_id FROM duckicelake_manifest").fetchall()]
-    cache: ScanCache[ScannedManifest] = ScanCache()
+    metadata, cache, rows = load_current_table(services, ("ns",), "t").metadata, ScanCache(), list_rows(services)
     for field_id, type_ in metadata.schema().leaves().items():
-        (found,) = ManifestScanner(cache, services.database, metadata).read(ids, {field_id: type_})
-        assert (field_id, str(type_)) in found.bounds
+        (found,) = ManifestScanner(cache, services.database, metadata).read(rows, {field_id: type_})
+        assert field_id in found.bounds
     with services.database.reading() as cursor:
         assert cursor.execute("SELECT count(*) FROM duckicelake_scan_array").fetchall() == [(2,)]

@@ -287,7 +287,7 @@ def test_manifests_beyond_the_limit_are_pruned_when_their_task_is_fetched(
 ) -> None:
     monkeypatch.setattr(scan_pages, "MAX_READ_FILES", 3)
     monkeypatch.setattr(scan_pages, "_FIRST_FILES", 1)
-    monkeypatch.setattr(scan_pages, "_FILES_AT_ONCE", 1)
+    monkeypatch.setattr(scan_pages, "_MAX_BLOCK_FILES", 1)
     oldest = {"type": "lt", "term": "id", "value": 12}  # the last ones that the snapshot lists
     answer = plan(http, filter=oldest)
     assert answer["file-scan-tasks"] == []
@@ -301,7 +301,7 @@ def test_files_beyond_the_limit_of_decisions_are_decided_when_their_task_is_fetc
     http: httpx.Client, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scan_pages, "_FIRST_FILES", 1)
-    monkeypatch.setattr(scan_pages, "_FILES_AT_ONCE", 1)
+    monkeypatch.setattr(scan_pages, "_MAX_BLOCK_FILES", 1)
     monkeypatch.setattr(scan_pages, "MAX_DECISIONS", 6)
     both = {"type": "and", "left": over(11), "right": {"type": "lt", "term": "id", "value": 40}}
     answer = plan(http, filter=both)
@@ -329,7 +329,7 @@ def test_full_scan_reads_no_manifest_beyond_its_first_page(
     http: httpx.Client, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scan_pages, "_FIRST_FILES", 1)
-    monkeypatch.setattr(scan_pages, "_FILES_AT_ONCE", 1)
+    monkeypatch.setattr(scan_pages, "_MAX_BLOCK_FILES", 1)
     answer = plan(http)
     assert counts(http, "scan_manifests_read_total") == {"": 3.0}
     assert sorted(fetch_all(http, answer)) == sorted(data_files(client.metadata()))
