@@ -34,15 +34,16 @@ from duckicelake.client.lake import Lake, connect
 from duckicelake.client.models import (
     CallerInfo,
     CatalogObject,
+    ColumnMetrics,
     FileInfo,
     Json,
     ObjectKind,
     PartitionInfo,
-    QueryResult,
     TableInfo,
     TableSize,
     ViewInfo,
 )
+from duckicelake.client.query_result import QueryPage, QueryResult
 from duckicelake.client.table import Table, View
 
 _CHUNK_ITEMS: Final = 1000

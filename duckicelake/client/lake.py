@@ -8,24 +8,30 @@ print(one.kind, one.name)
 print(lake.table("zoo.birds").load().columns)
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, Final, Self
 
 from duckicelake.client.models import (
-    ARROW_STREAM,
-    QUERY_SECONDS,
     CallerInfo,
     CatalogObject,
     Json,
     ObjectKind,
-    QueryResult,
     TableInfo,
     TableSize,
     ViewInfo,
     build_name,
     parse_caller,
     parse_size,
+)
+from duckicelake.client.query_result import (
+    ARROW_STREAM,
+    GRACE_SECONDS,
+    JSON_LINES,
+    QUERY_SECONDS,
+    QueryPage,
+    QueryResult,
 )
 from duckicelake.client.table import Table, View, read_history
 from duckicelake.errors import CatalogUnreachableError, MissingTableError
@@ -127,12 +133,20 @@ class Lake:
 
         Nothing where the catalog is another one: Iceberg's REST API has no such route.
         """
-        query = {"namespace": "\x1f".join(parse_name(namespace))} if namespace else {}
         try:
-            for page in self.client.pages(self.client.own("pipeline", "tables"), query):
-                yield from map(parse_size, page["tables"])
+            yield from map(parse_size, self.statistics(namespace))
         except CatalogUnreachableError:
             return
+
+    def statistics(self, namespace: str = "", table: str = "") -> Iterator[Json]:
+        """Yield what decides about the upkeep of a table, or of the tables of a namespace and of those below it.
+
+        JSON of the route `/pipeline/v1/tables`. table: its name in the namespace, without it.
+        """
+        query = {"namespace": "\x1f".join(parse_name(namespace))} if namespace else {}
+        query |= {"table": table} if table else {}
+        for page in self.client.pages(self.client.own("pipeline", "tables"), query):
+            yield from page["tables"]
 
     def create_namespace(self, name: str, properties: Mapping[str, str] | None = None) -> None:
         """Create a namespace. Raises JobConflictError if it exists."""
@@ -231,6 +245,23 @@ class Lake:
         """Return who the caller is for this server: principal, groups, roles, scopes, what it may do."""
         return parse_caller(self.client.get(self.client.iceberg("whoami")))
 
+    def jobs(self, name: str = "", **filters: str) -> Iterator[Json]:
+        """Yield jobs of the pipeline, newest first, as JSON: all, or those on a table. filters: kind, result."""
+        query = dict(filters)
+        if name:
+            namespace, query["table"] = parse_table(name)
+            query["namespace"] = "\x1f".join(namespace)
+        for page in self.client.pages(self.client.own("pipeline", "jobs"), query):
+            yield from page["jobs"]
+
+    def lineage(self, node: str, **options: Any) -> Json:
+        """Return what a table, or a column as `sales.orders#amount`, comes from and what comes from it, as JSON.
+
+        options: direction (upstream, downstream, both), depth, at, columns (true or false), limit.
+        """
+        query = {key: str(value) for key, value in options.items() if value is not None}
+        return self.client.get(self.client.own("lineage", "graph"), {"node": node, **query})
+
     def sql(
         self, statement: str, *, namespace: str = "", at: str | None = None, limit: int | None = None
     ) -> QueryResult:
@@ -238,12 +269,34 @@ class Lake:
 
         namespace: where tables are that the statement names without one. at: DuckLake's number, a time, or a tag.
         """
-        body: dict[str, Json] = {"sql": statement, "at": at, "limit": limit}
-        if namespace:
-            body["namespace"] = list(parse_name(namespace))
-        given = {key: value for key, value in body.items() if value is not None}
+        body = _build_query(sql=statement, namespace=namespace, at=at, limit=limit)
+        return QueryResult(self.client.post_raw(self.client.own("sql", "query"), body, ARROW_STREAM, QUERY_SECONDS))
+
+    def preview(
+        self,
+        statement: str,
+        *,
+        namespace: str = "",
+        at: str | None = None,
+        limit: int = 100,
+        max_bytes: int = 1 << 20,
+        seconds: float = 60.0,
+    ) -> QueryPage:
+        """Run a SELECT as `sql` does, and return its first rows: so many, of so many bytes as JSON, within a time."""
+        body = _build_query(sql=statement, namespace=namespace, at=at, limit=limit + 1, timeout_seconds=seconds)
         path = self.client.own("sql", "query")
-        return QueryResult(self.client.post_raw(path, given, ARROW_STREAM, QUERY_SECONDS))
+        answer = self.client.post_raw(path, body, JSON_LINES, seconds + GRACE_SECONDS, most_bytes=max_bytes)
+        lines = answer.splitlines(keepends=True)
+        is_cut = len(answer) > max_bytes or len(lines) > limit
+        if lines and not lines[-1].endswith(b"\n"):
+            lines.pop()
+        return QueryPage([json.loads(line) for line in lines[:limit]], is_cut)
+
+    def explain_sql(self, statement: str, *, namespace: str = "", at: str | None = None) -> str:
+        """Return DuckDB's plan of a SELECT, drawn as text. Nothing is read."""
+        body = _build_query(sql=statement, namespace=namespace, at=at, explain=True)
+        answer = self.client.post_raw(self.client.own("sql", "query"), body, JSON_LINES, QUERY_SECONDS)
+        return "\n".join(json.loads(line)["explain_value"] for line in answer.splitlines())
 
     def _list(self, namespace: Namespace, *, is_recursive: bool = False) -> Iterator[CatalogObject]:
         for child in self.client.namespaces(namespace):
@@ -255,3 +308,9 @@ class Lake:
                 yield CatalogObject("table", build_name(namespace, name))
             for name in self.client.views(namespace):
                 yield CatalogObject("view", build_name(namespace, name))
+
+
+def _build_query(namespace: str, **members: Json) -> Json:
+    """Build the body of a query; None stands for the server's own choice."""
+    body = {key.replace("_", "-"): value for key, value in members.items() if value is not None}
+    return body | ({"namespace": list(parse_name(namespace))} if namespace else {})

@@ -1,9 +1,9 @@
 """What a lake has, as clients read it: columns, snapshots, refs, files, partitions, rows of queries."""
 
+import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib import import_module
 from typing import Any, Final, Literal
 
 from duckicelake.rest.names import Namespace, format_name
@@ -11,6 +11,8 @@ from duckicelake.rest.names import Namespace, format_name
 Json = Any
 ObjectKind = Literal["namespace", "table", "view"]
 MAIN_BRANCH: Final = "main"
+_AMBIGUOUS_PERCENT: Final = re.compile(r"%(?=25|2E)")
+"""DuckLake's schema has `%2E` for the dots of a level."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,27 @@ class PartitionInfo:
     files: int
     rows: int
     bytes: int
+    delete_files: int
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnMetrics:
+    """What the catalog says of a column in one data file, without reading it; None where it says nothing.
+
+    Attributes:
+        rows: of the file, deleted ones included.
+        stored_bytes: of the column in the file.
+        lower, upper: Iceberg's single-value bytes.
+        delete_files: how many delete rows of the file.
+
+    """
+
+    rows: int
+    stored_bytes: int | None
+    nulls: int | None
+    nans: int | None
+    lower: bytes | None
+    upper: bytes | None
     delete_files: int
 
 
@@ -255,6 +278,12 @@ def parse_size(statistics: Json) -> TableSize:
     )
 
 
+def quote_sql_name(namespace: Namespace, name: str) -> str:
+    """Quote the name of a table or view for DuckDB's SQL, in which a nested namespace is one name."""
+    schema = ".".join(_AMBIGUOUS_PERCENT.sub("%25", level).replace(".", "%2E") for level in namespace)
+    return ".".join('"' + part.replace('"', '""') + '"' for part in (schema, name))
+
+
 def build_name(namespace: Namespace, *name: str) -> str:
     """Build the full name of an object, with backticks where a level needs them."""
     *levels, last = *namespace, *name
@@ -348,32 +377,3 @@ def _format_transform(field: Json, names: Mapping[int, str]) -> str:
     if name == "identity":
         return column
     return f"{name}({width.rstrip(']')}, {column})" if bracket else f"{name}({column})"
-
-
-ARROW_STREAM: Final = "application/vnd.apache.arrow.stream"
-QUERY_SECONDS: Final = 3600.0
-"""How long a client waits for an answer; the server ends a query sooner."""
-
-
-@dataclass(frozen=True, slots=True)
-class QueryResult:
-    """The answer of a query, as Arrow's stream."""
-
-    stream: bytes = field(repr=False)
-
-    def to_arrow(self) -> Any:
-        """Return a `pyarrow.Table`."""
-        return import_module("pyarrow").ipc.open_stream(self.stream).read_all()
-
-    def to_pandas(self) -> Any:
-        """Return a data frame of pandas, which must be installed."""
-        return self.to_arrow().to_pandas()
-
-    def to_polars(self) -> Any:
-        """Return a data frame of Polars, which must be installed."""
-        return import_module("polars").from_arrow(self.to_arrow())
-
-    def rows(self) -> list[dict[str, Any]]:
-        """Return the rows, each a dictionary."""
-        found: list[dict[str, Any]] = self.to_arrow().to_pylist()
-        return found

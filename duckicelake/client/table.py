@@ -8,6 +8,7 @@ from typing import Any, Final
 from duckicelake.client.diff import TableDiff, parse_diff
 from duckicelake.client.models import (
     MAIN_BRANCH,
+    ColumnMetrics,
     FileInfo,
     Json,
     PartitionInfo,
@@ -22,6 +23,7 @@ from duckicelake.rest.client import CatalogClient, encode_namespace, encode_segm
 from duckicelake.rest.names import Namespace, parse_table
 
 _LOAD_SNAPSHOTS: Final = "all"
+_BOUNDS: Final = ("lower-bounds", "upper-bounds")
 
 
 class _Relation:
@@ -62,14 +64,29 @@ class Table(_Relation):
     def files(self, at: int | str | None = None) -> Iterator[FileInfo]:
         """Yield the data files of the current snapshot, or of a snapshot id, branch or tag. The catalog plans it."""
         info = self.load()
+        yield from map(partial(_parse_task, info), self._plan(info, at))
+
+    def column_metrics(self, column: str, at: int | str | None = None) -> Iterator[ColumnMetrics]:
+        """Yield what the catalog says of a top-level column in each data file of a snapshot; no file is read.
+
+        Raises BadInputError if there is no such column.
+        """
+        info = self.load()
+        found = next((one for one in info.columns if one.name == column), None)
+        if found is None:
+            names = ", ".join(one.name for one in info.columns)
+            raise BadInputError(f"{self.name} has no column {column!r}; it has {names}")
+        yield from map(partial(_parse_metrics, found.field_id), self._plan(info, at, column))
+
+    def _plan(self, info: TableInfo, at: int | str | None, *columns: str) -> Iterator[Json]:
+        """Yield the scan tasks of a snapshot. columns: with their statistics."""
         if at is None and info.snapshot_id is None:
             return
-        snapshot_id = _resolve(info, at)
-        plan = self._client.post(self._path("plan"), {"snapshot-id": snapshot_id, "filter": True})
-        waiting = [plan]
+        body: Json = {"snapshot-id": _resolve(info, at), "filter": True}
+        waiting = [self._client.post(self._path("plan"), body | ({"stats-fields": columns} if columns else {}))]
         while waiting:
             answer = waiting.pop()
-            yield from map(partial(_parse_task, info), answer.get("file-scan-tasks") or ())
+            yield from answer.get("file-scan-tasks") or ()
             tasks = reversed(answer.get("plan-tasks") or ())
             waiting.extend(self._client.post(self._path("tasks"), {"plan-task": task}) for task in tasks)
 
@@ -266,5 +283,24 @@ def _parse_task(info: TableInfo, task: Json) -> FileInfo:
         file["record-count"],
         file["file-size-in-bytes"],
         dict(zip(names, file.get("partition") or (), strict=False)),
+        len(task.get("delete-file-references") or ()),
+    )
+
+
+def _parse_metrics(field_id: int, task: Json) -> ColumnMetrics:
+    file = task["data-file"]
+
+    def find(what: str) -> Any:
+        counted = file.get(what) or {}
+        return dict(zip(counted.get("keys") or (), counted.get("values") or (), strict=True)).get(field_id)
+
+    lower, upper = (None if value is None else bytes.fromhex(value) for value in map(find, _BOUNDS))
+    return ColumnMetrics(
+        file["record-count"],
+        find("column-sizes"),
+        find("null-value-counts"),
+        find("nan-value-counts"),
+        lower,
+        upper,
         len(task.get("delete-file-references") or ()),
     )

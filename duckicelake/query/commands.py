@@ -14,7 +14,7 @@ from duckicelake.cli.console.terminal import print_json, print_rows
 
 if TYPE_CHECKING:
     from duckicelake.client.lake import Lake
-    from duckicelake.client.models import QueryResult
+    from duckicelake.client.query_result import QueryResult
 
 _NUMBERS: Final = (int, float)
 AtOption = Annotated[
@@ -44,12 +44,10 @@ def print_head(
     as_json: JsonOption = False,
 ) -> None:
     """Print some rows of a table or view."""
+    from duckicelake.client.models import quote_sql_name
     from duckicelake.rest.names import parse_table
 
-    namespace, table = parse_table(name)
-    parts = (".".join(namespace), table)
-    quoted = ".".join('"' + part.replace('"', '""') + '"' for part in parts)
-    _print(lake.sql(f"FROM {quoted}", at=at, limit=rows), as_json=as_json)
+    _print(lake.sql(f"FROM {quote_sql_name(*parse_table(name))}", at=at, limit=rows), as_json=as_json)
 
 
 def _print(result: QueryResult, *, as_json: bool) -> None:

@@ -31,6 +31,7 @@ from duckicelake.rest.http import (
     BUSY_STATUSES,
     TIMEOUT_SECONDS,
     HttpConnection,
+    HttpResponse,
     Json,
     JsonAnswer,
     NoAnswerError,
@@ -195,19 +196,30 @@ class CatalogClient:
         full = f"{path}?{urlencode(query)}" if query else path
         return self._ask(_CatalogRequest(method, full, body, create_request_key())).body
 
-    def post_raw(self, path: str, body: Json, accept: str, seconds: float) -> bytes:
-        """Post a body that may be sent twice, and return the answer's bytes in a format other than JSON."""
-        headers = {"Accept": accept, "Content-Type": "application/json"}
-        token = self.get_token()
-        if token is not None:
-            headers["Authorization"] = f"Bearer {token}"
-        try:
-            answer = self._http.ask("POST", path, headers, json.dumps(body).encode(), seconds=seconds, may_repeat=True)
-        except NoAnswerError as error:
-            raise CatalogUnreachableError(f"{error}: check --uri, and that it runs") from error
+    def post_raw(self, path: str, body: Json, accept: str, seconds: float, *, most_bytes: int | None = None) -> bytes:
+        """Post a body that may be sent twice, and return the answer's bytes in a format other than JSON.
+
+        most_bytes: of a longer answer, only so many and one more are returned, and the server ends the rest.
+        """
+        answer = self._send_raw(path, body, accept, seconds, most_bytes, self.get_token())
+        if answer.status == 401 and self.connection.credential is not None:
+            answer = self._send_raw(path, body, accept, seconds, most_bytes, self.get_token(renew=True))
         if answer.status >= 300:
             raise build_error(JsonAnswer(answer.status, parse_json(answer.body)), f"POST {self._uri}{path}")
         return answer.body
+
+    def _send_raw(
+        self, path: str, body: Json, accept: str, seconds: float, most_bytes: int | None, token: str | None
+    ) -> HttpResponse:
+        headers = {**self.connection.headers, "Accept": accept, "Content-Type": "application/json"}
+        if token is not None:
+            headers["Authorization"] = f"Bearer {token}"
+        sent = json.dumps(body).encode()
+        options: Json = {"seconds": seconds, "most_bytes": most_bytes, "is_cut": True, "may_repeat": True}
+        try:
+            return self._http.ask("POST", path, headers, sent, **options)
+        except NoAnswerError as error:
+            raise CatalogUnreachableError(f"{error}: check --uri, and that it runs") from error
 
     def pages(self, path: str, query: Mapping[str, str] | None = None) -> Iterator[Json]:
         """Yield every page of a listing."""
@@ -252,6 +264,7 @@ class CatalogClient:
 
     def _once(self, question: _CatalogRequest, token: str | None) -> JsonAnswer:
         options = {"body": question.body, "token": token, "key": question.key, "seconds": question.seconds}
+        options["named"] = self.connection.headers
         return send_json(self._http, question.method, question.path, **options)
 
     def get_token(self, *, renew: bool = False) -> str | None:

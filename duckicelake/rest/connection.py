@@ -1,5 +1,6 @@
 """The address and the credentials of a catalog."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -17,6 +18,7 @@ class Connection:
         oauth2_server_uri: None takes the catalog's own.
         scope: None asks for all scopes of the client.
         warehouse: its name, for a server with several.
+        headers: sent with every request, such as `X-Engine`, which the audit trail keeps.
 
     """
 
@@ -26,6 +28,7 @@ class Connection:
     oauth2_server_uri: str | None = None
     scope: str | None = None
     warehouse: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def login_uri(self) -> str:

@@ -98,6 +98,7 @@ class HttpConnection:
         *,
         seconds: float = READ_TIMEOUT_SECONDS,
         most_bytes: int | None = None,
+        is_cut: bool = False,
         may_repeat: bool = False,
     ) -> HttpResponse:
         """Send a request and return its response, whatever the status.
@@ -111,6 +112,7 @@ class HttpConnection:
             body: what is sent.
             seconds: longest wait for bytes of the answer.
             most_bytes: longest body of an answer; None: any.
+            is_cut: of a longer body, return the first `most_bytes` + 1 bytes, and close the connection.
             may_repeat: whether the request may be sent twice, as where the server closes a kept connection.
 
         Raises:
@@ -123,7 +125,7 @@ class HttpConnection:
                 f"Invalid token for {self.uri}: the token has letters that no HTTP header may have"
             )
         url, sent = self.uri + path, {"User-Agent": "duckicelake", **headers}
-        options: Json = {"headers": sent, "body": body, "seconds": seconds}
+        options: Json = {"headers": sent, "body": body, "seconds": seconds, "is_cut": is_cut}
         try:
             if self._guard is not None and not self._guard.lists_host(str(parse_outbound(url).host)):
                 with open_guarded_pool(self._guard, seconds) as pool:
@@ -173,6 +175,7 @@ class HttpConnection:
         headers: Json,
         body: bytes | None,
         seconds: float,
+        is_cut: bool,
     ) -> HttpResponse:
         timeout = urllib3.Timeout(connect=min(CONNECT_TIMEOUT_SECONDS, seconds), read=seconds)
         answer = pool.urlopen(
@@ -190,7 +193,7 @@ class HttpConnection:
             return HttpResponse(answer.status, names, answer.data)
         with answer:
             found = answer.read(most_bytes + 1, decode_content=True)
-        if len(found) > most_bytes:
+        if len(found) > most_bytes and not is_cut:
             raise NoAnswerError(f"{url} answers with more than {most_bytes} bytes", is_unsent=False)
         return HttpResponse(answer.status, names, found)
 
@@ -275,16 +278,19 @@ def send_json(
     form: Mapping[str, str] | None = None,
     token: str | None = None,
     key: UUID | None = None,
+    named: Mapping[str, str] | None = None,
     seconds: float = TIMEOUT_SECONDS,
 ) -> JsonAnswer:
-    """Send a request that may be sent twice and return its response, whatever the status. key: the idempotency key.
+    """Send a request that may be sent twice and return its response, whatever the status.
+
+    key: the idempotency key. named: headers that name the program.
 
     Raises:
         InvalidCatalogUriError: the URI isn't http:// or https://.
         CatalogUnreachableError: no response within so many seconds.
 
     """
-    headers = {"Accept": "application/json", "User-Agent": PIPELINE_AGENT}
+    headers = {"Accept": "application/json", "User-Agent": PIPELINE_AGENT, **(named or {})}
     data = None
     if form is not None:
         data, headers["Content-Type"] = urlencode(form).encode(), "application/x-www-form-urlencoded"

@@ -55,7 +55,7 @@ def read_connection(profile: str | None = None, **options: str | None) -> Connec
         BadCredentialsError: the command that prints the secret fails.
 
     """
-    given = {name: value for name, value in options.items() if value is not None}
+    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     if profile is None and "uri" in given:
         return Connection(**given)
     path = find_profiles_file()
@@ -93,7 +93,7 @@ def _build_connection(profile: Mapping[str, Any], given: Mapping[str, str], wher
             )
         if not isinstance(value, str):
             raise BadInputError(f"{where}: {key} is {value!r}; expected a text")
-    fields: dict[str, str] = {key.replace("-", "_"): profile[key] for key in _FIELDS if key in profile}
+    fields: dict[str, Any] = {key.replace("-", "_"): profile[key] for key in _FIELDS if key in profile}
     has_secret = any(secret in given for secret in _SECRETS)  # then no command of the profile needs to run
     credential, token = (None if has_secret else _read_secret(profile, secret, where) for secret in _SECRETS)
     return Connection(**fields, credential=credential, token=token)

@@ -27,6 +27,7 @@ COMMANDS = {
     "lineage": "lineage",
     "file_lake": "import-lake",
     "query": "sql",
+    "mcp": "mcp",
 }
 """A command of each feature."""
 CLAIMS = {"constrained": "constraint.positive", "logged": "delta.enabled", "followed": "follows a Delta table"}

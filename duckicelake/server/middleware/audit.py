@@ -39,6 +39,7 @@ UNAUDITED_ROUTES: Final = frozenset(
         "explain",
         "query",
         "query_events",
+        "record_agent_call",
         "receive_lineage",
         "receive_lineage_batch",
     }

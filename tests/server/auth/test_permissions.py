@@ -138,6 +138,8 @@ EXPECTED: dict[str, tuple[set[str], int]] = {
     f"POST {TABLE}/tasks": (READERS, 404),
     f"POST {TABLE}/explain": (READERS, 200),
     "POST /sql/v1/query": (KNOWN, 400),
+    "POST /mcp/v1/calls": (KNOWN, 400),
+    "GET /mcp/v1/doctor": ({"root"}, 200),
     f"POST {TABLE}/rows": (WRITERS, 400),
     f"DELETE {TABLE}/rows": (WRITERS, 400),
     f"POST {TABLE}/rows/flush": (WRITERS, 200),

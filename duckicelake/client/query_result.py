@@ -1,0 +1,46 @@
+"""Rows that a query answers: as Arrow's stream, or the first of them as JSON."""
+
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any, Final
+
+from duckicelake.client.models import Json
+
+ARROW_STREAM: Final = "application/vnd.apache.arrow.stream"
+JSON_LINES: Final = "application/x-ndjson"
+QUERY_SECONDS: Final = 3600.0
+"""How long a client waits for an answer; the server ends a query sooner."""
+GRACE_SECONDS: Final = 5.0
+"""How long a client waits beyond the time that it gives a query, for the server's own error."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueryPage:
+    """The first rows of an answer, as JSON has them. is_cut: there are more than were wanted."""
+
+    rows: list[dict[str, Json]]
+    is_cut: bool
+
+
+@dataclass(frozen=True, slots=True)
+class QueryResult:
+    """The answer of a query, as Arrow's stream."""
+
+    stream: bytes = field(repr=False)
+
+    def to_arrow(self) -> Any:
+        """Return a `pyarrow.Table`."""
+        return import_module("pyarrow").ipc.open_stream(self.stream).read_all()
+
+    def to_pandas(self) -> Any:
+        """Return a data frame of pandas, which must be installed."""
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> Any:
+        """Return a data frame of Polars, which must be installed."""
+        return import_module("polars").from_arrow(self.to_arrow())
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the rows, each a dictionary."""
+        found: list[dict[str, Any]] = self.to_arrow().to_pylist()
+        return found

@@ -1,0 +1,1 @@
+"""The tools of the MCP server: what each takes and returns, and what it does."""
