@@ -44,6 +44,7 @@ from duckicelake.client.models import (
     ViewInfo,
 )
 from duckicelake.client.query_result import QueryPage, QueryResult
+from duckicelake.client.operations import DroppedInfo, ExpireInfo, FlushInfo, RestoreInfo, UndropInfo
 from duckicelake.client.table import Table, View
 
 _CHUNK_ITEMS: Final = 1000

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Final
 import orjson
 import typer
 
-from duckicelake.cli.console.command import LakeOption, one_line_errors
+from duckicelake.cli.console.command import JsonOption, LakeOption, one_line_errors
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from duckicelake.catalog.scan_explanation import FileTotals, PartitionCost, ScanExplanation
+    from duckicelake.client.lake import Lake
 
 EXAMPLES: Final = (
     "duckicelake explain sales.orders --where \"day = DATE '2026-11-01' AND customer_id = 42\"",
@@ -39,7 +40,7 @@ def explain(
             help="Explain a scan of this state: a snapshot id, DuckLake's number, a time in ISO form, a branch or tag.",
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")] = False,
+    as_json: JsonOption = False,
     lake: LakeOption = None,
 ) -> None:
     """Print how many files, bytes and rows a filter would read of a table, per partition, and why not fewer.
@@ -54,13 +55,24 @@ def explain(
 
     with open_lake(read_settings({"lake": lake}), "explain") as services:
         found = explain_table_scan(services, *parse_full_name(name), ExplainQuery(where, at=at))
+    _print(found, as_json=as_json)
+
+
+def explain_over_rest(lake: Lake, name: str, where: str | None, at: str | None, as_json: bool) -> None:
+    """Explain a scan by the server."""
+    from duckicelake.catalog.scan_explanation import ScanExplanation
+
+    _print(ScanExplanation.model_validate(lake.table(name).explain(where, at)), as_json=as_json)
+
+
+def _print(found: ScanExplanation, *, as_json: bool) -> None:
     if as_json:
         sys.stdout.write(orjson.dumps(found.to_json()).decode() + "\n")
     else:
-        _print(found)
+        _print_tables(found)
 
 
-def _print(found: ScanExplanation) -> None:
+def _print_tables(found: ScanExplanation) -> None:
     from duckicelake.cli.console.terminal import make_printable, print_whole_words
 
     for part in (_build_totals(found), _build_columns(found), _build_partitions(found)):

@@ -11,6 +11,9 @@ from duckicelake.cli.console.command import LakeOption, join_lines, one_line_err
 
 if TYPE_CHECKING:
     from duckicelake.catalog.context.services import Services
+    from duckicelake.catalog.flush import Flushed
+    from duckicelake.client.lake import Lake
+    from duckicelake.client.operations import FlushInfo
     from duckicelake.lake.ducklake.maintenance import FlushableRows
 
 EXAMPLES: Final = (
@@ -54,6 +57,35 @@ def flush(
         raise typer.Exit(1)
 
 
+def flush_over_rest(lake: Lake, name: str | None, older_than: str | None, min_rows: int) -> None:
+    """Flush tables by the server, one after the other."""
+    from duckicelake.errors import BadInputError, PipelineError
+    from duckicelake.rest.names import parse_name
+
+    if older_than is not None:
+        raise BadInputError("--older-than needs the lake itself: give --lake, or --min-rows instead")
+    is_table = name is not None and len(parse_name(name)) > 1 and not lake.client.namespace_exists(parse_name(name))
+    if name is not None and is_table:
+        found = [name]
+    else:
+        found = [size.name for size in lake.sizes(name or "") if size.inlined_rows >= max(min_rows, 1)]
+    if not found:
+        sys.stderr.write("nothing to flush\n")
+    is_well = True
+    for table in found:
+        try:
+            done = lake.table(table).flush()
+        except PipelineError as error:
+            if is_table:
+                raise
+            is_well = False
+            sys.stderr.write(f"{table}: {join_lines(error)}\n")
+        else:
+            _print_flushed(table, done)
+    if not is_well:
+        raise typer.Exit(1)
+
+
 def _is_due(table: FlushableRows, before_ms: float | None, min_rows: int) -> bool:
     is_old = before_ms is None or table.oldest_ms is None or table.oldest_ms < before_ms
     return is_old and table.rows >= min_rows
@@ -62,7 +94,6 @@ def _is_due(table: FlushableRows, before_ms: float | None, min_rows: int) -> boo
 def _flush(services: Services, table: FlushableRows) -> bool:
     """Flush a table and print the outcome; return whether it worked."""
     from duckicelake.catalog.flush import flush_waiting
-    from duckicelake.cli.console.terminal import format_count
     from duckicelake.errors import CatalogError
 
     name = f"{table.schema_name}.{table.table_name}"
@@ -71,8 +102,14 @@ def _flush(services: Services, table: FlushableRows) -> bool:
     except CatalogError as error:
         sys.stderr.write(f"{name}: {join_lines(error)}\n")
         return False
+    _print_flushed(name, flushed)
+    return True
+
+
+def _print_flushed(name: str, flushed: Flushed | FlushInfo) -> None:
+    from duckicelake.cli.console.terminal import format_count
+
     deletes = [format_count(flushed.deletes, "delete")] if flushed.deletes else []
     what = [format_count(flushed.rows, "row"), *deletes, format_count(flushed.files, "file")]
     sys.stdout.write(f"{name}: {', '.join(what)}\n")
     sys.stdout.flush()
-    return True

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import orjson
 import typer
 
-from duckicelake.cli.console.command import LakeOption, one_line_errors
+from duckicelake.cli.console.command import JsonOption, LakeOption, one_line_errors
 
 if TYPE_CHECKING:
     from duckicelake.catalog.context.services import Services
     from duckicelake.changelog.entries import LogPosition, WantedChanges
     from duckicelake.changelog.history import HistoryEntry, HistoryQuery
+    from duckicelake.client.lake import Lake
     from duckicelake.lake.side_tables.audit import AuditEntry, AuditFilter
     from duckicelake.postgres.database import Database
     from duckicelake.settings.model import Settings
@@ -48,7 +49,7 @@ def history(
     engine: Annotated[str | None, typer.Option(help="The engine's name, or a part of it, as spark.")] = None,
     source: Annotated[str | None, typer.Option(help="rest, pipeline or duckdb.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="Max changes to list, the newest.")] = 100,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line, for programs.")] = False,
+    as_json: JsonOption = False,
     follow: Annotated[bool, typer.Option("--follow", help="Print new changes as they come, until Ctrl-C.")] = False,
     prune_older_than: Annotated[
         str | None, typer.Option(help="Forget changes older than this age or time, and list nothing.")
@@ -74,6 +75,59 @@ def history(
     query = HistoryQuery(limit, None, kind, after, before, principal, engine, source)
     with suppress(KeyboardInterrupt) if follow else nullcontext():
         _print_history(settings, name, query, as_json=as_json, follow=follow)
+
+
+def history_over_rest(
+    lake: Lake,
+    name: str | None,
+    since: str | None,
+    until: str | None,
+    kind: str | None,
+    principal: str | None,
+    engine: str | None,
+    source: str | None,
+    limit: int,
+    as_json: bool,
+    follow: bool,
+    prune_older_than: str | None,
+) -> None:
+    """List what changed by the server, as far as the caller may read."""
+    from duckicelake.cli.console.terminal import parse_time
+    from duckicelake.errors import BadInputError
+
+    if prune_older_than is not None:
+        raise BadInputError("--prune-older-than needs the lake itself: give --lake")
+    after, before = (None if text is None else parse_time(text).isoformat() for text in (since, until))
+    filters = {"kind": kind, "principal": principal, "engine": engine, "source": source, "until": before}
+    with suppress(KeyboardInterrupt) if follow else nullcontext():
+        _print_remote_history(lake, name or "", filters | {"since": after}, limit, as_json=as_json, follow=follow)
+
+
+def _print_remote_history(
+    lake: Lake, name: str, filters: dict[str, str | None], limit: int, *, as_json: bool, follow: bool
+) -> None:
+    found = _read_remote_history(lake, name, filters, limit, None)
+    _print(found, as_json=as_json)
+    while follow:
+        time.sleep(_PAUSE_SECONDS)
+        last = found[-1].position if found else None
+        new = _read_remote_history(lake, name, filters, _MAX_FOLLOWED_CHANGES, last)
+        if new:
+            _print(new, as_json=as_json, heading=False)
+            found = new
+
+
+def _read_remote_history(
+    lake: Lake, name: str, filters: dict[str, str | None], limit: int, after: str | None
+) -> list[HistoryEntry]:
+    """Read the newest changes after a position, the newest last."""
+    from itertools import islice, takewhile
+
+    from duckicelake.changelog.history import HistoryEntry
+
+    newest = islice(lake.history(name, limit=min(limit, _MAX_FOLLOWED_CHANGES), **filters), limit)
+    found = takewhile(lambda entry: entry["position"] != after, newest)
+    return [HistoryEntry.model_validate(entry) for entry in found][::-1]
 
 
 def _print_history(settings: Settings, name: str | None, query: HistoryQuery, *, as_json: bool, follow: bool) -> None:
@@ -180,7 +234,7 @@ def audit(
     operation: Annotated[str | None, typer.Option(help="What was requested, as commit_table.")] = None,
     result: Annotated[str | None, typer.Option(help="ok, unchanged, or an error's type.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="Max entries to list, the newest.")] = 100,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line, for programs.")] = False,
+    as_json: JsonOption = False,
     follow: Annotated[bool, typer.Option("--follow", help="Print new entries as they come, until Ctrl-C.")] = False,
     prune_older_than: Annotated[
         str | None, typer.Option(help="Delete entries older than this age or time, and list nothing.")

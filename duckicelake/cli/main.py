@@ -20,7 +20,7 @@ from duckicelake.cli import (
     warehouse,
 )
 from duckicelake.cli.catalog import changes, description, session
-from duckicelake.cli.catalog.connection import add_catalog_command
+from duckicelake.cli.catalog.connection import add_catalog_command, add_lake_command
 from duckicelake.cli.console.command import add_command, make_group, read_own_version
 from duckicelake.cli.pipeline.main import app as pipeline_app
 from duckicelake.cli.rows import command as ingest_rows
@@ -75,18 +75,20 @@ add_catalog_command(app, changes.rename, *changes.RENAME_EXAMPLES)
 add_catalog_command(app, changes.register, *changes.REGISTER_EXAMPLES)
 app.add_typer(changes.props_app)
 add_catalog_command(app, changes.comment, *changes.COMMENT_EXAMPLES)
-add_command(app, history.history, *history.HISTORY_EXAMPLES)
+add_lake_command(app, history.history, history.history_over_rest, *history.HISTORY_EXAMPLES)
 add_command(app, history.audit, *history.AUDIT_EXAMPLES)
 add_command(app, lake.adopt, *lake.ADOPT_EXAMPLES)
 add_command(app, migrate.migrate, *migrate.EXAMPLES)
 add_command(app, gc.gc, *gc.EXAMPLES)
-add_command(app, flush.flush, *flush.EXAMPLES)
-add_command(app, snapshots.restore, *snapshots.RESTORE_EXAMPLES)
-add_command(app, snapshots.clone, *snapshots.CLONE_EXAMPLES)
-add_command(app, snapshots.expire, *snapshots.EXPIRE_EXAMPLES)
-add_command(app, snapshots.list_dropped, *snapshots.DROPPED_EXAMPLES, name="dropped")
-add_command(app, snapshots.undrop, *snapshots.UNDROP_EXAMPLES)
-add_command(app, explain.explain, *explain.EXAMPLES)
+add_lake_command(app, flush.flush, flush.flush_over_rest, *flush.EXAMPLES)
+add_lake_command(app, snapshots.restore, snapshots.restore_over_rest, *snapshots.RESTORE_EXAMPLES)
+add_lake_command(app, snapshots.clone, snapshots.clone_over_rest, *snapshots.CLONE_EXAMPLES)
+add_lake_command(app, snapshots.expire, snapshots.expire_over_rest, *snapshots.EXPIRE_EXAMPLES)
+add_lake_command(
+    app, snapshots.list_dropped, snapshots.list_dropped_over_rest, *snapshots.DROPPED_EXAMPLES, name="dropped"
+)
+add_lake_command(app, snapshots.undrop, snapshots.undrop_over_rest, *snapshots.UNDROP_EXAMPLES)
+add_lake_command(app, explain.explain, explain.explain_over_rest, *explain.EXAMPLES)
 add_command(app, ingest_rows.ingest_rows, *ingest_rows.EXAMPLES, name="ingest-rows")
 add_command(app, grant.grant, *grant.GRANT_EXAMPLES)
 add_command(app, grant.revoke, *grant.REVOKE_EXAMPLES)

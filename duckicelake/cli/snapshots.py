@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from duckicelake.cli.console.command import LakeOption, one_line_errors
+from duckicelake.cli.console.command import JsonOption, LakeOption, one_line_errors
 
 if TYPE_CHECKING:
     from duckicelake.catalog.restore import Restored
+    from duckicelake.client.lake import Lake
+    from duckicelake.client.models import ObjectKind
+    from duckicelake.client.operations import DroppedInfo, RestoreInfo, UndropInfo
     from duckicelake.lake.ducklake.dropped import DroppedObject
 
 CLONE_EXAMPLES: Final = (
@@ -68,6 +71,15 @@ def clone(
     typer.echo(f"{name}: a clone of {source} with {snapshots}, at {table.metadata.location}")
 
 
+def clone_over_rest(lake: Lake, source: str, name: str, at: str | None, with_history: bool) -> None:
+    """Clone a table by the server."""
+    from duckicelake.cli.console.terminal import format_count
+
+    table = lake.table(source).clone(name, at=at, with_history=with_history).load()
+    snapshots = format_count(len(table.snapshots), "snapshot")
+    typer.echo(f"{name}: a clone of {source} with {snapshots}, at {table.metadata['location']}")
+
+
 @one_line_errors()
 def expire(
     name: Annotated[str, typer.Argument(help="A table, as sales.orders.")],
@@ -83,7 +95,7 @@ def expire(
     """
     from duckicelake.catalog.context.page import parse_full_name
     from duckicelake.catalog.expiry import expire_snapshots
-    from duckicelake.cli.console.terminal import format_count, parse_time
+    from duckicelake.cli.console.terminal import parse_time
     from duckicelake.cli.wiring.services import open_lake
     from duckicelake.settings.sources import read_settings
 
@@ -91,9 +103,23 @@ def expire(
     before_ms = round(parse_time(older_than).timestamp() * 1000)
     with open_lake(settings, "expire") as services:
         done = expire_snapshots(services, *parse_full_name(name), before_ms, retain_last, is_dry_run=dry_run)
-    files = "its files stay, as it says gc.enabled=false" if done.keeps_files else "files go with DuckDB's next cleanup"
-    would = "would expire" if dry_run else "expired"
-    typer.echo(f"{name}: {format_count(done.snapshots, 'snapshot')} {would}, {done.left} left; {files}")
+    _print_expired(name, done.snapshots, done.left, keeps_files=done.keeps_files, is_dry_run=dry_run)
+
+
+def _print_expired(name: str, gone: int, left: int, *, keeps_files: bool, is_dry_run: bool) -> None:
+    from duckicelake.cli.console.terminal import format_count
+
+    files = "its files stay, as it says gc.enabled=false" if keeps_files else "files go with DuckDB's next cleanup"
+    would = "would expire" if is_dry_run else "expired"
+    typer.echo(f"{name}: {format_count(gone, 'snapshot')} {would}, {left} left; {files}")
+
+
+def expire_over_rest(lake: Lake, name: str, older_than: str, retain_last: int, dry_run: bool) -> None:
+    """Expire snapshots by the server."""
+    from duckicelake.cli.console.terminal import parse_time
+
+    done = lake.table(name).expire(parse_time(older_than), retain_last=retain_last, is_dry_run=dry_run)
+    _print_expired(name, done.snapshots, done.left, keeps_files=done.keeps_files, is_dry_run=dry_run)
 
 
 @one_line_errors()
@@ -119,7 +145,13 @@ def restore(
     typer.echo(f"{name}: {_describe(result, is_dry_run=dry_run)}")
 
 
-def _describe(done: Restored, *, is_dry_run: bool) -> str:
+def restore_over_rest(lake: Lake, name: str, to: str, dry_run: bool) -> None:
+    """Restore a table by the server."""
+    done = lake.table(name).restore(to, is_dry_run=dry_run)
+    typer.echo(f"{name}: {_describe(done, is_dry_run=dry_run)}")
+
+
+def _describe(done: Restored | RestoreInfo, *, is_dry_run: bool) -> str:
     if not done.changes_anything:
         return f"is what it was at snapshot {done.restored_from}: nothing to do"
     files = f"{done.files_added} files come and {done.files_removed} go"
@@ -136,7 +168,7 @@ def list_dropped(
     namespace: Annotated[
         str | None, typer.Argument(help="A namespace, as sales, with what is below it (default: the whole lake).")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line, for programs.")] = False,
+    as_json: JsonOption = False,
     lake: LakeOption = None,
 ) -> None:
     """List dropped tables, views and namespaces that `duckicelake undrop` can bring back, newest first.
@@ -151,48 +183,53 @@ def list_dropped(
     within = None if namespace is None else parse_namespace_name(namespace)
     with open_lake(read_settings({"lake": lake}), "list_dropped") as services:
         found = list_all(services, within, PageRequest()).items
+    _print_dropped([_describe_dropped(item) for item in found], as_json=as_json)
+
+
+def list_dropped_over_rest(lake: Lake, namespace: str | None, as_json: bool) -> None:
+    """List what the server can bring back."""
+    _print_dropped(list(lake.list_dropped(namespace or "")), as_json=as_json)
+
+
+def _print_dropped(found: Sequence[DroppedInfo], *, as_json: bool) -> None:
+    from duckicelake.cli.console.terminal import print_json, print_rows
+
     if as_json:
-        for item in found:
-            typer.echo(json.dumps(_to_json(item)))
+        print_json(*found)
     elif found:
-        _print_table(found)
+        rows = (
+            (
+                item.kind,
+                item.name,
+                str(item.id),
+                f"{item.dropped_at:%Y-%m-%d %H:%M}",
+                f"{item.kept_until:%Y-%m-%d %H:%M}",
+                "its files go" if item.is_purge_requested else "",
+            )
+            for item in found
+        )
+        print_rows(("kind", "name", "id", "dropped (UTC)", "kept until (UTC)", "then"), rows)
     else:
         typer.echo("nothing can be brought back", err=True)
 
 
-def _to_json(item: DroppedObject) -> dict[str, Any]:
-    return {
-        "kind": item.kind,
-        "id": item.object_id,
-        "uuid": item.uuid,
-        "name": _get_full_name(item),
-        "dropped-at": item.dropped_at.isoformat(),
-        "kept-until": item.kept_until.isoformat(),
-        "ducklake-snapshot-id": item.snapshot_id,
-        "purge-requested": item.is_purged,
-    }
+def _describe_dropped(item: DroppedObject) -> DroppedInfo:
+    from duckicelake.client.operations import DroppedInfo
+
+    return DroppedInfo(
+        item.kind,
+        item.object_id,
+        item.uuid,
+        _get_full_name(item),
+        item.dropped_at,
+        item.kept_until,
+        item.snapshot_id,
+        item.is_purged,
+    )
 
 
 def _get_full_name(item: DroppedObject) -> str:
     return item.schema_name if item.name is None else f"{item.schema_name}.{item.name}"
-
-
-def _print_table(found: tuple[DroppedObject, ...]) -> None:
-    from rich.table import Table
-
-    from duckicelake.cli.console.terminal import make_printable, print_renderable
-
-    table = Table("kind", "name", "id", "dropped (UTC)", "kept until (UTC)", "then", box=None, pad_edge=False)
-    for item in found:
-        table.add_row(
-            item.kind,
-            make_printable(_get_full_name(item)),
-            str(item.object_id),
-            f"{item.dropped_at:%Y-%m-%d %H:%M}",
-            f"{item.kept_until:%Y-%m-%d %H:%M}",
-            "its files go" if item.is_purged else "",
-        )
-    print_renderable(table)
 
 
 @one_line_errors()
@@ -214,8 +251,8 @@ def undrop(
     from duckicelake.catalog.context.page import parse_full_name, parse_namespace_name
     from duckicelake.catalog.dropped import KINDS, UndropRequest
     from duckicelake.catalog.dropped import undrop as bring_back
-    from duckicelake.cli.console.terminal import format_count
     from duckicelake.cli.wiring.services import open_lake
+    from duckicelake.client.operations import UndropInfo
     from duckicelake.errors import InvalidRequestError
     from duckicelake.settings.sources import read_settings
 
@@ -231,6 +268,26 @@ def undrop(
     with open_lake(read_settings({"lake": lake}), "undrop") as services:
         done = bring_back(services, request)
     called = done.namespace if done.name is None else f"{done.namespace}.{done.name}"
+    _print_undropped(UndropInfo(wanted, called, done.snapshot_id, done.tables, done.views))
+
+
+def undrop_over_rest(lake: Lake, name: str, kind: str, object_id: int | None, new_name: str | None) -> None:
+    """Bring something back by the server."""
+    _print_undropped(lake.undrop(_parse_kind(kind), name, object_id=object_id, new_name=new_name))
+
+
+def _parse_kind(kind: str) -> ObjectKind:
+    from duckicelake.errors import BadInputError
+
+    match kind:
+        case "table" | "view" | "namespace":
+            return kind
+    raise BadInputError(f"--kind is {kind!r}: expected table, view or namespace")
+
+
+def _print_undropped(done: UndropInfo) -> None:
+    from duckicelake.cli.console.terminal import format_count
+
     within = f" with {format_count(done.tables, 'table')} and {format_count(done.views, 'view')}"
-    more = within if wanted == "namespace" else ""
-    typer.echo(f"{wanted} {called} is back{more}, since DuckLake's snapshot {done.snapshot_id}")
+    more = within if done.kind == "namespace" else ""
+    typer.echo(f"{done.kind} {done.name} is back{more}, since DuckLake's snapshot {done.ducklake_snapshot_id}")

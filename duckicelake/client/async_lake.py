@@ -29,6 +29,7 @@ from duckicelake.client.models import (
     TableSize,
     ViewInfo,
 )
+from duckicelake.client.operations import DroppedInfo, ExpireInfo, FlushInfo, RestoreInfo, UndropInfo
 from duckicelake.client.query_result import QueryPage, QueryResult
 from duckicelake.client.table import Table, View
 
@@ -111,12 +112,12 @@ class AsyncTable:
         """Set or remove the comment of a top-level column. Raises BadInputError if there is no such column."""
         await to_thread(self.sync.set_column_comment, column, comment)
 
-    async def restore(self, to: str, *, is_dry_run: bool = False) -> Json:
-        """Make `main` what it was at a snapshot, time, branch or tag; return what that does or would do, as JSON."""
+    async def restore(self, to: str, *, is_dry_run: bool = False) -> RestoreInfo:
+        """Make `main` what it was at a snapshot, time, branch or tag; return what that does or would do."""
         return await to_thread(partial(self.sync.restore, to, is_dry_run=is_dry_run))
 
-    async def expire(self, older_than: datetime, *, retain_last: int = 1, is_dry_run: bool = False) -> Json:
-        """Expire snapshots of `main` that are older; return how many, as JSON."""
+    async def expire(self, older_than: datetime, *, retain_last: int = 1, is_dry_run: bool = False) -> ExpireInfo:
+        """Expire snapshots of `main` that are older; return how many."""
         return await to_thread(partial(self.sync.expire, older_than, retain_last=retain_last, is_dry_run=is_dry_run))
 
     def history(self, **filters: str) -> AsyncIterator[Json]:
@@ -137,8 +138,8 @@ class AsyncTable:
         """Clone the table, or what it was at a snapshot, time, branch or tag, under another name."""
         return AsyncTable(await to_thread(partial(self.sync.clone, name, at=at, with_history=with_history)))
 
-    async def flush(self) -> Json:
-        """Write the rows in Postgres to files; return `rows`, `deletes`, `files`, `snapshot-id`."""
+    async def flush(self) -> FlushInfo:
+        """Write the rows in Postgres to files; return how many went to how many files."""
         return await to_thread(self.sync.flush)
 
     async def drop(self, *, is_purge: bool = False) -> None:
@@ -258,6 +259,16 @@ class AsyncLake:
     async def rename_namespace(self, source: str, destination: str) -> Sequence[str]:
         """Rename or move a namespace with all in it; return the views whose queries name tables by the old name."""
         return await to_thread(self.sync.rename_namespace, source, destination)
+
+    def list_dropped(self, namespace: str = "") -> AsyncIterator[DroppedInfo]:
+        """Yield what can be brought back, the newest first: of a namespace and those below it, or of the lake."""
+        return _iterate(self.sync.list_dropped(namespace))
+
+    async def undrop(
+        self, kind: ObjectKind, name: str, *, object_id: int | None = None, new_name: str | None = None
+    ) -> UndropInfo:
+        """Bring back a dropped table or view, or a namespace with all that was dropped with it."""
+        return await to_thread(partial(self.sync.undrop, kind, name, object_id=object_id, new_name=new_name))
 
     def history(self, name: str = "", **filters: Any) -> AsyncIterator[Json]:
         """Yield what changed in the lake, a namespace or a table, newest first, as JSON of the route."""

@@ -25,6 +25,7 @@ from duckicelake.client.models import (
     parse_caller,
     parse_size,
 )
+from duckicelake.client.operations import DroppedInfo, UndropInfo, parse_dropped, parse_undrop
 from duckicelake.client.query_result import (
     ARROW_STREAM,
     GRACE_SECONDS,
@@ -229,6 +230,25 @@ class Lake:
         path = self.client.iceberg("namespaces", encode_namespace(parse_name(source)), "rename")
         answer = self.client.change("POST", path, {"destination": list(parse_name(destination))})
         return [build_name(tuple(view["namespace"]), view["name"]) for view in answer["stale-views"]]
+
+    def list_dropped(self, namespace: str = "") -> Iterator[DroppedInfo]:
+        """Yield what can be brought back, the newest first: of a namespace and those below it, or of the lake."""
+        query = {"namespace": ".".join(map(encode_segment, parse_name(namespace)))} if namespace else {}
+        for page in self.client.pages(self.client.iceberg("dropped"), query):
+            yield from map(parse_dropped, page["dropped"])
+
+    def undrop(
+        self, kind: ObjectKind, name: str, *, object_id: int | None = None, new_name: str | None = None
+    ) -> UndropInfo:
+        """Bring back a dropped table or view, or a namespace with all that was dropped with it.
+
+        object_id: which of several, as `list_dropped` says. new_name: where the own name of a table or view is taken.
+        """
+        namespace, last = (parse_name(name), None) if kind == "namespace" else parse_table(name)
+        body = {"kind": kind, "name": last, "id": object_id, "new-name": new_name}
+        given = {key: value for key, value in body.items() if value is not None}
+        path = self.client.iceberg("namespaces", encode_namespace(namespace), "undrop")
+        return parse_undrop(self.client.change("POST", path, given))
 
     def history(self, name: str = "", **filters: Any) -> Iterator[Json]:
         """Yield what changed in the lake, a namespace or a table, newest first, as JSON of the route.

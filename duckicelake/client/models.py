@@ -104,13 +104,14 @@ class ColumnMetrics:
 
 @dataclass(frozen=True, slots=True)
 class TableSize:
-    """How large a table is. rows: without deleted ones, with those in Postgres. changed: when main last changed."""
+    """How large a table is. rows: without deleted ones, with those in Postgres, inlined_rows. changed: main, lately."""
 
     name: str
     rows: int
     files: int
     bytes: int
     changed: datetime | None
+    inlined_rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,6 +276,7 @@ def parse_size(statistics: Json) -> TableSize:
         statistics["files"],
         statistics["bytes"],
         None if changed is None else _parse_time(changed),
+        statistics["inlined-rows"],
     )
 
 

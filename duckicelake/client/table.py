@@ -17,6 +17,7 @@ from duckicelake.client.models import (
     build_name,
     sum_partitions,
 )
+from duckicelake.client.operations import ExpireInfo, FlushInfo, RestoreInfo, parse_restore
 from duckicelake.errors import BadInputError
 from duckicelake.properties import CONSTRAINT_PREFIX
 from duckicelake.rest.client import CatalogClient, encode_namespace, encode_segment
@@ -168,14 +169,15 @@ class Table(_Relation):
         ]
         self._commit([{"type": "assert-current-schema-id", "current-schema-id": schema["schema-id"]}], updates)
 
-    def restore(self, to: str, *, is_dry_run: bool = False) -> Json:
-        """Make `main` what it was at a snapshot, time, branch or tag; return what that does or would do, as JSON."""
-        return self._client.change("POST", self._path("restore"), {"to": to, "dry-run": is_dry_run})
+    def restore(self, to: str, *, is_dry_run: bool = False) -> RestoreInfo:
+        """Make `main` what it was at a snapshot, time, branch or tag; return what that does or would do."""
+        return parse_restore(self._client.change("POST", self._path("restore"), {"to": to, "dry-run": is_dry_run}))
 
-    def expire(self, older_than: datetime, *, retain_last: int = 1, is_dry_run: bool = False) -> Json:
-        """Expire snapshots of `main` that are older; return how many, as JSON."""
+    def expire(self, older_than: datetime, *, retain_last: int = 1, is_dry_run: bool = False) -> ExpireInfo:
+        """Expire snapshots of `main` that are older; return how many."""
         body = {"older-than-ms": int(older_than.timestamp() * 1000), "retain-last": retain_last, "dry-run": is_dry_run}
-        return self._client.change("POST", self._path("expire"), body)
+        done = self._client.change("POST", self._path("expire"), body)
+        return ExpireInfo(done["snapshots"], done["left"], done["keeps-files"])
 
     def history(self, **filters: str) -> Iterator[Json]:
         """Yield what changed in the table, newest first, as JSON. filters: as of `Lake.history`."""
@@ -206,9 +208,10 @@ class Table(_Relation):
         self._client.change("POST", path, body)
         return Table(self._client, namespace, last)
 
-    def flush(self) -> Json:
-        """Write the rows in Postgres to files; return `rows`, `deletes`, `files`, `snapshot-id`."""
-        return self._client.flush_rows(self._namespace, self._name)
+    def flush(self) -> FlushInfo:
+        """Write the rows in Postgres to files; return how many went to how many files."""
+        done = self._client.flush_rows(self._namespace, self._name)
+        return FlushInfo(done["rows"], done["deletes"], done["files"], done.get("snapshot-id"))
 
     def drop(self, *, is_purge: bool = False) -> None:
         """Drop the table. is_purge: delete its files, too."""

@@ -210,8 +210,8 @@ def test_restore_clone_and_drop(live: LiveLake, lake: Lake, space: str) -> None:
     insert(live, f"INSERT INTO lake.{space}.t SELECT i FROM range(3) r(i)")
     first = table.resolve_snapshot()
     insert(live, f"INSERT INTO lake.{space}.t VALUES (9)")
-    assert table.restore(str(first), is_dry_run=True)["snapshot-id"] is None
-    assert table.restore(str(first))["rows-removed"] == 1
+    assert table.restore(str(first), is_dry_run=True).snapshot_id is None
+    assert table.restore(str(first)).rows_removed == 1
     clone = table.clone(f"{space}.c")
     assert sum(file.rows for file in clone.files()) == 3
     assert table.explain("id = 1")["read"]["files"] >= 1

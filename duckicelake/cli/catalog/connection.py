@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from duckicelake.cli.console.command import add_command
-from duckicelake.cli.pipeline.app import one_line_errors
+from duckicelake.cli.console.command import add_command, choose_warehouse, one_line_errors
+from duckicelake.cli.pipeline.app import one_line_errors as one_line_failures
 
 if TYPE_CHECKING:
     from duckicelake.client.lake import Lake
 
 _PANEL_TITLE: Final = "Connection"
+_LAKE_VARIABLES: Final = frozenset({"DUCKICELAKE_LAKE", "DUCKICELAKE_DATABASE_URL"})
 
 
 def _build_option(text: str, *variables: str, name: str | None = None) -> Any:
@@ -63,18 +65,65 @@ def add_catalog_command(
     add_command(app, _add_connection_options(function), *examples, name=name)
 
 
-def _add_connection_options(function: Callable[..., None]) -> Callable[..., None]:
+def add_lake_command(
+    app: typer.Typer,
+    function: Callable[..., None],
+    over_rest: Callable[..., None],
+    *examples: str,
+    name: str | None = None,
+) -> None:
+    """Add a command that works over REST where --uri or --profile is given, and otherwise opens the lake itself.
+
+    Options decide before variables, and the variables of a lake before those of a catalog's URI or profile.
+
+    function: opens the lake of its option --lake. over_rest: gets a Lake and the same arguments without --lake.
+    """
+    add_command(app, _choose_way(function, over_rest), *examples, name=name, has_warehouse_option=False)
+
+
+def _choose_way(function: Callable[..., None], over_rest: Callable[..., None]) -> Callable[..., None]:
     @wraps(function)
-    def run_command(**given: Any) -> None:
+    def run_command(context: typer.Context, **given: Any) -> None:
         options = {name: given.pop(name) for name in _OPTIONS}
-        with one_line_errors():
-            from duckicelake.client.lake import connect
+        if not _is_over_rest(context, given["lake"] is not None):
+            warehouse = options["warehouse"] if _is_on_command_line(context, "warehouse") else None
+            with choose_warehouse(warehouse):
+                function(**given)
+            return
+        del given["lake"]
+        _run_over_rest(over_rest, options, given)
 
-            lake = connect(**options)
-            with _suggest_names(lake, given.get("name")):
-                function(lake, **given)
+    own = inspect.signature(function, eval_str=True).parameters.values()
+    context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+    return _declare(run_command, [*own, context])
 
-    own = list(inspect.signature(function, eval_str=True, locals={"Lake": object}).parameters.values())[1:]
+
+def _is_over_rest(context: typer.Context, has_lake: bool) -> bool:
+    named = [name for name in ("uri", "profile", "credential", "token") if _is_on_command_line(context, name)]
+    if named and has_lake:
+        raise typer.BadParameter(f"--{named[0]} and --lake both say where the lake is: give one of them")
+    if named or has_lake:
+        return bool(named)
+    is_lake_named = any(name.upper() in _LAKE_VARIABLES for name in os.environ)
+    return not is_lake_named and bool(context.params["uri"] or context.params["profile"])
+
+
+def _is_on_command_line(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def _run_over_rest(function: Callable[..., None], options: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    with one_line_errors(), one_line_failures():
+        from duckicelake.client.lake import connect
+
+        lake = connect(**options)
+        with _suggest_names(lake, given.get("name")):
+            function(lake, **given)
+
+
+def _declare(run_command: Callable[..., None], own: Iterable[inspect.Parameter]) -> Callable[..., None]:
+    """Give a function the signature of a command: its own parameters and the options of the connection."""
     shared = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
         for name, annotation in _OPTIONS.items()
@@ -82,8 +131,17 @@ def _add_connection_options(function: Callable[..., None]) -> Callable[..., None
     parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own] + shared
     run_command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run_command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    del run_command.__wrapped__
+    del run_command.__wrapped__  # type: ignore[attr-defined]
     return run_command
+
+
+def _add_connection_options(function: Callable[..., None]) -> Callable[..., None]:
+    @wraps(function)
+    def run_command(**given: Any) -> None:
+        _run_over_rest(function, {name: given.pop(name) for name in _OPTIONS}, given)
+
+    own = list(inspect.signature(function, eval_str=True, locals={"Lake": object}).parameters.values())[1:]
+    return _declare(run_command, own)
 
 
 @contextmanager

@@ -97,6 +97,16 @@ def find_chosen_warehouse() -> str | None:
     return _CHOSEN_WAREHOUSE.get()
 
 
+@contextmanager
+def choose_warehouse(name: str | None) -> Iterator[None]:
+    """Have `find_chosen_warehouse` return a name in the block."""
+    token = _CHOSEN_WAREHOUSE.set(name)
+    try:
+        yield
+    finally:
+        _CHOSEN_WAREHOUSE.reset(token)
+
+
 def _has_lake_option(function: Callable[..., None]) -> bool:
     parameters = inspect.signature(function).parameters
     annotations = [parameter.annotation for parameter in parameters.values()]
@@ -106,11 +116,8 @@ def _has_lake_option(function: Callable[..., None]) -> bool:
 def _add_warehouse_option(function: Callable[..., None]) -> Callable[..., None]:
     @wraps(function)
     def run_command(warehouse: str | None = None, **given: Any) -> None:
-        token = _CHOSEN_WAREHOUSE.set(warehouse)
-        try:
+        with choose_warehouse(warehouse):
             function(**given)
-        finally:
-            _CHOSEN_WAREHOUSE.reset(token)
 
     own = inspect.signature(function, eval_str=True)
     option = inspect.Parameter("warehouse", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=WarehouseOption)

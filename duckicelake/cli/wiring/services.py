@@ -3,6 +3,7 @@
 import getpass
 import logging
 import os
+import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
@@ -96,8 +97,6 @@ def _load_tracer(endpoint: str | None, asked_by: str) -> "OtelTracer":
 
 _MAX_CONNECTIONS = 80
 """Max connections of all workers of a server: Postgres takes 100 by default, and DuckDB needs some."""
-CLI_ADDRESS: Final = "cli"
-"""The address in audit entries of commands."""
 
 
 def build_s3_options(settings: Settings) -> S3Options:
@@ -241,13 +240,13 @@ def warn_of_others(services: Services) -> None:
 
 
 def build_operator(operation: str) -> Caller:
-    """Build the caller of a command: the operating system's login, with all rights."""
+    """Build the caller of a command: `cli:` and the operating system's login, with all rights, and the machine."""
     try:
         name = getpass.getuser()
     except (KeyError, OSError):  # in a container, without an entry for the user
         name = f"uid {os.getuid()}"
     client = {"user-agent": f"duckicelake-cli/{read_own_version()}"}
-    return Caller(replace(ANY_PRINCIPAL, name=name), CLI_ADDRESS, operation=operation, client=client)
+    return Caller(replace(ANY_PRINCIPAL, name=f"cli:{name}"), socket.gethostname(), operation=operation, client=client)
 
 
 @contextmanager

@@ -4,6 +4,7 @@ import getpass
 import json
 import os
 import pty
+import socket
 import subprocess
 from pathlib import Path
 
@@ -40,7 +41,9 @@ def test_changes_of_commands_are_their_users(lake: dict[str, str]) -> None:
         assert run_here(*command, **lake).returncode == 0, command
     entries = [json.loads(line) for line in run_here("audit", "--json", **lake).stdout.splitlines()]
     assert [entry["operation"] for entry in entries] == ["flush_table_rows", "clone_table", "expire", "restore"]
-    assert {(entry["principal"], entry["address"]) for entry in entries} == {(getpass.getuser(), "cli")}
+    assert {(entry["principal"], entry["address"]) for entry in entries} == {
+        (f"cli:{getpass.getuser()}", socket.gethostname())
+    }
 
 
 def test_audit_of_what_never_was_is_an_error(lake: dict[str, str]) -> None:

@@ -1,0 +1,134 @@
+"""Commands that open a lake, or go by REST where --uri or --profile is given: both ways do and print the same."""
+
+import getpass
+import json
+import socket
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import duckicelake
+from duckicelake.cli.main import app
+from duckicelake.client.schema_text import parse_columns
+from tests.cli.test_help import commands
+from tests.client.conftest import LiveLake, live, shared_lake
+
+__all__ = ["live", "shared_lake"]
+_numbers = count(1)
+ON_THE_LAKE_ALONE = {
+    *("serve", "init", "info", "doctor", "config", "adopt", "migrate", "gc", "audit", "grants", "constraints"),
+    *("grant", "revoke", "list-grants", "why", "export", "apply", "rotate-secrets", "import-lake"),
+    *("warehouse", "storage-profile", "principal", "group", "role", "issuer", "delta", "lineage"),
+    *("publish", "unpublish"),
+}
+"""What no route does, or what administers the server, by its first word."""
+
+
+class BothWays:
+    """Runs commands by REST, and on the lake's folder."""
+
+    def __init__(self, live: LiveLake) -> None:
+        self.rest = ("--uri", live.served.uri)
+        self.direct = ("--lake", str(live.folder))
+        self.uri = live.served.uri
+
+    def run(self, *arguments: str, code: int = 0, **environment: str) -> str:
+        result = CliRunner().invoke(app, arguments, env=environment)
+        assert result.exit_code == code, result.output
+        return result.stdout if code == 0 else result.stderr
+
+    def lines(self, *arguments: str) -> list[Any]:
+        return [json.loads(line) for line in self.run(*arguments, "--json").splitlines()]
+
+
+@pytest.fixture
+def both(live: LiveLake) -> BothWays:
+    return BothWays(live)
+
+
+@pytest.fixture
+def table(both: BothWays) -> str:
+    name = f"both{next(_numbers)}.birds"
+    with duckicelake.connect(both.uri) as lake:
+        lake.create_namespace(name.split(".", maxsplit=1)[0])
+        lake.create_table(name, parse_columns("id long not null, name string"))
+    for number in (1, 2):
+        CliRunner().invoke(app, ["ingest-rows", name, *both.rest], input=json.dumps({"id": number, "name": "n"}))
+    return name
+
+
+def test_each_command_on_a_lake_goes_by_rest_or_has_no_route() -> None:
+    root: Any = typer.main.get_command(app)
+    for words in commands(root):
+        command: Any = root
+        for word in words:
+            command = command.get_command(None, word)
+        options = {option for param in command.params for option in param.opts}
+        if "--lake" in options:
+            assert ("--uri" in options) == (words[0] not in ON_THE_LAKE_ALONE), words
+
+
+def test_both_ways_print_the_same(both: BothWays, table: str) -> None:
+    assert both.run("flush", table, *both.rest) == f"{table}: 2 rows, 1 file\n"
+    for command in (
+        ("history", table),
+        ("explain", table, "--where", "id = 1"),
+        ("dropped", table.split(".", maxsplit=1)[0]),
+        ("restore", table, "--to", "main", "--dry-run"),
+        ("expire", table, "--older-than", "30d", "--dry-run"),
+    ):
+        has_json = command[0] in {"history", "explain", "dropped"}
+        for more in ((), ("--json",)) if has_json else ((),):
+            found = [both.run(*command, *more, *way) for way in (both.direct, both.rest)]
+            assert found[0] == found[1], command
+            assert found[0] or command[0] == "dropped"
+
+
+def test_changes_by_rest_are_the_callers_and_on_the_lake_the_operators(both: BothWays, table: str) -> None:
+    space = table.split(".", maxsplit=1)[0]
+    for way, name in ((both.rest, "first"), (both.direct, "second")):
+        assert f"{space}.{name}: a clone of {table}" in both.run("clone", table, f"{space}.{name}", *way)
+        both.run("drop", "table", f"{space}.{name}", *both.rest)
+        assert any(item["name"] == f"{space}.{name}" for item in both.lines("dropped", space, *way))
+        assert f"table {space}.{name} is back" in both.run("undrop", f"{space}.{name}", *way)
+    trail = both.lines("audit", "--operation", "clone_table", "--resource", space, *both.direct)
+    assert [(entry["principal"], entry["address"]) for entry in trail] == [
+        ("anonymous", "127.0.0.1"),
+        (f"cli:{getpass.getuser()}", socket.gethostname()),
+    ]
+
+
+def test_options_decide_before_variables_and_a_lake_before_a_uri(both: BothWays, table: str, tmp_path: Path) -> None:
+    nowhere = {"DUCKICELAKE_CLIENT_URI": "http://127.0.0.1:1"}
+    assert both.run("history", table, *both.direct, **nowhere)
+    assert both.run("history", table, DUCKICELAKE_LAKE=both.direct[1], **nowhere)
+    assert both.run("history", table, *both.rest, DUCKICELAKE_LAKE=str(tmp_path))
+    assert both.run("history", table, DUCKICELAKE_CLIENT_URI=both.uri)
+    assert "--uri and --lake both say where the lake is" in both.run("history", table, *both.rest, *both.direct, code=2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        ("restore {t}x --to main", 2, "did you mean {t}?"),
+        ("restore {t} --to nonsense", 2, "no branch or tag"),
+        ("expire {t} --older-than soon", 2, "neither an age"),
+        ("flush --older-than 3d", 2, "--older-than needs the lake itself"),
+        ("flush nowhere.t", 2, "Table does not exist: nowhere.t"),
+        ("history --prune-older-than 3d", 2, "needs the lake itself"),
+        ("history {t}x", 2, "Table does not exist: {t}x"),
+        ("history --source ftp", 2, "'ftp' is no source of changes"),
+        ("undrop {t} --kind folder", 2, "expected table, view or namespace"),
+        ("undrop {t}", 2, "{t}"),
+        ("clone {t} {t}", 6, "exists"),
+        ("explain {t} --where nonsense", 2, "nonsense"),
+    ],
+)
+def test_wrong_input_is_one_line(both: BothWays, table: str, arguments: str, code: int, message: str) -> None:
+    error = both.run(*arguments.format(t=table).split(), *both.rest, code=code)
+    assert error.count("\n") == 1
+    assert message.format(t=table) in error
