@@ -29,6 +29,7 @@ CatalogError
 ├── NotAuthenticatedError               no token came with the request
 │   └── InvalidTokenError               the token has expired, or no trusted issuer signed it
 ├── ForbiddenError                      the caller's scopes don't cover the request, whether or not its target exists
+├── QuotaExceededError                  the warehouse may have no more tables or namespaces
 ├── TooManyRequestsError                refused before any work was done: wait and try again
 ├── ReadOnlyTableError                  the table follows a Delta table, and only writers of that write it
 ├── DamagedTableError                   DuckLake's rows of the table are damaged; other tables are served
@@ -232,6 +233,13 @@ class InvalidTokenError(NotAuthenticatedError):
 
 class ForbiddenError(CatalogError):
     """The caller's scopes don't cover what the request asks for, whether or not it exists."""
+
+
+class QuotaExceededError(CatalogError):
+    """The warehouse may have no more tables or namespaces; the message names the limit and how many there are.
+
+    Its answer must be one that clients don't try again: neither a lost race (409) nor a busy server (429).
+    """
 
 
 class TooManyRequestsError(CatalogError):

@@ -87,6 +87,7 @@ _FORMS: Final[Mapping[str, _PropertyForm]] = {
 }
 _KNOWN: Final = frozenset({*_FORMS, DUCKLAKE_ID})
 
+_POLICY_PATTERN: Final = re.compile(r"maintenance\.[a-z.-]+|history\.expire\.[a-z-]+|write\.target-file-size-bytes")
 _BOOLEAN: Final = (r"(?i:true|false)", "true or false")
 _COUNT: Final = r"[1-9]\d{0,17}"
 _PERIOD: Final = (
@@ -125,6 +126,11 @@ _CODEC_OPTION: Final = "parquet_compression"
 _LEVEL_OPTION: Final = "parquet_compression_level"
 _UNSAFE_OPTION: Final = "parquet_row_group_size_bytes"
 """Refuses every INSERT of a DuckDB that preserves the order of rows, as it does by default."""
+
+
+def is_policy(name: str) -> bool:
+    """Return whether a property is a policy of maintenance, which a server or a warehouse may have for its tables."""
+    return _POLICY_PATTERN.fullmatch(name) is not None
 
 
 def check_properties(properties: Mapping[str, str], before: Mapping[str, str] = _NONE) -> None:

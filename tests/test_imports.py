@@ -18,7 +18,7 @@ PURE = {
 
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
-    "settings": {"errors"},
+    "settings": {"errors", "properties"},
     "properties": {"errors"},
     "features": set(),
     "tracing": {"errors"},

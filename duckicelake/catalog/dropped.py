@@ -79,6 +79,31 @@ def list_dropped(services: Services, namespace: Namespace | None, page: PageRequ
     return cut_page(seen, page, lambda item: f"{item.snapshot_id}.{item.object_id}")
 
 
+def list_dropped_names(services: Services, kind: DroppedKind, namespace: Namespace, page: PageRequest) -> ListPage[str]:
+    """List the names of tables or views that can be brought back into a namespace, each once, in code point order."""
+    within = to_schema_name(namespace)
+    found = {item.name for item in _list_seen(services, kind, within) if item.schema_name == within and item.name}
+    names = sorted(name for name in found if name > page.after)
+    return cut_page(names[: page.fetch], page, lambda name: name)
+
+
+def list_dropped_namespaces(services: Services, parent: Namespace | None, page: PageRequest) -> ListPage[Namespace]:
+    """List namespaces that can be brought back, below `parent` or all, each once and by its full name."""
+    above = to_schema_name(parent) if parent else None
+    found = {item.schema_name for item in _list_seen(services, "namespace", above)} - {above}
+    named = ((name, parse_readable_namespace(name)) for name in sorted(found) if name > page.after)
+    levels = [namespace for _, namespace in named if namespace is not None]
+    return cut_page(levels[: page.fetch], page, to_schema_name)
+
+
+def _list_seen(services: Services, kind: DroppedKind, within: str | None) -> list[DroppedObject]:
+    """List what was dropped of a kind in a namespace and below it, of what the caller may read."""
+    with services.database.reading() as cursor:
+        found = dropped.read_dropped(cursor, within, kind)
+    principal = services.caller.principal
+    return [item for item in found if _may(principal, Capability.READ, Privilege.SELECT | Privilege.DROP, item)]
+
+
 def _may(principal: Principal, capability: Capability, privileges: Privilege, item: DroppedObject) -> bool:
     """Return whether scopes give the capability, and grants one of the privileges, on what was dropped."""
     namespace = parse_readable_namespace(item.schema_name) or ()

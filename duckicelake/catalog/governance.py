@@ -3,9 +3,10 @@
 Each change is made by the use case that the management API calls, with its checks and its entry in the audit trail.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from duckicelake.catalog import grants, issuers, principals, warehouse_registry
 from duckicelake.catalog.context.privileges import parse_privilege
@@ -13,6 +14,7 @@ from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.grants import GrantChange, parse_object
 from duckicelake.catalog.issuers import ListedIssuer
 from duckicelake.catalog.principals import PrincipalChange, PrincipalRegistration
+from duckicelake.catalog.warehouse_options import KEPT_OPTIONS, change_options, check_options, read_options
 from duckicelake.catalog.warehouse_registry import NewWarehouse
 from duckicelake.catalog.warehouses import (
     FIRST_WAREHOUSE_NAME,
@@ -39,10 +41,11 @@ class GrantKey:
 
 @dataclass(frozen=True, slots=True)
 class WarehouseState:
-    """A warehouse. new: how to create it; grants_on: None: as it is."""
+    """A warehouse. new: how to create it; grants_on, options: None: as they are."""
 
     new: NewWarehouse
     grants_on: bool | None = None
+    options: Mapping[str, str] | None = None
 
 
 @dataclass(slots=True)
@@ -100,7 +103,7 @@ def read_state(services: Services, wiring: WarehouseWiring) -> GovernanceState:
     ]
     for new in (first, *created):
         with _open(services, wiring, new.name) as own:
-            state.warehouses[new.name] = WarehouseState(new, grants.has_grants_on(own))
+            state.warehouses[new.name] = WarehouseState(new, grants.has_grants_on(own), read_options(own))
             _read_grants(own, new.name, state)
     return state
 
@@ -123,7 +126,7 @@ def apply_state(
     with _name_place(wanted, done), suppress(_DryRunError), services.database.transaction() as cursor:
         lock_governance(cursor)
         joined = replace(services, database=JoinedDatabase(services.database, cursor))
-        _run(_compare(known, wanted, prunes=prunes), joined, done)
+        _run(_compare(known, wanted, wiring, prunes=prunes), joined, done)
         if is_dry:
             raise _DryRunError
     for name, warehouse in wanted.warehouses.items():
@@ -132,7 +135,8 @@ def apply_state(
             with _name_place(wanted, done):
                 _run([step], services, done, is_dry=is_dry)
     for name in _list_further(known, wanted):
-        steps = [*_compare_grants(known, wanted, name, prunes=prunes), *_compare_options(known, wanted, name)]
+        options = _compare_options(known, wanted, name, wiring, prunes=prunes)
+        steps = [*_compare_grants(known, wanted, name, prunes=prunes), *options]
         if is_dry or not steps:
             done += steps
             continue
@@ -202,7 +206,7 @@ def _check(services: Services, wiring: WarehouseWiring, known: GovernanceState, 
                 message = f"{attribute} of {name} is {had}, and can't change to {has}: drop it first"
                 raise _refuse(wanted, ("principal", name), message)
     for name, warehouse in wanted.warehouses.items():
-        _check_warehouse(known, wanted, name, warehouse.new)
+        _check_warehouse(known, wanted, wiring, name, warehouse)
     names = known.principals.keys() | wanted.principals.keys()
     for pair in sorted(wanted.members):
         if pair[1] not in names:
@@ -220,8 +224,14 @@ def _check(services: Services, wiring: WarehouseWiring, known: GovernanceState, 
     _check_objects(services, wiring, known, wanted)
 
 
-def _check_warehouse(known: GovernanceState, wanted: GovernanceState, name: str, new: NewWarehouse) -> None:
-    old = known.warehouses.get(name)
+def _check_warehouse(
+    known: GovernanceState, wanted: GovernanceState, wiring: WarehouseWiring, name: str, warehouse: WarehouseState
+) -> None:
+    try:
+        check_options(warehouse.options or {}, wiring.check_policies, is_first=name == FIRST_WAREHOUSE_NAME)
+    except CatalogError as error:
+        raise _refuse(wanted, ("warehouse", name), str(error)) from error
+    old, new = known.warehouses.get(name), warehouse.new
     for attribute in ("location", "profile", "adopted_schema"):
         has = getattr(new, attribute)
         if old is not None and has is not None and has.rstrip("/") != (getattr(old.new, attribute) or "").rstrip("/"):
@@ -251,7 +261,9 @@ def _refuse(wanted: GovernanceState, key: object, message: str) -> InvalidReques
     return InvalidRequestError(f"{wanted.places.get(key, 'the state')}: {message}")
 
 
-def _compare(known: GovernanceState, wanted: GovernanceState, *, prunes: bool) -> Iterator[_Step]:
+def _compare(
+    known: GovernanceState, wanted: GovernanceState, wiring: WarehouseWiring, *, prunes: bool
+) -> Iterator[_Step]:
     """List what changes in the transaction: what ends first, so that names and subjects are free."""
     yield from _compare_grants(known, wanted, FIRST_WAREHOUSE_NAME, prunes=prunes, gives=False)
     if prunes:
@@ -261,7 +273,7 @@ def _compare(known: GovernanceState, wanted: GovernanceState, *, prunes: bool) -
     for container, member in sorted(wanted.members - known.members):
         yield _Step(f"+ {member} in {container}", (container, member), _bind_member(container, member, is_added=True))
     yield from _compare_grants(known, wanted, FIRST_WAREHOUSE_NAME, prunes=prunes, takes=False)
-    yield from _compare_options(known, wanted, FIRST_WAREHOUSE_NAME)
+    yield from _compare_options(known, wanted, FIRST_WAREHOUSE_NAME, wiring, prunes=prunes)
 
 
 def _list_ends(known: GovernanceState, wanted: GovernanceState) -> Iterator[_Step]:
@@ -324,13 +336,24 @@ def _compare_grants(
             yield _Step(text, key, _bind_grant(key, is_given=sign == "+"))
 
 
-def _compare_options(known: GovernanceState, wanted: GovernanceState, name: str) -> Iterator[_Step]:
+def _compare_options(
+    known: GovernanceState, wanted: GovernanceState, name: str, wiring: WarehouseWiring, *, prunes: bool
+) -> Iterator[_Step]:
     state, old = wanted.warehouses.get(name), known.warehouses.get(name)
-    if state is None or state.grants_on is None or state.grants_on == (old is not None and old.grants_on):
+    if state is None:
         return
-    is_on = state.grants_on
-    text = f"~ warehouse {name}: grants {'on' if is_on else 'off'}"
-    yield _Step(text, ("warehouse", name), lambda services: grants.set_grants(services, is_on=is_on))
+    if state.grants_on is not None and state.grants_on != (old is not None and old.grants_on):
+        is_on = state.grants_on
+        text = f"~ warehouse {name}: grants {'on' if is_on else 'off'}"
+        yield _Step(text, ("warehouse", name), lambda services: grants.set_grants(services, is_on=is_on))
+    had, has = (old and old.options) or {}, state.options or {}
+    changes: dict[str, str | None] = {option: has[option] for option in sorted(has) if has[option] != had.get(option)}
+    if prunes and state.options is not None:
+        changes |= dict.fromkeys(sorted(had.keys() - has.keys() - KEPT_OPTIONS))
+    if changes:
+        what = ", ".join(f"{option} {had.get(option)} -> {value}" for option, value in changes.items())
+        change = partial(change_options, changes=changes, check_policies=wiring.check_policies)
+        yield _Step(f"~ warehouse {name}: {what}", ("warehouse", name), change)
 
 
 def _describe_difference(old: object, new: object, attributes: Collection[str]) -> str:

@@ -4,7 +4,7 @@ The schema of the first warehouse holds the registry.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import count
 from time import monotonic, sleep
 from typing import Final
@@ -148,29 +148,43 @@ def drop_warehouse(
 
 def _drop(services: Services, wiring: WarehouseWiring, name: str, *, forces: bool, keeps_lake: bool) -> LakeContents:
     row = find_warehouse(services, name)
-    own = open_warehouse(services, wiring, row)
+    own, has_store = _open_to_drop(services, wiring, row)
     try:
         contents = _read_contents(services, own, row)
         if not (contents.is_empty or forces or keeps_lake):
             raise _build_not_empty_error(name, contents)
         with services.database.transaction() as cursor:
             registry.set_state(cursor, name, "dropping")
-        return _drop_registered(services, own, row, forces=forces, keeps_lake=keeps_lake)
+        has_marks = has_store and not keeps_lake
+        return _drop_registered(services, own, row, forces=forces, keeps_lake=keeps_lake, has_marks=has_marks)
     finally:
         close_warehouse(services, own)
 
 
+def _open_to_drop(services: Services, wiring: WarehouseWiring, row: WarehouseRow) -> tuple[Services, bool]:
+    """Open a warehouse, and say whether with its store, which isn't there if its storage profile can't be used."""
+    try:
+        return open_warehouse(services, wiring, row), True
+    except UnavailableError:
+        if row.profile_id is None:
+            raise
+        return open_warehouse(services, WarehouseWiring(), replace(row, profile_id=None)), False
+
+
 def _drop_registered(
-    services: Services, own: Services, row: WarehouseRow, *, forces: bool, keeps_lake: bool
+    services: Services, own: Services, row: WarehouseRow, *, forces: bool, keeps_lake: bool, has_marks: bool
 ) -> LakeContents:
-    """Drop a warehouse in state `dropping`; if its lake has got something meanwhile, make it active again."""
+    """Drop a warehouse in state `dropping`; if its lake has got something meanwhile, make it active again.
+
+    has_marks: delete its markers from its folders.
+    """
     _wait_for_servers(services, own, row)
     marked: Iterable[str] = ()
     with own.database.transaction() as cursor:
         contents = LakeContents(0, 0, 0)
         if registry.read_schema_facts(cursor, row.schema_name).has_lake:
             contents = registry.lock_contents(cursor)
-            marked = () if keeps_lake else warehouse.folders(own)
+            marked = warehouse.folders(own) if has_marks else ()
         is_refused = not (contents.is_empty or forces or keeps_lake)
         if not (is_refused or keeps_lake):
             registry.drop_schema(cursor, row.schema_name)

@@ -20,11 +20,8 @@ from duckicelake.catalog.context.scan_cache import ScanCache
 from duckicelake.catalog.context.services import IdPools, Services
 from duckicelake.catalog.context.storage_access import NO_ACCESS, StorageAccess
 from duckicelake.catalog.storage_profiles import ProfileRules, check_endpoints, find_profile_of
-from duckicelake.errors import (
-    InvalidRequestError,
-    StartupError,
-    UnavailableError,
-)
+from duckicelake.catalog.warehouse_options import CheckPolicies
+from duckicelake.errors import InvalidRequestError, StartupError, UnavailableError
 from duckicelake.lake.setup.format import require_known
 from duckicelake.lake.side_tables import warehouses as registry
 from duckicelake.lake.side_tables.storage_profiles import ProfileRow
@@ -68,6 +65,7 @@ class WarehouseWiring:
         profiles: what storage profiles may say.
         open_profile: opens the store of a location by a storage profile; None where there are none.
         run_tasks: runs the background tasks of an open warehouse.
+        check_policies: raises InvalidRequestError for policies of maintenance that can't be.
 
     """
 
@@ -78,7 +76,8 @@ class WarehouseWiring:
     build_cache: Callable[[], TableCache] = TableCache
     build_scans: Callable[[], ScanCache] = ScanCache
     open_reads: Callable[[], ReadObserver] = field(default=lambda: UNOBSERVED)
-    run_tasks: Callable[[Services], AbstractContextManager[object]] = field(default=lambda _: nullcontext())
+    run_tasks: Callable[[Warehouse, Services], AbstractContextManager[object]] = field(default=lambda *_: nullcontext())
+    check_policies: CheckPolicies = field(default=lambda _: None)
 
 
 def is_warehouse_name(name: str) -> bool:
@@ -119,6 +118,7 @@ def open_warehouse(services: Services, wiring: WarehouseWiring, row: WarehouseRo
         access=access,
         scans=wiring.build_scans(),
         reads=wiring.open_reads(),
+        maintenance={**services.maintenance, **row.policies},
         rights=services.rights and services.rights.beside(database, row.warehouse_id, row.name),
         prefix=f"{row.name}/",
     )

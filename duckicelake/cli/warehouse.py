@@ -34,6 +34,11 @@ DROP_EXAMPLES: Final = (
     "duckicelake warehouse drop old --keep-lake",
 )
 GRANTS_EXAMPLES: Final = ("duckicelake warehouse grants sales on", "duckicelake warehouse grants duckicelake off")
+OPTIONS_EXAMPLES: Final = (
+    "duckicelake warehouse options sales",
+    "duckicelake warehouse options sales max-tables=1000 requests-per-second=50",
+    "duckicelake warehouse options sales max-tables=",
+)
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 NameArgument = Annotated[str, typer.Argument(help="The warehouse's name.")]
 app: Final = make_group("warehouse", "Warehouses beside the first: lakes in other schemas of the same database.")
@@ -155,6 +160,40 @@ def grants(
     typer.echo(f"grants are {state} in {name}")
 
 
+@one_line_errors()
+def options(
+    name: Annotated[str, typer.Argument(help="The warehouse's name; the first one's is duckicelake.")],
+    changes: Annotated[
+        list[str] | None, typer.Argument(metavar="[OPTION=VALUE]...", help="What to change; OPTION= is its default.")
+    ] = None,
+    as_json: JsonOption = False,
+    lake: LakeOption = None,
+) -> None:
+    """Print the options of a warehouse, after changing those that are given. docs/warehouses.md lists them.
+
+    Servers that run follow within a second.
+    """
+    from duckicelake.catalog.warehouse_options import change_options, read_options
+    from duckicelake.cli.grant import open_named_warehouse
+    from duckicelake.cli.wiring.services import check_policies
+
+    wanted = dict(map(_parse_option, changes or ()))
+    with open_named_warehouse(lake, "change_options" if wanted else "read_options", name) as services:
+        found = change_options(services, wanted, check_policies) if wanted else read_options(services)
+    if as_json:
+        typer.echo(json.dumps(found))
+        return
+    for option, value in found.items():
+        typer.echo(f"{option:24} {value}")
+
+
+def _parse_option(text: str) -> tuple[str, str | None]:
+    option, equals, value = text.partition("=")
+    if not equals:
+        raise typer.BadParameter(f"expected OPTION=VALUE, such as max-tables=1000, not {text!r}")
+    return option, value or None
+
+
 @contextmanager
 def _open_registry(lake: Any, operation: str) -> Iterator[tuple[Services, WarehouseWiring]]:
     """Open the first warehouse, whose schema holds the registry."""
@@ -196,4 +235,5 @@ add_command(app, list_, *LIST_EXAMPLES, name="list", has_warehouse_option=False)
 add_command(app, show, *SHOW_EXAMPLES, has_warehouse_option=False)
 add_command(app, rename, *RENAME_EXAMPLES, has_warehouse_option=False)
 add_command(app, grants, *GRANTS_EXAMPLES, has_warehouse_option=False)
+add_command(app, options, *OPTIONS_EXAMPLES, has_warehouse_option=False)
 add_command(app, drop, *DROP_EXAMPLES, has_warehouse_option=False)

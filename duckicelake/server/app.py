@@ -26,6 +26,7 @@ from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.jobs import BeginJob, EndJob, RenewJob
 from duckicelake.catalog.load_response import FreshnessChecks, LoadTableFastPath, build_freshness_checks
 from duckicelake.catalog.maintenance import FindOrphans
+from duckicelake.catalog.warehouse_options import RequestLimits
 from duckicelake.catalog.warehouses import FIRST_WAREHOUSE_NAME, Warehouse, WarehouseWiring
 from duckicelake.iceberg.reports import MetricsReport
 from duckicelake.iceberg.rest import (
@@ -53,7 +54,7 @@ from duckicelake.server.http.scope import keep_raw_path
 from duckicelake.server.middleware.audit import AuditMiddleware, build_audit_log
 from duckicelake.server.middleware.body_limit import BodyBudget, BodyLimitMiddleware, UnzipMiddleware
 from duckicelake.server.middleware.cross_site import AllowedHosts, CrossSiteRules, RequireHttpsMiddleware
-from duckicelake.server.middleware.quotas import Quotas, Rates
+from duckicelake.server.middleware.quotas import Quota, Quotas, Rates
 from duckicelake.server.middleware.requests import (
     DispatchMiddleware,
     LoginRequestCounter,
@@ -85,17 +86,22 @@ from duckicelake.server.routes.dependencies import ServerContext, guard_routes
 from duckicelake.server.routes.dropped import UndropBody
 from duckicelake.server.routes.events import QueryEventsRequest
 from duckicelake.server.routes.grants import ChangeGrantsRequest
-from duckicelake.server.routes.management import CreateWarehouseRequest, RenameWarehouseRequest
+from duckicelake.server.routes.management import (
+    ChangeOptionsRequest,
+    CreateWarehouseRequest,
+    RenameWarehouseRequest,
+)
 from duckicelake.server.routes.storage_profiles import CreateStorageProfileRequest
 from duckicelake.server.routes.table_operations import CloneTableRequest, ExpireRequest, ExplainRequest, RestoreRequest
 from duckicelake.server.telemetry.logs import make_logger
 from duckicelake.server.telemetry.metrics import Metrics
-from duckicelake.server.warehouses import WarehouseApp, WarehouseRouter
+from duckicelake.server.warehouses import WarehouseApp, WarehouseRouter, WarehouseThrottle
 
 REQUEST_MODELS: tuple[type[BaseModel], ...] = (
     *principals.REQUEST_MODELS,
     BeginJob,
     ChangeGrantsRequest,
+    ChangeOptionsRequest,
     CloneTableRequest,
     CommitTableRequest,
     CommitTransactionRequest,
@@ -274,33 +280,49 @@ class _AppLayers:
         shared = build_freshness_checks(context.services)
 
         def build(row: Warehouse, services: Services, resources: ExitStack) -> WarehouseApp:
+            limits = RequestLimits.parse(row.options)
+            shared_folder = _make_shared_folder(edge.shared, row)
             own = replace(
                 self.app.state.context,
                 services=services,
                 warehouses=frozenset({row.name, row.location}),
                 feed=self.open_feed(services),
                 authentication=self.authentication and self.authentication.in_warehouse(row.name),
-                quotas=Quotas.of(edge.rows, time.monotonic, _make_shared_folder(edge.shared, row)),
+                quotas=Quotas.of(edge.rows, time.monotonic, shared_folder),
             )
-            layers, responder = self._add_inner(own, budget, shared)
-            return WarehouseApp(row, own, layers, responder, resources)
+            layers, responder = self._add_inner(own, budget, shared, has_limits=limits.are_set)
+            rate = Quota.of(limits.per_second or 0, "warehouse", time.monotonic, shared_folder)
+            throttle = WarehouseThrottle(limits.at_once, rate)
+            return WarehouseApp(row, own, layers, responder, resources, throttle)
 
-        limits = edge.open_warehouses, edge.warehouse_idle_seconds
+        most = edge.open_warehouses, edge.warehouse_idle_seconds
         log = self.log
 
         def note_failure(name: str, error: Exception) -> None:
             log.warning("a warehouse failed to close", warehouse=name, error=str(error))
 
         return WarehouseRouter(
-            first, context.services, wiring, build, *limits, self.metrics.warehouses_open, note_failure
+            first,
+            context.services,
+            wiring,
+            build,
+            *most,
+            self.metrics.warehouses_open,
+            note_failure,
+            self.metrics.warehouse_refused,
         )
 
     def _add_inner(
-        self, context: ServerContext, budget: BodyBudget, shared: FreshnessChecks | None = None
+        self,
+        context: ServerContext,
+        budget: BodyBudget,
+        shared: FreshnessChecks | None = None,
+        *,
+        has_limits: bool = False,
     ) -> tuple[ASGIApp, LoadTableResponder]:
         """Put the middleware of one warehouse around the routes, from the innermost to the outermost.
 
-        shared: whose connection the warehouses beside the first share.
+        shared: whose connection the warehouses beside the first share. has_limits: each request must be counted.
         """
         app, edge, services = self.app, self.edge, context.services
         loads = LoadTableFastPath(services, build_freshness_checks(services, shared))
@@ -316,7 +338,7 @@ class _AppLayers:
             context.authentication,
             self.slots,
             self.register,
-            is_cacheable=self.tracer is None,
+            is_cacheable=self.tracer is None and not has_limits,
             warehouse=services.prefix.rstrip("/"),
         )
         is_open = self.authentication is None

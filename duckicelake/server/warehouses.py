@@ -28,8 +28,9 @@ from duckicelake.catalog.warehouses import (
 )
 from duckicelake.errors import CatalogError, NoSuchWarehouseError, UnavailableError
 from duckicelake.server.fast_path import LoadTableResponder
-from duckicelake.server.http.errors import answer_catalog_error
+from duckicelake.server.http.errors import answer_catalog_error, build_error_response
 from duckicelake.server.http.scope import CONTEXT_KEY, WAREHOUSE_KEY
+from duckicelake.server.middleware.quotas import Quota
 from duckicelake.server.routes.dependencies import ServerContext
 
 ROUTE_ROOTS: Final = ("/v1/", "/pipeline/v1/", "/lineage/v1/", "/sql/v1/", "/mcp/v1/", "/api/v1/")
@@ -59,6 +60,36 @@ def split_warehouse(path: str) -> tuple[str, str] | None:
     return None
 
 
+@dataclass(frozen=True, slots=True)
+class WarehouseThrottle:
+    """Refuse requests for a warehouse beyond its limits. rate: of all workers, by a name that is always the same."""
+
+    at_once: int | None
+    rate: Quota
+
+    def find_refusal(self, under_way: int) -> ASGIApp | None:
+        """Return the answer to a request that is refused; count one that isn't."""
+        if self.at_once is not None and under_way >= self.at_once:
+            return _refuse(
+                f"This warehouse may have {self.at_once} requests answered by a worker at a time (max-requests), and "
+                f"that many are under way; try again, nothing was done"
+            )
+        wait = self.rate.wait("")
+        if wait:
+            return _refuse(
+                f"This warehouse may send {self.rate.rate:g} requests in a second (requests-per-second), and has sent "
+                f"more: come again in {wait} s, nothing was done",
+                wait,
+            )
+        self.rate.spend("", 1)
+        return None
+
+
+def _refuse(message: str, wait: int = 1) -> ASGIApp:
+    headers = {"Retry-After": str(wait), "Connection": "close"}
+    return build_error_response(429, "TooManyRequestsException", message, headers)
+
+
 @dataclass(slots=True)
 class WarehouseApp:
     """The app of one open warehouse.
@@ -68,6 +99,7 @@ class WarehouseApp:
         resources: what closing it ends: background tasks, connections.
         requests: how many are under way.
         used_at: when the last one ended, by time.monotonic.
+        throttle: what its options let it take of the server.
 
     """
 
@@ -76,6 +108,7 @@ class WarehouseApp:
     layers: ASGIApp
     responder: LoadTableResponder
     resources: ExitStack
+    throttle: WarehouseThrottle
     requests: int = 0
     used_at: float = field(default_factory=time.monotonic)
     is_retired: bool = False
@@ -104,11 +137,13 @@ class WarehouseRouter:
         idle_seconds: float,
         note_open: Callable[[int], object],
         note_failure: Callable[[str, Exception], object],
+        note_refusal: Callable[[str], object],
     ) -> None:
         """Make the router.
 
         app: of the first warehouse, as its services. most: how many others may be open at a time. note_open: gets how
         many are open whenever that changes. note_failure: gets the name of a warehouse that failed to close.
+        note_refusal: gets that of one that was sent more than it may have.
         """
         self.wiring = wiring
         self._app = app
@@ -118,6 +153,7 @@ class WarehouseRouter:
         self._idle_seconds = idle_seconds
         self._note_open = note_open
         self._note_failure = note_failure
+        self._note_refusal = note_refusal
         self._rows: dict[str, Warehouse] = {}
         self._read_at = float("-inf")
         self._reading: asyncio.Task[None] | None = None
@@ -138,17 +174,23 @@ class WarehouseRouter:
             if name == FIRST_WAREHOUSE_NAME:
                 await self._app(scope, receive, send)
             else:
-                await self._serve(name, scope, receive, send)
+                await self._serve(name, path, scope, receive, send)
         finally:
             scope["path"] = whole_path
 
-    async def _serve(self, name: str, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _serve(self, name: str, path: str, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             opened = await self._find(name)
         except CatalogError as error:
             await answer_catalog_error(scope, error)(scope, receive, send)
             return
         scope[WAREHOUSE_KEY], scope[CONTEXT_KEY] = name, opened.context
+        is_managed = path.startswith("/management/")
+        refusal = None if is_managed else opened.throttle.find_refusal(opened.requests)
+        if refusal is not None:
+            self._note_refusal(name)
+            await refusal(scope, receive, send)
+            return
         opened.requests += 1
         try:
             await opened.layers(scope, receive, send)
@@ -231,7 +273,7 @@ class WarehouseRouter:
             stack.callback(close_warehouse, self._services, services)
             prepare_warehouse(services)
             opened = self._build(row, services, stack)
-            stack.enter_context(self.wiring.run_tasks(opened.context.services))
+            stack.enter_context(self.wiring.run_tasks(row, opened.context.services))
             opened.resources = stack.pop_all()
             return opened
 

@@ -12,7 +12,6 @@ ORIGIN_PATTERN = re.compile(r"[a-z][a-z0-9+.-]*://[^/@?#\s]+/?", re.IGNORECASE)
 URI_PATTERN = re.compile(r"[a-z][a-z0-9+.-]*://\S+", re.IGNORECASE)
 WEB_URL_PATTERN = re.compile(r"https?://\S+", re.IGNORECASE)
 HOST_PATTERN = re.compile(r"\*|(\*\.)?[\w-]+(\.[\w-]+)*\.?", re.ASCII)
-POLICY_PATTERN = re.compile(r"(maintenance\.[a-z.-]+|history\.expire\.[a-z-]+|write\.target-file-size-bytes)=.+")
 POSTGRES_SCHEMES = ("postgres", "postgresql")
 
 

@@ -6,11 +6,11 @@ from typing import Literal
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from duckicelake.properties import is_policy
 from duckicelake.settings.forms import (
     ENDPOINT_PATTERN,
     HOST_PATTERN,
     ORIGIN_PATTERN,
-    POLICY_PATTERN,
     POSTGRES_SCHEMES,
     URI_PATTERN,
     WEB_URL_PATTERN,
@@ -330,7 +330,8 @@ class Settings(BaseSettings):
     @classmethod
     def _check_policies(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for text in value:
-            if not POLICY_PATTERN.fullmatch(text):
+            name, _, policy = text.partition("=")
+            if not (policy and is_policy(name)):
                 message = (
                     f"Invalid policy {text!r}: expected <property>=<value>, such as maintenance.flush.min-rows=100"
                 )

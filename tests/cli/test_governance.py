@@ -91,6 +91,27 @@ def test_file_that_lacks_something_takes_it_only_if_asked(run: Run) -> None:
     assert "role admin" not in dropped
 
 
+def test_options_of_warehouses_are_applied_exported_and_pruned(run: Run) -> None:
+    text = "warehouses: [{name: duckicelake, options: {max-tables: 9}}, {name: north, options: {flush-rows: 5}}]"
+    assert "+ warehouse north" in run("apply", "--dry-run", text=text)
+    assert run("apply", text=text).splitlines()[:-1] == [
+        "~ warehouse duckicelake: max-tables None -> 9",
+        "+ warehouse north",
+        "~ warehouse north: flush-rows None -> 5",
+    ]
+    assert "nothing to change" in run("apply", "--dry-run", "--prune", text=run("export"))
+    assert run("warehouse", "options", "north").split()[-2:] == ["flush-rows", "5"]
+    assert '"max-tables": "9"' in run("warehouse", "options", "duckicelake", "--json")
+    assert "max-namespaces" in run("warehouse", "options", "north", "flush-rows=", "max-namespaces=3")
+    fewer = "warehouses: [{name: duckicelake, options: {}}, {name: north, options: {max-namespaces: 3}}]"
+    assert "nothing changed" in run("apply", text=fewer)
+    assert run("apply", "--prune", text=fewer).splitlines()[0] == "~ warehouse duckicelake: max-tables 9 -> None"
+    for bad, place in (("max-table: 1", "warehouses[0]: There is no option"), ("max-tables: x", "Invalid max-tables")):
+        assert place in run("apply", "--dry-run", text=f"warehouses: [{{name: north, options: {{{bad}}}}}]", status=2)
+    assert "expected OPTION=VALUE" in run("warehouse", "options", "north", "max-tables", status=2)
+    assert "Invalid max-tables" in run("warehouse", "options", "north", "max-tables=-1", status=2)
+
+
 def test_creators_keep_what_they_own(run: Run, services: Services) -> None:
     run("apply", text=FILE)
     run("grant", "etl", "ownership", "namespace:sales")

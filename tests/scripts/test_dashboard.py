@@ -51,7 +51,8 @@ def exported() -> dict[str, set[str]]:
     metrics.lineage_waiting("console", 0)
     metrics.feed_behind(0.01)
     metrics.task_failed("follow")
-    metrics.warehouse_request("north", 200)
+    metrics.warehouse_request("north", 200, 0.01)
+    metrics.warehouse_refused("north")
     with metrics.phase("plan"), metrics.store_call("read"):
         pass
     families = text_string_to_metric_families(metrics.render().decode())

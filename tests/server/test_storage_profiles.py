@@ -192,6 +192,28 @@ def test_wrong_key_of_the_settings_stops_that_warehouse_alone(profiles: Profiles
             assert other.http.delete("/management/v1/warehouses/plain").status_code == 200
 
 
+@pytest.mark.parametrize("keeps_lake", [False, True])
+def test_warehouse_whose_key_is_lost_can_be_dropped(profiles: Profiles, *, keeps_lake: bool) -> None:
+    profiles.create("east")
+    profiles.site.create_table("east")
+    other = profiles.open_site(secret_keys=SecretStr(NEW_KEY))
+    with closing(other.app.warehouses):
+        path = "/management/v1/warehouses/east"
+        assert other.http.delete(path).status_code == 409
+        dropped = other.http.delete(path, params={"force": not keeps_lake, "keep-lake": keeps_lake})
+        assert (dropped.status_code, dropped.json().get("tables")) == (200, 1), dropped.text
+        assert other.http.get(path).status_code == 404
+        assert other.http.delete("/management/v1/storage-profiles/east").status_code == 204
+    found = boto3.client(
+        "s3",
+        endpoint_url=profiles.buckets["east"].minio.endpoint,
+        aws_access_key_id=profiles.users["east"].access_key,
+        aws_secret_access_key=profiles.users["east"].secret_key,
+        config=Config(s3={"addressing_style": "path"}),
+    ).list_objects_v2(Bucket=profiles.buckets["east"].name, Prefix="lakes/east/")
+    assert found["KeyCount"] >= 1  # files stay, and so does the marker
+
+
 def test_rotated_secrets_need_the_new_key_alone(profiles: Profiles) -> None:
     for name in NAMES:
         profiles.create(name)

@@ -211,7 +211,7 @@ def test_idle_warehouses_are_closed_and_busy_ones_make_room(services: Services, 
 
 
 def test_background_tasks_run_while_a_warehouse_is_open(services: Services, tmp_path: Path, serve: Serve) -> None:
-    def run_tasks(own: Services) -> Any:
+    def run_tasks(_: object, own: Services) -> Any:
         return follow_in_background(own, print)
 
     edge = Edge(rows=Rates(requests=1000))
@@ -442,7 +442,7 @@ def test_interrupted_creation_and_drop_are_completed(site: Site) -> None:
     assert site.http.get("/management/v1/warehouses/south").status_code == 404
 
 
-SHARED_FIELDS = {"store", "snapshot_ids", "clock", "maintenance", "meter", "publish_audit", "once", "caller"}
+SHARED_FIELDS = {"store", "snapshot_ids", "clock", "meter", "publish_audit", "once", "caller"}
 
 
 def test_each_part_of_the_services_is_shared_on_purpose_or_the_warehouses_own(site: Site) -> None:

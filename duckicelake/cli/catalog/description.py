@@ -16,7 +16,12 @@ if TYPE_CHECKING:
     from duckicelake.client.lake import Lake
     from duckicelake.client.models import ColumnInfo, SnapshotInfo, TableInfo, ViewInfo
 
-LS_EXAMPLES: Final = ("duckicelake ls", "duckicelake ls sales --long", "duckicelake ls --recursive --json")
+LS_EXAMPLES: Final = (
+    "duckicelake ls",
+    "duckicelake ls sales --long",
+    "duckicelake ls --recursive --json",
+    "duckicelake ls sales --dropped",
+)
 SHOW_EXAMPLES: Final = (
     "duckicelake show sales.orders",
     "duckicelake show sales.orders --uri https://lake.example.com --json",
@@ -45,9 +50,17 @@ def list_objects(
     ] = "",
     recursive: Annotated[bool, typer.Option("--recursive", "-r", help="List what is below, too.")] = False,
     long: Annotated[bool, typer.Option("--long", "-l", help="Print rows, sizes and times of tables.")] = False,
+    is_dropped: Annotated[
+        bool, typer.Option("--dropped", help="List what was dropped here and below, and can be brought back.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """List namespaces, tables and views."""
+    if is_dropped:
+        from duckicelake.cli.snapshots import list_dropped_over_rest
+
+        list_dropped_over_rest(lake, namespace, as_json)
+        return
     if long:
         _list_long(lake, namespace, is_recursive=recursive, as_json=as_json)
         return

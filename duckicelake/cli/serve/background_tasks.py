@@ -2,9 +2,10 @@
 
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Final
 
 from duckicelake.catalog import warehouse
@@ -14,6 +15,8 @@ from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.flush import Thresholds, flush_in_background
 from duckicelake.catalog.gc import collect_in_background
 from duckicelake.catalog.warehouse import WarehouseStanding, describe_server
+from duckicelake.catalog.warehouse_options import FLUSH_AGE, FLUSH_BYTES, FLUSH_ROWS
+from duckicelake.catalog.warehouses import Warehouse
 from duckicelake.changelog.writer import follow_in_background
 from duckicelake.cli.serve.hooks import FeatureService, TaskReporter
 from duckicelake.errors import CatalogError
@@ -27,25 +30,30 @@ _CHECK_SECONDS: Final = 30.0
 
 
 @contextmanager
-def run_background_tasks(settings: Settings, services: Services) -> Iterator[None]:
-    """Run all background tasks for as long as the context lasts. The tasks of features end before the changelog's."""
+def run_background_tasks(
+    settings: Settings, services: Services, options: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[None]:
+    """Run all background tasks for as long as the context lasts. The tasks of features end before the changelog's.
+
+    options: of the warehouse, in place of settings.
+    """
     with ExitStack() as tasks:
         tasks.enter_context(watch_warehouse(settings, services))
         tasks.enter_context(write_changelog(settings, services))
         report = build_reporter(settings, services)
         for feature in load_feature_services():
             tasks.enter_context(feature.run_tasks(settings, services, report))
-        tasks.enter_context(flush_due_tables(settings, services))
+        tasks.enter_context(flush_due_tables(settings, services, options))
         tasks.enter_context(delete_old_uploads(settings, services))
         yield
 
 
 @contextmanager
-def run_warehouse_tasks(settings: Settings, services: Services) -> Iterator[None]:
+def run_warehouse_tasks(settings: Settings, row: Warehouse, services: Services) -> Iterator[None]:
     """Prepare the features of a warehouse beside the first, and run its tasks for as long as the context lasts."""
     for feature in load_feature_services():
         feature.prepare(settings, services)
-    with run_background_tasks(settings, services):
+    with run_background_tasks(settings, services, row.options):
         yield
 
 
@@ -56,15 +64,30 @@ def write_changelog(settings: Settings, services: Services) -> AbstractContextMa
     )
 
 
-def flush_due_tables(settings: Settings, services: Services) -> AbstractContextManager[None]:
-    """Flush tables that reach a threshold of the settings, for as long as the context lasts."""
-    age = None if settings.flush_age is None else round(settings.flush_age * 1000)
+def flush_due_tables(
+    settings: Settings, services: Services, options: Mapping[str, str]
+) -> AbstractContextManager[None]:
+    """Flush tables that reach a threshold of the warehouse's options or the settings, while the context lasts."""
     warn = build_warning(settings, "rows could not be flushed")
 
     def report(table: FlushableRows | None, error: Exception) -> None:
         warn(error, table=None if table is None else f"{table.schema_name}.{table.table_name}")
 
-    return flush_in_background(services, Thresholds(settings.flush_rows, settings.flush_bytes, age), report)
+    return flush_in_background(services, build_thresholds(settings, options), report)
+
+
+def build_thresholds(settings: Settings, options: Mapping[str, str]) -> Thresholds:
+    """Build from when on tables of a warehouse are flushed: by its options, and without one by the settings."""
+
+    def choose(name: str, default: float | None, scale: int = 1) -> int | None:
+        value = options.get(name, default)
+        return None if value is None else round(float(value) * scale)
+
+    return Thresholds(
+        choose(FLUSH_ROWS, settings.flush_rows),
+        choose(FLUSH_BYTES, settings.flush_bytes),
+        choose(FLUSH_AGE, settings.flush_age, 1000),
+    )
 
 
 def delete_old_uploads(settings: Settings, services: Services) -> AbstractContextManager[None]:

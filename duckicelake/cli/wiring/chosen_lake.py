@@ -85,6 +85,7 @@ def build_warehouse_settings(settings: Settings, chosen: ChosenWarehouse) -> Set
     Raises UnavailableError for a storage profile that can't be used.
     """
     row, url = chosen.row, settings.database_url
+    policies = (f"{name}={value}" for name, value in row.policies.items())
     assert url is not None
     if chosen.profile is not None:
         from duckicelake.cli.wiring.profile_settings import apply_profile, build_profile_rules
@@ -94,6 +95,7 @@ def build_warehouse_settings(settings: Settings, chosen: ChosenWarehouse) -> Set
         update={
             "database_url": build_schema_url(url, row.schema_name),
             "warehouse": row.location,
+            "maintenance": (*settings.maintenance, *policies),
             "allowed_locations": (),
             "warehouse_roots": (),
         }

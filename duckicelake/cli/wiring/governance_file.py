@@ -69,6 +69,7 @@ class WarehouseEntry(_Entry):
     storage_profile: str | None = None
     adopted_schema: str | None = None
     grants_on: bool | None = None
+    options: dict[Name, str | int | float] | None = None
 
 
 class GrantEntry(_Entry):
@@ -210,7 +211,8 @@ def _add_container(state: GovernanceState, kind: Any, entry: ContainerEntry, pla
 def _add_warehouse(state: GovernanceState, entry: WarehouseEntry, place: str) -> None:
     _check_new(state.warehouses, entry.name, place)
     new = NewWarehouse(entry.name, entry.location, entry.adopted_schema, entry.storage_profile)
-    state.warehouses[entry.name] = WarehouseState(new, entry.grants_on)
+    options = None if entry.options is None else {option: str(value) for option, value in entry.options.items()}
+    state.warehouses[entry.name] = WarehouseState(new, entry.grants_on, options)
     state.places["warehouse", entry.name] = place
 
 
@@ -255,7 +257,7 @@ def _describe_issuer(issuer: ListedIssuer) -> dict[str, Any]:
 def _describe_warehouse(state: WarehouseState) -> dict[str, Any]:
     new = state.new
     facts = _strip(new.name, location=new.location, storage_profile=new.profile, adopted_schema=new.adopted_schema)
-    return {**facts, "grants-on": state.grants_on}
+    return {**facts, "grants-on": state.grants_on, "options": dict(state.options or {})}
 
 
 def _describe_grants(keys: Collection[GrantKey]) -> Iterator[dict[str, Any]]:

@@ -21,7 +21,7 @@ from duckicelake.catalog.context.hooks import open_read_observer
 from duckicelake.catalog.context.rights import GovernanceWatch, RightsCache
 from duckicelake.catalog.context.scan_cache import ScanCache
 from duckicelake.catalog.context.services import Services, read_clock_ms
-from duckicelake.catalog.warehouses import WarehouseWiring
+from duckicelake.catalog.warehouses import Warehouse, WarehouseWiring
 from duckicelake.cli.console.command import read_own_version
 from duckicelake.cli.wiring.chosen_lake import reach_lake
 from duckicelake.cli.wiring.location import (
@@ -35,6 +35,7 @@ from duckicelake.cli.wiring.storage_access import build_storage_access, check_si
 from duckicelake.errors import (
     BadInputError,
     CatalogError,
+    InvalidRequestError,
     InvalidSettingsError,
     StartupError,
     UnavailableError,
@@ -59,7 +60,7 @@ if TYPE_CHECKING:
     from duckicelake.server.auth.opa import OpaDecisions
     from duckicelake.tracing.spans import OtelTracer
 
-RunTasks = Callable[[Services], AbstractContextManager[object]]
+RunTasks = Callable[[Warehouse, Services], AbstractContextManager[object]]
 _ENDPOINT_VARIABLES: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 
 
@@ -135,7 +136,8 @@ def build_warehouse_wiring(settings: Settings, run_tasks: RunTasks | None = None
         lambda: TableCache(max(1, settings.cache_max // share), settings.cache_max_bytes // share),
         lambda: ScanCache(settings.scan_cache_max_bytes // share),
         lambda: open_read_observer(window),
-        run_tasks or (lambda _: nullcontext()),
+        run_tasks or (lambda *_: nullcontext()),
+        check_policies,
     )
 
 
@@ -200,6 +202,14 @@ def build_outside(settings: Settings) -> "OpaDecisions | None":
         settings.opa_cache_max,
     )
     return OpaDecisions(options)
+
+
+def check_policies(policies: Mapping[str, str]) -> None:
+    """Raise InvalidRequestError for policies of maintenance that can't be."""
+    try:
+        maintained_by(policies)
+    except BadInputError as error:
+        raise InvalidRequestError(f"The policies of maintenance can't be: {error}") from error
 
 
 def _parse_maintenance(settings: Settings) -> dict[str, str]:

@@ -13,6 +13,7 @@ from duckicelake.errors import (
     FormatChangeError,
     InvalidRequestError,
     ProtectedError,
+    QuotaExceededError,
     ReadOnlyTableError,
     UnknownFormatError,
     UnsupportedError,
@@ -36,23 +37,27 @@ _PROTECTED_STATE: Final = "DIPR1"
 """SQLSTATE of migration 0053's refusal to drop what is protected."""
 _MEMBERSHIP_STATE: Final = "DIGM1"
 """SQLSTATE of migration 0054's refusal of a membership."""
+_QUOTA_STATE: Final = "DIQU1"
+"""SQLSTATE of migration 0062's refusal of more tables or namespaces than a lake may have."""
+_ERRORS_BY_STATE: Final[Mapping[str | None, type[CatalogError]]] = {
+    _PROTECTED_STATE: ProtectedError,
+    _QUOTA_STATE: QuotaExceededError,
+    _MEMBERSHIP_STATE: InvalidRequestError,
+    _READ_ONLY_TABLE_STATE: ReadOnlyTableError,
+}
+"""Errors with the message of Postgres."""
 
 
 def translate_refusal(error: psycopg.Error) -> CatalogError | None:
     """Translate an SQLSTATE of the lake's own triggers and functions into the request's error; None for others."""
-    if error.sqlstate == _READ_ONLY_TABLE_STATE:
-        return ReadOnlyTableError(error.diag.message_primary or "The table can't be written")
     if error.sqlstate == _UNKNOWN_FORMAT_STATE:
         return UnknownFormatError(f"{error.diag.message_primary}; nothing was written")
     if error.sqlstate == _FORMAT_CHANGE_STATE:
         return FormatChangeError(f"{error.diag.message_primary}; nothing was written, try again")
     if error.sqlstate == _NESTED_SCHEMA_STATE:
         return build_nested_refusal(error.diag.message_primary or "The table is in a nested schema")
-    if error.sqlstate == _PROTECTED_STATE:
-        return ProtectedError(error.diag.message_primary or "It is protected")
-    if error.sqlstate == _MEMBERSHIP_STATE:
-        return InvalidRequestError(error.diag.message_primary or "It can't be a member")
-    return None
+    known = _ERRORS_BY_STATE.get(error.sqlstate)
+    return None if known is None else known(error.diag.message_primary or "The lake refuses this")
 
 
 def build_nested_refusal(problem: str) -> UnsupportedError:

@@ -3,7 +3,7 @@
 The rows of all warehouses are in the first one's schema. Statements run in the schema of a warehouse's own lake.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
@@ -183,6 +183,21 @@ def move_grants(cursor: Transaction, place: GrantPlace, from_id: int, to_id: int
 def set_grants_on(cursor: Transaction, place: GrantPlace, *, is_on: bool) -> None:
     """Let grants decide in a warehouse, or scopes alone."""
     _run(cursor, _SQL.set_option, place, name="grants", value="on" if is_on else "off")
+
+
+def read_options(cursor: Transaction, place: GrantPlace) -> dict[str, str]:
+    """Read the options of a warehouse, without whether grants are on."""
+    return dict(_run(cursor, _SQL.options, place))
+
+
+def change_options(cursor: Transaction, place: GrantPlace, changes: Mapping[str, str | None]) -> None:
+    """Set options of a warehouse; None: as they are by default."""
+    dropped = [name for name, value in changes.items() if value is None]
+    if dropped:
+        _run(cursor, _SQL.drop_options, place, names=dropped)
+    for name, value in changes.items():
+        if value is not None:
+            _run(cursor, _SQL.set_option, place, name=name, value=value)
 
 
 def qualify(place: GrantPlace, schema: str) -> GrantPlace:

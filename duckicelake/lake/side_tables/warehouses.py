@@ -1,7 +1,7 @@
 """The registry of warehouses, as rows of `duckicelake_warehouse`, and the schemas of their lakes."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Literal
 from uuid import UUID
@@ -11,6 +11,7 @@ from psycopg.errors import InsufficientPrivilege
 
 from duckicelake.errors import InvalidRequestError, NoSuchWarehouseError
 from duckicelake.postgres.queries import Transaction, load_queries
+from duckicelake.properties import is_policy
 
 _SQL = load_queries("lake", "warehouses")
 
@@ -28,6 +29,7 @@ class WarehouseRow:
         location: the folder of its files.
         is_adopted: the lake was there before the warehouse.
         profile: the name of its storage profile; None: the store of the settings.
+        options: those beside the lake's own, by name.
         state: only an active one is served; the others were left halfway, and can be created or dropped again.
 
     """
@@ -41,10 +43,16 @@ class WarehouseRow:
     created: datetime
     profile_id: UUID | None = None
     profile: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @property
     def is_active(self) -> bool:
         return self.state == ACTIVE
+
+    @property
+    def policies(self) -> dict[str, str]:
+        """Those of maintenance among its options, as table properties."""
+        return {name: value for name, value in self.options.items() if is_policy(name)}
 
 
 @dataclass(frozen=True, slots=True)

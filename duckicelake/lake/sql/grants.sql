@@ -135,5 +135,12 @@ INSERT INTO {governance}duckicelake_warehouse_option (warehouse_id, name, value)
 VALUES (%(warehouse_id)s, %(name)s, %(value)s)
 ON CONFLICT (warehouse_id, name) DO UPDATE SET value = excluded.value;
 
+-- options: the options of a warehouse, without whether grants are on
+SELECT name, value FROM {governance}duckicelake_warehouse_option WHERE warehouse_id = %(warehouse_id)s AND name <> 'grants';
+
+-- drop_options: let options of a warehouse be what they are by default
+DELETE FROM {governance}duckicelake_warehouse_option
+WHERE warehouse_id = %(warehouse_id)s AND name = ANY(%(names)s::text[]);
+
 -- first_schema: the schema of the first warehouse, on whose connection this runs
 SELECT current_schema();

@@ -3,7 +3,9 @@ LOCK TABLE duckicelake_warehouse IN SHARE ROW EXCLUSIVE MODE;
 
 -- warehouses: all of them, by name
 SELECT warehouse_id, name, schema_name, location, is_adopted, state, created,
-       profile_id, (SELECT p.name FROM duckicelake_storage_profile p WHERE p.profile_id = duckicelake_warehouse.profile_id)
+       profile_id, (SELECT p.name FROM duckicelake_storage_profile p WHERE p.profile_id = duckicelake_warehouse.profile_id),
+       coalesce((SELECT json_object_agg(o.name, o.value) FROM duckicelake_warehouse_option o
+                 WHERE o.warehouse_id = duckicelake_warehouse.warehouse_id AND o.name <> 'grants'), '{}')
 FROM duckicelake_warehouse ORDER BY duckicelake_warehouse.name;
 
 -- insert: add a warehouse whose lake is still to be prepared
@@ -22,8 +24,9 @@ UPDATE duckicelake_warehouse SET name = %(name)s WHERE warehouse_id = %(warehous
 RETURNING warehouse_id, name, schema_name, location, is_adopted, state, created,
        profile_id, (SELECT p.name FROM duckicelake_storage_profile p WHERE p.profile_id = duckicelake_warehouse.profile_id);
 
--- delete: forget a warehouse
-DELETE FROM duckicelake_warehouse WHERE name = %(name)s;
+-- delete: forget a warehouse and its options
+WITH gone AS (DELETE FROM duckicelake_warehouse WHERE name = %(name)s RETURNING warehouse_id)
+DELETE FROM duckicelake_warehouse_option o USING gone WHERE o.warehouse_id = gone.warehouse_id;
 
 -- find_schema: whether the database has a schema, whether that has a DuckLake catalog and side tables, and whether it is the
 -- first warehouse's

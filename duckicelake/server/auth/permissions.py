@@ -154,6 +154,8 @@ NEEDS: Final[Mapping[tuple[str, str], Need]] = {
     ("GET", "/management/v1/warehouses/{warehouse}"): Administration(),
     ("DELETE", "/management/v1/warehouses/{warehouse}"): Administration(),
     ("POST", "/management/v1/warehouses/{warehouse}/rename"): Administration(),
+    ("GET", "/management/v1/warehouses/{warehouse}/options"): Administration(),
+    ("POST", "/management/v1/warehouses/{warehouse}/options"): Administration(),
     ("GET", "/management/v1/storage-profiles"): Administration(),
     ("POST", "/management/v1/storage-profiles"): Administration(),
     ("GET", "/management/v1/storage-profiles/{profile}"): Administration(),

@@ -149,6 +149,7 @@ HTTP_ERRORS: dict[type[errors.CatalogError], HttpError] = {
         401, "NotAuthorizedException", {"WWW-Authenticate": 'Bearer error="invalid_token"'}
     ),
     errors.ForbiddenError: HttpError(403, "ForbiddenException"),
+    errors.QuotaExceededError: HttpError(403, "QuotaExceededException"),
     errors.TooManyRequestsError: HttpError(429, "TooManyRequestsException", {"Retry-After": "1"}),
     errors.ReadOnlyTableError: HttpError(403, "ReadOnlyTableException"),
     errors.DamagedTableError: HttpError(422, "DamagedTableException"),

@@ -34,6 +34,12 @@ class Quota:
     accounts: QuotaAccounts = field(default_factory=QuotaAccounts)
     burst: float = 1.0
 
+    @classmethod
+    def of(cls, rate: float, name: str, clock: Seconds, shared: Path | None = None, burst: float = 1.0) -> "Quota":
+        """Open a quota; UnavailableError. shared: the folder by which workers share it; None: one worker."""
+        path = shared / f"quota_{name}" if shared is not None and rate else None
+        return cls(rate, clock, QuotaAccounts(path), burst)
+
     def wait(self, principal: str) -> int:
         """Return for how many whole seconds the principal is refused; 0 if it is not."""
         return max(0, ceil(self.accounts.get(principal) - self.clock())) if self.rate else 0
@@ -56,14 +62,10 @@ class Quotas:
     @classmethod
     def of(cls, rates: Rates, clock: Seconds, shared: Path | None = None) -> "Quotas":
         """Open the quotas; UnavailableError. shared: the folder by which workers share them; None: one worker."""
-
-        def quota(rate: float, name: str, burst: float = 1.0) -> Quota:
-            return Quota(rate, clock, QuotaAccounts(shared / name if shared is not None and rate else None), burst)
-
         return cls(
-            quota(rates.requests, "quota_requests"),
-            quota(rates.bytes, "quota_bytes"),
-            quota(rates.lineage_bytes / _HOUR, "quota_lineage", _HOUR),
+            Quota.of(rates.requests, "requests", clock, shared),
+            Quota.of(rates.bytes, "bytes", clock, shared),
+            Quota.of(rates.lineage_bytes / _HOUR, "lineage", clock, shared, _HOUR),
         )
 
     def wait(self, principal: str) -> int:

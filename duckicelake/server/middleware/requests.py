@@ -88,7 +88,7 @@ class RequestLog:
             line["principal"] = principal
         if warehouse:
             line["warehouse"] = warehouse
-            self.metrics.warehouse_request(warehouse, status)
+            self.metrics.warehouse_request(warehouse, status, seconds)
         if error is not None:
             self.log.error("request", **line, exc_info=error)
         elif route not in _UNLOGGED_PATHS:

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from duckicelake.catalog import namespace_rename, namespaces
+from duckicelake.catalog import dropped, namespace_rename, namespaces
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.tables import commit_transaction
 from duckicelake.catalog.warehouses import is_warehouse_name
@@ -23,6 +23,7 @@ from duckicelake.server.routes.dependencies import (
     AppContext,
     AppServices,
     Body,
+    DroppedQuery,
     KeyedAdmission,
     KeyedServices,
     NamespacePath,
@@ -145,9 +146,14 @@ class UpdatedPropertiesAnswer(BaseModel):
 
 
 @namespace_router.get("/namespaces")
-def list_namespaces(services: AppServices, parent: ParentQuery, page: PageQuery) -> NamespaceList:
-    """List the top level, or the direct children of `parent`."""
-    found = namespaces.list_namespaces(services, parent, page)
+def list_namespaces(
+    services: AppServices, parent: ParentQuery, page: PageQuery, is_dropped: DroppedQuery = False
+) -> NamespaceList:
+    """List the top level, or the direct children of `parent`; of what was dropped, all that is below."""
+    if is_dropped:
+        found = dropped.list_dropped_namespaces(services, parent, page)
+    else:
+        found = namespaces.list_namespaces(services, parent, page)
     return NamespaceList(namespaces=found.items, next_page_token=found.next_token)
 
 

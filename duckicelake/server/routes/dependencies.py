@@ -356,6 +356,8 @@ TablePath = Annotated[str, Depends(_parse_table)]
 
 ViewPath = Annotated[str, Depends(_parse_view)]
 
+DroppedQuery = Annotated[bool, Query(alias="dropped", description="what was dropped and can be brought back")]
+
 PageQuery = Annotated[PageRequest, Depends(_parse_page)]
 
 ParentQuery = Annotated[Namespace | None, Depends(_parse_parent)]

@@ -1,5 +1,6 @@
 """Routes of the management API: warehouses."""
 
+from dataclasses import replace
 from datetime import datetime
 from typing import Annotated, Any
 from uuid import UUID
@@ -8,9 +9,11 @@ from fastapi import APIRouter, Query
 from pydantic import ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 
-from duckicelake.catalog import warehouse_registry, warehouses
+from duckicelake.catalog import warehouse_options, warehouse_registry, warehouses
+from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.warehouse_registry import NewWarehouse
-from duckicelake.catalog.warehouses import Warehouse, WarehouseWiring
+from duckicelake.catalog.warehouses import FIRST_WAREHOUSE_NAME, Warehouse, WarehouseWiring, is_warehouse_name
+from duckicelake.errors import NoSuchWarehouseError
 from duckicelake.iceberg.model import SpecModel
 from duckicelake.server.http.errors import RESPONSES, parse_body
 from duckicelake.server.http.route import StrictRequest, StrictRoute
@@ -44,6 +47,20 @@ class RenameWarehouseRequest(StrictRequest):
     """The new name of a warehouse."""
 
     name: Annotated[str, Field(min_length=1, max_length=48)]
+
+
+class ChangeOptionsRequest(StrictRequest):
+    """Values by option; null: as it is by default."""
+
+    options: dict[Annotated[str, Field(max_length=200)], Annotated[str, Field(max_length=1000)] | None]
+
+
+class WarehouseOptions(SpecModel):
+    """The options of a warehouse, by name."""
+
+    model_config = ConfigDict(frozen=True)
+
+    options: dict[str, str]
 
 
 class WarehouseAnswer(SpecModel):
@@ -128,6 +145,33 @@ async def drop_warehouse(
     contents = await run_in_threadpool(drop)
     _forget(context)
     return DroppedWarehouse(tables=contents.tables, views=contents.views, namespaces=contents.namespaces)
+
+
+@router.get("/warehouses/{warehouse}/options")
+async def read_options(context: AppContext, services: AppServices, warehouse: str) -> WarehouseOptions:
+    """Read the options of a warehouse: its limits, policies of maintenance, how long what was dropped stays."""
+    own = await _find_own(context, services, warehouse)
+    return WarehouseOptions(options=await run_in_threadpool(warehouse_options.read_options, own))
+
+
+@router.post("/warehouses/{warehouse}/options", openapi_extra=describe_body(ChangeOptionsRequest))
+async def change_options(context: AppContext, services: KeyedServices, warehouse: str, body: Body) -> WarehouseOptions:
+    """Change options of a warehouse, all or none; workers that run follow within a second."""
+    changes = parse_body(ChangeOptionsRequest, body).options
+    own, check = await _find_own(context, services, warehouse), _get_wiring(context).check_policies
+    changed = await run_in_threadpool(warehouse_options.change_options, own, changes, check)
+    _forget(context)
+    return WarehouseOptions(options=changed)
+
+
+async def _find_own(context: ServerContext, services: Services, name: str) -> Services:
+    """Find the services of a warehouse by its name, for the request of the services given; NoSuchWarehouseError."""
+    if name == FIRST_WAREHOUSE_NAME:
+        return services
+    if context.others is None or not is_warehouse_name(name):
+        raise NoSuchWarehouseError(f"No such warehouse: {name}")
+    found = await context.others.find_context(name)
+    return replace(found.services, caller=services.caller, once=services.once)
 
 
 def describe_warehouse(row: Warehouse) -> WarehouseAnswer:

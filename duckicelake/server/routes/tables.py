@@ -6,7 +6,7 @@ import orjson
 from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from duckicelake.catalog import delegation, tables
+from duckicelake.catalog import delegation, dropped, tables
 from duckicelake.iceberg.reports import MetricsReport
 from duckicelake.iceberg.rest import (
     CommitTableRequest,
@@ -24,6 +24,7 @@ from duckicelake.server.routes.dependencies import (
     AppContext,
     AppServices,
     Body,
+    DroppedQuery,
     KeyedAdmission,
     KeyedServices,
     NamespacePath,
@@ -58,9 +59,14 @@ class TableList(BaseModel):
 
 
 @table_router.get("/namespaces/{namespace}/tables")
-def list_tables(services: AppServices, namespace: NamespacePath, page: PageQuery) -> TableList:
+def list_tables(
+    services: AppServices, namespace: NamespacePath, page: PageQuery, is_dropped: DroppedQuery = False
+) -> TableList:
     """List the tables of a namespace."""
-    found = tables.list_tables(services, namespace, page)
+    if is_dropped:
+        found = dropped.list_dropped_names(services, "table", namespace, page)
+    else:
+        found = tables.list_tables(services, namespace, page)
     names = tuple(TableName(namespace=namespace, name=name) for name in found.items)
     return TableList(identifiers=names, next_page_token=found.next_token)
 

@@ -2,7 +2,7 @@
 
 from fastapi import APIRouter, Response
 
-from duckicelake.catalog import views
+from duckicelake.catalog import dropped, views
 from duckicelake.iceberg.rest import CommitViewRequest, CreateViewRequest, RegisterViewRequest, RenameTableRequest
 from duckicelake.server.http.errors import RESPONSES, parse_body
 from duckicelake.server.http.headers import build_conditional_response
@@ -10,6 +10,7 @@ from duckicelake.server.http.scope import PREFIX
 from duckicelake.server.routes.dependencies import (
     AppServices,
     Body,
+    DroppedQuery,
     KeyedAdmission,
     KeyedServices,
     NamespacePath,
@@ -26,9 +27,14 @@ VIEW = "/namespaces/{namespace}/views/{view}"
 
 
 @router.get("/namespaces/{namespace}/views")
-def list_views(services: AppServices, namespace: NamespacePath, page: PageQuery) -> TableList:
+def list_views(
+    services: AppServices, namespace: NamespacePath, page: PageQuery, is_dropped: DroppedQuery = False
+) -> TableList:
     """List the views of a namespace."""
-    found = views.list_views(services, namespace, page)
+    if is_dropped:
+        found = dropped.list_dropped_names(services, "view", namespace, page)
+    else:
+        found = views.list_views(services, namespace, page)
     names = tuple(TableName(namespace=namespace, name=name) for name in found.items)
     return TableList(identifiers=names, next_page_token=found.next_token)
 

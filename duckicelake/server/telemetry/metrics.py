@@ -42,6 +42,8 @@ _KNOWN_REPORTS = frozenset({"scan-report", "commit-report"})
 _BUCKET_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _BUCKET_COUNTS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 _REFRESH_SECONDS: Final = 1.0
+MAX_WAREHOUSE_LABELS: Final = 100
+"""Warehouses beside the first that have series of their own in a worker."""
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
@@ -110,6 +112,13 @@ class Metrics:
         self._warehouse_requests = self._counter(
             "warehouse_requests", "Requests answered by warehouses beside the first", "warehouse", "status"
         )
+        self._warehouse_seconds = self._histogram(
+            "warehouse_request_seconds", "Time to answer for warehouses beside the first", "warehouse"
+        )
+        self._warehouse_refusals = self._counter(
+            "warehouse_refusals", "Requests refused because a warehouse was sent more than it may have", "warehouse"
+        )
+        self._warehouse_names: set[str] = set()
         self._seconds_of = lru_cache(maxsize=4096)(self._seconds.labels)
         self._phase_of = lru_cache(self._phases.labels)
         if self._folder is not None:
@@ -132,9 +141,23 @@ class Metrics:
         """Set how many warehouses beside the first are open."""
         self._warehouses_open.set(count)
 
-    def warehouse_request(self, warehouse: str, status: int) -> None:
-        """Count a request for a warehouse beside the first."""
-        self._warehouse_requests.labels(warehouse, f"{status // 100}xx").inc()
+    def warehouse_request(self, warehouse: str, status: int, seconds: float) -> None:
+        """Count and time a request for a warehouse beside the first."""
+        label = self._label_warehouse(warehouse)
+        self._warehouse_requests.labels(label, f"{status // 100}xx").inc()
+        self._warehouse_seconds.labels(label).observe(seconds)
+
+    def warehouse_refused(self, warehouse: str) -> None:
+        """Count a request that was refused by the warehouse's own limits."""
+        self._warehouse_refusals.labels(self._label_warehouse(warehouse)).inc()
+
+    def _label_warehouse(self, warehouse: str) -> str:
+        """Return the name of a warehouse, or `other` once this worker has met as many as have series of their own."""
+        if warehouse not in self._warehouse_names:
+            if len(self._warehouse_names) >= MAX_WAREHOUSE_LABELS:
+                return "other"
+            self._warehouse_names.add(warehouse)
+        return warehouse
 
     def login(self, outcome: Literal["login", "exchange", "refused", "throttled"]) -> None:
         self._logins.labels(outcome).inc()

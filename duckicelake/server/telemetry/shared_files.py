@@ -10,6 +10,7 @@ from pathlib import Path
 from struct import Struct
 from threading import Lock
 from typing import Final
+from weakref import finalize
 
 from duckicelake.errors import UnavailableError
 
@@ -68,6 +69,8 @@ class QuotaAccounts:
         size = _SLOT.size * _MAX_SLOTS
         self._mutex = Lock()
         self._file = None if path is None else _open_reserved(path, size)
+        if self._file is not None:
+            finalize(self, os.close, self._file)
         self._slots = mmap.mmap(-1 if self._file is None else self._file, size)
 
     def get(self, principal: str) -> float:
@@ -107,7 +110,7 @@ class QuotaAccounts:
 
 
 def _open_reserved(path: Path, size: int) -> int:
-    """Open the file for the life of the process, with room for all slots."""
+    """Open the file, with room for all slots."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         allocate_bytes(descriptor, size)

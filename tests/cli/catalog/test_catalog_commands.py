@@ -57,6 +57,18 @@ def test_lists_the_lake(shell: Shell, table: str) -> None:
     assert re.search(rf"table +{table} +2 ", shell.run("ls", shell.space, "-l"))
 
 
+def test_dropped_things_are_listed(shell: Shell) -> None:
+    table = f"{shell.space}.gone"
+    shell.run("create", "table", table, "id long")
+    assert shell.json("ls", shell.space, "--dropped") == []
+    shell.run("drop", "table", table)
+    (found,) = shell.json("ls", shell.space, "--dropped")
+    assert (found["kind"], found["name"], found["purge-requested"]) == ("table", table, False)
+    assert found["kept-until"] > found["dropped-at"]
+    assert table in shell.run("ls", shell.space, "--dropped")
+    assert found in shell.json("ls", "--dropped")
+
+
 def test_shows_a_table(shell: Shell, table: str) -> None:
     shown = shell.run("show", table)
     for line in (rf"name +{table}", r"partitioned by +id", r"id +long +no", r"owner +ann", r"rows +2"):
