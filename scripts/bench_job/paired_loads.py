@@ -1,8 +1,10 @@
-"""The cost of grants for a warm load: CPU of the server for each, with grants on and off by turns.
+"""What grants and labels cost a warm load: CPU of the server for each, with and without them by turns.
 
-Of 10,000 principals with 100,000 grants one asks, whose right comes through roles in roles.
+Of 10,000 principals with 100,000 grants one asks, whose right comes through roles in roles. Labels are of a table and
+of each of its columns.
 """
 
+import json
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -38,6 +40,23 @@ SELECT p.principal_id, '{nil}', 'table', t.table_id, 'select', 'bench'
 FROM duckicelake_principal p, ducklake_table t WHERE p.name = 'role3' AND t.end_snapshot IS NULL;
 """
 _NIL = "00000000-0000-0000-0000-000000000000"
+_LABELS = """
+WITH made AS (
+    INSERT INTO ducklake_snapshot
+    SELECT snapshot_id + 1, now(), schema_version + 1, next_catalog_id, next_file_id FROM ducklake_snapshot
+    ORDER BY snapshot_id DESC LIMIT 1 RETURNING snapshot_id
+), labelled AS (
+    SELECT table_id, snapshot_id FROM made, ducklake_table WHERE table_name = %s AND end_snapshot IS NULL
+), changed AS (
+    INSERT INTO ducklake_snapshot_changes (snapshot_id, changes_made)
+    SELECT snapshot_id, 'altered_table:' || table_id FROM labelled
+), own AS (
+    INSERT INTO ducklake_tag SELECT table_id, snapshot_id, NULL, 'tier', 'gold' FROM labelled
+)
+INSERT INTO ducklake_column_tag
+SELECT l.table_id, c.column_id, l.snapshot_id, NULL, 'class', 'internal'
+FROM labelled l JOIN ducklake_column c USING (table_id) WHERE c.end_snapshot IS NULL
+"""
 
 
 def measure_grants(table: str, columns: int, connections: int, seconds: float, pairs: int) -> Iterator[Result]:
@@ -58,6 +77,28 @@ def measure_grants(table: str, columns: int, connections: int, seconds: float, p
         off = median(found["off"])
         name = f"LoadTable with {GRANTS:,} grants on, of {PRINCIPALS:,} principals, {connections} connections"
         yield Result(name, off * median(ratios), "µs CPU", Target("≤", 1.03, "ratio"), off, "grants off")
+
+
+def measure_labels(columns: int, connections: int, seconds: float, pairs: int) -> Iterator[Result]:
+    """Compare warm loads of a table whose columns all have a label with those of one without labels."""
+    with running_bench() as bench, closing(_connect(bench)) as connection:
+        urls = {name: f"{bench.uri}/v1/namespaces/{NAMESPACE}/tables/{name}" for name in ("bare", "full")}
+        with closing(Rest(bench.uri, bench.headers)) as rest:
+            rest.create_namespace()
+            for name in urls:
+                rest.create_table(name, columns=columns)
+            connection.execute(_LABELS, ["full"])
+            loaded = {name: json.loads(rest.ask("GET", f"/namespaces/{NAMESPACE}/tables/{name}")) for name in urls}
+        assert len(loaded["full"]["labels"]["fields"]) == columns
+        assert "labels" not in loaded["bare"]
+        found: dict[str, list[float]] = {name: [] for name in urls}
+        for pair in range(pairs):
+            for name in sorted(urls, reverse=bool(pair % 2)):
+                found[name].append(_cpu_of_load(bench, urls[name], connections, seconds))
+        ratios = [full / bare for full, bare in zip(found["full"], found["bare"], strict=True)]
+        bare = median(found["bare"])
+        name = f"LoadTable with {columns + 1} labels, {connections} connections"
+        yield Result(name, bare * median(ratios), "µs CPU", Target("≤", 1.03, "ratio"), bare, "none")
 
 
 def _connect(bench: Bench) -> psycopg.Connection:
