@@ -1,5 +1,6 @@
 """Which files a scan reads, page by page: of manifests in memory or read from the catalog's rows."""
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -7,7 +8,6 @@ from hashlib import sha256
 from typing import Final
 
 import numpy as np
-import orjson
 
 from duckicelake.bridge.scan.filters import EVERYTHING, FieldTest, ScanFilter, bind_scan_filter, list_tests
 from duckicelake.bridge.scan.manifests import BoundedBlock, FileBlock, Matches, find_all_matches, find_matches
@@ -116,8 +116,12 @@ class Scan:
 
         Spark asks for scans whose rows it wants unfiltered, and the protocol has no word for that: it names `_file`, or
         every column of a snapshot. An honest residual would make it drop row groups that it means to keep.
+
+        Constants may be whole numbers of any size, or infinite, which orjson doesn't write.
         """
-        return _TRUE if self._wants_whole_files else orjson.dumps(self.request.filter)
+        if self._wants_whole_files:
+            return _TRUE
+        return json.dumps(self.request.filter, separators=(",", ":"), ensure_ascii=False).encode()
 
     @cached_property
     def page_tasks(self) -> int:

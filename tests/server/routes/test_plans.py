@@ -390,6 +390,16 @@ def test_wrong_requests_are_400_with_the_place(http: httpx.Client, filled: Clien
     assert "up to 1000 predicates" in refusal(http.post(f"{TABLE}/plan", json={"filter": wide}))[2]
 
 
+@pytest.mark.parametrize("number", [10**18, 2**63, 10**30, -(10**399)])
+def test_whole_numbers_of_any_size_are_compared_and_sent_back(http: httpx.Client, client: Client, number: int) -> None:
+    client.create()
+    client.append((1, "one"), (2, "two"))
+    found = {"type": "eq", "term": "id", "value": 1}
+    wanted = {"type": "or", "left": found, "right": {"type": "eq", "term": "id", "value": number}}
+    (task,) = plan(http, filter=wanted)["file-scan-tasks"]
+    assert task["residual-filter"] == wanted
+
+
 def test_names_of_other_columns_in_select_are_no_error(http: httpx.Client, filled: Client) -> None:
     assert len(paths(plan(http, select=["id", "_file", "_pos", "nothing"]))) == 1
     assert len(paths(plan(http, filter=None, snapshot_id=None))) == 1  # null is as if absent, as everywhere
