@@ -249,7 +249,8 @@ def _group(rows: Sequence[ManifestRow]) -> Iterator[list[ManifestRow]]:
 
 
 def _name_bounds(field_id: int, type_: PrimitiveType) -> str:
-    return f"bounds {field_id} {type_}"
+    kind = "texts" if type_.traits.family in ("string", "bytes") else "bounds"
+    return f"{kind} {field_id} {type_}"
 
 
 def _is_missing(parts: Mapping[_Name, Any], manifest_id: int, columns: Mapping[int, PrimitiveType]) -> bool:

@@ -2,7 +2,7 @@
 
 A bound is a key: a whole number of 64 bits that orders as the values do. Of texts and bytes it is made of the seven
 bytes behind what all bounds of the column begin with, and of how many there are: only values with more may have one
-key though they differ.
+key though they differ. Of files whose keys are a constant's, whole bounds are compared.
 """
 
 import math
@@ -18,6 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from duckicelake.bridge.scan.filters import FieldTest
+from duckicelake.bridge.scan.texts import (
+    MAX_TAKEN_FILES,
+    TextBounds,
+    build_exact_test,
+    build_text_bounds,
+    join_text_bounds,
+)
 from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.types import PrimitiveType
 from duckicelake.iceberg.values import from_bytes, to_unscaled
@@ -108,7 +115,7 @@ class BoundArrays:
 
     lows, highs: the least and the greatest key where they are unknown. states: flags by the constants above. prefix:
     what all bounds begin with, of texts and bytes. is_exact: whether equal keys are equal values; of texts, those of
-    keys that aren't cut are in any case.
+    keys that aren't cut are in any case. texts: the bounds of which some keys are cut.
     """
 
     type: PrimitiveType
@@ -117,15 +124,19 @@ class BoundArrays:
     states: NDArray[np.ubyte]
     prefix: bytes
     is_exact: bool
+    texts: TextBounds | None = None
 
     @property
     def nbytes(self) -> int:
-        return (17 + _INDEX_BYTES) * len(self.states) + len(self.prefix)
+        texts = 0 if self.texts is None else self.texts.nbytes
+        return (17 + _INDEX_BYTES) * len(self.states) + len(self.prefix) + texts
 
     def pack(self) -> bytes:
         """Pack the bounds; `unpack_bounds` reads them."""
         head = bytes([self.is_exact]) + len(self.states).to_bytes(4, "big")
-        return b"".join((head, self.lows.tobytes(), self.highs.tobytes(), self.states.tobytes(), self.prefix))
+        texts = b"" if self.texts is None else self.texts.ends.tobytes() + self.texts.data
+        prefix = len(self.prefix).to_bytes(4, "big") + self.prefix
+        return b"".join((head, self.lows.tobytes(), self.highs.tobytes(), self.states.tobytes(), prefix, texts))
 
     @cached_property
     def _span(self) -> KeyRange:
@@ -144,7 +155,8 @@ class BoundArrays:
     def take(self, places: NDArray[np.intp] | slice) -> "BoundArrays":
         """Return the bounds of the files at these places."""
         lows, highs, states = self.lows[places], self.highs[places], self.states[places]
-        return BoundArrays(self.type, lows, highs, states, self.prefix, self.is_exact)
+        texts = None if self.texts is None else self.texts.take(places)
+        return BoundArrays(self.type, lows, highs, states, self.prefix, self.is_exact, texts)
 
     @cached_property
     def _index(self) -> "_KeyIndex":
@@ -177,8 +189,11 @@ class BoundArrays:
                 return self._find_prefix_range(_to_bytes(test.values[0]))
         return None
 
-    def decide(self, test: FieldTest) -> FileMasks:
-        """Find the files of which rows may pass a test of the column itself, and those of which all must."""
+    def decide(self, test: FieldTest, max_texts: int = MAX_TAKEN_FILES) -> FileMasks:
+        """Find the files of which rows may pass a test of the column itself, and those of which all must.
+
+        max_texts: of how many files texts are compared at most.
+        """
         null, all_null = self._has(MAY_BE_NULL), self._has(IS_NULL)
         nan, all_nan = self._has(MAY_BE_NAN), self._has(IS_NAN)
         match test.operator:
@@ -191,10 +206,10 @@ class BoundArrays:
             case "not-nan":
                 return FileMasks(~all_nan | null, ~nan & ~null)
         if test.operator.startswith("not-"):
-            found = self._compare(test.operator.removeprefix("not-"), test)
+            found = self._compare_wholly(test.operator.removeprefix("not-"), test, max_texts)
             clean = ~null & ~nan
             return FileMasks(~(found.must & clean), ~found.may & clean & self._has(HAS_LOW | HAS_HIGH))
-        found = self._compare(test.operator, test)
+        found = self._compare_wholly(test.operator, test, max_texts)
         may = (found.may & ~all_nan) | nan if test.operator in ("gt", "gt-eq") else found.may & ~all_nan
         return FileMasks(may & ~all_null, found.must & ~null & ~nan)
 
@@ -204,6 +219,35 @@ class BoundArrays:
 
     def _has_text(self) -> bool:
         return self.type.traits.family in _TEXTS
+
+    def _compare_wholly(self, operator: str, test: FieldTest, max_texts: int) -> FileMasks:
+        """Compare keys, then the texts of those files that only equal keys keep."""
+        found = self._compare(operator, test)
+        if self.texts is None:
+            return found
+        ties = found.may & self._has(HAS_LOW | HAS_HIGH) & self._find_ties(operator, test)
+        places = np.flatnonzero(ties).tolist()
+        if not places or len(places) > max_texts:
+            return found
+        holds = build_exact_test(operator, self._find_tails(test))
+        may = found.may.copy()
+        may[places] = [holds(*self.texts.get(place)) for place in places]
+        return FileMasks(may, found.must)
+
+    def _find_ties(self, operator: str, test: FieldTest) -> Flags:
+        """Find the files of which a bound has the key of a constant."""
+        if operator in ("eq", "in"):
+            keys = self._find_set_keys(test)
+            return np.isin(self.lows, keys.most) | np.isin(self.highs, keys.least)
+        is_prefix = operator == "starts-with"
+        least, most = self._find_prefix_range(_to_bytes(test.values[0])) if is_prefix else self._key(test.values[0])
+        ties: Flags = (self.lows == most) | (self.highs == least)
+        return ties
+
+    def _find_tails(self, test: FieldTest) -> list[bytes]:
+        """Find what the constants with the prefix have behind it, in order."""
+        size = len(self.prefix)
+        return [value[size:] for value in sorted(map(_to_bytes, test.values)) if value[:size] == self.prefix]
 
     def _compare(self, operator: str, test: FieldTest) -> FileMasks:
         """Compare what the files have besides null and NaN."""
@@ -338,7 +382,7 @@ def build_column_bounds(type_: PrimitiveType, field_id: int, metrics: Sequence[M
     highs = [_read_bound(type_, of_file.get("upper_bounds"), name) for of_file in metrics]
     states |= np.fromiter((HAS_LOW if low is not None else 0 for low in lows), np.ubyte, count)
     states |= np.fromiter((HAS_HIGH if high is not None else 0 for high in highs), np.ubyte, count)
-    prefix, is_exact = b"", False
+    prefix, is_exact, texts = b"", False, None
     make: Callable[[Any], int] = _clip
     match type_.traits.family:
         case "string" | "bytes":
@@ -346,11 +390,13 @@ def build_column_bounds(type_: PrimitiveType, field_id: int, metrics: Sequence[M
             longest = len(prefix) + _KEY_BYTES
             is_exact = all(bound is None or len(bound) <= longest for bound in (*lows, *highs))
             make = partial(_cut_key, prefix=prefix)
+            texts = None if is_exact else build_text_bounds(lows, highs, len(prefix))
         case "float":
             make = _sort_float
         case "boolean" | "integer" | "date" | "time" | "timestamp" | "decimal":
             is_exact = all(bound is None or _LEAST < bound < _MOST for bound in (*lows, *highs))
-    return BoundArrays(type_, _make_keys(lows, make, _LEAST), _make_keys(highs, make, _MOST), states, prefix, is_exact)
+    low_keys, high_keys = _make_keys(lows, make, _LEAST), _make_keys(highs, make, _MOST)
+    return BoundArrays(type_, low_keys, high_keys, states, prefix, is_exact, texts)
 
 
 def unpack_bounds(type_: PrimitiveType, data: bytes) -> BoundArrays:
@@ -361,7 +407,13 @@ def unpack_bounds(type_: PrimitiveType, data: bytes) -> BoundArrays:
     states = np.frombuffer(data, np.ubyte, count, 5 + 16 * count)
     lows = lows if (states & HAS_LOW).all() else np.where(states & HAS_LOW, lows, _LEAST)
     highs = highs if (states & HAS_HIGH).all() else np.where(states & HAS_HIGH, highs, _MOST)
-    return BoundArrays(type_, lows, highs, states, data[5 + 17 * count :], is_exact)
+    start = 9 + 17 * count
+    end = start + int.from_bytes(data[start - 4 : start], "big")
+    texts = None
+    if end < len(data):
+        ends = np.frombuffer(data, np.int32, 2 * count + 1, end)
+        texts = TextBounds(data[end + ends.nbytes :], ends)
+    return BoundArrays(type_, lows, highs, states, data[start:end], is_exact, texts)
 
 
 def join_bounds(parts: Sequence[BoundArrays]) -> BoundArrays:
@@ -369,7 +421,9 @@ def join_bounds(parts: Sequence[BoundArrays]) -> BoundArrays:
     lows, highs, states = (
         np.concatenate([getattr(part, name) for part in parts]) for name in ("lows", "highs", "states")
     )
-    return replace(parts[0], lows=lows, highs=highs, states=states)
+    texts = [part.texts for part in parts if part.texts is not None]
+    joined = join_text_bounds(texts) if len(texts) == len(parts) else None
+    return replace(parts[0], lows=lows, highs=highs, states=states, texts=joined)
 
 
 def _find_common_prefix(bounds: Sequence[bytes]) -> bytes:

@@ -24,6 +24,7 @@ from duckicelake.bridge.scan.partitions import (
     join_coded,
     join_partitions,
 )
+from duckicelake.bridge.scan.texts import MAX_TAKEN_FILES
 from duckicelake.iceberg.partition import PartitionSpec
 from duckicelake.iceberg.schema import Schema
 
@@ -283,12 +284,13 @@ def _join(parts: Sequence[_FilePart]) -> _FilePart:
 
 def _decide_files(files: _FilePart, filters: Sequence[ScanFilter]) -> Matches:
     count = len(files.record_counts)
+    max_texts = MAX_TAKEN_FILES // max(1, sum(len(list_tests(scan_filter)) for scan_filter in filters))
 
     def decide(test: FieldTest) -> FileMasks:
         verdicts = decide_all(files.partitions, test)
         column = files.bounds.get(test.field_id) if test.transform is None else None
         if column is not None:
-            verdicts.append(column.decide(test))
+            verdicts.append(column.decide(test, max_texts))
         return _combine(verdicts, count)
 
     found = [_decide(scan_filter, decide, count) for scan_filter in filters]

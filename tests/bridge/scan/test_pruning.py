@@ -2,7 +2,7 @@
 
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass, replace
 from decimal import Decimal
 from itertools import pairwise
@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from duckicelake.bridge.scan import bounds as scan_bounds
 from duckicelake.bridge.scan import partitions as scan_partitions
+from duckicelake.bridge.scan import texts as scan_texts
 from duckicelake.bridge.scan.bounds import build_column_bounds, unpack_bounds
 from duckicelake.bridge.scan.filters import ScanFilter, bind_scan_filter
 from duckicelake.bridge.scan.manifests import (
@@ -508,6 +509,45 @@ def test_short_texts_beside_long_ones_are_decided_as_exactly_as_by_themselves(
         Case(kind, None, found, predicate, write_old(predicate, "c"), True) for found in (files, files + long)
     )
     assert find_files(alone) == [found for found in find_files(beside) if found[0] < len(files)]
+
+
+BEGINNINGS = ("", "/data/raw/", "/data/raw/2026/", "/data/reports/2026/")
+
+
+@settings(max_examples=count_examples(400), deadline=None)
+@given(st.data())
+def test_texts_that_begin_alike_are_decided_by_all_of_their_bounds(data: st.DataObject) -> None:
+    kind = PrimitiveType.parse(data.draw(st.sampled_from(["string", "binary"])))
+    letters = st.text(LETTERS, max_size=3)
+    values = st.builds(lambda head, tail: head + tail, st.sampled_from(BEGINNINGS), letters)
+    encoded = values if kind.name == "string" else values.map(order)
+    texts = data.draw(st.lists(st.lists(encoded, min_size=1, max_size=2), min_size=1, max_size=6))
+    files = [File(rows, kind, data.draw(make_whole_metrics(rows)), []) for rows in texts]
+    predicate = data.draw(make_predicate(kind, None, encoded))
+    case = Case(kind, None, files, predicate, write_old(predicate, "c"), True)
+    found = find_files(case)
+    limits = [(min(map(order, rows)), max(map(order, rows))) for rows in texts]
+    may_have = build_bounds_test(predicate)
+    if may_have is not None:
+        assert [place for place, _ in found] == [place for place, limit in enumerate(limits) if may_have(*limit)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scan_texts, "MAX_BYTES", data.draw(st.integers(0, 12), label="bytes"))
+        patch.setattr(scan_bounds, "MAX_COMPARED_FILES", 0)
+        assert {place for place, _ in found} <= {place for place, _ in find_files(case)}
+
+
+def build_bounds_test(part: Part) -> Callable[[bytes, bytes], bool] | None:
+    """Return what whole bounds say of a file; None of tests that are decided by more than bounds."""
+    values = [order(constant.value) for constant in part.constants]
+    return {
+        "eq": lambda low, high: low <= values[0] <= high,
+        "in": lambda low, high: any(low <= value <= high for value in values),
+        "lt": lambda low, _: low < values[0],
+        "lt-eq": lambda low, _: low <= values[0],
+        "gt": lambda _, high: high > values[0],
+        "gt-eq": lambda _, high: high >= values[0],
+        "starts-with": lambda low, high: low[: len(values[0])] <= values[0] <= high,
+    }.get(part.operator)
 
 
 def make_whole_metrics(rows: Sequence[str]) -> st.SearchStrategy[dict[str, Any]]:
