@@ -12,7 +12,8 @@ import numpy as np
 import orjson
 
 from duckicelake.bridge.data_files import MetricsContract
-from duckicelake.bridge.scan.bounds import BoundArrays, build_column_bounds, unpack_bounds
+from duckicelake.bridge.scan.bounds import BoundArrays, unpack_bounds
+from duckicelake.bridge.scan.column_metrics import build_column_bounds
 from duckicelake.bridge.scan.manifests import (
     BoundBlock,
     BoundedBlock,

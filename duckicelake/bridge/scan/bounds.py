@@ -5,13 +5,12 @@ bytes behind what all bounds of the column begin with, and of how many there are
 key though they differ. Of files whose keys are a constant's, whole bounds are compared.
 """
 
-import math
 import struct
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -22,12 +21,9 @@ from duckicelake.bridge.scan.texts import (
     MAX_TAKEN_FILES,
     TextBounds,
     build_exact_test,
-    build_text_bounds,
     join_text_bounds,
 )
-from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.types import PrimitiveType
-from duckicelake.iceberg.values import from_bytes, to_unscaled
 
 Flags: TypeAlias = NDArray[np.bool_]
 Keys: TypeAlias = NDArray[np.int64]
@@ -38,14 +34,13 @@ MAY_BE_NULL: Final = 4
 IS_NULL: Final = 8
 MAY_BE_NAN: Final = 16
 IS_NAN: Final = 32
-_UNKNOWN: Final = MAY_BE_NULL | MAY_BE_NAN
-_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
-_KEY_BYTES: Final = 7
+LEAST, MOST = -(1 << 63), (1 << 63) - 1
+KEY_BYTES: Final = 7
 """So that no key of these bytes is the least or the greatest one, which stand for what lies beyond the prefix."""
 LENGTH_BITS: Final = 4
 """The last bits of a text's key: how many bytes it has behind the prefix, or one more than the key has of them."""
 _LENGTH: Final = (1 << LENGTH_BITS) - 1
-_TEXTS: Final = ("string", "bytes")
+TEXT_FAMILIES: Final = ("string", "bytes")
 _WIDE: Final = Context(prec=100)
 _MAX_KEPT_KEYS: Final = 8
 MAX_FEW_SHARE: Final = 0.25
@@ -141,7 +136,7 @@ class BoundArrays:
     @cached_property
     def _span(self) -> KeyRange:
         """The keys between which the bounds of all files are."""
-        return KeyRange(int(self.lows.min()), int(self.highs.max())) if len(self.states) else KeyRange(_MOST, _LEAST)
+        return KeyRange(int(self.lows.min()), int(self.highs.max())) if len(self.states) else KeyRange(MOST, LEAST)
 
     @cached_property
     def _may_have_nan(self) -> bool:
@@ -180,11 +175,11 @@ class BoundArrays:
         match test.operator:
             case "eq" | "in":
                 keys = self._find_set_keys(test)
-                return KeyRange(int(keys.least[0]), int(keys.most[-1])) if len(keys.least) else KeyRange(_MOST, _LEAST)
+                return KeyRange(int(keys.least[0]), int(keys.most[-1])) if len(keys.least) else KeyRange(MOST, LEAST)
             case "lt" | "lt-eq":
-                return KeyRange(_LEAST, self._key(test.values[0])[1])
+                return KeyRange(LEAST, self._key(test.values[0])[1])
             case "gt" | "gt-eq" if not self._may_have_nan:
-                return KeyRange(self._key(test.values[0])[0], _MOST)
+                return KeyRange(self._key(test.values[0])[0], MOST)
             case "starts-with":
                 return self._find_prefix_range(_to_bytes(test.values[0]))
         return None
@@ -218,7 +213,7 @@ class BoundArrays:
         return has
 
     def _has_text(self) -> bool:
-        return self.type.traits.family in _TEXTS
+        return self.type.traits.family in TEXT_FAMILIES
 
     def _compare_wholly(self, operator: str, test: FieldTest, max_texts: int) -> FileMasks:
         """Compare keys, then the texts of those files that only equal keys keep."""
@@ -301,19 +296,19 @@ class BoundArrays:
         first = bisect_left(data, self.prefix)
         last = bisect_right(data, self.prefix, key=lambda value: value[:size])
         spans = [self._key_span(value, value) for value in data[first:last]]
-        below = [(_LEAST, _LEAST)] if first else []
-        return SetKeys.build([*below, *spans, *([(_MOST, _MOST)] if last < len(data) else [])])
+        below = [(LEAST, LEAST)] if first else []
+        return SetKeys.build([*below, *spans, *([(MOST, MOST)] if last < len(data) else [])])
 
     def _compare_prefix(self, value: Any, low: Flags, high: Flags) -> FileMasks:
         data = _to_bytes(value)
         span = self._find_prefix_range(data)
         may = (self.lows <= span.most) & (self.highs >= span.least)
-        fits = len(data) <= len(self.prefix) + _KEY_BYTES
+        fits = len(data) <= len(self.prefix) + KEY_BYTES
         must = low & high & (self.lows >= span.least) & (self.highs <= span.most)
         return FileMasks(may, must & fits)
 
     def _find_prefix_range(self, data: bytes) -> KeyRange:
-        return KeyRange(*self._key_span(data, data + b"\xff" * (len(self.prefix) + _KEY_BYTES)))
+        return KeyRange(*self._key_span(data, data + b"\xff" * (len(self.prefix) + KEY_BYTES)))
 
     def _key(self, value: Any) -> tuple[int, int]:
         """Return the keys between which the constant's is."""
@@ -324,30 +319,28 @@ class BoundArrays:
             return _span_float(self.type, value)
         if isinstance(value, Decimal):
             scaled = value.scaleb(self.type.scale or 0, _WIDE)
-            return _clip(int(scaled.to_integral_value(ROUND_FLOOR))), _clip(
-                int(scaled.to_integral_value(ROUND_CEILING))
-            )
+            return clip(int(scaled.to_integral_value(ROUND_FLOOR))), clip(int(scaled.to_integral_value(ROUND_CEILING)))
         return _span_whole(value)
 
     def _key_span(self, least: bytes, most: bytes) -> tuple[int, int]:
-        return _cut_key(least, self.prefix), _cut_key(most, self.prefix)
+        return cut_key(least, self.prefix), cut_key(most, self.prefix)
 
 
 def _span_whole(value: int) -> tuple[int, int]:
-    return _clip(value), _clip(value)
+    return clip(value), clip(value)
 
 
-def _clip(value: int) -> int:
-    return min(max(value, _LEAST), _MOST)
+def clip(value: int) -> int:
+    return min(max(value, LEAST), MOST)
 
 
 def _span_float(type_: PrimitiveType, value: float) -> tuple[int, int]:
     """Return the keys of a constant, and of what a reader of floats in single precision makes of it."""
     near = float(np.float32(value)) if type_.name == "float" else value
-    return _sort_float(min(value, near)), _sort_float(max(value, near))
+    return sort_float(min(value, near)), sort_float(max(value, near))
 
 
-def _sort_float(value: float) -> int:
+def sort_float(value: float) -> int:
     """Return a key that orders as floats; 0.0 and -0.0 have one."""
     bits: int = struct.unpack("<q", struct.pack("<d", value + 0.0))[0]
     return bits ^ _FLOAT_SIGN if bits < 0 else bits
@@ -359,44 +352,16 @@ def _to_bytes(value: str | bytes) -> bytes:
 
 def _is_whole(keys: Any) -> Any:
     """Return whether a key of a text, or which of many, has all of its bytes."""
-    return (keys & _LENGTH) <= _KEY_BYTES
+    return (keys & _LENGTH) <= KEY_BYTES
 
 
-def _cut_key(data: bytes, prefix: bytes) -> int:
+def cut_key(data: bytes, prefix: bytes) -> int:
     """Return the key of a value among those that begin with the prefix: its next bytes, and how many it has."""
     size = len(prefix)
     if data[:size] != prefix:
-        return _LEAST if data < prefix else _MOST
-    tail = data[size : size + _KEY_BYTES].ljust(_KEY_BYTES, b"\0")
-    return int.from_bytes(tail, "big") << LENGTH_BITS | min(len(data) - size, _KEY_BYTES + 1)
-
-
-def build_column_bounds(type_: PrimitiveType, field_id: int, metrics: Sequence[Mapping[str, Any]]) -> BoundArrays:
-    """Read the bounds and counts of a field from the metrics of files, in their order.
-
-    What isn't there, or can't be read, is unknown. UUIDs and types without order have no bounds.
-    """
-    name, count = str(field_id), len(metrics)
-    states = np.fromiter((_read_state(type_, name, of_file) for of_file in metrics), np.ubyte, count)
-    lows = [_read_bound(type_, of_file.get("lower_bounds"), name) for of_file in metrics]
-    highs = [_read_bound(type_, of_file.get("upper_bounds"), name) for of_file in metrics]
-    states |= np.fromiter((HAS_LOW if low is not None else 0 for low in lows), np.ubyte, count)
-    states |= np.fromiter((HAS_HIGH if high is not None else 0 for high in highs), np.ubyte, count)
-    prefix, is_exact, texts = b"", False, None
-    make: Callable[[Any], int] = _clip
-    match type_.traits.family:
-        case "string" | "bytes":
-            prefix = _find_common_prefix([bound for bound in (*lows, *highs) if bound is not None])
-            longest = len(prefix) + _KEY_BYTES
-            is_exact = all(bound is None or len(bound) <= longest for bound in (*lows, *highs))
-            make = partial(_cut_key, prefix=prefix)
-            texts = None if is_exact else build_text_bounds(lows, highs, len(prefix))
-        case "float":
-            make = _sort_float
-        case "boolean" | "integer" | "date" | "time" | "timestamp" | "decimal":
-            is_exact = all(bound is None or _LEAST < bound < _MOST for bound in (*lows, *highs))
-    low_keys, high_keys = _make_keys(lows, make, _LEAST), _make_keys(highs, make, _MOST)
-    return BoundArrays(type_, low_keys, high_keys, states, prefix, is_exact, texts)
+        return LEAST if data < prefix else MOST
+    tail = data[size : size + KEY_BYTES].ljust(KEY_BYTES, b"\0")
+    return int.from_bytes(tail, "big") << LENGTH_BITS | min(len(data) - size, KEY_BYTES + 1)
 
 
 def unpack_bounds(type_: PrimitiveType, data: bytes) -> BoundArrays:
@@ -405,8 +370,8 @@ def unpack_bounds(type_: PrimitiveType, data: bytes) -> BoundArrays:
     lows = np.frombuffer(data, np.int64, count, 5)
     highs = np.frombuffer(data, np.int64, count, 5 + 8 * count)
     states = np.frombuffer(data, np.ubyte, count, 5 + 16 * count)
-    lows = lows if (states & HAS_LOW).all() else np.where(states & HAS_LOW, lows, _LEAST)
-    highs = highs if (states & HAS_HIGH).all() else np.where(states & HAS_HIGH, highs, _MOST)
+    lows = lows if (states & HAS_LOW).all() else np.where(states & HAS_LOW, lows, LEAST)
+    highs = highs if (states & HAS_HIGH).all() else np.where(states & HAS_HIGH, highs, MOST)
     start = 9 + 17 * count
     end = start + int.from_bytes(data[start - 4 : start], "big")
     texts = None
@@ -424,45 +389,3 @@ def join_bounds(parts: Sequence[BoundArrays]) -> BoundArrays:
     texts = [part.texts for part in parts if part.texts is not None]
     joined = join_text_bounds(texts) if len(texts) == len(parts) else None
     return replace(parts[0], lows=lows, highs=highs, states=states, texts=joined)
-
-
-def _find_common_prefix(bounds: Sequence[bytes]) -> bytes:
-    """Return what all begin with: what the least and the greatest share."""
-    if not bounds:
-        return b""
-    least, most = min(bounds), max(bounds)
-    shared = next((place for place, pair in enumerate(zip(least, most, strict=False)) if pair[0] != pair[1]), None)
-    return least if shared is None else least[:shared]
-
-
-def _make_keys(bounds: Sequence[Any], make: Callable[[Any], int], unknown: int) -> Keys:
-    return np.fromiter((unknown if bound is None else make(bound) for bound in bounds), np.int64, len(bounds))
-
-
-def _read_state(type_: PrimitiveType, name: str, metrics: Mapping[str, Any]) -> int:
-    values, nulls, nans = (
-        metrics.get(kind, {}).get(name) for kind in ("value_counts", "null_value_counts", "nan_value_counts")
-    )
-    state = 0 if nulls == 0 else MAY_BE_NULL
-    if values is not None and values == nulls:
-        return state | (IS_NULL if values else 0)
-    if type_.traits.family == "float":
-        state |= 0 if nans == 0 else MAY_BE_NAN
-        if nulls is not None and nans and values == nulls + nans:
-            state |= IS_NAN
-    return state
-
-
-def _read_bound(type_: PrimitiveType, bounds: Mapping[str, str] | None, name: str) -> Any:
-    """Return a bound as a number or bytes; None where it is unknown or doesn't order as values do."""
-    text = None if bounds is None else bounds.get(name)
-    if text is None or type_.traits.is_opaque or type_.traits.family == "uuid":
-        return None
-    try:
-        data = bytes.fromhex(text)
-        value = data if type_.traits.family in ("string", "bytes") else from_bytes(type_, data)
-        if isinstance(value, Decimal):
-            return to_unscaled(value, 100, type_.scale or 0)
-    except (ValueError, InvalidRequestError):
-        return None
-    return None if isinstance(value, float) and math.isnan(value) else value

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duckicelake.bridge.scan.bounds import build_column_bounds
+from duckicelake.bridge.scan.column_metrics import build_column_bounds
 from duckicelake.bridge.scan.explanation import _align_keys, _measure_overlap
 from duckicelake.iceberg.types import PrimitiveType
 

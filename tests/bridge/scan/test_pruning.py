@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from duckicelake.bridge.scan import bounds as scan_bounds
 from duckicelake.bridge.scan import partitions as scan_partitions
 from duckicelake.bridge.scan import texts as scan_texts
-from duckicelake.bridge.scan.bounds import build_column_bounds, unpack_bounds
+from duckicelake.bridge.scan.bounds import unpack_bounds
+from duckicelake.bridge.scan.column_metrics import build_column_bounds
 from duckicelake.bridge.scan.filters import ScanFilter, bind_scan_filter
 from duckicelake.bridge.scan.manifests import (
     BoundedBlock,
