@@ -56,6 +56,7 @@ ALLOWED: dict[str, set[str]] = {
         "errors", "iceberg", "lake.side_tables.audit", "lake.doctor", "catalog", "changelog", "server", "cli", "client",
         "features", "pipeline.plan", "rest",
     },
+    "shell": {"errors", "cli", "client", "features", "pipeline.failures", "query.worker", "rest"},
     "server": {
         "errors", "iceberg", "lake.side_tables.audit", "lake.side_tables.idempotency", "lake.txn", "catalog",
         "changelog", "features", "rest",
@@ -88,11 +89,14 @@ HOMES = {
     "obstore": {"storage"},
     "pyiceberg": {"pyiceberg_v3", "pipeline"},
     "pyspark": {"pipeline"},
-    "pyarrow": {"rows", "constraints", "delta", "pyiceberg_v3", "pipeline", "client", "query"},
+    "pyarrow": {"rows", "constraints", "delta", "pyiceberg_v3", "pipeline", "client", "query", "shell"},
     "httpx": set(),
     "py4j": {"pipeline"},
-    "typer": {"cli", "constraints", "delta", "file_lake", "lineage", "mcp", "query"},
-    "rich": {"cli", "constraints", "delta", "file_lake", "lineage"},
+    "typer": {"cli", "constraints", "delta", "file_lake", "lineage", "mcp", "query", "shell"},
+    "rich": {"cli", "constraints", "delta", "file_lake", "lineage", "shell"},
+    "prompt_toolkit": {"shell"},
+    "pygments": {"shell"},
+    "keyring": {"rest"},
     "prometheus_client": {"server"},
     "structlog": {"server"},
     "jwt": {"server"},
@@ -106,7 +110,7 @@ HOMES = {
 }
 """The parts outside which a library must not be seen."""
 
-OPTIONAL = {"pipeline", "pyiceberg_v3", "tracing", "client"}
+OPTIONAL = {"pipeline", "pyiceberg_v3", "tracing", "client", "shell"}
 """Parts that need libraries which may be missing, and import them when they are asked to work."""
 
 COMMANDS = {
@@ -117,6 +121,7 @@ COMMANDS = {
     "lineage.commands",
     "mcp.commands",
     "query.commands",
+    "shell.commands",
 }
 """Modules that `--help` imports; they import the rest when a command runs."""
 

@@ -48,7 +48,7 @@ NOT_GERUNDS = frozenset({"string", "settings", "ping", "name_mapping"})
 
 VERBS = frozenset(
     """
-    abort act add adopt advance advise allocate allow answer append apply ask assign be become begin bind bring
+    abort act add adopt advance advise allocate allow answer append apply ask assign attach be become begin bind bring
     build call cancel cast catch change check claim clear clone close collect comment commit compact compare compile
     complete compress compute concatenate configure connect convert copy count create cut decode define delay delete
     deliver describe detect digest disable discard divide do drop encode end escape examine exchange exclude expand

@@ -169,21 +169,14 @@ def _print_new(services: Services, wanted: WantedChanges, after: LogPosition, *,
 
 
 def _print(entries: Sequence[HistoryEntry], *, as_json: bool, heading: bool = True) -> None:
-    from rich.table import Table
-
-    from duckicelake.cli.console.terminal import make_printable, print_renderable
+    from duckicelake.cli.console.terminal import print_rows
 
     if as_json:
         for entry in entries:
             sys.stdout.write(orjson.dumps(entry.to_json()).decode() + "\n")
         sys.stdout.flush()
         return
-    table = Table(box=None, show_header=heading, pad_edge=False)
-    for column in _COLUMNS:
-        table.add_column(column, justify="right" if column == "version" else "left", overflow="fold")
-    for entry in entries:
-        table.add_row(*map(make_printable, _build_cells(entry)))
-    print_renderable(table)
+    print_rows(_COLUMNS, map(_build_cells, entries), right=(0,), has_headings=heading)
 
 
 def _build_cells(entry: HistoryEntry) -> Sequence[str]:

@@ -35,7 +35,7 @@ from duckicelake.client.query_result import (
     QueryResult,
 )
 from duckicelake.client.table import Table, View, read_history
-from duckicelake.errors import CatalogUnreachableError, MissingTableError
+from duckicelake.errors import MissingTableError
 from duckicelake.rest.client import CatalogClient, encode_namespace, encode_segment
 from duckicelake.rest.connection import Connection
 from duckicelake.rest.names import Namespace, parse_name, parse_table
@@ -134,10 +134,8 @@ class Lake:
 
         Nothing where the catalog is another one: Iceberg's REST API has no such route.
         """
-        try:
+        if self.client.is_duckicelake():
             yield from map(parse_size, self.statistics(namespace))
-        except CatalogUnreachableError:
-            return
 
     def statistics(self, namespace: str = "", table: str = "") -> Iterator[Json]:
         """Yield what decides about the upkeep of a table, or of the tables of a namespace and of those below it.

@@ -1,10 +1,10 @@
 """What a lake has, as clients read it: columns, snapshots, refs, files, partitions, rows of queries."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Protocol
 
 from duckicelake.rest.names import Namespace, format_name
 
@@ -265,6 +265,46 @@ def parse_caller(answer: Json) -> CallerInfo:
         answer["grants-on"],
         tuple(answer["actions"]),
     )
+
+
+class TableReader(Protocol):
+    """A table that can be described."""
+
+    def load(self) -> TableInfo:
+        """Load the table. Raises MissingTableError."""
+        ...
+
+    def files(self, at: int | str | None = None) -> Iterator[FileInfo]:
+        """Yield the data files of the current snapshot, or of another one."""
+        ...
+
+    def partitions(self, at: int | str | None = None) -> tuple[PartitionInfo, ...]:
+        """Return what each partition of a snapshot has."""
+        ...
+
+
+class LakeReader(Protocol):
+    """What describing a lake takes of it, whether it is behind a catalog's REST API or attached."""
+
+    def list(self, namespace: str = "", *, is_recursive: bool = False) -> Iterator[CatalogObject]:
+        """Yield what is in a namespace, or at the top level."""
+        ...
+
+    def sizes(self, namespace: str = "") -> Iterator[TableSize]:
+        """Yield how large the tables below a namespace are; nothing where that isn't known."""
+        ...
+
+    def table(self, name: str) -> TableReader:
+        """Return a table."""
+        ...
+
+    def find(self, name: str) -> TableInfo | ViewInfo:
+        """Load the table or view of a name. Raises MissingTableError."""
+        ...
+
+    def suggest(self, name: str) -> str:
+        """Return "; did you mean …?" with names like this one; empty if there are none."""
+        ...
 
 
 def parse_size(statistics: Json) -> TableSize:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from threading import Lock
 from typing import Final
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, unquote, urlencode
 from uuid import UUID
 
 from duckicelake.errors import (
@@ -46,6 +46,8 @@ _PAUSE_SECONDS: Final = (0.5, 1.0, 2.0, 4.0)
 """Seconds between attempts of a request."""
 _FLUSH_SECONDS: Final = 600.0
 """Timeout of a flush: the server answers after it has written the files."""
+_LEVEL_SEPARATOR: Final = "%1F"
+"""Between the levels of a namespace in a path, unless the catalog's configuration names another one."""
 _STATUS_ERRORS: Final[Mapping[int, type[PipelineError]]] = {
     400: BadInputError,
     401: BadCredentialsError,
@@ -77,6 +79,8 @@ class CatalogClient:
         self._token = connection.token
         self._lock = Lock()
         self._prefix: str | None = None
+        self._separator = _LEVEL_SEPARATOR
+        self._is_duckicelake: bool | None = None
 
     def close(self) -> None:
         """Close the connections to the server."""
@@ -92,10 +96,19 @@ class CatalogClient:
                 f"{self._uri}/v1/config isn't there: is {self._uri} the URI of an Iceberg REST catalog, without /v1?"
             ) from error
 
+    def is_duckicelake(self) -> bool:
+        """Return whether the catalog is this server, which has more routes than Iceberg's specification."""
+        if self._is_duckicelake is None:
+            question = _CatalogRequest("GET", f"{self.own('pipeline', 'jobs')}?pageSize=1")
+            answer = self._retry(question, self.get_token())
+            self._is_duckicelake = answer.status == 200 and isinstance(answer.body, dict) and "jobs" in answer.body
+        return self._is_duckicelake
+
     def namespaces(self, parent: Namespace = ()) -> Iterator[Namespace]:
         """Yield the direct children of a namespace, or the top level."""
-        query = {"parent": "\x1f".join(parent)} if parent else {}
-        for page in self.pages(self.iceberg("namespaces"), query):
+        path = self.iceberg("namespaces")
+        query = {"parent": unquote(self._separator).join(parent)} if parent else {}
+        for page in self.pages(path, query):
             yield from (tuple(levels) for levels in page["namespaces"])
 
     def tables(self, namespace: Namespace) -> Iterator[str]:
@@ -240,11 +253,19 @@ class CatalogClient:
     def _build_path(self, root: str, *segments: str) -> str:
         if self._prefix is None:
             config = self.config()
-            self._prefix = str((config.get("defaults", {}) | config.get("overrides", {})).get("prefix", ""))
-        return "/".join((root, *((self._prefix,) if self._prefix else ()), *segments))
+            properties = (config.get("defaults") or {}) | (config.get("overrides") or {})
+            self._separator = str(properties.get("namespace-separator", _LEVEL_SEPARATOR))
+            self._prefix = str(properties.get("prefix", ""))
+        path = "/".join((root, *((self._prefix,) if self._prefix else ()), *segments))
+        return path.replace(_LEVEL_SEPARATOR, self._separator)
 
     def _ask(self, question: _CatalogRequest) -> JsonAnswer:
         """Send a request with a valid token until the catalog isn't busy. A 404 of a HEAD is no error."""
+        is_change = question.key is not None or question.method == "DELETE"
+        if is_change and self.connection.read_only_by is not None:
+            raise NotAllowedError(
+                f"{self.connection.read_only_by} is read-only: {question.method} {question.path} is refused"
+            )
         answer = self._retry(question, self.get_token())
         if answer.status == 401 and self.connection.credential is not None:
             answer = self._retry(question, self.get_token(renew=True))

@@ -19,6 +19,7 @@ class Connection:
         scope: None asks for all scopes of the client.
         warehouse: its name, for a server with several.
         headers: sent with every request, such as `X-Engine`, which the audit trail keeps.
+        read_only_by: what forbids changes, as `profile work`; None allows them.
 
     """
 
@@ -29,6 +30,7 @@ class Connection:
     scope: str | None = None
     warehouse: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
+    read_only_by: str | None = None
 
     @property
     def login_uri(self) -> str:

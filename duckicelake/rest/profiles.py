@@ -18,11 +18,12 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
 from difflib import get_close_matches
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
 from duckicelake.errors import BadCredentialsError, BadInputError
-from duckicelake.rest.connection import Connection
+from duckicelake.rest.connection import DEFAULT_URI, Connection
 
 CLIENT_PREFIX: Final = "DUCKICELAKE_CLIENT_"
 """Prefix of the variables that clients read; the server ignores them."""
@@ -30,8 +31,10 @@ _FILE_VARIABLE: Final = f"{CLIENT_PREFIX}PROFILES"
 _COMMAND_SECONDS: Final = 60
 _SECRETS: Final = ("credential", "token")
 _FIELDS: Final = ("uri", "warehouse", "oauth2-server-uri", "scope")
-_SECRET_SOURCES: Final = tuple(f"{secret}{suffix}" for secret in _SECRETS for suffix in ("", "-command", "-env"))
-KEYS: Final = (*_FIELDS, *_SECRET_SOURCES)
+_SOURCES: Final = ("", "-command", "-env", "-keyring")
+_SECRET_KEYS: Final = tuple(f"{secret}{source}" for secret in _SECRETS for source in _SOURCES)
+_READ_ONLY: Final = "read-only"
+KEYS: Final = (*_FIELDS, *_SECRET_KEYS, _READ_ONLY)
 """What a profile may have."""
 
 
@@ -66,6 +69,12 @@ def read_connection(profile: str | None = None, **options: str | None) -> Connec
     return replace(_build_connection(_find_profile(profiles, name, path), given, f"profile {name} in {path}"), **given)
 
 
+def list_profiles() -> list[tuple[str, str]]:
+    """Return the names of the profiles and their URIs. Raises BadInputError if the file can't be read."""
+    profiles = _read_profiles(find_profiles_file())
+    return [(name, str(one.get("uri", DEFAULT_URI))) for name, one in profiles.items() if isinstance(one, dict)]
+
+
 def _read_profiles(path: Path) -> Mapping[str, Any]:
     try:
         return tomllib.loads(path.read_text()) if path.is_file() else {}
@@ -91,12 +100,14 @@ def _build_connection(profile: Mapping[str, Any], given: Mapping[str, str], wher
                 f"{where}: {key} is unknown; "
                 + (f"did you mean {nearest[0]}?" if nearest else f"use {', '.join(KEYS)}")
             )
-        if not isinstance(value, str):
-            raise BadInputError(f"{where}: {key} is {value!r}; expected a text")
+        if not isinstance(value, bool if key == _READ_ONLY else str):
+            wanted = "true or false" if key == _READ_ONLY else "a text"
+            raise BadInputError(f"{where}: {key} is {value!r}; expected {wanted}")
     fields: dict[str, Any] = {key.replace("-", "_"): profile[key] for key in _FIELDS if key in profile}
     has_secret = any(secret in given for secret in _SECRETS)  # then no command of the profile needs to run
     credential, token = (None if has_secret else _read_secret(profile, secret, where) for secret in _SECRETS)
-    return Connection(**fields, credential=credential, token=token)
+    read_only_by = where.partition(" in ")[0] if profile.get(_READ_ONLY) else None
+    return Connection(**fields, credential=credential, token=token, read_only_by=read_only_by)
 
 
 def _read_secret(profile: Mapping[str, str], secret: str, where: str) -> str | None:
@@ -109,7 +120,27 @@ def _read_secret(profile: Mapping[str, str], secret: str, where: str) -> str | N
         return os.environ[variable]
     if f"{secret}-command" in profile:
         return _run_command(profile[f"{secret}-command"], f"{where}: {secret}-command")
+    if f"{secret}-keyring" in profile:
+        return _read_keyring(profile[f"{secret}-keyring"], f"{where}: {secret}-keyring")
     return None
+
+
+def _read_keyring(entry: str, what: str) -> str:
+    """Read a secret of the operating system's keyring. entry: `<service>/<user>`."""
+    service, slash, user = entry.rpartition("/")
+    if not slash or not service or not user:
+        raise BadInputError(f"{what} is {entry!r}; expected <service>/<user>")
+    try:
+        keyring = import_module("keyring")
+    except ModuleNotFoundError as error:
+        raise BadCredentialsError(f"{what} needs the library keyring: pip install 'duckicelake[shell]'") from error
+    try:
+        found: str | None = keyring.get_password(service, user)
+    except import_module("keyring.errors").KeyringError as error:
+        raise BadCredentialsError(f"{what} can't be read: {error}") from error
+    if found is None:
+        raise BadCredentialsError(f"{what}: the keyring has no secret of {entry}: `keyring set {service} {user}`")
+    return found
 
 
 def _run_command(command: str, what: str) -> str:

@@ -28,6 +28,7 @@ COMMANDS = {
     "file_lake": "import-lake",
     "query": "sql",
     "mcp": "mcp",
+    "shell": "shell",
 }
 """A command of each feature."""
 CLAIMS = {"constrained": "constraint.positive", "logged": "delta.enabled", "followed": "follows a Delta table"}

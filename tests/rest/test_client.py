@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from duckicelake.errors import BadCredentialsError, CatalogUnreachableError, PipelineError
+from duckicelake.errors import BadCredentialsError, CatalogUnreachableError, NotAllowedError, PipelineError
 from duckicelake.rest import client as client_module
 from duckicelake.rest.client import CatalogClient
 from duckicelake.rest.connection import Connection
@@ -133,3 +133,37 @@ def test_credential_without_a_colon_is_said_to_be_none_and_not_shown() -> None:
 def test_prefix_of_the_catalog_is_in_icebergs_paths() -> None:
     with answering([(200, {"overrides": {"prefix": "p/q"}})]) as uri:
         assert CatalogClient(Connection(uri)).iceberg("namespaces", "a") == "/v1/p/q/namespaces/a"
+
+
+def test_namespaces_are_separated_as_the_catalog_says() -> None:
+    heard: list[tuple[str, str | None]] = []
+    config = {"defaults": {}, "overrides": {"namespace-separator": "%2E", "prefix": "p"}}
+    with answering([(200, config), (200, {"namespaces": []}), (200, {"identifiers": []})], heard) as uri:
+        client = CatalogClient(Connection(uri))
+        assert list(client.namespaces(("a", "b"))) == []
+        assert list(client.tables(("a", "b c"))) == []
+    paths = [line.split()[1] for line, _ in heard]
+    assert paths[1:] == ["/v1/p/namespaces?parent=a.b&pageToken=", "/v1/p/namespaces/a%2Eb%20c/tables?pageToken="]
+
+
+def test_raw_answer_is_asked_for_with_a_new_token_where_the_old_one_has_expired() -> None:
+    script = [(200, {"access_token": "one"}), (401, {}), (200, {"access_token": "two"}), (200, "rows")]
+    with answering(script) as uri:
+        client = CatalogClient(Connection(uri, "id:secret"))
+        assert client.post_raw("/sql/v1/query", {}, "text/csv", 5.0) == b"rows"
+        assert client.get_token() == "two"
+
+
+@pytest.mark.parametrize(("script", "is_ours"), [((200, {"jobs": []}), True), ((400, {}), False), ((404, "no"), False)])
+def test_duckicelake_is_known_by_its_own_routes(script: tuple[int, object], is_ours: bool) -> None:
+    with answering([(200, {}), script]) as uri:
+        assert CatalogClient(Connection(uri)).is_duckicelake() is is_ours
+
+
+def test_changes_are_refused_where_the_connection_is_read_only() -> None:
+    heard: list[tuple[str, str | None]] = []
+    with answering([(200, {})], heard) as uri:
+        client = CatalogClient(Connection(uri, read_only_by="profile work"))
+        with pytest.raises(NotAllowedError, match=r"^profile work is read-only: DELETE /v1/x is refused$"):
+            client.change("DELETE", "/v1/x")
+    assert heard == []

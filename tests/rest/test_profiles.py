@@ -1,12 +1,16 @@
 """Profiles of connections: which options win, where secrets come from, what is refused."""
 
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
+import keyring
 import pytest
+from keyring.backend import KeyringBackend
 
-from duckicelake.errors import BadCredentialsError, BadInputError
+from duckicelake.errors import BadCredentialsError, BadInputError, PipelineError
 from duckicelake.rest.connection import Connection
-from duckicelake.rest.profiles import find_profiles_file, read_connection
+from duckicelake.rest.profiles import find_profiles_file, list_profiles, read_connection
 
 TEXT = """
 default = "work"
@@ -107,3 +111,55 @@ def test_secret_that_is_not_there_is_said(file: Path, line: str, message: str) -
 
 def test_secret_is_in_no_text_of_the_connection() -> None:
     assert "first" not in repr(read_connection())
+
+
+class OneSecretKeyring(KeyringBackend):
+    """A keyring with one secret, as a library's backend is."""
+
+    priority = 1.0
+
+    def get_password(self, service: str, username: str) -> str | None:
+        return "etl:s3cret" if (service, username) == ("lake", "ann") else None
+
+    def set_password(self, service: str, username: str, password: str) -> None:
+        raise NotImplementedError
+
+    def delete_password(self, service: str, username: str) -> None:
+        raise NotImplementedError
+
+
+@pytest.fixture
+def one_secret() -> Iterator[None]:
+    before = keyring.get_keyring()
+    keyring.set_keyring(OneSecretKeyring())
+    yield
+    keyring.set_keyring(before)
+
+
+@pytest.mark.usefixtures("one_secret")
+def test_secret_is_read_from_the_keyring(file: Path) -> None:
+    file.write_text('[work]\ncredential-keyring = "lake/ann"\n')
+    assert read_connection("work").credential == "etl:s3cret"
+
+
+@pytest.mark.usefixtures("one_secret")
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ("lake/bob", "the keyring has no secret of lake/bob: `keyring set lake bob`"),
+        ("lake", "expected <service>/<user>"),
+    ],
+)
+def test_keyring_without_the_secret_is_an_error(file: Path, entry: str, message: str) -> None:
+    file.write_text(f'[work]\ntoken-keyring = "{entry}"\n')
+    with pytest.raises(PipelineError, match=re.escape(message)):
+        read_connection("work")
+
+
+def test_profile_may_forbid_changes(file: Path) -> None:
+    file.write_text('[work]\nread-only = true\n[home]\nread-only = false\n[bad]\nread-only = "yes"\n')
+    assert read_connection("work").read_only_by == "profile work"
+    assert read_connection("home").read_only_by is None
+    with pytest.raises(BadInputError, match="read-only is 'yes'; expected true or false"):
+        read_connection("bad")
+    assert [name for name, _ in list_profiles()] == ["work", "home", "bad"]

@@ -6,7 +6,7 @@ import inspect
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import wraps
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -15,7 +15,7 @@ from duckicelake.cli.console.command import add_command, choose_warehouse, one_l
 from duckicelake.cli.pipeline.app import one_line_errors as one_line_failures
 
 if TYPE_CHECKING:
-    from duckicelake.client.lake import Lake
+    from duckicelake.client.models import LakeReader
 
 _PANEL_TITLE: Final = "Connection"
 _LAKE_VARIABLES: Final = frozenset({"DUCKICELAKE_LAKE", "DUCKICELAKE_DATABASE_URL"})
@@ -62,7 +62,19 @@ def add_catalog_command(
     app: typer.Typer, function: Callable[..., None], *examples: str, name: str | None = None
 ) -> None:
     """Add a command. The function's first parameter is the Lake; options of the connection are added to the others."""
-    add_command(app, _add_connection_options(function), *examples, name=name)
+    run = partial(_run_with_lake, function)
+    add_command(app, _add_connection_options(function, run), *examples, name=name)
+
+
+def add_connected_command(
+    app: typer.Typer, function: Callable[..., None], *examples: str, name: str | None = None
+) -> None:
+    """Add a command that connects by itself: its first parameter is the options of the connection by their names."""
+
+    def run(options: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+        function(options, **given)
+
+    add_command(app, _add_connection_options(function, run), *examples, name=name)
 
 
 def add_lake_command(
@@ -91,7 +103,8 @@ def _choose_way(function: Callable[..., None], over_rest: Callable[..., None]) -
                 function(**given)
             return
         del given["lake"]
-        _run_over_rest(over_rest, options, given)
+        with one_line_errors(), one_line_failures():
+            _run_with_lake(over_rest, options, given)
 
     own = inspect.signature(function, eval_str=True).parameters.values()
     context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
@@ -113,13 +126,12 @@ def _is_on_command_line(context: typer.Context, name: str) -> bool:
     return source is not None and source.name == "COMMANDLINE"
 
 
-def _run_over_rest(function: Callable[..., None], options: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    with one_line_errors(), one_line_failures():
-        from duckicelake.client.lake import connect
+def _run_with_lake(function: Callable[..., None], options: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    from duckicelake.client.lake import connect
 
-        lake = connect(**options)
-        with _suggest_names(lake, given.get("name")):
-            function(lake, **given)
+    lake = connect(**options)
+    with suggest_names(lake, given.get("name")):
+        function(lake, **given)
 
 
 def _declare(run_command: Callable[..., None], own: Iterable[inspect.Parameter]) -> Callable[..., None]:
@@ -135,17 +147,24 @@ def _declare(run_command: Callable[..., None], own: Iterable[inspect.Parameter])
     return run_command
 
 
-def _add_connection_options(function: Callable[..., None]) -> Callable[..., None]:
+def _add_connection_options(
+    function: Callable[..., None], run: Callable[[Mapping[str, Any], Mapping[str, Any]], None]
+) -> Callable[..., None]:
+    """Add the options to those that the function declares behind its first parameter; `run` gets both."""
+
     @wraps(function)
     def run_command(**given: Any) -> None:
-        _run_over_rest(function, {name: given.pop(name) for name in _OPTIONS}, given)
+        with one_line_errors(), one_line_failures():
+            run({name: given.pop(name) for name in _OPTIONS}, given)
 
-    own = list(inspect.signature(function, eval_str=True, locals={"Lake": object}).parameters.values())[1:]
+    first, *_ = inspect.signature(function).parameters.values()
+    known = {str(first.annotation): object}  # a name that is imported for types alone
+    own = list(inspect.signature(function, eval_str=True, locals=known).parameters.values())[1:]
     return _declare(run_command, own)
 
 
 @contextmanager
-def _suggest_names(lake: Lake, name: str | None) -> Iterator[None]:
+def suggest_names(lake: LakeReader, name: str | None) -> Iterator[None]:
     """Add names like this one to the error that no such table is there."""
     from duckicelake.errors import MissingTableError
 

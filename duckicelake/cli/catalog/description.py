@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -14,7 +14,15 @@ from duckicelake.cli.console.terminal import encode_object, print_json, print_ro
 if TYPE_CHECKING:
     from duckicelake.client.diff import DiffSide, TableDiff
     from duckicelake.client.lake import Lake
-    from duckicelake.client.models import ColumnInfo, SnapshotInfo, TableInfo, ViewInfo
+    from duckicelake.client.models import (
+        CatalogObject,
+        ColumnInfo,
+        LakeReader,
+        SnapshotInfo,
+        TableInfo,
+        TableSize,
+        ViewInfo,
+    )
 
 LS_EXAMPLES: Final = (
     "duckicelake ls",
@@ -61,21 +69,25 @@ def list_objects(
 
         list_dropped_over_rest(lake, namespace, as_json)
         return
-    if long:
-        _list_long(lake, namespace, is_recursive=recursive, as_json=as_json)
-        return
     found = list(lake.list(namespace, is_recursive=recursive))
-    if as_json:
-        print_json(*found)
-        return
-    if not found:
+    if not found and not as_json:
         typer.echo(f"{namespace or 'the lake'} is empty", err=True)
         return
-    print_rows(("kind", "name"), ((one.kind, one.name) for one in found))
+    print_objects(found, list(lake.sizes(namespace)) if long else None, as_json=as_json)
+
+
+def print_objects(found: Sequence[CatalogObject], sizes: Sequence[TableSize] | None, *, as_json: bool) -> None:
+    """Print namespaces, tables and views. sizes: those of tables, which have columns then."""
+    if sizes is not None:
+        _print_sizes(found, {size.name: size for size in sizes}, as_json=as_json)
+    elif as_json:
+        print_json(*found)
+    else:
+        print_rows(("kind", "name"), ((one.kind, one.name) for one in found))
 
 
 def show(
-    lake: Lake,
+    lake: LakeReader,
     name: Annotated[str, typer.Argument(help="A table or view, as sales.orders.", autocompletion=complete_names)],
     as_json: JsonOption = False,
 ) -> None:
@@ -89,14 +101,14 @@ def show(
     facts = _list_table_facts(found) if isinstance(found, TableInfo) else _list_view_facts(found)
     print_rows(("name", found.name), [fact for fact in facts if fact[1]])
     typer.echo()
-    _print_columns(found.columns)
+    print_columns(found.columns)
     if found.properties:
         typer.echo()
         print_rows(("property", "value"), sorted(found.properties.items()))
 
 
 def list_snapshots(
-    lake: Lake,
+    lake: LakeReader,
     name: TableArgument,
     limit: Annotated[int, typer.Option(min=1, help="Max snapshots to list, the newest.")] = 50,
     as_json: JsonOption = False,
@@ -123,7 +135,7 @@ def list_snapshots(
         typer.echo(f"{len(snapshots) - len(shown):,} older ones are not listed: --limit {len(snapshots)}", err=True)
 
 
-def list_files(lake: Lake, name: TableArgument, at: AtOption = None, as_json: JsonOption = False) -> None:
+def list_files(lake: LakeReader, name: TableArgument, at: AtOption = None, as_json: JsonOption = False) -> None:
     """List the data files of a table's snapshot, with partition, rows, size and how many delete files apply."""
     from rich.filesize import decimal
 
@@ -148,7 +160,7 @@ def list_files(lake: Lake, name: TableArgument, at: AtOption = None, as_json: Js
     )
 
 
-def list_partitions(lake: Lake, name: TableArgument, at: AtOption = None, as_json: JsonOption = False) -> None:
+def list_partitions(lake: LakeReader, name: TableArgument, at: AtOption = None, as_json: JsonOption = False) -> None:
     """List the partitions of a table's snapshot, with files, rows and size."""
     from rich.filesize import decimal
 
@@ -253,13 +265,11 @@ def _describe_column(column: ColumnInfo | None) -> str:
     return f"{column.name} {column.type}{' not null' if column.is_required else ''}{default}{comment}"
 
 
-def _list_long(lake: Lake, namespace: str, *, is_recursive: bool, as_json: bool) -> None:
-    """List objects with the sizes of tables, which one request brings for many tables."""
+def _print_sizes(found: Sequence[CatalogObject], sizes: Mapping[str, TableSize], *, as_json: bool) -> None:
     from rich.filesize import decimal
 
-    sizes = {size.name: size for size in lake.sizes(namespace)}
     rows = []
-    for one in lake.list(namespace, is_recursive=is_recursive):
+    for one in found:
         size = sizes.get(one.name)
         if as_json:
             print_json(one if size is None else {"kind": one.kind} | encode_object(size))
@@ -295,7 +305,8 @@ def _describe_snapshot(snapshot: SnapshotInfo) -> str:
     return f"{snapshot.snapshot_id} ({snapshot.operation}, {format_time(snapshot.timestamp)} UTC)"
 
 
-def _print_columns(columns: Sequence[ColumnInfo]) -> None:
+def print_columns(columns: Sequence[ColumnInfo]) -> None:
+    """Print columns."""
     print_rows(
         ("column", "type", "null", "comment"),
         ((one.name, one.type, "no" if one.is_required else "yes", one.comment or "") for one in columns),

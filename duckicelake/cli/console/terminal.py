@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,6 +25,9 @@ _PIPE_WIDTH_COLUMNS: Final = 500
 """Width where the output is no terminal: each entry is one line there."""
 _GAP_COLUMNS: Final = 2
 """Between the columns of a table without lines."""
+RowPrinter = Callable[[Sequence[str], Sequence[Sequence[str]], frozenset[int]], None]
+ROW_PRINTER: Final[ContextVar[RowPrinter | None]] = ContextVar("row_printer", default=None)
+"""What prints the rows of descriptions in place of `print_rows`, as the shell does in its format."""
 
 
 def format_count(number: int, noun: str) -> str:
@@ -101,10 +105,17 @@ def open_progress(*columns: str | ProgressColumn) -> Progress:
 
 
 def make_printable(text: str) -> Text:
-    """Replace control characters: clients choose names, and no name may control the terminal."""
+    """Return a text without control characters: clients choose names, and no name may control the terminal."""
     from rich.text import Text
 
-    return Text("".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text))
+    return Text(replace_controls(text))
+
+
+def replace_controls(text: str) -> str:
+    """Replace control characters, and others that aren't printable."""
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
 
 
 def print_json(*objects: Any) -> None:
@@ -126,11 +137,17 @@ def encode_object(value: Any) -> Any:
     return value.isoformat() if hasattr(value, "isoformat") else value
 
 
-def print_rows(headings: Iterable[str], rows: Iterable[Iterable[str]], *, right: Iterable[int] = ()) -> None:
+def print_rows(
+    headings: Iterable[str], rows: Iterable[Iterable[str]], *, right: Iterable[int] = (), has_headings: bool = True
+) -> None:
     """Print a table without lines. right: numbers of the columns that are aligned to the right."""
+    printer = ROW_PRINTER.get()
+    if printer is not None:
+        printer(tuple(headings), [tuple(row) for row in rows], frozenset(right))
+        return
     from rich.table import Table
 
-    table, numbers = Table(box=None, pad_edge=False), frozenset(right)
+    table, numbers = Table(box=None, pad_edge=False, show_header=has_headings), frozenset(right)
     for number, heading in enumerate(headings):
         table.add_column(heading, justify="right" if number in numbers else "left", overflow="fold")
     for row in rows:

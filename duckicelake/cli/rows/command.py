@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Final, cast, get_args
 
@@ -74,23 +74,40 @@ def ingest_rows(
     doesn't fit and names its line; the batches before it are in the table. While the catalog is unreachable or busy,
     the command waits for up to five minutes.
     """
-    from duckicelake.cli.rows.files import STANDARD_INPUT, RowSource, SourceLines
+    from duckicelake.cli.rows.files import STANDARD_INPUT
     from duckicelake.client.batch import Batching
-    from duckicelake.client.writer import Writer
-    from duckicelake.errors import RowsNotWrittenError
     from duckicelake.rest.connection import Connection
 
-    source = RowSource(files or [STANDARD_INPUT], _parse_format(format_))
     connection = Connection(uri, credential, token, oauth2_server_uri, scope, warehouse)
-    began, places = time.monotonic(), SourceLines()
+    began = time.monotonic()
+    progress, is_whole = append_files(
+        table,
+        connection,
+        files or [STANDARD_INPUT],
+        _parse_format(format_),
+        batching=Batching(max_rows=max_rows, max_age=max_age),
+        app_id=app_id,
+        on_unknown="ignore" if ignore_unknown else "reject",
+    )
+    print_summary(progress, time.monotonic() - began, as_json=as_json)
+    if not is_whole:
+        raise typer.Exit(INTERRUPTED_EXIT_CODE)
+
+
+def append_files(
+    table: str, connection: Connection, files: Sequence[str], format_: RowsFormat | None = None, **options: Any
+) -> tuple[Progress, bool]:
+    """Append the rows of files; return how far it came, and False if Ctrl-C ended the input early.
+
+    format_: None infers it from each file's name. options: of the Writer. Raises PipelineError.
+    """
+    from duckicelake.cli.rows.files import RowSource, SourceLines
+    from duckicelake.client.writer import Writer
+    from duckicelake.errors import RowsNotWrittenError
+
+    source, places = RowSource(files, format_), SourceLines()
     try:
-        with Writer(
-            table,
-            connection,
-            Batching(max_rows=max_rows, max_age=max_age),
-            app_id=app_id,
-            on_unknown="ignore" if ignore_unknown else "reject",
-        ) as writer:
+        with Writer(table, connection, **options) as writer:
             is_whole = copy_rows(source.read(places, lambda: load_column_types(connection, table)), writer, source.size)
     except RowsNotWrittenError as stopped:
         raise type(stopped.reason)(locate_error(stopped, places)) from stopped
@@ -98,9 +115,7 @@ def ingest_rows(
         load_column_types(
             connection, table
         )  # no row was sent, so the catalog has not checked yet that the table exists
-    print_summary(writer.progress, time.monotonic() - began, as_json=as_json)
-    if not is_whole:
-        raise typer.Exit(INTERRUPTED_EXIT_CODE)
+    return writer.progress, is_whole
 
 
 def copy_rows(rows: Iterator[tuple[Any, int]], writer: Writer, size: int | None) -> bool:

@@ -1,0 +1,1 @@
+"""A SQL shell for lakes: this server's, those of other Iceberg REST catalogs, and DuckLake's."""
