@@ -124,7 +124,8 @@ def join_blocks(blocks: Sequence[FileBlock], spec: PartitionSpec, schema: Schema
     )
     coded = [join_coded(fields) for fields in zip(*(part.partitions for part in parts), strict=True)]
     files = ManifestFiles(spec.spec_id, ids, rows, sizes, coded)
-    starts = tuple(np.cumsum([0, *map(len, blocks)]).tolist())
+    lengths = [last - first for block in blocks for first, last in pairwise(block.starts)]
+    starts = tuple(np.cumsum([0, *lengths]).tolist())
     manifest_ids = tuple(id_ for block in blocks for id_ in block.manifest_ids)
     return FileBlock(manifest_ids, starts, files, build_partition_columns(spec, schema, coded))
 
@@ -151,11 +152,19 @@ class BoundBlock:
         return tuple(self.pieces[0].take(slice(first, last)) for first, last in pairwise(self.starts))
 
 
-def join_bound_blocks(pieces: Sequence[BoundArrays]) -> BoundBlock:
-    """Join the bounds of a column in several manifests."""
-    starts = tuple(np.cumsum([0, *(len(piece.states) for piece in pieces)]).tolist())
-    is_alike = len({piece.kind for piece in pieces}) == 1
-    return BoundBlock((join_bounds(pieces),) if is_alike else tuple(pieces), starts)
+def build_bound_block(bounds: BoundArrays) -> BoundBlock:
+    """Build the block of one manifest."""
+    return BoundBlock((bounds,), (0, len(bounds.states)))
+
+
+def join_bound_blocks(blocks: Sequence[BoundBlock]) -> BoundBlock:
+    """Join the bounds of a column in blocks that follow each other."""
+    lengths = [last - first for block in blocks for first, last in pairwise(block.starts)]
+    starts = tuple(np.cumsum([0, *lengths]).tolist())
+    pieces = [piece for block in blocks for piece in block.pieces]
+    if len({piece.kind for piece in pieces}) == 1:
+        return BoundBlock((join_bounds(pieces),), starts)
+    return BoundBlock(tuple(piece for block in blocks for piece in block.manifests), starts)
 
 
 @dataclass(frozen=True, slots=True)

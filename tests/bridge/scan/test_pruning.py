@@ -25,6 +25,7 @@ from duckicelake.bridge.scan.manifests import (
     FileBlock,
     ManifestFiles,
     build_block,
+    build_bound_block,
     divide_bounds,
     find_all_matches,
     find_matches,
@@ -479,10 +480,14 @@ def test_files_of_joined_manifests_are_decided_as_those_of_each(case: Case, data
         for place, is_whole in zip(*astuple(find_matches(BoundedBlock(block, {1: column}), filters)), strict=True)
     ]
     joined = join_blocks(blocks, build_spec(case), schema)
-    column = join_bound_blocks(bounds)
-    joined_again = join_blocks(joined.manifests, build_spec(case), schema)
+    columns = [build_bound_block(of_part) for of_part in bounds]
+    column = join_bound_blocks(columns)
     divided = divide_bounds(joined, {1: column})
-    divided_again = divide_bounds(joined_again, {1: join_bound_blocks(column.manifests)})
+    spec, half = build_spec(case), len(parts) // 2
+    halves = [some for some in (slice(half), slice(half, None)) if joined.manifests[some]]
+    joined_again = join_blocks([join_blocks(joined.manifests[some], spec, schema) for some in halves], spec, schema)
+    columns_again = [list(map(build_bound_block, column.manifests))[some] for some in halves]
+    divided_again = divide_bounds(joined_again, {1: join_bound_blocks(list(map(join_bound_blocks, columns_again)))})
     with pytest.MonkeyPatch.context() as patch:
         for module in (scan_bounds, scan_partitions):
             patch.setattr(module, "MAX_COMPARED_FILES", data.draw(st.sampled_from([0, 20_000]), label="compared"))
