@@ -224,9 +224,9 @@ class BoundArrays:
         places = np.flatnonzero(ties).tolist()
         if not places or len(places) > max_texts:
             return found
-        holds = build_exact_test(operator, self._find_tails(test))
-        may = found.may.copy()
-        may[places] = [holds(*self.texts.get(place)) for place in places]
+        holds = build_exact_test(operator, _order_constants(test))
+        may, prefix = found.may.copy(), self.prefix
+        may[places] = [holds(prefix + low, prefix + high) for low, high in map(self.texts.get, places)]
         return FileMasks(may, found.must)
 
     def _find_ties(self, operator: str, test: FieldTest) -> Flags:
@@ -238,11 +238,6 @@ class BoundArrays:
         least, most = self._find_prefix_range(_to_bytes(test.values[0])) if is_prefix else self._key(test.values[0])
         ties: Flags = (self.lows == most) | (self.highs == least)
         return ties
-
-    def _find_tails(self, test: FieldTest) -> list[bytes]:
-        """Find what the constants with the prefix have behind it, in order."""
-        size = len(self.prefix)
-        return [value[size:] for value in sorted(map(_to_bytes, test.values)) if value[:size] == self.prefix]
 
     def _compare(self, operator: str, test: FieldTest) -> FileMasks:
         """Compare what the files have besides null and NaN."""
@@ -290,9 +285,7 @@ class BoundArrays:
         """Build the keys of constants, in order; those of texts beyond the prefix have two together."""
         if not self._has_text():
             return SetKeys.build(sorted(map(self._key, test.values)))
-        data, size = test.keys.get(_ORDERED), len(self.prefix)
-        if data is None:
-            data = test.keys[_ORDERED] = sorted(map(_to_bytes, test.values))
+        data, size = _order_constants(test), len(self.prefix)
         first = bisect_left(data, self.prefix)
         last = bisect_right(data, self.prefix, key=lambda value: value[:size])
         spans = [self._key_span(value, value) for value in data[first:last]]
@@ -344,6 +337,14 @@ def sort_float(value: float) -> int:
     """Return a key that orders as floats; 0.0 and -0.0 have one."""
     bits: int = struct.unpack("<q", struct.pack("<d", value + 0.0))[0]
     return bits ^ _FLOAT_SIGN if bits < 0 else bits
+
+
+def _order_constants(test: FieldTest) -> list[bytes]:
+    """Return the bytes of a test's texts, in order."""
+    known: list[bytes] | None = test.keys.get(_ORDERED)
+    if known is None:
+        known = test.keys[_ORDERED] = sorted(map(_to_bytes, test.values))
+    return known
 
 
 def _to_bytes(value: str | bytes) -> bytes:
