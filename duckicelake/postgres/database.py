@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from datetime import datetime
+from functools import partial
 from threading import Event, Lock
 from typing import Any, Protocol, TypeVar
 from weakref import WeakSet
@@ -11,6 +12,7 @@ import psycopg
 from psycopg import AsyncConnection, Connection, Cursor, IsolationLevel
 from psycopg.errors import ReadOnlySqlTransaction, UndefinedColumn
 from psycopg.pq import TransactionStatus
+from psycopg_pool import PoolClosed
 
 from duckicelake.errors import CommitStateUnknownError, FailoverError, UnavailableError
 from duckicelake.postgres.failures import DatabaseRules, is_retryable, read_timeline, roll_back, translate_outage
@@ -33,6 +35,8 @@ from duckicelake.postgres.session import (
 
 POOL_CONNECTIONS = 8
 POOL_TIMEOUT_SECONDS = 10.0
+_WATCH_SECONDS = 2.0
+"""Seconds for which who watches for changes waits for the connection that all such threads share."""
 _RECONNECT_SECONDS = 4.0
 """Seconds in which a lost connection is tried anew, with pauses that double; then the next request tries at once."""
 _CLOSE_SECONDS = 2.0
@@ -119,19 +123,20 @@ class Database:
         self._lock = Lock()
         self._connections: WeakSet[DeferredConnection] = WeakSet()
         self._cut_off = Event()
-        self._pool = LifoPool(
+        build_pool = partial(
+            LifoPool,
             url,
             connection_class=build_traced_connection(traced) if traced else DeferredConnection,
             kwargs=build_parameters(url),
-            min_size=1,
-            max_size=pool_size,
-            timeout=pool_seconds,
             reconnect_timeout=_RECONNECT_SECONDS,
-            open=True,
             configure=self._configure,
             check=check_connection_open,
-            name="duckicelake",
         )
+        self._pool = build_pool(min_size=1, max_size=pool_size, timeout=pool_seconds, open=True, name="duckicelake")
+        self._watch_pool = build_pool(
+            min_size=0, max_size=1, timeout=_WATCH_SECONDS, open=False, num_workers=1, name="duckicelake-watch"
+        )
+        """The one connection of `watching`, which is made when that is first called."""
         self._side_connections: list[_SideConnection] = []
         self._afterwards: dict[Transaction, list[Callable[[], None]]] = {}
 
@@ -179,7 +184,28 @@ class Database:
 
         only_reads: the caller runs none again, so that no error is retryable, as in `reading`.
         """
-        with self._connection(IsolationLevel.READ_COMMITTED, read_only=None, only_reads=only_reads) as connection:
+        with self._run_alone(self._pool, only_reads=only_reads) as cursor:
+            yield cursor
+
+    @contextmanager
+    def watching(self) -> Iterator[Cursor[Row]]:
+        """Run statements that only read, as `statement` does, over a connection that no request takes.
+
+        It is for threads that look a few times a second whether something has changed: a busy pool doesn't delay them.
+        """
+        try:
+            self._watch_pool.open()
+        except PoolClosed as error:
+            raise UnavailableError("The database is closed: nothing was read") from error
+        with self._run_alone(self._watch_pool, only_reads=True) as cursor:
+            yield cursor
+
+    @contextmanager
+    def _run_alone(self, pool: LifoPool, *, only_reads: bool) -> Iterator[Cursor[Row]]:
+        """Run each statement as a transaction of its own."""
+        with self._connection(
+            IsolationLevel.READ_COMMITTED, read_only=None, only_reads=only_reads, pool=pool
+        ) as connection:
             connection.autocommit = True
             try:
                 with connection.cursor() as cursor:
@@ -267,6 +293,7 @@ class Database:
 
     def close(self) -> None:
         self._pool.close(timeout=_CLOSE_SECONDS)
+        self._watch_pool.close(timeout=_CLOSE_SECONDS)
         self.close_side_connections()
 
     def close_side_connections(self) -> None:
@@ -275,16 +302,22 @@ class Database:
 
     @contextmanager
     def _connection(
-        self, isolation: IsolationLevel, *, read_only: bool | None, only_reads: bool = False
+        self,
+        isolation: IsolationLevel,
+        *,
+        read_only: bool | None,
+        only_reads: bool = False,
+        pool: LifoPool | None = None,
     ) -> Iterator[DeferredConnection]:
         """Take a connection for one transaction, and translate its errors.
 
         read_only: None keeps Postgres's own default, which may refuse writes. only_reads: leave no error retryable.
+        pool: None is that of requests.
         """
         if self._cut_off.is_set():
             raise UnavailableError("This server ends; nothing was written")
         try:
-            with self._pool.connection() as connection:
+            with (pool or self._pool).connection() as connection:
                 self._check_timeline(connection)
                 if connection.session is not self._session:
                     self._session.enter(connection)

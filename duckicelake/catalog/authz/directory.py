@@ -1,8 +1,8 @@
 """Principals as a worker knows them: what was read of them counts until something of them changes.
 
 Each change of the tables makes a new version (migration 0054). A thread reads the version a few times a second while
-requests come. When that doesn't succeed for FRESH_SECONDS, requests ask Postgres themselves: what is revoked ends
-within that time on all workers.
+requests come, over a connection that these don't take: known callers don't wait for a busy pool. When that doesn't
+succeed for FRESH_SECONDS, requests ask Postgres themselves: what is revoked ends within that time on all workers.
 """
 
 import re
@@ -174,7 +174,7 @@ class PrincipalDirectory:
             sleep(_POLL_SECONDS)
             begun = self._clock()
             try:
-                with self._database.statement(only_reads=True) as cursor:
+                with self._database.watching() as cursor:
                     version = principals.read_version(cursor)
             except CatalogError:
                 continue

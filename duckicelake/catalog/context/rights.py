@@ -8,7 +8,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Final, cast
@@ -74,7 +74,7 @@ class GovernanceWatch:
                 watched = list(self._watched)
             for cache in watched:
                 with suppress(Exception):  # decisions ask Postgres themselves, and say what is wrong
-                    cache.look()
+                    cache.watch()
             is_busy = any(cache.is_on for cache in watched)
 
 
@@ -177,8 +177,15 @@ class RightsCache:
 
     def look(self) -> GovernanceVersions:
         """Ask Postgres what has changed, and forget what may have changed with it."""
+        return self._look(self._database.statement(only_reads=True))
+
+    def watch(self) -> None:
+        """Look as `look` does, over the connection of those who watch, for which no request makes it wait."""
+        self._look(self._database.watching())
+
+    def _look(self, opening: AbstractContextManager[Transaction]) -> GovernanceVersions:
         asked_at, place = time.monotonic(), self.place
-        with self._database.statement(only_reads=True) as cursor:
+        with opening as cursor:
             versions = grants.read_versions(cursor, place)
         self._note(_Known(versions, asked_at))
         return versions
@@ -196,10 +203,7 @@ class RightsCache:
         asked_at = time.monotonic()
         with self._database.reading() as cursor:
             versions = grants.read_versions(cursor, self.place)
-            rights = read_rights(cursor, self.place, principal)
-        if self.outside is not None:
-            rights = replace(rights, outside=self._open_outside(self.outside, principal))
-        bound = principal.with_rights(rights)
+            bound = self.read_in(cursor, principal)
         self._note(_Known(versions, asked_at))
         with self._lock:
             if self._known is not None and self._known.versions == versions:
@@ -207,6 +211,13 @@ class RightsCache:
                 while len(self._bound) > _LRU_ENTRIES:
                     self._bound.popitem(last=False)
         return bound
+
+    def read_in(self, cursor: Transaction, principal: Principal) -> Principal:
+        """Return the principal with its rights as a transaction sees them; for a warehouse with grants on."""
+        rights = read_rights(cursor, self.place, principal)
+        if self.outside is not None:
+            rights = replace(rights, outside=self._open_outside(self.outside, principal))
+        return principal.with_rights(rights)
 
 
 def read_rights(cursor: Transaction, place: GrantPlace, principal: Principal) -> Rights:

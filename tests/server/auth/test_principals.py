@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -35,11 +35,12 @@ MANAGEMENT = "/management/v1"
 
 @dataclass
 class Site:
-    """Two workers of one lake, and the headers of who administers them."""
+    """Two workers of one lake, and the headers of who administers them. other: the database of the second."""
 
     workers: tuple[httpx.Client, httpx.Client]
     admin: dict[str, str]
     issuer: Issuer
+    other: Database
 
     @property
     def http(self) -> httpx.Client:
@@ -85,7 +86,7 @@ def site(database: Database, database_url: str, warehouse: Path) -> Iterator[Sit
         ]
         with running(apps[0]) as first, running(apps[1]) as second:
             workers = httpx.Client(base_url=first, timeout=30), httpx.Client(base_url=second, timeout=30)
-            yield Site(workers, bearing(token(workers[0], ROOT.client_id)), issuer)
+            yield Site(workers, bearing(token(workers[0], ROOT.client_id)), issuer, other)
             for worker in workers:
                 worker.close()
 
@@ -485,6 +486,26 @@ def test_without_postgres_a_known_token_ends_within_a_second(
         time.sleep(REVOKED_SECONDS + 0.1)
         assert http.get("/v1/config", headers=known).status_code == 503
         assert http.get("/v1/config", headers=admin).status_code == 200, "the settings say all of it"
+
+
+def test_known_tokens_do_not_wait_for_a_busy_pool_and_end_meanwhile(site: Site) -> None:
+    site.register("etl")
+    _, text = site.make_secret("etl", "token")
+    assert site.statuses(text) == [200, 200]
+    with ExitStack() as busy:
+        for _ in range(2):
+            busy.enter_context(site.other.transaction())
+        begun = time.monotonic()
+        while time.monotonic() - begun < 3:
+            asked = time.monotonic()
+            assert site.workers[1].get("/v1/config", headers=bearing(text)).status_code == 200
+            assert time.monotonic() - asked < 1
+            time.sleep(0.1)
+        site.manage("POST", "/principals/etl", {"is-disabled": True})
+        time.sleep(REVOKED_SECONDS + 0.5)
+        with pytest.raises(httpx.TimeoutException):
+            site.workers[1].get("/v1/config", headers=bearing(text), timeout=1)
+    assert site.statuses(text) == [401, 401]
 
 
 def test_form_asks_for_nothing_else(site: Site) -> None:
