@@ -59,7 +59,7 @@ class KnownRun:
 def read_graph(database: Database, reader: Principal, question: GraphQuery) -> LineageGraphView:
     """Read the graph around a node; NotFoundError: the reader may see nothing there, or there is no such column."""
     with database.reading() as cursor:
-        view = GraphView(cursor, reader.readable_schemas(), question.at)
+        view = GraphView.of_reader(cursor, reader, question.at)
         start, column = _find_start(view, question.node)
         if column is None:
             return _read_dataset_graph(view, start, question)
@@ -69,7 +69,7 @@ def read_graph(database: Database, reader: Principal, question: GraphQuery) -> L
 def search_datasets(database: Database, reader: Principal, text: str, limit: int) -> tuple[GraphNode, ...]:
     """Find datasets with a name that contains the text."""
     with database.reading() as cursor:
-        return tuple(map(_build_node, GraphView(cursor, reader.readable_schemas()).search(text, limit)))
+        return tuple(map(_build_node, GraphView.of_reader(cursor, reader).search(text, limit)))
 
 
 def read_run(database: Database, reader: Principal, run_id: UUID) -> KnownRun:
@@ -78,7 +78,7 @@ def read_run(database: Database, reader: Principal, run_id: UUID) -> KnownRun:
     Its facets are left out if the reader may not see all.
     """
     with database.reading() as cursor:
-        view = GraphView(cursor, reader.readable_schemas())
+        view = GraphView.of_reader(cursor, reader)
         found, io = view.run(run_id), view.io(run_id)
         known = tuple(side for side in io if side.may_be_known)
         if found is None or (view.granted is not None and not known):
@@ -94,7 +94,7 @@ def read_events(
 ) -> list[dict[str, Any]]:
     """Read the events of the runs behind the graph's edges, without those that name hidden datasets."""
     with database.reading() as cursor:
-        view = GraphView(cursor, reader.readable_schemas(), at)
+        view = GraphView.of_reader(cursor, reader, at)
         return view.events_of([node.id for node in found.nodes], _MAX_EVENTS)
 
 

@@ -7,6 +7,8 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
+from duckicelake.catalog.context.caller import Principal
+from duckicelake.iceberg.identifiers import parse_schema_name
 from duckicelake.lineage.graph.parsed_event import EventName
 from duckicelake.postgres.queries import Row, Transaction, load_queries
 
@@ -93,11 +95,25 @@ class IoRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GraphView:
-    """The graph as one reader may see it at a time; None: now."""
+    """The graph as one reader may see it at a time; None: now.
+
+    granted: patterns of what the reader may read; None: everything.
+    """
 
     cursor: Transaction
     granted: Sequence[str] | None
     at: datetime | None = None
+
+    @classmethod
+    def of_reader(cls, cursor: Transaction, reader: Principal, at: datetime | None = None) -> "GraphView":
+        """Make the view of a reader: of the schemas, and the single tables, that it may read."""
+        schemas = reader.readable_schemas()
+        if schemas is None:
+            return cls(cursor, None, at)
+        objects = reader.filter_readable(
+            reader.readable_objects(), lambda found: (parse_schema_name(found[0]), found[1])
+        )
+        return cls(cursor, [*_build_patterns(schemas), *_build_object_patterns(objects)], at)
 
     def find(self, table: str) -> int | None:
         """Find the dataset of a table's full name."""
@@ -163,13 +179,23 @@ class GraphView:
 
     def rows(self, query: str, **parameters: Any) -> list[Row]:
         """Run a query for this reader, who is `granted` and `at` in it."""
-        granted = None if self.granted is None else list(_build_patterns(self.granted))
+        granted = None if self.granted is None else list(self.granted)
         return self.cursor.execute(query, {"granted": granted, "at": self.at, **parameters}).fetchall()
+
+
+def _build_object_patterns(objects: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Yield LIKE patterns for tables, as migration 0065 reads them."""
+    for schema, name in objects:
+        yield f"{_escape(schema)}\x1f{_escape(name)}"
+
+
+def _escape(text: str) -> str:
+    return _SPECIAL.sub(r"\\\g<0>", text)
 
 
 def _build_patterns(schemas: Sequence[str]) -> Iterator[str]:
     """Yield LIKE patterns for the schemas and those below them."""
     for schema in schemas:
-        literal = _SPECIAL.sub(r"\\\g<0>", schema)
+        literal = _escape(schema)
         yield literal
         yield f"{literal}.%"

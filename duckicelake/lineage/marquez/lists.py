@@ -41,7 +41,7 @@ _LATEST: Final = datetime(9999, 12, 30, tzinfo=UTC)
 def open_lists(services: Services) -> Iterator[LineageLists]:
     """Yield the lists that the caller may see, in one transaction."""
     with services.database.reading() as cursor:
-        yield LineageLists(GraphView(cursor, services.caller.principal.readable_schemas()))
+        yield LineageLists(GraphView.of_reader(cursor, services.caller.principal))
 
 
 def list_namespaces(services: Services, part: ListPart) -> MarquezNamespaces:

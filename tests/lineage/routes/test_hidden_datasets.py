@@ -12,8 +12,12 @@ from urllib.parse import quote
 import httpx
 import pytest
 
+from duckicelake.catalog.context.caller import GRANTED, Principal
+from duckicelake.catalog.context.privileges import HeldGrant, ObjectRef, Privilege, Rights
+from duckicelake.errors import NotFoundError
 from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.lineage.graph.store import LOCK_KEY, record_events
+from duckicelake.lineage.graph.traversal import GraphQuery, read_events, read_graph, read_run, search_datasets
 from duckicelake.postgres.database import Database
 from duckicelake.postgres.embedded import EmbeddedPostgres
 from duckicelake.server.auth.oauth_clients import OAuthClient
@@ -108,6 +112,24 @@ def lake(postgres: EmbeddedPostgres, tmp_path_factory: pytest.TempPathFactory) -
 def test_nothing_hidden_is_mentioned(lake: Lake, path: str, query: dict[str, Any]) -> None:
     text = lake.get(path, **query).text
     assert [name for name in SECRET_NAMES if name in text] == []
+
+
+def test_reader_of_one_table_sees_its_lineage_and_no_names_of_others(lake: Lake) -> None:
+    coins = HeldGrant("table", 1, ObjectRef("table", ("shop",), "coins"), Privilege.SELECT)
+    ann = Principal("ann", (GRANTED,), rights=Rights.build([coins]))
+    graph = read_graph(lake.database, ann, GraphQuery("shop.coins", with_columns=True))
+    assert [node.name for node in graph.nodes] == ["shop.coins"]
+    shown = [graph, read_events(lake.database, ann, graph), search_datasets(lake.database, ann, "", 100)]
+    runs = [read_run(lake.database, ann, run_id(number)) for number in (1, 2)]
+    shown += [([io.table_name for io in run.io], run.facets, run.events) for run in runs]
+    text = repr(shown)
+    assert "shop.coins" in text
+    assert [name for name in (*SECRET_NAMES, "copy", "rings", "bars") if name in text] == []
+    for hidden in ("shop.copy", "shop.rings", "vault.gold"):
+        with pytest.raises(NotFoundError):
+            read_graph(lake.database, ann, GraphQuery(hidden))
+    with pytest.raises(NotFoundError):
+        read_run(lake.database, ann, run_id(5))
 
 
 def test_former_name_that_is_hidden_finds_nothing(lake: Lake) -> None:
