@@ -20,6 +20,8 @@ MAX_LISTED: Final = "ducklake.max-listed-snapshots"
 PROTECTED: Final = "ducklake.protected"
 """Also of views and namespaces. Triggers refuse to drop what says so (migration 0053)."""
 SCAN_PLANNING: Final = "ducklake.scan-planning"
+VIEW_SECURITY: Final = "ducklake.view-security"
+"""Of views: `definer` lends the rights of whoever set it to the view's readers."""
 
 COMPRESSION_CODEC: Final = "write.parquet.compression-codec"
 DELETE_AFTER_COMMIT: Final = "write.metadata.delete-after-commit.enabled"
@@ -163,6 +165,14 @@ def check_property_values(properties: Mapping[str, str]) -> None:
 def check_protection(properties: Mapping[str, str]) -> None:
     """Check the value that says whether a view or namespace is protected; InvalidRequestError for another form."""
     _get_text(properties, PROTECTED)
+
+
+def is_definer_view(properties: Mapping[str, str]) -> bool:
+    """Return whether a view is to lend its definer's rights; InvalidRequestError for another value."""
+    text = properties.get(VIEW_SECURITY, "invoker").lower()
+    if text not in {"definer", "invoker"}:
+        raise InvalidRequestError(f"The view property {VIEW_SECURITY} is {text!r}: write definer or invoker")
+    return text == "definer"
 
 
 def build_options(properties: Mapping[str, str]) -> dict[str, str]:

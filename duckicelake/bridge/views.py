@@ -4,10 +4,11 @@ SQL that a side lacks is made anew from the other side's at each change. It is k
 DuckLake's row for Spark's views, beside DuckDB's SQL for DuckDB's.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from hashlib import sha256
-from typing import Any
+from typing import Any, Final
 from uuid import UUID, uuid5
 
 import orjson
@@ -15,7 +16,12 @@ import orjson
 from duckicelake.bridge.values.columns import to_schema
 from duckicelake.bridge.values.types import quote_identifier
 from duckicelake.iceberg import view_builder
-from duckicelake.iceberg.identifiers import Namespace, parse_schema_name, to_schema_name
+from duckicelake.iceberg.identifiers import (
+    Namespace,
+    parse_readable_namespace,
+    parse_schema_name,
+    to_schema_name,
+)
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.updates import LAST_ADDED, AddSchema
 from duckicelake.iceberg.view import (
@@ -31,9 +37,22 @@ from duckicelake.properties import METADATA_FOLDER
 from duckicelake.sql_dialects import dialects
 from duckicelake.sql_dialects.dialects import NotTranslatableError
 from duckicelake.sql_dialects.placeholders import DUCKDB, SPARK, build_placeholder, cast_query
-from duckicelake.sql_dialects.views import find_output_names, names_schema, translate_to_duckdb, translate_to_spark
+from duckicelake.sql_dialects.views import (
+    find_output_names,
+    find_table_names,
+    names_schema,
+    translate_to_duckdb,
+    translate_to_spark,
+)
 
 DUCKDB_DIALECT, SPARK_DIALECT = "duckdb", "spark"
+_LAKE: Final = "lake"
+"""What a view's SQL of DuckDB may call the lake."""
+_FOREIGN_CATALOGS: Final = frozenset({"spark_catalog", "system"})
+_LRU_ENTRIES: Final = 1024
+Place = tuple[Namespace, str]
+Reference = tuple[Place, ...]
+"""All tables or views that one name in a view may mean, each by namespace and name."""
 
 
 def build_view_definition(metadata: ViewMetadata) -> ViewDefinition:
@@ -154,6 +173,51 @@ def is_naming_schema(duckdb_sql: str, version: Mapping[str, Any] | None, namespa
         return True
     queries = (str(query.get("sql", "")) for query in version.get("representations", ()))
     return any(names_schema(query, dialects.SPARK, schema_name) for query in queries)
+
+
+@lru_cache(_LRU_ENTRIES)
+def find_view_references(
+    schema_name: str,
+    dialect: str,
+    _sql: str,
+    _aliases: str,
+    query: str,
+    queries: tuple[tuple[str, str], ...],
+    namespace: Namespace,
+    catalog: str | None,
+) -> frozenset[Reference]:
+    """Find what a view reads, by its definition in the lake and the queries (dialect, SQL) of Iceberg's version.
+
+    catalog: the version's default one. A name that isn't the lake's, or stands in SQL that doesn't parse, is left out.
+    """
+    found: set[Reference] = set()
+    own = parse_readable_namespace(schema_name)
+    if dialect.lower() == "duckdb" and own is not None:
+        found.update(tuple(_resolve_duckdb_name(names, own)) for names in find_table_names(query, dialects.DUCKDB))
+    for kind, text in queries:
+        if kind.lower() == "spark":
+            names_of_spark = find_table_names(text, dialects.SPARK)
+            found.update(tuple(_resolve_spark_name(names, namespace, catalog)) for names in names_of_spark)
+    return frozenset(found)
+
+
+def _resolve_duckdb_name(parts: Sequence[str], namespace: Namespace) -> Iterator[Place]:
+    """Yield what a name in a view's SQL of DuckDB means; one without a schema is in the view's namespace."""
+    *levels, name = parts
+    if len(levels) == 2 and levels[0] == _LAKE:
+        levels = levels[1:]
+    found = parse_readable_namespace(".".join(levels)) if levels else namespace
+    if found:
+        yield found, name
+
+
+def _resolve_spark_name(parts: Sequence[str], namespace: Namespace, catalog: str | None) -> Iterator[Place]:
+    """Yield what a name in Spark's SQL may mean. Without a catalog it is in the default one; None is the view's own."""
+    *levels, name = parts
+    if len(levels) > 1 and levels[0] not in {catalog, *_FOREIGN_CATALOGS}:
+        yield tuple(levels[1:]), name
+    if catalog is None and (levels or namespace):
+        yield tuple(levels) or namespace, name
 
 
 def _to_schema(columns: Sequence[Column] | None) -> Schema:

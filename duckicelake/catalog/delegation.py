@@ -22,6 +22,7 @@ from duckicelake.catalog.authz.table_folders import (
     may_use_everything,
 )
 from duckicelake.catalog.context.audit_notes import build_touched
+from duckicelake.catalog.context.caller import Principal
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.context.storage_access import StorageReach, TableFolders
 from duckicelake.catalog.table.load import load_current_table
@@ -83,6 +84,13 @@ class Delegated:
 
 
 NO_DELEGATION: Final = Delegated()
+
+
+def limit_request(principal: Principal, wish: AccessRequest) -> AccessRequest:
+    """Limit what a client would like to what a definer view lends, if one does: keys, or nothing."""
+    if principal.loan is None:
+        return wish
+    return wish & AccessRequest.KEYS if principal.loan.gives_keys else NO_ACCESS_REQUEST
 
 
 def grant_delegation(services: Services, wish: AccessRequest, asking: DelegationQuery) -> Delegated:
@@ -154,7 +162,7 @@ def _keys(services: Services, asking: DelegationQuery) -> Delegated:
         next((credential for credential in credentials if credential["prefix"] == location), credentials[0])["config"]
     )
     if len(vending.vended) > 1 and _REFRESH in config:
-        config[_REFRESH] = f"{asking.path}/credentials"
+        config[_REFRESH] = _build_refresh_path(services, asking)
     answer = _answer(services, asking, config, {"storage-credentials": credentials}, uncovered)
     return replace(answer, until_ms=vending.renew_at_ms)
 
@@ -216,6 +224,8 @@ def _note(services: Services, asking: DelegationQuery, vended: FolderKeys) -> No
             "read": [folder.location for folder in vended.folders],
             "write": [folder.location for folder in vended.folders if folder.is_writable],
         }
+        if caller.principal.loan is not None:
+            detail["definer"] = caller.principal.loan.definer
         services.note([build_touched(asking.namespace, asking.name, detail)], OK_RESULT)
 
 
@@ -233,9 +243,18 @@ def _credentials(services: Services, asking: DelegationQuery, vending: VendedKey
             if vended.keys.expires_at_ms is not None:
                 # Java's clients renew each credential on its own, and refuse an answer that holds several.
                 prefix = quote(folder.location, safe="")
-                config[_REFRESH] = f"{asking.path}/credentials?prefix={prefix}"
+                config[_REFRESH] = _build_refresh_path(services, asking, f"prefix={prefix}")
                 config["client.refresh-credentials-enabled"] = "true"
             yield {"prefix": folder.location, "config": config}
+
+
+def _build_refresh_path(services: Services, asking: DelegationQuery, *options: str) -> str:
+    """Build the route by which a client renews its keys; lent ones by the views that it came through."""
+    caller = services.caller
+    if caller.principal.loan is not None:
+        views = ("%1F".join(quote(level, safe="") for level in (*of, name)) for of, name in caller.referenced_by)
+        options = (*options, f"referenced-by={quote(','.join(views), safe='')}")
+    return f"{asking.path}/credentials{'?' if options else ''}{'&'.join(options)}"
 
 
 def _properties(keys: S3Keys) -> dict[str, str]:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from duckicelake.catalog.authz.definers import end_loans
 from duckicelake.catalog.commit.guards import lift_quietly
 from duckicelake.catalog.context.audit_notes import build_touched
 from duckicelake.catalog.context.caller import Capability, Principal, build_refusal
@@ -165,7 +166,7 @@ def _undrop(services: Services, request: UndropRequest) -> Undropped:
         if is_namespace:
             done, changes, touched = _return_namespace(services, cursor, request, found, snapshot)
         else:
-            done, changes, touched = _return_object(cursor, request, found, snapshot)
+            done, changes, touched = _return_object(services, cursor, request, found, snapshot)
         record_changes(cursor, snapshot.id, changes)
         services.settle(
             cursor, touched, [done.kind, done.namespace, done.name, done.snapshot_id, done.tables, done.views]
@@ -204,7 +205,7 @@ def _list_named(cursor: Transaction, request: UndropRequest) -> list[DroppedObje
 
 
 def _return_object(
-    cursor: Transaction, request: UndropRequest, found: DroppedObject, snapshot: SnapshotAllocation
+    services: Services, cursor: Transaction, request: UndropRequest, found: DroppedObject, snapshot: SnapshotAllocation
 ) -> tuple[Undropped, list[str], list[AuditedResource]]:
     name = request.new_name or request.name
     assert name is not None
@@ -215,6 +216,7 @@ def _return_object(
     except NoSuchNamespaceError as error:
         raise NoSuchNamespaceError(f"{error}; bring that back first, if it was dropped, or create it") from error
     change = _return_below(cursor, found, snapshot, place, name)
+    _end_loans(services, cursor, [found])
     touched = build_touched(request.namespace, name, {"from": request.called})
     return Undropped(found.kind, found.schema_name, name, snapshot.id), [change], [touched]
 
@@ -224,6 +226,11 @@ def _return_below(
 ) -> str:
     bring_back = dropped.return_view if found.kind == "view" else dropped.return_table
     return bring_back(cursor, found, snapshot, place, name)
+
+
+def _end_loans(services: Services, cursor: Transaction, returned: Sequence[DroppedObject]) -> None:
+    """Let views that come back lend nothing: whoever brings them back need not own them."""
+    end_loans(services, cursor, [item.object_id for item in returned if item.kind == "view"])
 
 
 def _return_namespace(
@@ -244,6 +251,7 @@ def _return_namespace(
     schema_id, created = dropped.return_schema(cursor, found, snapshot)
     if services.rights is not None:
         grants.move_grants(cursor, services.rights.place, found.object_id, schema_id)
+    _end_loans(services, cursor, within)
     place = SchemaPlace(schema_id, found.schema_name)
     changes = [created, *(_return_below(cursor, item, snapshot, place, str(item.name)) for item in within)]
     tables = sum(item.kind == "table" for item in within)

@@ -5,13 +5,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from duckicelake.catalog.context.caller import EVERYTHING, Capability, Grant, Principal, build_refusal
+from duckicelake.catalog.authz.definers import find_lender, read_view
+from duckicelake.catalog.context.caller import EVERYTHING, Capability, Principal, build_grants, build_refusal
+from duckicelake.catalog.context.outside import OutsideDecisions, OutsideQuestion
 from duckicelake.catalog.context.privileges import (
     ALL_PRIVILEGES,
     HeldGrant,
     ObjectKind,
     ObjectRef,
     Privilege,
+    Rights,
     explain_grants,
     list_names,
     parse_mark,
@@ -31,6 +34,7 @@ from duckicelake.iceberg.identifiers import (
 from duckicelake.lake.side_tables import grants
 from duckicelake.lake.side_tables.audit import AuditedResource
 from duckicelake.lake.side_tables.grants import GrantTarget
+from duckicelake.lake.side_tables.warehouses import FIRST_NAME
 from duckicelake.postgres.queries import Transaction
 
 _MOST: Final = 1000
@@ -61,20 +65,45 @@ class GrantDetails:
 
 
 @dataclass(frozen=True, slots=True)
+class AskedPrincipal:
+    """A principal whose rights are to be explained.
+
+    Attributes:
+        kind: what it must be; None: of any kind, as no two have one name.
+        scopes: those of its token; None: all that its tokens can have.
+        groups: names of groups that its token names.
+
+    """
+
+    name: str
+    kind: str | None = None
+    scopes: tuple[str, ...] | None = None
+    groups: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Decision:
     """Whether a principal may do something with an object, and what decides that.
 
     Attributes:
         grants_on: False: scopes alone decide.
+        scopes: those that were asked.
+        is_in_scope: Whether they allow it.
         by: The grants that allow it, the nearest to the object first.
-        is_in_scope: Whether the scopes allow it; None if they aren't known here.
+        is_disabled: The principal may do nothing.
+        outside: What the service outside says; None if none is asked.
+        definer: With whose rights readers of the view read; None: with their own.
 
     """
 
     is_allowed: bool
     grants_on: bool
+    scopes: tuple[str, ...]
+    is_in_scope: bool
     by: tuple[HeldGrant, ...] = ()
-    is_in_scope: bool | None = None
+    is_disabled: bool = False
+    outside: bool | None = None
+    definer: str | None = None
 
 
 def parse_object(text: str) -> ObjectRef:
@@ -97,7 +126,7 @@ def set_grants(services: Services, *, is_on: bool) -> None:
     """Let grants decide in the warehouse of the services, under the scopes; or scopes alone."""
     place = _get_rights(services).place
     with services.database.transaction() as cursor:
-        grants.set_grants_on(cursor, place, is_on=is_on)
+        grants.set_option(cursor, place, "grants", is_on=is_on)
         services.settle(cursor, [AuditedResource("warehouse", detail={"grants": "on" if is_on else "off"})])
 
 
@@ -164,23 +193,46 @@ def list_actions(services: Services, target: ObjectRef) -> tuple[str, ...]:
 
 
 def explain_decision(
-    services: Services, principal: Principal, privilege: str, target: ObjectRef, *, knows_scopes: bool = False
+    services: Services,
+    asked: AskedPrincipal,
+    privilege: str,
+    target: ObjectRef,
+    outside: OutsideDecisions | None = None,
 ) -> Decision:
-    """Explain whether a principal may do something with an object; InvalidRequestError for an unknown privilege.
+    """Explain whether a principal may do something with an object.
 
-    knows_scopes: those of the principal are those of a token, and count.
+    Raises NotFoundError for an unknown principal, InvalidRequestError for an unknown privilege or scope, and
+    UnavailableError if the outside doesn't answer.
     """
     wanted, rights = parse_mark(list_names(parse_privilege(privilege))[-1]), _get_rights(services)
-    in_scope = _is_in_scope(principal, wanted, target) if knows_scopes else None
-    if not rights.look().is_on:
-        return Decision(bool(in_scope), grants_on=False, is_in_scope=in_scope)
+    is_on = rights.look().is_on
     with services.database.reading() as cursor:
-        id_ = principal.principal_id or grants.find_principal_id(cursor, rights.place, principal.name)
-        if id_ is None and not principal.groups:
-            raise NotFoundError(f"There is no principal {principal.name}")
-        held = read_held_grants(cursor, rights.place, principal.name, id_, principal.groups)
-    by = explain_grants(held, wanted, target)
-    return Decision(bool(by) and in_scope is not False, grants_on=True, by=by, is_in_scope=in_scope)
+        found = grants.find_grantee(cursor, rights.place, asked.name)
+        if found is None or asked.kind not in {None, found.kind}:
+            raise NotFoundError(f"There is no {asked.kind or 'principal'} {asked.name}")
+        held = read_held_grants(cursor, rights.place, asked.name, found.principal_id, asked.groups)
+        view = read_view(cursor, target.namespace, target.name) if is_on and target.kind == "view" else None
+        lender = None if view is None else find_lender(services, cursor, view)
+    scopes = found.scopes if asked.scopes is None else asked.scopes
+    by = explain_grants(held, wanted, target) if is_on else ()
+    known = Principal(asked.name, build_grants(scopes)).in_warehouse(services.prefix.rstrip("/"))
+    in_scope = _is_in_scope(known.with_rights(Rights()) if is_on else known, wanted, target)
+    is_allowed = not found.is_disabled and in_scope and (bool(by) or not is_on)
+    limited = None
+    if outside is not None and is_allowed:
+        question = OutsideQuestion(wanted, (target.namespace, target.name))
+        warehouse = services.prefix.rstrip("/") or FIRST_NAME
+        limited = wanted in outside.decide(asked.name, asked.groups, warehouse, [question])[0]
+    return Decision(
+        is_allowed and limited is not False,
+        is_on,
+        scopes,
+        in_scope,
+        by,
+        found.is_disabled,
+        limited,
+        None if lender is None else lender.name,
+    )
 
 
 def _get_rights(services: Services) -> RightsCache:
@@ -198,7 +250,7 @@ def _find_target(cursor: Transaction, target: ObjectRef) -> GrantTarget:
 
 def _change(services: Services, cursor: Transaction, change: GrantChange, *, is_given: bool) -> int:
     place, target = _get_rights(services).place, _find_target(cursor, change.object)
-    if grants.find_principal_id(cursor, place, change.principal) is None:
+    if grants.find_grantee(cursor, place, change.principal) is None:
         raise NotFoundError(f"There is no principal {change.principal}: create it first")
     names = (change.principal, target, change.privileges)
     if is_given:
@@ -259,8 +311,3 @@ def _describe(change: GrantChange, *, is_given: bool) -> AuditedResource:
     verb = "granted" if is_given else "revoked"
     detail = {verb: list(change.privileges), "principal": change.principal, "kind": target.kind}
     return AuditedResource(called, detail=detail)
-
-
-def build_asked_principal(name: str, groups: Sequence[str] = ()) -> Principal:
-    """Build a principal whose scopes aren't known, to explain what it was granted."""
-    return Principal(name, (Grant((), Capability(0)),), tuple(groups))

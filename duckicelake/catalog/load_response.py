@@ -108,7 +108,8 @@ class TableLoad:
 def load_response(services: Services, table: TableVersion, request: TableLoad, given: Delegated) -> LoadedTable:
     """Build the response to a load, and keep it in the cache."""
     response = build_response(table, _read_metadata(services, table, request), request.representation, given)
-    services.cache.keep_response(table, _find_key(services, request), response)
+    if request.principal.loan is None:  # lent rights are those of one request
+        services.cache.keep_response(table, _find_key(services, request), response)
     return response
 
 

@@ -29,6 +29,7 @@ from duckicelake.catalog.delegation import (
     Delegated,
     DelegationQuery,
     grant_delegation,
+    limit_request,
 )
 from duckicelake.catalog.load_response import ALL, TableLoad, build_response, commit_response, load_response
 from duckicelake.catalog.registration import register_table as register
@@ -124,6 +125,7 @@ def load_table(
 
     """
     table, caller = load_current_table(services, namespace, name, check), services.caller
+    wish = limit_request(caller.principal, wish)
     request = TableLoad(caller.principal, caller.address, wish, (to_schema_name(namespace), name), snapshots)
     return load_response(services, table, request, _access(services, wish, namespace, name, table))
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Final
 from uuid import uuid4
 
 import orjson
@@ -19,10 +19,11 @@ from duckicelake.bridge.views import (
     redefine_view,
 )
 from duckicelake.catalog.authz.commit_rights import check_move
+from duckicelake.catalog.authz.definers import LoanChange, StoredView, begin_loan, check_loan, end_loans
 from duckicelake.catalog.authz.locations import check_may_read, check_may_settle, check_readable, write
 from duckicelake.catalog.commit.run import retry_on_conflict
 from duckicelake.catalog.context.audit_notes import build_touched, list_actions
-from duckicelake.catalog.context.outside import filter_seen
+from duckicelake.catalog.context.outside import Place, filter_seen
 from duckicelake.catalog.context.page import ListPage, PageRequest, cut_page
 from duckicelake.catalog.context.services import Services
 from duckicelake.errors import CommitStateUnknownError, NoSuchNamespaceError, NoSuchViewError, UnavailableError
@@ -35,6 +36,7 @@ from duckicelake.iceberg.rest import (
     RenameTableRequest,
     TableIdentifier,
 )
+from duckicelake.iceberg.updates import SetProperties
 from duckicelake.iceberg.view import ViewMetadata, check_view_requirements, parse_view_metadata, read_view_metadata
 from duckicelake.iceberg.view_builder import apply_view_updates, build_new_view_metadata
 from duckicelake.lake.conflicts import StaleBaseError
@@ -48,8 +50,10 @@ from duckicelake.lake.model import LakeView, ObjectTag, ViewColumns, ViewDefinit
 from duckicelake.lake.side_tables.audit import AuditedResource
 from duckicelake.lake.state import ViewRow
 from duckicelake.postgres.queries import Transaction
-from duckicelake.properties import check_protection
+from duckicelake.properties import VIEW_SECURITY, check_protection
 
+_MAX_NAMES: Final = 1000
+"""Tables and views that a definer view may name, those of the views that it reads included."""
 Loaded = tuple[str, Mapping[str, Any]]
 """Where a view's metadata is written, and what it says."""
 
@@ -213,7 +217,8 @@ def _create(services: Services, namespace: Namespace, request: CreateViewRequest
         now_ms=services.clock(),
     )
     _check_places(services, metadata)
-    return _write_new(services, namespace, request.name, metadata, write_view(services, metadata, None))
+    target = write_view(services, metadata, None)
+    return _write_new(services, namespace, request.name, metadata, target)
 
 
 def _register(services: Services, namespace: Namespace, request: RegisterViewRequest) -> Loaded:
@@ -243,8 +248,14 @@ def _write_new(
     target: ViewTarget,
     detail: dict[str, str] | None = None,
 ) -> Loaded:
+    loan = check_loan(services, (namespace, name), None, metadata, sets_mode=True)
+    if loan is LoanChange.BEGINS:
+        _load_nested_views(services, namespace, name, target)
+
     def create(cursor: Transaction) -> None:
         lake_views.create_view(cursor, to_schema_name(namespace), name, metadata.view_uuid, target)
+        if loan is LoanChange.BEGINS:
+            begin_loan(services, cursor, (namespace, name))
         services.own_new(cursor, [build_touched(namespace, name)])
 
     loaded = (target.metadata_location, target.metadata)
@@ -260,20 +271,30 @@ def _commit(services: Services, namespace: Namespace, name: str, request: Commit
         metadata = apply_view_updates(base, request.updates, services.clock())
         if metadata.properties != base.properties:
             check_protection(metadata.properties)
-        return _commit_over(
-            services, current, base, metadata, build_touched(namespace, name, list_actions(request.updates))
-        )
+        sets_mode = any(isinstance(one, SetProperties) and VIEW_SECURITY in one.updates for one in request.updates)
+        loan = check_loan(services, (namespace, name), base, metadata, sets_mode=sets_mode)
+        touched = build_touched(namespace, name, list_actions(request.updates))
+        return _commit_over(services, current, base, metadata, touched, (namespace, name), loan)
 
     return retry_on_conflict(services, format_full_name(namespace, name), attempt)
 
 
 def _commit_over(
-    services: Services, current: CurrentView, base: ViewMetadata, metadata: ViewMetadata, view: AuditedResource
+    services: Services,
+    current: CurrentView,
+    base: ViewMetadata,
+    metadata: ViewMetadata,
+    view: AuditedResource,
+    place: Place,
+    loan: LoanChange,
 ) -> Loaded:
     """Commit the metadata over that which it was computed from; StaleBaseError after a concurrent commit."""
     if metadata is base:
         loaded = (current.row.metadata_location, current.row.metadata)
-        services.settle_unchanged([view], loaded)
+        if loan is LoanChange.NONE:
+            services.settle_unchanged([view], loaded)
+        else:
+            _write(services, partial(_change_loan, services, place, current.lake.view_id, loan), view, loaded)
         return loaded
     _check_places(services, metadata, base)
     before = current.row.definition
@@ -282,10 +303,33 @@ def _commit_over(
 
     def change(cursor: Transaction) -> None:
         lake_views.change_view(cursor, current.row, current.lake, target, redefined=redefined)
+        _change_loan(services, place, current.lake.view_id, loan, cursor)
 
+    if loan is LoanChange.BEGINS:
+        _load_nested_views(services, *place, target)
     loaded = (target.metadata_location, target.metadata)
     _write(services, change, view, loaded)
     return loaded
+
+
+def _change_loan(services: Services, place: Place, view_id: int, loan: LoanChange, cursor: Transaction) -> None:
+    if loan is LoanChange.BEGINS:
+        begin_loan(services, cursor, place)
+    elif loan is LoanChange.ENDS:
+        end_loans(services, cursor, [view_id])
+
+
+def _load_nested_views(services: Services, namespace: Namespace, name: str, target: ViewTarget) -> None:
+    """Bring all views up to date that a definer view reads: what is written of them later would be a change."""
+    own = LakeView(0, "", to_schema_name(namespace), name, 0, target.definition)
+    waiting, seen = [*StoredView(own, target.metadata).find_sources()], {(namespace, name)}
+    while waiting and len(seen) <= _MAX_NAMES:
+        place = waiting.pop()
+        if place not in seen:
+            seen.add(place)
+            with suppress(NoSuchViewError):
+                current = load_current_view(services, *place)
+                waiting.extend(StoredView(current.lake, current.row.metadata).find_sources())
 
 
 def _write(

@@ -15,7 +15,7 @@ from duckicelake.errors import InvalidRequestError
 from duckicelake.lake.setup import limits
 from duckicelake.lake.side_tables import grants
 from duckicelake.lake.side_tables.audit import AuditedResource
-from duckicelake.lake.side_tables.grants import FIRST_WAREHOUSE_ID
+from duckicelake.lake.side_tables.grants import DEFINER_KEYS, FIRST_WAREHOUSE_ID
 from duckicelake.properties import is_policy
 
 MAX_REQUESTS: Final = "max-requests"
@@ -33,9 +33,10 @@ _SERVER_FORMS: Final = {
     FLUSH_BYTES: _COUNT,
     FLUSH_AGE: _NUMBER,
 }
+_GRANT_FORMS: Final = {DEFINER_KEYS: (re.compile("on|off"), "on or off")}
 KEPT_OPTIONS: Final = frozenset({limits.DROP_RETENTION})
 """Options that each warehouse has."""
-_FORMS: Final = _LAKE_FORMS | _SERVER_FORMS
+_FORMS: Final = _LAKE_FORMS | _SERVER_FORMS | _GRANT_FORMS
 _MAX_POLICY_CHARS: Final = 1000
 CheckPolicies = Callable[[Mapping[str, str]], object]
 OptionChanges = Mapping[str, str | None]
@@ -100,7 +101,7 @@ def check_options(changes: OptionChanges, check_policies: CheckPolicies, *, is_f
                 f"There is no option {name!r} of a warehouse: expected one of {', '.join(_FORMS)}, or a policy such as "
                 "maintenance.flush.min-rows"
             )
-        if is_first and name not in _LAKE_FORMS:
+        if is_first and name not in _LAKE_FORMS | _GRANT_FORMS:
             raise InvalidRequestError(
                 f"{name} is an option of warehouses beside the first: that takes it from the settings of the server"
             )

@@ -28,7 +28,11 @@ LIST_EXAMPLES: Final = (
     "duckicelake list-grants ann --json | jq -r '.[].privilege'",
     "duckicelake list-grants --on table:sales.orders",
 )
-WHY_EXAMPLES: Final = ("duckicelake why ann select table:sales.orders", "duckicelake why etl drop namespace:sales")
+WHY_EXAMPLES: Final = (
+    "duckicelake why ann select table:sales.orders",
+    "duckicelake why etl drop namespace:sales --scopes ns:sales:rw",
+    "duckicelake why role:analysts select view:sales.totals",
+)
 _FIRST: Final = "duckicelake"
 PrincipalArgument = Annotated[str, typer.Argument(help="A user, service, group or role.")]
 PrivilegesArgument = Annotated[
@@ -107,49 +111,72 @@ def list_grants(
 
 @one_line_errors()
 def why(
-    principal: PrincipalArgument,
+    principal: Annotated[str, typer.Argument(help="A user, service, group or role; role:admin also says its kind.")],
     action: Annotated[str, typer.Argument(help="A privilege, as select.")],
     target: ObjectArgument,
+    scopes: Annotated[
+        str | None,
+        typer.Option(help="Scopes of a token, separated by spaces; by default all that it can have."),
+    ] = None,
+    groups: Annotated[str, typer.Option(help="Names of groups in the token, joined by commas.")] = "",
     as_json: JsonOption = False,
     warehouse: WarehouseOption = _FIRST,
     lake: LakeOption = None,
 ) -> None:
-    """Say whether a principal may do something, and which grant and which roles decide that. It exits with 1 if not.
+    """Say whether a principal may do something, and what decides: scopes, grants, roles, an outside service.
 
-    A token's scopes may allow less; its groups aren't known here.
+    It exits with 1 if not. A client of the settings has the scopes that stand there: give them by --scopes.
     """
     from duckicelake.catalog import grants
+    from duckicelake.cli.wiring.services import build_outside
+    from duckicelake.settings.sources import read_settings
 
+    kind, _, name = principal.rpartition(":")
+    given = None if scopes is None else tuple(scopes.split())
+    asked = grants.AskedPrincipal(name, kind or None, given, tuple(filter(None, groups.split(","))))
+    outside = build_outside(read_settings({"lake": lake}))
     with open_named_warehouse(lake, "explain_decision", warehouse) as services:
-        asked = grants.build_asked_principal(principal)
-        decision = grants.explain_decision(services, asked, action, grants.parse_object(target))
+        decision = grants.explain_decision(services, asked, action, grants.parse_object(target), outside)
     if as_json:
         typer.echo(json.dumps(_describe_decision(decision)))
     else:
-        _print_decision(decision, f"{principal} may {{}}{action} on {target}", warehouse)
+        typer.echo(f"{name} may {'' if decision.is_allowed else 'not '}{action} on {target}")
+        for line in _list_reasons(decision, warehouse):
+            typer.echo(f"  {line}")
     if not decision.is_allowed:
         raise typer.Exit(1)
 
 
-def _print_decision(decision: Decision, text: str, warehouse: str) -> None:
+def _list_reasons(decision: Decision, warehouse: str) -> Iterator[str]:
+    if decision.is_disabled:
+        yield "it is disabled"
+    allowing = "allow" if decision.is_in_scope else "don't allow"
+    yield f"its scopes {allowing} it: {' '.join(decision.scopes) or 'it has none'}"
     if not decision.grants_on:
-        typer.echo(f"grants are off in {warehouse}: the scopes of a token alone decide")
-        return
-    typer.echo(text.format("" if decision.is_allowed else "not "))
+        yield f"grants are off in {warehouse}: scopes alone decide"
     for held in decision.by:
-        typer.echo(f"  {_name_privilege(held.privilege)} on {held.object}, granted to {' in '.join(held.path)}")
-    if not decision.by:
-        typer.echo("  no grant on it or above it gives this, to the principal or to a group or role that it is in")
+        yield f"{_name_privilege(held.privilege)} on {held.object}, granted to {' in '.join(held.path)}"
+    if decision.grants_on and not decision.by:
+        yield "no grant on it or above it gives this, to the principal or to a group or role that it is in"
+    if decision.outside is not None:
+        yield f"the outside service {'allows' if decision.outside else 'refuses'} it"
+    if decision.definer is not None:
+        yield f"whoever may read this view reads by it with the rights of {decision.definer}"
 
 
 def _describe_decision(decision: Decision) -> dict[str, Any]:
     return {
         "is-allowed": decision.is_allowed,
+        "is-disabled": decision.is_disabled,
+        "scopes": decision.scopes,
+        "is-in-scope": decision.is_in_scope,
         "grants-on": decision.grants_on,
         "by": [
             {"privilege": _name_privilege(held.privilege), "object": str(held.object), "path": held.path}
             for held in decision.by
         ],
+        "outside": decision.outside,
+        "definer": decision.definer,
     }
 
 

@@ -15,13 +15,13 @@ from urllib.parse import unquote, urlsplit
 from anyio.to_thread import run_sync
 
 from duckicelake import properties
+from duckicelake.catalog.authz.definers import find_lender, lend, read_view
 from duckicelake.catalog.context.caller import Capability, build_refusal
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.table.load import load_current_table
 from duckicelake.catalog.table.time_travel import resolve_snapshot
 from duckicelake.errors import InvalidRequestError, NoSuchTableError, NotFoundError, UnavailableError, UnsupportedError
 from duckicelake.iceberg.identifiers import Namespace, format_full_name, parse_schema_name, to_schema_name
-from duckicelake.lake.ducklake import views
 from duckicelake.lake.ducklake.database import build_attach_source, quote_literal
 from duckicelake.lake.ducklake.snapshots import read_lake_format
 from duckicelake.lake.formats import FORMAT_1_0, LakeFormat
@@ -79,15 +79,15 @@ class _TableResolver:
 
     def resolve(self, use: TableUse) -> ResolvedTable | ResolvedView:
         """Find a table or view. Raises ForbiddenError, NoSuchTableError, UnsupportedError."""
-        namespace, name = self._parse(use.parts)
-        if not self.services.caller.principal.may(Capability.READ, namespace, name):
-            raise build_refusal(namespace, name, self.services.caller.principal)
+        namespace, name = self._parse(use)
+        self._check_caller(use.view, namespace, name)
         table_id = reader.find_table_id(self.cursor, to_schema_name(namespace), name)
         if table_id is not None:
             return self._find_version(use, table_id, namespace, name)
-        view = views.find_view(self.cursor, to_schema_name(namespace), name)
-        if view is None:
+        defined = read_view(self.cursor, namespace, name)
+        if defined is None:
             raise NoSuchTableError(f"Table or view does not exist: {format_full_name(namespace, name)}")
+        view = defined.lake
         if view.definition.dialect != "duckdb":
             raise UnsupportedError("queries", f"The view {name} has no SQL of DuckDB, only {view.definition.dialect}'s")
         if use.version is not None:
@@ -95,19 +95,38 @@ class _TableResolver:
         tree = self.process.parse(view.definition.query)
         if tree["error"]:
             raise UnsupportedError("queries", f"DuckDB can't parse the view {name}: {tree.get('error_message')}")
+        has_grants = self.services.caller.principal.has_grants
+        own = find_lender(self.services, self.cursor, defined) if has_grants else None
+        lender = own or (None if use.view is None else use.view.lender)
         return ResolvedView(
             format_full_name(namespace, name),
             tree["statements"][0],
             tuple(_parse_aliases(view.definition.column_aliases)),
+            namespace,
+            lender,
+            frozenset() if lender is None else defined.find_sources(),
+            is_barrier=own is not None,
         )
 
-    def _parse(self, parts: tuple[str, ...]) -> tuple[Namespace, str]:
-        """Parse a name: `t`, `ns.t`, `a.b.t` or `"a.b".t`; `lake` before it says nothing."""
-        *levels, name = parts
+    def _check_caller(self, view: ResolvedView | None, namespace: Namespace, name: str) -> None:
+        """Check that the caller may read a table or view, or that the view which names it lends the right."""
+        principal, place = self.services.caller.principal, (namespace, name)
+        if principal.may(Capability.READ, namespace, name):
+            return
+        lender = None if view is None or place not in view.sources else view.lender
+        if lender is None or lend(principal, lender, place) is None:
+            raise build_refusal(namespace, name, principal)
+
+    def _parse(self, use: TableUse) -> tuple[Namespace, str]:
+        """Parse a name: `t`, `ns.t`, `a.b.t` or `"a.b".t`; `lake` before it says nothing.
+
+        `t` is in the namespace of the view that names it, or in that of the query.
+        """
+        *levels, name = use.parts
         if len(levels) == 2 and levels[0] == LAKE:
             levels = levels[1:]
         if not levels:
-            return self.order.namespace, name
+            return self.order.namespace if use.view is None else use.view.namespace, name
         return parse_schema_name(".".join(levels)), name
 
     def _find_version(self, use: TableUse, table_id: int, namespace: Namespace, name: str) -> ResolvedTable:

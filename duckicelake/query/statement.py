@@ -11,7 +11,9 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from duckicelake.catalog.context.caller import Principal
 from duckicelake.errors import InvalidRequestError
+from duckicelake.iceberg.identifiers import Namespace
 from duckicelake.query.functions import FUNCTIONS, TABLE_FUNCTIONS
 
 Tree = Any
@@ -40,6 +42,52 @@ SYSTEM_NAMES: Final = ("duckdb_", "pg_", "pragma_", "sqlite_")
 """Beginnings of names of DuckDB's own views, by which no common table expression may go."""
 
 
+_BARRIER: Final[Tree] = {
+    "node": {
+        "type": "SELECT_NODE",
+        "modifiers": [
+            {
+                "type": "LIMIT_MODIFIER",
+                "limit": {
+                    "class": "CONSTANT",
+                    "type": "VALUE_CONSTANT",
+                    "alias": "",
+                    "query_location": 0,
+                    "value": {"type": {"id": "BIGINT", "type_info": None}, "is_null": False, "value": 2**63 - 1},
+                },
+                "offset": None,
+            }
+        ],
+        "cte_map": {"map": []},
+        "select_list": [
+            {
+                "class": "STAR",
+                "type": "STAR",
+                "alias": "",
+                "query_location": 0,
+                "relation_name": "",
+                "exclude_list": [],
+                "replace_list": [],
+                "columns": False,
+                "expr": None,
+                "qualified_exclude_list": [],
+                "rename_list": [],
+            }
+        ],
+        "from_table": None,
+        "where_clause": None,
+        "group_expressions": [],
+        "group_sets": [],
+        "aggregate_handling": "STANDARD_HANDLING",
+        "having": None,
+        "sample": None,
+        "qualify": None,
+    },
+    "named_param_map": [],
+}
+"""The tree of `SELECT * FROM … LIMIT 9223372036854775807`."""
+
+
 @dataclass(frozen=True, slots=True)
 class TableUse:
     """A table or view that a query names.
@@ -47,11 +95,13 @@ class TableUse:
     Attributes:
         parts: the levels of its name, as written.
         version: the number behind AT (VERSION => …), if there is one.
+        view: the view whose SQL names it; None: the query's own.
 
     """
 
     parts: tuple[str, ...]
     version: int | None = None
+    view: "ResolvedView | None" = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +115,24 @@ class ResolvedTable:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedView:
-    """What a name of a query stands for: a view, by the syntax tree of its SELECT. columns: names for its columns."""
+    """What a name of a query stands for: a view, by the syntax tree of its SELECT.
+
+    Attributes:
+        columns: names for its columns.
+        namespace: where tables are looked up that its SQL names without one.
+        lender: with whose rights its tables are read; None: the caller's own.
+        sources: all that it may read with those.
+        is_barrier: it lends rights, so that no condition of the query may be computed for rows that it hides.
+
+    """
 
     name: str
     tree: Tree
     columns: tuple[str, ...] = ()
+    namespace: Namespace = ()
+    lender: Principal | None = None
+    sources: frozenset[tuple[Namespace, str]] = frozenset()
+    is_barrier: bool = False
 
 
 Resolve = Callable[[TableUse], ResolvedTable | ResolvedView]
@@ -81,7 +144,7 @@ class _Checker:
 
     resolve: Resolve
     nodes: int = 0
-    in_views: tuple[str, ...] = field(default=())
+    in_views: tuple[ResolvedView, ...] = field(default=())
 
     def check(self, tree: Tree, names: frozenset[str], depth: int) -> Tree:
         """Return the tree with its tables replaced. names: the common table expressions in scope, in lower case."""
@@ -128,7 +191,8 @@ class _Checker:
             if tree.get("at_clause"):
                 raise InvalidRequestError(f"AT is for tables; {parts[0]} is a common table expression")
             return tree
-        resolved = self.resolve(TableUse(parts, _read_version(tree.get("at_clause"))))
+        view = self.in_views[-1] if self.in_views else None
+        resolved = self.resolve(TableUse(parts, _read_version(tree.get("at_clause")), view))
         alias = tree["alias"] or parts[-1]
         if isinstance(resolved, ResolvedView):
             return self._inline_view(tree, resolved, alias, depth)
@@ -142,11 +206,14 @@ class _Checker:
         }
 
     def _inline_view(self, tree: dict[str, Any], view: ResolvedView, alias: str, depth: int) -> Tree:
-        if view.name in self.in_views:
-            raise InvalidRequestError(f"The view {view.name} reads itself, by {' and '.join(self.in_views)}")
-        outer, self.in_views = self.in_views, (*self.in_views, view.name)
+        around = [outer.name for outer in self.in_views]
+        if view.name in around:
+            raise InvalidRequestError(f"The view {view.name} reads itself, by {' and '.join(around)}")
+        outer, self.in_views = self.in_views, (*self.in_views, view)
         statement = self.check(deepcopy(view.tree), frozenset(), depth + 2)
         self.in_views = outer
+        if view.is_barrier:
+            statement = _put_behind_barrier(statement)
         return {
             "type": "SUBQUERY",
             "alias": alias,
@@ -155,6 +222,21 @@ class _Checker:
             "subquery": statement,
             "column_name_alias": list(tree["column_name_alias"] or view.columns),
         }
+
+
+def _put_behind_barrier(statement: Tree) -> Tree:
+    """Put a SELECT behind a limit that no result reaches: DuckDB computes no condition before one."""
+    inner = {
+        "type": "SUBQUERY",
+        "alias": "",
+        "sample": None,
+        "query_location": 0,
+        "subquery": statement,
+        "column_name_alias": [],
+    }
+    barrier = deepcopy(_BARRIER)
+    barrier["node"]["from_table"] = inner
+    return barrier
 
 
 def parse_tree(text: str | bytes) -> Tree:

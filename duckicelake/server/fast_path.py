@@ -52,7 +52,7 @@ _TRUST_SECONDS: Final = 0.05
 """Seconds for which a caller that was looked up isn't again: a look-up takes 1.1 µs, 4 % of a warm load."""
 _REPRESENTATIONS: Final = {b"": ALL, b"snapshots=all": ALL, b"snapshots=refs": REFS}
 _REFERENCED_BY: Final = f"{REFERENCED_BY}=".encode()
-"""An option that changes no response: views give no rights."""
+"""An option that changes no response of those whose own rights suffice, whom alone memory answers."""
 _UNCACHED_HEADERS: Final = frozenset({b"origin", b"x-request-id"})
 """Headers whose values appear in the response."""
 

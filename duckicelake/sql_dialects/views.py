@@ -7,6 +7,7 @@ from typing import Final
 
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
+from sqlglot.optimizer.scope import traverse_scope
 from sqlglot.tokenizer_core import Token, TokenType
 
 from duckicelake.iceberg.identifiers import Namespace, parse_schema_name, to_schema_name
@@ -87,6 +88,19 @@ def names_schema(sql: str, side: DialectSide, schema: str) -> bool:
         return any(wanted in f".{table.lower()}" for table in tables)
     except (NotTranslatableError, *_UNREADABLE):
         return wanted[1:] in re.sub('["`]', "", sql.lower())
+
+
+def find_table_names(sql: str, side: DialectSide) -> frozenset[tuple[str, ...]]:
+    """Find the names of the tables and views that a query reads, as written; none if it doesn't parse.
+
+    Names of common table expressions aren't among them.
+    """
+    try:
+        scopes = traverse_scope(parse_query(sql, side))
+        sources = [source for scope in scopes for source in scope.sources.values() if isinstance(source, exp.Table)]
+        return frozenset(names for source in sources if all(names := tuple(part.name for part in source.parts)))
+    except (NotTranslatableError, *_UNREADABLE):
+        return frozenset()
 
 
 def parse_query(sql: str, side: DialectSide) -> exp.Expr:

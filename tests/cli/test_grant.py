@@ -40,8 +40,13 @@ def test_grant_is_given_explained_listed_and_taken(environment: dict[str, str]) 
     why = run(environment, "why ann select table:sales.any")
     assert why.splitlines() == [
         "ann may select on table:sales.any",
+        "  its scopes allow it: grants",
         "  select on namespace:sales, granted to ann in analysts in staff",
     ]
+    assert "don't allow it: ns:hr:r" in run(environment, "why ann select table:sales.any --scopes ns:hr:r", 1)
+    run(environment, "why ann select table:sales.any --scopes 'ns:hr:r ns:sales:r'")
+    run(environment, "why user:ann select table:sales.any")
+    assert "There is no role ann" in run(environment, "why role:ann select table:sales.any", 2)
     assert "ann may not drop on namespace:sales" in run(environment, "why ann drop namespace:sales", 1)
     assert json.loads(run(environment, "why ann drop namespace:sales --json", 1))["by"] == []
     listed = json.loads(run(environment, "list-grants staff --json"))
@@ -51,6 +56,10 @@ def test_grant_is_given_explained_listed_and_taken(environment: dict[str, str]) 
     ]
     assert "1 of 2 privileges" in run(environment, "revoke staff select,delete namespace:sales")
     run(environment, "why ann select namespace:sales", 1)
+    assert "definer-keys" not in run(environment, "export")
+    run(environment, "warehouse options duckicelake definer-keys=on")
+    assert "definer-keys" in run(environment, "export")
+    run(environment, "warehouse options duckicelake definer-keys=yes", 2)
     run(environment, "warehouse grants duckicelake off")
 
 
@@ -63,6 +72,8 @@ def test_grant_is_given_explained_listed_and_taken(environment: dict[str, str]) 
         "grant ann select table:sales",
         "grant ann select cellar",
         "why nobody-at-all select warehouse",
+        "why user:admin select warehouse",
+        "why ann select warehouse --scopes fly",
         "grant ann select warehouse --warehouse absent",
     ],
 )

@@ -58,6 +58,14 @@ class Grant:
 
 
 @dataclass(frozen=True, slots=True)
+class Loan:
+    """The right to read one table or view, which a definer view lends. gives_keys: also keys for its files."""
+
+    definer: str
+    gives_keys: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Principal:
     """An authenticated caller, and the grants of its scopes.
 
@@ -68,6 +76,7 @@ class Principal:
         principal_id: of its row among the principals; None without one, whatever it is called.
         is_admin: it is in the role of those who administer the server.
         rights: what it was granted, where grants are on; its scopes are the upper bound of that.
+        loan: what of these rights a definer view lends it for this request.
 
     """
 
@@ -77,6 +86,7 @@ class Principal:
     principal_id: int | None = None
     is_admin: bool = False
     rights: Rights | None = None
+    loan: Loan | None = None
 
     def __hash__(self) -> int:
         """Cheap: whoever asks is looked up with each request."""
@@ -240,7 +250,7 @@ class Caller:
 
     The keys of that are user-agent, engine, application, parent-run-id, parent-job-name and parent-job-namespace, and
     the same of a root; only what was said is there. referenced_by: the views through which the client loads, outermost
-    first, as namespace and name; the client says so, and it proves nothing.
+    first, as namespace and name; the client says so, and it proves nothing (`authz/definers`).
     """
 
     principal: Principal = ANY_PRINCIPAL

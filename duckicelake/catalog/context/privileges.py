@@ -1,7 +1,7 @@
 """Privileges of principals on objects, and what all of them come to in one warehouse; pure."""
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Flag, auto
 from functools import reduce
 from operator import or_
@@ -166,6 +166,11 @@ class Rights:
         granted = (*namespaces, *(namespace for namespace, _ in objects))
         parents = frozenset(namespace[:depth] for namespace in granted for depth in range(len(namespace) + 1))
         return cls(everywhere, namespaces, objects, ids, by_id, owner_id, parents)
+
+    def add_loan(self, namespace: Namespace, name: str) -> "Rights":
+        """Return the rights with that to read a table or view, which another principal lends."""
+        held = self.objects.get((namespace, name), NO_PRIVILEGE) | Privilege.SELECT
+        return replace(self, objects={**self.objects, (namespace, name): held})
 
     def find(self, namespace: Namespace, name: str = "") -> Privilege:
         """Find all privileges on a table or view, a namespace, or with neither the warehouse. UnavailableError."""

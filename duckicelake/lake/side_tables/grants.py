@@ -16,6 +16,8 @@ from duckicelake.postgres.queries import Transaction, load_queries
 
 _SQL: Final = load_queries("lake", "grants")
 FIRST_WAREHOUSE_ID: Final = UUID(int=0)
+DEFINER_KEYS: Final = "definer-keys"
+"""The option of a warehouse by which loads through definer views give keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,26 @@ class Membership:
     container_id: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class Grantee:
+    """A principal. scopes: all that its tokens can have."""
+
+    principal_id: int
+    kind: str
+    scopes: tuple[str, ...]
+    is_disabled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ViewDefiner:
+    """A principal whose rights a view lends. definition: the digest of the SQL for which it does."""
+
+    principal_id: int
+    name: str
+    scopes: tuple[str, ...]
+    definition: bytes
+
+
 @cache
 def _place(query: str, schema: str | None) -> str:
     """Let a query name the tables of the first warehouse's schema."""
@@ -121,10 +143,10 @@ def read_memberships(
     return [Membership(*row) for row in found]
 
 
-def find_principal_id(cursor: Transaction, place: GrantPlace, name: str) -> int | None:
-    """Find the principal of a name, of any kind."""
+def find_grantee(cursor: Transaction, place: GrantPlace, name: str) -> Grantee | None:
+    """Find the principal of a name, which is of any kind."""
     found = _run(cursor, _SQL.find_principal, place, name=name)
-    return found[0][0] if found else None
+    return Grantee(found[0][0], found[0][1], tuple(found[0][2]), found[0][3]) if found else None
 
 
 def find_login_id(cursor: Transaction, place: GrantPlace, name: str) -> int | None:
@@ -180,9 +202,31 @@ def move_grants(cursor: Transaction, place: GrantPlace, from_id: int, to_id: int
     _run(cursor, _SQL.move_grants, place, from_id=from_id, to_id=to_id)
 
 
-def set_grants_on(cursor: Transaction, place: GrantPlace, *, is_on: bool) -> None:
-    """Let grants decide in a warehouse, or scopes alone."""
-    _run(cursor, _SQL.set_option, place, name="grants", value="on" if is_on else "off")
+def has_option(cursor: Transaction, place: GrantPlace, name: str) -> bool:
+    """Return whether an option of a warehouse is on."""
+    ((found,),) = _run(cursor, _SQL.has_option, place, name=name)
+    return bool(found)
+
+
+def set_option(cursor: Transaction, place: GrantPlace, name: str, *, is_on: bool) -> None:
+    """Turn an option of a warehouse on or off."""
+    _run(cursor, _SQL.set_option, place, name=name, value="on" if is_on else "off")
+
+
+def find_definer(cursor: Transaction, place: GrantPlace, view_id: int) -> ViewDefiner | None:
+    """Find whose rights a view lends; None also if that principal is disabled."""
+    found = _run(cursor, _SQL.definer, place, view_id=view_id)
+    return ViewDefiner(found[0][0], found[0][1], tuple(found[0][2]), bytes(found[0][3])) if found else None
+
+
+def record_definer(cursor: Transaction, place: GrantPlace, view_id: int, principal_id: int, definition: bytes) -> None:
+    """Let a view lend the rights of a principal, as long as its definition has this digest."""
+    _run(cursor, _SQL.record_definer, place, view_id=view_id, principal_id=principal_id, definition=definition)
+
+
+def forget_definers(cursor: Transaction, place: GrantPlace, view_ids: Sequence[int]) -> None:
+    """Let views lend nothing."""
+    _run(cursor, _SQL.forget_definers, place, view_ids=list(view_ids))
 
 
 def read_options(cursor: Transaction, place: GrantPlace) -> dict[str, str]:

@@ -36,8 +36,8 @@ FROM granted g LEFT JOIN ducklake_view v ON v.view_id = g.object_id AND v.end_sn
 LEFT JOIN schemas s USING (schema_id)
 WHERE g.object_kind = 'view';
 
--- find_principal: the id of the principal of a name
-SELECT principal_id FROM {governance}duckicelake_principal WHERE name = %(name)s;
+-- find_principal: the principal of a name
+SELECT principal_id, kind, scopes, is_disabled FROM {governance}duckicelake_principal WHERE name = %(name)s;
 
 -- find_login: the id of the user or service of a name whom no issuer names otherwise
 SELECT principal_id FROM {governance}duckicelake_principal
@@ -141,6 +141,25 @@ SELECT name, value FROM {governance}duckicelake_warehouse_option WHERE warehouse
 -- drop_options: let options of a warehouse be what they are by default
 DELETE FROM {governance}duckicelake_warehouse_option
 WHERE warehouse_id = %(warehouse_id)s AND name = ANY(%(names)s::text[]);
+
+-- has_option: whether an option of a warehouse is on
+SELECT EXISTS (SELECT FROM {governance}duckicelake_warehouse_option
+               WHERE warehouse_id = %(warehouse_id)s AND name = %(name)s AND value = 'on');
+
+-- definer: whose rights a view lends, and for which definition
+SELECT p.principal_id, p.name, p.scopes, d.definition
+FROM {governance}duckicelake_definer d JOIN {governance}duckicelake_principal p USING (principal_id)
+WHERE d.warehouse_id = %(warehouse_id)s AND d.view_id = %(view_id)s AND NOT p.is_disabled;
+
+-- record_definer: let a view lend a principal's rights
+INSERT INTO {governance}duckicelake_definer (warehouse_id, view_id, principal_id, definition)
+VALUES (%(warehouse_id)s, %(view_id)s, %(principal_id)s, %(definition)s)
+ON CONFLICT (warehouse_id, view_id) DO UPDATE
+SET principal_id = excluded.principal_id, definition = excluded.definition, recorded = clock_timestamp();
+
+-- forget_definers: let views lend nothing
+DELETE FROM {governance}duckicelake_definer
+WHERE warehouse_id = %(warehouse_id)s AND view_id = ANY(%(view_ids)s::bigint[]);
 
 -- first_schema: the schema of the first warehouse, on whose connection this runs
 SELECT current_schema();

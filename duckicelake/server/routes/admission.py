@@ -6,8 +6,11 @@ from typing import Final
 from fastapi import Request
 from starlette.concurrency import run_in_threadpool
 
+from duckicelake.catalog.authz.definers import borrow_rights as borrow
 from duckicelake.catalog.context.caller import GRANTED, Principal
 from duckicelake.catalog.context.rights import RightsCache
+from duckicelake.catalog.context.services import Services
+from duckicelake.errors import ForbiddenError
 from duckicelake.server.auth.permissions import (
     Administration,
     AnyToken,
@@ -26,6 +29,8 @@ from duckicelake.server.auth.permissions import (
 )
 from duckicelake.server.http.scope import CALLER_KEY, PATH_NAMES_KEY, find_caller, parse_parent
 
+_LENT_OPERATIONS: Final = frozenset({"load_table", "load_view", "load_credentials"})
+"""Routes that take `referenced-by`, the chain of views through which something is loaded."""
 _READ_METHODS: Final = frozenset({"GET", "HEAD"})
 
 
@@ -48,6 +53,19 @@ async def bind_rights(rights: RightsCache | None, need: Need, principal: Princip
         request.scope[CALLER_KEY] = replace(find_caller(request.scope), principal=known)
     if known is not principal or GRANTED in principal.grants:
         check_need(need, known, request)
+
+
+async def borrow_rights(services: Services, operation: str, refusal: ForbiddenError, request: Request) -> None:
+    """Let a load go on that was refused, if it comes through a definer view which lends the right; else raise."""
+    caller = find_caller(request.scope)
+    if operation not in _LENT_OPERATIONS or not caller.referenced_by:
+        raise refusal
+    asked, names = replace(services, caller=caller), request.scope[PATH_NAMES_KEY]
+    takes_keys = operation == "load_credentials"
+    lent = await run_in_threadpool(borrow, asked, tuple(names), takes_keys=takes_keys)
+    if lent is None:
+        raise refusal
+    request.scope[CALLER_KEY] = replace(caller, principal=lent)
 
 
 def _bind_and_check(rights: RightsCache, need: Need, principal: Principal, request: Request) -> None:

@@ -53,7 +53,7 @@ from duckicelake.server.http.scope import (
     parse_parent,
 )
 from duckicelake.server.middleware.quotas import Quotas, Rates
-from duckicelake.server.routes.admission import bind_rights, check_need
+from duckicelake.server.routes.admission import bind_rights, borrow_rights, check_need
 from duckicelake.server.telemetry.metrics import Metrics
 
 CACHE_SECONDS: Final = 1.0
@@ -166,7 +166,10 @@ class RouteGuard:
             if GRANTED not in principal.grants:
                 check_need(need, principal, request)
             rights = None if self._operation in UNBOUND_OPERATIONS else context.services.rights
-            await bind_rights(rights, need, principal, request)
+            try:
+                await bind_rights(rights, need, principal, request)
+            except ForbiddenError as refusal:
+                await borrow_rights(context.services, self._operation, refusal, request)
             if is_for_writers(need):
                 context.services.reads.note_write(caller.client[SESSION])
         await self._app(scope, receive, send)
@@ -370,7 +373,7 @@ async def _declare_referenced_by(
         str | None,
         Query(
             alias=REFERENCED_BY,
-            description="the views through which it is loaded, the outermost first; gives no rights",
+            description="the views through which it is loaded, the outermost first; definer views lend rights",
         ),
     ] = None,
 ) -> None:

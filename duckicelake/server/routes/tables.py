@@ -157,7 +157,7 @@ def create_table(services: KeyedServices, namespace: NamespacePath, wish: Access
     return build_conditional_response(loaded.body, loaded.etag)
 
 
-@storage_router.get(f"{TABLE}/credentials")
+@storage_router.get(f"{TABLE}/credentials", dependencies=[ReferencedBy])
 def load_credentials(
     services: AppServices,
     namespace: NamespacePath,
