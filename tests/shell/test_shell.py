@@ -111,8 +111,8 @@ def test_changes(uri: str, table: str) -> None:
         json.loads(line)["snapshot-id"]
         for line in run(uri, "-c", f"\\snapshots {table}", "--format", "ndjson").splitlines()
     )
-    assert f"{table}: 2 rows" in run(uri, "-c", f"\\maintain {table} 0s")
     assert f"{table}: is what it was at snapshot {snapshot}" in run(uri, "-c", f"\\restore {table} {snapshot}")
+    assert f"{table}: 2 rows" in run(uri, "-c", f"\\maintain {table} 0s")
 
 
 def test_queries_at_a_snapshot(uri: str, table: str, tmp_path: Path) -> None:
