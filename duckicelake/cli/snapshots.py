@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -177,40 +176,21 @@ def list_dropped(
     """
     from duckicelake.catalog.context.page import PageRequest, parse_namespace_name
     from duckicelake.catalog.dropped import list_dropped as list_all
+    from duckicelake.cli.catalog.description import print_dropped
     from duckicelake.cli.wiring.services import open_lake
     from duckicelake.settings.sources import read_settings
 
     within = None if namespace is None else parse_namespace_name(namespace)
     with open_lake(read_settings({"lake": lake}), "list_dropped") as services:
         found = list_all(services, within, PageRequest()).items
-    _print_dropped([_describe_dropped(item) for item in found], as_json=as_json)
+    print_dropped([_describe_dropped(item) for item in found], as_json=as_json)
 
 
 def list_dropped_over_rest(lake: Lake, namespace: str | None, as_json: bool) -> None:
     """List what the server can bring back."""
-    _print_dropped(list(lake.list_dropped(namespace or "")), as_json=as_json)
+    from duckicelake.cli.catalog.description import print_dropped
 
-
-def _print_dropped(found: Sequence[DroppedInfo], *, as_json: bool) -> None:
-    from duckicelake.cli.console.terminal import print_json, print_rows
-
-    if as_json:
-        print_json(*found)
-    elif found:
-        rows = (
-            (
-                item.kind,
-                item.name,
-                str(item.id),
-                f"{item.dropped_at:%Y-%m-%d %H:%M}",
-                f"{item.kept_until:%Y-%m-%d %H:%M}",
-                "its files go" if item.is_purge_requested else "",
-            )
-            for item in found
-        )
-        print_rows(("kind", "name", "id", "dropped (UTC)", "kept until (UTC)", "then"), rows)
-    else:
-        typer.echo("nothing can be brought back", err=True)
+    print_dropped(list(lake.list_dropped(namespace or "")), as_json=as_json)
 
 
 def _describe_dropped(item: DroppedObject) -> DroppedInfo:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         TableSize,
         ViewInfo,
     )
+    from duckicelake.client.operations import DroppedInfo
 
 LS_EXAMPLES: Final = (
     "duckicelake ls",
@@ -65,15 +66,34 @@ def list_objects(
 ) -> None:
     """List namespaces, tables and views."""
     if is_dropped:
-        from duckicelake.cli.snapshots import list_dropped_over_rest
-
-        list_dropped_over_rest(lake, namespace, as_json)
+        print_dropped(list(lake.list_dropped(namespace)), as_json=as_json)
         return
     found = list(lake.list(namespace, is_recursive=recursive))
     if not found and not as_json:
         typer.echo(f"{namespace or 'the lake'} is empty", err=True)
         return
     print_objects(found, list(lake.sizes(namespace)) if long else None, as_json=as_json)
+
+
+def print_dropped(found: Sequence[DroppedInfo], *, as_json: bool) -> None:
+    """Print what was dropped and can be brought back."""
+    if as_json:
+        print_json(*found)
+    elif found:
+        rows = (
+            (
+                item.kind,
+                item.name,
+                str(item.id),
+                f"{item.dropped_at:%Y-%m-%d %H:%M}",
+                f"{item.kept_until:%Y-%m-%d %H:%M}",
+                "its files go" if item.is_purge_requested else "",
+            )
+            for item in found
+        )
+        print_rows(("kind", "name", "id", "dropped (UTC)", "kept until (UTC)", "then"), rows)
+    else:
+        typer.echo("nothing can be brought back", err=True)
 
 
 def print_objects(found: Sequence[CatalogObject], sizes: Sequence[TableSize] | None, *, as_json: bool) -> None:
