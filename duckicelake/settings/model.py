@@ -155,6 +155,13 @@ class Settings(BaseSettings):
     query_seconds: float = Field(default=60.0, gt=0, description="max seconds of a query")
     query_rows: int = Field(default=1_000_000, ge=1, description="max rows that a query answers")
 
+    duckdb_login_url: str | None = Field(
+        default=None, description="URL of Postgres as DuckDB's users reach it, without a user; turns their logins on"
+    )
+    duckdb_login_seconds: float = Field(
+        default=3600, ge=60, le=86_400, description="seconds that a login for DuckDB lasts"
+    )
+
     lineage: Literal["on", "off"] = Field(default="on", description="whether to make lineage events of changes")
     lineage_catalog_uri: str | None = Field(
         default=None,

@@ -29,6 +29,7 @@ COMMANDS = {
     "query": "sql",
     "mcp": "mcp",
     "shell": "shell",
+    "duckdb_login": "connect",
 }
 """A command of each feature."""
 CLAIMS = {"constrained": "constraint.positive", "logged": "delta.enabled", "followed": "follows a Delta table"}

@@ -40,4 +40,6 @@ FROM pg_class lake
 JOIN pg_class c ON c.relnamespace = lake.relnamespace AND c.relkind = 'r' AND starts_with(c.relname, 'ducklake_')
 JOIN pg_roles r ON r.rolcanlogin AND has_table_privilege(r.oid, lake.oid, 'SELECT')
 WHERE lake.oid = 'ducklake_snapshot'::regclass AND NOT has_table_privilege(r.oid, c.oid, 'SELECT')
+  AND NOT EXISTS (SELECT FROM pg_policy p CROSS JOIN unnest(p.polroles) AS narrowed (oid)  -- those are to read less
+                  WHERE p.polrelid = lake.oid AND NOT p.polpermissive AND pg_has_role(r.oid, narrowed.oid, 'MEMBER'))
 GROUP BY 1 ORDER BY 1;

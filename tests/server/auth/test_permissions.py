@@ -142,6 +142,8 @@ EXPECTED: dict[str, tuple[set[str], int]] = {
     "POST /sql/v1/query": (KNOWN, 400),
     "POST /mcp/v1/calls": (KNOWN, 400),
     "GET /mcp/v1/doctor": ({"root"}, 200),
+    "POST /duckdb/v1/logins": (KNOWN, 400),
+    "DELETE /duckdb/v1/logins": (KNOWN, 400),
     f"POST {TABLE}/rows": (WRITERS, 400),
     f"DELETE {TABLE}/rows": (WRITERS, 400),
     f"POST {TABLE}/rows/flush": (WRITERS, 200),

@@ -35,6 +35,7 @@ AUDITED = {
     *("create_principal", "change_principal", "drop_principal", "add_member", "remove_member"),
     *("create_secret", "revoke_secret", "create_issuer", "change_issuer", "drop_issuer"),
     *("create_storage_profile", "drop_storage_profile"),
+    *("open_duckdb_login", "close_duckdb_login"),
 }
 NAMESPACES = "/v1/namespaces"
 TABLES = f"{NAMESPACES}/ns/tables"
