@@ -285,7 +285,8 @@ class Lake:
     ) -> QueryResult:
         """Run a SELECT in DuckDB's SQL in the server, over tables that the caller may read, all at one snapshot.
 
-        namespace: where tables are that the statement names without one. at: DuckLake's number, a time, or a tag.
+        namespace: where tables are that the statement names without one. at: DuckLake's number, a time, a
+        branch or tag.
         """
         body = _build_query(sql=statement, namespace=namespace, at=at, limit=limit)
         return QueryResult(self.client.post_raw(self.client.own("sql", "query"), body, ARROW_STREAM, QUERY_SECONDS))

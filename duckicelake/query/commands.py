@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 _NUMBERS: Final = (int, float)
 AtOption = Annotated[
-    str | None, typer.Option("--at", help="DuckLake's snapshot number, a time in ISO form, or a tag (default: now).")
+    str | None,
+    typer.Option("--at", help="DuckLake's snapshot number, a time in ISO form, a branch or a tag (default: now)."),
 ]
 app: Final = typer.Typer()
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import shutil
 import socket
 import struct
@@ -12,16 +13,21 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
 from pathlib import Path
 from subprocess import DEVNULL, Popen
 from typing import Any, Final
 
 from anyio.to_thread import run_sync
 
-from duckicelake.errors import InvalidRequestError, TooManyRequestsError, UnavailableError
+from duckicelake.errors import InvalidRequestError, TooManyRequestsError, UnavailableError, UnsupportedError
 from duckicelake.query.statement import parse_tree
 
 WORKER: Final = Path(__file__).with_name("worker.py")
+EXTENSIONS: Final = ("ducklake", "postgres_scanner")
+EXTRA_EXTENSIONS: Final = ("httpfs", "avro", "iceberg")
+"""For lakes in S3, and for branches."""
 _HEAD: Final = struct.Struct(">cI")
 _OPEN_SECONDS: Final = 30.0
 _PARSE_SECONDS: Final = 10.0
@@ -32,6 +38,7 @@ _MAX_READ_BYTES: Final = 1024 * 1024
 _MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024
 _ENDED: Final = "The process that ran the query has ended; it may have taken too much memory"
 _TOO_SLOW: Final = "The query took longer than it may: ask for less, or for more seconds"
+_QUOTED_TEXT: Final = re.compile(r'"[^"]*"')
 _REFUSALS: Final = frozenset({"IOException", "InternalException", "FatalException", "PermissionException"})
 """DuckDB's errors that aren't the statement's fault."""
 
@@ -58,12 +65,21 @@ class QueryLimits:
 
 @dataclass(frozen=True, slots=True)
 class OpenOrder:
-    """How a process opens the lake. key: of processes that may be used again for it."""
+    """How a process opens the lake.
+
+    Attributes:
+        key: of processes that may be used again for it.
+        extensions: files of DuckDB's that it takes.
+        directories: the only ones whose files DuckDB opens.
+        settings: of DuckDB, beside those that each process has.
+
+    """
 
     key: tuple[str, ...]
     extensions: tuple[str, ...]
     statements: tuple[str, ...] = field(repr=False)
     directories: tuple[str, ...]
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 class QueryProcess:
@@ -75,7 +91,7 @@ class QueryProcess:
         self._socket, others = socket.socketpair()
         with others:
             self._popen = Popen(  # noqa: S603 - names of the package alone
-                [sys.executable, "-I", str(WORKER)],
+                [sys.executable, "-I", str(WORKER), *list_extensions()],
                 stdin=others.fileno(),
                 stdout=others.fileno(),
                 stderr=DEVNULL,
@@ -103,6 +119,7 @@ class QueryProcess:
             "python_enable_replacements": False,
             "autoinstall_known_extensions": False,
             "autoload_known_extensions": False,
+            **order.settings,
         }
         message = {
             "settings": settings,
@@ -114,7 +131,8 @@ class QueryProcess:
         try:
             self.ask(b"O", json.dumps(message).encode(), _OPEN_SECONDS)
         except InvalidRequestError as error:  # the statements are the server's own
-            raise UnavailableError(f"DuckDB can't open the lake: {error}") from error
+            reason = _QUOTED_TEXT.sub('"…"', str(error))  # where DuckDB repeats the login to Postgres
+            raise UnavailableError(f"DuckDB can't open the lake: {reason}") from None
         self.key = order.key
 
     def parse(self, sql: str) -> Any:
@@ -183,6 +201,29 @@ def _build_error(described: Mapping[str, str]) -> Exception:
     if kind == "OutOfMemoryException":
         return InvalidRequestError(f"The query takes more memory than it may: {message.splitlines()[0]}")
     return UnavailableError(message) if kind in _REFUSALS else InvalidRequestError(message)
+
+
+@cache
+def find_extension(name: str) -> str:
+    """Find the file of one of DuckDB's extensions. Raises UnsupportedError if it isn't installed."""
+    try:
+        module = import_module(f"duckdb_extension_{name}")
+    except ModuleNotFoundError as error:
+        install = "pip install 'duckicelake[duckdb]'"
+        raise UnsupportedError("queries", f"This query takes DuckDB's extension {name}: {install}") from error
+    found = [*Path(next(iter(module.__path__))).rglob(f"{name}.duckdb_extension")]
+    if not found:
+        raise UnavailableError(f"The package duckdb_extension_{name} has no extension in it")
+    return str(found[0])
+
+
+def list_extensions() -> list[str]:
+    """List the files of the extensions that are installed, of all that queries may take."""
+    found = []
+    for name in (*EXTENSIONS, *EXTRA_EXTENSIONS):
+        with suppress(UnsupportedError):
+            found.append(find_extension(name))
+    return found
 
 
 class QueryProcesses:

@@ -4,35 +4,39 @@ import json
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cache
-from importlib import import_module
-from pathlib import Path
-from typing import Final
-from urllib.parse import unquote, urlsplit
+from typing import Any, Final
 
 from anyio.to_thread import run_sync
 
-from duckicelake import properties
 from duckicelake.catalog.authz.definers import find_lender, lend, read_view
+from duckicelake.catalog.context.cache import TableVersion
 from duckicelake.catalog.context.caller import Capability, build_refusal
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.table.load import load_current_table
 from duckicelake.catalog.table.time_travel import resolve_snapshot
-from duckicelake.errors import InvalidRequestError, NoSuchTableError, NotFoundError, UnavailableError, UnsupportedError
+from duckicelake.errors import InvalidRequestError, NoSuchTableError, NotFoundError, UnsupportedError
 from duckicelake.iceberg.identifiers import Namespace, format_full_name, parse_schema_name, to_schema_name
+from duckicelake.iceberg.snapshot import Snapshot, SnapshotLogEntry
 from duckicelake.lake.ducklake.database import build_attach_source, quote_literal
 from duckicelake.lake.ducklake.snapshots import read_lake_format
 from duckicelake.lake.formats import FORMAT_1_0, LakeFormat
 from duckicelake.lake.side_tables import reader
 from duckicelake.postgres.queries import Transaction, load_queries
-from duckicelake.query.processes import OpenOrder, QueryProcess, QueryProcesses
-from duckicelake.query.statement import LAKE, ResolvedTable, ResolvedView, TableUse, check_statement
+from duckicelake.query.processes import EXTENSIONS, OpenOrder, QueryProcess, QueryProcesses, find_extension
+from duckicelake.query.reach import build_s3_settings, build_secrets, find_vendor, is_in_s3, list_directories
+from duckicelake.query.statement import (
+    LAKE,
+    ResolvedSnapshot,
+    ResolvedTable,
+    ResolvedView,
+    TableUse,
+    check_statement,
+)
 
 _SQL = load_queries("query", "tables")
 _MAX_STATEMENT_BYTES: Final = 1024 * 1024
-_EXTENSIONS: Final = ("ducklake", "postgres_scanner")
 GRACE_SECONDS: Final = 2.0
 """How long a query may go on after its time, until its process is killed."""
 _QUOTED_NAME: Final = re.compile(r'"((?:[^"]|"")*)"')
@@ -44,7 +48,7 @@ class QueryOrder:
 
     Attributes:
         namespace: where tables are looked up that the query names without one.
-        at: a DuckLake snapshot, a time, or a tag of each table; None is now.
+        at: a DuckLake snapshot, a time, or a branch or tag of each table; None is now.
         format: arrow, csv or json.
         rows: at most so many are answered.
 
@@ -61,7 +65,7 @@ class QueryOrder:
 
 @dataclass(frozen=True, slots=True)
 class QueryAnswer:
-    """An answer that has begun. snapshot_id: DuckLake's, of all tables, unless `at` named a tag."""
+    """An answer that has begun. snapshot_id: DuckLake's, of all tables, unless `at` named a branch or tag."""
 
     snapshot_id: int
     pieces: AsyncIterator[bytes]
@@ -69,15 +73,19 @@ class QueryAnswer:
 
 @dataclass(slots=True)
 class _TableResolver:
-    """Resolve the tables of a query in one transaction, at one snapshot; refuse those that the caller may not read."""
+    """Resolve the tables of a query in one transaction, at one snapshot; refuse those that the caller may not read.
+
+    tables: those that were found, by id.
+    """
 
     services: Services
     cursor: Transaction
     order: QueryOrder
     snapshot_id: int
     process: QueryProcess
+    tables: dict[int, tuple[Namespace, str]] = field(default_factory=dict)
 
-    def resolve(self, use: TableUse) -> ResolvedTable | ResolvedView:
+    def resolve(self, use: TableUse) -> ResolvedTable | ResolvedSnapshot | ResolvedView:
         """Find a table or view. Raises ForbiddenError, NoSuchTableError, UnsupportedError."""
         namespace, name = self._parse(use)
         self._check_caller(use.view, namespace, name)
@@ -129,25 +137,49 @@ class _TableResolver:
             return self.order.namespace if use.view is None else use.view.namespace, name
         return parse_schema_name(".".join(levels)), name
 
-    def _find_version(self, use: TableUse, table_id: int, namespace: Namespace, name: str) -> ResolvedTable:
-        version = self._find_tag(namespace, name) if use.version is None else use.version
+    def _find_version(
+        self, use: TableUse, table_id: int, namespace: Namespace, name: str
+    ) -> ResolvedTable | ResolvedSnapshot:
+        self.tables[table_id] = (namespace, name)
+        version = use.version if use.version is not None else self._choose_version()
+        if isinstance(version, str):
+            found_version = self._find_ref(namespace, name, version)
+            if isinstance(found_version, ResolvedSnapshot):
+                return found_version
+            version = found_version
         found = self.cursor.execute(_SQL.name_at, {"table_id": table_id, "snapshot_id": version}).fetchone()
         if found is None:
             full_name = format_full_name(namespace, name)
             raise NoSuchTableError(f"Table {full_name} did not exist at snapshot {version} of DuckLake")
         return ResolvedTable(str(found[0]), str(found[1]), version)
 
-    def _find_tag(self, namespace: Namespace, name: str) -> int:
-        """Return the snapshot of the query, or that to which a tag of this table points."""
-        if self.order.at is None or parse_moment(self.order.at) is not None:
-            return self.snapshot_id
+    def _choose_version(self) -> int | str:
+        """Return the snapshot of the query, or the branch or tag of each table."""
+        at = self.order.at
+        return self.snapshot_id if at is None or parse_moment(at) is not None else at
+
+    def _find_ref(self, namespace: Namespace, name: str, ref: str) -> int | ResolvedSnapshot:
+        """Return DuckLake's snapshot of a branch or tag, or Iceberg's of what was committed to a branch alone."""
         table = load_current_table(self.services, namespace, name)
-        summary = resolve_snapshot(self.services, table, self.order.at).summary
-        if properties.DUCKLAKE_ID not in summary:
-            raise UnsupportedError(
-                "queries", f"{self.order.at} of {name} is not in DuckLake, as all that was committed to a branch alone"
-            )
-        return int(summary[properties.DUCKLAKE_ID])
+        snapshot = resolve_snapshot(self.services, table, ref)
+        number = _find_main_number(table, snapshot)
+        if number is not None:
+            return number
+        find_extension("iceberg")
+        return ResolvedSnapshot(table.location, snapshot.snapshot_id)
+
+
+def _find_main_number(table: TableVersion, snapshot: Snapshot) -> int | None:
+    """Return the DuckLake snapshot at which main was this snapshot; None if no such number is sure.
+
+    A snapshot that was committed to a branch has a number, too, at which main was another. Main may have got it later.
+    """
+    entry = SnapshotLogEntry(snapshot_id=snapshot.snapshot_id, timestamp_ms=snapshot.timestamp_ms)
+    if entry not in table.metadata.snapshot_log:
+        return None
+    number = next(row.ducklake_id for row in table.state.snapshots if row.snapshot_id == snapshot.snapshot_id)
+    is_only = sum(row.ducklake_id == number for row in table.state.snapshots) == 1
+    return number if is_only else None
 
 
 def parse_moment(at: str) -> int | datetime | None:
@@ -194,6 +226,7 @@ def _begin(services: Services, order: QueryOrder, process: QueryProcess) -> tupl
         tree = check_statement(parsed, resolver.resolve)
     message = {
         "tree": tree,
+        "secrets": build_secrets(services, resolver.tables.values()) if is_in_s3(services) else {},
         "format": order.format,
         "rows": order.rows,
         "seconds": order.seconds,
@@ -224,11 +257,15 @@ def _build_open_order(services: Services) -> OpenOrder:
     with services.database.statement(only_reads=True) as cursor:
         (schema,) = cursor.execute(_SQL.schema).fetchone() or (None,)
         _check_format(read_lake_format(cursor))
-    folders = tuple(map(_parse_folder, (services.policy.warehouse, *services.policy.allowed)))
     options = f"READ_ONLY, METADATA_SCHEMA {quote_literal(str(schema))}"
     attach = f"ATTACH {quote_literal(build_attach_source(url))} AS {LAKE} ({options})"
     key = (services.caller.principal.name, url)
-    return OpenOrder(key, tuple(map(find_extension, _EXTENSIONS)), (attach,), folders)
+    names: tuple[str, ...] = EXTENSIONS
+    settings: Mapping[str, Any] = {}
+    if is_in_s3(services):
+        find_vendor(services)
+        names, settings = (*EXTENSIONS, "httpfs"), build_s3_settings(services)
+    return OpenOrder(key, tuple(map(find_extension, names)), (attach,), list_directories(services), settings)
 
 
 def _check_format(found: LakeFormat) -> None:
@@ -243,28 +280,6 @@ def _parse_aliases(text: str) -> Iterator[str]:
     """Yield the names of a view's columns, which DuckLake keeps in double quotes."""
     for match in _QUOTED_NAME.finditer(text):
         yield match[1].replace('""', '"')
-
-
-def _parse_folder(location: str) -> str:
-    """Return the path of a local folder, with a slash behind it. Raises UnsupportedError for other stores."""
-    scheme = urlsplit(location).scheme
-    if scheme not in {"", "file"}:
-        raise UnsupportedError("queries", f"This server answers queries over local files only, not over {scheme}://")
-    path = unquote(urlsplit(location).path) if scheme else location
-    return f"{path.rstrip('/')}/"
-
-
-@cache
-def find_extension(name: str) -> str:
-    """Find the file of one of DuckDB's extensions. Raises UnavailableError if it isn't installed."""
-    try:
-        module = import_module(f"duckdb_extension_{name}")
-    except ModuleNotFoundError as error:
-        raise UnavailableError("Queries need DuckDB's extensions: install duckicelake[duckdb]") from error
-    found = [*Path(next(iter(module.__path__))).rglob(f"{name}.duckdb_extension")]
-    if not found:
-        raise UnavailableError(f"The package duckdb_extension_{name} has no extension in it")
-    return str(found[0])
 
 
 FORMATS: Final[Mapping[str, tuple[str, str]]] = {

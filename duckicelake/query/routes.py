@@ -26,7 +26,7 @@ router = APIRouter(tags=["query"], responses=RESPONSES, route_class=StrictRoute)
 
 
 class QueryRequest(StrictRequest):
-    """A query in DuckDB's SQL. at: DuckLake's number, a time, or a tag. limit: at most so many rows are answered."""
+    """A query in DuckDB's SQL. at: DuckLake's number, a time, a branch or tag. limit: most rows of the answer."""
 
     sql: Annotated[str, Field(min_length=1)]
     namespace: Annotated[tuple[str, ...], Field(min_length=1)] = ("main",)

@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from duckicelake.catalog.context.caller import Principal
 from duckicelake.errors import InvalidRequestError
@@ -94,13 +94,13 @@ class TableUse:
 
     Attributes:
         parts: the levels of its name, as written.
-        version: the number behind AT (VERSION => …), if there is one.
+        version: what stands behind AT (VERSION => …): a number, or the name of a branch or tag.
         view: the view whose SQL names it; None: the query's own.
 
     """
 
     parts: tuple[str, ...]
-    version: int | None = None
+    version: int | str | None = None
     view: "ResolvedView | None" = None
 
 
@@ -111,6 +111,14 @@ class ResolvedTable:
     schema: str
     name: str
     version: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedSnapshot:
+    """What a name of a query stands for: an Iceberg snapshot that DuckLake doesn't have, by the metadata.json."""
+
+    location: str
+    snapshot_id: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +143,7 @@ class ResolvedView:
     is_barrier: bool = False
 
 
-Resolve = Callable[[TableUse], ResolvedTable | ResolvedView]
+Resolve = Callable[[TableUse], ResolvedTable | ResolvedSnapshot | ResolvedView]
 
 
 @dataclass(slots=True)
@@ -196,13 +204,15 @@ class _Checker:
         alias = tree["alias"] or parts[-1]
         if isinstance(resolved, ResolvedView):
             return self._inline_view(tree, resolved, alias, depth)
+        if isinstance(resolved, ResolvedSnapshot):
+            return _build_snapshot_scan(tree, resolved, alias)
         return {
             **tree,
             "catalog_name": LAKE,
             "schema_name": resolved.schema,
             "table_name": resolved.name,
             "alias": alias,
-            "at_clause": {"unit": "VERSION", "expr": _build_number(resolved.version)},
+            "at_clause": {"unit": "VERSION", "expr": _build_constant("BIGINT", resolved.version)},
         }
 
     def _inline_view(self, tree: dict[str, Any], view: ResolvedView, alias: str, depth: int) -> Tree:
@@ -300,18 +310,51 @@ def _check_expression_name(name: str) -> str:
     return lower
 
 
-def _read_version(clause: Tree) -> int | None:
+def _read_version(clause: Tree) -> int | str | None:
     if not clause:
         return None
     constant = clause.get("expr") or {}
     value = (constant.get("value") or {}).get("value") if constant.get("class") == "CONSTANT" else None
-    if str(clause.get("unit", "")).upper() != "VERSION" or type(value) is not int:
-        raise InvalidRequestError("AT takes a number here, as in AT (VERSION => 42); for a time send `at`")
-    return value
+    if str(clause.get("unit", "")).upper() != "VERSION" or type(value) not in {int, str}:
+        raise InvalidRequestError(
+            "AT takes a number, a branch or a tag here, as in AT (VERSION => 42); for a time send `at`"
+        )
+    return cast("int | str", value)
 
 
-def _build_number(number: int) -> Tree:
-    value = {"type": {"id": "BIGINT", "type_info": None}, "is_null": False, "value": number}
+def _build_snapshot_scan(tree: dict[str, Any], snapshot: ResolvedSnapshot, alias: str) -> Tree:
+    """Build the call of a function of DuckDB's, which no statement may name itself, in the place of a table."""
+    function = {
+        "class": "FUNCTION",
+        "type": "FUNCTION",
+        "alias": "",
+        "query_location": tree.get("query_location"),
+        "function_name": "iceberg_scan",
+        "schema": "",
+        "children": [
+            _build_constant("VARCHAR", snapshot.location),
+            {**_build_constant("UBIGINT", snapshot.snapshot_id), "alias": "snapshot_from_id"},
+        ],
+        "filter": None,
+        "order_bys": {"type": "ORDER_MODIFIER", "orders": []},
+        "distinct": False,
+        "is_operator": False,
+        "export_state": False,
+        "catalog": "",
+    }
+    return {
+        "type": "TABLE_FUNCTION",
+        "alias": alias,
+        "sample": tree.get("sample"),
+        "query_location": tree.get("query_location"),
+        "function": function,
+        "column_name_alias": tree["column_name_alias"],
+        "with_ordinality": "WITHOUT_ORDINALITY",
+    }
+
+
+def _build_constant(type_: str, content: int | str) -> Tree:
+    value = {"type": {"id": type_, "type_info": None}, "is_null": False, "value": content}
     return {"class": "CONSTANT", "type": "VALUE_CONSTANT", "alias": "", "query_location": 0, "value": value}
 
 

@@ -151,6 +151,10 @@ class S3Store:
         self.knows_conditions = True
         """Whether the store takes `If-None-Match`. The first refusal clears it."""
 
+    def find_address(self, bucket: str) -> tuple[str, str]:
+        """Return (the URL of a bucket's objects, the region to sign for), for another client of the same store."""
+        return self._buckets.find_address(bucket)
+
     def _open_client(self, region: str) -> "S3Client":
         """Return boto3's client of a region."""
         if region not in self._clients:

@@ -103,14 +103,18 @@ class Buckets:
             headers: dict[str, str] = error.response["ResponseMetadata"]["HTTPHeaders"]
             return headers.get("x-amz-bucket-region", known)
 
+    def find_address(self, bucket: str) -> tuple[str, str]:
+        """Return (the URL of a bucket's objects, the region to sign for)."""
+        region = self._regions.get(bucket, self._region)
+        return self._address(bucket, region), region
+
     def check_credentials(self) -> None:
         """Raise botocore's error if there are no keys any more."""
         self._credentials.get_frozen_credentials()
 
     def _open(self, bucket: str, read_seconds: float) -> ObstoreBucket:
         """Open a store with all options that obstore would else take from the environment."""
-        region = self._regions.get(bucket, self._region)
-        address = self._address(bucket, region)
+        address, region = self.find_address(bucket)
         return ObstoreBucket(
             bucket,
             endpoint=address,

@@ -26,8 +26,8 @@ from duckicelake.catalog.grants import GrantChange, parse_object
 from duckicelake.cli.main import app
 from duckicelake.errors import BadInputError
 from duckicelake.query import service
-from duckicelake.query.processes import QueryLimits
-from duckicelake.query.queries import _build_open_order, find_extension
+from duckicelake.query.processes import QueryLimits, find_extension
+from duckicelake.query.queries import _build_open_order
 from duckicelake.query.worker import open_lake
 from duckicelake.server.app import create_app
 from duckicelake.server.auth.oauth_clients import OAuthClient

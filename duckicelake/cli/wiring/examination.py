@@ -14,7 +14,7 @@ from duckicelake.cli.console import terminal
 from duckicelake.cli.wiring.chosen_lake import reach_lake
 from duckicelake.cli.wiring.location import advise_on_postgres, build_policy, find_warehouse
 from duckicelake.cli.wiring.services import open_lake_store
-from duckicelake.cli.wiring.storage_access import build_storage_access, check_signing, find_s3_store
+from duckicelake.cli.wiring.storage_access import build_storage_access, check_signing
 from duckicelake.errors import InvalidSettingsError, StoreDeniedError, UnavailableError, UnsupportedCatalogError
 from duckicelake.lake.doctor.checks import is_prepared
 from duckicelake.lake.doctor.damage import NeededFile
@@ -23,7 +23,7 @@ from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.lake.setup.migrations import is_up_to_date
 from duckicelake.settings.model import Settings
 from duckicelake.storage.protocol import ObjectStore
-from duckicelake.storage.registry import SchemeStore
+from duckicelake.storage.registry import SchemeStore, find_s3_store
 from duckicelake.storage.s3 import S3Store
 from duckicelake.storage.s3_probe import ProbeResult, try_listing, try_vending, try_warehouse
 from duckicelake.storage.vendor import StsVendor

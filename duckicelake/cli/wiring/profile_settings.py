@@ -9,10 +9,10 @@ from pydantic import SecretStr
 from duckicelake.catalog.context.secret_keys import SecretKeys
 from duckicelake.catalog.storage_profiles import ProfileRules, StorageProfile, reveal_keys
 from duckicelake.catalog.warehouses import ProfileStorage
-from duckicelake.cli.wiring.storage_access import build_storage_access, check_signing, find_s3_store
+from duckicelake.cli.wiring.storage_access import build_storage_access, check_signing
 from duckicelake.rest.outbound import OutboundGuard
 from duckicelake.settings.model import Settings
-from duckicelake.storage.registry import open_store
+from duckicelake.storage.registry import find_s3_store, open_store
 from duckicelake.storage.s3 import S3Options
 
 

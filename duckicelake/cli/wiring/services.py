@@ -31,7 +31,7 @@ from duckicelake.cli.wiring.location import (
     find_warehouse_roots,
 )
 from duckicelake.cli.wiring.profile_settings import build_profile_rules, open_profile
-from duckicelake.cli.wiring.storage_access import build_storage_access, check_signing, find_s3_store
+from duckicelake.cli.wiring.storage_access import build_storage_access, check_signing
 from duckicelake.errors import (
     BadInputError,
     CatalogError,
@@ -53,7 +53,7 @@ from duckicelake.postgres.database import POOL_CONNECTIONS, Database
 from duckicelake.postgres.pipeline import TraceBlock
 from duckicelake.settings.model import Settings
 from duckicelake.storage.protocol import ObjectStore
-from duckicelake.storage.registry import open_store
+from duckicelake.storage.registry import find_s3_store, open_store
 from duckicelake.storage.s3 import S3Options
 
 if TYPE_CHECKING:

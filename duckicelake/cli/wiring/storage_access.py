@@ -6,8 +6,6 @@ from duckicelake.catalog.context.storage_access import NO_ACCESS, StorageAccess
 from duckicelake.errors import InvalidSettingsError
 from duckicelake.settings.model import Settings
 from duckicelake.storage.policy import canonicalize
-from duckicelake.storage.protocol import ObjectStore
-from duckicelake.storage.registry import SchemeStore
 from duckicelake.storage.s3 import S3Options, S3Store
 from duckicelake.storage.s3_probe import obeys_unsigned_headers
 from duckicelake.storage.signer import ServerKeys, Signer, read_server_keys
@@ -31,12 +29,6 @@ def build_storage_access(
     vendor, signing = build_vendors(settings, options, session, clock)
     signer = None if signing is None else Signer(signing, region, endpoint, settings.s3_path_style)
     return StorageAccess(client, vendor, signer)
-
-
-def find_s3_store(store: ObjectStore, locations: tuple[str, ...]) -> S3Store | None:
-    """Return the part of a store that is in S3, if any."""
-    parts = (store.find_store(location) if isinstance(store, SchemeStore) else store for location in locations)
-    return next((part for part in parts if isinstance(part, S3Store)), None)
 
 
 def check_signing(access: StorageAccess, store: S3Store | None) -> None:

@@ -9,10 +9,10 @@ from pydantic import ValidationError
 
 from duckicelake.catalog.context.storage_access import NO_ACCESS, StorageAccess
 from duckicelake.cli.wiring.services import build_s3_options
-from duckicelake.cli.wiring.storage_access import build_storage_access, check_signing, find_s3_store
+from duckicelake.cli.wiring.storage_access import build_storage_access, check_signing
 from duckicelake.errors import InvalidSettingsError
 from duckicelake.settings.model import Settings
-from duckicelake.storage.registry import open_store
+from duckicelake.storage.registry import find_s3_store, open_store
 from duckicelake.storage.s3 import S3Store
 from duckicelake.storage.signer import ServerKeys
 from duckicelake.storage.vendor import StaticVendor, StsVendor
