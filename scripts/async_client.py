@@ -43,7 +43,7 @@ from duckicelake.client.models import (
     TableSize,
     ViewInfo,
 )
-from duckicelake.client.query_result import QueryPage, QueryResult
+from duckicelake.client.query_result import QueryInfo, QueryPage, QueryResult
 from duckicelake.client.operations import DroppedInfo, ExpireInfo, FlushInfo, RestoreInfo, UndropInfo
 from duckicelake.client.table import Table, View
 

@@ -97,7 +97,7 @@ HOMES = {
     "httpx": set(),
     "py4j": {"pipeline"},
     "typer": {"cli", "constraints", "delta", "file_lake", "lineage", "mcp", "query", "shell", "duckdb_login"},
-    "rich": {"cli", "constraints", "delta", "file_lake", "lineage", "shell"},
+    "rich": {"cli", "constraints", "delta", "file_lake", "lineage", "query", "shell"},
     "prompt_toolkit": {"shell"},
     "pygments": {"shell"},
     "keyring": {"rest"},

@@ -30,7 +30,7 @@ from duckicelake.client.models import (
     ViewInfo,
 )
 from duckicelake.client.operations import DroppedInfo, ExpireInfo, FlushInfo, RestoreInfo, UndropInfo
-from duckicelake.client.query_result import QueryPage, QueryResult
+from duckicelake.client.query_result import QueryInfo, QueryPage, QueryResult
 from duckicelake.client.table import Table, View
 
 _CHUNK_ITEMS: Final = 1000
@@ -287,10 +287,18 @@ class AsyncLake:
         return await to_thread(partial(self.sync.lineage, node, **options))
 
     async def sql(
-        self, statement: str, *, namespace: str = "", at: str | None = None, limit: int | None = None
+        self,
+        statement: str,
+        *,
+        namespace: str = "",
+        at: str | None = None,
+        limit: int | None = None,
+        query_id: str | None = None,
     ) -> QueryResult:
         """Run a SELECT in DuckDB's SQL in the server, over tables that the caller may read, all at one snapshot."""
-        return await to_thread(partial(self.sync.sql, statement, namespace=namespace, at=at, limit=limit))
+        return await to_thread(
+            partial(self.sync.sql, statement, namespace=namespace, at=at, limit=limit, query_id=query_id)
+        )
 
     async def preview(
         self,
@@ -318,3 +326,15 @@ class AsyncLake:
     async def explain_sql(self, statement: str, *, namespace: str = "", at: str | None = None) -> str:
         """Return DuckDB's plan of a SELECT, drawn as text. Nothing is read."""
         return await to_thread(partial(self.sync.explain_sql, statement, namespace=namespace, at=at))
+
+    async def queries(self) -> Sequence[QueryInfo]:
+        """Return the caller's queries of the last minutes, or everyone's for an administrator; the newest first."""
+        return await to_thread(self.sync.queries)
+
+    async def query(self, query_id: str) -> QueryInfo:
+        """Return how far a query is."""
+        return await to_thread(self.sync.query, query_id)
+
+    async def cancel_query(self, query_id: str) -> None:
+        """Cancel a query; one that has ended stays ended."""
+        await to_thread(self.sync.cancel_query, query_id)

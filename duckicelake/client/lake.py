@@ -31,8 +31,10 @@ from duckicelake.client.query_result import (
     GRACE_SECONDS,
     JSON_LINES,
     QUERY_SECONDS,
+    QueryInfo,
     QueryPage,
     QueryResult,
+    parse_query,
 )
 from duckicelake.client.table import Table, View, read_history
 from duckicelake.errors import MissingTableError
@@ -281,14 +283,20 @@ class Lake:
         return self.client.get(self.client.own("lineage", "graph"), {"node": node, **query})
 
     def sql(
-        self, statement: str, *, namespace: str = "", at: str | None = None, limit: int | None = None
+        self,
+        statement: str,
+        *,
+        namespace: str = "",
+        at: str | None = None,
+        limit: int | None = None,
+        query_id: str | None = None,
     ) -> QueryResult:
         """Run a SELECT in DuckDB's SQL in the server, over tables that the caller may read, all at one snapshot.
 
         namespace: where tables are that the statement names without one. at: DuckLake's number, a time, a
-        branch or tag.
+        branch or tag. query_id: a UUID by which `query` says how far it is, and `cancel_query` ends it.
         """
-        body = _build_query(sql=statement, namespace=namespace, at=at, limit=limit)
+        body = _build_query(sql=statement, namespace=namespace, at=at, limit=limit, query_id=query_id)
         return QueryResult(self.client.post_raw(self.client.own("sql", "query"), body, ARROW_STREAM, QUERY_SECONDS))
 
     def preview(
@@ -316,6 +324,18 @@ class Lake:
         body = _build_query(sql=statement, namespace=namespace, at=at, explain=True)
         answer = self.client.post_raw(self.client.own("sql", "query"), body, JSON_LINES, QUERY_SECONDS)
         return "\n".join(json.loads(line)["explain_value"] for line in answer.splitlines())
+
+    def queries(self) -> Sequence[QueryInfo]:
+        """Return the caller's queries of the last minutes, or everyone's for an administrator; the newest first."""
+        return [parse_query(query) for query in self.client.get(self.client.own("sql", "queries"))["queries"]]
+
+    def query(self, query_id: str) -> QueryInfo:
+        """Return how far a query is."""
+        return parse_query(self.client.get(self.client.own("sql", "queries", encode_segment(query_id))))
+
+    def cancel_query(self, query_id: str) -> None:
+        """Cancel a query; one that has ended stays ended."""
+        self.client.change("DELETE", self.client.own("sql", "queries", encode_segment(query_id)))
 
     def _list(self, namespace: Namespace, *, is_recursive: bool = False) -> Iterator[CatalogObject]:
         for child in self.client.namespaces(namespace):

@@ -1,6 +1,7 @@
-"""Rows that a query answers: as Arrow's stream, or the first of them as JSON."""
+"""Queries of a server, and the rows that one answers: as Arrow's stream, or the first of them as JSON."""
 
 from dataclasses import dataclass, field
+from datetime import datetime
 from importlib import import_module
 from typing import Any, Final
 
@@ -12,6 +13,27 @@ QUERY_SECONDS: Final = 3600.0
 """How long a client waits for an answer; the server ends a query sooner."""
 GRACE_SECONDS: Final = 5.0
 """How long a client waits beyond the time that it gives a query, for the server's own error."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueryInfo:
+    """A query of a server. state: running, done, failed, cancelled or lost. progress: from 0 to 1, None if unknown."""
+
+    query_id: str
+    principal: str
+    statement: str
+    state: str
+    progress: float | None
+    rows: int
+    started: datetime
+    seconds: float
+
+
+def parse_query(query: Json) -> QueryInfo:
+    """Parse an entry of the list of queries."""
+    started = datetime.fromisoformat(query["started"])
+    names = ("principal", "statement", "state", "progress", "rows", "seconds")
+    return QueryInfo(query_id=query["query-id"], started=started, **{name: query.get(name) for name in names})
 
 
 @dataclass(frozen=True, slots=True)

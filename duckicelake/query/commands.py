@@ -1,10 +1,13 @@
-"""`duckicelake sql` and `head`: run a query in the server, and print its rows."""
+"""`duckicelake sql`, `head`, `queries` and `cancel`: run queries in the server, list and cancel them."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Annotated, Any, Final
+from uuid import uuid4
 
 import typer
 
@@ -14,8 +17,10 @@ from duckicelake.cli.console.terminal import print_json, print_rows
 
 if TYPE_CHECKING:
     from duckicelake.client.lake import Lake
-    from duckicelake.client.query_result import QueryResult
+    from duckicelake.client.query_result import QueryInfo, QueryResult
 
+_POLL_SECONDS: Final = 1.0
+_STATEMENT_COLUMNS: Final = 60
 _NUMBERS: Final = (int, float)
 AtOption = Annotated[
     str | None,
@@ -34,7 +39,10 @@ def run_sql(
 ) -> None:
     """Run a query in the server, over tables that you may read, and print its rows."""
     text = sys.stdin.read() if statement == "-" else statement
-    _print(lake.sql(text, namespace=namespace, at=at, limit=limit), as_json=as_json)
+    query_id = str(uuid4())
+    with _show_progress(lake, query_id):
+        result = lake.sql(text, namespace=namespace, at=at, limit=limit, query_id=query_id)
+    _print(result, as_json=as_json)
 
 
 def print_head(
@@ -49,6 +57,63 @@ def print_head(
     from duckicelake.rest.names import parse_table
 
     _print(lake.sql(f"FROM {quote_sql_name(*parse_table(name))}", at=at, limit=rows), as_json=as_json)
+
+
+def list_queries(lake: Lake, as_json: JsonOption = False) -> None:
+    """List your queries that run or ended within the last minutes; everyone's for an administrator."""
+    found = lake.queries()
+    if as_json:
+        print_json(*found)
+        return
+    headings = ("query", "principal", "state", "done", "rows", "seconds", "statement")
+    print_rows(headings, map(_describe, found), right=(3, 4, 5))
+
+
+def cancel(
+    lake: Lake, query_id: Annotated[str, typer.Argument(help="The query's id, as `duckicelake queries` lists it.")]
+) -> None:
+    """Cancel a query, whichever process of the server runs it."""
+    lake.cancel_query(query_id)
+
+
+def _describe(query: QueryInfo) -> tuple[str, ...]:
+    done = "" if query.progress is None else f"{query.progress:.0%}"
+    seconds, statement = f"{query.seconds:.1f}", " ".join(query.statement.split())[:_STATEMENT_COLUMNS]
+    return query.query_id, query.principal, query.state, done, f"{query.rows:,}", seconds, statement
+
+
+@contextmanager
+def _show_progress(lake: Lake, query_id: str) -> Iterator[None]:
+    """Show on a terminal how far the query is, from its second second on; Ctrl-C cancels the query."""
+    end = Event()
+    thread = Thread(target=_poll, args=(lake, query_id, end), daemon=True)
+    if sys.stderr.isatty():
+        thread.start()
+    try:
+        yield
+    except KeyboardInterrupt:
+        lake.cancel_query(query_id)
+        raise
+    finally:
+        end.set()
+        if thread.is_alive():
+            thread.join()
+
+
+def _poll(lake: Lake, query_id: str, end: Event) -> None:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from duckicelake.errors import PipelineError
+
+    if end.wait(_POLL_SECONDS):
+        return
+    with Progress(console=Console(stderr=True), transient=True) as bar, suppress(PipelineError):
+        task = bar.add_task("query", total=None)
+        while not end.wait(_POLL_SECONDS):
+            query = lake.query(query_id)
+            total, done = (None, 0.0) if query.progress is None else (1.0, query.progress)
+            bar.update(task, total=total, completed=done, description=f"{query.rows:,} rows")
 
 
 def _print(result: QueryResult, *, as_json: bool) -> None:
@@ -76,3 +141,5 @@ SQL_EXAMPLES: Final = (
 HEAD_EXAMPLES: Final = ("duckicelake head sales.orders", "duckicelake head sales.orders -n 3 --json")
 add_catalog_command(app, run_sql, *SQL_EXAMPLES, name="sql")
 add_catalog_command(app, print_head, *HEAD_EXAMPLES, name="head")
+add_catalog_command(app, list_queries, "duckicelake queries", "duckicelake queries --json", name="queries")
+add_catalog_command(app, cancel, "duckicelake cancel 7d9c1f0e-5b1a-4a53-9a55-5f3a3f0a4c11", name="cancel")

@@ -82,6 +82,14 @@ class OpenOrder:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class QueryProgress:
+    """How far a query is. share: of its work, from 0 to 1; None while DuckDB can't say. rows: of the answer."""
+
+    share: float | None = None
+    rows: int = 0
+
+
 class QueryProcess:
     """A process that runs one query after another. Its methods block: threads call them, one at a time."""
 
@@ -99,6 +107,7 @@ class QueryProcess:
                 env={"TZ": "UTC", "HOME": self._folder},
                 start_new_session=True,
             )
+        self.progress = QueryProgress()
         self.key: tuple[str, ...] | None = None
         self.used_at = time.monotonic()
         self.is_answering = False
@@ -147,7 +156,7 @@ class QueryProcess:
 
     def send(self, kind: bytes, body: bytes) -> None:
         """Send a message."""
-        self.is_answering = True
+        self.is_answering, self.progress = True, QueryProgress()
         try:
             self._socket.sendall(_HEAD.pack(kind, len(body)) + body)
         except OSError as error:
@@ -155,20 +164,29 @@ class QueryProcess:
 
     def receive(self, seconds: float) -> tuple[bytes, bytes]:
         """Wait for an answer. Raises InvalidRequestError for an error of the statement, UnavailableError."""
+        ends = time.monotonic() + seconds
         try:
-            self._socket.settimeout(seconds)
-            kind, length = _HEAD.unpack(self._read(_HEAD.size))
-            if length > _MAX_MESSAGE_BYTES:
-                raise ConnectionResetError
-            body = self._read(length)
+            while (message := self._receive_one(ends))[0] == b"I":
+                self.progress = QueryProgress(**json.loads(message[1]))
         except TimeoutError as error:
             raise InvalidRequestError(_TOO_SLOW) from error
         except OSError as error:  # its end, or that of its socket
             raise UnavailableError(_ENDED) from error
+        kind, body = message
+        if kind == b"E":
+            self.progress = QueryProgress(1.0, json.loads(body)["rows"])
         self.is_answering = kind == b"D"
         if kind == b"X":
             raise _build_error(json.loads(body))
         return kind, body
+
+    def _receive_one(self, ends: float) -> tuple[bytes, bytes]:
+        """Receive a message. ends: by time.monotonic. Raises TimeoutError, OSError."""
+        self._socket.settimeout(max(0.001, ends - time.monotonic()))
+        kind, length = _HEAD.unpack(self._read(_HEAD.size))
+        if length > _MAX_MESSAGE_BYTES:
+            raise ConnectionResetError
+        return kind, self._read(length)
 
     def _read(self, length: int) -> bytes:
         pieces = []

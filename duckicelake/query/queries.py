@@ -7,6 +7,7 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
+from uuid import UUID
 
 from anyio.to_thread import run_sync
 
@@ -26,6 +27,7 @@ from duckicelake.lake.side_tables import reader
 from duckicelake.postgres.queries import Transaction, load_queries
 from duckicelake.query.processes import EXTENSIONS, OpenOrder, QueryProcess, QueryProcesses, find_extension
 from duckicelake.query.reach import build_s3_settings, build_secrets, find_vendor, is_in_s3, list_directories
+from duckicelake.query.registry import run_reported
 from duckicelake.query.statement import (
     LAKE,
     ResolvedSnapshot,
@@ -51,9 +53,11 @@ class QueryOrder:
         at: a DuckLake snapshot, a time, or a branch or tag of each table; None is now.
         format: arrow, csv or json.
         rows: at most so many are answered.
+        query_id: by which it is listed and cancelled.
 
     """
 
+    query_id: UUID
     sql: str
     namespace: Namespace
     at: str | None
@@ -198,12 +202,15 @@ async def run_query(services: Services, processes: QueryProcesses, order: QueryO
     """Run a query; the block reads the pieces of its answer, and ends the query with them.
 
     Raises InvalidRequestError, ForbiddenError, NoSuchTableError, NotFoundError, UnsupportedError, UnavailableError,
-    TooManyRequestsError.
+    TooManyRequestsError, ConflictError.
     """
     if len(order.sql.encode()) > _MAX_STATEMENT_BYTES:
         raise InvalidRequestError("The statement is longer than 1 MiB")
     opening = await run_sync(_build_open_order, services)
-    async with processes.take(opening) as process:
+    async with (
+        processes.take(opening) as process,
+        run_reported(services, order.query_id, order.sql, process),
+    ):
         snapshot_id, first = await run_sync(_begin, services, order, process, abandon_on_cancel=True)
         async with aclosing(_read_pieces(process, first, order.seconds + GRACE_SECONDS)) as pieces:
             yield QueryAnswer(snapshot_id, pieces)

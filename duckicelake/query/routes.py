@@ -1,9 +1,10 @@
-"""The route that runs a query."""
+"""The routes that run queries, list them and cancel them."""
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Annotated, Final
+from uuid import UUID, uuid4
 
 from fastapi import APIRouter, Header, Request
 from pydantic import Field
@@ -11,8 +12,10 @@ from starlette.responses import Response, StreamingResponse
 
 from duckicelake.errors import InvalidRequestError, UnsupportedError
 from duckicelake.iceberg.identifiers import check_namespace
+from duckicelake.query import registry
 from duckicelake.query.processes import QueryLimits
 from duckicelake.query.queries import FORMATS, QueryAnswer, QueryOrder, run_query
+from duckicelake.query.registry import QueryList, QueryStatus
 from duckicelake.query.service import find_limits, find_processes
 from duckicelake.server.auth.permissions import AnyToken
 from duckicelake.server.hooks import FeatureRoutes
@@ -21,12 +24,18 @@ from duckicelake.server.http.route import StrictRequest, StrictRoute
 from duckicelake.server.routes.dependencies import AppServices, Body, describe_body
 
 _PATH: Final = "/sql/v1/query"
+_LIST_PATH: Final = "/sql/v1/queries"
+_QUERY_PATH: Final = "/sql/v1/queries/{query_id}"
+QUERY_HEADER: Final = "Duckicelake-Query"
 SNAPSHOT_HEADER: Final = "Duckicelake-Snapshot"
 router = APIRouter(tags=["query"], responses=RESPONSES, route_class=StrictRoute)
 
 
 class QueryRequest(StrictRequest):
-    """A query in DuckDB's SQL. at: DuckLake's number, a time, a branch or tag. limit: most rows of the answer."""
+    """A query in DuckDB's SQL. at: DuckLake's number, a time, a branch or tag. limit: most rows of the answer.
+
+    query_id: by which the query is listed and cancelled; chosen by the server if it is left out.
+    """
 
     sql: Annotated[str, Field(min_length=1)]
     namespace: Annotated[tuple[str, ...], Field(min_length=1)] = ("main",)
@@ -34,6 +43,7 @@ class QueryRequest(StrictRequest):
     limit: Annotated[int, Field(ge=0)] | None = None
     timeout_seconds: Annotated[float, Field(gt=0)] | None = None
     explain: bool = False
+    query_id: UUID | None = None
 
 
 @router.post(_PATH, openapi_extra=describe_body(QueryRequest), response_class=StreamingResponse)
@@ -52,8 +62,30 @@ async def query(
     order = _build_order(parsed, limits, format_)
     stack = AsyncExitStack()
     answer = await _begin(stack, run_query(services, find_processes(limits), order), request)
-    headers = {SNAPSHOT_HEADER: str(answer.snapshot_id), "Cache-Control": "no-store"}
+    headers = {
+        QUERY_HEADER: str(order.query_id),
+        SNAPSHOT_HEADER: str(answer.snapshot_id),
+        "Cache-Control": "no-store",
+    }
     return StreamingResponse(_stream(stack, answer), headers=headers, media_type=content_type)
+
+
+@router.get(_LIST_PATH)
+def list_queries(services: AppServices) -> QueryList:
+    """List the caller's queries of the last ten minutes, or everyone's for an administrator; the newest first."""
+    return QueryList(queries=registry.list_queries(services))
+
+
+@router.get(_QUERY_PATH)
+def load_query(services: AppServices, query_id: UUID) -> QueryStatus:
+    """Say how far a query is."""
+    return registry.find_query(services, query_id)
+
+
+@router.delete(_QUERY_PATH, status_code=204)
+def cancel_query(services: AppServices, query_id: UUID) -> None:
+    """Cancel a query, whichever worker of the server runs it; its client gets a 409. One that has ended stays ended."""
+    registry.cancel_query(services, query_id)
 
 
 async def _begin(
@@ -85,6 +117,7 @@ async def _stream(stack: AsyncExitStack, answer: QueryAnswer) -> AsyncIterator[b
 
 def _build_order(request: QueryRequest, limits: QueryLimits, format_: str) -> QueryOrder:
     return QueryOrder(
+        query_id=request.query_id or uuid4(),
         sql=request.sql,
         namespace=check_namespace(request.namespace),
         at=request.at,
@@ -104,4 +137,8 @@ def _choose_format(accept: str) -> tuple[str, str]:
     raise InvalidRequestError(f"Invalid Accept {accept[:100]!r}: expected one of {', '.join(FORMATS)}")
 
 
-ROUTES: Final = FeatureRoutes((router,), {("POST", _PATH): AnyToken()}, (QueryRequest,))
+_NEEDS: Final = {
+    route: AnyToken() for route in (("POST", _PATH), ("GET", _LIST_PATH), ("GET", _QUERY_PATH), ("DELETE", _QUERY_PATH))
+}
+"""The use case looks at each table, and at who owns each query."""
+ROUTES: Final = FeatureRoutes((router,), _NEEDS, (QueryRequest,))

@@ -6,6 +6,7 @@ of the package, has no environment, and changes DuckDB's settings no more after 
     > O {…}    open: attach the lake, lock the settings        < R    ready
     > P text   parse a statement                               < T    its syntax tree as JSON
     > Q {…}    run a checked tree                              < D…   pieces of the result, then E {…}
+    between these come                                       < I {…} how far the query is
     anything may be answered by                                < X {…} an error; the process goes on
 """
 
@@ -21,7 +22,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, Self
 
 import duckdb
 import pyarrow as pa
@@ -34,6 +35,7 @@ _MAX_TREE_BYTES: Final = 8 * 1024 * 1024
 _PIECE_BYTES: Final = 1024 * 1024
 _SPARE_BYTES: Final = 4 * 1024**3
 """Of the address space, for what DuckDB's own limit doesn't count: code, threads, Arrow's copies of a batch."""
+_REPORT_SECONDS: Final = 0.5
 _BATCH_ROWS: Final = 8_192
 _TYPES_AS_TEXT: Final = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)
 
@@ -53,24 +55,65 @@ def main() -> None:
     with suppress(duckdb.Error):  # `open_lake` loads those that it needs again, and reports why one can't be
         load_extensions(connection, sys.argv[1:])
     try:
+        answers = Answers(write)
         while (message := receive(read)) is not None:
-            answer_message(connection, message, write)
+            answer_message(connection, message, answers)
     except BrokenPipeError:
         pass  # the server has ended
     finally:
         shutil.rmtree(Path.cwd(), ignore_errors=True)
 
 
-def answer_message(connection: duckdb.DuckDBPyConnection, message: Message, write: BinaryIO) -> None:
+class Answers:
+    """Writes messages of several threads, one after the other."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._lock = threading.Lock()
+
+    def send(self, kind: bytes, body: bytes) -> None:
+        """Write a message."""
+        with self._lock:
+            self._stream.write(_HEAD.pack(kind, len(body)))
+            self._stream.write(body)
+            self._stream.flush()
+
+
+class ProgressReports:
+    """Messages that say every half second how far a query is, while the block runs it."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, answers: Answers) -> None:
+        self.rows = 0
+        self._connection, self._answers = connection, answers
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._report, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join()
+
+    def _report(self) -> None:
+        while not self._end.wait(_REPORT_SECONDS):
+            percent = self._connection.query_progress()
+            share = None if percent < 0 else min(percent / 100, 1.0)
+            with suppress(BrokenPipeError):  # the server has ended, which the main thread sees
+                self._answers.send(b"I", json.dumps({"share": share, "rows": self.rows}).encode())
+
+
+def answer_message(connection: duckdb.DuckDBPyConnection, message: Message, answers: Answers) -> None:
     """Answer one message, by an error if it can't be carried out."""
     try:
-        for answer in handle(connection, *message):
-            send(write, *answer)
+        for answer in handle(connection, *message, answers):
+            answers.send(*answer)
     except (duckdb.Error, pa.ArrowException, MemoryError, ValueError) as error:
-        send(write, b"X", json.dumps(describe_error(error)).encode())
+        answers.send(b"X", json.dumps(describe_error(error)).encode())
 
 
-def handle(connection: duckdb.DuckDBPyConnection, kind: bytes, body: bytes) -> Iterator[Message]:
+def handle(connection: duckdb.DuckDBPyConnection, kind: bytes, body: bytes, answers: Answers) -> Iterator[Message]:
     """Answer one command, in one or more messages."""
     if kind == b"O":
         order = json.loads(body)
@@ -85,7 +128,8 @@ def handle(connection: duckdb.DuckDBPyConnection, kind: bytes, body: bytes) -> I
             raise ValueError("The query is too deep or too long")
         yield b"T", encoded
     elif kind == b"Q":
-        yield from run_query(connection, json.loads(body))
+        with ProgressReports(connection, answers) as progress:
+            yield from run_query(connection, json.loads(body), progress)
     else:
         raise ValueError(f"No such command: {kind!r}")
 
@@ -100,6 +144,7 @@ def open_lake(connection: duckdb.DuckDBPyConnection, order: Mapping[str, Any]) -
     if order["directories"]:
         folders = ", ".join(f"'{folder.replace(chr(39), 2 * chr(39))}'" for folder in order["directories"])
         connection.execute(f"SET allowed_directories = [{folders}]")
+    connection.execute("SET enable_progress_bar = true; SET enable_progress_bar_print = false")
     for locked in ("enable_external_access = false", "lock_configuration = true"):
         connection.execute(f"SET {locked}")
 
@@ -110,7 +155,9 @@ def load_extensions(connection: duckdb.DuckDBPyConnection, files: Sequence[str])
         connection.load_extension(file)
 
 
-def run_query(connection: duckdb.DuckDBPyConnection, order: Mapping[str, Any]) -> Iterator[Message]:
+def run_query(
+    connection: duckdb.DuckDBPyConnection, order: Mapping[str, Any], progress: ProgressReports
+) -> Iterator[Message]:
     """Run a query; yield its result in pieces of the format, then how many rows it had.
 
     Its secrets are there for as long as it runs.
@@ -124,18 +171,18 @@ def run_query(connection: duckdb.DuckDBPyConnection, order: Mapping[str, Any]) -
         if order["explain"]:
             sql = f"EXPLAIN {sql}"
         reader = connection.execute(sql).to_arrow_reader(_BATCH_ROWS)
-        rows, is_cut = 0, False
+        is_cut = False
         writer = FORMATS[order["format"]](reader.schema)
         for batch in reader:
-            left = order["rows"] - rows
+            left = order["rows"] - progress.rows
             is_cut = batch.num_rows > left
-            rows += min(batch.num_rows, left)
+            progress.rows += min(batch.num_rows, left)
             piece = writer.write(batch.slice(0, left))
             yield from split_piece(piece)
             if is_cut:
                 break
         yield from split_piece(writer.end())
-        yield b"E", json.dumps({"rows": rows, "is_cut": is_cut}).encode()
+        yield b"E", json.dumps({"rows": progress.rows, "is_cut": is_cut}).encode()
     finally:
         timer.cancel()
         for name in order["secrets"]:
@@ -268,13 +315,6 @@ def receive(stream: BinaryIO) -> Message | None:
     if length > _MAX_MESSAGE_BYTES:
         raise ValueError("The message is too long")
     return kind, stream.read(length)
-
-
-def send(stream: BinaryIO, kind: bytes, body: bytes) -> None:
-    """Write a message."""
-    stream.write(_HEAD.pack(kind, len(body)))
-    stream.write(body)
-    stream.flush()
 
 
 if __name__ == "__main__":

@@ -38,6 +38,7 @@ UNAUDITED_ROUTES: Final = frozenset(
         "cancel_planning",
         "explain",
         "query",
+        "cancel_query",
         "query_events",
         "record_agent_call",
         "receive_lineage",

@@ -144,6 +144,9 @@ EXPECTED: dict[str, tuple[set[str], int]] = {
     "GET /mcp/v1/doctor": ({"root"}, 200),
     "POST /duckdb/v1/logins": (KNOWN, 400),
     "DELETE /duckdb/v1/logins": (KNOWN, 400),
+    "GET /sql/v1/queries": (KNOWN, 200),
+    "GET /sql/v1/queries/{query_id}": (KNOWN, 404),
+    "DELETE /sql/v1/queries/{query_id}": (KNOWN, 404),
     f"POST {TABLE}/rows": (WRITERS, 400),
     f"DELETE {TABLE}/rows": (WRITERS, 400),
     f"POST {TABLE}/rows/flush": (WRITERS, 200),
@@ -309,7 +312,7 @@ def refusal(answer: httpx.Response) -> tuple[int, str]:
 
 def path_of(route: str, namespace: str = TARGET, table: str = "t", view: str = "v") -> str:
     names = {"namespace": namespace, "table": table, "view": view, "job": NO_JOB, "app_id": "a", "asset": "lineage.css"}
-    names |= {"principal": "nothing", "member": "nothing", "secret_id": NO_JOB, "issuer": "nothing"}
+    names |= {"principal": "nothing", "member": "nothing", "secret_id": NO_JOB, "query_id": NO_JOB, "issuer": "nothing"}
     names |= {"kind": "table", "object_id": "99", "plan_id": "none", "warehouse": "x", "profile": "x"}
     names |= {"run": NO_JOB, "facet": "nothing", "space": "file", "dataset": "nothing", "counted": "jobs"}
     return route.split(maxsplit=1)[1].format(**names)
