@@ -31,7 +31,8 @@ EXTRA_EXTENSIONS: Final = ("httpfs", "avro", "iceberg")
 _HEAD: Final = struct.Struct(">cI")
 _OPEN_SECONDS: Final = 30.0
 _PARSE_SECONDS: Final = 10.0
-_IDLE_SECONDS: Final = 300.0
+IDLE_SECONDS: Final = 300.0
+"""For which a process is kept without a query."""
 _WAITING_PER_PROCESS: Final = 8
 _KILL_SECONDS: Final = 5.0
 _MAX_READ_BYTES: Final = 1024 * 1024
@@ -254,6 +255,7 @@ class QueryProcesses:
         self._idle: list[QueryProcess] = []
         self._started: set[QueryProcess] = set()
         self._spare: QueryProcess | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     @asynccontextmanager
     async def take(self, order: OpenOrder) -> AsyncIterator[QueryProcess]:
@@ -279,13 +281,14 @@ class QueryProcesses:
 
     def close(self) -> None:
         """End all processes."""
+        if self._timer is not None:
+            self._timer.cancel()
         for process in self._started:
             process.kill()
         self._started.clear()
         self._idle.clear()
 
     async def _find(self, order: OpenOrder) -> QueryProcess:
-        self._end_idle()
         for process in self._idle:
             if process.key == order.key and process.is_alive:
                 self._idle.remove(process)
@@ -299,6 +302,7 @@ class QueryProcesses:
             raise
         if self._spare is None:
             self._spare = self._start()
+            self._watch_idle()
         return process
 
     def _start(self) -> QueryProcess:
@@ -317,9 +321,20 @@ class QueryProcesses:
         self._idle.append(process)
         while len(self._idle) > self.limits.processes:
             self._idle.pop(0).kill()
+        self._watch_idle()
 
     def _end_idle(self) -> None:
-        moment = time.monotonic() - _IDLE_SECONDS
+        """End processes that no query has used for a while, the one ahead included; look again while there are any."""
+        moment = time.monotonic() - IDLE_SECONDS
         for process in [one for one in self._idle if one.used_at < moment or not one.is_alive]:
             self._idle.remove(process)
             process.kill()
+        if not self._idle and self._spare is not None and self._spare.used_at < moment:
+            self._spare.kill()
+            self._spare = None
+        self._timer = None
+        self._watch_idle()
+
+    def _watch_idle(self) -> None:
+        if self._timer is None and (self._idle or self._spare is not None):
+            self._timer = asyncio.get_running_loop().call_later(IDLE_SECONDS / 10, self._end_idle)

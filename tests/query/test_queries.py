@@ -25,7 +25,7 @@ from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.grants import GrantChange, parse_object
 from duckicelake.cli.main import app
 from duckicelake.errors import BadInputError
-from duckicelake.query import service
+from duckicelake.query import processes, service
 from duckicelake.query.processes import QueryLimits, find_extension
 from duckicelake.query.queries import _build_open_order
 from duckicelake.query.worker import open_lake
@@ -352,6 +352,17 @@ def test_queries_run_side_by_side_up_to_the_limit_and_wait_beyond(http: httpx.Cl
         thread.join()
     assert answers == [200] * 6
     assert len(pids()) <= SMALL.processes + 2  # and one ahead
+
+
+def test_idle_processes_end_by_themselves(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "IDLE_SECONDS", 1.0)
+    read_rows(ask("SELECT 1 AS a"))
+    assert pids()
+    ends = time.monotonic() + 20
+    while pids() and time.monotonic() < ends:
+        time.sleep(0.1)
+    assert not pids()
+    assert read_rows(ask("SELECT 1 AS a")) == [{"a": 1}]
 
 
 def test_queries_can_be_off(services: Services, ask: Ask) -> None:
