@@ -32,7 +32,6 @@ from typing import Any, Final, Self, TypeVar
 from duckicelake.client.diff import TableDiff
 from duckicelake.client.lake import Lake, connect
 from duckicelake.client.models import (
-    CallerInfo,
     CatalogObject,
     ColumnMetrics,
     FileInfo,
@@ -44,7 +43,7 @@ from duckicelake.client.models import (
     ViewInfo,
 )
 from duckicelake.client.query_result import QueryInfo, QueryPage, QueryResult
-from duckicelake.client.operations import DroppedInfo, ExpireInfo, FlushInfo, RestoreInfo, UndropInfo
+from duckicelake.client.operations import CallerInfo, DroppedInfo, ExpireInfo, FlushInfo, RestoreInfo, UndropInfo
 from duckicelake.client.table import Table, View
 
 _CHUNK_ITEMS: Final = 1000

@@ -18,7 +18,6 @@ from typing import Any, Final, Self, TypeVar
 from duckicelake.client.diff import TableDiff
 from duckicelake.client.lake import Lake, connect
 from duckicelake.client.models import (
-    CallerInfo,
     CatalogObject,
     ColumnMetrics,
     FileInfo,
@@ -29,7 +28,7 @@ from duckicelake.client.models import (
     TableSize,
     ViewInfo,
 )
-from duckicelake.client.operations import DroppedInfo, ExpireInfo, FlushInfo, RestoreInfo, UndropInfo
+from duckicelake.client.operations import CallerInfo, DroppedInfo, ExpireInfo, FlushInfo, RestoreInfo, UndropInfo
 from duckicelake.client.query_result import QueryInfo, QueryPage, QueryResult
 from duckicelake.client.table import Table, View
 

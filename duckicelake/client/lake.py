@@ -14,7 +14,6 @@ from difflib import get_close_matches
 from typing import Any, Final, Self
 
 from duckicelake.client.models import (
-    CallerInfo,
     CatalogObject,
     Json,
     ObjectKind,
@@ -22,10 +21,9 @@ from duckicelake.client.models import (
     TableSize,
     ViewInfo,
     build_name,
-    parse_caller,
     parse_size,
 )
-from duckicelake.client.operations import DroppedInfo, UndropInfo, parse_dropped, parse_undrop
+from duckicelake.client.operations import CallerInfo, DroppedInfo, UndropInfo, parse_caller, parse_dropped, parse_undrop
 from duckicelake.client.query_result import (
     ARROW_STREAM,
     GRACE_SECONDS,

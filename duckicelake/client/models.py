@@ -233,40 +233,6 @@ class ViewInfo:
         return current
 
 
-@dataclass(frozen=True, slots=True)
-class CallerInfo:
-    """Who the caller is for the server, and what it may do in the warehouse.
-
-    Attributes:
-        groups: those of the token, and registered ones.
-        actions: privileges on the whole warehouse.
-
-    """
-
-    principal: str
-    is_authenticated: bool
-    is_admin: bool
-    groups: tuple[str, ...]
-    roles: tuple[str, ...]
-    scopes: tuple[str, ...]
-    are_grants_on: bool
-    actions: tuple[str, ...]
-
-
-def parse_caller(answer: Json) -> CallerInfo:
-    """Parse the answer of the route `/v1/whoami`."""
-    return CallerInfo(
-        answer["principal"],
-        answer["is-authenticated"],
-        answer["is-admin"],
-        tuple(answer["groups"]),
-        tuple(answer["roles"]),
-        tuple(answer["scopes"]),
-        answer["grants-on"],
-        tuple(answer["actions"]),
-    )
-
-
 class TableReader(Protocol):
     """A table that can be described."""
 

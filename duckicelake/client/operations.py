@@ -1,4 +1,4 @@
-"""What operations on tables answer, as clients read it: restore, expire, flush, undrop."""
+"""What the server answers of operations and of the caller: restore, expire, flush, undrop, whoami."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -109,3 +109,37 @@ def parse_undrop(answer: Json) -> UndropInfo:
 
 def _name(item: Json) -> str:
     return build_name(tuple(item["namespace"]), *((item["name"],) if item.get("name") else ()))
+
+
+@dataclass(frozen=True, slots=True)
+class CallerInfo:
+    """Who the caller is for the server, and what it may do in the warehouse.
+
+    Attributes:
+        groups: those of the token, and registered ones.
+        actions: privileges on the whole warehouse.
+
+    """
+
+    principal: str
+    is_authenticated: bool
+    is_admin: bool
+    groups: tuple[str, ...]
+    roles: tuple[str, ...]
+    scopes: tuple[str, ...]
+    are_grants_on: bool
+    actions: tuple[str, ...]
+
+
+def parse_caller(answer: Json) -> CallerInfo:
+    """Parse the answer of the route `/v1/whoami`."""
+    return CallerInfo(
+        answer["principal"],
+        answer["is-authenticated"],
+        answer["is-admin"],
+        tuple(answer["groups"]),
+        tuple(answer["roles"]),
+        tuple(answer["scopes"]),
+        answer["grants-on"],
+        tuple(answer["actions"]),
+    )

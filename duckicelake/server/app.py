@@ -1,56 +1,29 @@
-"""Build the ASGI app: routes, the middleware around them, and the OpenAPI document."""
+"""Build the ASGI app: the middleware around the routes, for each warehouse and for all."""
 
-import json
 import sys
 import time
-from collections.abc import Awaitable, Iterable
+from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
 from pathlib import Path
-from typing import Any
 
-from fastapi import FastAPI
-from fastapi.openapi.utils import get_openapi
-from pydantic import BaseModel
-from pydantic.json_schema import models_json_schema
 from starlette.middleware.cors import CORSMiddleware
-from starlette.middleware.errors import ServerErrorMiddleware
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 from structlog.typing import FilteringBoundLogger
 
 from duckicelake.catalog.context.hooks import load_rules
 from duckicelake.catalog.context.rights import RightsCache
 from duckicelake.catalog.context.services import Services
-from duckicelake.catalog.jobs import BeginJob, EndJob, RenewJob
 from duckicelake.catalog.load_response import FreshnessChecks, LoadTableFastPath, build_freshness_checks
-from duckicelake.catalog.maintenance import FindOrphans
 from duckicelake.catalog.warehouse_options import RequestLimits
 from duckicelake.catalog.warehouses import FIRST_WAREHOUSE_NAME, Warehouse, WarehouseWiring
-from duckicelake.iceberg.reports import MetricsReport
-from duckicelake.iceberg.rest import (
-    CommitTableRequest,
-    CommitTransactionRequest,
-    CommitViewRequest,
-    CreateNamespaceRequest,
-    CreateTableRequest,
-    CreateViewRequest,
-    FetchScanTasksRequest,
-    PlanTableScanRequest,
-    RegisterTableRequest,
-    RegisterViewRequest,
-    RemoteSignRequest,
-    RenameTableRequest,
-    UpdateNamespacePropertiesRequest,
-)
+from duckicelake.server.api import App, create_routes
 from duckicelake.server.auth.authentication import Authentication
 from duckicelake.server.fast_path import LoadTableResponder
 from duckicelake.server.feed.hub import FeedHub, ReaderLimits
-from duckicelake.server.hooks import list_needs, load_routes
 from duckicelake.server.http import errors
 from duckicelake.server.http.route import FastRouter
-from duckicelake.server.http.scope import keep_raw_path
 from duckicelake.server.middleware.audit import AuditMiddleware, build_audit_log
 from duckicelake.server.middleware.body_limit import BodyBudget, BodyLimitMiddleware, UnzipMiddleware
 from duckicelake.server.middleware.cross_site import AllowedHosts, CrossSiteRules, RequireHttpsMiddleware
@@ -63,97 +36,14 @@ from duckicelake.server.middleware.requests import (
     RequestSlots,
 )
 from duckicelake.server.middleware.traces import TracedMeter, TraceMiddleware, Tracer
-from duckicelake.server.routes import (
-    catalog,
-    dropped,
-    events,
-    grants,
-    history,
-    management,
-    oauth,
-    operations,
-    pipeline,
-    plans,
-    principals,
-    rows,
-    storage_profiles,
-    table_operations,
-    tables,
-    views,
-)
-from duckicelake.server.routes.catalog import RenameNamespaceBody
-from duckicelake.server.routes.dependencies import ServerContext, guard_routes
-from duckicelake.server.routes.dropped import UndropBody
-from duckicelake.server.routes.events import QueryEventsRequest
-from duckicelake.server.routes.grants import ChangeGrantsRequest
-from duckicelake.server.routes.management import (
-    ChangeOptionsRequest,
-    CreateWarehouseRequest,
-    RenameWarehouseRequest,
-)
-from duckicelake.server.routes.storage_profiles import CreateStorageProfileRequest
-from duckicelake.server.routes.table_operations import CloneTableRequest, ExpireRequest, ExplainRequest, RestoreRequest
+from duckicelake.server.routes.dependencies import ServerContext
 from duckicelake.server.telemetry.logs import make_logger
 from duckicelake.server.telemetry.metrics import Metrics
 from duckicelake.server.warehouses import WarehouseApp, WarehouseRouter, WarehouseThrottle
 
-REQUEST_MODELS: tuple[type[BaseModel], ...] = (
-    *principals.REQUEST_MODELS,
-    BeginJob,
-    ChangeGrantsRequest,
-    ChangeOptionsRequest,
-    CloneTableRequest,
-    CommitTableRequest,
-    CommitTransactionRequest,
-    CommitViewRequest,
-    CreateNamespaceRequest,
-    CreateStorageProfileRequest,
-    CreateTableRequest,
-    CreateViewRequest,
-    CreateWarehouseRequest,
-    EndJob,
-    ExpireRequest,
-    ExplainRequest,
-    FetchScanTasksRequest,
-    FindOrphans,
-    MetricsReport,
-    PlanTableScanRequest,
-    QueryEventsRequest,
-    RegisterTableRequest,
-    RegisterViewRequest,
-    RemoteSignRequest,
-    RenameTableRequest,
-    RenameWarehouseRequest,
-    RenewJob,
-    RenameNamespaceBody,
-    RestoreRequest,
-    UndropBody,
-    UpdateNamespacePropertiesRequest,
-)
-"""Bodies that endpoints parse in their own thread, which FastAPI therefore does not see."""
-
-
-def render_document(app: FastAPI) -> str:
-    """Render the document for `openapi/duckicelake.json`."""
-    return json.dumps(describe_app(app), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
-
-
-def describe_app(app: FastAPI) -> dict[str, Any]:
-    """Build the OpenAPI document, the same on every machine."""
-    document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
-    models = (*REQUEST_MODELS, *(model for feature in load_routes() for model in feature.request_models))
-    _, definitions = models_json_schema(
-        [(model, "validation") for model in models], ref_template="#/components/schemas/{model}"
-    )
-    document["components"]["schemas"].update(definitions["$defs"])
-    return document
-
-
 DEFAULT_BODY_BYTES = 64 * 1024 * 1024
 DEFAULT_BODIES_BYTES = 512 * 1024 * 1024
 _METHODS = ("GET", "HEAD", "POST", "DELETE")
-
-API_VERSION = "1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,35 +72,6 @@ class Edge:
     shared: Path | None = None
     open_warehouses: int = 8
     warehouse_idle_seconds: float = 300.0
-
-
-class App(FastAPI):
-    """FastAPI behind middleware that passes a request on or answers it without FastAPI.
-
-    Middleware, routes and path parameters see the path undecoded.
-    """
-
-    layers: ASGIApp | None = None
-    fast_router: FastRouter | None = None
-    warehouses: WarehouseRouter
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        keep_raw_path(scope)
-        await (self.layers or self.behind_layers)(scope, receive, send)
-
-    def build_middleware_stack(self) -> ASGIApp:
-        """Leave out Starlette's answer to bugs, which is no JSON; RequestLogMiddleware, outermost, answers."""
-        stack = super().build_middleware_stack()
-        assert isinstance(stack, ServerErrorMiddleware)
-        return stack.app
-
-    def behind_layers(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        route = None if self.fast_router is None else self.fast_router.find(scope)
-        app = self.call_fastapi if route is None else route
-        return app(scope, receive, send)
-
-    def call_fastapi(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        return super().__call__(scope, receive, send)
 
 
 def create_app(
@@ -380,53 +241,3 @@ def _make_shared_folder(shared: Path | None, row: Warehouse) -> Path | None:
 
 def _find_route(app: App, name: str) -> Route:
     return next(route for route in app.router.routes if isinstance(route, Route) and route.name == name)
-
-
-def create_routes() -> App:
-    """Create the routes without services, which is enough to describe what is served."""
-    app = App(
-        title="duckicelake",
-        version=API_VERSION,
-        description="An Iceberg REST catalog whose truth is a DuckLake catalog in Postgres.",
-        docs_url=None,
-        redoc_url=None,
-        redirect_slashes=False,
-    )
-    routers = (
-        tables.table_post_router,
-        rows.row_post_router,
-        plans.plan_router,
-        plans.plan_id_router,
-        oauth.router,
-        catalog.config_router,
-        catalog.namespace_router,
-        catalog.rename_router,
-        tables.table_router,
-        dropped.router,
-        table_operations.restore_router,
-        table_operations.clone_router,
-        table_operations.explain_router,
-        rows.row_router,
-        rows.flush_router,
-        tables.storage_router,
-        views.router,
-        catalog.transaction_router,
-        events.router,
-        history.router,
-        pipeline.job_router,
-        pipeline.maintenance_router,
-        management.router,
-        storage_profiles.router,
-        grants.router,
-        principals.router,
-        *(router for feature in load_routes() for router in feature.routers),
-        operations.health_router,
-        operations.page_router,
-    )
-    for router in routers:
-        # Flat, not include_router: a request tries one list of patterns, what is asked most often first, and 405 can
-        # name the methods of a path.
-        app.router.routes.extend(router.routes)
-    app.router.routes[:] = guard_routes(app.router.routes, list_needs())
-    app.openapi = cache(partial(describe_app, app))  # type: ignore[method-assign]
-    return app

@@ -33,7 +33,8 @@ from duckicelake.catalog.warehouses import (
 from duckicelake.changelog.writer import follow_in_background
 from duckicelake.cli.serve.background_tasks import run_warehouse_tasks
 from duckicelake.lake.ducklake.database import build_attach_source
-from duckicelake.server.app import App, Edge, create_app, create_routes
+from duckicelake.server.api import App, create_routes
+from duckicelake.server.app import Edge, create_app
 from duckicelake.server.auth.oauth_clients import OAuthClient
 from duckicelake.server.middleware.quotas import Rates
 from duckicelake.server.telemetry.logs import make_logger

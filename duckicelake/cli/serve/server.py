@@ -58,7 +58,8 @@ from duckicelake.errors import CatalogError, StartupError
 from duckicelake.lake.ducklake.database import build_attach_source
 from duckicelake.lake.ducklake.dropped import set_retention
 from duckicelake.lake.setup.format import require_known
-from duckicelake.server.app import App, create_app
+from duckicelake.server.api import App
+from duckicelake.server.app import create_app
 from duckicelake.server.middleware.traces import Tracer
 from duckicelake.server.protocol.connections import raise_descriptor_limit
 from duckicelake.server.telemetry.logs import forward_standard_logging, make_logger

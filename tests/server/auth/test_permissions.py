@@ -21,7 +21,7 @@ from duckicelake.catalog.context.services import Services
 from duckicelake.errors import InvalidRequestError
 from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.postgres.embedded import EmbeddedPostgres
-from duckicelake.server.app import create_routes
+from duckicelake.server.api import create_routes
 from duckicelake.server.auth.oauth_clients import OAuthClient
 from duckicelake.server.hooks import list_needs
 from duckicelake.server.routes.dependencies import AppServices, guard_routes

@@ -13,7 +13,8 @@ from pydantic import BaseModel, Field
 
 from duckicelake.catalog.context.services import Services
 from duckicelake.errors import CommitFailedError
-from duckicelake.server.app import App, Edge, create_app, create_routes
+from duckicelake.server.api import App, create_routes
+from duckicelake.server.app import Edge, create_app
 from duckicelake.server.auth.oauth_clients import OAuthClient
 from duckicelake.server.hooks import list_needs
 from duckicelake.server.http.errors import install_error_handlers

@@ -17,7 +17,8 @@ from fastapi.routing import APIRoute
 from duckicelake.catalog.context.services import Services
 from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.lake.side_tables.audit import AuditEntry, AuditFilter, read_entries
-from duckicelake.server.app import create_app, create_routes
+from duckicelake.server.api import create_routes
+from duckicelake.server.app import create_app
 from duckicelake.server.auth.oauth_clients import OAuthClient
 from duckicelake.server.middleware.audit import AUDITED_READ_ROUTES, UNAUDITED_ROUTES
 from duckicelake.server.telemetry.logs import make_logger

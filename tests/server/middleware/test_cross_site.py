@@ -10,7 +10,8 @@ import httpx
 import pytest
 
 from duckicelake.catalog.context.services import Services
-from duckicelake.server.app import App, Edge, create_app
+from duckicelake.server.api import App
+from duckicelake.server.app import Edge, create_app
 from duckicelake.server.auth.authentication import Authentication
 from duckicelake.server.middleware.cross_site import AllowedHosts
 from tests.support.client import SCHEMA

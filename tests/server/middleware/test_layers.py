@@ -16,7 +16,7 @@ from fastapi import FastAPI, Query, Response
 from pydantic import BaseModel
 
 from duckicelake import errors
-from duckicelake.server.app import App
+from duckicelake.server.api import App
 from duckicelake.server.http.errors import HTTP_ERRORS, RESPONSES, install_error_handlers, parse_body
 from duckicelake.server.middleware.body_limit import BodyLimitMiddleware
 from duckicelake.server.middleware.requests import RequestLog, RequestLogMiddleware

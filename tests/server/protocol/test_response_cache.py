@@ -23,7 +23,8 @@ from duckicelake.catalog import tables
 from duckicelake.catalog.context.services import Services
 from duckicelake.cli.serve.edge import build_config
 from duckicelake.cli.wiring.services import open_tracer
-from duckicelake.server.app import App, Edge, create_app
+from duckicelake.server.api import App
+from duckicelake.server.app import Edge, create_app
 from duckicelake.server.telemetry.logs import make_logger
 from duckicelake.settings.model import Settings
 from tests.support.client import NS, Client, new_client

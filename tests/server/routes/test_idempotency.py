@@ -12,7 +12,8 @@ import pytest
 from fastapi import FastAPI
 
 from duckicelake.catalog.context.services import Services
-from duckicelake.server.app import create_app, create_routes
+from duckicelake.server.api import create_routes
+from duckicelake.server.app import create_app
 from duckicelake.server.routes.catalog import ENDPOINTS
 from tests.support.client import SCHEMA, Client, Json, append, new_client, pyiceberg_rows, set_properties
 from tests.support.cutting_proxy import CuttingProxy, cutting

@@ -19,7 +19,8 @@ from pyiceberg.types import LongType, NestedField
 from duckicelake.catalog.context.services import Services
 from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.postgres.database import Database
-from duckicelake.server.app import create_app, create_routes, render_document
+from duckicelake.server.api import create_routes, render_document
+from duckicelake.server.app import create_app
 from duckicelake.server.routes.catalog import ENDPOINTS
 from duckicelake.storage.local import LocalStore
 
