@@ -107,6 +107,10 @@ class AsyncTable:
         """Move a branch to the snapshot of another ref that descends from it. Raises BadInputError if it doesn't."""
         await to_thread(self.sync.fast_forward, branch, to)
 
+    async def append(self, rows: Sequence[Mapping[str, Json]], *, branch: str | None = None) -> Json:
+        """Append rows, all or none, to `main` or to another branch; return the snapshot and how many, as JSON."""
+        return await to_thread(partial(self.sync.append, rows, branch=branch))
+
     async def set_column_comment(self, column: str, comment: str | None) -> None:
         """Set or remove the comment of a top-level column. Raises BadInputError if there is no such column."""
         await to_thread(self.sync.set_column_comment, column, comment)

@@ -152,6 +152,13 @@ class Table(_Relation):
             raise BadInputError(f"{branch} can't be fast-forwarded to {to}: {to} doesn't descend from it")
         self.set_ref(branch, "branch", new, replaced=old)
 
+    def append(self, rows: Sequence[Mapping[str, Json]], *, branch: str | None = None) -> Json:
+        """Append rows, all or none, to `main` or to another branch; return the snapshot and how many, as JSON.
+
+        For many rows and streams of them there is `Writer`.
+        """
+        return self._client.change("POST", self._path("rows"), list(rows), {"branch": branch} if branch else None)
+
     def set_column_comment(self, column: str, comment: str | None) -> None:
         """Set or remove the comment of a top-level column. Raises BadInputError if there is no such column."""
         metadata = self.load().metadata

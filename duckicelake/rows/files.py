@@ -15,7 +15,7 @@ from duckicelake.bridge.values.lake_values import format_cast_text
 from duckicelake.bridge.values.types import has_same_buckets
 from duckicelake.errors import InvalidRequestError, UnsupportedError
 from duckicelake.iceberg.calendar import split_days
-from duckicelake.iceberg.partition import PartitionSpec, Transform
+from duckicelake.iceberg.partition import PartitionField, PartitionSpec, Transform
 from duckicelake.iceberg.sort import SortField, SortOrder
 from duckicelake.iceberg.transforms import apply_transform, compute_bucket
 from duckicelake.iceberg.types import ListType, PrimitiveType, StructType
@@ -172,6 +172,50 @@ def write_row_files(batch: Batch, keys: Sequence[PartitionKey], spec: PartitionS
     ordered = Batch(batch.layout, batch.num_rows, table=table)
     groups = split_partitions(ordered, keys, spec)
     return [_write_file(ordered, values, rows, schema) for values, rows in groups]
+
+
+def write_spec_files(batch: Batch, spec: PartitionSpec, order: SortOrder) -> list[tuple[tuple[Any, ...], RowFile]]:
+    """Write the batch as sorted files, each of one partition of Iceberg's spec: its values, and the file.
+
+    Raises:
+        InvalidRequestError: the rows are of too many partitions.
+
+    """
+    schema = pa.schema([_make_field(column) for column in batch.layout.stored])
+    table = batch.table.take(sort_rows(batch, order)) if order.fields else batch.table
+    ordered = Batch(batch.layout, batch.num_rows, table=table)
+    columns = [_apply_field(ordered, field) for field in spec.fields]
+    groups: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
+    for row in range(ordered.num_rows):
+        groups[tuple(repr(column[row]) for column in columns)].append(row)
+    if len(groups) > MAX_FILES:
+        raise InvalidRequestError(f"The rows are of {len(groups)} partitions; a batch takes up to {MAX_FILES}")
+    return [
+        (tuple(column[rows[0]] for column in columns), _write_file(ordered, (), rows, schema))
+        for rows in groups.values()
+    ]
+
+
+def _apply_field(batch: Batch, field: PartitionField) -> list[Any]:
+    """Return the partition value of each row by one field; None of a column that has no values."""
+    for index, column in enumerate(batch.layout.stored):
+        if column.field_id == field.source_id and isinstance(column.type, PrimitiveType):
+            compute = _make_transform(field.transform, column.type)
+            return [None if value is None else compute(value) for value in batch.column(index)]
+    return [None] * batch.num_rows
+
+
+def _make_transform(transform: Transform, kind: PrimitiveType) -> Callable[[Any], Any]:
+    """Make a function that gives Iceberg's partition value. UnsupportedError for what only engines compute."""
+    width = transform.width
+    if transform.name == "bucket" and width is not None and has_same_buckets(kind):
+        return lambda value: compute_bucket(value, width)
+    if transform.name == "bucket" or not (transform.name == "void" or transform.accepts(kind)):
+        raise UnsupportedError(
+            "row-partitions",
+            f"The table is partitioned by {transform} of a column of type {kind}: write it by an engine",
+        )
+    return partial(apply_transform, transform, kind)
 
 
 def _write_file(batch: Batch, values: tuple[str | None, ...], rows: Sequence[int], schema: pa.Schema) -> RowFile:

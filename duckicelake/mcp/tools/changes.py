@@ -1,9 +1,9 @@
-"""Tools that change something, for a server with --read-write: create_table, create_branch, set_comment.
+"""Tools that change something, for a server with --read-write: create_table, create_branch, append_rows, set_comment.
 
 Nothing here writes rows to `main`: an agent makes a branch, and a person merges it.
 """
 
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from pydantic import Field
 
@@ -18,6 +18,7 @@ from duckicelake.mcp.tools.tool import (
     ToolResult,
 )
 
+_MAX_ROWS: Final = 1000
 BranchArgument = Annotated[
     str,
     Field(
@@ -91,6 +92,36 @@ def create_branch(context: ToolContext, arguments: CreateBranchArguments) -> Cre
     return CreatedBranch(name=table.name, branch=arguments.branch, snapshot_id=snapshot_id)
 
 
+class AppendArguments(ToolArguments):
+    """Rows to append to a branch."""
+
+    name: NameArgument
+    branch: BranchArgument
+    rows: Annotated[
+        list[dict[str, Any]],
+        Field(min_length=1, max_length=_MAX_ROWS, description="Objects by column; decimals and times are texts."),
+    ]
+
+
+class AppendedRows(ToolResult):
+    """How many rows the branch has got, and its snapshot now."""
+
+    name: str
+    branch: str
+    rows: int
+    snapshot_id: int | None
+
+
+def append_rows(context: ToolContext, arguments: AppendArguments) -> AppendedRows:
+    """Append rows to a branch."""
+    check_branch(arguments.branch)
+    table = context.lake.table(arguments.name)
+    answer = table.append(arguments.rows, branch=arguments.branch)
+    return AppendedRows(
+        name=table.name, branch=arguments.branch, rows=answer["rows"], snapshot_id=answer["snapshot-id"]
+    )
+
+
 class SetCommentArguments(ToolArguments):
     """A comment to set."""
 
@@ -143,6 +174,16 @@ CHANGE_TOOLS: Final = (
         CreateBranchArguments,
         CreatedBranch,
         create_branch,
+        is_change=True,
+        is_idempotent=False,
+    ),
+    Tool(
+        "append_rows",
+        "Append rows to a branch",
+        "Append rows to a branch of a table, all or none. Main is refused: make a branch, and let a person merge it.",
+        AppendArguments,
+        AppendedRows,
+        append_rows,
         is_change=True,
         is_idempotent=False,
     ),

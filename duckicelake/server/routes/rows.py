@@ -16,12 +16,14 @@ from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.flush import flush_rows
 from duckicelake.catalog.rows import deletes as row_deletes
 from duckicelake.catalog.rows import inserts as rows
+from duckicelake.catalog.rows.branch_append import append_to_branch
 from duckicelake.catalog.rows.deletes import DeleteRequest
 from duckicelake.catalog.rows.inserts import PostedRows, RowsAnswer, enqueue_rows, find_answer, prepare_to_join
 from duckicelake.catalog.rows.inserts import append_rows as append
 from duckicelake.catalog.rows.upserts import upsert_rows
 from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.identifiers import decode_name
+from duckicelake.iceberg.snapshot import MAIN
 from duckicelake.lake.txn import TxnId, check_app_id
 from duckicelake.server.http.errors import RESPONSES
 from duckicelake.server.http.route import StrictFastRoute, StrictRoute
@@ -97,6 +99,15 @@ class RowsQuery(KeysQuery):
         None, ge=0, le=MAX_SEQUENCE, description="refused with 409 unless above that of the last batch applied"
     )
 
+    branch: str | None = Field(None, min_length=1, max_length=1000, description="append to this branch, not to main")
+
+    @model_validator(mode="after")
+    def _has_no_other_mode_on_a_branch(self) -> Self:
+        is_plain = self.mode == "append" and self.app_id is None and self.sequence is None
+        if self.branch is not None and not is_plain:
+            raise ValueError("branch goes with mode=append, and without app-id and sequence")
+        return self
+
     @model_validator(mode="after")
     def _has_keys_to_upsert(self) -> Self:
         if self.key is not None and self.mode == "append":
@@ -121,7 +132,7 @@ class RowIds(BaseModel):
 
 
 class RowsWritten(BaseModel):
-    """Posted rows: the DuckLake snapshot that has them, null if there were none."""
+    """Posted rows: the snapshot that has them, DuckLake's or of a branch Iceberg's; null if there were none."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -144,7 +155,8 @@ async def append_rows(
     check_rows(services.caller.principal, namespace, table, is_upsert=query.mode == "upsert")
     kind = request.headers.get("content-type", "")
     posted = PostedRows(namespace, table, body, kind, query.on_unknown, query.parse_txn())
-    prepared = prepare_to_join(services, posted) if query.mode == "append" else None
+    may_join = query.mode == "append" and query.branch is None
+    prepared = prepare_to_join(services, posted) if may_join else None
     written = await _write_with_others(services, prepared) if prepared is not None else None
     if written is None:
         written = await run_in_threadpool(_write, services, posted, query)
@@ -165,6 +177,8 @@ async def _write_with_others(services: Services, prepared: QueuedRows) -> RowsAn
 
 
 def _write(services: Services, posted: PostedRows, query: RowsQuery) -> RowsAnswer:
+    if query.branch is not None and query.branch != MAIN:
+        return append_to_branch(services, posted, query.branch)
     is_upsert = query.mode == "upsert"
     return upsert_rows(services, posted, query.keys) if is_upsert else append(services, posted)
 
