@@ -45,6 +45,13 @@ readable AS MATERIALIZED (
     WHERE v.end_snapshot IS NULL AND (s.schema_id IN (SELECT schema_id FROM whole) OR s.has_grants AND v.view_id IN (
         SELECT object_id FROM granted WHERE object_kind = 'view'))
 ),
+uncovered AS MATERIALIZED (
+    SELECT c.relname::text AS name, substring(c.relname FROM '^ducklake_inlined_(?:data|delete)_(\d+)')::bigint AS table_id
+    FROM pg_class c
+    WHERE c.relname BETWEEN 'ducklake_inlined_d' AND 'ducklake_inlined_e' AND c.relkind = 'r'
+      AND c.relnamespace = {schema_text}::regnamespace
+      AND NOT EXISTS (SELECT FROM pg_policy p WHERE p.polrelid = c.oid AND p.polname = 'duckicelake_logins')
+),
 -- DuckDB needs the schemas of all snapshots in which what it reads was there.
 placed AS (
     SELECT schema_id FROM whole
@@ -54,13 +61,7 @@ placed AS (
 SELECT 1 FROM login WHERE $2 = 'lake'
 UNION ALL SELECT CASE WHEN u.name IS NULL THEN 1 ELSE duckicelake_refuse_uncovered(u.name) END
 FROM login LEFT JOIN LATERAL (
-    SELECT c.relname::text AS name FROM pg_class c
-    WHERE c.relname BETWEEN 'ducklake_inlined_d' AND 'ducklake_inlined_e' AND c.relkind = 'r'
-      AND c.relnamespace = {schema_text}::regnamespace
-      AND substring(c.relname FROM '^ducklake_inlined_(?:data|delete)_(\d+)')::bigint IN (
-          SELECT id FROM readable WHERE readable.kind = 'table')
-      AND NOT EXISTS (SELECT FROM pg_policy p WHERE p.polrelid = c.oid AND p.polname = 'duckicelake_logins')
-    LIMIT 1
+    SELECT uncovered.name FROM uncovered JOIN readable r ON r.kind = 'table' AND r.id = uncovered.table_id LIMIT 1
 ) u ON true WHERE $2 = 'ready'
 UNION ALL SELECT id FROM readable WHERE readable.kind = $2 OR $2 = 'object'
 UNION ALL SELECT schema_id FROM placed WHERE $2 IN ('schema', 'object')
