@@ -121,7 +121,7 @@ class _ParsedLoad:
     Attributes:
         token: The digest of the header Authorization; empty where authentication is off.
         read_at: Seconds at which a read was last recorded, by the client's port; 0 is any port.
-        trusted_at: When its principal was last looked up, by the clock of tokens.
+        trusted_at: When its principal was last looked up, by time.monotonic and by the clock of tokens.
 
     """
 
@@ -137,7 +137,7 @@ class _ParsedLoad:
     is_cacheable: bool
     session: ClientSession
     read_at: dict[int, float] = field(default_factory=dict)
-    trusted_at: float = _NEVER
+    trusted_at: tuple[float, float] = (_NEVER, _NEVER)
 
 
 class LoadTableResponder:
@@ -288,8 +288,8 @@ class LoadTableResponder:
         started = time.perf_counter()
         if self.is_closed:
             return False
-        self.replayed_at = time.monotonic()
-        if not self._trusts(load) or not self._slots.take():
+        self.replayed_at = now = time.monotonic()
+        if not self._trusts(load, now) or not self._slots.take():
             return False
         self._register.start()
         if self._ask(load, partial(self._reply, load, port, started, reply)):
@@ -298,13 +298,16 @@ class LoadTableResponder:
         self._register.undo_start()
         return False
 
-    def _trusts(self, load: _ParsedLoad) -> bool:
-        """Return whether the caller is who it was, and may do what it might; looked up a few times a second."""
-        now = self._clock()
-        if 0 <= now - load.trusted_at < _TRUST_SECONDS:
+    def _trusts(self, load: _ParsedLoad, now: float) -> bool:
+        """Return whether the caller is who it was, and may do what it might; looked up a few times a second.
+
+        now: by time.monotonic. A token ends by a clock that may jump.
+        """
+        (looked_at, clock_then), clock_now = load.trusted_at, self._clock()
+        if now - looked_at < _TRUST_SECONDS and 0 <= clock_now - clock_then < _TRUST_SECONDS:
             return True
         is_same = self._find_principal(load.token) is load.request.principal
-        load.trusted_at = now if is_same else _NEVER
+        load.trusted_at = (now, clock_now) if is_same else (_NEVER, _NEVER)
         return is_same
 
     def _reply(
