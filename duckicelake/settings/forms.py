@@ -7,6 +7,8 @@ from typing import Annotated
 from pydantic import BeforeValidator
 from pydantic_settings import NoDecode
 
+from duckicelake.properties import is_policy
+
 ENDPOINT_PATTERN = re.compile(r"https?://[^/@?#\s]+/?")
 ORIGIN_PATTERN = re.compile(r"[a-z][a-z0-9+.-]*://[^/@?#\s]+/?", re.IGNORECASE)
 URI_PATTERN = re.compile(r"[a-z][a-z0-9+.-]*://\S+", re.IGNORECASE)
@@ -38,6 +40,21 @@ def check_network(text: str) -> None:
     except ValueError as error:
         message = f"trusted_proxies: {error}; expected an address, or a network such as 10.0.0.0/8"
         raise ValueError(message) from error
+
+
+def check_address(text: str) -> None:
+    """Raise ValueError unless a text is an address, a network or a host."""
+    if not is_network(text.strip("[]")) and (text == "*" or not HOST_PATTERN.fullmatch(text)):
+        message = f"Invalid address {text!r}: expected a network such as 10.0.0.0/8, an address, or a host"
+        raise ValueError(message)
+
+
+def check_policy(text: str) -> None:
+    """Raise ValueError unless a text is a policy of maintenance and its value."""
+    name, _, policy = text.partition("=")
+    if not (policy and is_policy(name)):
+        message = f"Invalid policy {text!r}: expected <property>=<value>, such as maintenance.flush.min-rows=100"
+        raise ValueError(message)
 
 
 CommaSeparated = Annotated[tuple[str, ...], NoDecode, BeforeValidator(split_at_commas)]

@@ -6,7 +6,6 @@ from typing import Literal
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from duckicelake.properties import is_policy
 from duckicelake.settings.forms import (
     ENDPOINT_PATTERN,
     HOST_PATTERN,
@@ -15,7 +14,9 @@ from duckicelake.settings.forms import (
     URI_PATTERN,
     WEB_URL_PATTERN,
     CommaSeparated,
+    check_address,
     check_network,
+    check_policy,
     is_network,
 )
 
@@ -328,21 +329,14 @@ class Settings(BaseSettings):
     @classmethod
     def _check_addresses(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for text in value:
-            if not is_network(text.strip("[]")) and (text == "*" or not HOST_PATTERN.fullmatch(text)):
-                message = f"Invalid address {text!r}: expected a network such as 10.0.0.0/8, an address, or a host"
-                raise ValueError(message)
+            check_address(text)
         return value
 
     @field_validator("maintenance")
     @classmethod
     def _check_policies(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for text in value:
-            name, _, policy = text.partition("=")
-            if not (policy and is_policy(name)):
-                message = (
-                    f"Invalid policy {text!r}: expected <property>=<value>, such as maintenance.flush.min-rows=100"
-                )
-                raise ValueError(message)
+            check_policy(text)
         return value
 
     @property
