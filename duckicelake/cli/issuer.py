@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from duckicelake.cli.console.command import LakeOption, add_command, make_group, one_line_errors
+from duckicelake.cli.console.command import GOVERN, LakeOption, add_command, make_group, one_line_errors
 from duckicelake.cli.principal import open_registry, print_facts
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ SHOW_EXAMPLES: Final = ("duckicelake issuer show corp --json",)
 DROP_EXAMPLES: Final = ("duckicelake issuer drop corp",)
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 NameArgument = Annotated[str, typer.Argument(help="The issuer's name.")]
-app: Final = make_group("issuer", "OpenID Connect issuers that are trusted beside that of the settings.")
+app: Final = make_group("issuer", "OpenID Connect issuers that are trusted beside that of the settings.", panel=GOVERN)
 
 
 @one_line_errors()

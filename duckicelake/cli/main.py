@@ -21,7 +21,18 @@ from duckicelake.cli import (
 )
 from duckicelake.cli.catalog import changes, description, session
 from duckicelake.cli.catalog.connection import add_catalog_command, add_lake_command
-from duckicelake.cli.console.command import add_command, make_group, read_own_version
+from duckicelake.cli.console.command import (
+    CHANGE,
+    DATA,
+    GOVERN,
+    LOOK,
+    SERVE,
+    UPKEEP,
+    add_command,
+    add_group,
+    make_group,
+    read_own_version,
+)
 from duckicelake.cli.pipeline.main import app as pipeline_app
 from duckicelake.cli.rows import command as ingest_rows
 from duckicelake.cli.serve import command as serve
@@ -54,61 +65,71 @@ def _add_root_options(
     """An Iceberg REST catalog whose truth is a DuckLake catalog in Postgres."""
 
 
-add_command(app, serve.serve, *serve.EXAMPLES, has_warehouse_option=False)
-add_command(app, lake.init, *lake.INIT_EXAMPLES, has_warehouse_option=False)
-add_command(app, lake.config, *lake.CONFIG_EXAMPLES, has_warehouse_option=False)
-add_command(app, lake.info, *lake.INFO_EXAMPLES)
-add_command(app, lake.doctor, *lake.DOCTOR_EXAMPLES)
-add_catalog_command(app, description.list_objects, *description.LS_EXAMPLES, name="ls")
-add_catalog_command(app, description.show, *description.SHOW_EXAMPLES)
-add_catalog_command(app, description.list_snapshots, *description.SNAPSHOTS_EXAMPLES, name="snapshots")
-add_catalog_command(app, description.list_files, *description.FILES_EXAMPLES, name="files")
-add_catalog_command(app, description.list_partitions, *description.PARTITIONS_EXAMPLES, name="partitions")
-add_catalog_command(app, description.diff, *description.DIFF_EXAMPLES)
-add_catalog_command(app, session.status, *session.STATUS_EXAMPLES)
-add_catalog_command(app, session.whoami, *session.WHOAMI_EXAMPLES)
-add_catalog_command(app, session.open_page, *session.OPEN_EXAMPLES, name="open")
-app.add_typer(changes.refs_app)
-app.add_typer(changes.create_app)
-add_catalog_command(app, changes.drop, *changes.DROP_EXAMPLES)
-add_catalog_command(app, changes.rename, *changes.RENAME_EXAMPLES)
-add_catalog_command(app, changes.register, *changes.REGISTER_EXAMPLES)
-app.add_typer(changes.props_app)
-add_catalog_command(app, changes.comment, *changes.COMMENT_EXAMPLES)
-add_lake_command(app, history.history, history.history_over_rest, *history.HISTORY_EXAMPLES)
-add_command(app, history.audit, *history.AUDIT_EXAMPLES)
-add_command(app, lake.adopt, *lake.ADOPT_EXAMPLES)
-add_command(app, migrate.migrate, *migrate.EXAMPLES)
-add_command(app, gc.gc, *gc.EXAMPLES)
-add_lake_command(app, flush.flush, flush.flush_over_rest, *flush.EXAMPLES)
-add_lake_command(app, snapshots.restore, snapshots.restore_over_rest, *snapshots.RESTORE_EXAMPLES)
-add_lake_command(app, snapshots.clone, snapshots.clone_over_rest, *snapshots.CLONE_EXAMPLES)
-add_lake_command(app, snapshots.expire, snapshots.expire_over_rest, *snapshots.EXPIRE_EXAMPLES)
+add_command(app, serve.serve, *serve.EXAMPLES, has_warehouse_option=False, panel=SERVE)
+add_command(app, lake.init, *lake.INIT_EXAMPLES, has_warehouse_option=False, panel=SERVE)
+add_command(app, lake.config, *lake.CONFIG_EXAMPLES, has_warehouse_option=False, panel=SERVE)
+add_command(app, lake.info, *lake.INFO_EXAMPLES, panel=SERVE)
+add_command(app, lake.doctor, *lake.DOCTOR_EXAMPLES, panel=SERVE)
+add_catalog_command(app, description.list_objects, *description.LS_EXAMPLES, name="ls", panel=LOOK)
+add_catalog_command(app, description.show, *description.SHOW_EXAMPLES, panel=LOOK)
+add_catalog_command(app, description.list_snapshots, *description.SNAPSHOTS_EXAMPLES, name="snapshots", panel=LOOK)
+add_catalog_command(app, description.list_files, *description.FILES_EXAMPLES, name="files", panel=LOOK)
+add_catalog_command(app, description.list_partitions, *description.PARTITIONS_EXAMPLES, name="partitions", panel=LOOK)
+add_catalog_command(app, description.diff, *description.DIFF_EXAMPLES, panel=LOOK)
+add_catalog_command(app, session.status, *session.STATUS_EXAMPLES, panel=LOOK)
+add_catalog_command(app, session.whoami, *session.WHOAMI_EXAMPLES, panel=LOOK)
+add_catalog_command(app, session.open_page, *session.OPEN_EXAMPLES, name="open", panel=LOOK)
+add_group(app, changes.refs_app)
+add_group(app, changes.create_app)
+add_catalog_command(app, changes.drop, *changes.DROP_EXAMPLES, panel=CHANGE)
+add_catalog_command(app, changes.rename, *changes.RENAME_EXAMPLES, panel=CHANGE)
+add_catalog_command(app, changes.register, *changes.REGISTER_EXAMPLES, panel=CHANGE)
+add_group(app, changes.props_app)
+add_catalog_command(app, changes.comment, *changes.COMMENT_EXAMPLES, panel=CHANGE)
+add_lake_command(app, history.history, history.history_over_rest, *history.HISTORY_EXAMPLES, panel=LOOK)
+add_command(app, history.audit, *history.AUDIT_EXAMPLES, panel=LOOK)
+add_command(app, lake.adopt, *lake.ADOPT_EXAMPLES, panel=SERVE)
+add_command(app, migrate.migrate, *migrate.EXAMPLES, panel=SERVE)
+add_command(app, gc.gc, *gc.EXAMPLES, panel=UPKEEP)
+add_lake_command(app, flush.flush, flush.flush_over_rest, *flush.EXAMPLES, panel=UPKEEP)
+add_lake_command(app, snapshots.restore, snapshots.restore_over_rest, *snapshots.RESTORE_EXAMPLES, panel=CHANGE)
+add_lake_command(app, snapshots.clone, snapshots.clone_over_rest, *snapshots.CLONE_EXAMPLES, panel=CHANGE)
+add_lake_command(app, snapshots.expire, snapshots.expire_over_rest, *snapshots.EXPIRE_EXAMPLES, panel=UPKEEP)
 add_lake_command(
-    app, snapshots.list_dropped, snapshots.list_dropped_over_rest, *snapshots.DROPPED_EXAMPLES, name="dropped"
+    app,
+    snapshots.list_dropped,
+    snapshots.list_dropped_over_rest,
+    *snapshots.DROPPED_EXAMPLES,
+    name="dropped",
+    panel=LOOK,
 )
-add_lake_command(app, snapshots.undrop, snapshots.undrop_over_rest, *snapshots.UNDROP_EXAMPLES)
-add_lake_command(app, explain.explain, explain.explain_over_rest, *explain.EXAMPLES)
-add_command(app, ingest_rows.ingest_rows, *ingest_rows.EXAMPLES, name="ingest-rows")
-add_command(app, grant.grant, *grant.GRANT_EXAMPLES)
-add_command(app, grant.revoke, *grant.REVOKE_EXAMPLES)
-add_command(app, grant.list_grants, *grant.LIST_EXAMPLES, name="list-grants")
-add_command(app, grant.why, *grant.WHY_EXAMPLES)
-add_command(app, lake.grants, *lake.GRANTS_EXAMPLES, has_warehouse_option=False)
-add_command(app, serve.hash_client_secret, *serve.HASH_SECRET_EXAMPLES, name="hash-secret")
-add_command(app, version, "duckicelake version")
+add_lake_command(app, snapshots.undrop, snapshots.undrop_over_rest, *snapshots.UNDROP_EXAMPLES, panel=CHANGE)
+add_lake_command(app, explain.explain, explain.explain_over_rest, *explain.EXAMPLES, panel=LOOK)
+add_command(app, ingest_rows.ingest_rows, *ingest_rows.EXAMPLES, name="ingest-rows", panel=DATA)
+add_command(app, grant.grant, *grant.GRANT_EXAMPLES, panel=GOVERN)
+add_command(app, grant.revoke, *grant.REVOKE_EXAMPLES, panel=GOVERN)
+add_command(app, grant.list_grants, *grant.LIST_EXAMPLES, name="list-grants", panel=GOVERN)
+add_command(app, grant.why, *grant.WHY_EXAMPLES, panel=GOVERN)
+add_command(app, lake.grants, *lake.GRANTS_EXAMPLES, has_warehouse_option=False, panel=GOVERN)
+add_command(app, serve.hash_client_secret, *serve.HASH_SECRET_EXAMPLES, name="hash-secret", panel=SERVE)
+add_command(app, version, "duckicelake version", panel=SERVE)
 add_command(
-    app, storage_profile.rotate, *storage_profile.ROTATE_EXAMPLES, name="rotate-secrets", has_warehouse_option=False
+    app,
+    storage_profile.rotate,
+    *storage_profile.ROTATE_EXAMPLES,
+    name="rotate-secrets",
+    has_warehouse_option=False,
+    panel=SERVE,
 )
-app.add_typer(warehouse.app)
-app.add_typer(storage_profile.app)
-add_command(app, governance.export, *governance.EXPORT_EXAMPLES, has_warehouse_option=False)
-add_command(app, governance.apply, *governance.APPLY_EXAMPLES, has_warehouse_option=False)
+add_group(app, warehouse.app)
+add_group(app, storage_profile.app)
+add_command(app, governance.export, *governance.EXPORT_EXAMPLES, has_warehouse_option=False, panel=GOVERN)
+add_command(app, governance.apply, *governance.APPLY_EXAMPLES, has_warehouse_option=False, panel=GOVERN)
 for group in (principal.app, principal.group_app, principal.role_app, issuer.app):
-    app.add_typer(group)
-app.add_typer(pipeline_app)
+    add_group(app, group)
+add_group(app, pipeline_app)
 for feature_app in load_hooks(typer.Typer, "commands"):
-    app.add_typer(feature_app)  # a group if it has a name, else single commands
+    add_group(app, feature_app)
 
 if __name__ == "__main__":
     app()

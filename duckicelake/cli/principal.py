@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
-from duckicelake.cli.console.command import LakeOption, add_command, make_group, one_line_errors
+from duckicelake.cli.console.command import GOVERN, LakeOption, add_command, add_group, make_group, one_line_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,10 +44,10 @@ NameArgument = Annotated[str, typer.Argument(help="The name of the user, service
 ContainerArgument = Annotated[str, typer.Argument(help="The name of the group or role.")]
 MemberArgument = Annotated[str, typer.Argument(help="The name of the member.")]
 DescriptionOption = Annotated[str, typer.Option(help="What it is for.")]
-app: Final = make_group("principal", "Users, service accounts, groups and roles, and their secrets.")
+app: Final = make_group("principal", "Users, service accounts, groups and roles, and their secrets.", panel=GOVERN)
 secret_app: Final = make_group("secret", "Client secrets and tokens of users and service accounts.")
-group_app: Final = make_group("group", "Groups of users and service accounts.")
-role_app: Final = make_group("role", "Roles of users, service accounts, groups and other roles.")
+group_app: Final = make_group("group", "Groups of users and service accounts.", panel=GOVERN)
+role_app: Final = make_group("role", "Roles of users, service accounts, groups and other roles.", panel=GOVERN)
 
 
 @one_line_errors()
@@ -266,7 +266,7 @@ def _add_container_commands(group: typer.Typer, kind: Literal["group", "role"]) 
     add_command(members, list_members, f"{word} members list analysts", name="list", has_warehouse_option=False)
     add_command(members, add, f"{word} members add analysts ann", name="add", has_warehouse_option=False)
     add_command(members, remove, f"{word} members remove analysts ann", name="remove", has_warehouse_option=False)
-    group.add_typer(members)
+    add_group(group, members)
 
 
 def _list_kinds(lake: Any, kinds: tuple[Kind, ...], *, as_json: bool) -> None:
@@ -377,6 +377,6 @@ add_command(app, enable, *ENABLE_EXAMPLES, has_warehouse_option=False)
 add_command(secret_app, create_secret, *MAKE_SECRET_EXAMPLES, name="create", has_warehouse_option=False)
 add_command(secret_app, list_secrets, *LIST_SECRETS_EXAMPLES, name="list", has_warehouse_option=False)
 add_command(secret_app, revoke_secret, *REVOKE_EXAMPLES, name="revoke", has_warehouse_option=False)
-app.add_typer(secret_app)
+add_group(app, secret_app)
 _add_container_commands(group_app, "group")
 _add_container_commands(role_app, "role")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
-from duckicelake.cli.console.command import LakeOption, add_command, make_group, one_line_errors
+from duckicelake.cli.console.command import SERVE, LakeOption, add_command, make_group, one_line_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +31,9 @@ DROP_EXAMPLES: Final = ("duckicelake storage-profile drop eu",)
 ROTATE_EXAMPLES: Final = ("duckicelake rotate-secrets",)
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 NameArgument = Annotated[str, typer.Argument(help="The profile's name.")]
-app: Final = make_group("storage-profile", "S3 servers, folders and keys that warehouses use instead of the settings'.")
+app: Final = make_group(
+    "storage-profile", "S3 servers, folders and keys that warehouses use instead of the settings'.", panel=SERVE
+)
 
 
 @one_line_errors()

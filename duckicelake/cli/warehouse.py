@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
-from duckicelake.cli.console.command import LakeOption, add_command, make_group, one_line_errors
+from duckicelake.cli.console.command import SERVE, LakeOption, add_command, make_group, one_line_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +41,9 @@ OPTIONS_EXAMPLES: Final = (
 )
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 NameArgument = Annotated[str, typer.Argument(help="The warehouse's name.")]
-app: Final = make_group("warehouse", "Warehouses beside the first: lakes in other schemas of the same database.")
+app: Final = make_group(
+    "warehouse", "Warehouses beside the first: lakes in other schemas of the same database.", panel=SERVE
+)
 
 
 @one_line_errors()

@@ -5,7 +5,15 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from duckicelake.cli.catalog.connection import add_catalog_command, complete_names
-from duckicelake.cli.console.command import LakeOption, add_command, make_group, one_line_errors
+from duckicelake.cli.console.command import (
+    CHANGE,
+    LOOK,
+    LakeOption,
+    add_command,
+    add_group,
+    make_group,
+    one_line_errors,
+)
 
 if TYPE_CHECKING:
     from duckicelake.client.lake import Lake
@@ -65,10 +73,10 @@ def drop_constraint(
 
 
 app = typer.Typer()
-add_command(app, constraints, *_EXAMPLES)
-constraint_app = make_group("constraint", "Add and drop CHECK constraints of a table.")
+add_command(app, constraints, *_EXAMPLES, panel=LOOK)
+constraint_app = make_group("constraint", "Add and drop CHECK constraints of a table.", panel=CHANGE)
 add_catalog_command(
     constraint_app, add_constraint, "duckicelake constraint add sales.orders positive 'amount > 0'", name="add"
 )
 add_catalog_command(constraint_app, drop_constraint, "duckicelake constraint drop sales.orders positive", name="drop")
-app.add_typer(constraint_app)
+add_group(app, constraint_app)

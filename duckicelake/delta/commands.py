@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING, Annotated, Final
 import orjson
 import typer
 
-from duckicelake.cli.console.command import LakeOption, add_command, join_lines, make_group, one_line_errors
+from duckicelake.cli.console.command import (
+    DATA,
+    GOVERN,
+    LOOK,
+    SERVE,
+    LakeOption,
+    add_command,
+    join_lines,
+    make_group,
+    one_line_errors,
+)
 from duckicelake.cli.console.terminal import format_count, open_progress
 
 if TYPE_CHECKING:
@@ -277,9 +287,10 @@ def _format_line(status: SyncStatus) -> str:
 app = make_group(
     "delta",
     "Import Delta tables without copying files, follow them, take them over; and write Delta logs of tables.",
+    panel=DATA,
 )
 add_command(app, import_delta, *_IMPORT_EXAMPLES, name="import")
 add_command(app, sync_tables, *_SYNC_EXAMPLES, name="sync")
-add_command(app, show_status, *_STATUS_EXAMPLES, name="status")
-add_command(app, adopt_table, *_ADOPT_EXAMPLES, name="adopt")
-add_command(app, export_table, *_EXPORT_EXAMPLES, name="export")
+add_command(app, show_status, *_STATUS_EXAMPLES, name="status", panel=LOOK)
+add_command(app, adopt_table, *_ADOPT_EXAMPLES, name="adopt", panel=SERVE)
+add_command(app, export_table, *_EXPORT_EXAMPLES, name="export", panel=GOVERN)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from duckicelake.cli.catalog.connection import add_catalog_command
-from duckicelake.cli.console.command import JsonOption
+from duckicelake.cli.console.command import DATA, JsonOption
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -90,4 +90,4 @@ EXAMPLES: Final = (
     "duckicelake connect sales sales.eu --run",
     "duckicelake connect sales | duckdb",
 )
-add_catalog_command(app, connect, *EXAMPLES, name="connect")
+add_catalog_command(app, connect, *EXAMPLES, name="connect", panel=DATA)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from duckicelake.cli.console.command import LakeOption, add_command, one_line_errors
+from duckicelake.cli.console.command import DATA, LakeOption, add_command, one_line_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -141,6 +141,6 @@ def unpublish(
 
 
 app = typer.Typer()
-add_command(app, import_lake, *_IMPORT_EXAMPLES, name="import-lake", has_warehouse_option=False)
-add_command(app, publish, *_PUBLISH_EXAMPLES)
-add_command(app, unpublish, *_UNPUBLISH_EXAMPLES)
+add_command(app, import_lake, *_IMPORT_EXAMPLES, name="import-lake", has_warehouse_option=False, panel=DATA)
+add_command(app, publish, *_PUBLISH_EXAMPLES, panel=DATA)
+add_command(app, unpublish, *_UNPUBLISH_EXAMPLES, panel=DATA)

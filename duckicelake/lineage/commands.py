@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, cast
 import orjson
 import typer
 
-from duckicelake.cli.console.command import LakeOption, add_command, make_group, one_line_errors
+from duckicelake.cli.console.command import LOOK, LakeOption, add_command, make_group, one_line_errors
 from duckicelake.cli.console.terminal import format_count, make_printable, parse_time, print_renderable
 from duckicelake.lineage.graph.model import MAX_DEPTH, MAX_NODES
 
@@ -311,7 +311,7 @@ def _print_json(found: Sequence[ReceiverStanding] | Sequence[DeadLetter]) -> Non
     sys.stdout.flush()
 
 
-app = make_group("lineage", "What tables come from, and what comes from them.")
-add_command(app, show, *_SHOW_EXAMPLES)
+app = make_group("lineage", "What tables come from, and what comes from them.", panel=LOOK)
+add_command(app, show, *_SHOW_EXAMPLES, panel=LOOK)
 add_command(app, forget, "duckicelake lineage forget --older-than 90d")
 add_command(app, deliveries, *_DELIVERIES_EXAMPLES)

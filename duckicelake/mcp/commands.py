@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from duckicelake.cli.catalog.connection import add_catalog_command
+from duckicelake.cli.console.command import DATA
 
 if TYPE_CHECKING:
     from duckicelake.client.lake import Lake
@@ -81,4 +82,4 @@ EXAMPLES: Final = (
     "duckicelake mcp --read-write",
     "duckicelake mcp --http --port 8182 --uri http://localhost:8181",
 )
-add_catalog_command(app, serve_agents, *EXAMPLES, name="mcp")
+add_catalog_command(app, serve_agents, *EXAMPLES, name="mcp", panel=DATA)

@@ -12,7 +12,7 @@ from uuid import uuid4
 import typer
 
 from duckicelake.cli.catalog.connection import add_catalog_command, complete_names
-from duckicelake.cli.console.command import JsonOption
+from duckicelake.cli.console.command import DATA, JsonOption
 from duckicelake.cli.console.terminal import print_json, print_rows
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ SQL_EXAMPLES: Final = (
     "duckicelake sql 'FROM orders WHERE id = 7' --namespace sales --at 2026-11-01 --json",
 )
 HEAD_EXAMPLES: Final = ("duckicelake head sales.orders", "duckicelake head sales.orders -n 3 --json")
-add_catalog_command(app, run_sql, *SQL_EXAMPLES, name="sql")
-add_catalog_command(app, print_head, *HEAD_EXAMPLES, name="head")
-add_catalog_command(app, list_queries, "duckicelake queries", "duckicelake queries --json", name="queries")
-add_catalog_command(app, cancel, "duckicelake cancel 7d9c1f0e-5b1a-4a53-9a55-5f3a3f0a4c11", name="cancel")
+add_catalog_command(app, run_sql, *SQL_EXAMPLES, name="sql", panel=DATA)
+add_catalog_command(app, print_head, *HEAD_EXAMPLES, name="head", panel=DATA)
+add_catalog_command(app, list_queries, "duckicelake queries", "duckicelake queries --json", name="queries", panel=DATA)
+add_catalog_command(app, cancel, "duckicelake cancel 7d9c1f0e-5b1a-4a53-9a55-5f3a3f0a4c11", name="cancel", panel=DATA)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from duckicelake.cli.catalog.connection import add_connected_command
+from duckicelake.cli.console.command import DATA
 
 if TYPE_CHECKING:
     from duckicelake.shell.interpreter import Interpreter
@@ -89,4 +90,4 @@ def _parse_variables(variables: list[str]) -> bool:
     return stops
 
 
-add_connected_command(app, shell, *EXAMPLES)
+add_connected_command(app, shell, *EXAMPLES, panel=DATA)

@@ -7,7 +7,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from duckicelake.cli.console.command import CHANGE, DATA, GOVERN, LOOK, SERVE, UPKEEP
 from duckicelake.cli.main import app
+
+PANELS = {CHANGE, DATA, GOVERN, LOOK, SERVE, UPKEEP}
 
 
 def commands(group: Any, *path: str) -> Iterator[tuple[str, ...]]:
@@ -29,3 +32,9 @@ def test_help_ends_with_examples_to_copy_and_gives_flags_no_type(words: tuple[st
     assert lines
     assert all(line.startswith("$ ") and f"duckicelake {' '.join(words)}" in line for line in lines)
     assert "<bool>" not in report.stdout
+
+
+def test_help_lists_each_command_in_a_panel() -> None:
+    root: Any = typer.main.get_command(app)
+    panels = {name: root.get_command(None, name).rich_help_panel for name in root.list_commands(None)}
+    assert {name for name, panel in panels.items() if panel not in PANELS} == set()

@@ -8,7 +8,7 @@ import typer
 
 from duckicelake.cli.catalog.connection import add_catalog_command, complete_names, format_time
 from duckicelake.cli.catalog.description import TableArgument
-from duckicelake.cli.console.command import JsonOption, make_group
+from duckicelake.cli.console.command import CHANGE, LOOK, JsonOption, make_group
 from duckicelake.cli.console.terminal import print_json, print_rows
 
 if TYPE_CHECKING:
@@ -33,9 +33,9 @@ COMMENT_EXAMPLES: Final = (
     "duckicelake comment sales.orders ''",
 )
 
-create_app = make_group("create", "Create a namespace or a table.")
-props_app = make_group("props", "Show, set and remove properties of namespaces, tables and views.")
-refs_app = make_group("refs", "List, create, move and drop branches and tags of a table.")
+create_app = make_group("create", "Create a namespace or a table.", panel=CHANGE)
+props_app = make_group("props", "Show, set and remove properties of namespaces, tables and views.", panel=CHANGE)
+refs_app = make_group("refs", "List, create, move and drop branches and tags of a table.", panel=LOOK)
 
 
 def create_namespace(lake: Lake, name: Annotated[str, typer.Argument(help="Its name, as sales or sales.eu.")]) -> None:

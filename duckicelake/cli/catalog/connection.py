@@ -59,22 +59,30 @@ _OPTIONS: Final[Mapping[str, Any]] = {
 
 
 def add_catalog_command(
-    app: typer.Typer, function: Callable[..., None], *examples: str, name: str | None = None
+    app: typer.Typer,
+    function: Callable[..., None],
+    *examples: str,
+    name: str | None = None,
+    panel: str | None = None,
 ) -> None:
     """Add a command. The function's first parameter is the Lake; options of the connection are added to the others."""
     run = partial(_run_with_lake, function)
-    add_command(app, _add_connection_options(function, run), *examples, name=name)
+    add_command(app, _add_connection_options(function, run), *examples, name=name, panel=panel)
 
 
 def add_connected_command(
-    app: typer.Typer, function: Callable[..., None], *examples: str, name: str | None = None
+    app: typer.Typer,
+    function: Callable[..., None],
+    *examples: str,
+    name: str | None = None,
+    panel: str | None = None,
 ) -> None:
     """Add a command that connects by itself: its first parameter is the options of the connection by their names."""
 
     def run(options: Mapping[str, Any], given: Mapping[str, Any]) -> None:
         function(options, **given)
 
-    add_command(app, _add_connection_options(function, run), *examples, name=name)
+    add_command(app, _add_connection_options(function, run), *examples, name=name, panel=panel)
 
 
 def add_lake_command(
@@ -83,6 +91,7 @@ def add_lake_command(
     over_rest: Callable[..., None],
     *examples: str,
     name: str | None = None,
+    panel: str | None = None,
 ) -> None:
     """Add a command that works over REST where --uri or --profile is given, and otherwise opens the lake itself.
 
@@ -90,7 +99,7 @@ def add_lake_command(
 
     function: opens the lake of its option --lake. over_rest: gets a Lake and the same arguments without --lake.
     """
-    add_command(app, _choose_way(function, over_rest), *examples, name=name, has_warehouse_option=False)
+    add_command(app, _choose_way(function, over_rest), *examples, name=name, panel=panel, has_warehouse_option=False)
 
 
 def _choose_way(function: Callable[..., None], over_rest: Callable[..., None]) -> Callable[..., None]:

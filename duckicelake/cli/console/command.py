@@ -57,13 +57,25 @@ def _is_interrupted(error: BaseException | None) -> bool:
     return error is not None
 
 
+LOOK: Final = "Look at a lake"
+CHANGE: Final = "Change a lake"
+DATA: Final = "Read and write data"
+SERVE: Final = "Serve a lake"
+UPKEEP: Final = "Keep a lake in order"
+GOVERN: Final = "Who may do what"
+"""Panels of `duckicelake --help`, in which each command has its place."""
+
 _CONTEXT: Final = {"help_option_names": ["-h", "--help"]}
 
 
-def make_group(name: str, text: str, *, is_root: bool = False) -> typer.Typer:
-    """Make a group of commands; `add_command` adds them. is_root: it has the options of shell completion."""
+def make_group(name: str, text: str, *, panel: str | None = None, is_root: bool = False) -> typer.Typer:
+    """Make a group of commands; `add_command` adds them.
+
+    panel: where the help of the command above lists it. is_root: it has the options of shell completion.
+    """
     return typer.Typer(
         name=name,
+        rich_help_panel=panel,
         help=text,
         cls=CommandGroup,
         context_settings=_CONTEXT,
@@ -74,21 +86,33 @@ def make_group(name: str, text: str, *, is_root: bool = False) -> typer.Typer:
     )
 
 
+def add_group(app: typer.Typer, group: typer.Typer) -> None:
+    """Add a group of commands, in the panel that it names; single commands, if the group has no name."""
+    app.add_typer(group, rich_help_panel=group.rich_help_panel)
+
+
 def add_command(
     app: typer.Typer,
     function: Callable[..., None],
     *examples: str,
     name: str | None = None,
+    panel: str | None = None,
     has_warehouse_option: bool = True,
 ) -> None:
     """Add a command. Its help is the function's docstring, followed by the examples.
 
+    panel: where the help of the command above lists it.
     has_warehouse_option: a command with the option --lake gets --warehouse, too, unless it has one of its own.
     """
     text = escape(_join_paragraphs(inspect.getdoc(function) or ""))
     run = _add_warehouse_option(function) if has_warehouse_option and _has_lake_option(function) else function
     app.command(
-        name=name, cls=_ExplainedCommand, context_settings=_CONTEXT, help=text, epilog=escape(_build_epilog(examples))
+        name=name,
+        cls=_ExplainedCommand,
+        context_settings=_CONTEXT,
+        help=text,
+        epilog=escape(_build_epilog(examples)),
+        rich_help_panel=panel,
     )(run)
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal
 import typer
 
 from duckicelake import errors
-from duckicelake.cli.console.command import add_command, make_group
+from duckicelake.cli.console.command import DATA, add_command, make_group
 from duckicelake.cli.pipeline.run import Summary, open_run
 from duckicelake.pipeline.failures import explain_failure
 from duckicelake.rest.connection import DEFAULT_URI
@@ -65,7 +65,9 @@ AttachOption = Annotated[
         help="The lake for DuckDB: what `duckicelake info` prints for ATTACH.", envvar="DUCKICELAKE_PIPELINE_ATTACH"
     ),
 ]
-app = make_group("pipeline", "Move and rewrite data in bulk with Spark, against a catalog that runs anywhere.")
+app = make_group(
+    "pipeline", "Move and rewrite data in bulk with Spark, against a catalog that runs anywhere.", panel=DATA
+)
 _PANEL_TITLE: Final = "Catalog, Spark and output"
 
 

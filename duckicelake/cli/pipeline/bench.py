@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from duckicelake.cli.console.command import make_group
+from duckicelake.cli.console.command import add_group, make_group
 from duckicelake.cli.pipeline.app import AttachOption, app, command
 from duckicelake.cli.pipeline.run import PipelineRun, Summary
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from duckicelake.pipeline.sensor_bench import SensorTimes
 
 bench = make_group("bench", "Measure how fast a lake is.")
-app.add_typer(bench)
+add_group(app, bench)
 
 
 @command(
