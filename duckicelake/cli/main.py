@@ -76,6 +76,8 @@ add_catalog_command(app, description.list_snapshots, *description.SNAPSHOTS_EXAM
 add_catalog_command(app, description.list_files, *description.FILES_EXAMPLES, name="files", panel=LOOK)
 add_catalog_command(app, description.list_partitions, *description.PARTITIONS_EXAMPLES, name="partitions", panel=LOOK)
 add_catalog_command(app, description.diff, *description.DIFF_EXAMPLES, panel=LOOK)
+add_catalog_command(app, session.login, *session.LOGIN_EXAMPLES, panel=LOOK)
+add_catalog_command(app, session.logout, *session.LOGOUT_EXAMPLES, panel=LOOK)
 add_catalog_command(app, session.status, *session.STATUS_EXAMPLES, panel=LOOK)
 add_catalog_command(app, session.whoami, *session.WHOAMI_EXAMPLES, panel=LOOK)
 add_catalog_command(app, session.open_page, *session.OPEN_EXAMPLES, name="open", panel=LOOK)

@@ -38,6 +38,7 @@ from duckicelake.client.table import Table, View, read_history
 from duckicelake.errors import MissingTableError
 from duckicelake.rest.client import CatalogClient, encode_namespace, encode_segment
 from duckicelake.rest.connection import Connection
+from duckicelake.rest.login import LoginKeeper
 from duckicelake.rest.names import Namespace, parse_name, parse_table
 from duckicelake.rest.profiles import read_connection
 
@@ -91,7 +92,7 @@ class Lake:
     """
 
     def __init__(self, connection: Connection) -> None:
-        self.client = CatalogClient(connection)
+        self.client = CatalogClient(connection, LoginKeeper(connection.uri))
         """Sends requests, also those that have no method here."""
 
     def close(self) -> None:

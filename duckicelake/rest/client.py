@@ -40,6 +40,7 @@ from duckicelake.rest.http import (
     parse_json,
     send_json,
 )
+from duckicelake.rest.login import LoginKeeper
 from duckicelake.rest.names import Namespace
 
 _PAUSE_SECONDS: Final = (0.5, 1.0, 2.0, 4.0)
@@ -72,8 +73,10 @@ class _CatalogRequest:
 class CatalogClient:
     """A client of one catalog. It logs in when needed, again when the token has expired, and retries a busy catalog."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, login: LoginKeeper | None = None) -> None:
+        """login: kept tokens, for a connection without credential and token."""
         self.connection = connection
+        self._login = login if connection.credential is None and connection.token is None else None
         self._uri = connection.uri.rstrip("/")
         self._http = HttpConnection(connection.uri)
         self._token = connection.token
@@ -215,7 +218,7 @@ class CatalogClient:
         most_bytes: of a longer answer, only so many and one more are returned, and the server ends the rest.
         """
         answer = self._send_raw(path, body, accept, seconds, most_bytes, self.get_token())
-        if answer.status == 401 and self.connection.credential is not None:
+        if answer.status == 401 and (self.connection.credential is not None or (self._login and self._token)):
             answer = self._send_raw(path, body, accept, seconds, most_bytes, self.get_token(renew=True))
         if answer.status >= 300:
             raise build_error(JsonAnswer(answer.status, parse_json(answer.body)), f"POST {self._uri}{path}")
@@ -267,7 +270,7 @@ class CatalogClient:
                 f"{self.connection.read_only_by} is read-only: {question.method} {question.path} is refused"
             )
         answer = self._retry(question, self.get_token())
-        if answer.status == 401 and self.connection.credential is not None:
+        if answer.status == 401 and (self.connection.credential is not None or (self._login and self._token)):
             answer = self._retry(question, self.get_token(renew=True))
         if answer.status >= 300 and (question.method, answer.status) != ("HEAD", 404):
             raise build_error(answer, f"{question.method} {self._uri}{question.path}")
@@ -293,6 +296,8 @@ class CatalogClient:
         with self._lock:
             if self.connection.credential is not None and (renew or self._token is None):
                 self._token = log_in(self.connection)
+            elif self._login is not None and (renew or self._token is None):
+                self._token = self._login.find_token(renew=renew)
             return self._token
 
 
@@ -316,7 +321,7 @@ def build_error(answer: JsonAnswer, asked: str) -> PipelineError:
     if answer.status < 400:
         return CatalogUnreachableError(f"{asked} is redirected ({answer.status}): give the URI that it leads to")
     if answer.status == 401:
-        return BadCredentialsError(f"{asked}: {message}; give --credential or --token")
+        return BadCredentialsError(f"{asked}: {message}; give --credential or --token, or run duckicelake login")
     if answer.status >= 500 or answer.status in BUSY_STATUSES:
         return CatalogUnreachableError(f"{asked} can't be served now ({answer.status}): {message}")
     if kind == "" and answer.status == 404:

@@ -18,6 +18,7 @@ class Connection:
         oauth2_server_uri: None takes the catalog's own.
         scope: None asks for all scopes of the client.
         warehouse: its name, for a server with several.
+        oidc_issuer, oidc_client_id, oidc_scope: of `duckicelake login`.
         headers: sent with every request, such as `X-Engine`, which the audit trail keeps.
         read_only_by: what forbids changes, as `profile work`; None allows them.
 
@@ -31,6 +32,9 @@ class Connection:
     warehouse: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     read_only_by: str | None = None
+    oidc_issuer: str | None = None
+    oidc_client_id: str | None = None
+    oidc_scope: str | None = None
 
     @property
     def login_uri(self) -> str:

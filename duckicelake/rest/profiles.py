@@ -30,7 +30,10 @@ CLIENT_PREFIX: Final = "DUCKICELAKE_CLIENT_"
 _FILE_VARIABLE: Final = f"{CLIENT_PREFIX}PROFILES"
 _COMMAND_SECONDS: Final = 60
 _SECRETS: Final = ("credential", "token")
-_FIELDS: Final = ("uri", "warehouse", "oauth2-server-uri", "scope")
+_FIELDS: Final = (
+    *("uri", "warehouse", "oauth2-server-uri", "scope"),
+    *("oidc-issuer", "oidc-client-id", "oidc-scope"),
+)
 _SOURCES: Final = ("", "-command", "-env", "-keyring")
 _SECRET_KEYS: Final = tuple(f"{secret}{source}" for secret in _SECRETS for source in _SOURCES)
 _READ_ONLY: Final = "read-only"

@@ -1,10 +1,10 @@
-"""`duckicelake whoami`, `status`, `open`: the server at the other end, and who one is for it."""
+"""`duckicelake login`, `logout`, `whoami`, `status`, `open`: the server at the other end, and who one is for it."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
@@ -14,6 +14,11 @@ from duckicelake.cli.console.terminal import print_json
 if TYPE_CHECKING:
     from duckicelake.client.lake import Lake
 
+LOGIN_EXAMPLES: Final = (
+    "duckicelake login --profile work",
+    "duckicelake login --uri https://lake.example.com --issuer https://login.example.com --client-id duckicelake",
+)
+LOGOUT_EXAMPLES: Final = ("duckicelake logout", "duckicelake logout --profile work")
 WHOAMI_EXAMPLES: Final = ("duckicelake whoami", "duckicelake whoami --profile work --json")
 STATUS_EXAMPLES: Final = ("duckicelake status", "duckicelake status --uri https://lake.example.com --json")
 OPEN_EXAMPLES: Final = ("duckicelake open", "duckicelake open --profile work")
@@ -42,6 +47,49 @@ class ServerStatus:
     @property
     def is_well(self) -> bool:
         return self.readiness == "ready" and self.login != "refused"
+
+
+def login(
+    lake: Lake,
+    issuer: Annotated[
+        str | None, typer.Option(help="URL of the OpenID Connect issuer (default: the profile's oidc-issuer).")
+    ] = None,
+    client_id: Annotated[
+        str | None, typer.Option(help="The issuer's name of this client (default: the profile's oidc-client-id).")
+    ] = None,
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the issuer's page.")] = True,
+) -> None:
+    """Log in as a person with the issuer that the server trusts: confirm a code in the browser.
+
+    The tokens are kept in the keyring or in a file that you alone may read, and renewed until `duckicelake logout`.
+    Commands use them for this URI where no credential and no token is given.
+    """
+    import webbrowser
+
+    from duckicelake.errors import BadInputError
+    from duckicelake.rest.login import DEFAULT_SCOPE, LoginKeeper, await_login, begin_login
+
+    connection = lake.client.connection
+    url, client = issuer or connection.oidc_issuer, client_id or connection.oidc_client_id
+    if url is None or client is None:
+        raise BadInputError(
+            "No issuer to log in with: give --issuer and --client-id, or a profile with oidc-issuer and oidc-client-id"
+        )
+    waiting = begin_login(url, client, connection.oidc_scope or DEFAULT_SCOPE)
+    typer.echo(f"Open {waiting.complete_url or waiting.url} and confirm the code {waiting.user_code}", err=True)
+    if browser:
+        webbrowser.open(waiting.complete_url or waiting.url)
+    place = LoginKeeper(connection.uri).keep(await_login(waiting))
+    typer.echo(f"logged in to {connection.uri.rstrip('/')}; the tokens are in {place}")
+
+
+def logout(lake: Lake) -> None:
+    """Forget the tokens that `duckicelake login` kept for this URI."""
+    from duckicelake.rest.login import LoginKeeper
+
+    uri = lake.client.connection.uri.rstrip("/")
+    was_logged_in = LoginKeeper(uri).forget()
+    typer.echo(f"logged out of {uri}" if was_logged_in else f"there was no login to {uri}")
 
 
 def whoami(lake: Lake, as_json: JsonOption = False) -> None:
