@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from duckicelake.cli.console.command import LakeOption, one_line_errors
+from duckicelake.cli.console.terminal import print_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +25,7 @@ GRANT_EXAMPLES: Final = (
 REVOKE_EXAMPLES: Final = ("duckicelake revoke ann select namespace:sales",)
 LIST_EXAMPLES: Final = (
     "duckicelake list-grants",
-    "duckicelake list-grants ann --json | jq -r '.[].privilege'",
+    "duckicelake list-grants ann --json | jq -r .privilege",
     "duckicelake list-grants --on table:sales.orders",
 )
 WHY_EXAMPLES: Final = (
@@ -102,7 +102,7 @@ def list_grants(
     with open_named_warehouse(lake, "list_grants", warehouse) as services:
         found = grants.list_grants(services, principal, None if on is None else grants.parse_object(on))
     if as_json:
-        typer.echo(json.dumps([_describe(one) for one in found]))
+        print_json(*map(_describe, found))
         return
     for one in found:
         where = f"{one.kind} {one.object_id}, which is not there" if one.object is None else str(one.object)
@@ -138,7 +138,7 @@ def why(
     with open_named_warehouse(lake, "explain_decision", warehouse) as services:
         decision = grants.explain_decision(services, asked, action, grants.parse_object(target), outside)
     if as_json:
-        typer.echo(json.dumps(_describe_decision(decision)))
+        print_json(_describe_decision(decision))
     else:
         typer.echo(f"{name} may {'' if decision.is_allowed else 'not '}{action} on {target}")
         for line in _list_reasons(decision, warehouse):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from duckicelake.cli.console.command import GOVERN, LakeOption, add_command, make_group, one_line_errors
+from duckicelake.cli.console.terminal import print_json
 from duckicelake.cli.principal import open_registry, print_facts
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def list_(as_json: JsonOption = False, lake: LakeOption = None) -> None:
     with open_registry(lake, "list_issuers") as (services, _):
         rows = issuers.list_issuers(services)
     if as_json:
-        typer.echo(json.dumps([_describe(row) for row in rows]))
+        print_json(*map(_describe, rows))
         return
     for row in rows:
         typer.echo(f"{row.name:24} {row.url:40} for {row.audience}")

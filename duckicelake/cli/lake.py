@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from duckicelake.cli.console.command import NO_LAKE, JsonOption, LakeOption, one_line_errors
+from duckicelake.cli.console.terminal import print_json
 
 if TYPE_CHECKING:
     from duckicelake.lake.setup.format import StoredLake
@@ -49,7 +49,7 @@ def config(
     A value comes from an option, a variable of the environment, duckicelake.toml here or in the lake, or is the
     default. Secrets are printed as set or unset.
     """
-    from duckicelake.cli.console.terminal import print_json, print_rows
+    from duckicelake.cli.console.terminal import print_rows
     from duckicelake.settings.sources import list_effective_settings
 
     settings = [one for one in list_effective_settings({"lake": lake}) if not changed or one.source != "default"]
@@ -114,7 +114,7 @@ def info(
 
     facts = _collect_facts(read_settings({"lake": lake}))
     if as_json:
-        typer.echo(json.dumps(facts))
+        print_json(facts)
         return
     for name, value in facts.items():
         typer.echo(f"{name:16} {value}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from duckicelake.cli.console.command import LakeOption, one_line_errors
+from duckicelake.cli.console.terminal import print_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -87,7 +87,10 @@ class _Steps:
     _seen: set[str] = field(default_factory=set)
 
     def print(self, step: str, text: str, **facts: Any) -> None:
-        typer.echo(json.dumps({"step": step, "text": text, **facts}) if self.as_json else text)
+        if self.as_json:
+            print_json({"step": step, "text": text, **facts})
+        else:
+            typer.echo(text)
 
     def print_once(self, step: str, text: str, **facts: Any) -> None:
         """Print a text that no earlier call had."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import typer
 
 from duckicelake.cli.console.command import GOVERN, LakeOption, add_command, add_group, make_group, one_line_errors
+from duckicelake.cli.console.terminal import print_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +25,7 @@ CREATE_EXAMPLES: Final = (
 )
 LIST_EXAMPLES: Final = (
     "duckicelake principal list",
-    "duckicelake principal list --kind user --json | jq -r '.[].name'",
+    "duckicelake principal list --kind user --json | jq -r .name",
 )
 SHOW_EXAMPLES: Final = ("duckicelake principal show etl",)
 DROP_EXAMPLES: Final = ("duckicelake principal drop etl",)
@@ -163,7 +163,7 @@ def create_secret(
         write(text)
     facts = _describe_secret(made.row)
     if as_json:
-        typer.echo(json.dumps(facts if secret_file else facts | {"secret": text}))
+        print_json(facts if secret_file else facts | {"secret": text})
     else:
         typer.echo(f"{facts['secret-id']} is in {secret_file}" if secret_file else text)
 
@@ -176,7 +176,7 @@ def list_secrets(name: NameArgument, as_json: JsonOption = False, lake: LakeOpti
     with open_registry(lake, "list_secrets") as (services, _):
         rows = [_describe_secret(row) for row in principals.list_secrets(services, name)]
     if as_json:
-        typer.echo(json.dumps(rows))
+        print_json(*rows)
         return
     for row in rows:
         until, used = row["expires"] or "until it is revoked", row["last-used"] or "never"
@@ -235,7 +235,10 @@ def _add_container_commands(group: typer.Typer, kind: Literal["group", "role"]) 
         with open_registry(lake, "list_members") as (services, _):
             _check_kind(services, name, kind)
             members = principals.list_members(services, name)
-        typer.echo(json.dumps(members) if as_json else "\n".join(members), nl=as_json or bool(members))
+        if as_json:
+            print_json(*({"name": member} for member in members))
+        elif members:
+            typer.echo("\n".join(members))
 
     @one_line_errors()
     def add(name: ContainerArgument, member: MemberArgument, lake: LakeOption = None) -> None:
@@ -275,7 +278,7 @@ def _list_kinds(lake: Any, kinds: tuple[Kind, ...], *, as_json: bool) -> None:
     with open_registry(lake, "list_principals") as (services, _):
         rows = principals.list_principals(services, kinds)
     if as_json:
-        typer.echo(json.dumps([_describe(row) for row in rows]))
+        print_json(*map(_describe, rows))
         return
     for row in rows:
         state = "  (disabled)" if row.is_disabled else ""
@@ -335,7 +338,7 @@ def _open_secret_file(path: Path | None) -> Iterator[Any]:
 def print_facts(facts: dict[str, Any], *, as_json: bool) -> None:
     """Print what something is, as the management API has it."""
     if as_json:
-        typer.echo(json.dumps(facts))
+        print_json(facts)
         return
     for name, value in facts.items():
         if value is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import typer
 
 from duckicelake.cli.console.command import SERVE, LakeOption, add_command, make_group, one_line_errors
+from duckicelake.cli.console.terminal import print_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -83,7 +83,7 @@ def list_(as_json: JsonOption = False, lake: LakeOption = None) -> None:
     with _open_registry(lake, "list_storage_profiles") as (services, _):
         rows = list_profiles(services)
     if as_json:
-        typer.echo(json.dumps([_describe(row) for row in rows]))
+        print_json(*map(_describe, rows))
         return
     for row in rows:
         typer.echo(f"{row.name:24} {row.spec.root:40} {row.spec.endpoint or 'AWS'}")
@@ -148,7 +148,7 @@ def _read_secret() -> str:
 def _print_profile(row: ProfileRow, *, as_json: bool) -> None:
     facts = _describe(row)
     if as_json:
-        typer.echo(json.dumps(facts))
+        print_json(facts)
         return
     for name, value in facts.items():
         if value is not None:

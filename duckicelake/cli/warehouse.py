@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
 from duckicelake.cli.console.command import SERVE, LakeOption, add_command, make_group, one_line_errors
+from duckicelake.cli.console.terminal import print_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +22,7 @@ CREATE_EXAMPLES: Final = (
     "duckicelake warehouse create sales --location s3://bucket/warehouses/sales",
     "duckicelake warehouse create old --adopt old_lake",
 )
-LIST_EXAMPLES: Final = ("duckicelake warehouse list", "duckicelake warehouse list --json | jq -r '.[].name'")
+LIST_EXAMPLES: Final = ("duckicelake warehouse list", "duckicelake warehouse list --json | jq -r .name")
 SHOW_EXAMPLES: Final = (
     "duckicelake warehouse show sales",
     "duckicelake warehouse show sales --json | jq -r '.\"metadata-schema\"'",
@@ -81,7 +81,7 @@ def list_(as_json: JsonOption = False, lake: LakeOption = None) -> None:
     with _open_registry(lake, "list_warehouses") as (services, _):
         rows = list_warehouses(services)
     if as_json:
-        typer.echo(json.dumps([_describe(row) for row in rows]))
+        print_json(*map(_describe, rows))
         return
     for row in rows:
         state = "" if row.state == "active" else f"  ({row.state})"
@@ -183,7 +183,7 @@ def options(
     with open_named_warehouse(lake, "change_options" if wanted else "read_options", name) as services:
         found = change_options(services, wanted, check_policies) if wanted else read_options(services)
     if as_json:
-        typer.echo(json.dumps(found))
+        print_json(found)
         return
     for option, value in found.items():
         typer.echo(f"{option:24} {value}")
@@ -210,7 +210,7 @@ def _open_registry(lake: Any, operation: str) -> Iterator[tuple[Services, Wareho
 def _print_warehouse(row: WarehouseRow, *, as_json: bool) -> None:
     facts = _describe(row)
     if as_json:
-        typer.echo(json.dumps(facts))
+        print_json(facts)
         return
     for name, value in facts.items():
         if value is not None:

@@ -13,6 +13,7 @@ import typer
 
 from duckicelake.cli.catalog.connection import add_catalog_command
 from duckicelake.cli.console.command import DATA, JsonOption
+from duckicelake.cli.console.terminal import print_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,9 +45,7 @@ def connect(
     path = lake.client.own("duckdb", "logins")
     made: Any = lake.client.post(path, body)
     if as_json:
-        import json
-
-        typer.echo(json.dumps(made))
+        print_json(made)
         return
     _print_uncovered(made)
     if program is None:

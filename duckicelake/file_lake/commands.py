@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from duckicelake.cli.console.command import DATA, LakeOption, add_command, one_line_errors
+from duckicelake.cli.console.terminal import print_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -74,7 +74,7 @@ def import_lake(
                 raise UnavailableError(f"the import is complete; but {services.database.gate.reason}")
     if as_json:
         facts = {"tables": report.lake_tables, "snapshots": report.snapshots, "rows": report.rows}
-        typer.echo(json.dumps({**facts, "resumed-rows": report.resumed_rows, "data-path": plan.data_path}))
+        print_json({**facts, "resumed-rows": report.resumed_rows, "data-path": plan.data_path})
         return
     tables, snapshots = format_count(report.lake_tables, "table"), format_count(report.snapshots, "snapshot")
     typer.echo(f"The lake of {file} is in Postgres: {tables}, {snapshots}; its files stay in {plan.data_path}")
@@ -114,7 +114,7 @@ def publish(
     with open_lake(read_settings({"lake": lake}), "publish") as services:
         done = publish_snapshot(services.database, file, wanted)
     if as_json:
-        typer.echo(json.dumps({"id": done.id, "snapshot": done.snapshot_id, "tables": done.tables, "file": str(file)}))
+        print_json({"id": done.id, "snapshot": done.snapshot_id, "tables": done.tables, "file": str(file)})
         return
     typer.echo(f"{file}: snapshot {done.snapshot_id} with {format_count(done.tables, 'table')}, publication {done.id}")
     typer.echo(f"in DuckDB: ATTACH 'ducklake:{file}' AS frozen (READ_ONLY)")

@@ -49,7 +49,7 @@ def test_grant_is_given_explained_listed_and_taken(environment: dict[str, str]) 
     assert "There is no role ann" in run(environment, "why role:ann select table:sales.any", 2)
     assert "ann may not drop on namespace:sales" in run(environment, "why ann drop namespace:sales", 1)
     assert json.loads(run(environment, "why ann drop namespace:sales --json", 1))["by"] == []
-    listed = json.loads(run(environment, "list-grants staff --json"))
+    listed = [json.loads(line) for line in run(environment, "list-grants staff --json").splitlines()]
     assert [(one["privilege"], one["object"]) for one in listed] == [
         ("insert", "namespace:sales"),
         ("select", "namespace:sales"),

@@ -1,15 +1,18 @@
 """What every command says by `--help`."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
+import duckicelake
 from duckicelake.cli.console.command import CHANGE, DATA, GOVERN, LOOK, SERVE, UPKEEP
 from duckicelake.cli.main import app
 
+PACKAGE = Path(duckicelake.__file__).parent
 PANELS = {CHANGE, DATA, GOVERN, LOOK, SERVE, UPKEEP}
 
 
@@ -38,3 +41,10 @@ def test_help_lists_each_command_in_a_panel() -> None:
     root: Any = typer.main.get_command(app)
     panels = {name: root.get_command(None, name).rich_help_panel for name in root.list_commands(None)}
     assert {name for name, panel in panels.items() if panel not in PANELS} == set()
+
+
+def test_json_is_printed_by_one_function() -> None:
+    """So that lists are one object per line everywhere, and no array."""
+    commands = [*PACKAGE.glob("cli/**/*.py"), *PACKAGE.glob("*/commands.py")]
+    own = {str(path) for path in commands if "echo(json.dumps" in path.read_text() and path.name != "terminal.py"}
+    assert own == set()

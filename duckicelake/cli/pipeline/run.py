@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,6 +11,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
+
+from duckicelake.cli.console.terminal import print_json
 
 if TYPE_CHECKING:
     from duckicelake.cli.pipeline.display import Display
@@ -66,7 +67,7 @@ class PipelineRun:
         if summary is None:
             return
         if self.as_json:
-            typer.echo(json.dumps(summary, default=str))
+            print_json(summary)
             return
         for name, value in summary.items():
             if value not in (None, [], (), {}):

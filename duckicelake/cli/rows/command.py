@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, cast, get_args
 
 import typer
 
+from duckicelake.cli.console.terminal import print_json
 from duckicelake.cli.pipeline.app import INTERRUPTED_EXIT_CODE, one_line_errors
 from duckicelake.rest.connection import DEFAULT_URI
 
@@ -160,7 +160,7 @@ def print_summary(progress: Progress, seconds: float, *, as_json: bool) -> None:
 
     if as_json:
         summary = {name.replace("_", "-"): value for name, value in asdict(progress).items() if name != "trouble"}
-        typer.echo(json.dumps({**summary, "seconds": round(seconds, 3)}))
+        print_json({**summary, "seconds": round(seconds, 3)})
     else:
         snapshot = "no snapshot" if progress.snapshot_id is None else f"snapshot {progress.snapshot_id}"
         typer.echo(f"{describe_progress(progress, seconds)}; {snapshot}")
