@@ -33,11 +33,11 @@ from duckicelake.storage.protocol import MeasuredStore, ObjectStore
 FIRST_WAREHOUSE_NAME: Final = FIRST_NAME
 RESERVED_NAMES: Final = frozenset(
     {
-        FIRST_WAREHOUSE_NAME, "actions", "aws", "catalogs", "column-lineage", "config", "datasets", "dropped",
-        "events", "events-lineage", "explain", "export", "facets", "functions", "grants", "graph", "history", "jobs",
-        "labels", "lineage", "namespaces", "oauth", "plans", "principals", "protected", "queries", "query", "roles",
-        "runs", "search", "stats", "tables", "tags", "transactions", "undrop", "users", "views", "warehouses",
-        "whoami",
+        FIRST_WAREHOUSE_NAME, "actions", "aws", "calls", "catalogs", "column-lineage", "config", "datasets", "doctor",
+        "dropped", "events", "events-lineage", "explain", "export", "facets", "functions", "grants", "graph",
+        "history", "jobs", "labels", "lineage", "logins", "namespaces", "oauth", "plans", "principals", "protected",
+        "queries", "query", "roles", "runs", "search", "stats", "tables", "tags", "transactions", "undrop", "users",
+        "views", "warehouses", "whoami",
     }
 )  # fmt: skip
 """Names that stand where a warehouse's would in the path of a route, and others that routes may take."""

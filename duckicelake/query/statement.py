@@ -38,6 +38,8 @@ _NODES: Final = frozenset(
     }
 )
 _TYPE_SUFFIX: Final = "_TYPE_INFO"
+_VERSION_TYPES: Final = frozenset({"INTEGER", "BIGINT", "VARCHAR"})
+"""Types of constants that name a version: DuckDB writes the decimal 1.5 as 15."""
 SYSTEM_NAMES: Final = ("duckdb_", "pg_", "pragma_", "sqlite_")
 """Beginnings of names of DuckDB's own views, by which no common table expression may go."""
 
@@ -313,9 +315,10 @@ def _check_expression_name(name: str) -> str:
 def _read_version(clause: Tree) -> int | str | None:
     if not clause:
         return None
-    constant = clause.get("expr") or {}
-    value = (constant.get("value") or {}).get("value") if constant.get("class") == "CONSTANT" else None
-    if str(clause.get("unit", "")).upper() != "VERSION" or type(value) not in {int, str}:
+    expression = clause.get("expr") or {}
+    constant = (expression.get("value") or {}) if expression.get("class") == "CONSTANT" else {}
+    kind, value = (constant.get("type") or {}).get("id"), constant.get("value")
+    if str(clause.get("unit", "")).upper() != "VERSION" or kind not in _VERSION_TYPES or value is None:
         raise InvalidRequestError(
             "AT takes a number, a branch or a tag here, as in AT (VERSION => 42); for a time send `at`"
         )

@@ -232,12 +232,13 @@ def test_version_of_a_table_is_passed_on() -> None:
 
     def resolve(use: TableUse) -> ResolvedTable:
         asked.append(use)
-        return ResolvedTable("s", "t", use.version or 0)
+        return ResolvedTable("s", "t", 3)
 
     admit("FROM a.t AT (VERSION => 3)", resolve)
-    assert asked == [TableUse(("a", "t"), 3)]
-    for wrong in ("VERSION => '3'", "TIMESTAMP => '2026-01-01'", "VERSION => 1 + 1", "VERSION => (SELECT 1)"):
-        with pytest.raises(InvalidRequestError, match="AT takes a number here"):
+    admit("FROM a.t AT (VERSION => 'audit')", resolve)
+    assert asked == [TableUse(("a", "t"), 3), TableUse(("a", "t"), "audit")]
+    for wrong in ("TIMESTAMP => '2026-01-01'", "VERSION => 1 + 1", "VERSION => 1.5", "VERSION => (SELECT 1)"):
+        with pytest.raises(InvalidRequestError, match="AT takes a number, a branch or a tag here"):
             admit(f"FROM t AT ({wrong})")
 
 
