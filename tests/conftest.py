@@ -8,10 +8,12 @@ import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import botocore.loaders
 import duckdb
 import psycopg
 import pytest
@@ -50,6 +52,11 @@ def pytest_configure() -> None:
     gc.disable()  # until the tests are collected: nothing of them is garbage
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+def pytest_sessionstart() -> None:
+    """Each client of boto3 would read and parse the descriptions of S3 and STS again."""
+    botocore.loaders.create_loader = cache(botocore.loaders.create_loader)
 
 
 def pytest_collection_finish() -> None:

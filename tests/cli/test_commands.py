@@ -146,6 +146,7 @@ def test_serve_answers_until_the_signal_and_leaves_nothing_behind(lake: Path, nu
         assert "Traceback" not in served.printed
 
 
+@pytest.mark.commands
 def test_serve_prints_snippets_that_name_its_uri_and_database(lake: Path) -> None:
     with serving(lake) as served:
         assert f"spark.sql.catalog.lake.uri={served.uri}" in served.printed
@@ -181,6 +182,7 @@ def test_second_server_on_a_lake_is_refused_naming_the_first(lake: Path) -> None
         assert httpx.get(f"{served.uri}/readyz", timeout=30).status_code == 200
 
 
+@pytest.mark.commands
 def test_busy_port_is_one_clear_line_and_makes_no_postgres(lake: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = str(other.getsockname()[1])
@@ -337,6 +339,7 @@ def test_adopted_lake_in_another_store_than_the_warehouse_is_refused(
     assert f"DuckDB's files are in {tmp_path}/own/, where this server doesn't read" in refused.stderr
 
 
+@pytest.mark.commands
 def test_allowed_location_inside_the_data_path_is_refused(lake: Path) -> None:
     inside = f"{lake}/warehouse/ducklake/x"
     refused = run("serve", "--lake", str(lake), "--port", "0", DUCKICELAKE_ALLOWED_LOCATIONS=inside)
@@ -410,6 +413,7 @@ def test_doctor_of_a_damaged_lake_exits_with_1_and_says_what_to_do(lake: Path) -
     assert "FAIL  lineage" not in forgotten.stdout
 
 
+@pytest.mark.commands
 def test_doctor_names_a_damaged_table_and_looks_for_files_unless_asked_not_to(lake: Path) -> None:
     schema = {"type": "struct", "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}
     with serving(lake) as served:

@@ -64,7 +64,9 @@ def run_without(lake: Services, database_url: str, warehouse: Path) -> Callable[
     return run
 
 
-@pytest.mark.parametrize("feature", FEATURES)
+@pytest.mark.parametrize(
+    "feature", [pytest.param(name, marks=() if name in REFUSED else pytest.mark.commands) for name in FEATURES]
+)
 def test_server_without_a_feature_serves_and_refuses_what_needs_it(
     run_without: Callable[[str], Any], feature: str
 ) -> None:

@@ -14,7 +14,7 @@ from tests.model.run import chosen, run
 from tests.support.ducklake_11 import NewerDuckDB, migrate
 
 RUNS = [
-    pytest.param(version, seed, steps, marks=() if seed == 0 else pytest.mark.model)
+    pytest.param(version, seed, steps, marks=pytest.mark.model)
     for version in (2, 3)
     for seed, steps in enumerate((12, 60, 60))
 ]

@@ -12,6 +12,8 @@ from duckicelake.postgres.database import Database
 from duckicelake.postgres.pipeline import flush_pipeline
 from tests.support.replicas import running_cluster
 
+pytestmark = pytest.mark.crash
+
 SECONDS = 0.5
 MOST = 4.0
 """Seconds within which all is given up: the statement's, and what Postgres has to say so itself."""

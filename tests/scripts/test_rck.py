@@ -21,6 +21,8 @@ from scripts.rck_job.expectation import (
 )
 from scripts.rck_job.kit import NAMESPACES, alone
 
+pytestmark = pytest.mark.commands
+
 ROOT = Path(__file__).parents[2]
 
 

@@ -12,6 +12,8 @@ from duckicelake.shell.completion import KnownNames, complete
 from duckicelake.shell.ducklake import DuckLakeSession
 from tests.shell.conftest import run_shell
 
+pytestmark = pytest.mark.commands
+
 
 @pytest.fixture
 def lake(tmp_path: Path, extensions: None) -> str:

@@ -66,6 +66,7 @@ def seen(receiver: Receiver) -> set[tuple[int, str]]:
     return set(report(receiver))
 
 
+@pytest.mark.crash
 def test_commits_arrive_as_events_and_a_receiver_that_hangs_holds_up_no_end(lake: Path, receiver: Receiver) -> None:
     settings = {
         "DUCKICELAKE_LINEAGE_TRANSPORTS": f"console,{receiver.uri}",

@@ -79,10 +79,11 @@ def governed(postgres: EmbeddedPostgres, tmp_path: Path) -> Iterator[Governed]:
     with new_lake(postgres, tmp_path) as url, ExitStack() as stack:
         clients = [OAuthClient(who, SECRET, ("grants",)) for who in PEOPLE]
         clients += [OAuthClient("root", SECRET, ("*",)), OAuthClient("reader", SECRET, ("ns:sales:r",))]
-        workers = []
+        workers, known = [], []
         for _ in range(2):
             database = stack.enter_context(closing(open_lake_database(url, pool_size=4)))
             services = replace(services_of(database, tmp_path), rights=RightsCache.of_first(database))
+            known.append(services.rights)
             server = Server()
             uri = stack.enter_context(running(server.app(services, server.authentication(*clients))))
             workers.append(stack.enter_context(httpx.Client(base_url=uri, timeout=60)))
@@ -103,7 +104,8 @@ def governed(postgres: EmbeddedPostgres, tmp_path: Path) -> Iterator[Governed]:
             assert lake.status("root", "POST", f"/v1/namespaces/{path}/views", creation("v")) == 200
         lake.give("owner", "ownership", "namespace:sales")
         grants.set_grants(services, is_on=True)
-        time.sleep(1.5)
+        for rights in known:  # else each would learn of it within seconds
+            assert rights.look().is_on
         yield lake
 
 

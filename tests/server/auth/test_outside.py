@@ -47,9 +47,10 @@ class Limited:
 
     def decide(self, policy: Policy = lambda *_: True, **changes: Any) -> None:
         """Change the policy, and wait until no decision by the former one is kept."""
-        self.opa.policy = policy
-        self.opa.status = changes.get("status", 200)
-        sleep(KEPT_SECONDS * 1.2)
+        wanted = policy, changes.get("status", 200)
+        if wanted != (self.opa.policy, self.opa.status):
+            self.opa.policy, self.opa.status = wanted
+            sleep(KEPT_SECONDS * 1.2)
         self.opa.inputs.clear()
 
     def ask(self, who: str, route: str, *, is_absent: bool = False) -> httpx.Response:
@@ -86,10 +87,9 @@ def served(postgres: EmbeddedPostgres, tmp_path_factory: pytest.TempPathFactory)
 
 
 @pytest.fixture
-def limited(served: Limited) -> Iterator[Limited]:
+def limited(served: Limited) -> Limited:
     served.decide()
-    yield served
-    served.decide()
+    return served
 
 
 def is_asked(need: Need) -> bool:
