@@ -385,6 +385,7 @@ def test_request_that_finds_all_connections_busy_is_asked_to_try_again(database_
             assert cursor.execute("SELECT 1").fetchone() == (1,)
 
 
+@pytest.mark.crash
 def test_database_that_turns_out_to_be_a_standby_is_left_for_the_primary():
     with running_cluster() as primary, following(primary) as standby:
         url = url_of([standby, primary])

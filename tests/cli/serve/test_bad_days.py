@@ -32,6 +32,8 @@ from tests.cli.test_commands import (
 from tests.support.clusters import place_cluster
 from tests.support.replicas import Cluster, running_cluster, stop_family
 
+pytestmark = pytest.mark.crash
+
 __all__ = ["lake"]
 SCHEMA = {"type": "struct", "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}
 TABLE = "/v1/namespaces/main/tables/t"

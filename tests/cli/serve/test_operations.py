@@ -119,6 +119,7 @@ def wait_until_refused(uri: str) -> None:
     raise AssertionError("the server goes on accepting connections")
 
 
+@pytest.mark.commands
 def test_statement_that_takes_too_long_is_a_503(lake: Path) -> None:
     with serving(lake, DUCKICELAKE_STATEMENT_SECONDS="0.5") as served:
         with psycopg.connect(build_embedded_url(lake), autocommit=True) as slow:
@@ -129,6 +130,7 @@ def test_statement_that_takes_too_long_is_a_503(lake: Path) -> None:
         assert httpx.post(f"{served.uri}/v1/namespaces", json={"namespace": ["a"]}, timeout=30).status_code == 200
 
 
+@pytest.mark.commands
 def test_audit_lists_filters_and_forgets(lake: Path) -> None:
     with serving(lake) as served:
         httpx.post(f"{served.uri}/v1/namespaces", json={"namespace": ["ns"]}, timeout=30)

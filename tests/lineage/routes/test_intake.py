@@ -102,6 +102,7 @@ def many() -> Iterator[Json]:
         yield event(number, inputs=(table(f"ns.t{source}"),), outputs=(table(f"ns.t{target}"),), job=f"j{target}")
 
 
+@pytest.mark.commands
 def test_ten_thousand_events_are_taken_and_their_graph_is_asked_in_parts(served: Served) -> None:
     events = list(many())
     for first in range(0, EVENTS, BATCH):

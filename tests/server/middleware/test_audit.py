@@ -252,6 +252,7 @@ def test_entries_are_log_lines_once_they_are_committed(
     assert lines(log)[1]["snapshot_id"] == found[1].snapshot_id
 
 
+@pytest.mark.crash
 def test_refusal_while_postgres_is_away_stands_in_the_log(
     services: Services, serve: Callable[[FastAPI], httpx.Client], log: io.StringIO
 ) -> None:
