@@ -26,7 +26,7 @@ from duckicelake.catalog.warehouses import (
 )
 from duckicelake.errors import CatalogError, CommitStateUnknownError, InvalidRequestError, UnavailableError
 from duckicelake.lake.side_tables.principals import ADMIN_ROLE, KINDS, lock_governance
-from duckicelake.postgres.shared_pool import JoinedDatabase
+from duckicelake.postgres.database import JoinedDatabase
 
 
 @dataclass(frozen=True, slots=True, order=True)

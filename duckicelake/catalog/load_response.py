@@ -19,7 +19,7 @@ from duckicelake.catalog.table.load import TableCheck, build_freshness_query, ch
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.lake.side_tables.freshness import FreshnessLine, SchemaLine, open_freshness_line
 from duckicelake.lake.state import Freshness, FreshnessQuery
-from duckicelake.postgres.shared_pool import SchemaDatabase
+from duckicelake.postgres.database import SchemaDatabase
 from duckicelake.properties import get_scan_planning_mode
 
 Deliver = Callable[[Freshness | None], object]

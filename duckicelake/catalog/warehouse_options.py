@@ -12,7 +12,7 @@ from typing import Final
 from duckicelake.catalog.context.rights import RightsCache
 from duckicelake.catalog.context.services import Services
 from duckicelake.errors import InvalidRequestError
-from duckicelake.lake.setup import limits
+from duckicelake.lake.setup import identity
 from duckicelake.lake.side_tables import grants
 from duckicelake.lake.side_tables.audit import AuditedResource
 from duckicelake.lake.side_tables.grants import DEFINER_KEYS, FIRST_WAREHOUSE_ID
@@ -25,7 +25,7 @@ FLUSH_BYTES: Final = "flush-bytes"
 FLUSH_AGE: Final = "flush-age-seconds"
 _COUNT: Final = re.compile("[0-9]{1,18}"), "a whole number"
 _NUMBER: Final = re.compile(r"[0-9]{1,12}(\.[0-9]{1,6})?"), "a number, as 10 or 0.5"
-_LAKE_FORMS: Final = {limits.MAX_TABLES: _COUNT, limits.MAX_NAMESPACES: _COUNT, limits.DROP_RETENTION: _NUMBER}
+_LAKE_FORMS: Final = {identity.MAX_TABLES: _COUNT, identity.MAX_NAMESPACES: _COUNT, identity.DROP_RETENTION: _NUMBER}
 _SERVER_FORMS: Final = {
     MAX_REQUESTS: _COUNT,
     REQUESTS_PER_SECOND: _NUMBER,
@@ -34,7 +34,7 @@ _SERVER_FORMS: Final = {
     FLUSH_AGE: _NUMBER,
 }
 _GRANT_FORMS: Final = {DEFINER_KEYS: (re.compile("on|off"), "on or off")}
-KEPT_OPTIONS: Final = frozenset({limits.DROP_RETENTION})
+KEPT_OPTIONS: Final = frozenset({identity.DROP_RETENTION})
 """Options that each warehouse has."""
 _FORMS: Final = _LAKE_FORMS | _SERVER_FORMS | _GRANT_FORMS
 _MAX_POLICY_CHARS: Final = 1000
@@ -65,7 +65,7 @@ class RequestLimits:
 def read_options(services: Services) -> dict[str, str]:
     """Read the options of the services' warehouse, by name."""
     with services.database.reading() as cursor:
-        found = limits.read_limits(cursor)
+        found = identity.read_limits(cursor)
         found |= grants.read_options(cursor, _get_rights(services).place)
     return dict(sorted(found.items()))
 
@@ -84,7 +84,7 @@ def change_options(services: Services, changes: OptionChanges, check_policies: C
 
     def change() -> None:
         with services.database.transaction() as cursor:
-            limits.change_limits(cursor, own)
+            identity.change_limits(cursor, own)
             grants.change_options(cursor, place, others)
             services.settle(cursor, [AuditedResource("warehouse", detail={"options": dict(changes)})])
 

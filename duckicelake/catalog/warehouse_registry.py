@@ -37,8 +37,8 @@ from duckicelake.lake.side_tables import warehouses as registry
 from duckicelake.lake.side_tables.audit import AuditedResource
 from duckicelake.lake.side_tables.storage_profiles import ProfileRow
 from duckicelake.lake.side_tables.warehouses import ACTIVE, LakeContents, WarehouseRow, pick_row
+from duckicelake.postgres.database import SchemaDatabase
 from duckicelake.postgres.queries import Transaction
-from duckicelake.postgres.shared_pool import SchemaDatabase
 from duckicelake.storage.policy import canonicalize, is_within
 
 _SCHEMA_PREFIX: Final = "warehouse_"

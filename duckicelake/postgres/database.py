@@ -9,13 +9,21 @@ from typing import Any, Protocol, TypeVar
 from weakref import WeakSet
 
 import psycopg
-from psycopg import AsyncConnection, Connection, Cursor, IsolationLevel
+from psycopg import Cursor, IsolationLevel
 from psycopg.errors import ReadOnlySqlTransaction, UndefinedColumn
-from psycopg.pq import TransactionStatus
 from psycopg_pool import PoolClosed
 
-from duckicelake.errors import CommitStateUnknownError, FailoverError, UnavailableError
-from duckicelake.postgres.failures import DatabaseRules, is_retryable, read_timeline, roll_back, translate_outage
+from duckicelake.errors import UnavailableError
+from duckicelake.postgres.failures import (
+    DatabaseRules,
+    TimelineGuard,
+    commit,
+    is_retryable,
+    is_standby,
+    read_timeline,
+    roll_back,
+    translate_outage,
+)
 from duckicelake.postgres.notify import NotificationListener
 from duckicelake.postgres.pipeline import DeferredConnection, TraceBlock, WriteGate, build_traced_connection
 from duckicelake.postgres.queries import Row, Transaction
@@ -25,6 +33,8 @@ from duckicelake.postgres.session import (
     PinnedSession,
     adapt_json,
     build_parameters,
+    build_schema_url,
+    build_search_path,
     check_connection_open,
     check_database,
     check_sessions,
@@ -47,32 +57,6 @@ class _SideConnection(Protocol):
 
 S = TypeVar("S", bound=_SideConnection)
 MakeSideConnection = Callable[[str, Mapping[str, Any], PinnedSession, "TimelineGuard | None"], S]
-
-
-def is_standby(connection: Connection[Any] | AsyncConnection[Any]) -> bool:
-    """Return whether Postgres was a standby when it last answered."""
-    return connection.info.parameter_status("in_hot_standby") == "on"
-
-
-class TimelineGuard:
-    """Remembers the first timeline that a connection was on, and refuses others."""
-
-    def __init__(self, left: Callable[[], None]) -> None:
-        """Remember no timeline yet. left: called once, when Postgres turns out to be on another one."""
-        self._left = left
-        self._first: str | None = None
-        self._is_left = False
-        self._lock = Lock()
-
-    def check(self, met: str | None) -> None:
-        """Raise FailoverError if a connection was on another timeline, now or before; None counts as any."""
-        with self._lock:
-            self._first = self._first or met
-            if not self._is_left and met not in (None, self._first):
-                self._is_left = True
-                self._left()
-        if self._is_left:
-            raise FailoverError("Postgres has failed over; nothing was written, try again")
 
 
 class Database:
@@ -156,7 +140,7 @@ class Database:
                     yield cursor
                 finally:
                     afterwards = self._afterwards.pop(cursor, ())
-            _commit(connection)
+            commit(connection)
         for act in afterwards:
             with suppress(Exception):  # the transaction is committed: nothing may look as if it weren't
                 act()
@@ -387,13 +371,46 @@ class Database:
         self._session.pin(connection)
 
 
-def _commit(connection: DeferredConnection) -> None:
-    # Postgres answers COMMIT of a failed transaction with a silent ROLLBACK.
-    if connection.info.transaction_status in (TransactionStatus.INERROR, TransactionStatus.UNKNOWN):
-        raise UnavailableError("the transaction had failed before its COMMIT; nothing was written")
-    try:
-        connection.commit()
-    except psycopg.Error as error:
-        if is_retryable(error) or connection.is_refused:
-            raise
-        raise CommitStateUnknownError(f"COMMIT was sent and its outcome is not known: {error}") from error
+class SchemaDatabase(Database):
+    """The database of another lake in a schema of its own: it takes connections of a pool, and sets their schema.
+
+    `close` closes its side connections alone.
+    """
+
+    def __init__(self, database: Database, schema: str) -> None:
+        vars(self).update(vars(database))
+        self.url = build_schema_url(database.url, schema)
+        self.gate = WriteGate()
+        self._session = self._session.in_schema(schema)
+        self.search_path = build_search_path(schema)
+        self._precondition = None
+        self._side_connections, self._afterwards = [], {}
+
+    def close(self) -> None:
+        self.close_side_connections()
+
+
+class JoinedDatabase(Database):
+    """A database whose transactions and reads are parts of one transaction that is open.
+
+    What is to be done after the commit is done after that of the open transaction.
+    """
+
+    def __init__(self, database: Database, cursor: Cursor[Row]) -> None:
+        vars(self).update(vars(database))
+        self._cursor = cursor
+
+    @contextmanager
+    def transaction(self, *, pipelined: bool = False) -> Iterator[Cursor[Row]]:  # noqa: ARG002
+        """Go on in the open transaction."""
+        yield self._cursor
+
+    @contextmanager
+    def reading(self) -> Iterator[Cursor[Row]]:
+        """Read in the open transaction."""
+        yield self._cursor
+
+    @contextmanager
+    def statement(self, *, only_reads: bool = False) -> Iterator[Cursor[Row]]:  # noqa: ARG002
+        """Run a statement in the open transaction."""
+        yield self._cursor

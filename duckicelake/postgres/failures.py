@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from threading import Lock
 from typing import Any, Final, NamedTuple
 
 import psycopg
@@ -10,7 +11,13 @@ from psycopg.errors import NotNullViolation
 from psycopg.pq import PipelineStatus, TransactionStatus
 from psycopg_pool import PoolTimeout
 
-from duckicelake.errors import CatalogError, InvalidRequestError, UnavailableError
+from duckicelake.errors import (
+    CatalogError,
+    CommitStateUnknownError,
+    FailoverError,
+    InvalidRequestError,
+    UnavailableError,
+)
 from duckicelake.postgres.pipeline import DeferredConnection
 
 _REASON_BY_STATE: Final[Mapping[str, str]] = {
@@ -61,6 +68,19 @@ class DatabaseRules(NamedTuple):
         if not isinstance(error, NotNullViolation):
             return None
         return self.error_by_column.get((error.diag.table_name, error.diag.column_name))
+
+
+def commit(connection: DeferredConnection) -> None:
+    """Commit. Raises UnavailableError if nothing was written, CommitStateUnknownError if that isn't known."""
+    # Postgres answers COMMIT of a failed transaction with a silent ROLLBACK.
+    if connection.info.transaction_status in (TransactionStatus.INERROR, TransactionStatus.UNKNOWN):
+        raise UnavailableError("the transaction had failed before its COMMIT; nothing was written")
+    try:
+        connection.commit()
+    except psycopg.Error as error:
+        if is_retryable(error) or connection.is_refused:
+            raise
+        raise CommitStateUnknownError(f"COMMIT was sent and its outcome is not known: {error}") from error
 
 
 def roll_back(connection: DeferredConnection, prepared_before: int) -> None:
@@ -132,3 +152,29 @@ def _hide_undefined() -> Iterator[None]:
         raise
     except psycopg.DatabaseError:
         pass
+
+
+def is_standby(connection: Connection[Any] | AsyncConnection[Any]) -> bool:
+    """Return whether Postgres was a standby when it last answered."""
+    return connection.info.parameter_status("in_hot_standby") == "on"
+
+
+class TimelineGuard:
+    """Remembers the first timeline that a connection was on, and refuses others."""
+
+    def __init__(self, left: Callable[[], None]) -> None:
+        """Remember no timeline yet. left: called once, when Postgres turns out to be on another one."""
+        self._left = left
+        self._first: str | None = None
+        self._is_left = False
+        self._lock = Lock()
+
+    def check(self, met: str | None) -> None:
+        """Raise FailoverError if a connection was on another timeline, now or before; None counts as any."""
+        with self._lock:
+            self._first = self._first or met
+            if not self._is_left and met not in (None, self._first):
+                self._is_left = True
+                self._left()
+        if self._is_left:
+            raise FailoverError("Postgres has failed over; nothing was written, try again")

@@ -9,8 +9,8 @@ from duckicelake.errors import FailoverError, UnavailableError
 from duckicelake.lake.ducklake.database import open_lake_database, open_lake_session
 from duckicelake.lake.setup.format import prepare_catalog
 from duckicelake.lake.side_tables.freshness import FreshnessLine
-from duckicelake.postgres.database import Database, TimelineGuard
-from duckicelake.postgres.failures import read_timeline
+from duckicelake.postgres.database import Database
+from duckicelake.postgres.failures import TimelineGuard, read_timeline
 from tests.support.replicas import Cluster, following, running_cluster, url_of
 
 

@@ -1,4 +1,4 @@
-"""The identity of a lake, the folders of its servers, and the servers that run."""
+"""What a lake says of itself in `duckicelake_lake`: its identity, its limits, the folders and servers that use it."""
 
 import json
 import os
@@ -8,7 +8,9 @@ from dataclasses import asdict, dataclass, fields
 from typing import Final
 from uuid import UUID
 
-from duckicelake.errors import InvalidRequestError, InvalidSettingsError
+from psycopg.errors import UndefinedColumn
+
+from duckicelake.errors import ConflictError, InvalidRequestError, InvalidSettingsError
 from duckicelake.lake.ducklake.snapshots import LOCK_KEY
 from duckicelake.postgres.database import Database
 from duckicelake.postgres.queries import Transaction, load_queries
@@ -16,6 +18,10 @@ from duckicelake.postgres.queries import Transaction, load_queries
 SEEN_SECONDS: Final = 90.0
 """A server that wasn't seen for so long has ended."""
 SERVERS_KEY: Final = LOCK_KEY + 6
+MAX_TABLES: Final = "max-tables"
+MAX_NAMESPACES: Final = "max-namespaces"
+DROP_RETENTION: Final = "drop-retention-seconds"
+"""Limits of a lake, as options of its warehouse: how many tables and namespaces, how long what is dropped stays."""
 _SQL = load_queries("lake", "identity")
 
 
@@ -144,3 +150,31 @@ def _read_system_identifier(database: Database) -> str:
         if not cursor.execute(_SQL.shows_identifier).fetchall()[0][0]:
             return ""
         return str(cursor.execute(_SQL.system_identifier).fetchall()[0][0])
+
+
+def read_limits(cursor: Transaction) -> dict[str, str]:
+    """Read the limits that there are, by their names as options."""
+    ((tables, namespaces, seconds),) = cursor.execute(_SQL.limits).fetchall()
+    retention = f"{float(seconds):.6f}".rstrip("0").rstrip(".")
+    found = {MAX_TABLES: tables, MAX_NAMESPACES: namespaces, DROP_RETENTION: retention}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def change_limits(cursor: Transaction, changes: Mapping[str, str | None]) -> None:
+    """Change limits; ConflictError for a lake of an older version.
+
+    None: any number of tables or namespaces, and the retention of a new lake.
+    """
+    if changes:
+        parameters = {
+            "has_tables": MAX_TABLES in changes,
+            "max_tables": changes.get(MAX_TABLES),
+            "has_namespaces": MAX_NAMESPACES in changes,
+            "max_namespaces": changes.get(MAX_NAMESPACES),
+            "has_retention": DROP_RETENTION in changes,
+            "retention": changes.get(DROP_RETENTION),
+        }
+        try:
+            cursor.execute(_SQL.change_limits, parameters)
+        except UndefinedColumn as error:
+            raise ConflictError("An older version prepared this lake: let a server open the warehouse first") from error

@@ -14,8 +14,8 @@ from psycopg.pq.abc import PGresult
 
 from duckicelake.errors import UnavailableError
 from duckicelake.lake.state import Freshness, FreshnessQuery
-from duckicelake.postgres.database import Database, TimelineGuard, is_standby
-from duckicelake.postgres.failures import read_timeline_async
+from duckicelake.postgres.database import Database
+from duckicelake.postgres.failures import TimelineGuard, is_standby, read_timeline_async
 from duckicelake.postgres.queries import Row, load_queries
 from duckicelake.postgres.session import PinnedSession
 
