@@ -1,7 +1,6 @@
 """Queries of branches with commits of their own: the rows are those that PyIceberg reads of the branch."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import duckdb
@@ -12,29 +11,14 @@ from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.table import Table
 
 from duckicelake.catalog.context.services import Services
-from duckicelake.query import service
-from duckicelake.query.processes import QueryLimits
-from duckicelake.server.app import create_app
 from duckicelake.server.auth.oauth_clients import OAuthClient
 from tests.support.logins import SECRET, Server, bearing, token
 from tests.support.servers import Serve
 
+pytestmark = pytest.mark.usefixtures("limits")
+
 ROUTE = "/sql/v1/query"
-LIMITS = QueryLimits(processes=2, memory_bytes=256 * 1024**2, disk_bytes=0, seconds=30.0, rows=1_000_000)
 SQL = "SELECT id, name FROM {} ORDER BY id"
-
-
-@pytest.fixture(autouse=True)
-def limits(services: Services) -> Iterator[None]:
-    service._limits[services.database] = LIMITS
-    yield
-    del service._limits[services.database]
-    service.end_processes()
-
-
-@pytest.fixture
-def http(services: Services, serve: Serve) -> httpx.Client:
-    return serve(create_app(services))
 
 
 @pytest.fixture

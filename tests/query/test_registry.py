@@ -3,7 +3,7 @@
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 from uuid import uuid4
@@ -16,29 +16,15 @@ from typer.testing import CliRunner
 from duckicelake.catalog.context.services import Services
 from duckicelake.cli.main import app
 from duckicelake.postgres.database import Database
-from duckicelake.query import service
-from duckicelake.query.processes import QueryLimits
 from duckicelake.server.app import create_app
 from duckicelake.server.auth.oauth_clients import OAuthClient
 from tests.support.logins import SECRET, Server, bearing, token
 from tests.support.servers import Serve
 
+pytestmark = pytest.mark.usefixtures("limits")
+
 ROUTE, LIST = "/sql/v1/query", "/sql/v1/queries"
-LIMITS = QueryLimits(processes=2, memory_bytes=256 * 1024**2, disk_bytes=0, seconds=60.0, rows=1_000_000)
 SLOW = "SELECT count(*) AS n FROM range(1000000) a, range(1000000) b"
-
-
-@pytest.fixture(autouse=True)
-def limits(services: Services) -> Iterator[None]:
-    service._limits[services.database] = LIMITS
-    yield
-    del service._limits[services.database]
-    service.end_processes()
-
-
-@pytest.fixture
-def http(services: Services, serve: Serve) -> httpx.Client:
-    return serve(create_app(services))
 
 
 class Background:
