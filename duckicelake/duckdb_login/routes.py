@@ -49,9 +49,7 @@ async def open_duckdb_login(services: AppServices, body: Body) -> Response:
 
 
 @router.delete(_ROOT, status_code=204)
-async def close_duckdb_login(
-    services: AppServices, login: Annotated[str, Query(min_length=1, max_length=63)]
-) -> Response:
+async def close_duckdb_login(services: AppServices, login: _LoginName) -> Response:
     """End a login of the caller's: its sessions end, its role is dropped."""
     await run_in_threadpool(close_attachment, services, login)
     return Response(status_code=204)

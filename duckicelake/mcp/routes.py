@@ -28,7 +28,8 @@ CALLS_PATH: Final = "/mcp/v1/calls"
 DOCTOR_PATH: Final = "/mcp/v1/doctor"
 MAX_ARGUMENT_BYTES: Final = 4096
 """Of a call's arguments, as JSON, in the audit trail."""
-_CALLS_PER_SECOND: Final = 50.0
+_CALLS_PER_SECOND: Final = 10.0
+"""Of each principal in a worker, on average over ten seconds: so fast the audit trail grows by who may only read."""
 _calls: Final = Quota(_CALLS_PER_SECOND, time.monotonic, burst=10.0)
 router = APIRouter(tags=["mcp"], responses=RESPONSES, route_class=StrictRoute)
 _Level = Annotated[str, Field(min_length=1, max_length=1000)]

@@ -12,8 +12,10 @@ import pytest
 
 from duckicelake.catalog.context.services import Services
 from duckicelake.lake.side_tables.audit import AuditEntry
+from duckicelake.mcp import routes
 from duckicelake.mcp.transport import MAX_BODY_BYTES
 from duckicelake.server.auth.oauth_clients import OAuthClient
+from duckicelake.server.middleware.quotas import Quota
 from tests.mcp.conftest import COMMAND, serving_agents, talk, talk_http
 from tests.support.logins import SECRET, Server, token
 from tests.support.servers import Serve
@@ -155,3 +157,15 @@ def test_wrong_options_are_one_clear_line(options: list[str], said: str) -> None
     assert said in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
+
+
+def test_audit_trail_takes_no_more_calls_than_agents_make(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routes, "_calls", Quota(10.0, lambda: 1000.0, burst=10.0))
+    with httpx.Client(base_url=uri) as http:
+        answers = [http.post(routes.CALLS_PATH, json={"tool": "describe"}) for _ in range(120)]
+    statuses = [answer.status_code for answer in answers]
+    taken = statuses.index(429)
+    assert 100 <= taken <= 102
+    assert set(statuses[:taken]) == {204}
+    assert set(statuses[taken:]) == {429}
+    assert answers[-1].headers["Retry-After"] == "1"
