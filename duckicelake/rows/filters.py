@@ -22,6 +22,7 @@ from duckicelake.iceberg.expressions import (
 )
 from duckicelake.iceberg.primitives import select_names
 from duckicelake.iceberg.types import PrimitiveType
+from duckicelake.iceberg.values import to_json
 from duckicelake.rows.columns import RowColumn, is_storable, to_single_value
 from duckicelake.rows.json_values import make_primitive_reader
 from duckicelake.rows.problems import MisfitError, render_value
@@ -74,6 +75,11 @@ def build_condition(predicate: Predicate, columns: Mapping[int, FilterColumn]) -
     return SqlCondition(writer.write(predicate), writer.parameters)
 
 
+def write_condition(predicate: Predicate, columns: Mapping[int, FilterColumn]) -> str:
+    """Write DuckDB's condition of a bound predicate as one text, for a WHERE: it is never true where it is null."""
+    return _TextWriter(columns).write_true(predicate)
+
+
 def _bind_predicate(predicate: Predicate, columns: Mapping[str | int, RowColumn]) -> Predicate:
     match predicate:
         case ConstantPredicate():
@@ -120,6 +126,7 @@ class _ConditionWriter:
     parameters: dict[str, str | list[str]] = field(default_factory=dict)
 
     def write(self, predicate: Predicate) -> str:
+        """Write what is true or false of each row."""
         match predicate:
             case ConstantPredicate():
                 return "true" if predicate.holds else "false"
@@ -127,36 +134,65 @@ class _ConditionWriter:
                 return f"(NOT {self.write(predicate.child)})"
             case Junction():
                 return f"({self.write(predicate.left)} {predicate.operator} {self.write(predicate.right)})"
-        assert isinstance(predicate.column, int)
-        opposite, column = _OPPOSITES.get(predicate.operator), self.columns[predicate.column]
-        test = self._test(
-            opposite or predicate.operator, column, [_format_constant(column.type, v) for v in predicate.values]
-        )
-        return test if opposite is None else f"(NOT {test})"
+        opposite = _OPPOSITES.get(predicate.operator)
+        test = self._write_test(opposite or predicate.operator, predicate)
+        known = test if "is-null" in {predicate.operator, opposite} else f"coalesce({test}, false)"
+        return known if opposite is None else f"(NOT {known})"
 
-    def _test(self, operator: str, column: FilterColumn, texts: list[str]) -> str:
-        value = column.expression
+    def _write_test(self, operator: str, test: ColumnTest) -> str:
+        """Write a test, which is null of a null value alone."""
+        assert isinstance(test.column, int)
+        column = self.columns[test.column]
+        value, texts = column.expression, [_format_constant(column.type, constant) for constant in test.values]
         match operator:
             case "is-null":
                 return f"({value} IS NULL)"
             case "is-nan":
-                return f"coalesce(isnan({value}), false)"
+                return f"isnan({value})"
             case "in":
-                constants = _build_constant(column, f"unnest({self._parameter(texts)}::VARCHAR[])")
-                return f"coalesce({value} IN (SELECT {constants}), false)"
-        constant = _build_constant(column, f"{self._parameter(texts[0])}::VARCHAR")
-        match operator:
-            case "eq":
-                return f"({value} IS NOT DISTINCT FROM {constant})"
+                return f"({value} IN ({self._write_constants(column, texts)}))"
             case "starts-with":
-                return f"coalesce(starts_with({value}, {constant}), false)"
-        no_nan = f" AND NOT isnan({value})" if column.type.name in _FLOATS else ""
-        return f"coalesce({value} {_SIGNS[operator]} {constant}{no_nan}, false)"
+                return f"starts_with({value}, {self._write_constant(column, texts[0])})"
+        sign = "=" if operator == "eq" else _SIGNS[operator]
+        no_nan = f" AND NOT isnan({value})" if sign != "=" and column.type.name in _FLOATS else ""
+        return f"({value} {sign} {self._write_constant(column, texts[0])}{no_nan})"
+
+    def _write_constant(self, column: FilterColumn, text: str) -> str:
+        return _build_constant(column, f"{self._parameter(text)}::VARCHAR")
+
+    def _write_constants(self, column: FilterColumn, texts: list[str]) -> str:
+        return f"SELECT {_build_constant(column, f'unnest({self._parameter(texts)}::VARCHAR[])')}"
 
     def _parameter(self, value: str | list[str]) -> str:
         name = f"constant{len(self.parameters)}"
         self.parameters[name] = value
         return f"${name}"
+
+
+class _TextWriter(_ConditionWriter):
+    """Writes constants into the text, and what statistics may prune without a function around it."""
+
+    def write_true(self, predicate: Predicate) -> str:
+        """Write what is true of the rows that the predicate is true of, and false or null of the others."""
+        match predicate:
+            case Junction():
+                return f"({self.write_true(predicate.left)} {predicate.operator} {self.write_true(predicate.right)})"
+            case ColumnTest() if predicate.operator not in _OPPOSITES:
+                return self._write_test(predicate.operator, predicate)
+        return self.write(predicate)
+
+    def _write_constant(self, column: FilterColumn, text: str) -> str:
+        return _build_constant(column, _quote_text(text))
+
+    def _write_constants(self, column: FilterColumn, texts: list[str]) -> str:
+        return ", ".join(self._write_constant(column, text) for text in texts) or "NULL"
+
+
+def _quote_text(text: str) -> str:
+    """Write a text as SQL has it; its parser ends at a NUL."""
+    if "\0" in text:
+        return f"decode(unhex('{text.encode().hex()}'))"
+    return "'" + text.replace("'", "''") + "'"
 
 
 def _format_constant(kind: PrimitiveType, value: Any) -> str:
@@ -173,3 +209,23 @@ def _build_constant(column: FilterColumn, text: str) -> str:
         case "string":
             return text
     return f"CAST({text} AS {column.duckdb_type})"
+
+
+def format_filter(predicate: Predicate, types: Mapping[int, PrimitiveType]) -> Any:
+    """Format a bound predicate as JSON, its columns by field id."""
+    match predicate:
+        case ConstantPredicate():
+            return predicate.holds
+        case NotPredicate():
+            return {"type": "not", "child": format_filter(predicate.child, types)}
+        case Junction():
+            left, right = format_filter(predicate.left, types), format_filter(predicate.right, types)
+            return {"type": predicate.operator, "left": left, "right": right}
+    assert isinstance(predicate.column, int)
+    kind, column = types[predicate.column], {"type": "reference", "id": predicate.column}
+    values = [{"type": "literal", "value": to_json(kind, value), "data-type": str(kind)} for value in predicate.values]
+    if predicate.operator in {"in", "not-in"}:
+        return {"type": predicate.operator, "child": column, "values": values}
+    if not values:
+        return {"type": predicate.operator, "child": column}
+    return {"type": predicate.operator, "left": column, "right": values[0]}

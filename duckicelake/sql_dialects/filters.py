@@ -1,7 +1,8 @@
-"""PURE. Read a SQL condition as an Iceberg filter: what engines push down of a WHERE clause.
+"""PURE. Read a SQL condition as an Iceberg filter: what engines push down of a WHERE clause, or a row filter.
 
 The condition is DuckDB's SQL: comparisons of columns with constants, BETWEEN, IN, IS NULL, LIKE 'a%', isnan() and
-starts_with(), joined by AND, OR and NOT. Engines evaluate all else themselves, and it prunes nothing.
+starts_with(), joined by AND, OR and NOT. Engines evaluate all else of a WHERE themselves, and it prunes nothing; a row
+filter has nothing else.
 """
 
 import re
@@ -72,6 +73,23 @@ def parse_sql_filter(sql: str, schema: Schema) -> SqlFilter:
 
     Raises InvalidConditionError for what isn't one.
     """
+    reader = _FilterReader(schema)
+    return SqlFilter(reader.read_text(sql), tuple(reader.ignored))
+
+
+def parse_row_filter(sql: str, schema: Schema) -> Predicate:
+    """Parse a condition that says exactly which rows there are. Raises InvalidConditionError for any other."""
+    reader = _FilterReader(schema, is_exact=True)
+    predicate = reader.read_text(sql)
+    if reader.ignored:
+        raise InvalidConditionError(
+            f"Iceberg's filters can't say {reader.ignored[0]}: expected comparisons of a column with constants, IN, "
+            "BETWEEN, IS NULL, LIKE 'a%', isnan(x) or starts_with(x, 'a'), joined by AND, OR and NOT"
+        )
+    return predicate
+
+
+def _parse_condition(sql: str) -> exp.Expr:
     try:
         tree = parse_query(sql, DUCKDB)
     except UnreadableQueryError as error:
@@ -83,11 +101,7 @@ def parse_sql_filter(sql: str, schema: Schema) -> SqlFilter:
         raise InvalidConditionError(f"Invalid condition {_cut(sql)!r}: refused for {error}") from error
     if isinstance(tree, exp.Query):
         raise InvalidConditionError(f"Invalid condition {_cut(sql)!r}: expected what follows WHERE, not a query")
-    reader = _FilterReader(schema)
-    predicate = reader.read_top(tree)
-    if len(collect_tests(predicate)) > MAX_PREDICATES:
-        raise InvalidConditionError(f"A filter has up to {MAX_PREDICATES} predicates")
-    return SqlFilter(predicate, tuple(reader.ignored))
+    return tree
 
 
 def _cut(text: str) -> str:
@@ -95,13 +109,24 @@ def _cut(text: str) -> str:
 
 
 class _FilterReader:
-    """Reads trees of sqlglot. A part of a conjunction that can't be read is left out, as engines do."""
+    """Reads trees of sqlglot. A part of a conjunction that can't be read is left out, as engines do.
 
-    def __init__(self, schema: Schema) -> None:
+    is_exact: a LIKE isn't read as the prefix of its pattern where it says more than that.
+    """
+
+    def __init__(self, schema: Schema, *, is_exact: bool = False) -> None:
         fields = schema.map_fields_by_id()
         self._types = {name.lower(): fields[field_id].type for name, field_id in schema.names().items()}
         self._known = ", ".join(list(schema.full_names().values())[:_SHOWN_COLUMNS])
+        self._is_exact = is_exact
         self.ignored: list[str] = []
+
+    def read_text(self, sql: str) -> Predicate:
+        """Read a whole condition. Raises InvalidConditionError."""
+        predicate = self.read_top(_parse_condition(sql))
+        if len(collect_tests(predicate)) > MAX_PREDICATES:
+            raise InvalidConditionError(f"A filter has up to {MAX_PREDICATES} predicates")
+        return predicate
 
     def read_top(self, node: exp.Expr, *, is_negated: bool = False) -> Predicate:
         """Read a condition that has to hold; one that can't be read is noted, and taken to hold."""
@@ -160,7 +185,7 @@ class _FilterReader:
         if wildcard is None:
             return _build_test("eq", column, [JsonConstant(text)], is_negated)
         prefix = text[: wildcard.start()]
-        if not prefix or (is_negated and text != f"{prefix}%"):
+        if not prefix or ((is_negated or self._is_exact) and text != f"{prefix}%"):
             refuse_construct("LIKE with a wildcard that prefixes don't decide")
         return _build_test("starts-with", column, [JsonConstant(prefix)], is_negated)
 

@@ -6,7 +6,7 @@ import pytest
 
 from duckicelake.iceberg.expressions import ColumnTest, ConstantPredicate, Junction, NotPredicate, Predicate
 from duckicelake.iceberg.schema import Schema
-from duckicelake.sql_dialects.filters import InvalidConditionError, parse_sql_filter
+from duckicelake.sql_dialects.filters import InvalidConditionError, parse_row_filter, parse_sql_filter
 
 _TYPES = {"id": "long", "name": "string", "x": "double", "day": "date", "ts": "timestamp", "flag": "boolean"}
 SCHEMA = Schema.model_validate(
@@ -135,3 +135,36 @@ def test_a_thousand_conditions_make_a_flat_tree() -> None:
         depth += 1
         level = [part for node in level if isinstance(node, Junction) for part in (node.left, node.right)]
     assert depth <= 12
+
+
+@pytest.mark.parametrize(
+    ("sql", "wanted"),
+    [
+        ("name = 'EU' AND id < 5", (("name", "eq", "EU"), "and", ("id", "lt", 5))),
+        ("name LIKE 'a%'", ("name", "starts-with", "a")),
+        ('s."My a" IS NULL OR flag', (("s.My a", "is-null"), "or", ("flag", "eq", True))),
+        ("name <> 'EU'", (("name", "not-null"), "and", ("name", "not-eq", "EU"))),
+    ],
+)
+def test_row_filter_is_read_whole(sql: str, wanted: Any) -> None:
+    assert show(parse_row_filter(sql, SCHEMA)) == wanted
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "name LIKE 'a%b'",
+        "name LIKE 'a_'",
+        "name ILIKE 'a%'",
+        "id = 5 AND length(name) > 3",
+        "id = x",
+        "id IN (SELECT 1)",
+        "day > current_date",
+        "name = 'a' AND (name = current_user OR id = 5)",
+        "id % 2 = 0",
+    ],
+)
+def test_row_filter_that_iceberg_cannot_say_is_refused_naming_the_part(sql: str) -> None:
+    """What engines leave out of a WHERE, they evaluate; what a row filter left out would show more rows."""
+    with pytest.raises(InvalidConditionError, match=r"Iceberg's filters can't say .+: expected comparisons"):
+        parse_row_filter(sql, SCHEMA)
