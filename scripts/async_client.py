@@ -45,6 +45,7 @@ from duckicelake.client.models import (
 from duckicelake.client.query_result import QueryInfo, QueryPage, QueryResult
 from duckicelake.client.operations import CallerInfo, DroppedInfo, ExpireInfo, FlushInfo, RestoreInfo, UndropInfo
 from duckicelake.client.table import Table, View
+from duckicelake.client.upkeep import AuditRecord, CheckResult, OrphanInfos
 
 _CHUNK_ITEMS: Final = 1000
 """Items of an iterator that one call in a thread brings."""

@@ -62,8 +62,8 @@ ALLOWED: dict[str, set[str]] = {
         "client", "features", "rest",
     },
     "server": {
-        "errors", "iceberg", "lake.side_tables.audit", "lake.side_tables.idempotency", "lake.txn", "catalog",
-        "changelog", "features", "rest",
+        "errors", "iceberg", "lake.doctor", "lake.side_tables.audit", "lake.side_tables.idempotency", "lake.txn",
+        "catalog", "changelog", "features", "rest",
     },
     "cli": {
         "errors", "settings", "tracing", "postgres", "storage", "lake", "catalog", "changelog", "server",

@@ -3,17 +3,22 @@
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Final
 
+from duckicelake.catalog import warehouse
 from duckicelake.catalog.authz.locations import check_readable
+from duckicelake.catalog.commit.guards import lift_guards
 from duckicelake.catalog.context.background_threads import run_in_thread
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.dropped import let_go
 from duckicelake.catalog.lake_files import TABLE_SUFFIXES, find_unneeded, is_lake_file, list_lake_files, read_kept_files
 from duckicelake.catalog.table.load import refresh
-from duckicelake.errors import CatalogError, InvalidRequestError, NoSuchTableError
+from duckicelake.catalog.table.reclaim import release_all
+from duckicelake.errors import CatalogError, ConflictError, InvalidRequestError, NoSuchTableError
 from duckicelake.lake.side_tables import locations, writer
+from duckicelake.lake.side_tables.audit import OK_RESULT, AuditedResource
 from duckicelake.lake.side_tables.writer import UploadRow
 from duckicelake.storage.local import is_link
 from duckicelake.storage.policy import canonicalize, is_within, list_prefixes
@@ -25,6 +30,8 @@ _DELETED_AT_ONCE: Final = 1_000
 """Few, so that little happens between the last look at the catalog and the deletion."""
 PAUSE_SECONDS: Final = 600.0
 """Seconds between two rounds."""
+MIN_AGE: Final = timedelta(hours=1)
+"""Younger files may belong to a commit under way."""
 MAX_BATCH_FILES: Final = 500
 """Uploads that are looked at together: few, so that little happens between the last look and the deletion."""
 
@@ -61,17 +68,64 @@ def find_unnamed(services: Services, files: Sequence[StoredFile]) -> list[Stored
     return list(_still_unneeded(services, files))
 
 
+def check_age(before: datetime) -> int:
+    """Return a moment in milliseconds since the epoch. Raises InvalidRequestError for one less than MIN_AGE ago."""
+    if before > datetime.now(UTC) - MIN_AGE:
+        raise InvalidRequestError(
+            f"{before:%Y-%m-%dT%H:%M:%SZ} is less than an hour ago: give an age of an hour at least, better a day; "
+            "younger files may be of commits under way"
+        )
+    return round(before.timestamp() * 1000)
+
+
 def delete_orphans(
     services: Services, orphans: Sequence[StoredFile], deleted: Callable[[StoredFile], object] = lambda _: None
 ) -> None:
-    """Delete those that are still orphans, and call `deleted` with every one. Raises UnavailableError."""
+    """Delete those that are still orphans, and call `deleted` with every one. Raises UnavailableError.
+
+    The audit trail says how many files went, and how many bytes.
+    """
+    gone: list[StoredFile] = []
 
     def delete(file: StoredFile) -> None:
         services.store.delete(file.location)
+        gone.append(file)
         deleted(file)
 
-    for batch in _batches(orphans, _DELETED_AT_ONCE):
-        run_in_parallel(delete, _still_unneeded(services, batch))
+    try:
+        for batch in _batches(orphans, _DELETED_AT_ONCE):
+            run_in_parallel(delete, _still_unneeded(services, batch))
+    finally:
+        if gone:
+            detail = {"files": len(gone), "bytes": sum(file.size for file in gone)}
+            services.note([AuditedResource("", detail=detail)], OK_RESULT)
+
+
+def prepare_deletion(services: Services) -> None:
+    """Take back guards of tables that share no files any more, and release files of snapshots that left history."""
+    lift_guards(services)
+    release_all(services)
+
+
+def delete_listed_orphans(services: Services, listed: Sequence[str], before_ms: int) -> list[StoredFile]:
+    """Delete those of some locations that are orphans and last written before a moment; return them.
+
+    Raises ConflictError where the warehouse may be another lake's, UnavailableError.
+    """
+    standing = warehouse.look(services)
+    reason = standing.refusal or standing.doubt
+    if reason is not None:
+        raise ConflictError(f"Nothing was deleted: {reason}")
+    prepare_deletion(services)
+    wanted = set(map(canonicalize, listed))
+    folders = {location.rpartition("/")[0] for location in wanted}
+    found = [
+        file for file in list_lake_files(services, folders) if file.location in wanted and file.modified_ms < before_ms
+    ]
+    unneeded = find_unneeded(services, read_kept_files(services), found)
+    gone: list[StoredFile] = []
+    delete_orphans(services, list(_find_unclaimed(services, unneeded)), gone.append)
+    return gone
 
 
 def _still_unneeded(services: Services, files: Iterable[StoredFile]) -> Iterator[StoredFile]:

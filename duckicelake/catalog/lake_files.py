@@ -3,7 +3,7 @@
 This module must not import DuckDB, which is slow: every server uses it at its start, to check whose a warehouse is.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,7 +11,7 @@ from duckicelake.catalog.context.services import Services
 from duckicelake.errors import FileMissingError, InvalidRequestError
 from duckicelake.iceberg.metadata_file import MAX_METADATA_BYTES
 from duckicelake.lake.side_tables import locations
-from duckicelake.storage.policy import canonicalize, list_prefixes
+from duckicelake.storage.policy import canonicalize, is_within, list_prefixes
 from duckicelake.storage.protocol import StoredFile
 
 _DELTA_LOG: Final = "_delta_log"
@@ -25,14 +25,21 @@ _DATA_SUFFIXES: Final = (".parquet", ".orc", ".puffin")
 TABLE_SUFFIXES: Final = (*_DATA_SUFFIXES, ".avro", ".stats", _METADATA_SUFFIX)
 
 
-def list_lake_files(services: Services) -> Iterator[StoredFile]:
-    """List the files in both zones whose kind a lake may have made."""
+def list_lake_files(services: Services, folders: Collection[str] | None = None) -> Iterator[StoredFile]:
+    """List the files in both zones whose kind a lake may have made. folders: canonical; only those below them."""
     with services.database.reading() as cursor:
         data_path = locations.read_data_path(cursor)
     for zone, suffixes in ((services.policy.data_zone, TABLE_SUFFIXES), (data_path, _DATA_SUFFIXES)):
-        for file in services.store.files_below(zone):
-            if is_lake_file(file, suffixes):
-                yield file
+        for place in (zone,) if folders is None else _find_outermost(folders, zone):
+            for file in services.store.files_below(place):
+                if is_lake_file(file, suffixes):
+                    yield file
+
+
+def _find_outermost(folders: Collection[str], zone: str) -> list[str]:
+    """Find the folders in a zone that lie in no other one of them."""
+    own = {folder for folder in folders if is_within(folder, zone)}
+    return sorted(folder for folder in own if own.isdisjoint(list_prefixes(folder)[:-1]))
 
 
 @dataclass(frozen=True, slots=True)

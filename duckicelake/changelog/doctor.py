@@ -1,14 +1,21 @@
 """Check a lake, how far its changelog is behind it, and what the installed features add to the checks."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
+from duckicelake.catalog import warehouse
+from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.doctor import examine_files, examine_tables
 from duckicelake.changelog import entries
 from duckicelake.changelog.source import FOLLOWER_KEY
+from duckicelake.errors import UnavailableError, UnsupportedCatalogError
 from duckicelake.features.registry import load_hooks
 from duckicelake.lake.doctor import checks
+from duckicelake.lake.doctor.checks import is_prepared
+from duckicelake.lake.doctor.damage import NeededFile
 from duckicelake.lake.doctor.findings import DoctorCheck, Finding, make_finding
+from duckicelake.lake.setup.migrations import is_up_to_date
 from duckicelake.postgres.database import Database
 from duckicelake.postgres.queries import Transaction, load_queries
 
@@ -22,6 +29,90 @@ _FORGET_ADVICE: Final = (
     "read the tables themselves for what is missing, and report what the servers' logs say of it; once that is done: "
     "`duckicelake doctor --forget-left-out`"
 )
+
+
+ExamineStore = Callable[[], Iterable[Finding]]
+TrackFiles = Callable[[Iterable[Finding | None], int], Iterable[Finding | None]]
+
+
+def examine_lake(
+    services: Services,
+    examine_store: ExamineStore,
+    *,
+    with_files: bool = True,
+    with_lineage: bool = True,
+    advise: Callable[[UnavailableError], str] = lambda _: "",
+    track: TrackFiles = lambda examined, _: examined,
+) -> list[Finding]:
+    """Examine database, tables, store, warehouse and files; return all findings.
+
+    with_files: look for each data file in the store. advise: what to do where Postgres doesn't answer. track: follows
+    the examination of so many files.
+    """
+    findings, files = _examine_database(services.database, advise, with_lineage=with_lineage)
+    found = list(examine_store())
+    is_sound = all(finding.ok for finding in found)
+    if is_prepared(findings) and is_sound:
+        found += _examine_warehouse(services)
+    if with_files and all(finding.ok for finding in found):
+        found += _examine_needed_files(services, files, track)
+    return [*findings, *found]
+
+
+def _examine_database(
+    database: Database, advise: Callable[[UnavailableError], str], *, with_lineage: bool
+) -> tuple[list[Finding], list[NeededFile]]:
+    """Return the findings on the lake and its tables, and the files that must be in the store."""
+    try:
+        database.check()
+        findings = diagnose(database, with_lineage=with_lineage)
+        if not is_prepared(findings):
+            return findings, []
+        damage, files = examine_tables(database)
+        return [*findings, *(damage or [build_ok("tables", "nothing in them is damaged")])], files
+    except UnavailableError as error:
+        return [Finding("database", ok=False, detail=str(error), advice=advise(error))], []
+    except UnsupportedCatalogError as error:
+        return [Finding("database", ok=False, detail=str(error), advice="")], []
+
+
+def _examine_warehouse(services: Services) -> list[Finding]:
+    """Check which lake the warehouse belongs to; no finding if the lake is of another version."""
+    with services.database.reading() as cursor:
+        if not is_up_to_date(cursor):
+            return []
+    standing = warehouse.look(services)
+    if standing.refusal:
+        return [Finding("warehouse", ok=False, detail=standing.refusal, advice="until then nothing is written there")]
+    if standing.doubt:
+        return [build_ok("warehouse", f"not marked as this lake's yet, so gc deletes nothing: {standing.doubt}")]
+    return [build_ok("warehouse", f"{services.policy.warehouse} is this lake's")]
+
+
+def _examine_needed_files(services: Services, files: Sequence[NeededFile], track: TrackFiles) -> list[Finding]:
+    """Find files that the store lacks, or holds in another size."""
+    try:
+        examined = track(examine_files(services.store, files), len(files))
+        found = sorted((f for f in examined if f is not None), key=lambda finding: finding.detail)
+    except UnavailableError as error:
+        advice = "make the files readable for this user, or leave them out with --no-files"
+        return [Finding("files", ok=False, detail=str(error), advice=advice)]
+    return found or [build_ok("files", f"{len(files)} are in the store as they should be")]
+
+
+def examine_folder(services: Services) -> Finding:
+    """Examine whether the store of the warehouse can be read and written."""
+    try:
+        services.store.check()
+    except UnavailableError as error:
+        advice = "make the warehouse writable for this user, or choose another"
+        return Finding("object store", ok=False, detail=str(error), advice=advice)
+    return build_ok("object store", f"{services.policy.warehouse} is readable and writable")
+
+
+def build_ok(name: str, detail: str) -> Finding:
+    """Build a finding that all is well."""
+    return Finding(name, ok=True, detail=detail, advice="")
 
 
 def diagnose(database: Database, *, with_lineage: bool = True) -> list[Finding]:

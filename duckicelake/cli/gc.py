@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -11,7 +13,10 @@ import typer
 from duckicelake.cli.console.command import LakeOption, one_line_errors
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
+
     from duckicelake.catalog.context.services import Services
+    from duckicelake.client.lake import Lake
     from duckicelake.settings.model import Settings
     from duckicelake.storage.protocol import StoredFile
 
@@ -20,8 +25,8 @@ EXAMPLES: Final = (
     "duckicelake gc --older-than 14d --delete",
     "duckicelake gc | awk '{print $3}'",
 )
-MIN_AGE: Final = timedelta(hours=1)
-"""Younger files may belong to a commit under way."""
+_DELETED_AT_ONCE: Final = 1_000
+"""Files that a request deletes, so that the bar moves."""
 
 
 @one_line_errors()
@@ -51,38 +56,64 @@ def gc(
     collect_orphans(settings, parse_time(older_than), delete=delete, confirm_warehouse=confirm_warehouse)
 
 
+def gc_over_rest(lake: Lake, older_than: str, delete: bool, confirm_warehouse: bool) -> None:
+    """List files that no table needs by the server, and let it delete those that it listed."""
+    from duckicelake.cli.console.terminal import parse_time
+    from duckicelake.errors import BadInputError
+
+    if confirm_warehouse:
+        raise BadInputError("--confirm-warehouse needs the lake itself: give --lake")
+    before = parse_time(older_than)
+    found = lake.orphans(before)
+    for file in found.files:
+        _print_file(file.modified, file.bytes, file.location)
+    sys.stdout.flush()
+    if found.unlisted:
+        _print_note(f"{found.unlisted:,} more aren't listed: run this again once these are gone")
+    if found.doubt is not None and not delete:
+        _print_note(f"Files of this list may be another lake's: {found.doubt}")
+    sizes = {file.location: file.bytes for file in found.files}
+    if not delete:
+        _print_dry_run(sizes)
+        return
+    _delete_over_rest(lake, sizes, before)
+
+
+def _delete_over_rest(lake: Lake, sizes: dict[str, int], before: datetime) -> None:
+    gone: dict[str, int] = {}
+    locations = list(sizes)
+    try:
+        with _open_deletion(sizes) as progress:
+            for start in range(0, len(locations), _DELETED_AT_ONCE):
+                part = locations[start : start + _DELETED_AT_ONCE]
+                gone |= {location: sizes[location] for location in lake.delete_orphans(part, before)}
+                progress.advance(progress.task_ids[0], sum(sizes[location] for location in part))
+    finally:
+        _print_deleted(gone, had_none=not sizes)
+
+
 def collect_orphans(settings: Settings, before: datetime, *, delete: bool, confirm_warehouse: bool = False) -> None:
     """Print the files last written before a moment that no table needs; delete them, if `delete` is true.
 
     Raises InvalidRequestError for a moment that is too young, and where files may be another lake's; UnavailableError;
     StartupError where there is no lake.
     """
-    from duckicelake.catalog.commit.guards import lift_guards
-    from duckicelake.catalog.table.reclaim import release_all
+    from duckicelake.catalog.gc import check_age, prepare_deletion
     from duckicelake.cli.wiring.services import open_lake
-    from duckicelake.errors import InvalidRequestError
 
-    if before > datetime.now(UTC) - MIN_AGE:
-        raise InvalidRequestError(
-            "--older-than must be an hour at least, better a day: younger files may be of commits under way"
-        )
+    before_ms = check_age(before)
     with open_lake(settings, "gc") as services:
         _check_warehouse(services, delete=delete, confirm=confirm_warehouse)
         if delete:
-            lift_guards(services)
-            release_all(services)
-        found = _find(services, before)
-        for file in sorted(found, key=lambda file: file.location):
-            sys.stdout.write(f"{_format_time(file)} {file.size:>12} {file.location}\n")
+            prepare_deletion(services)
+        found = sorted(_find(services, before_ms), key=lambda file: file.location)
+        for file in found:
+            _print_file(datetime.fromtimestamp(file.modified_ms / 1000, UTC), file.size, file.location)
         sys.stdout.flush()
         if delete:
             _delete(services, found)
         else:
-            _print_note(
-                f"{_format_sum(found)} can go; this was a dry run: --delete deletes them"
-                if found
-                else "nothing to delete"
-            )
+            _print_dry_run({file.location: file.size for file in found})
 
 
 def _check_warehouse(services: Services, *, delete: bool, confirm: bool) -> None:
@@ -105,7 +136,7 @@ def _check_warehouse(services: Services, *, delete: bool, confirm: bool) -> None
     _print_note(f"Files of this list may be another lake's: {reason}")
 
 
-def _find(services: Services, before: datetime) -> list[StoredFile]:
+def _find(services: Services, before_ms: int) -> list[StoredFile]:
     from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
     from duckicelake.catalog.gc import find_orphans
@@ -114,29 +145,40 @@ def _find(services: Services, before: datetime) -> list[StoredFile]:
     columns = (SpinnerColumn(), TextColumn("Files looked at: {task.completed}"), TimeElapsedColumn())
     with open_progress(*columns) as progress:
         task = progress.add_task("", total=None)
-        before_ms = round(before.timestamp() * 1000)
         return find_orphans(services, before_ms, lambda count: progress.advance(task, count))
 
 
 def _delete(services: Services, found: list[StoredFile]) -> None:
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-
     from duckicelake.catalog.gc import delete_orphans
-    from duckicelake.cli.console.terminal import open_progress
 
-    gone: list[StoredFile] = []
+    gone: dict[str, int] = {}
     try:
-        columns = (TextColumn("Deleting"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        with open_progress(*columns) as progress:
-            task = progress.add_task("", total=len(found))
+        with _open_deletion({file.location: file.size for file in found}) as progress:
 
             def note_deletion(file: StoredFile) -> None:
-                gone.append(file)
-                progress.advance(task)
+                gone[file.location] = file.size
+                progress.advance(progress.task_ids[0], file.size)
 
             delete_orphans(services, found, note_deletion)
     finally:
-        _print_note(f"{_format_sum(gone)} deleted" if found else "nothing to delete")
+        _print_deleted(gone, had_none=not found)
+
+
+@contextmanager
+def _open_deletion(sizes: dict[str, int]) -> Iterator[Progress]:
+    """Open a bar with one task, which is done after so many bytes."""
+    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeElapsedColumn
+
+    from duckicelake.cli.console.terminal import format_count, open_progress
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeElapsedColumn())
+    with open_progress(*columns) as progress:
+        progress.add_task(f"Deleting {format_count(len(sizes), 'file')}", total=sum(sizes.values()))
+        yield progress
+
+
+def _print_file(modified: datetime, size: int, location: str) -> None:
+    sys.stdout.write(f"{modified:%Y-%m-%dT%H:%M:%SZ} {size:>12} {location}\n")
 
 
 def _print_note(text: str) -> None:
@@ -144,13 +186,19 @@ def _print_note(text: str) -> None:
     sys.stderr.write(f"{text}\n")
 
 
-def _format_sum(files: list[StoredFile]) -> str:
+def _print_dry_run(sizes: dict[str, int]) -> None:
+    _print_note(
+        f"{_format_sum(sizes)} can go; this was a dry run: --delete deletes them" if sizes else "nothing to delete"
+    )
+
+
+def _print_deleted(gone: dict[str, int], *, had_none: bool) -> None:
+    _print_note("nothing to delete" if had_none else f"{_format_sum(gone)} deleted")
+
+
+def _format_sum(sizes: dict[str, int]) -> str:
     from rich.filesize import decimal
 
     from duckicelake.cli.console.terminal import format_count
 
-    return f"{format_count(len(files), 'file')}, {decimal(sum(file.size for file in files))},"
-
-
-def _format_time(file: StoredFile) -> str:
-    return f"{datetime.fromtimestamp(file.modified_ms / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    return f"{format_count(len(sizes), 'file')}, {decimal(sum(sizes.values()))},"

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import asdict, replace
 from datetime import UTC
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import orjson
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from duckicelake.changelog.entries import LogPosition, WantedChanges
     from duckicelake.changelog.history import HistoryEntry, HistoryQuery
     from duckicelake.client.lake import Lake
+    from duckicelake.client.upkeep import AuditRecord
     from duckicelake.lake.side_tables.audit import AuditEntry, AuditFilter
     from duckicelake.postgres.database import Database
     from duckicelake.settings.model import Settings
@@ -250,15 +252,55 @@ def audit(
         _print_entries(settings, wanted, limit, as_json=as_json, follow=follow)
 
 
+def audit_over_rest(
+    lake: Lake,
+    since: str | None,
+    principal: str | None,
+    resource: str | None,
+    operation: str | None,
+    result: str | None,
+    limit: int,
+    as_json: bool,
+    follow: bool,
+    prune_older_than: str | None,
+) -> None:
+    """List entries of the audit trail by the server."""
+    from duckicelake.cli.console.terminal import parse_time
+    from duckicelake.errors import BadInputError
+
+    if prune_older_than is not None:
+        raise BadInputError("--prune-older-than needs the lake itself: give --lake")
+    read = partial(
+        lake.audit,
+        since=None if since is None else parse_time(since),
+        principal=principal,
+        resource=resource,
+        operation=operation,
+        result=result,
+    )
+    with suppress(KeyboardInterrupt) if follow else nullcontext():
+        found = read(limit=limit)
+        _print_audit(found, as_json=as_json)
+        last = 0
+        while follow:
+            last = max([last, *(entry.id for entry in found)])
+            time.sleep(_AUDIT_PAUSE_SECONDS)
+            found = read(limit=_MAX_FOLLOWED_ENTRIES, after=last)
+            _print_audit(found, as_json=as_json, heading=False)
+
+
 def _print_entries(settings: Settings, wanted: AuditFilter, limit: int, *, as_json: bool, follow: bool) -> None:
     """Print the newest entries, newest last; with `follow` then those that come, until interrupted.
 
     Raises InvalidRequestError for a resource that neither the trail nor the lake has had.
     """
+    from duckicelake.lake.side_tables.audit import check_resource
+
     with _open_trail(settings) as database:
         found = _read(database, wanted, limit)
         if not found and not follow:
-            _check_resource(database, wanted.resource)
+            with database.reading() as cursor:
+                check_resource(cursor, wanted.resource)
         _print_audit(found, as_json=as_json)
         while follow:
             wanted = replace(wanted, after=max([wanted.after, *(entry.id or 0 for entry in found)]))
@@ -284,21 +326,6 @@ def _open_trail(settings: Settings) -> Iterator[Database]:
         yield database
 
 
-def _check_resource(database: Database, name: str | None) -> None:
-    """Raise InvalidRequestError if neither the trail nor the lake has ever had a resource of this name."""
-    from duckicelake.errors import InvalidRequestError
-    from duckicelake.lake.side_tables.audit import is_resource_known
-
-    if name is None:
-        return
-    with database.reading() as cursor:
-        if not is_resource_known(cursor, name):
-            raise InvalidRequestError(
-                f"{name} is no namespace, table or view of this lake, nor was it one as far as the audit trail goes: "
-                "write it as `namespace` or `namespace.name`, with a dot inside a name as %2E"
-            )
-
-
 def _read(database: Database, wanted: AuditFilter, limit: int) -> list[AuditEntry]:
     from duckicelake.lake.side_tables.audit import read_entries
 
@@ -306,7 +333,7 @@ def _read(database: Database, wanted: AuditFilter, limit: int) -> list[AuditEntr
         return read_entries(cursor, wanted, limit)
 
 
-def _print_audit(entries: Sequence[AuditEntry], *, as_json: bool, heading: bool = True) -> None:
+def _print_audit(entries: Sequence[AuditEntry | AuditRecord], *, as_json: bool, heading: bool = True) -> None:
     if as_json:
         for entry in entries:
             sys.stdout.write(json.dumps(asdict(entry) | {"at": entry.at.isoformat()}) + "\n")
@@ -315,7 +342,7 @@ def _print_audit(entries: Sequence[AuditEntry], *, as_json: bool, heading: bool 
         _print_audit_table(entries, heading=heading)
 
 
-def _print_audit_table(entries: Sequence[AuditEntry], *, heading: bool) -> None:
+def _print_audit_table(entries: Sequence[AuditEntry | AuditRecord], *, heading: bool) -> None:
     from rich.table import Table
     from rich.text import Text
 

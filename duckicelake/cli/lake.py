@@ -10,6 +10,11 @@ from duckicelake.cli.console.command import NO_LAKE, JsonOption, LakeOption, one
 from duckicelake.cli.console.terminal import print_json
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from duckicelake.client.lake import Lake
+    from duckicelake.client.upkeep import CheckResult
+    from duckicelake.lake.doctor.findings import Finding
     from duckicelake.lake.setup.format import StoredLake
     from duckicelake.settings.model import Settings
 
@@ -197,7 +202,20 @@ def doctor(
             forgotten = forget_skipped(cursor)
         for change in forgotten:
             typer.echo(f"gone  {change}")
-    findings = examine(settings, with_files=files)
+    _print_findings(examine(settings, with_files=files))
+
+
+def doctor_over_rest(lake: Lake, files: bool, forget_left_out: bool) -> None:
+    """Have the server examine database, lake, tables and files."""
+    from duckicelake.errors import BadInputError
+
+    if forget_left_out:
+        raise BadInputError("--forget-left-out needs the lake itself: give --lake")
+    _print_findings(lake.doctor(has_files=files))
+
+
+def _print_findings(findings: Sequence[Finding | CheckResult]) -> None:
+    """Print findings; exit with 1 if something must be done."""
     for finding in findings:
         typer.echo(f"{'ok  ' if finding.ok else 'FAIL'}  {finding.name}: {finding.detail}")
         if finding.advice:

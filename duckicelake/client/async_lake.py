@@ -31,6 +31,7 @@ from duckicelake.client.models import (
 from duckicelake.client.operations import CallerInfo, DroppedInfo, ExpireInfo, FlushInfo, RestoreInfo, UndropInfo
 from duckicelake.client.query_result import QueryInfo, QueryPage, QueryResult
 from duckicelake.client.table import Table, View
+from duckicelake.client.upkeep import AuditRecord, CheckResult, OrphanInfos
 
 _CHUNK_ITEMS: Final = 1000
 """Items of an iterator that one call in a thread brings."""
@@ -280,6 +281,43 @@ class AsyncLake:
     async def whoami(self) -> CallerInfo:
         """Return who the caller is for this server: principal, groups, roles, scopes, what it may do."""
         return await to_thread(self.sync.whoami)
+
+    async def audit(
+        self,
+        *,
+        limit: int = 100,
+        after: int = 0,
+        since: datetime | None = None,
+        principal: str | None = None,
+        resource: str | None = None,
+        operation: str | None = None,
+        result: str | None = None,
+    ) -> Sequence[AuditRecord]:
+        """Return the newest entries of the audit trail, the newest last. after: only those behind this entry's id."""
+        return await to_thread(
+            partial(
+                self.sync.audit,
+                limit=limit,
+                after=after,
+                since=since,
+                principal=principal,
+                resource=resource,
+                operation=operation,
+                result=result,
+            )
+        )
+
+    async def doctor(self, *, has_files: bool = True) -> Sequence[CheckResult]:
+        """Have the server examine the lake; return all findings. has_files: look for each data file in the store."""
+        return await to_thread(partial(self.sync.doctor, has_files=has_files))
+
+    async def orphans(self, older_than: datetime) -> OrphanInfos:
+        """List files last written before a moment that no table needs. Nothing is deleted."""
+        return await to_thread(self.sync.orphans, older_than)
+
+    async def delete_orphans(self, locations: Sequence[str], older_than: datetime) -> Sequence[str]:
+        """Delete files that `orphans` listed, at most 10,000; return those that were orphans still, and are gone."""
+        return await to_thread(self.sync.delete_orphans, locations, older_than)
 
     def jobs(self, name: str = "", **filters: str) -> AsyncIterator[Json]:
         """Yield jobs of the pipeline, newest first, as JSON: all, or those on a table. filters: kind, result."""

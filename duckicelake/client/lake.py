@@ -10,6 +10,7 @@ print(lake.table("zoo.birds").load().columns)
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from difflib import get_close_matches
 from typing import Any, Final, Self
 
@@ -35,6 +36,7 @@ from duckicelake.client.query_result import (
     parse_query,
 )
 from duckicelake.client.table import Table, View, read_history
+from duckicelake.client.upkeep import AuditRecord, CheckResult, OrphanInfos, parse_audit, parse_check, parse_orphans
 from duckicelake.errors import MissingTableError
 from duckicelake.rest.client import CatalogClient, encode_namespace, encode_segment
 from duckicelake.rest.connection import Connection
@@ -43,6 +45,8 @@ from duckicelake.rest.names import Namespace, parse_name, parse_table
 from duckicelake.rest.profiles import read_connection
 
 _MAX_SUGGESTIONS: Final = 3
+_UPKEEP_SECONDS: Final = 3600.0
+"""Timeout of requests that look at each file of the lake."""
 
 
 def connect(
@@ -263,6 +267,42 @@ class Lake:
     def whoami(self) -> CallerInfo:
         """Return who the caller is for this server: principal, groups, roles, scopes, what it may do."""
         return parse_caller(self.client.get(self.client.iceberg("whoami")))
+
+    def audit(
+        self,
+        *,
+        limit: int = 100,
+        after: int = 0,
+        since: datetime | None = None,
+        principal: str | None = None,
+        resource: str | None = None,
+        operation: str | None = None,
+        result: str | None = None,
+    ) -> Sequence[AuditRecord]:
+        """Return the newest entries of the audit trail, the newest last. after: only those behind this entry's id."""
+        filters = {"principal": principal, "resource": resource, "operation": operation, "result": result}
+        filters["since"] = None if since is None else since.isoformat()
+        query = {"limit": str(limit), "after": str(after)} | {key: one for key, one in filters.items() if one}
+        return [*map(parse_audit, self.client.get(self.client.iceberg("audit"), query)["entries"])]
+
+    def doctor(self, *, has_files: bool = True) -> Sequence[CheckResult]:
+        """Have the server examine the lake; return all findings. has_files: look for each data file in the store."""
+        query = {"files": str(has_files).lower()}
+        answer = self.client.get(self.client.iceberg("doctor"), query, seconds=_UPKEEP_SECONDS)
+        return [*map(parse_check, answer["findings"])]
+
+    def orphans(self, older_than: datetime) -> OrphanInfos:
+        """List files last written before a moment that no table needs. Nothing is deleted."""
+        query = {"older-than": older_than.isoformat()}
+        return parse_orphans(self.client.get(self.client.iceberg("orphans"), query, seconds=_UPKEEP_SECONDS))
+
+    def delete_orphans(self, locations: Sequence[str], older_than: datetime) -> Sequence[str]:
+        """Delete files that `orphans` listed, at most 10,000; return those that were orphans still, and are gone."""
+        body = {"files": list(locations), "older-than": older_than.isoformat()}
+        gone: list[str] = self.client.change("DELETE", self.client.iceberg("orphans"), body, seconds=_UPKEEP_SECONDS)[
+            "files"
+        ]
+        return gone
 
     def jobs(self, name: str = "", **filters: str) -> Iterator[Json]:
         """Yield jobs of the pipeline, newest first, as JSON: all, or those on a table. filters: kind, result."""

@@ -1,4 +1,4 @@
-"""Routes of the catalog that `duckicelake mcp` needs: the audit trail of its calls, and findings on the lake."""
+"""The route of the catalog that `duckicelake mcp` needs: the audit trail of its calls."""
 
 import time
 from dataclasses import replace
@@ -7,17 +7,12 @@ from typing import Annotated, Any, Final
 import orjson
 from fastapi import APIRouter, Response
 from fastapi.exceptions import HTTPException
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from duckicelake.catalog.context.privileges import Privilege
-from duckicelake.catalog.doctor import examine_tables
-from duckicelake.changelog.doctor import diagnose
 from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.identifiers import format_full_name
-from duckicelake.lake.doctor.checks import is_prepared
-from duckicelake.lake.doctor.findings import Finding
 from duckicelake.lake.side_tables.audit import AuditedResource
-from duckicelake.server.auth.permissions import AnyToken, WholeCatalog
+from duckicelake.server.auth.permissions import AnyToken
 from duckicelake.server.hooks import FeatureRoutes
 from duckicelake.server.http.errors import RESPONSES, parse_body
 from duckicelake.server.http.route import StrictRequest, StrictRoute
@@ -25,7 +20,6 @@ from duckicelake.server.middleware.quotas import Quota
 from duckicelake.server.routes.dependencies import AppServices, Body, describe_body
 
 CALLS_PATH: Final = "/mcp/v1/calls"
-DOCTOR_PATH: Final = "/mcp/v1/doctor"
 MAX_ARGUMENT_BYTES: Final = 4096
 """Of a call's arguments, as JSON, in the audit trail."""
 _CALLS_PER_SECOND: Final = 10.0
@@ -51,25 +45,6 @@ class AgentCall(StrictRequest):
     arguments: dict[str, Any] = Field(default_factory=dict)
 
 
-class DoctorFinding(BaseModel):
-    """The outcome of one check. advice: what to do; empty where all is well."""
-
-    model_config = ConfigDict(frozen=True)
-
-    name: str
-    is_ok: bool = Field(serialization_alias="ok")
-    detail: str
-    advice: str
-
-
-class DoctorReport(BaseModel):
-    """What `duckicelake doctor` finds in the database and the tables. Files are not looked for."""
-
-    model_config = ConfigDict(frozen=True)
-
-    findings: tuple[DoctorFinding, ...]
-
-
 @router.post(CALLS_PATH, status_code=204, openapi_extra=describe_body(AgentCall))
 def record_agent_call(services: AppServices, body: Body) -> Response:
     """Record a call of a tool in the audit trail, as the operation `mcp:<tool>` of this caller."""
@@ -91,22 +66,8 @@ def record_agent_call(services: AppServices, body: Body) -> Response:
     return Response(status_code=204)
 
 
-@router.get(DOCTOR_PATH)
-def examine_lake(services: AppServices) -> DoctorReport:
-    """Examine the database and the tables, as `duckicelake doctor --no-files` does."""
-    findings = diagnose(services.database)
-    if is_prepared(findings):
-        damage, _ = examine_tables(services.database)
-        findings += damage or [Finding("tables", ok=True, detail="nothing in them is damaged", advice="")]
-    return DoctorReport(findings=tuple(map(_build_finding, findings)))
-
-
-def _build_finding(finding: Finding) -> DoctorFinding:
-    return DoctorFinding(name=finding.name, is_ok=finding.ok, detail=finding.detail, advice=finding.advice)
-
-
 ROUTES: Final = FeatureRoutes(
     (router,),
-    {("POST", CALLS_PATH): AnyToken(), ("GET", DOCTOR_PATH): WholeCatalog(privileges=Privilege.SELECT)},
+    {("POST", CALLS_PATH): AnyToken()},
     (AgentCall,),
 )

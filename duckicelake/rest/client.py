@@ -187,9 +187,10 @@ class CatalogClient:
         found = self.get(path, {"run-id": run_id})["runs"]
         return found[0] if found else None
 
-    def get(self, path: str, query: Mapping[str, str] | None = None) -> Json:
+    def get(self, path: str, query: Mapping[str, str] | None = None, *, seconds: float = TIMEOUT_SECONDS) -> Json:
         """Get the JSON at a path; retry while the catalog is busy."""
-        return self._ask(_CatalogRequest("GET", f"{path}?{urlencode(query)}" if query else path)).body
+        full = f"{path}?{urlencode(query)}" if query else path
+        return self._ask(_CatalogRequest("GET", full, seconds=seconds)).body
 
     def ping(self, path: str) -> str:
         """Ask a route of the server's health, once and without a token; return what is wrong, empty if all is well.
@@ -207,10 +208,18 @@ class CatalogClient:
         """Post a body that may be sent twice."""
         return self._ask(_CatalogRequest("POST", path, body)).body
 
-    def change(self, method: str, path: str, body: Json = None, query: Mapping[str, str] | None = None) -> Json:
+    def change(
+        self,
+        method: str,
+        path: str,
+        body: Json = None,
+        query: Mapping[str, str] | None = None,
+        *,
+        seconds: float = TIMEOUT_SECONDS,
+    ) -> Json:
         """Send a request that changes something, with an idempotency key: sent again, it has no more effect."""
         full = f"{path}?{urlencode(query)}" if query else path
-        return self._ask(_CatalogRequest(method, full, body, create_request_key())).body
+        return self._ask(_CatalogRequest(method, full, body, create_request_key(), seconds)).body
 
     def post_raw(self, path: str, body: Json, accept: str, seconds: float, *, most_bytes: int | None = None) -> bytes:
         """Post a body that may be sent twice, and return the answer's bytes in a format other than JSON.

@@ -49,6 +49,7 @@ from duckicelake.server.routes import (
     storage_profiles,
     table_operations,
     tables,
+    upkeep,
     views,
 )
 from duckicelake.server.routes.catalog import RenameNamespaceBody
@@ -63,6 +64,7 @@ from duckicelake.server.routes.management import (
 )
 from duckicelake.server.routes.storage_profiles import CreateStorageProfileRequest
 from duckicelake.server.routes.table_operations import CloneTableRequest, ExpireRequest, ExplainRequest, RestoreRequest
+from duckicelake.server.routes.upkeep import DeleteOrphansRequest
 from duckicelake.server.warehouses import WarehouseRouter
 
 REQUEST_MODELS: tuple[type[BaseModel], ...] = (
@@ -79,6 +81,7 @@ REQUEST_MODELS: tuple[type[BaseModel], ...] = (
     CreateTableRequest,
     CreateViewRequest,
     CreateWarehouseRequest,
+    DeleteOrphansRequest,
     EndJob,
     ExpireRequest,
     ExplainRequest,
@@ -180,6 +183,7 @@ def create_routes() -> App:
         catalog.transaction_router,
         events.router,
         history.router,
+        upkeep.router,
         pipeline.job_router,
         pipeline.maintenance_router,
         management.router,

@@ -84,12 +84,14 @@ def create_app(
     metrics_public: bool = False,
     tracer: Tracer | None = None,
     wiring: WarehouseWiring | None = None,
+    makes_lineage: bool = True,
 ) -> App:
     """Create the catalog's ASGI app. It uses the services, but does not close them; `app.warehouses` is to be closed.
 
     warehouses: what clients may call the warehouse besides `duckicelake` and its location. log: default is stderr.
     authentication: how callers prove who they are; None is off. metrics_public: /metrics needs no token.
     tracer: makes spans of requests and of what they do. wiring: how warehouses beside the first are made.
+    makes_lineage: whether events of lineage are made, which `doctor` then expects.
     """
     app = create_routes()
     load_rules()  # they import DuckDB, which the first commit should not wait for
@@ -112,6 +114,7 @@ def create_app(
         authentication,
         metrics_public=metrics_public,
         quotas=Quotas.of(edge.rows, time.monotonic, edge.shared),
+        makes_lineage=makes_lineage,
     )
     app.warehouses = layers.build_router(context, wiring or WarehouseWiring())
     app.state.context = replace(context, others=app.warehouses)

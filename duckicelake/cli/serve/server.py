@@ -185,6 +185,7 @@ def _create_app() -> object:
         metrics_public=settings.metrics_public,
         tracer=spans,
         wiring=build_warehouse_wiring(settings, partial(run_warehouse_tasks, settings)),
+        makes_lineage=settings.lineage != "off",
     )
     resources.enter_context(run_background_tasks(settings, app.state.context.services))
     resources.callback(app.warehouses.close)
@@ -388,4 +389,5 @@ def _build_app(services: Services, settings: Settings, tracer: Tracer | None) ->
         metrics_public=settings.metrics_public,
         tracer=tracer,
         wiring=build_warehouse_wiring(settings, partial(run_warehouse_tasks, settings)),
+        makes_lineage=settings.lineage != "off",
     )

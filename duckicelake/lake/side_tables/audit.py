@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
+from duckicelake.errors import InvalidRequestError
 from duckicelake.postgres.database import Database
 from duckicelake.postgres.pipeline import json_param
 from duckicelake.postgres.queries import Transaction, load_queries
@@ -193,9 +194,14 @@ def read_entries(cursor: Transaction, wanted: AuditFilter, limit: int) -> list[A
     return [AuditEntry(*row) for row in reversed(cursor.execute(_SQL.entries, parameters).fetchall())]
 
 
-def is_resource_known(cursor: Transaction, resource: str) -> bool:
-    """Return whether the trail or DuckLake, ended rows included, has ever had a namespace, table or view."""
-    return bool(cursor.execute(_SQL.is_known, {"resource": resource}).fetchall()[0][0])
+def check_resource(cursor: Transaction, resource: str | None) -> None:
+    """Raise InvalidRequestError if neither the trail nor DuckLake, ended rows included, has ever had it."""
+    if resource is None or cursor.execute(_SQL.is_known, {"resource": resource}).fetchall()[0][0]:
+        return
+    raise InvalidRequestError(
+        f"{resource} is no namespace, table or view of this lake, nor was it one as far as the audit trail goes: "
+        "write it as `namespace` or `namespace.name`, with a dot inside a name as %2E"
+    )
 
 
 def prune_entries(database: Database, before: datetime, batch: int = PRUNE_ROWS) -> int:

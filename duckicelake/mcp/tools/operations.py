@@ -198,8 +198,10 @@ class DoctorResult(ToolResult):
 
 def examine_lake(context: ToolContext, arguments: DoctorArguments) -> DoctorResult:  # noqa: ARG001
     """Examine the lake, in the catalog."""
-    client = context.lake.client
-    findings = [DoctorFindingResult(**found) for found in client.get(client.own("mcp", "doctor"))["findings"]]
+    findings = [
+        DoctorFindingResult(name=found.name, ok=found.ok, detail=found.detail, advice=found.advice)
+        for found in context.lake.doctor(has_files=False)
+    ]
     return DoctorResult(is_healthy=all(finding.ok for finding in findings), findings=findings)
 
 

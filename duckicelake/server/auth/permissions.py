@@ -241,6 +241,10 @@ NEEDS: Final[Mapping[tuple[str, str], Need]] = {
     ("GET", "/v1/dropped"): AnyToken(),
     ("POST", f"{_NAMESPACE}/undrop"): _CREATOR,
     ("DELETE", "/v1/dropped/{kind}/{object_id}"): WholeCatalog(privileges=Privilege.DROP),
+    ("GET", "/v1/audit"): WholeCatalog(privileges=Privilege.MANAGE_GRANTS),
+    ("GET", "/v1/doctor"): WholeCatalog(privileges=Privilege.SELECT),
+    ("GET", "/v1/orphans"): WholeCatalog(privileges=Privilege.DROP),
+    ("DELETE", "/v1/orphans"): WholeCatalog(privileges=Privilege.DROP),
     # So is the list of tables' statistics.
     ("GET", "/pipeline/v1/tables"): AnyToken(),
     ("POST", "/pipeline/v1/namespaces/{namespace}/tables/{table}/orphans"): _UPKEEPER,

@@ -120,7 +120,7 @@ class ServerContext:
     """What the app holds for its routes.
 
     warehouses: names by which clients may ask for this warehouse. authentication: None is off. others: the warehouses
-    beside the first; None where there can't be any.
+    beside the first; None where there can't be any. makes_lineage: whether the server makes events of lineage.
     """
 
     services: Services
@@ -133,6 +133,7 @@ class ServerContext:
     readiness: Readiness = field(default_factory=Readiness)
     quotas: Quotas = field(default_factory=lambda: Quotas.of(Rates(), time.monotonic))
     others: WarehouseDirectory | None = None
+    makes_lineage: bool = True
 
 
 def find_context(scope: Scope) -> ServerContext:

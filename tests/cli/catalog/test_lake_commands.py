@@ -2,7 +2,9 @@
 
 import getpass
 import json
+import os
 import socket
+from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ from tests.client.conftest import LiveLake, live, shared_lake
 __all__ = ["live", "shared_lake"]
 _numbers = count(1)
 ON_THE_LAKE_ALONE = {
-    *("serve", "init", "info", "doctor", "config", "adopt", "migrate", "gc", "audit", "grants", "constraints"),
+    *("serve", "init", "info", "config", "adopt", "migrate", "grants", "constraints"),
     *("grant", "revoke", "list-grants", "why", "export", "apply", "rotate-secrets", "import-lake"),
     *("warehouse", "storage-profile", "principal", "group", "role", "issuer", "delta", "lineage"),
     *("publish", "unpublish"),
@@ -132,3 +134,47 @@ def test_wrong_input_is_one_line(both: BothWays, table: str, arguments: str, cod
     error = both.run(*arguments.format(t=table).split(), *both.rest, code=code)
     assert error.count("\n") == 1
     assert message.format(t=table) in error
+
+
+def test_garbage_is_listed_and_deleted_by_rest(both: BothWays, live: LiveLake, table: str) -> None:
+    space = table.split(".", maxsplit=1)[0]
+    both.run("flush", table, *both.rest)
+    (needed,) = [file["path"] for file in both.lines("files", table, *both.rest)]
+    folder = Path(needed.removeprefix("file://")).parent
+    left = [folder / f"{space}-{number}.parquet" for number in range(3)]
+    for file in (*left, Path(needed.removeprefix("file://"))):
+        file.touch()
+        os.utime(file, (1_600_000_000, 1_600_000_000))
+    listed = [both.run("gc", "--older-than", "2h", *way) for way in (both.direct, both.rest)]
+    assert listed[0] == listed[1]
+    assert [line.split()[2] for line in listed[0].splitlines() if space in line] == [f"file://{file}" for file in left]
+    os.utime(left[0])
+    with duckicelake.connect(both.uri) as lake:
+        hours_ago = datetime.now(UTC) - timedelta(hours=2)
+        asked = [needed, "file:///etc/passwd", *(f"file://{file}" for file in left)]
+        assert sorted(lake.delete_orphans(asked, hours_ago)) == [f"file://{file}" for file in left[1:]]
+    assert [file.exists() for file in (*left, Path(needed.removeprefix("file://")))] == [True, False, False, True]
+    entry = both.lines("audit", "--operation", "delete_orphans", "--limit", "1", *both.rest)[0]
+    assert (entry["principal"], entry["detail"]) == ("anonymous", {"files": 2, "bytes": 0})
+    assert "an hour at least" in both.run("gc", "--older-than", "5m", *both.rest, code=2)
+    both.run("gc", "--older-than", "2h", "--delete", *both.rest)
+    assert both.run("gc", "--older-than", "2h", *both.rest) == ""
+
+
+def test_doctor_and_audit_print_the_same_both_ways(both: BothWays, table: str) -> None:
+    findings = [
+        [line.partition(":")[0] for line in both.run("doctor", *way).splitlines()] for way in (both.direct, both.rest)
+    ]
+    assert findings[0] == findings[1]
+    assert {line.split()[0] for line in findings[0]} == {"ok"}
+    for command in (("audit", "--resource", table), ("audit", "--limit", "3", "--json")):
+        found = [both.run(*command, *way) for way in (both.direct, both.rest)]
+        assert found[0] == found[1], command
+        assert found[0]
+    assert "is no namespace, table or view" in both.run("audit", "--resource", "no.such", *both.rest, code=2)
+    for refused in (
+        ("doctor", "--forget-left-out"),
+        ("audit", "--prune-older-than", "3d"),
+        ("gc", "--confirm-warehouse"),
+    ):
+        assert "needs the lake itself: give --lake" in both.run(*refused, *both.rest, code=2)

@@ -1,0 +1,189 @@
+"""Routes of a lake's upkeep: the audit trail, what `doctor` finds, and files that no table needs."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Query
+from pydantic import AwareDatetime, Field
+
+from duckicelake.catalog import gc, warehouse
+from duckicelake.changelog.doctor import examine_folder, examine_lake
+from duckicelake.iceberg.model import SpecModel
+from duckicelake.lake.doctor.findings import Finding
+from duckicelake.lake.side_tables.audit import AuditEntry, AuditFilter, check_resource, read_entries
+from duckicelake.server.http.errors import RESPONSES, parse_body
+from duckicelake.server.http.route import StrictRequest, StrictRoute
+from duckicelake.server.http.scope import PREFIX
+from duckicelake.server.routes.dependencies import AppContext, AppServices, Body, describe_body
+
+router = APIRouter(prefix=PREFIX, tags=["upkeep"], responses=RESPONSES, route_class=StrictRoute)
+
+MAX_ENTRIES: Final = 10_000
+MAX_LISTED_ORPHANS: Final = 100_000
+MAX_DELETED_ORPHANS: Final = 10_000
+_LISTED_AGE: Final = timedelta(days=3)
+"""Of files that are listed, where the request names no time."""
+
+
+class AuditAnswer(SpecModel):
+    """An entry of the audit trail. result: ok, unchanged, or an error's type and status."""
+
+    id: int
+    at: datetime
+    principal: str
+    address: str
+    request_id: str
+    operation: str
+    resource: str
+    result: str
+    snapshot_id: int | None = None
+    detail: Any = None
+    client: Any = None
+
+
+class AuditList(SpecModel):
+    """Entries of the audit trail, the newest last."""
+
+    entries: tuple[AuditAnswer, ...]
+
+
+class DoctorFinding(SpecModel):
+    """The outcome of one check. advice: what to do; empty where all is well."""
+
+    name: str
+    ok: bool
+    detail: str
+    advice: str
+
+
+class DoctorReport(SpecModel):
+    """What `duckicelake doctor` finds."""
+
+    findings: tuple[DoctorFinding, ...]
+
+
+class OrphanFile(SpecModel):
+    """A file that no table needs."""
+
+    location: str
+    bytes: int
+    modified: datetime
+
+
+class OrphanList(SpecModel):
+    """Files that no table needs, by location.
+
+    unlisted: how many more there are. doubt: why they may be another lake's; nothing is deleted then.
+    """
+
+    files: tuple[OrphanFile, ...]
+    unlisted: int
+    doubt: str | None = None
+
+
+class DeleteOrphansRequest(StrictRequest):
+    """Files of a list of orphans, to delete those of them that are orphans still."""
+
+    older_than: AwareDatetime
+    files: Annotated[
+        tuple[Annotated[str, Field(min_length=1, max_length=2000)], ...],
+        Field(min_length=1, max_length=MAX_DELETED_ORPHANS),
+    ]
+
+
+class DeletedOrphans(SpecModel):
+    """What was deleted, by location, and its bytes in all."""
+
+    files: tuple[str, ...]
+    bytes: int
+
+
+@router.get("/audit")
+def read_audit(
+    services: AppServices,
+    limit: Annotated[int, Query(ge=1, description=f"most entries, the newest, up to {MAX_ENTRIES}")] = 100,
+    after: Annotated[int, Query(ge=0, lt=2**63, description="only entries after the one of this id")] = 0,
+    since: Annotated[AwareDatetime | None, Query(description="not before this time")] = None,
+    principal: Annotated[str | None, Query(description="by this one")] = None,
+    resource: Annotated[str | None, Query(description="of this table or view, or of a namespace and all in it")] = None,
+    operation: Annotated[str | None, Query(description="only this, as commit_table")] = None,
+    result: Annotated[str | None, Query(description="ok, unchanged, or an error's type")] = None,
+) -> AuditList:
+    """List who asked for what, when, from where and with what result."""
+    wanted = AuditFilter(after, since, principal, resource, operation, result)
+    with services.database.reading() as cursor:
+        found = read_entries(cursor, wanted, min(limit, MAX_ENTRIES))
+        if not found and not after:
+            check_resource(cursor, resource)
+    return AuditList(entries=tuple(map(_describe_entry, found)))
+
+
+@router.get("/doctor")
+def examine(
+    context: AppContext,
+    services: AppServices,
+    files: Annotated[bool, Query(description="look for every data file in the store, too")] = True,
+) -> DoctorReport:
+    """Examine database, lake, tables and files, as `duckicelake doctor` does; the settings of S3 are left out."""
+
+    def examine_store() -> Iterator[Finding]:
+        yield examine_folder(services)
+
+    findings = examine_lake(services, examine_store, with_files=files, with_lineage=context.makes_lineage)
+    return DoctorReport(
+        findings=tuple(
+            DoctorFinding(name=found.name, ok=found.ok, detail=found.detail, advice=found.advice) for found in findings
+        )
+    )
+
+
+@router.get("/orphans")
+def list_orphans(
+    services: AppServices,
+    older_than: Annotated[
+        AwareDatetime | None,
+        Query(alias="older-than", description="last written before this time; by default three days ago"),
+    ] = None,
+) -> OrphanList:
+    """List files that no table needs: left by commits that failed and by processes that were killed."""
+    before_ms = gc.check_age(older_than or datetime.now(UTC) - _LISTED_AGE)
+    standing = warehouse.look(services)
+    found = sorted(gc.find_orphans(services, before_ms), key=lambda file: file.location)
+    return OrphanList(
+        files=tuple(
+            OrphanFile(
+                location=file.location,
+                bytes=file.size,
+                modified=datetime.fromtimestamp(file.modified_ms / 1000, UTC),
+            )
+            for file in found[:MAX_LISTED_ORPHANS]
+        ),
+        unlisted=max(0, len(found) - MAX_LISTED_ORPHANS),
+        doubt=standing.refusal or standing.doubt,
+    )
+
+
+@router.delete("/orphans", openapi_extra=describe_body(DeleteOrphansRequest))
+def delete_orphans(services: AppServices, body: Body) -> DeletedOrphans:
+    """Delete files of a list of orphans, as far as no table needs them now. All others stay."""
+    request = parse_body(DeleteOrphansRequest, body)
+    gone = gc.delete_listed_orphans(services, request.files, gc.check_age(request.older_than))
+    return DeletedOrphans(files=tuple(file.location for file in gone), bytes=sum(file.size for file in gone))
+
+
+def _describe_entry(entry: AuditEntry) -> AuditAnswer:
+    assert entry.id is not None
+    return AuditAnswer(
+        id=entry.id,
+        at=entry.at,
+        principal=entry.principal,
+        address=entry.address,
+        request_id=entry.request_id,
+        operation=entry.operation,
+        resource=entry.resource,
+        result=entry.result,
+        snapshot_id=entry.snapshot_id,
+        detail=entry.detail,
+        client=entry.client,
+    )
