@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import botocore.loaders
+import botocore.session
 import duckdb
+import httpx
 import psycopg
 import pytest
 from duckdb_extensions import import_extension
@@ -55,8 +57,9 @@ def pytest_configure() -> None:
 
 
 def pytest_sessionstart() -> None:
-    """Each client of boto3 would read and parse the descriptions of S3 and STS again."""
-    botocore.loaders.create_loader = cache(botocore.loaders.create_loader)
+    """Each client of boto3 would read and parse the descriptions of S3 and STS again, each of httpx all authorities."""
+    botocore.session.create_loader = cache(botocore.loaders.create_loader)
+    httpx._transports.default.create_ssl_context = cache(httpx._config.create_ssl_context)  # type: ignore[attr-defined]
 
 
 def pytest_collection_finish() -> None:

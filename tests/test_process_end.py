@@ -21,7 +21,11 @@ other.kill()
 
 
 @pytest.mark.parametrize(
-    "sent", [signal.SIGKILL, *(pytest.param(one, marks=pytest.mark.crash) for one in (signal.SIGTERM, signal.SIGHUP))]
+    "sent",
+    [
+        *(pytest.param(one, marks=pytest.mark.crash) for one in (signal.SIGKILL, signal.SIGHUP)),
+        signal.SIGTERM,
+    ],
 )
 def test_what_a_killed_process_started_ends_and_its_folder_goes(tmp_path: Path, sent: int) -> None:
     folder = tmp_path / "data"

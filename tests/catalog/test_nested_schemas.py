@@ -153,13 +153,14 @@ REFUSED: dict[str, Callable[[Services], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_could_misplace_a_file_is_refused_and_writes_nothing(tree: Lake, name: str) -> None:
-    before = state(tree)
-    with pytest.raises(UnsupportedError, match=r"sales\.europe.*MISSING\.md, nested-schemas") as refusal:
-        REFUSED[name](tree.services)
-    assert refusal.value.feature == "nested-schemas"
-    assert state(tree) == before
+def test_what_could_misplace_a_file_is_refused_and_writes_nothing(tree: Lake, subtests: pytest.Subtests) -> None:
+    for name, act in REFUSED.items():
+        with subtests.test(name):
+            before = state(tree)
+            with pytest.raises(UnsupportedError, match=r"sales\.europe.*MISSING\.md, nested-schemas") as refusal:
+                act(tree.services)
+            assert refusal.value.feature == "nested-schemas"
+            assert state(tree) == before
 
 
 def test_who_asks_together_with_one_for_a_nested_table_is_answered(tree: Lake) -> None:

@@ -173,6 +173,7 @@ def test_server_answers_in_little_memory(lake: Path) -> None:
     assert resident < 250
 
 
+@pytest.mark.commands
 def test_second_server_on_a_lake_is_refused_naming_the_first(lake: Path) -> None:
     with serving(lake) as served:
         refused = run("serve", "--lake", str(lake), "--port", "0")
@@ -285,6 +286,7 @@ def test_workers_take_of_a_principal_what_it_may_send_to_all_of_them(lake: Path)
         assert [post() for _ in range(20)] == [404, *[429] * 19]
 
 
+@pytest.mark.commands
 @pytest.mark.parametrize("workers", ["1", pytest.param("2", marks=pytest.mark.commands)])
 def test_server_sends_its_traces_before_it_ends(lake: Path, workers: str, collector: Collector) -> None:
     with serving(lake, "--workers", workers, DUCKICELAKE_OTLP_ENDPOINT=collector.uri) as served:
@@ -384,6 +386,7 @@ def test_init_makes_a_lake_and_may_be_repeated(lake: Path) -> None:
         assert not (lake / "postgres" / "postmaster.pid").exists()
 
 
+@pytest.mark.commands
 def test_doctor_of_a_healthy_lake_exits_with_0_whether_it_runs_or_not(lake: Path) -> None:
     run_here("init", "--lake", str(lake))
     stopped = run("doctor", "--lake", str(lake))

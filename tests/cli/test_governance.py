@@ -141,9 +141,8 @@ def test_failure_changes_nothing(run: Run) -> None:
     assert "standard input: roles[1].members" in run("apply", "--dry-run", text=circle, status=2)
 
 
-@pytest.mark.parametrize(
-    ("text", "place"),
-    [
+def test_what_cannot_be_is_refused_with_its_place(run: Run, subtests: pytest.Subtests) -> None:
+    for text, place in [
         ("principals: [{name: etl, secret: x}]", "principals[0].secret"),
         ("principles: []", "principles"),
         ("principals: [{name: etl}, {name: etl}]", "principals[1]: etl stands twice"),
@@ -166,13 +165,12 @@ def test_failure_changes_nothing(run: Run) -> None:
         ("a: &a [1]\nb: *a", "references"),
         ("{", "is no YAML"),
         ("principals: [{name: 2024-99-99}]", "can't be read"),
-    ],
-)
-def test_what_cannot_be_is_refused_with_its_place(run: Run, text: str, place: str) -> None:
-    output = run("apply", text=text, status=2)
-    assert output.startswith("duckicelake: standard input")
-    assert place in output
-    assert output.count("\n") == 1
+    ]:
+        with subtests.test(text):
+            output = run("apply", text=text, status=2)
+            assert output.startswith("duckicelake: standard input")
+            assert place in output
+            assert output.count("\n") == 1
 
 
 def test_example_company_goes_from_zero_to_least_privilege(

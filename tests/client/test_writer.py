@@ -234,6 +234,7 @@ def test_killed_server_loses_and_doubles_nothing(folder: Path, extensions: None)
             assert writer.progress.trouble is None
 
 
+@pytest.mark.commands
 def test_limits_and_logins(folder: Path, extensions: None) -> None:
     """429 is waited out; a token that has run out is renewed; a wrong secret is told."""
     settings = {

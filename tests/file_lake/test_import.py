@@ -152,7 +152,7 @@ def test_import_is_served_to_iceberg_clients_and_goes_on(
     assert lake.static().properties["write.parquet.compression-codec"] == "gzip"
 
 
-@pytest.mark.parametrize("parts", [1, 2, 40])
+@pytest.mark.parametrize("parts", [2, *(pytest.param(parts, marks=pytest.mark.crash) for parts in (1, 40))])
 def test_interrupted_import_goes_on(
     file: Path, empty: Database, empty_database_url: str, attach: Attach, monkeypatch: pytest.MonkeyPatch, parts: int
 ) -> None:

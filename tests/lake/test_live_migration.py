@@ -108,6 +108,7 @@ def test_writers_go_on_while_the_lake_is_migrated(served, database_url):
     assert new_names(served)
 
 
+@pytest.mark.commands
 def test_a_server_that_starts_during_the_migration_serves_the_lake_as_it_is(served, database_url):
     started: list[float] = []
 

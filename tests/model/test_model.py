@@ -12,8 +12,8 @@ from tests.model.run import OPERATIONS, Step, chosen, run, shrunk
 LAKES = [(mode, version) for mode in ("client", "ducklake") for version in (2, 3)]
 RUNS_OF_EACH = 40 if os.environ.get("DUCKICELAKE_TEST_EVERYTHING") else 1
 STEPS = 100
-ALWAYS = {0, 3}
-"""The seeds that are not left to the suite: between them they have both modes and both format versions."""
+ALWAYS = {3}
+"""The seeds that are not left to the suite."""
 RUNS = [
     pytest.param(*lake, seed, marks=() if seed in ALWAYS else pytest.mark.model)
     for seed, lake in enumerate(LAKES * RUNS_OF_EACH)

@@ -239,9 +239,8 @@ def test_ciphertext_of_another_row_is_refused(profiles: Profiles) -> None:
     assert (answer.status_code, "the row was changed" in answer.text) == (503, True)
 
 
-@pytest.mark.parametrize(
-    ("change", "status", "message"),
-    [
+def test_bad_profile_is_refused(profiles: Profiles, subtests: pytest.Subtests) -> None:
+    for change, status, message in [
         ({"root": "/data"}, 400, "expected s3://"),
         ({"root": "s3://"}, 400, "names no bucket"),
         ({"name": "East"}, 400, "lower-case"),
@@ -254,12 +253,13 @@ def test_ciphertext_of_another_row_is_refused(profiles: Profiles) -> None:
         ({"endpoint": None, "vending": "sts"}, 400, "role-arn"),
         ({"vending": "static"}, 400, "vending"),
         ({"unknown": 1}, 400, "no such field"),
-    ],
-)
-def test_bad_profile_is_refused(profiles: Profiles, change: Json, status: int, message: str) -> None:
-    answer = profiles.site.http.post("/management/v1/storage-profiles", json={**profiles.body("east"), **change})
-    assert (answer.status_code, message in answer.text) == (status, True), answer.text
-    assert profiles.site.http.get("/management/v1/storage-profiles").json() == {"storage-profiles": []}
+    ]:
+        with subtests.test(f"{change}"):
+            answer = profiles.site.http.post(
+                "/management/v1/storage-profiles", json={**profiles.body("east"), **change}
+            )
+            assert (answer.status_code, message in answer.text) == (status, True), answer.text
+            assert profiles.site.http.get("/management/v1/storage-profiles").json() == {"storage-profiles": []}
 
 
 def test_endpoint_that_is_no_longer_allowed_stops_its_warehouse(profiles: Profiles) -> None:
@@ -305,6 +305,7 @@ def test_profile_in_use_stays_and_requests_with_a_key_have_one_effect(profiles: 
     assert http.get("/management/v1/storage-profiles/east").status_code == 404
 
 
+@pytest.mark.commands
 def test_commands_make_profiles_and_work_on_their_warehouses(profiles: Profiles) -> None:
     given = settings_of(profiles.services, profiles.folder)
     environment = {name: value for name, value in given.as_environment().items() if value not in {"", "False"}}

@@ -284,9 +284,8 @@ def test_lake_of_duckdb_is_adopted_and_let_go(site: Site, tmp_path: Path, extens
     assert site.names("old") == ["t"]
 
 
-@pytest.mark.parametrize(
-    ("body", "status", "message"),
-    [
+def test_bad_warehouse_is_refused_and_leaves_nothing(site: Site, tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for body, status, message in [
         ({"name": "north"}, 409, "exists"),
         ({"name": "North"}, 400, "lower-case"),
         ({"name": "a.b"}, 400, "lower-case"),
@@ -305,20 +304,19 @@ def test_lake_of_duckdb_is_adopted_and_let_go(site: Site, tmp_path: Path, extens
         ({"name": "x", "adopted-schema": "pg_catalog"}, 400, "no DuckLake catalog"),
         ({"name": "x", "unknown": 1}, 400, "no such field"),
         ({}, 400, "name"),
-    ],
-)
-def test_bad_warehouse_is_refused_and_leaves_nothing(
-    site: Site, tmp_path: Path, body: dict[str, str], status: int, message: str
-) -> None:
-    sent = {key: value.replace("{roots}", f"{tmp_path}/warehouses") if isinstance(value, str) else value
-            for key, value in body.items()}  # fmt: skip
-    answer = site.http.post("/management/v1/warehouses", json=sent)
-    assert (answer.status_code, message in answer.text) == (status, True), answer.text
-    listed = site.http.get("/management/v1/warehouses").json()["warehouses"]
-    assert [one["name"] for one in listed] == ["north", "south"]
-    with psycopg.connect(site.services.database.url) as connection:
-        schemas = connection.execute("SELECT nspname FROM pg_namespace WHERE nspname LIKE 'warehouse%' ORDER BY 1")
-        assert schemas.fetchall() == [("warehouse_north",), ("warehouse_south",)]
+    ]:
+        with subtests.test(f"{body}"):
+            sent = {key: value.replace("{roots}", f"{tmp_path}/warehouses") if isinstance(value, str) else value
+                    for key, value in body.items()}  # fmt: skip
+            answer = site.http.post("/management/v1/warehouses", json=sent)
+            assert (answer.status_code, message in answer.text) == (status, True), answer.text
+            listed = site.http.get("/management/v1/warehouses").json()["warehouses"]
+            assert [one["name"] for one in listed] == ["north", "south"]
+            with psycopg.connect(site.services.database.url) as connection:
+                schemas = connection.execute(
+                    "SELECT nspname FROM pg_namespace WHERE nspname LIKE 'warehouse%' ORDER BY 1"
+                )
+                assert schemas.fetchall() == [("warehouse_north",), ("warehouse_south",)]
 
 
 def test_server_without_roots_makes_none(services: Services, serve: Serve) -> None:

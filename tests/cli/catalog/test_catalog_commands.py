@@ -171,9 +171,8 @@ def test_renames_and_drops(shell: Shell, table: str) -> None:
     assert "Namespace does not exist" in shell.run("ls", shell.space, code=2)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
+def test_wrong_input_is_one_line(shell: Shell, table: str, subtests: pytest.Subtests) -> None:
+    for arguments, code, message in [
         ("show {s}.bird", 2, "Table does not exist: {s}.bird; did you mean {s}.birds?"),
         ("files {s}.bird", 2, "did you mean {s}.birds?"),
         ("snapshots {s}.bird", 2, "did you mean {s}.birds?"),
@@ -205,14 +204,13 @@ def test_renames_and_drops(shell: Shell, table: str) -> None:
         ("register {s}.r /nowhere/x.metadata.json", 2, "/nowhere/x.metadata.json"),
         ("ls --profile nope", 2, "No profile 'nope'"),
         ("show a..b", 2, "Invalid name 'a..b'"),
-    ],
-)
-def test_wrong_input_is_one_line(shell: Shell, table: str, arguments: str, code: int, message: str) -> None:
-    assert table == f"{shell.space}.birds"
-    said = shell.run(*arguments.format(s=shell.space).split(), code=code)
-    is_usage = said.startswith("Usage")  # of Typer, in a box
-    assert message.format(s=shell.space) in said
-    assert is_usage or (said.startswith("duckicelake: ") and said.count("\n") == 1), said
+    ]:
+        with subtests.test(arguments):
+            assert table == f"{shell.space}.birds"
+            said = shell.run(*arguments.format(s=shell.space).split(), code=code)
+            is_usage = said.startswith("Usage")  # of Typer, in a box
+            assert message.format(s=shell.space) in said
+            assert is_usage or (said.startswith("duckicelake: ") and said.count("\n") == 1), said
 
 
 def test_server_that_is_not_there_is_one_line() -> None:

@@ -113,9 +113,8 @@ def test_options_decide_before_variables_and_a_lake_before_a_uri(both: BothWays,
     assert "--uri and --lake both say where the lake is" in both.run("history", table, *both.rest, *both.direct, code=2)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
+def test_wrong_input_is_one_line(both: BothWays, table: str, subtests: pytest.Subtests) -> None:
+    for arguments, code, message in [
         ("restore {t}x --to main", 2, "did you mean {t}?"),
         ("restore {t} --to nonsense", 2, "no branch or tag"),
         ("expire {t} --older-than soon", 2, "neither an age"),
@@ -128,12 +127,11 @@ def test_options_decide_before_variables_and_a_lake_before_a_uri(both: BothWays,
         ("undrop {t}", 2, "{t}"),
         ("clone {t} {t}", 6, "exists"),
         ("explain {t} --where nonsense", 2, "nonsense"),
-    ],
-)
-def test_wrong_input_is_one_line(both: BothWays, table: str, arguments: str, code: int, message: str) -> None:
-    error = both.run(*arguments.format(t=table).split(), *both.rest, code=code)
-    assert error.count("\n") == 1
-    assert message.format(t=table) in error
+    ]:
+        with subtests.test(arguments):
+            error = both.run(*arguments.format(t=table).split(), *both.rest, code=code)
+            assert error.count("\n") == 1
+            assert message.format(t=table) in error
 
 
 def test_garbage_is_listed_and_deleted_by_rest(both: BothWays, live: LiveLake, table: str) -> None:

@@ -16,6 +16,7 @@ __all__ = ["lake"]
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
+@pytest.mark.commands
 def test_restore_clone_and_expire_show_what_they_do(lake: Path) -> None:
     with serving(lake) as served, httpx.Client(base_url=f"{served.uri}/v1", timeout=60) as http:
         fields = [{"id": 1, "name": "id", "type": "long", "required": False}]

@@ -27,6 +27,7 @@ from tests.support.commands import run_here
 __all__ = ["lake"]
 
 
+@pytest.mark.commands
 @pytest.mark.parametrize("workers", ["1", pytest.param("2", marks=pytest.mark.commands)])
 def test_server_with_a_certificate_speaks_https_alone(lake: Path, workers: str) -> None:
     certificate, key = make_certificate(lake.parent)
@@ -80,6 +81,7 @@ def test_commits_under_way_are_finished_and_answered_before_the_server_ends(lake
     assert kept == [["a"], ["b"], ["c"], ["main"]]
 
 
+@pytest.mark.commands
 def test_server_ends_in_time_though_a_request_does_not(lake: Path) -> None:
     patience = {"DUCKICELAKE_SHUTDOWN_SECONDS": "1", "DUCKICELAKE_STATEMENT_SECONDS": "3"}
     with serving(lake, **patience) as served, psycopg.connect(build_embedded_url(lake), autocommit=True) as slow:

@@ -76,6 +76,7 @@ def until_it_succeeds(request: Callable[[], httpx.Response]) -> httpx.Response:
     return answer
 
 
+@pytest.mark.crash
 @pytest.mark.parametrize("workers", ["1", pytest.param("2", marks=pytest.mark.crash)])
 def test_server_goes_on_by_itself_after_a_crash_of_postgres(lake: Path, workers: str) -> None:
     with running_cluster() as postgres, served_from(postgres.url, lake, workers) as client:

@@ -115,6 +115,7 @@ def test_what_opens_a_server_is_warned_of_at_each_start() -> None:
     assert list_warnings(Settings(host="0.0.0.0", allowed_hosts=("*",), oauth_clients="a:b|*")) == ()
 
 
+@pytest.mark.commands
 def test_server_open_to_all_warns_and_starts(lake: Path) -> None:
     with serving(lake, "--host", "0.0.0.0") as served:
         assert "everyone who reaches this address may read, change and drop everything" in served.printed

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
+import pytest
 from deltalake import DeltaTable, write_deltalake
 from typer.testing import CliRunner
 
@@ -51,6 +52,7 @@ class Shell:
         return {line["table"]: line for line in lines}
 
 
+@pytest.mark.commands
 def test_followed_table_from_its_import_to_its_adoption(lake: Path) -> None:
     with serving(lake) as served:
         shell = Shell(lake, served.uri)

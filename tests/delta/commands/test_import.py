@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from deltalake import DeltaTable, write_deltalake
 from typer.testing import CliRunner
 
@@ -44,6 +45,7 @@ def test_summary_is_a_line_and_errors_say_what_to_do(lake: Path, tmp_path: Path)
             assert said in output
 
 
+@pytest.mark.commands
 def test_timestamps_in_the_old_form_are_noted(lake: Path) -> None:
     at = pa.table({"at": pa.array([0], pa.timestamp("us", tz="UTC"))})
     folder = lake / "warehouse" / "delta"

@@ -168,6 +168,7 @@ def test_two_who_sync_at_the_same_time_bring_each_version_once(make: Make) -> No
     table.assert_alike()
 
 
+@pytest.mark.crash
 def test_process_that_is_killed_anywhere_has_brought_a_version_or_not(make: Make) -> None:
     table = make("killed")
     with mortal(table.services) as server:

@@ -85,9 +85,8 @@ def test_definer_view_lends_what_it_reads(lake: Governed) -> None:
     assert lake.status("ann", "GET", f"{SALES}/views/d") == 200
 
 
-@pytest.mark.parametrize(
-    "chain",
-    [
+def test_forged_chain_lends_nothing(lake: Governed, subtests: pytest.Subtests) -> None:
+    for chain in [
         ("sales.v",),
         ("sales.none",),
         ("sales.d", "sales.v"),
@@ -98,10 +97,9 @@ def test_definer_view_lends_what_it_reads(lake: Governed) -> None:
         ("sales.d",) * 21,
         ("d",),
         ("SALES.D",),
-    ],
-)
-def test_forged_chain_lends_nothing(lake: Governed, chain: tuple[str, ...]) -> None:
-    assert through(lake, "ann", *chain) == 403
+    ]:
+        with subtests.test(str(chain)):
+            assert through(lake, "ann", *chain) == 403
 
 
 def test_invoker_view_lends_nothing(lake: Governed) -> None:

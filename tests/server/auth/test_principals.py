@@ -297,9 +297,8 @@ def test_repeated_creations_make_one(site: Site) -> None:
     assert site.manage("GET", "/principals/g/members") == {"members": ["etl"]}
 
 
-@pytest.mark.parametrize(
-    ("body", "says"),
-    [
+def test_principals_that_can_not_be_are_refused(site: Site, subtests: pytest.Subtests) -> None:
+    for body, says in [
         ({"name": "a:b", "kind": "service"}, "without ':'"),
         ({"name": " a", "kind": "group"}, "without spaces at its ends"),
         ({"name": "a\nb", "kind": "group"}, "printable"),
@@ -314,10 +313,9 @@ def test_repeated_creations_make_one(site: Site) -> None:
         ({"name": "x", "kind": "group", "issuer": "https://a", "subject": "s"}, "has no subject"),
         ({"name": "x", "kind": "robot"}, "kind"),
         ({"name": "x", "kind": "user", "admin": True}, "admin"),
-    ],
-)
-def test_principals_that_can_not_be_are_refused(site: Site, body: Any, says: str) -> None:
-    assert says in site.manage("POST", "/principals", body, 400)["error"]["message"]
+    ]:
+        with subtests.test(f"{body}"):
+            assert says in site.manage("POST", "/principals", body, 400)["error"]["message"]
 
 
 def test_the_role_admin_administers_with_the_scope_grants_until_it_is_left(site: Site) -> None:
