@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar
 import boto3
 import botocore.session
 from botocore.config import Config
+from botocore.loaders import Loader
 from obstore.exceptions import AlreadyExistsError as ObjectExistsError
 from obstore.exceptions import BaseError
 from obstore.store import S3Store as ObstoreBucket
@@ -44,6 +45,8 @@ _MAX_WRITE_ROUNDS: Final = 3
 _FIRST_PAUSE_SECONDS: Final = 0.25
 _MAX_PAUSE_SECONDS: Final = 20.0
 _NOT_IMPLEMENTED_STATUS: Final = 501
+_DESCRIPTIONS: Final = Loader()
+"""What boto3 knows of S3 and STS, read once: reading it takes 90 ms and each session would do so."""
 _PROBE_CONTENT: Final = b"duckicelake tries here whether it can write\n"
 
 
@@ -73,8 +76,11 @@ class S3Options:
 
     def session(self) -> boto3.Session:
         """Open a boto3 session. Raises InvalidSettingsError without credentials, or for an unknown profile."""
+        reader = botocore.session.Session()
+        reader.register_component("data_loader", _DESCRIPTIONS)
         with translate_settings_errors():
             session = boto3.Session(
+                botocore_session=reader,
                 aws_access_key_id=self.access_key_id,
                 aws_secret_access_key=self.secret_access_key,
                 aws_session_token=self.session_token,
