@@ -25,7 +25,7 @@ from duckicelake.catalog.warehouses import (
     open_warehouse,
 )
 from duckicelake.errors import CatalogError, CommitStateUnknownError, InvalidRequestError, UnavailableError
-from duckicelake.lake.side_tables.principals import ADMIN_ROLE, KINDS, lock_governance
+from duckicelake.lake.side_tables.principals import BUILT_IN_ROLES, KINDS, lock_governance
 from duckicelake.postgres.database import JoinedDatabase
 
 
@@ -280,7 +280,7 @@ def _list_ends(known: GovernanceState, wanted: GovernanceState) -> Iterator[_Ste
     dropped = {
         name
         for name, old in known.principals.items()
-        if name not in wanted.principals and name != ADMIN_ROLE and old.kind in wanted.whole
+        if name not in wanted.principals and name not in BUILT_IN_ROLES and old.kind in wanted.whole
     }
     for container, member in sorted(known.members - wanted.members):
         if f"members of {container}" in wanted.whole and not {container, member} & dropped:

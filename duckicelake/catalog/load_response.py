@@ -4,7 +4,8 @@ import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from hashlib import sha256
 from typing import Final
 
 import orjson
@@ -107,10 +108,21 @@ class TableLoad:
 
 def load_response(services: Services, table: TableVersion, request: TableLoad, given: Delegated) -> LoadedTable:
     """Build the response to a load, and keep it in the cache."""
+    given = _add_restriction(table, request.principal, given)
     response = build_response(table, _read_metadata(services, table, request), request.representation, given)
     if request.principal.loan is None:  # lent rights are those of one request
-        services.cache.keep_response(table, _find_key(services, request), response)
+        services.cache.keep_response(table, _find_key(services, request, table.row.table_id), response)
     return response
+
+
+def _add_restriction(table: TableVersion, principal: Principal, given: Delegated) -> Delegated:
+    """Add what policies make a trusted engine hide."""
+    restriction = principal.find_restriction(table.row.table_id)
+    if restriction is None:
+        return given
+    members = {"read-restrictions": restriction.fit(table.metadata.schema(), table.metadata.schemas).to_json()}
+    tag = sha256(orjson.dumps([given.tag, members])).hexdigest()[:16]
+    return replace(given, members={**given.members, **members}, tag=tag)
 
 
 def build_response(table: TableVersion, metadata: bytes, representation: str, given: Delegated) -> LoadedTable:
@@ -162,9 +174,14 @@ def _read_metadata(services: Services, table: TableVersion, request: TableLoad) 
     return kept
 
 
-def _find_key(services: Services, request: TableLoad) -> Hashable:
-    """Find the key of the response to a request, among the responses of one version of a table."""
-    return request if request.wish and not services.access.gives_nothing else request.representation
+def _find_key(services: Services, request: TableLoad, table_id: int) -> Hashable:
+    """Find the key of the response to a request, among the responses of one version of a table.
+
+    Restrictions, like keys, are those of the request's principal, with the rights that it had.
+    """
+    is_own = request.wish and not services.access.gives_nothing
+    is_own = is_own or request.principal.find_restriction(table_id) is not None
+    return request if is_own else request.representation
 
 
 def _encode_with_refs_only(metadata: TableMetadata) -> bytes:
@@ -191,9 +208,9 @@ class LoadTableFastPath:
         """
         services, asked_at = self.services, time.monotonic()
         known = services.cache.find(*request.named_as)
-        if known is None:
+        if known is None or request.principal.is_kept_from(known.row.table_id):
             return False
-        response = known.responses.by_request.get(_find_key(services, request))
+        response = known.responses.by_request.get(_find_key(services, request, known.row.table_id))
         if response is None or services.clock() >= response.until_ms:
             return False
 

@@ -21,6 +21,7 @@ from duckicelake.lake.side_tables.audit import AuditedResource
 from duckicelake.lake.side_tables.issuers import read_issuers
 from duckicelake.lake.side_tables.principals import (
     ADMIN_ROLE,
+    BUILT_IN_ROLES,
     KINDS,
     NewPrincipal,
     NewSecret,
@@ -127,8 +128,8 @@ def drop_principal(services: Services, name: str) -> None:
     """Drop a principal with its secrets, memberships and grants. Raises NotFoundError, ConflictError."""
     with services.database.transaction() as cursor:
         row = find_row(cursor, name)
-        if name == ADMIN_ROLE:
-            raise ConflictError(f"The role {ADMIN_ROLE} can't be dropped: its members administer the server")
+        if name in BUILT_IN_ROLES:
+            raise ConflictError(f"The role {name} can't be dropped: the server made it")
         store.delete_principal(cursor, row.principal_id)
         _settle(services, cursor, row)
 

@@ -119,20 +119,23 @@ class Restriction:
     masks: Mapping[int, Mask] = field(default_factory=dict)
     names: Mapping[int, str] = field(default_factory=dict)
 
-    def fit(self, schema: Schema) -> "Restriction":
+    def fit(self, schema: Schema, former: Iterable[Schema] = ()) -> "Restriction":
         """Return the restriction for a schema of the table, never a weaker one.
 
         A column that took the name of a masked one, as by a drop and an addition, shows nothing. So does one whose
         type the mask doesn't fit any more. A filter on a column that the schema lacks leaves no rows.
+
+        former: More schemas, whose columns are masked, too, if this one lacks them.
         """
-        top = {column.id: column for column in schema.fields}
-        taken = {self.names[id_].lower() for id_ in self.masks if id_ not in top and id_ in self.names}
-        wanted = {id_: mask for id_, mask in self.masks.items() if id_ in top}
-        wanted |= {id_: Mask.NULL for id_, column in top.items() if column.name.lower() in taken}
-        chosen = {id_: _choose_fitting(mask, top[id_]) for id_, mask in wanted.items()}
-        if None in chosen.values() or not all(_is_within(expression, top.keys()) for expression in self.filters):
-            return Restriction((NO_ROWS,), {id_: mask for id_, mask in chosen.items() if mask is not None})
-        return Restriction(self.filters, {id_: mask for id_, mask in chosen.items() if mask is not None})
+        current = {column.id: column for column in schema.fields}
+        known = {column.id: column for other in former for column in other.fields} | current
+        taken = {name.lower() for id_, name in self.names.items() if id_ in self.masks and id_ not in current}
+        wanted = {id_: mask for id_, mask in self.masks.items() if id_ in known}
+        wanted |= {id_: Mask.NULL for id_, column in current.items() if column.name.lower() in taken}
+        chosen = {id_: _choose_fitting(mask, known[id_]) for id_, mask in wanted.items()}
+        masks = {id_: mask for id_, mask in chosen.items() if mask is not None}
+        is_whole = len(masks) == len(chosen) and all(_is_within(filter_, current.keys()) for filter_ in self.filters)
+        return Restriction(self.filters if is_whole else (NO_ROWS,), masks)
 
     def to_json(self) -> dict[str, Any]:
         """Return the member `read-restrictions` of the answer to a load."""

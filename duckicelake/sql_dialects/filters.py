@@ -52,6 +52,15 @@ _MOMENT: Final = re.compile(
     r"(?P<date>\d{4,}-\d\d-\d\d)(?:[ T](?P<time>\d\d:\d\d)(?P<seconds>:\d\d(?:\.\d+)?)?(?P<zone>.*))?"
 )
 _WILDCARD: Final = re.compile("[%_]")
+_DAY_CHARS: Final = len("2026-11-28")
+_KEEPING_CASTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "date": ("DATE",),
+    "time": ("TIME",),
+    "timestamp": ("TIMESTAMP", "TIMESTAMPTZ"),
+    "uuid": ("UUID",),
+    "string": ("TEXT", "VARCHAR"),
+}
+"""By the family of a column: types to which a text may be cast, and mean what it does without the cast."""
 _SHOWN_CHARS: Final = 200
 _SHOWN_COLUMNS: Final = 20
 
@@ -111,7 +120,7 @@ def _cut(text: str) -> str:
 class _FilterReader:
     """Reads trees of sqlglot. A part of a conjunction that can't be read is left out, as engines do.
 
-    is_exact: a LIKE isn't read as the prefix of its pattern where it says more than that.
+    is_exact: a LIKE isn't read as the prefix of its pattern where it says more than that, nor a cast as its constant.
     """
 
     def __init__(self, schema: Schema, *, is_exact: bool = False) -> None:
@@ -213,6 +222,8 @@ class _FilterReader:
     def _read_constant(self, column: str, node: exp.Expr) -> JsonConstant:
         """Read a constant; its type is that of the column, whatever it is cast to."""
         while isinstance(node, exp.Paren | exp.Cast):
+            if self._is_exact and isinstance(node, exp.Cast) and not self._keeps_value(column, node):
+                refuse_construct("a cast to another type than the column's")
             node = node.this
         if isinstance(node, exp.Boolean):
             return JsonConstant(bool(node.this))
@@ -226,6 +237,16 @@ class _FilterReader:
         if node.is_string:
             return JsonConstant(_complete_moment(text) if is_moment else text)
         return JsonConstant(int(text) if node.is_int else text)
+
+    def _keeps_value(self, column: str, cast: exp.Cast) -> bool:
+        """Return whether a text that is cast is the same value of the column's type without the cast."""
+        type_ = self._types[column.lower()]
+        family = type_.traits.family if isinstance(type_, PrimitiveType) else ""
+        text, target = cast.this, cast.to.sql(dialect="duckdb")
+        if not isinstance(text, exp.Literal) or not text.is_string:
+            return False
+        is_day = family == "timestamp" and target == "DATE" and len(text.this.strip()) == _DAY_CHARS
+        return is_day or target in _KEEPING_CASTS.get(family, ())
 
     _READERS: ClassVar[Mapping[type[exp.Expr], Callable[["_FilterReader", Any, bool], Predicate]]] = {
         **dict.fromkeys(_COMPARISONS, _read_comparison),

@@ -77,6 +77,12 @@ def test_a_renamed_column_keeps_its_mask_and_the_new_one_of_its_name_none() -> N
     assert Restriction((), {2: Mask.LAST_4}, {2: "email"}).fit(schema) == Restriction((), {2: Mask.LAST_4})
 
 
+def test_a_column_of_a_former_schema_keeps_its_mask() -> None:
+    now = build_schema((1, "region", "string", False), (9, "email", "string", False))
+    found = Restriction((), {2: Mask.LAST_4}, {2: "email"}).fit(now, [SCHEMA, now])
+    assert found == Restriction((), {2: Mask.LAST_4, 9: Mask.NULL})
+
+
 @pytest.mark.parametrize("filters", [(build_test(4),), (build_test(1), {"type": "not", "child": build_test(4)})])
 def test_a_filter_on_a_column_that_is_gone_leaves_no_rows(filters: tuple[Any, ...]) -> None:
     assert Restriction(filters, {2: Mask.NULL}).fit(SCHEMA) == Restriction((NO_ROWS,), {2: Mask.NULL})

@@ -23,7 +23,7 @@ from duckicelake.iceberg.model import Json, SpecModel
 from duckicelake.iceberg.schema import Schema
 from duckicelake.iceberg.types import PrimitiveType
 from duckicelake.iceberg.values import to_json
-from duckicelake.sql_dialects.filters import InvalidConditionError, parse_sql_filter
+from duckicelake.sql_dialects.filters import InvalidConditionError, parse_row_filter, parse_sql_filter
 
 MAX_PARTITIONS: Final = 100
 """Partitions that an explanation lists: those of which most bytes are read."""
@@ -149,6 +149,14 @@ def parse_condition(sql: str, schema: Schema) -> tuple[Predicate, tuple[str, ...
     except InvalidConditionError as error:
         raise InvalidRequestError(str(error)) from error
     return found.predicate, found.ignored
+
+
+def parse_row_condition(sql: str, schema: Schema) -> Predicate:
+    """Parse a condition in SQL that says exactly which rows there are; InvalidRequestError for any other."""
+    try:
+        return parse_row_filter(sql, schema)
+    except InvalidConditionError as error:
+        raise InvalidRequestError(str(error)) from error
 
 
 def explain_scan(blocks: Sequence[BoundedBlock], filters: Sequence[ScanFilter], names: Mapping[int, str]) -> ScanCosts:

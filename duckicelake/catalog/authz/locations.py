@@ -228,7 +228,7 @@ def _is_free(services: Services, principal: Principal, capability: Capability, p
     own = principal.list_namespaces(capability, wanted)
     if not any(is_within(place, policy.namespace_folder(namespace)) for namespace in own):
         return False
-    return not principal.is_limited_outside or principal.may(capability, _find_namespace(services, place), "", wanted)
+    return not principal.is_limited_by_object or principal.may(capability, _find_namespace(services, place), "", wanted)
 
 
 def _find_namespace(services: Services, place: str) -> Namespace:

@@ -11,6 +11,7 @@ from duckicelake.catalog.context.outside import Place, filter_seen
 from duckicelake.catalog.context.privileges import CHANGING, NO_PRIVILEGE, Privilege, Rights
 from duckicelake.errors import ForbiddenError, InvalidRequestError
 from duckicelake.iceberg.identifiers import Namespace, check_namespace, decode_name, format_full_name, to_schema_name
+from duckicelake.iceberg.read_restrictions import Restriction
 
 T = TypeVar("T")
 _SCOPE: Final = re.compile(
@@ -111,8 +112,23 @@ class Principal:
         return self.rights is None or self.rights.may_any(privileges, namespace, name)
 
     def may_everywhere(self, capability: Capability) -> bool:
-        """Return whether all of it is allowed whatever the object; never where the outside decides on each."""
-        return not self.is_limited_outside and self.may(capability, ())
+        """Return whether all of it is allowed whatever the object; never where the outside or policies may differ."""
+        return not self.is_limited_by_object and self.may(capability, ())
+
+    def may_query(self, namespace: Namespace, name: str) -> bool:
+        """Return whether it may read a table or view by queries of the server, which apply what policies say."""
+        return self.may_any(Capability.READ, Privilege.SELECT | Privilege.QUERY, namespace, name)
+
+    def find_restriction(self, table_id: int) -> Restriction | None:
+        """Find what policies leave it of a table, by DuckLake's id; None: all of it."""
+        if self.rights is None or self.rights.guard is None:
+            return None
+        return self.rights.guard.restrictions.get(table_id)
+
+    def is_kept_from(self, table_id: int) -> bool:
+        """Return whether it gets nothing of a table's files, as policies hide a part of them."""
+        guard = None if self.rights is None else self.rights.guard
+        return guard is not None and table_id in guard.restrictions and not guard.is_trusted
 
     def is_in_scope(self, capability: Capability, namespace: Namespace) -> bool:
         """Return whether the scopes alone allow all of the capability in the namespace."""
@@ -140,6 +156,11 @@ class Principal:
     def is_limited_outside(self) -> bool:
         """Whether a service outside is asked, too."""
         return self.rights is not None and self.rights.outside is not None
+
+    @property
+    def is_limited_by_object(self) -> bool:
+        """Whether a service outside or policies may limit it on single tables and views."""
+        return self.rights is not None and self.rights.decides_by_object
 
     def holds(self, grant: Grant) -> bool:
         """Return whether the grant would add nothing."""
@@ -181,8 +202,8 @@ class Principal:
         return self.with_rights(replace(self.rights, outside=None))
 
     def filter_readable(self, items: Sequence[T], place: Callable[[T], Place]) -> tuple[T, ...]:
-        """Leave out what the outside doesn't let it read, of a list that scopes and grants have limited."""
-        if not self.is_limited_outside:
+        """Leave out what the outside or policies don't let it read, of a list that scopes and grants have limited."""
+        if not self.is_limited_by_object:
             return tuple(items)
         return tuple(filter_seen(self.rights, items, place, lambda item: self.may(Capability.READ, *place(item))))
 
@@ -240,6 +261,10 @@ def _is_everywhere(grant: Grant) -> bool:
 
 GRANTED: Final = Grant((), _NONE)
 """The grant of the scope `grants`: nothing, but where grants are on whatever they give."""
+_GUARDED: Final = {
+    False: "read it by POST /sql/v1/query; its metadata, files, plans and history would show them",
+    True: "it may be read and appended to; whoever replaces or deletes rows must see them all",
+}
 ANY_PRINCIPAL: Final = Principal("anonymous", (Grant((), EVERYTHING),))
 """Who asks where authentication is off."""
 
@@ -269,14 +294,18 @@ SERVER_CALLER: Final = Caller()
 def build_refusal(namespace: Namespace, name: str = "", principal: Principal = ANY_PRINCIPAL) -> ForbiddenError:
     """Build the refusal, the same whether or not the object exists; names are written as in scopes.
 
-    principal: whose grants count, if they do.
+    principal: whose grants count, if they do. Who may read a table but for policies is sent to where it may be read.
     """
-    if principal.rights is None:
+    rights = principal.rights
+    guard = None if rights is None else rights.guard
+    where = format_full_name(namespace, name or None) if namespace else "the warehouse"
+    if guard is not None and (namespace, name) in guard.names and principal.may_query(namespace, name):
+        return ForbiddenError(f"Policies hide rows or values of {where} from the caller: {_GUARDED[guard.is_trusted]}")
+    if rights is None or not (rights.are_granted or rights.outside is not None):
         return ForbiddenError(
             f"The caller's scopes don't allow this in namespace {to_schema_name(namespace)}, if there is one"
         )
-    where = format_full_name(namespace, name or None) if namespace else "the warehouse"
-    deciding = "scopes and grants" if principal.rights.outside is None else "scopes, grants or an outside decision"
+    deciding = "scopes and grants" if rights.outside is None else "scopes, grants or an outside decision"
     return ForbiddenError(f"The caller's {deciding} don't allow this on {where}, if there is such a thing")
 
 

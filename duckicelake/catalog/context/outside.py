@@ -63,8 +63,8 @@ class OutsideLimit:
         return self.decisions.decide(self.principal, self.groups, self.warehouse, asked)
 
 
-def build_limited_rights(limit: OutsideLimit) -> Rights:
-    """Build the rights of a principal where grants are off: whatever its scopes allow, and the outside."""
+def build_limited_rights(limit: OutsideLimit | None) -> Rights:
+    """Build the rights of a principal where grants are off: whatever its scopes and the outside allow."""
     return Rights(everywhere=ALL_PRIVILEGES, outside=limit, are_granted=False)
 
 

@@ -9,6 +9,7 @@ from typing import Final, Literal, Protocol
 
 from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.identifiers import Namespace, format_full_name, to_schema_name
+from duckicelake.iceberg.read_restrictions import Restriction
 
 ObjectKind = Literal["warehouse", "namespace", "table", "view"]
 KINDS: Final[tuple[ObjectKind, ...]] = ("warehouse", "namespace", "table", "view")
@@ -26,14 +27,16 @@ class Privilege(Flag):
     ALTER = auto()
     MANAGE_GRANTS = auto()
     OWNERSHIP = auto()
+    QUERY = auto()
+    """What policies leave of `SELECT`: to read by queries of the server. It isn't granted."""
 
 
 NO_PRIVILEGE: Final = Privilege(0)
-ALL_PRIVILEGES: Final = reduce(or_, Privilege)
+ALL_PRIVILEGES: Final = reduce(or_, Privilege) & ~Privilege.QUERY
 """What an owner has."""
 WRITING: Final = Privilege.INSERT | Privilege.UPDATE | Privilege.DELETE
 CHANGING: Final = WRITING | Privilege.CREATE | Privilege.DROP | Privilege.ALTER
-_NAMES: Final = {privilege.name.lower().replace("_", "-"): privilege for privilege in Privilege if privilege.name}
+_NAMES: Final = {one.name.lower().replace("_", "-"): one for one in Privilege if one.name and one in ALL_PRIVILEGES}
 
 
 def parse_privilege(name: str) -> Privilege:
@@ -119,6 +122,36 @@ class OutsideView(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Guard:
+    """The tables of one warehouse of which policies hide rows or values from one principal.
+
+    Attributes:
+        restrictions: What the principal sees, by DuckLake's id of the table.
+        names: The ids, by today's names; of dropped tables by the last ones.
+        is_trusted: The principal is an engine that gets the restrictions with the files, and applies them.
+
+    """
+
+    restrictions: Mapping[int, Restriction]
+    names: Mapping[tuple[Namespace, str], int]
+    is_trusted: bool
+
+    def limit(self, held: Privilege, namespace: Namespace, name: str) -> Privilege:
+        """Return those of the privileges that show nothing which is hidden, and need nothing of it."""
+        return self._limit(held) if (namespace, name) in self.names else held
+
+    def limit_dropped(self, held: Privilege, table_id: int) -> Privilege:
+        """Return the same of a table that was dropped."""
+        return self._limit(held) if table_id in self.restrictions else held
+
+    def _limit(self, held: Privilege) -> Privilege:
+        if self.is_trusted:
+            return held & ~(Privilege.UPDATE | Privilege.DELETE)
+        kept = held & (Privilege.MANAGE_GRANTS | Privilege.OWNERSHIP)
+        return kept | Privilege.QUERY if Privilege.SELECT in held else kept
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Rights:
     """All that a principal may do in one warehouse, by the names of a moment; no two are equal.
 
@@ -130,7 +163,8 @@ class Rights:
         by_id: Privileges granted on each object, by kind and id, dropped ones included.
         owner_id: Of the row by which the principal comes to own what it makes; None without one.
         outside: What limits all of it, if a service outside is asked.
-        are_granted: False where grants are off, and only the outside limits what scopes allow.
+        are_granted: False where grants are off, and only the outside and policies limit what scopes allow.
+        guard: The tables that policies hide parts of; None: there are none.
 
     """
 
@@ -143,6 +177,12 @@ class Rights:
     _parents: Collection[Namespace] = ()
     outside: OutsideView | None = None
     are_granted: bool = True
+    guard: Guard | None = None
+
+    @property
+    def decides_by_object(self) -> bool:
+        """Whether a table or view may be limited beyond what is granted above it."""
+        return self.outside is not None or self.guard is not None
 
     @classmethod
     def build(cls, held: Iterable[HeldGrant], owner_id: int | None = None) -> "Rights":
@@ -182,7 +222,8 @@ class Rights:
             self.outside.look_ahead((self._find_held(*place), place) for place in places)
 
     def _limit(self, held: Privilege, namespace: Namespace, name: str = "") -> Privilege:
-        return held if self.outside is None or not held else self.outside.limit(held, namespace, name)
+        limited = held if self.outside is None or not held else self.outside.limit(held, namespace, name)
+        return limited if self.guard is None else self.guard.limit(limited, namespace, name)
 
     def _find_held(self, namespace: Namespace, name: str) -> Privilege:
         found = self.everywhere
@@ -196,7 +237,8 @@ class Rights:
         """Find all privileges on something that was dropped from a namespace."""
         parent = namespace if kind != "namespace" else namespace[:-1]
         held = self._find_held(parent, "") | self.by_id.get((kind, object_id), NO_PRIVILEGE)
-        return self._limit(complete_privileges(held), parent)
+        limited = self._limit(complete_privileges(held), parent)
+        return limited if self.guard is None or kind != "table" else self.guard.limit_dropped(limited, object_id)
 
     def may(self, privileges: Privilege, namespace: Namespace, name: str = "") -> bool:
         """Return whether all of the privileges are held."""

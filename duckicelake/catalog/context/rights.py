@@ -1,4 +1,4 @@
-"""What principals may do where grants are on: read from Postgres, kept in memory while nothing changes it.
+"""What principals may do where grants are on or policies are: read from Postgres, kept while nothing changes it.
 
 One thread looks for changes a few times a second. A decision from memory is at most `_TRUST_SECONDS` old; whoever needs
 a newer one, as all requests that change something do, asks Postgres.
@@ -17,10 +17,12 @@ from weakref import WeakSet
 
 from duckicelake.catalog.context.caller import Principal
 from duckicelake.catalog.context.outside import OutsideDecisions, OutsideLimit, build_limited_rights
-from duckicelake.catalog.context.privileges import HeldGrant, ObjectKind, ObjectRef, Rights, parse_mark
-from duckicelake.iceberg.identifiers import has_readable_name, parse_readable_namespace
-from duckicelake.lake.side_tables import grants
+from duckicelake.catalog.context.privileges import Guard, HeldGrant, ObjectKind, ObjectRef, Rights, parse_mark
+from duckicelake.iceberg.identifiers import Namespace, has_readable_name, parse_readable_namespace
+from duckicelake.iceberg.read_restrictions import NO_ROWS, HeldPolicy, Mask, build_restrictions
+from duckicelake.lake.side_tables import grants, policies
 from duckicelake.lake.side_tables.grants import GovernanceVersions, GrantPlace, GrantRow
+from duckicelake.lake.side_tables.policies import HeldPolicyRow
 from duckicelake.lake.side_tables.warehouses import FIRST_NAME
 from duckicelake.postgres.database import Database
 from duckicelake.postgres.queries import Transaction
@@ -75,7 +77,7 @@ class GovernanceWatch:
             for cache in watched:
                 with suppress(Exception):  # decisions ask Postgres themselves, and say what is wrong
                     cache.watch()
-            is_busy = any(cache.is_on for cache in watched)
+            is_busy = any(cache.is_bound for cache in watched)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +125,9 @@ class RightsCache:
         return RightsCache(database, self._watch, GrantPlace(warehouse_id), self.outside, name)
 
     @property
-    def is_on(self) -> bool:
-        """Whether grants were on when that was last looked at."""
-        return self._known is not None and self._known.versions.is_on
+    def is_bound(self) -> bool:
+        """Whether grants were on, or there were policies, when that was last looked at."""
+        return self._known is not None and self._known.versions.is_bound
 
     @property
     def place(self) -> GrantPlace:
@@ -139,28 +141,28 @@ class RightsCache:
         known = self._known
         if known is None:
             return None
-        if not known.versions.is_on:
+        if not known.versions.is_bound:
             return self._limit(principal)
         return None if time.monotonic() - known.asked_at > _TRUST_SECONDS else self._bound.get(principal)
 
     def bind(self, principal: Principal) -> Principal:
         """Return the principal with its rights as they are now. UnavailableError.
 
-        Itself where grants are off, and nothing outside decides.
+        Itself where grants are off, there are no policies, and nothing outside decides.
         """
         if not self._is_watched:
             self._is_watched = True
             self._watch.add(self)
         known = self._known
-        if known is not None and not known.versions.is_on and time.monotonic() - known.asked_at < _OFF_SECONDS:
+        if known is not None and not known.versions.is_bound and time.monotonic() - known.asked_at < _OFF_SECONDS:
             return self._limit(principal)
-        if not self.look().is_on:
+        if not self.look().is_bound:
             return self._limit(principal)
         bound = self._bound.get(principal)
         return bound or self._read(principal)
 
     def _limit(self, principal: Principal) -> Principal:
-        """Return the principal where grants are off: with what the outside lets it do, if that decides."""
+        """Return the principal where scopes alone count: with what the outside lets it do, if that decides."""
         if self.outside is None:
             return principal
         limited = self._limited.get(principal)
@@ -203,7 +205,7 @@ class RightsCache:
         asked_at = time.monotonic()
         with self._database.reading() as cursor:
             versions = grants.read_versions(cursor, self.place)
-            bound = self.read_in(cursor, principal)
+            bound = self._read_in(cursor, principal, versions)
         self._note(_Known(versions, asked_at))
         with self._lock:
             if self._known is not None and self._known.versions == versions:
@@ -213,10 +215,15 @@ class RightsCache:
         return bound
 
     def read_in(self, cursor: Transaction, principal: Principal) -> Principal:
-        """Return the principal with its rights as a transaction sees them; for a warehouse with grants on."""
-        rights = read_rights(cursor, self.place, principal)
+        """Return the principal with its rights as a transaction sees them."""
+        return self._read_in(cursor, principal, grants.read_versions(cursor, self.place))
+
+    def _read_in(self, cursor: Transaction, principal: Principal, versions: GovernanceVersions) -> Principal:
+        rights = read_rights(cursor, self.place, principal) if versions.is_on else build_limited_rights(None)
         if self.outside is not None:
             rights = replace(rights, outside=self._open_outside(self.outside, principal))
+        if versions.has_policies:
+            rights = replace(rights, guard=read_guard(cursor, self.place, principal))
         return principal.with_rights(rights)
 
 
@@ -224,6 +231,29 @@ def read_rights(cursor: Transaction, place: GrantPlace, principal: Principal) ->
     """Read all that a principal may do in a warehouse."""
     id_ = find_id(cursor, place, principal)
     return Rights.build(map(_build_held, grants.read_held(cursor, place, id_, principal.groups)), id_)
+
+
+def read_guard(cursor: Transaction, place: GrantPlace, principal: Principal) -> Guard | None:
+    """Read which tables policies hide parts of from a principal; None: of none."""
+    id_ = find_id(cursor, place, principal)
+    rows = policies.read_held_policies(cursor, place, id_, principal.groups)
+    if not rows:
+        return None
+    found = {at: row.table_id for row in rows if (at := _locate(row.schema_name, row.table_name)) is not None}
+    restrictions = build_restrictions(map(_build_held_policy, rows))
+    return Guard(restrictions, found, policies.is_trusted(cursor, place, id_, principal.groups))
+
+
+def _build_held_policy(row: HeldPolicyRow) -> HeldPolicy:
+    if row.is_successor:
+        return HeldPolicy(row.table_id, filter=NO_ROWS)
+    mask = None if row.mask is None else Mask(row.mask)
+    return HeldPolicy(row.table_id, row.column_id, row.column_name, mask, row.filter)
+
+
+def _locate(schema_name: str, name: str) -> tuple[Namespace, str] | None:
+    namespace = parse_readable_namespace(schema_name)
+    return None if namespace is None else (namespace, name)
 
 
 def find_id(cursor: Transaction, place: GrantPlace, principal: Principal) -> int | None:

@@ -7,7 +7,7 @@ from time import monotonic
 from typing import Final, TypeVar
 
 from duckicelake.catalog.context.cache import Found, Responses, TableVersion
-from duckicelake.catalog.context.caller import Capability, Principal
+from duckicelake.catalog.context.caller import Capability, Principal, build_refusal
 from duckicelake.catalog.context.privileges import WRITING, Privilege
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.table.catch_up import CaughtUp, catch_up
@@ -111,12 +111,15 @@ def load_current_table(
     `check` is what Postgres answered about this table during this request; None asks Postgres.
 
     Raises:
-        NoSuchTableError, DamagedTableError.
+        NoSuchTableError, DamagedTableError. ForbiddenError: policies hide a part of the table from the caller, whatever
+            it was called when the request was checked.
 
     """
     full_name = (to_schema_name(namespace), name)
     check = check or _check_table(services, full_name)
     known, fresh = check.table, check.fresh
+    if services.caller.principal.is_kept_from(fresh.table_id):
+        raise build_refusal(namespace, name, services.caller.principal)
     if known is not None and is_current(known, fresh):
         services.cache.count(hit=True)
         return replace(check_freshness(services, known, fresh), found=Found(full_name, check.asked_at))

@@ -30,11 +30,17 @@ class GrantPlace:
 
 @dataclass(frozen=True, slots=True)
 class GovernanceVersions:
-    """When what a principal may do changes: with principals and grants, or with the names in the lake."""
+    """When what a principal may do changes: with principals, grants and policies, or with the names in the lake."""
 
     governance: int
     is_on: bool
     schema: int
+    has_policies: bool
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether more than scopes counts: grants that are on, or policies."""
+        return self.is_on or self.has_policies
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +114,8 @@ def _place(query: str, schema: str | None) -> str:
     return query.replace("{governance}", prefix.replace("%", "%%"))
 
 
-def _run(cursor: Transaction, query: str, place: GrantPlace, **parameters: Any) -> list[tuple[Any, ...]]:
+def run_governance(cursor: Transaction, query: str, place: GrantPlace, **parameters: Any) -> list[tuple[Any, ...]]:
+    """Run a query that names tables of the first warehouse's schema behind `{governance}`."""
     found = cursor.execute(_place(query, place.schema), {"warehouse_id": place.warehouse_id, **parameters})
     return found.fetchall() if found.description else []
 
@@ -120,8 +127,8 @@ def read_first_schema(cursor: Transaction) -> str:
 
 
 def read_versions(cursor: Transaction, place: GrantPlace) -> GovernanceVersions:
-    ((governance, is_on, schema),) = _run(cursor, _SQL.versions, place)
-    return GovernanceVersions(governance or 0, is_on, schema or 0)
+    ((governance, is_on, schema, has_policies),) = run_governance(cursor, _SQL.versions, place)
+    return GovernanceVersions(governance or 0, is_on, schema or 0, has_policies)
 
 
 def read_held(
@@ -131,7 +138,7 @@ def read_held(
 
     groups: more that it is in, by name.
     """
-    found = _run(cursor, _SQL.held, place, principal_id=principal_id, groups=list(groups))
+    found = run_governance(cursor, _SQL.held, place, principal_id=principal_id, groups=list(groups))
     return [GrantRow(*row) for row in found]
 
 
@@ -139,19 +146,19 @@ def read_memberships(
     cursor: Transaction, place: GrantPlace, principal_id: int | None, groups: Sequence[str]
 ) -> list[Membership]:
     """Read all memberships that lead from a principal to the roles that it is in."""
-    found = _run(cursor, _SQL.memberships, place, principal_id=principal_id, groups=list(groups))
+    found = run_governance(cursor, _SQL.memberships, place, principal_id=principal_id, groups=list(groups))
     return [Membership(*row) for row in found]
 
 
 def find_grantee(cursor: Transaction, place: GrantPlace, name: str) -> Grantee | None:
     """Find the principal of a name, which is of any kind."""
-    found = _run(cursor, _SQL.find_principal, place, name=name)
+    found = run_governance(cursor, _SQL.find_principal, place, name=name)
     return Grantee(found[0][0], found[0][1], tuple(found[0][2]), found[0][3]) if found else None
 
 
 def find_login_id(cursor: Transaction, place: GrantPlace, name: str) -> int | None:
     """Find the user or service of a name whom no issuer's subject stands for."""
-    found = _run(cursor, _SQL.find_login, place, name=name)
+    found = run_governance(cursor, _SQL.find_login, place, name=name)
     return found[0][0] if found else None
 
 
@@ -168,7 +175,7 @@ def grant(
 ) -> list[str]:
     """Give a principal privileges on an object; return those that it hadn't."""
     parameters = {"grantee": grantee, "kind": target.kind, "object_id": target.object_id, "by": by}
-    return [name for (name,) in _run(cursor, _SQL.grant, place, privileges=list(privileges), **parameters)]
+    return [name for (name,) in run_governance(cursor, _SQL.grant, place, privileges=list(privileges), **parameters)]
 
 
 def revoke(
@@ -176,7 +183,7 @@ def revoke(
 ) -> list[str]:
     """Take privileges on an object from a principal; return those that it had."""
     parameters = {"grantee": grantee, "kind": target.kind, "object_id": target.object_id}
-    return [name for (name,) in _run(cursor, _SQL.revoke, place, privileges=list(privileges), **parameters)]
+    return [name for (name,) in run_governance(cursor, _SQL.revoke, place, privileges=list(privileges), **parameters)]
 
 
 def list_grants(
@@ -184,7 +191,7 @@ def list_grants(
 ) -> list[ListedGrant]:
     """List what is granted in a warehouse: of one principal or all, on one object or all."""
     kind, object_id = (None, None) if target is None else (target.kind, target.object_id)
-    found = _run(cursor, _SQL.grants, place, grantee=grantee, kind=kind, object_id=object_id)
+    found = run_governance(cursor, _SQL.grants, place, grantee=grantee, kind=kind, object_id=object_id)
     return [ListedGrant(*row) for row in found]
 
 
@@ -194,54 +201,56 @@ def own_new(cursor: Transaction, place: GrantPlace, owner_id: int, names: Sequen
     names: for each (schema, name, full name of it as a schema).
     """
     parents, own, whole = (list(texts) for texts in zip(*names, strict=True))
-    _run(cursor, _SQL.own_new, place, principal_id=owner_id, parents=parents, names=own, whole=whole)
+    run_governance(cursor, _SQL.own_new, place, principal_id=owner_id, parents=parents, names=own, whole=whole)
 
 
 def move_grants(cursor: Transaction, place: GrantPlace, from_id: int, to_id: int) -> None:
     """Let the grants on one namespace be those on another."""
-    _run(cursor, _SQL.move_grants, place, from_id=from_id, to_id=to_id)
+    run_governance(cursor, _SQL.move_grants, place, from_id=from_id, to_id=to_id)
 
 
 def has_option(cursor: Transaction, place: GrantPlace, name: str) -> bool:
     """Return whether an option of a warehouse is on."""
-    ((found,),) = _run(cursor, _SQL.has_option, place, name=name)
+    ((found,),) = run_governance(cursor, _SQL.has_option, place, name=name)
     return bool(found)
 
 
 def set_option(cursor: Transaction, place: GrantPlace, name: str, *, is_on: bool) -> None:
     """Turn an option of a warehouse on or off."""
-    _run(cursor, _SQL.set_option, place, name=name, value="on" if is_on else "off")
+    run_governance(cursor, _SQL.set_option, place, name=name, value="on" if is_on else "off")
 
 
 def find_definer(cursor: Transaction, place: GrantPlace, view_id: int) -> ViewDefiner | None:
     """Find whose rights a view lends; None also if that principal is disabled."""
-    found = _run(cursor, _SQL.definer, place, view_id=view_id)
+    found = run_governance(cursor, _SQL.definer, place, view_id=view_id)
     return ViewDefiner(found[0][0], found[0][1], tuple(found[0][2]), bytes(found[0][3])) if found else None
 
 
 def record_definer(cursor: Transaction, place: GrantPlace, view_id: int, principal_id: int, definition: bytes) -> None:
     """Let a view lend the rights of a principal, as long as its definition has this digest."""
-    _run(cursor, _SQL.record_definer, place, view_id=view_id, principal_id=principal_id, definition=definition)
+    run_governance(
+        cursor, _SQL.record_definer, place, view_id=view_id, principal_id=principal_id, definition=definition
+    )
 
 
 def forget_definers(cursor: Transaction, place: GrantPlace, view_ids: Sequence[int]) -> None:
     """Let views lend nothing."""
-    _run(cursor, _SQL.forget_definers, place, view_ids=list(view_ids))
+    run_governance(cursor, _SQL.forget_definers, place, view_ids=list(view_ids))
 
 
 def read_options(cursor: Transaction, place: GrantPlace) -> dict[str, str]:
     """Read the options of a warehouse, without whether grants are on."""
-    return dict(_run(cursor, _SQL.options, place))
+    return dict(run_governance(cursor, _SQL.options, place))
 
 
 def change_options(cursor: Transaction, place: GrantPlace, changes: Mapping[str, str | None]) -> None:
     """Set options of a warehouse; None: as they are by default."""
     dropped = [name for name, value in changes.items() if value is None]
     if dropped:
-        _run(cursor, _SQL.drop_options, place, names=dropped)
+        run_governance(cursor, _SQL.drop_options, place, names=dropped)
     for name, value in changes.items():
         if value is not None:
-            _run(cursor, _SQL.set_option, place, name=name, value=value)
+            run_governance(cursor, _SQL.set_option, place, name=name, value=value)
 
 
 def qualify(place: GrantPlace, schema: str) -> GrantPlace:

@@ -15,6 +15,9 @@ SecretKind = Literal["client-secret", "token"]
 KINDS: Final[tuple[PrincipalKind, ...]] = ("user", "service", "group", "role")
 ADMIN_ROLE: Final = "admin"
 """The role that migration 0054 makes; its members administer the server."""
+TRUSTED_ENGINE_ROLE: Final = "trusted-engine"
+"""The role that migration 0071 makes; its members apply policies themselves."""
+BUILT_IN_ROLES: Final = frozenset({ADMIN_ROLE, TRUSTED_ENGINE_ROLE})
 GRANTS_SCOPE: Final = "grants"
 
 

@@ -1,8 +1,10 @@
--- versions: the version of principals and grants, whether a warehouse has grants on, and of which schema version the lake is
+-- versions: the version of principals, grants and policies, whether a warehouse has grants on, of which schema version the
+-- lake is, and whether the warehouse has policies
 SELECT (SELECT version FROM {governance}duckicelake_governance),
        EXISTS (SELECT FROM {governance}duckicelake_warehouse_option
                WHERE warehouse_id = %(warehouse_id)s AND name = 'grants' AND value = 'on'),
-       (SELECT schema_version FROM ducklake_snapshot ORDER BY snapshot_id DESC LIMIT 1);
+       (SELECT schema_version FROM ducklake_snapshot ORDER BY snapshot_id DESC LIMIT 1),
+       EXISTS (SELECT FROM {governance}duckicelake_policy WHERE warehouse_id = %(warehouse_id)s);
 
 -- held: what a principal holds in a warehouse by itself, its groups and all roles that it is in, with today's names
 WITH RECURSIVE held_by AS (

@@ -110,7 +110,7 @@ def _list_created(request: BaseModel) -> Iterator[NamedInBody]:
 
 COMMITTING: Final = WRITING | Privilege.ALTER | Privilege.CREATE
 """Of which a commit takes one; which, the use case knows."""
-_ANYTHING: Final = ALL_PRIVILEGES
+_ANYTHING: Final = ALL_PRIVILEGES | Privilege.QUERY
 _READER = InPath((READ,), Privilege.SELECT)
 _EITHER = InPath((READ, WRITE), WRITING | Privilege.SELECT)
 

@@ -148,12 +148,12 @@ class AuditMiddleware:
     def _is_unnoted(self, scope: Scope) -> bool:
         """Return whether nothing that comes of a request is noted here.
 
-        Where grants are on, or the outside decides, refused reads are.
+        Where grants are on, there are policies, or the outside decides, refused reads are.
         """
         if scope["method"] not in _READ_METHODS or scope["path"].endswith("/credentials"):
             return False
         rights = self._services.rights
-        return rights is None or not (rights.is_on or rights.outside is not None)
+        return rights is None or not (rights.is_bound or rights.outside is not None)
 
     async def _note(self, scope: Scope, body: bytes, outcome: str, status: int) -> None:
         is_refused = status == 403 and CALLER_KEY in scope and scope[CALLER_KEY].principal.rights is not None
