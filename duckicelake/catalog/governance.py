@@ -9,9 +9,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from duckicelake.catalog import grants, issuers, principals, warehouse_registry
+from duckicelake.catalog.context.page import ListPage, PageRequest, walk_pages
 from duckicelake.catalog.context.privileges import parse_privilege
 from duckicelake.catalog.context.services import Services
-from duckicelake.catalog.grants import GrantChange, parse_object
+from duckicelake.catalog.grants import GrantChange, GrantDetails, parse_object
 from duckicelake.catalog.issuers import ListedIssuer
 from duckicelake.catalog.principals import PrincipalChange, PrincipalRegistration
 from duckicelake.catalog.warehouse_options import KEPT_OPTIONS, change_options, check_options, read_options
@@ -89,12 +90,12 @@ class _DryRunError(Exception):
 def read_state(services: Services, wiring: WarehouseWiring) -> GovernanceState:
     """Read what a server has; what was dropped, and warehouses that are being made or dropped, are left out."""
     state = GovernanceState()
-    for row in principals.list_principals(services, KINDS):
+    for row in principals.list_principals(services, KINDS).items:
         state.principals[row.name] = PrincipalRegistration(
             row.name, row.kind, row.issuer, row.subject, row.scopes, row.is_disabled, row.description
         )
     state.members = set(principals.list_memberships(services))
-    state.issuers = {row.name: replace(row, created=None) for row in issuers.list_issuers(services)}
+    state.issuers = {row.name: replace(row, created=None) for row in issuers.list_issuers(services).items}
     first = NewWarehouse(FIRST_WAREHOUSE_NAME)
     created = [
         NewWarehouse(row.name, row.location, row.schema_name if row.is_adopted else None, row.profile)
@@ -185,12 +186,16 @@ def _open(services: Services, wiring: WarehouseWiring, name: str) -> Iterator[Se
 
 
 def _read_grants(own: Services, warehouse: str, state: GovernanceState) -> None:
-    for row in grants.list_grants(own):
+    for row in walk_pages(partial(_read_grants_page, own)):
         if row.object is not None:
             key = GrantKey(row.principal, warehouse, str(row.object), row.privilege)
             state.grants.add(key)
             if row.privilege == "ownership" and row.granted_by == row.principal:
                 state.kept.add(key)
+
+
+def _read_grants_page(own: Services, page: PageRequest) -> ListPage[GrantDetails]:
+    return grants.list_grants(own, page=page)
 
 
 def _check(services: Services, wiring: WarehouseWiring, known: GovernanceState, wanted: GovernanceState) -> None:
@@ -252,7 +257,7 @@ def _check_objects(
             raise _refuse(wanted, grant, f"there is no {target} in {warehouse}, which is new")
         try:
             with _open(services, wiring, warehouse) as own:
-                grants.list_grants(own, None, parse_object(target))
+                grants.list_grants(own, None, parse_object(target), PageRequest("", 1))
         except CatalogError as error:
             raise _refuse(wanted, grant, str(error)) from error
 

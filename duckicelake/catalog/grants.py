@@ -8,6 +8,7 @@ from typing import Final
 from duckicelake.catalog.authz.definers import find_lender, read_view
 from duckicelake.catalog.context.caller import EVERYTHING, Capability, Principal, build_grants, build_refusal
 from duckicelake.catalog.context.outside import OutsideDecisions, OutsideQuestion
+from duckicelake.catalog.context.page import EVERY_ITEM, ListPage, PageRequest, cut_page
 from duckicelake.catalog.context.privileges import (
     ALL_PRIVILEGES,
     HeldGrant,
@@ -33,12 +34,15 @@ from duckicelake.iceberg.identifiers import (
 )
 from duckicelake.lake.side_tables import grants
 from duckicelake.lake.side_tables.audit import AuditedResource
-from duckicelake.lake.side_tables.grants import GrantTarget
+from duckicelake.lake.side_tables.grants import GrantTarget, ListedGrant, ListedKey
 from duckicelake.lake.side_tables.warehouses import FIRST_NAME
 from duckicelake.postgres.queries import Transaction
 
 _MOST: Final = 1000
 """Changes that one request may ask for."""
+_SEPARATOR: Final = "\x1f"
+_KEY_PARTS: Final = 4
+_ID_DIGITS: Final = 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,13 +166,22 @@ def change_grants(
 
 
 def list_grants(
-    services: Services, principal: str | None = None, target: ObjectRef | None = None
-) -> list[GrantDetails]:
-    """List the grants of a warehouse that the caller may manage, or its own; NotFoundError for an unknown object."""
+    services: Services,
+    principal: str | None = None,
+    target: ObjectRef | None = None,
+    page: PageRequest = EVERY_ITEM,
+) -> ListPage[GrantDetails]:
+    """List the grants of a warehouse that the caller may manage, or its own, by principal and object.
+
+    A page leaves out grants that the caller may not see, so that it can have less than was asked for.
+
+    Raises NotFoundError for an unknown object, InvalidRequestError for a token of another list.
+    """
     place = _get_rights(services).place
     with services.database.reading() as cursor:
         found = None if target is None else _find_target(cursor, target)
-        rows = grants.list_grants(cursor, place, principal, found)
+        rows = grants.list_grants(cursor, place, principal, found, _parse_key(page), page.fetch)
+    cut = cut_page(rows, page, _build_key)
     listed = [
         GrantDetails(
             row.grantee,
@@ -180,9 +193,24 @@ def list_grants(
             row.granted_by,
             row.granted_at,
         )
-        for row in rows
+        for row in cut.items
     ]
-    return [one for one in listed if _may_list(services.caller.principal, one)]
+    seen = tuple(one for one in listed if _may_list(services.caller.principal, one))
+    return ListPage(seen, cut.next_token)
+
+
+def _build_key(row: ListedGrant) -> str:
+    return _SEPARATOR.join((row.grantee, row.kind, str(row.object_id), row.privilege))
+
+
+def _parse_key(page: PageRequest) -> ListedKey | None:
+    """Parse the key of the last grant of the page before."""
+    if not page.after:
+        return None
+    parts = page.after.split(_SEPARATOR)
+    if len(parts) != _KEY_PARTS or not parts[2].isascii() or not parts[2].isdecimal() or len(parts[2]) > _ID_DIGITS:
+        raise InvalidRequestError("pageToken is not one of this list; start again without it")
+    return parts[0], parts[1], int(parts[2]), parts[3]
 
 
 def list_actions(services: Services, target: ObjectRef) -> tuple[str, ...]:

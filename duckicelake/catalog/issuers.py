@@ -4,6 +4,7 @@ import re
 from typing import Final
 
 from duckicelake.catalog.context.caller import build_grants
+from duckicelake.catalog.context.page import EVERY_ITEM, ListPage, PageRequest, slice_page
 from duckicelake.catalog.context.services import Services
 from duckicelake.errors import AlreadyExistsError, InvalidRequestError, NotFoundError
 from duckicelake.lake.side_tables import issuers as store
@@ -16,15 +17,15 @@ _NAME_PATTERN: Final = re.compile(r"[a-z0-9][a-z0-9_.-]{0,47}")
 _URL_PATTERN: Final = re.compile(r"https?://[^\s?#@]{1,500}")
 
 
-def list_issuers(services: Services) -> list[Issuer]:
+def list_issuers(services: Services, page: PageRequest = EVERY_ITEM) -> ListPage[Issuer]:
     """List the issuers of the table, by name."""
     with services.database.reading() as cursor:
-        return store.read_issuers(cursor)
+        return slice_page(store.read_issuers(cursor), page, lambda issuer: issuer.name)
 
 
 def load_issuer(services: Services, name: str) -> Issuer:
     """Find an issuer; NotFoundError."""
-    found = next((issuer for issuer in list_issuers(services) if issuer.name == name), None)
+    found = next((issuer for issuer in list_issuers(services).items if issuer.name == name), None)
     if found is None:
         raise NotFoundError(f"No such issuer: {name}")
     return found

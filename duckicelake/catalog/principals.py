@@ -12,7 +12,8 @@ from typing import Any, Final
 from uuid import UUID
 
 from duckicelake.catalog.authz.directory import hash_secret, make_secret
-from duckicelake.catalog.context.caller import build_grants
+from duckicelake.catalog.context.caller import Principal, build_grants, filter_scopes
+from duckicelake.catalog.context.page import EVERY_ITEM, ListPage, PageRequest, cut_page, slice_page
 from duckicelake.catalog.context.services import Services
 from duckicelake.errors import AlreadyExistsError, ConflictError, InvalidRequestError, NotFoundError, StartupError
 from duckicelake.lake.side_tables import principals
@@ -22,6 +23,7 @@ from duckicelake.lake.side_tables.issuers import read_issuers
 from duckicelake.lake.side_tables.principals import (
     ADMIN_ROLE,
     BUILT_IN_ROLES,
+    GRANTS_SCOPE,
     KINDS,
     NewPrincipal,
     NewSecret,
@@ -60,6 +62,7 @@ class SecretRequest:
     Attributes:
         expires_in: how long it is valid; None: until it is revoked.
         ends_others_in: when the other secrets of the kind end, at the latest; None: not by this.
+        scopes: all that it gives of its principal's scopes; None: all of them.
 
     """
 
@@ -67,6 +70,7 @@ class SecretRequest:
     description: str = ""
     expires_in: timedelta | None = None
     ends_others_in: timedelta | None = None
+    scopes: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +81,13 @@ class MadeSecret:
     text: str | None
 
 
-def list_principals(services: Services, kinds: Collection[PrincipalKind] = KINDS) -> list[PrincipalRow]:
+def list_principals(
+    services: Services, kinds: Collection[PrincipalKind] = KINDS, page: PageRequest = EVERY_ITEM
+) -> ListPage[PrincipalRow]:
     """List the principals of some kinds, by name."""
     with services.database.reading() as cursor:
-        return store.read_principals(cursor, kinds)
+        found = store.read_principals(cursor, kinds, page.after, page.fetch)
+    return cut_page(found, page, lambda row: row.name)
 
 
 def load_principal(services: Services, name: str) -> PrincipalRow:
@@ -95,11 +102,11 @@ def list_memberships(services: Services) -> list[tuple[str, str]]:
         return store.read_memberships(cursor)
 
 
-def list_members(services: Services, name: str) -> list[str]:
+def list_members(services: Services, name: str, page: PageRequest = EVERY_ITEM) -> ListPage[str]:
     """List the names of the direct members of a group or role; NotFoundError."""
     with services.database.reading() as cursor:
-        find_row(cursor, name)
-        return [member for container, member in store.read_memberships(cursor) if container == name]
+        found = store.read_members(cursor, find_row(cursor, name).principal_id, page.after, page.fetch)
+    return cut_page(found, page, lambda member: member)
 
 
 def create_principal(services: Services, new: NewPrincipal) -> PrincipalRow:
@@ -154,10 +161,16 @@ def remove_member(services: Services, container: str, member: str) -> None:
         _settle(services, cursor, outer, {"member": member})
 
 
-def list_secrets(services: Services, name: str) -> list[SecretRow]:
-    """List the secrets and tokens of a principal, without what they are; NotFoundError."""
+def list_secrets(services: Services, name: str, page: PageRequest = EVERY_ITEM) -> ListPage[SecretRow]:
+    """List the secrets and tokens of a principal, oldest first, without what they are; NotFoundError."""
     with services.database.reading() as cursor:
-        return store.read_secrets(cursor, find_row(cursor, name).principal_id)
+        found = store.read_secrets(cursor, find_row(cursor, name).principal_id)
+    return slice_page(found, page, order_secret)
+
+
+def order_secret(row: SecretRow) -> str:
+    """Return the key by which secrets are listed."""
+    return f"{row.created.astimezone(UTC).isoformat(timespec='microseconds')} {row.secret_id}"
 
 
 def create_secret(
@@ -244,21 +257,46 @@ def _create_secret(services: Services, name: str, wish: SecretRequest) -> MadeSe
     with services.database.transaction() as cursor:
         store.lock_governance(cursor)
         row = find_row(cursor, name)
-        if row.kind in _CONTAINERS or (row.kind == "user" and wish.kind == "client-secret"):
-            raise InvalidRequestError(f"A {row.kind} has no {wish.kind}: service accounts have both, users have tokens")
-        if len(store.read_secrets(cursor, row.principal_id)) >= MAX_SECRETS:
-            raise ConflictError(f"{name} has {MAX_SECRETS} secrets: revoke those that are not used any more")
+        if wish.scopes is not None:
+            check_narrower(wish.scopes, row.scopes, f"{name} has")
         expires = None if wish.expires_in is None else now + wish.expires_in
-        new = NewSecret(row.principal_id, wish.kind, hash_secret(text), wish.description, expires)
-        made = store.insert_secret(cursor, new)
+        new = NewSecret(row.principal_id, wish.kind, hash_secret(text), wish.description, expires, wish.scopes)
+        made = add_secret(cursor, row, new, now)
         if wish.ends_others_in is not None:
             store.end_other_secrets(cursor, made, now + wish.ends_others_in)
         _settle(services, cursor, row, {"secret-id": str(made.secret_id), "kind": made.kind}, str(made.secret_id))
     return MadeSecret(made, text)
 
 
+def add_secret(cursor: Transaction, row: PrincipalRow, new: NewSecret, now: datetime) -> SecretRow:
+    """Add a secret to a principal, which has MAX_SECRETS at most; those that have ended make room.
+
+    Raises InvalidRequestError if the principal can't have one of the kind, and ConflictError if it has too many.
+    """
+    if row.kind in _CONTAINERS or (row.kind == "user" and new.kind == "client-secret"):
+        raise InvalidRequestError(f"A {row.kind} has no {new.kind}: service accounts have both, users have tokens")
+    if len(store.read_secrets(cursor, row.principal_id)) >= MAX_SECRETS:
+        store.delete_ended_secrets(cursor, row.principal_id, now)
+        if len(store.read_secrets(cursor, row.principal_id)) >= MAX_SECRETS:
+            raise ConflictError(f"{row.name} has {MAX_SECRETS} secrets: revoke those that are not used any more")
+    return store.insert_secret(cursor, new)
+
+
+def check_narrower(scopes: Collection[str], allowed: Collection[str], whose: str) -> None:
+    """Raise InvalidRequestError for a scope that isn't one, or gives more than those allowed.
+
+    whose: the beginning of a sentence that goes on with what is allowed.
+    """
+    build_grants(scopes)
+    held = set(filter_scopes(Principal("", build_grants(allowed)), scopes))
+    more = [scope for scope in scopes if scope not in held]
+    if more:
+        hint = f"; grants:{more[0]} is what grants give of it" if GRANTS_SCOPE in allowed and ":" in more[0] else ""
+        raise InvalidRequestError(f"Invalid scope {more[0]}: {whose} {' '.join(allowed) or 'no scope'} alone{hint}")
+
+
 def _find_secret(services: Services, name: str, secret_id: UUID) -> SecretRow:
-    found = next((row for row in list_secrets(services, name) if row.secret_id == secret_id), None)
+    found = next((row for row in list_secrets(services, name).items if row.secret_id == secret_id), None)
     if found is None:
         raise NotFoundError(f"{name} has no secret {secret_id} any more")
     return found

@@ -98,15 +98,16 @@ def list_grants(
 ) -> None:
     """List the grants of a warehouse."""
     from duckicelake.catalog import grants
+    from duckicelake.catalog.context.page import walk_pages
 
     with open_named_warehouse(lake, "list_grants", warehouse) as services:
-        found = grants.list_grants(services, principal, None if on is None else grants.parse_object(on))
-    if as_json:
-        print_json(*map(_describe, found))
-        return
-    for one in found:
-        where = f"{one.kind} {one.object_id}, which is not there" if one.object is None else str(one.object)
-        typer.echo(f"{one.principal:24} {one.privilege:14} {where:40} by {one.granted_by}")
+        target = None if on is None else grants.parse_object(on)
+        for one in walk_pages(lambda page: grants.list_grants(services, principal, target, page)):
+            if as_json:
+                print_json(_describe(one))
+                continue
+            where = f"{one.kind} {one.object_id}, which is not there" if one.object is None else str(one.object)
+            typer.echo(f"{one.principal:24} {one.privilege:14} {where:40} by {one.granted_by}")
 
 
 @one_line_errors()

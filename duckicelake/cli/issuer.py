@@ -56,7 +56,7 @@ def list_(as_json: JsonOption = False, lake: LakeOption = None) -> None:
     from duckicelake.catalog import issuers
 
     with open_registry(lake, "list_issuers") as (services, _):
-        rows = issuers.list_issuers(services)
+        rows = issuers.list_issuers(services).items
     if as_json:
         print_json(*map(_describe, rows))
         return

@@ -19,7 +19,7 @@ from duckicelake.cli import (
     storage_profile,
     warehouse,
 )
-from duckicelake.cli.catalog import changes, description, session
+from duckicelake.cli.catalog import changes, description, session, tokens
 from duckicelake.cli.catalog.connection import add_catalog_command, add_lake_command
 from duckicelake.cli.console.command import (
     CHANGE,
@@ -127,7 +127,7 @@ add_group(app, warehouse.app)
 add_group(app, storage_profile.app)
 add_command(app, governance.export, *governance.EXPORT_EXAMPLES, has_warehouse_option=False, panel=GOVERN)
 add_command(app, governance.apply, *governance.APPLY_EXAMPLES, has_warehouse_option=False, panel=GOVERN)
-for group in (principal.app, principal.group_app, principal.role_app, issuer.app):
+for group in (principal.app, principal.group_app, principal.role_app, issuer.app, tokens.app):
     add_group(app, group)
 add_group(app, pipeline_app)
 for feature_app in load_hooks(typer.Typer, "commands"):

@@ -43,6 +43,12 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for progra
 NameArgument = Annotated[str, typer.Argument(help="The name of the user, service account, group or role.")]
 ContainerArgument = Annotated[str, typer.Argument(help="The name of the group or role.")]
 MemberArgument = Annotated[str, typer.Argument(help="The name of the member.")]
+ScopeOption = Annotated[
+    list[str] | None, typer.Option(help="All that it gives of its principal's scopes; may be repeated (default: all).")
+]
+SecretFileOption = Annotated[
+    Path | None, typer.Option(help="New file for it, which its owner alone may read, instead of the terminal.")
+]
 DescriptionOption = Annotated[str, typer.Option(help="What it is for.")]
 app: Final = make_group("principal", "Users, service accounts, groups and roles, and their secrets.", panel=GOVERN)
 secret_app: Final = make_group("secret", "Client secrets and tokens of users and service accounts.")
@@ -137,10 +143,9 @@ def create_secret(
     end_others_in: Annotated[
         int | None, typer.Option(min=0, help="Seconds after which its other secrets of the kind end.")
     ] = None,
+    scope: ScopeOption = None,
     description: DescriptionOption = "",
-    secret_file: Annotated[
-        Path | None, typer.Option(help="New file for it, which its owner alone may read, instead of the terminal.")
-    ] = None,
+    secret_file: SecretFileOption = None,
     as_json: JsonOption = False,
     lake: LakeOption = None,
 ) -> None:
@@ -156,8 +161,9 @@ def create_secret(
     def count(seconds: int | None) -> timedelta | None:
         return None if seconds is None else timedelta(seconds=seconds)
 
-    wish = principals.SecretRequest(kind, description, count(expires_in), count(end_others_in))
-    with open_registry(lake, "create_secret") as (services, settings), _open_secret_file(secret_file) as write:
+    scopes = tuple(scope) if scope else None
+    wish = principals.SecretRequest(kind, description, count(expires_in), count(end_others_in), scopes)
+    with open_registry(lake, "create_secret") as (services, settings), open_secret_file(secret_file) as write:
         made = principals.create_secret(services, name, wish, lambda client: is_settings_client(settings, client))
         text = made.text or ""
         write(text)
@@ -174,13 +180,12 @@ def list_secrets(name: NameArgument, as_json: JsonOption = False, lake: LakeOpti
     from duckicelake.catalog import principals
 
     with open_registry(lake, "list_secrets") as (services, _):
-        rows = [_describe_secret(row) for row in principals.list_secrets(services, name)]
+        rows = [_describe_secret(row) for row in principals.list_secrets(services, name).items]
     if as_json:
         print_json(*rows)
         return
     for row in rows:
-        until, used = row["expires"] or "until it is revoked", row["last-used"] or "never"
-        typer.echo(f"{row['secret-id']} {row['kind']:13} ends {until}, last used {used}  {row['description']}".rstrip())
+        print_secret(row)
 
 
 @one_line_errors()
@@ -204,6 +209,14 @@ def revoke_secret(
     with open_registry(lake, "revoke_secret") as (services, _):
         principals.revoke_secret(services, name, found)
     typer.echo(f"{secret_id} is revoked")
+
+
+def print_secret(row: dict[str, Any]) -> None:
+    """Print a line about a secret, as the management API describes it."""
+    until, used = row["expires"] or "when it is revoked", row["last-used"] or "never"
+    scopes = "" if row["scopes"] is None else f", {' '.join(row['scopes'])}"
+    line = f"{row['secret-id']} {row['kind']:13} ends {until}, last used {used}{scopes}  {row['description']}"
+    typer.echo(line.rstrip())
 
 
 def _add_container_commands(group: typer.Typer, kind: Literal["group", "role"]) -> None:
@@ -231,14 +244,15 @@ def _add_container_commands(group: typer.Typer, kind: Literal["group", "role"]) 
     @one_line_errors()
     def list_members(name: ContainerArgument, as_json: JsonOption = False, lake: LakeOption = None) -> None:
         from duckicelake.catalog import principals
+        from duckicelake.catalog.context.page import walk_pages
 
         with open_registry(lake, "list_members") as (services, _):
             _check_kind(services, name, kind)
-            members = principals.list_members(services, name)
-        if as_json:
-            print_json(*({"name": member} for member in members))
-        elif members:
-            typer.echo("\n".join(members))
+            for member in walk_pages(lambda page: principals.list_members(services, name, page)):
+                if as_json:
+                    print_json({"name": member})
+                else:
+                    typer.echo(member)
 
     @one_line_errors()
     def add(name: ContainerArgument, member: MemberArgument, lake: LakeOption = None) -> None:
@@ -274,15 +288,15 @@ def _add_container_commands(group: typer.Typer, kind: Literal["group", "role"]) 
 
 def _list_kinds(lake: Any, kinds: tuple[Kind, ...], *, as_json: bool) -> None:
     from duckicelake.catalog import principals
+    from duckicelake.catalog.context.page import walk_pages
 
     with open_registry(lake, "list_principals") as (services, _):
-        rows = principals.list_principals(services, kinds)
-    if as_json:
-        print_json(*map(_describe, rows))
-        return
-    for row in rows:
-        state = "  (disabled)" if row.is_disabled else ""
-        typer.echo(f"{row.name:24} {row.kind:8} {' '.join(row.scopes)}{state}")
+        for row in walk_pages(lambda page: principals.list_principals(services, kinds, page)):
+            if as_json:
+                print_json(_describe(row))
+                continue
+            state = "  (disabled)" if row.is_disabled else ""
+            typer.echo(f"{row.name:24} {row.kind:8} {' '.join(row.scopes)}{state}")
 
 
 def _set_disabled(lake: Any, name: str, *, is_disabled: bool) -> None:
@@ -314,7 +328,7 @@ def open_registry(lake: Any, operation: str) -> Iterator[tuple[Services, Setting
 
 
 @contextmanager
-def _open_secret_file(path: Path | None) -> Iterator[Any]:
+def open_secret_file(path: Path | None) -> Iterator[Any]:
     """Yield what writes a secret to a new file; the file is made first, and removed if the block fails."""
     import os
 
@@ -368,6 +382,8 @@ def _describe_secret(row: RegisteredSecret) -> dict[str, Any]:
         "created": row.created.isoformat(),
         "expires": None if row.expires is None else row.expires.isoformat(),
         "last-used": None if row.last_used is None else row.last_used.isoformat(),
+        "scopes": None if row.scopes is None else list(row.scopes),
+        "made-by": [*map(str, row.made_by)],
     }
 
 

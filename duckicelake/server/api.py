@@ -42,6 +42,7 @@ from duckicelake.server.routes import (
     management,
     oauth,
     operations,
+    own_tokens,
     pipeline,
     plans,
     principals,
@@ -68,6 +69,7 @@ from duckicelake.server.routes.upkeep import DeleteOrphansRequest
 from duckicelake.server.warehouses import WarehouseRouter
 
 REQUEST_MODELS: tuple[type[BaseModel], ...] = (
+    *own_tokens.REQUEST_MODELS,
     *principals.REQUEST_MODELS,
     BeginJob,
     ChangeGrantsRequest,
@@ -190,6 +192,7 @@ def create_routes() -> App:
         storage_profiles.router,
         grants.router,
         principals.router,
+        own_tokens.router,
         *(router for feature in load_routes() for router in feature.routers),
         operations.health_router,
         operations.page_router,

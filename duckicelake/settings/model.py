@@ -199,6 +199,15 @@ class Settings(BaseSettings):
         description="kid:secret,kid2:secret2: the first key signs tokens, all keys verify them; none: a random key",
     )
     oauth_token_seconds: int = Field(default=3600, ge=1, le=86400, description="seconds that a token is valid")
+    own_token_seconds: int = Field(
+        default=30 * 86_400, ge=1, le=3650 * 86_400, description="seconds that a principal's own new token is valid"
+    )
+    own_token_max_seconds: int = Field(
+        default=365 * 86_400,
+        ge=0,
+        le=3650 * 86_400,
+        description="max seconds that a principal may ask for its own new token; 0: principals make none",
+    )
     require_auth: bool = Field(default=False, description="refuse to start without clients or issuers")
     database_logins: bool = Field(
         default=False, description="require logins though no client is in the settings: principals are in the database"

@@ -8,7 +8,7 @@ succeed for FRESH_SECONDS, requests ask Postgres themselves: what is revoked end
 import re
 import secrets
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from hashlib import sha256
 from threading import Lock, Thread
@@ -16,6 +16,7 @@ from time import monotonic, sleep
 from typing import Final, TypeVar
 from uuid import UUID
 
+from duckicelake.catalog.context.caller import Principal, build_grants, filter_scopes
 from duckicelake.errors import CatalogError
 from duckicelake.lake.side_tables import principals
 from duckicelake.lake.side_tables.issuers import Issuer, read_issuers
@@ -47,7 +48,7 @@ class Identity:
     """What was found of a caller at one version.
 
     Attributes:
-        row: the registered principal; None if it isn't one.
+        row: the registered principal, with those of its scopes that the secret gives; None if it isn't one.
         is_admin: it administers the server, by its memberships or by those of its token's groups.
         has_secrets: the principal logs in with secrets of its own.
         secret_id: of the secret that was shown, or by which the token was got.
@@ -205,6 +206,8 @@ def _identify_by_secret(
     is_over = secret.expires is not None and secret.expires <= datetime.now(secret.expires.tzinfo)
     if is_over or row.is_disabled:
         return None
+    if secret.scopes is not None:
+        row = replace(row, scopes=filter_scopes(Principal("", build_grants(row.scopes)), secret.scopes))
     is_admin = _is_admin(cursor, row.principal_id, ())
     return Identity(version, row, is_admin, has_secrets=True, secret_id=secret.secret_id, expires=secret.expires)
 

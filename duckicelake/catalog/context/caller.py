@@ -15,7 +15,7 @@ from duckicelake.iceberg.read_restrictions import Restriction
 
 T = TypeVar("T")
 _SCOPE: Final = re.compile(
-    r"(wh:(?P<warehouse>[a-z0-9][a-z0-9_-]{0,47}):)?"
+    r"(?P<granted>grants:)?(wh:(?P<warehouse>[a-z0-9][a-z0-9_-]{0,47}):)?"
     r"(?P<whole>\*|ns:(?P<name>[\x21\x23-\x5b\x5d-\x7e]+):(?P<cap>r|w|rw|\*))"
 )
 SESSION: Final = "session"
@@ -47,11 +47,13 @@ class Grant:
     """Capabilities in a namespace and all below it; `()` is the whole catalog.
 
     warehouse: its name; empty for the first, or, of a grant on the whole catalog, for all of them.
+    needs_grants: it counts only where grants are on, as an upper bound of what they give.
     """
 
     namespace: Namespace
     capability: Capability
     warehouse: str = ""
+    needs_grants: bool = False
 
     def covers(self, namespace: Namespace) -> bool:
         """Return whether the namespace of the first warehouse is in the grant's."""
@@ -134,8 +136,8 @@ class Principal:
         """Return whether the scopes alone allow all of the capability in the namespace."""
         held = _NONE
         for grant in self.grants:
-            if grant.covers(namespace):
-                if capability in grant.capability or (self.has_grants and not grant.capability):
+            if grant.covers(namespace) and (self.has_grants or not grant.needs_grants):
+                if capability in grant.capability:
                     return True
                 held |= grant.capability
         return bool(capability) and capability in held
@@ -153,6 +155,11 @@ class Principal:
         return self.rights is not None and self.rights.are_granted
 
     @property
+    def awaits_grants(self) -> bool:
+        """Whether scopes of it count only where grants are on."""
+        return any(grant.needs_grants for grant in self.grants)
+
+    @property
     def is_limited_outside(self) -> bool:
         """Whether a service outside is asked, too."""
         return self.rights is not None and self.rights.outside is not None
@@ -165,9 +172,8 @@ class Principal:
     def holds(self, grant: Grant) -> bool:
         """Return whether the grant would add nothing."""
         own = self.in_warehouse(grant.warehouse)
-        if grant == GRANTED:
-            return GRANTED in own.grants or own.is_in_scope(EVERYTHING, ())
-        return own.is_in_scope(grant.capability, grant.namespace)
+        asked = own.with_rights(Rights()) if grant.needs_grants else own
+        return asked.is_in_scope(grant.capability, grant.namespace)
 
     def in_warehouse(self, warehouse: str) -> "Principal":
         """Return the principal with its grants in one warehouse alone, without the warehouse's name."""
@@ -226,7 +232,7 @@ class Principal:
         is_in_scope = any(
             grant.covers(namespace) or grant.namespace[: len(namespace)] == namespace
             for grant in self.grants
-            if grant.capability or self.has_grants
+            if self.has_grants or not grant.needs_grants
         )
         return is_in_scope and (self.rights is None or self.rights.sees(namespace))
 
@@ -259,7 +265,7 @@ def _is_everywhere(grant: Grant) -> bool:
     return not (grant.warehouse or grant.namespace)
 
 
-GRANTED: Final = Grant((), _NONE)
+GRANTED: Final = Grant((), EVERYTHING, needs_grants=True)
 """The grant of the scope `grants`: nothing, but where grants are on whatever they give."""
 _GUARDED: Final = {
     False: "read it by POST /sql/v1/query; its metadata, files, plans and history would show them",
@@ -317,20 +323,21 @@ def parse_scope(scope: str) -> Grant:
     if match is None:
         raise InvalidRequestError(
             f"{scope!r} is not a scope: write *, grants, or ns:<namespace>:<cap> with a cap of r, w, rw or *; "
-            "wh:<warehouse>: before either is for a further warehouse"
+            "wh:<warehouse>: before either is for a further warehouse, grants: before all for what grants give of it"
         )
-    warehouse = match["warehouse"] or ""
+    warehouse, needs_grants = match["warehouse"] or "", match["granted"] is not None
     if match["whole"] == "*":
-        return Grant((), EVERYTHING, warehouse)
+        return Grant((), EVERYTHING, warehouse, needs_grants)
     levels = match["name"].replace("+", "%2B").split(".")
-    return Grant(check_namespace(tuple(map(decode_name, levels))), _CAPS[match["cap"]], warehouse)
+    namespace = check_namespace(tuple(map(decode_name, levels)))
+    return Grant(namespace, _CAPS[match["cap"]], warehouse, needs_grants)
 
 
 def format_scope(grant: Grant) -> str:
     """Format a grant as the scope that stands for it."""
     if grant == GRANTED:
         return "grants"
-    prefix = f"wh:{grant.warehouse}:" if grant.warehouse else ""
+    prefix = ("grants:" if grant.needs_grants else "") + (f"wh:{grant.warehouse}:" if grant.warehouse else "")
     if not grant.namespace:
         return f"{prefix}*"
     capability = next(text for text, held in _CAPS.items() if held == grant.capability)
@@ -340,3 +347,8 @@ def format_scope(grant: Grant) -> str:
 def build_grants(scopes: Iterable[str]) -> tuple[Grant, ...]:
     """Give the grants of several scopes; InvalidRequestError for what isn't one."""
     return tuple(parse_scope(scope) for scope in scopes)
+
+
+def filter_scopes(principal: Principal, scopes: Iterable[str]) -> tuple[str, ...]:
+    """Filter the scopes for those that the principal has."""
+    return tuple(scope for scope in scopes if principal.holds(parse_scope(scope)))

@@ -3,9 +3,9 @@
 import base64
 import binascii
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.identifiers import Namespace, parse_schema_name
@@ -74,6 +74,21 @@ def cut_page(items: Sequence[T], request: PageRequest, key: Callable[[T], str]) 
     return ListPage(page, _encode(key(page[-1])))
 
 
+def slice_page(items: Iterable[T], request: PageRequest, key: Callable[[T], str]) -> ListPage[T]:
+    """Make the page from all items there are, in whatever order they come."""
+    later = sorted((item for item in items if key(item) > request.after), key=key)
+    return cut_page(later, request, key)
+
+
+def walk_pages(read: Callable[[PageRequest], ListPage[T]]) -> Iterator[T]:
+    """Yield the items of all pages, with one page at a time in memory."""
+    token: str | None = ""
+    while token is not None:
+        page = read(PageRequest(token))
+        yield from page.items
+        token = page.next_token
+
+
 def _encode(key: str) -> str:
     return base64.urlsafe_b64encode(_PREFIX + key.encode()).decode().rstrip("=")
 
@@ -101,3 +116,6 @@ def parse_full_name(text: str) -> tuple[Namespace, str]:
 def parse_namespace_name(text: str) -> Namespace:
     """Parse a namespace's full name, joined by dots; InvalidRequestError."""
     return parse_schema_name(text)
+
+
+EVERY_ITEM: Final = PageRequest()

@@ -2,12 +2,14 @@
 
 import os
 import time
+from datetime import timedelta
 from pathlib import Path
 
 from pydantic import SecretStr
 
 from duckicelake.catalog.authz.directory import PrincipalDirectory
 from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.own_secrets import SecretLifetimes
 from duckicelake.catalog.principals import has_registered_logins, make_first_admin
 from duckicelake.errors import CommitStateUnknownError, InvalidSettingsError
 from duckicelake.postgres.database import Database
@@ -92,6 +94,9 @@ def build_authentication(settings: Settings, database: Database | None = None) -
         provider=_build_verifier(settings),
         directory=None if database is None else PrincipalDirectory(database),
         guard=OutboundGuard.parse(settings.allowed_addresses),
+        own_tokens=SecretLifetimes(
+            timedelta(seconds=settings.own_token_seconds), timedelta(seconds=settings.own_token_max_seconds)
+        ),
     )
 
 

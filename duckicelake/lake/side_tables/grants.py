@@ -70,6 +70,10 @@ class ListedGrant:
     name: str | None
 
 
+ListedKey = tuple[str, str, int, str]
+"""By which grants are listed: the name of who has it, the kind and the id of the object, the privilege."""
+
+
 @dataclass(frozen=True, slots=True)
 class GrantTarget:
     """An object of the lake, by DuckLake's id; 0 is the warehouse."""
@@ -187,11 +191,23 @@ def revoke(
 
 
 def list_grants(
-    cursor: Transaction, place: GrantPlace, grantee: str | None = None, target: GrantTarget | None = None
+    cursor: Transaction,
+    place: GrantPlace,
+    grantee: str | None = None,
+    target: GrantTarget | None = None,
+    after: ListedKey | None = None,
+    limit: int | None = None,
 ) -> list[ListedGrant]:
-    """List what is granted in a warehouse: of one principal or all, on one object or all."""
+    """List what is granted in a warehouse: of one principal or all, on one object or all.
+
+    after: the key of the grant behind which the list begins. limit: None: all.
+    """
     kind, object_id = (None, None) if target is None else (target.kind, target.object_id)
-    found = run_governance(cursor, _SQL.grants, place, grantee=grantee, kind=kind, object_id=object_id)
+    names = ("after_grantee", "after_kind", "after_id", "after_privilege")
+    keys: dict[str, Any] = dict(zip(names, after or (None,) * len(names), strict=True))
+    found = run_governance(
+        cursor, _SQL.grants, place, grantee=grantee, kind=kind, object_id=object_id, limit=limit, **keys
+    )
     return [ListedGrant(*row) for row in found]
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Literal
+from typing import Any, Final, Literal
 from uuid import UUID, uuid4
 
 from duckicelake.postgres.queries import Transaction, load_queries
@@ -57,7 +57,13 @@ class PrincipalRow:
 
 @dataclass(frozen=True, slots=True)
 class SecretRow:
-    """A client secret or long-lived token, without its text, which no table has."""
+    """A client secret or long-lived token, without its text, which no table has.
+
+    Attributes:
+        scopes: all that it gives of its principal's scopes; None: all of them.
+        made_by: the secret that made it, and those that made this one.
+
+    """
 
     secret_id: UUID
     principal_id: int
@@ -66,17 +72,21 @@ class SecretRow:
     created: datetime
     expires: datetime | None
     last_used: datetime | None
+    scopes: tuple[str, ...] | None
+    made_by: tuple[UUID, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class NewSecret:
-    """A secret to add. hash: the SHA-256 of its text."""
+    """A secret to add. hash: the SHA-256 of its text; the others as in SecretRow."""
 
     principal_id: int
     kind: SecretKind
     hash: bytes
     description: str = ""
     expires: datetime | None = None
+    scopes: tuple[str, ...] | None = None
+    made_by: tuple[UUID, ...] = ()
 
 
 def read_version(cursor: Transaction) -> int:
@@ -90,14 +100,23 @@ def lock_governance(cursor: Transaction) -> None:
     cursor.execute(_SQL.lock)
 
 
-def read_principals(cursor: Transaction, kinds: Collection[PrincipalKind] = KINDS) -> list[PrincipalRow]:
-    """Read the principals of some kinds, by name."""
-    return [_build_principal(row) for row in cursor.execute(_SQL.principals, {"kinds": list(kinds)}).fetchall()]
+def read_principals(
+    cursor: Transaction, kinds: Collection[PrincipalKind] = KINDS, after: str = "", limit: int | None = None
+) -> list[PrincipalRow]:
+    """Read principals of some kinds whose names are greater than one, by name in code point order. limit: None: all."""
+    parameters = {"kinds": list(kinds), "after": after, "limit": limit}
+    return [_build_principal(row) for row in cursor.execute(_SQL.principals, parameters).fetchall()]
 
 
 def find_principal(cursor: Transaction, name: str) -> PrincipalRow | None:
     """Find a principal of any kind by name."""
     row = cursor.execute(_SQL.find, {"name": name}).fetchone()
+    return None if row is None else _build_principal(row)
+
+
+def find_principal_by_id(cursor: Transaction, principal_id: int) -> PrincipalRow | None:
+    """Find a principal of any kind by its id."""
+    row = cursor.execute(_SQL.find_id, {"principal_id": principal_id}).fetchone()
     return None if row is None else _build_principal(row)
 
 
@@ -145,6 +164,12 @@ def read_memberships(cursor: Transaction) -> list[tuple[str, str]]:
     return [(container, member) for container, member in cursor.execute(_SQL.memberships).fetchall()]
 
 
+def read_members(cursor: Transaction, container_id: int, after: str = "", limit: int | None = None) -> list[str]:
+    """Read the names of the direct members of a group or role, as `read_principals` does."""
+    parameters = {"container_id": container_id, "after": after, "limit": limit}
+    return [name for (name,) in cursor.execute(_SQL.members, parameters).fetchall()]
+
+
 def read_containers(cursor: Transaction, principal_id: int | None, groups: Collection[str] = ()) -> tuple[str, ...]:
     """Read the names of the enabled groups and roles that a principal is in, directly or not.
 
@@ -165,7 +190,7 @@ def remove_member(cursor: Transaction, container_id: int, member_id: int) -> Non
 
 def read_secrets(cursor: Transaction, principal_id: int) -> list[SecretRow]:
     """Read the secrets and tokens of a principal, oldest first."""
-    return [SecretRow(*row) for row in cursor.execute(_SQL.secrets, {"principal_id": principal_id}).fetchall()]
+    return [_build_secret(row) for row in cursor.execute(_SQL.secrets, {"principal_id": principal_id}).fetchall()]
 
 
 def insert_secret(cursor: Transaction, new: NewSecret) -> SecretRow:
@@ -176,8 +201,10 @@ def insert_secret(cursor: Transaction, new: NewSecret) -> SecretRow:
         "hash": new.hash,
         "description": new.description,
         "expires": new.expires,
+        "scopes": None if new.scopes is None else list(new.scopes),
+        "made_by": list(new.made_by),
     }
-    return SecretRow(*cursor.execute(_SQL.insert_secret, parameters).fetchall()[0])
+    return _build_secret(cursor.execute(_SQL.insert_secret, parameters).fetchall()[0])
 
 
 def end_other_secrets(cursor: Transaction, kept: SecretRow, expires: datetime) -> None:
@@ -191,8 +218,18 @@ def end_other_secrets(cursor: Transaction, kept: SecretRow, expires: datetime) -
     cursor.execute(_SQL.set_expiry, parameters)
 
 
+def end_secret(cursor: Transaction, secret_id: UUID, expires: datetime) -> None:
+    """Let a secret end at a time, unless it ends before."""
+    cursor.execute(_SQL.end_secret, {"secret_id": secret_id, "expires": expires})
+
+
+def delete_ended_secrets(cursor: Transaction, principal_id: int, now: datetime) -> None:
+    """Delete the secrets of a principal that have ended."""
+    cursor.execute(_SQL.delete_ended, {"principal_id": principal_id, "now": now})
+
+
 def delete_secret(cursor: Transaction, principal_id: int, secret_id: UUID) -> bool:
-    """Delete a secret of a principal; whether there was one."""
+    """Delete a secret of a principal, and those that were made with it; whether there was one."""
     parameters = {"principal_id": principal_id, "secret_id": secret_id}
     return cursor.execute(_SQL.delete_secret, parameters).fetchone() is not None
 
@@ -200,13 +237,13 @@ def delete_secret(cursor: Transaction, principal_id: int, secret_id: UUID) -> bo
 def find_secret(cursor: Transaction, kind: SecretKind, digest: bytes) -> tuple[SecretRow, PrincipalRow] | None:
     """Find a secret by its SHA-256, even an expired or disabled principal's, and whose it is."""
     row = cursor.execute(_SQL.find_secret, {"kind": kind, "hash": digest}).fetchone()
-    return None if row is None else (SecretRow(*row[:7]), _build_principal(row[7:]))
+    return None if row is None else (_build_secret(row[:9]), _build_principal(row[9:]))
 
 
 def find_secret_by_id(cursor: Transaction, secret_id: UUID) -> tuple[SecretRow, PrincipalRow] | None:
     """Find a secret as `find_secret` does, by its id."""
     row = cursor.execute(_SQL.find_secret_by_id, {"secret_id": secret_id}).fetchone()
-    return None if row is None else (SecretRow(*row[:7]), _build_principal(row[7:]))
+    return None if row is None else (_build_secret(row[:9]), _build_principal(row[9:]))
 
 
 def has_any_secret(cursor: Transaction) -> bool:
@@ -218,6 +255,13 @@ def has_any_secret(cursor: Transaction) -> bool:
 def note_use(cursor: Transaction, secret_id: UUID) -> None:
     """Note when a secret was last used, to the minute."""
     cursor.execute(_SQL.note_use, {"secret_id": secret_id})
+
+
+def _build_secret(row: Sequence[Any]) -> SecretRow:
+    """Build the secret from a row; its scopes and makers are lists there."""
+    scopes, made_by = row[7:]
+    values = (*row[:7], None if scopes is None else tuple(scopes), tuple(made_by))
+    return SecretRow(*values)
 
 
 def _build_principal(row: Sequence[object]) -> PrincipalRow:

@@ -85,20 +85,29 @@ WHERE p.principal_id = g.grantee_id AND p.name = %(grantee)s AND g.warehouse_id 
   AND g.object_kind = %(kind)s AND g.object_id = %(object_id)s AND g.privilege = ANY(%(privileges)s)
 RETURNING g.privilege;
 
--- grants: what is granted in a warehouse, of one principal or all, on one object or all, with today's names
-WITH schemas AS MATERIALIZED (SELECT schema_id, schema_name FROM duckicelake_schemas() WHERE end_snapshot IS NULL)
-SELECT p.name, p.kind, g.object_kind, g.object_id, g.privilege, g.granted_by, g.granted_at,
+-- grants: a page of what is granted in a warehouse, of one principal or all, on one object or all, with today's names
+WITH schemas AS MATERIALIZED (SELECT schema_id, schema_name FROM duckicelake_schemas() WHERE end_snapshot IS NULL),
+g AS MATERIALIZED (
+    SELECT p.name, p.kind, g.object_kind, g.object_id, g.privilege, g.granted_by, g.granted_at
+    FROM {governance}duckicelake_grant g JOIN {governance}duckicelake_principal p ON p.principal_id = g.grantee_id
+    WHERE g.warehouse_id = %(warehouse_id)s
+      AND (%(grantee)s::text IS NULL OR p.name = %(grantee)s)
+      AND (%(kind)s::text IS NULL OR g.object_kind = %(kind)s AND g.object_id = %(object_id)s)
+      AND (%(after_grantee)s::text IS NULL
+           OR (p.name COLLATE "C", g.object_kind COLLATE "C", g.object_id, g.privilege COLLATE "C")
+              > (%(after_grantee)s::text, %(after_kind)s::text, %(after_id)s::bigint, %(after_privilege)s::text))
+    ORDER BY p.name COLLATE "C", g.object_kind COLLATE "C", g.object_id, g.privilege COLLATE "C"
+    LIMIT %(limit)s::bigint
+)
+SELECT g.name, g.kind, g.object_kind, g.object_id, g.privilege, g.granted_by, g.granted_at,
        coalesce(s.schema_name, ts.schema_name, vs.schema_name), coalesce(t.table_name, v.view_name)
-FROM {governance}duckicelake_grant g JOIN {governance}duckicelake_principal p ON p.principal_id = g.grantee_id
+FROM g
 LEFT JOIN schemas s ON g.object_kind = 'namespace' AND s.schema_id = g.object_id
 LEFT JOIN ducklake_table t ON g.object_kind = 'table' AND t.table_id = g.object_id AND t.end_snapshot IS NULL
 LEFT JOIN schemas ts ON ts.schema_id = t.schema_id
 LEFT JOIN ducklake_view v ON g.object_kind = 'view' AND v.view_id = g.object_id AND v.end_snapshot IS NULL
 LEFT JOIN schemas vs ON vs.schema_id = v.schema_id
-WHERE g.warehouse_id = %(warehouse_id)s
-  AND (%(grantee)s::text IS NULL OR p.name = %(grantee)s)
-  AND (%(kind)s::text IS NULL OR g.object_kind = %(kind)s AND g.object_id = %(object_id)s)
-ORDER BY p.name, g.object_kind, g.object_id, g.privilege;
+ORDER BY g.name COLLATE "C", g.object_kind COLLATE "C", g.object_id, g.privilege COLLATE "C";
 
 -- own_new: make a principal the owner of what this transaction has made under these names; a namespace with others below
 -- it, which stood without one, gets none: its owner would own those, too

@@ -4,13 +4,18 @@ SELECT version FROM duckicelake_governance;
 -- lock: let one transaction at a time change the tables of governance; others may read them
 SELECT version FROM duckicelake_governance FOR UPDATE;
 
--- principals: those of some kinds, by name
+-- principals: a page of those of some kinds, by name
 SELECT principal_id, name, kind, issuer, subject, scopes, is_disabled, description, created
-FROM duckicelake_principal WHERE kind = ANY (%(kinds)s) ORDER BY name;
+FROM duckicelake_principal WHERE kind = ANY (%(kinds)s) AND name COLLATE "C" > %(after)s
+ORDER BY name COLLATE "C" LIMIT %(limit)s::bigint;
 
 -- find: the principal of a name
 SELECT principal_id, name, kind, issuer, subject, scopes, is_disabled, description, created
 FROM duckicelake_principal WHERE name = %(name)s;
+
+-- find_id: the principal of an id
+SELECT principal_id, name, kind, issuer, subject, scopes, is_disabled, description, created
+FROM duckicelake_principal WHERE principal_id = %(principal_id)s;
 
 -- find_subject: the principal whom an issuer's tokens name
 SELECT principal_id, name, kind, issuer, subject, scopes, is_disabled, description, created
@@ -36,6 +41,11 @@ SELECT c.name, m.name
 FROM duckicelake_membership JOIN duckicelake_principal c ON c.principal_id = container_id
 JOIN duckicelake_principal m ON m.principal_id = member_id ORDER BY 1, 2;
 
+-- members: a page of the names of what is in a group or role by itself
+SELECT m.name FROM duckicelake_membership JOIN duckicelake_principal m ON m.principal_id = member_id
+WHERE container_id = %(container_id)s AND m.name COLLATE "C" > %(after)s
+ORDER BY m.name COLLATE "C" LIMIT %(limit)s::bigint;
+
 -- containers: the groups and roles that a principal is in, directly or through others that aren't disabled, beside groups
 -- that its token names
 WITH RECURSIVE edges AS (
@@ -59,30 +69,38 @@ ON CONFLICT DO NOTHING;
 DELETE FROM duckicelake_membership WHERE container_id = %(container_id)s AND member_id = %(member_id)s;
 
 -- secrets: those of a principal, without what they are
-SELECT secret_id, principal_id, kind, description, created, expires, last_used
+SELECT secret_id, principal_id, kind, description, created, expires, last_used, scopes, made_by
 FROM duckicelake_secret WHERE principal_id = %(principal_id)s ORDER BY created, secret_id;
 
 -- insert_secret: add a secret
-INSERT INTO duckicelake_secret (secret_id, principal_id, kind, hash, description, expires)
-VALUES (%(secret_id)s, %(principal_id)s, %(kind)s, %(hash)s, %(description)s, %(expires)s)
-RETURNING secret_id, principal_id, kind, description, created, expires, last_used;
+INSERT INTO duckicelake_secret (secret_id, principal_id, kind, hash, description, expires, scopes, made_by)
+VALUES (%(secret_id)s, %(principal_id)s, %(kind)s, %(hash)s, %(description)s, %(expires)s, %(scopes)s, %(made_by)s)
+RETURNING secret_id, principal_id, kind, description, created, expires, last_used, scopes, made_by;
 
 -- set_expiry: let the other secrets of a kind end at a time, unless they end before
 UPDATE duckicelake_secret SET expires = %(expires)s
 WHERE principal_id = %(principal_id)s AND kind = %(kind)s AND secret_id <> %(secret_id)s
   AND (expires IS NULL OR expires > %(expires)s);
 
--- delete_secret: revoke a secret
-DELETE FROM duckicelake_secret WHERE principal_id = %(principal_id)s AND secret_id = %(secret_id)s RETURNING secret_id;
+-- end_secret: let a secret end at a time, unless it ends before
+UPDATE duckicelake_secret SET expires = %(expires)s
+WHERE secret_id = %(secret_id)s AND (expires IS NULL OR expires > %(expires)s);
+
+-- delete_secret: revoke a secret, and those that were made with it
+DELETE FROM duckicelake_secret
+WHERE principal_id = %(principal_id)s AND %(secret_id)s = ANY (secret_id || made_by) RETURNING secret_id;
+
+-- delete_ended: secrets of a principal that have ended
+DELETE FROM duckicelake_secret WHERE principal_id = %(principal_id)s AND expires <= %(now)s;
 
 -- find_secret: the secret of a hash, and whose it is
-SELECT s.secret_id, s.principal_id, s.kind, s.description, s.created, s.expires, s.last_used,
+SELECT s.secret_id, s.principal_id, s.kind, s.description, s.created, s.expires, s.last_used, s.scopes, s.made_by,
        p.principal_id, p.name, p.kind, p.issuer, p.subject, p.scopes, p.is_disabled, p.description, p.created
 FROM duckicelake_secret s JOIN duckicelake_principal p USING (principal_id)
 WHERE s.hash = %(hash)s AND s.kind = %(kind)s;
 
 -- find_secret_by_id: the secret of an id, and whose it is
-SELECT s.secret_id, s.principal_id, s.kind, s.description, s.created, s.expires, s.last_used,
+SELECT s.secret_id, s.principal_id, s.kind, s.description, s.created, s.expires, s.last_used, s.scopes, s.made_by,
        p.principal_id, p.name, p.kind, p.issuer, p.subject, p.scopes, p.is_disabled, p.description, p.created
 FROM duckicelake_secret s JOIN duckicelake_principal p USING (principal_id)
 WHERE s.secret_id = %(secret_id)s;

@@ -11,6 +11,7 @@ from anyio.to_thread import run_sync
 
 from duckicelake.catalog.authz.directory import PrincipalDirectory
 from duckicelake.catalog.context.caller import Principal
+from duckicelake.catalog.own_secrets import SecretLifetimes
 from duckicelake.errors import NotAuthenticatedError
 from duckicelake.rest.outbound import OutboundGuard
 from duckicelake.server.auth.identity import IdentifiedToken, TokenReader
@@ -67,6 +68,7 @@ class Authentication:
 
     directory: of the principals that were registered at run time; None: there are none. guard: where the URLs of their
     issuers may lead.
+    own_tokens: how long tokens are valid that principals make for themselves.
     warehouse: principals have the grants of this one alone; empty is the first.
     """
 
@@ -77,6 +79,7 @@ class Authentication:
     provider: OidcVerifier | None = None
     directory: PrincipalDirectory | None = None
     guard: OutboundGuard | None = None
+    own_tokens: SecretLifetimes = field(default_factory=SecretLifetimes)
     warehouse: str = ""
     reader: TokenReader = field(init=False)
     _seen: _PrincipalCache = field(init=False)

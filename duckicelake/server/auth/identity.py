@@ -6,7 +6,7 @@ from threading import Lock
 from typing import Final, TypeVar
 
 from duckicelake.catalog.authz.directory import TOKEN_PATTERN, Identity, PrincipalDirectory, TrustedIssuer
-from duckicelake.catalog.context.caller import Principal, build_grants, parse_scope
+from duckicelake.catalog.context.caller import Principal, build_grants, filter_scopes
 from duckicelake.errors import InvalidTokenError, UnavailableError
 from duckicelake.rest.outbound import OutboundGuard
 from duckicelake.server.auth.oauth_clients import OAuthClients
@@ -218,11 +218,6 @@ class TokenReader:
             is_admin=found is not None and found.is_admin,
         )
         return IdentifiedToken(token, principal, None if found is None else found.version)
-
-
-def filter_scopes(principal: Principal, scopes: tuple[str, ...]) -> tuple[str, ...]:
-    """Filter the scopes for those that the principal has."""
-    return tuple(scope for scope in scopes if principal.holds(parse_scope(scope)))
 
 
 def _get_end(found: Identity) -> int:

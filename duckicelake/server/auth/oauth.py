@@ -9,10 +9,9 @@ from typing import Final
 from urllib.parse import unquote_plus
 
 from duckicelake.catalog.authz.directory import is_client_secret
-from duckicelake.catalog.context.caller import Principal, build_grants, parse_scope
+from duckicelake.catalog.context.caller import Principal, build_grants, filter_scopes, parse_scope
 from duckicelake.errors import InvalidRequestError, InvalidTokenError, TooManyRequestsError, UnavailableError
 from duckicelake.server.auth.authentication import Authentication, parse_bearer
-from duckicelake.server.auth.identity import filter_scopes
 from duckicelake.server.auth.oauth_clients import OAuthClient
 from duckicelake.server.auth.throttle import LoginThrottle
 from duckicelake.server.auth.tokens import Token

@@ -149,6 +149,11 @@ NEEDS: Final[Mapping[tuple[str, str], Need]] = {
     ("GET", f"{_NAMESPACE}/actions"): AnyToken(),
     ("GET", f"{_TABLE}/actions"): AnyToken(),
     ("GET", f"{_VIEW}/actions"): AnyToken(),
+    # Whoever is registered; what else it takes, the use case knows.
+    ("GET", "/management/v1/me/tokens"): AnyToken(),
+    ("POST", "/management/v1/me/tokens"): AnyToken(),
+    ("POST", "/management/v1/me/tokens/{secret_id}/rotate"): AnyToken(),
+    ("DELETE", "/management/v1/me/tokens/{secret_id}"): AnyToken(),
     ("GET", "/management/v1/warehouses"): Administration(),
     ("POST", "/management/v1/warehouses"): Administration(),
     ("GET", "/management/v1/warehouses/{warehouse}"): Administration(),

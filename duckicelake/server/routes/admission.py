@@ -7,7 +7,7 @@ from fastapi import Request
 from starlette.concurrency import run_in_threadpool
 
 from duckicelake.catalog.authz.definers import borrow_rights as borrow
-from duckicelake.catalog.context.caller import GRANTED, Principal
+from duckicelake.catalog.context.caller import Principal
 from duckicelake.catalog.context.rights import RightsCache
 from duckicelake.catalog.context.services import Services
 from duckicelake.errors import ForbiddenError
@@ -40,7 +40,7 @@ async def bind_rights(rights: RightsCache | None, need: Need, principal: Princip
     Requests that read one thing are answered by what memory knows, if it allows them. All others ask Postgres.
     """
     if rights is None or not is_bound(need):
-        if GRANTED in principal.grants:
+        if principal.awaits_grants:
             check_need(need, principal, request)
         return
     if rights.outside is not None:  # it may be asked, which takes its time
@@ -51,7 +51,7 @@ async def bind_rights(rights: RightsCache | None, need: Need, principal: Princip
         known = await run_in_threadpool(rights.bind, principal)
     if known is not principal:
         request.scope[CALLER_KEY] = replace(find_caller(request.scope), principal=known)
-    if known is not principal or GRANTED in principal.grants:
+    if known is not principal or principal.awaits_grants:
         check_need(need, known, request)
 
 

@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from duckicelake.catalog.context.caller import ANY_PRINCIPAL, GRANTED, SESSION
+from duckicelake.catalog.context.caller import ANY_PRINCIPAL, SESSION
 from duckicelake.catalog.context.idempotency import Once
 from duckicelake.catalog.context.page import PageRequest
 from duckicelake.catalog.context.services import Services
@@ -164,7 +164,7 @@ class RouteGuard:
             header = request.headers.get("authorization")
             principal = ANY_PRINCIPAL if authentication is None else await authentication.principal(header)
             caller = note_caller(scope, principal, self._operation)
-            if GRANTED not in principal.grants:
+            if not principal.awaits_grants:
                 check_need(need, principal, request)
             rights = None if self._operation in UNBOUND_OPERATIONS else context.services.rights
             try:

@@ -20,6 +20,7 @@ from duckicelake.server.routes.dependencies import (
     AppServices,
     Body,
     NamespacePath,
+    PageQuery,
     TablePath,
     ViewPath,
     describe_body,
@@ -96,6 +97,7 @@ class GrantList(SpecModel):
     model_config = ConfigDict(frozen=True)
 
     grants: tuple[GrantAnswer, ...]
+    next_page_token: str | None = None
 
 
 class ActionList(SpecModel):
@@ -145,12 +147,13 @@ def whoami(services: AppServices, context: AppContext) -> CallerAnswer:
 @router.get(GRANTS)
 def list_grants(
     services: AppServices,
+    page: PageQuery,
     principal: Annotated[str | None, Query(description="only what was granted to this one by itself")] = None,
     on: Annotated[str | None, Query(description="only on this, as warehouse, namespace:a.b or table:a.b.c")] = None,
 ) -> GrantList:
     """List the grants of a warehouse that the caller has or may manage."""
-    found = grants.list_grants(services, principal, None if on is None else parse_object(on))
-    return GrantList(grants=tuple(map(_describe, found)))
+    found = grants.list_grants(services, principal, None if on is None else parse_object(on), page)
+    return GrantList(grants=tuple(map(_describe, found.items)), next_page_token=found.next_token)
 
 
 @router.post(GRANTS, openapi_extra=describe_body(ChangeGrantsRequest))

@@ -10,6 +10,7 @@ from pydantic import ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 
 from duckicelake.catalog import warehouse_options, warehouse_registry, warehouses
+from duckicelake.catalog.context.page import slice_page
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.warehouse_registry import NewWarehouse
 from duckicelake.catalog.warehouses import FIRST_WAREHOUSE_NAME, Warehouse, WarehouseWiring, is_warehouse_name
@@ -22,6 +23,7 @@ from duckicelake.server.routes.dependencies import (
     AppServices,
     Body,
     KeyedServices,
+    PageQuery,
     ServerContext,
     describe_body,
 )
@@ -85,6 +87,7 @@ class WarehouseList(SpecModel):
     model_config = ConfigDict(frozen=True)
 
     warehouses: tuple[WarehouseAnswer, ...]
+    next_page_token: str | None = None
 
 
 class DroppedWarehouse(SpecModel):
@@ -98,9 +101,10 @@ class DroppedWarehouse(SpecModel):
 
 
 @router.get("/warehouses")
-def list_warehouses(services: AppServices) -> WarehouseList:
+def list_warehouses(services: AppServices, page: PageQuery) -> WarehouseList:
     """List the warehouses beside the first."""
-    return WarehouseList(warehouses=tuple(map(describe_warehouse, warehouses.list_warehouses(services))))
+    found = slice_page(warehouses.list_warehouses(services), page, lambda row: row.name)
+    return WarehouseList(warehouses=tuple(map(describe_warehouse, found.items)), next_page_token=found.next_token)
 
 
 @router.post("/warehouses", openapi_extra=describe_body(CreateWarehouseRequest))

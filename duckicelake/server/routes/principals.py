@@ -1,7 +1,8 @@
 """Routes of the management API: principals, who is in which group and role, their secrets, issuers, the server."""
 
 from datetime import datetime, timedelta
-from typing import Annotated, Final, Literal
+from functools import partial
+from typing import Annotated, Final, Literal, get_args
 from uuid import UUID
 
 from fastapi import APIRouter, Path, Query
@@ -28,6 +29,7 @@ from duckicelake.server.routes.dependencies import (
     AppServices,
     Body,
     KeyedServices,
+    PageQuery,
     ServerContext,
     describe_body,
 )
@@ -78,12 +80,14 @@ class CreateSecretRequest(StrictRequest):
     kind: a client secret, for POST /v1/oauth/tokens, or a token, which is sent as Bearer itself.
     expires-in: seconds that it is valid; by default until it is revoked.
     end-others-in: seconds after which the principal's other secrets of the kind end.
+    scopes: all that it gives of the principal's scopes; by default all of them.
     """
 
     kind: Literal["client-secret", "token"]
     description: Text = ""
     expires_in: Annotated[Seconds, Field(ge=1)] | None = None
     end_others_in: Seconds | None = None
+    scopes: Annotated[Scopes, Field(min_length=1)] | None = None
 
 
 class CreateIssuerRequest(StrictRequest):
@@ -148,6 +152,7 @@ class PrincipalList(SpecModel):
     model_config = ConfigDict(frozen=True)
 
     principals: tuple[PrincipalAnswer, ...]
+    next_page_token: str | None = None
 
 
 class MemberList(SpecModel):
@@ -156,10 +161,14 @@ class MemberList(SpecModel):
     model_config = ConfigDict(frozen=True)
 
     members: tuple[str, ...]
+    next_page_token: str | None = None
 
 
 class SecretAnswer(SpecModel):
-    """A secret or token. secret: what it is, in the answer to the request that made it alone."""
+    """A secret or token. secret: what it is, in the answer to the request that made it alone.
+
+    scopes: all that it gives of its principal's; null: all of them. made-by: the secrets that it was made with.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -169,6 +178,8 @@ class SecretAnswer(SpecModel):
     created: datetime
     expires: datetime | None = None
     last_used: datetime | None = None
+    scopes: tuple[str, ...] | None = None
+    made_by: tuple[UUID, ...]
     secret: str | None = None
 
 
@@ -178,6 +189,7 @@ class SecretList(SpecModel):
     model_config = ConfigDict(frozen=True)
 
     secrets: tuple[SecretAnswer, ...]
+    next_page_token: str | None = None
 
 
 class IssuerAnswer(SpecModel):
@@ -202,6 +214,7 @@ class IssuerList(SpecModel):
     model_config = ConfigDict(frozen=True)
 
     issuers: tuple[IssuerAnswer, ...]
+    next_page_token: str | None = None
 
 
 class ServerAnswer(SpecModel):
@@ -228,11 +241,14 @@ def describe_server(context: AppContext, services: AppServices) -> ServerAnswer:
 
 @router.get("/principals")
 def list_principals(
-    services: AppServices, kind: Annotated[Kind | None, Query(description="only these; by default all")] = None
+    services: AppServices,
+    page: PageQuery,
+    kind: Annotated[Kind | None, Query(description="only these; by default all")] = None,
 ) -> PrincipalList:
     """List users, service accounts, groups and roles."""
-    rows = principals.list_principals(services) if kind is None else principals.list_principals(services, (kind,))
-    return PrincipalList(principals=tuple(map(describe_principal, rows)))
+    kinds = get_args(Kind) if kind is None else (kind,)
+    found = principals.list_principals(services, kinds, page)
+    return PrincipalList(principals=tuple(map(describe_principal, found.items)), next_page_token=found.next_token)
 
 
 @router.post("/principals", openapi_extra=describe_body(CreatePrincipalRequest))
@@ -268,9 +284,10 @@ def drop_principal(services: AppServices, principal: PathName) -> Response:
 
 
 @router.get("/principals/{principal}/members")
-def list_members(services: AppServices, principal: PathName) -> MemberList:
+def list_members(services: AppServices, principal: PathName, page: PageQuery) -> MemberList:
     """List the members of a group or role."""
-    return MemberList(members=tuple(principals.list_members(services, decode_name(principal))))
+    found = principals.list_members(services, decode_name(principal), page)
+    return MemberList(members=found.items, next_page_token=found.next_token)
 
 
 @router.post("/principals/{principal}/members", status_code=204, openapi_extra=describe_body(AddMemberRequest))
@@ -289,10 +306,10 @@ def remove_member(services: AppServices, principal: PathName, member: PathName) 
 
 
 @router.get("/principals/{principal}/secrets")
-def list_secrets(services: AppServices, principal: PathName) -> SecretList:
+def list_secrets(services: AppServices, principal: PathName, page: PageQuery) -> SecretList:
     """List the secrets and tokens of a principal, without what they are."""
-    rows = principals.list_secrets(services, decode_name(principal))
-    return SecretList(secrets=tuple(map(describe_secret, rows)))
+    found = principals.list_secrets(services, decode_name(principal), page)
+    return SecretList(secrets=tuple(map(describe_secret, found.items)), next_page_token=found.next_token)
 
 
 @router.post(
@@ -304,15 +321,13 @@ async def create_secret(context: AppContext, services: KeyedServices, principal:
     """Make a client secret or a token. Only this answer shows it; a repeated request is answered without."""
     request = parse_body(CreateSecretRequest, body)
     name = decode_name(principal)
-    expires, ends = _parse_seconds(request.expires_in), _parse_seconds(request.end_others_in)
-    wish = SecretRequest(request.kind, request.description, expires, ends)
+    expires, ends = parse_seconds(request.expires_in), parse_seconds(request.end_others_in)
+    wish = SecretRequest(request.kind, request.description, expires, ends, request.scopes)
 
     def make() -> MadeSecret:
-        return principals.create_secret(services, name, wish, lambda name: _is_in_settings(context, name))
+        return principals.create_secret(services, name, wish, partial(is_in_settings, context))
 
-    made = await run_in_threadpool(make)
-    answer = describe_secret(made.row).model_copy(update={"secret": made.text})
-    return Response(answer.model_dump_json(by_alias=True), headers=_NO_STORE, media_type="application/json")
+    return answer_made(await run_in_threadpool(make))
 
 
 @router.delete("/principals/{principal}/secrets/{secret_id}", status_code=204)
@@ -323,9 +338,10 @@ def revoke_secret(services: AppServices, principal: PathName, secret_id: UUID) -
 
 
 @router.get("/issuers")
-def list_issuers(services: AppServices) -> IssuerList:
+def list_issuers(services: AppServices, page: PageQuery) -> IssuerList:
     """List the issuers of OpenID Connect that are trusted, beside that of the settings."""
-    return IssuerList(issuers=tuple(map(describe_issuer, issuers.list_issuers(services))))
+    found = issuers.list_issuers(services, page)
+    return IssuerList(issuers=tuple(map(describe_issuer, found.items)), next_page_token=found.next_token)
 
 
 @router.post("/issuers", openapi_extra=describe_body(CreateIssuerRequest))
@@ -381,7 +397,15 @@ def describe_secret(row: RegisteredSecret) -> SecretAnswer:
         created=row.created,
         expires=row.expires,
         last_used=row.last_used,
+        scopes=row.scopes,
+        made_by=row.made_by,
     )
+
+
+def answer_made(made: MadeSecret) -> Response:
+    """Answer with a secret that was made, and what it is, for nothing to keep."""
+    answer = describe_secret(made.row).model_copy(update={"secret": made.text})
+    return Response(answer.model_dump_json(by_alias=True), headers=_NO_STORE, media_type="application/json")
 
 
 def describe_issuer(row: ListedIssuer) -> IssuerAnswer:
@@ -399,11 +423,13 @@ def describe_issuer(row: ListedIssuer) -> IssuerAnswer:
     )
 
 
-def _parse_seconds(seconds: int | None) -> timedelta | None:
+def parse_seconds(seconds: int | None) -> timedelta | None:
+    """Parse a number of seconds."""
     return None if seconds is None else timedelta(seconds=seconds)
 
 
-def _is_in_settings(context: ServerContext, name: str) -> bool:
+def is_in_settings(context: ServerContext, name: str) -> bool:
+    """Return whether a client of the settings has a name."""
     return context.authentication is not None and context.authentication.clients.find(name) is not None
 
 

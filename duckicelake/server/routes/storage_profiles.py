@@ -9,6 +9,7 @@ from pydantic import ConfigDict, Field, SecretStr
 from starlette.concurrency import run_in_threadpool
 
 from duckicelake.catalog import storage_profiles
+from duckicelake.catalog.context.page import slice_page
 from duckicelake.catalog.storage_profiles import (
     ProfileKeys,
     ProfileRules,
@@ -25,6 +26,7 @@ from duckicelake.server.routes.dependencies import (
     AppServices,
     Body,
     KeyedServices,
+    PageQuery,
     ServerContext,
     describe_body,
 )
@@ -82,12 +84,15 @@ class StorageProfileList(SpecModel):
     model_config = ConfigDict(frozen=True)
 
     storage_profiles: tuple[StorageProfileAnswer, ...]
+    next_page_token: str | None = None
 
 
 @router.get("/storage-profiles")
-def list_storage_profiles(services: AppServices) -> StorageProfileList:
+def list_storage_profiles(services: AppServices, page: PageQuery) -> StorageProfileList:
     """List the storage profiles, without their keys."""
-    return StorageProfileList(storage_profiles=tuple(map(describe_profile, storage_profiles.list_profiles(services))))
+    found = slice_page(storage_profiles.list_profiles(services), page, lambda row: row.spec.name)
+    described = tuple(map(describe_profile, found.items))
+    return StorageProfileList(storage_profiles=described, next_page_token=found.next_token)
 
 
 @router.post("/storage-profiles", openapi_extra=describe_body(CreateStorageProfileRequest))

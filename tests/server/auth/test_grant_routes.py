@@ -100,7 +100,7 @@ REFUSED = {route for route, need in NEEDS.items() if route not in OPEN and not i
     *ON_OBJECT,
 }
 """Routes that take the scope * or something on the warehouse."""
-BY_USE_CASE = {"POST /management/v1/grants"}
+BY_USE_CASE = {"POST /management/v1/grants"} | {route for route in NEEDS if "/management/v1/me/tokens" in route}
 
 
 @pytest.fixture(scope="module")

@@ -108,6 +108,11 @@ EXPECTED: dict[str, tuple[set[str], int]] = {
     "GET /management/v1/principals/{principal}/secrets": ({"root"}, 404),
     "POST /management/v1/principals/{principal}/secrets": ({"root"}, 400),
     "DELETE /management/v1/principals/{principal}/secrets/{secret_id}": ({"root"}, 404),
+    # Of registered principals, who are in test_own_tokens.
+    "GET /management/v1/me/tokens": (set(), 403),
+    "POST /management/v1/me/tokens": (set(), 403),
+    "POST /management/v1/me/tokens/{secret_id}/rotate": (set(), 403),
+    "DELETE /management/v1/me/tokens/{secret_id}": (set(), 403),
     "GET /management/v1/issuers": ({"root"}, 200),
     "POST /management/v1/issuers": ({"root"}, 400),
     "GET /management/v1/issuers/{issuer}": ({"root"}, 404),

@@ -35,6 +35,7 @@ AUDITED = {
     *("create_warehouse", "drop_warehouse", "rename_warehouse", "change_options"),
     *("create_principal", "change_principal", "drop_principal", "add_member", "remove_member"),
     *("create_secret", "revoke_secret", "create_issuer", "change_issuer", "drop_issuer"),
+    *("create_own_token", "rotate_own_token", "revoke_own_token"),
     *("create_storage_profile", "drop_storage_profile"),
     *("open_duckdb_login", "close_duckdb_login"),
 }
