@@ -243,13 +243,13 @@ def explain_decision(
         lender = None if view is None else find_lender(services, cursor, view)
     scopes = found.scopes if asked.scopes is None else asked.scopes
     by = explain_grants(held, wanted, target) if is_on else ()
-    known = Principal(asked.name, build_grants(scopes)).in_warehouse(services.prefix.rstrip("/"))
+    known = Principal(asked.name, build_grants(scopes)).in_warehouse(services.warehouse)
     in_scope = _is_in_scope(known.with_rights(Rights()) if is_on else known, wanted, target)
     is_allowed = not found.is_disabled and in_scope and (bool(by) or not is_on)
     limited = None
     if outside is not None and is_allowed:
         question = OutsideQuestion(wanted, (target.namespace, target.name))
-        warehouse = services.prefix.rstrip("/") or FIRST_NAME
+        warehouse = services.warehouse or FIRST_NAME
         limited = wanted in outside.decide(asked.name, asked.groups, warehouse, [question])[0]
     return Decision(
         is_allowed and limited is not False,

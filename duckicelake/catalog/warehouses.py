@@ -33,14 +33,19 @@ from duckicelake.storage.protocol import MeasuredStore, ObjectStore
 FIRST_WAREHOUSE_NAME: Final = FIRST_NAME
 RESERVED_NAMES: Final = frozenset(
     {
-        FIRST_WAREHOUSE_NAME, "actions", "aws", "calls", "catalogs", "column-lineage", "config", "datasets", "doctor",
-        "dropped", "events", "events-lineage", "explain", "export", "facets", "functions", "grants", "graph",
-        "history", "jobs", "labels", "lineage", "logins", "namespaces", "oauth", "plans", "principals", "protected",
-        "queries", "query", "roles", "runs", "search", "stats", "tables", "tags", "transactions", "undrop", "users",
-        "views", "warehouses", "whoami",
+        FIRST_WAREHOUSE_NAME, "actions", "audit", "aws", "calls", "catalogs", "column-lineage", "config",
+        "datasets", "doctor", "dropped", "events", "events-lineage", "explain", "export", "facets", "functions",
+        "grants", "graph", "history", "jobs", "labels", "lineage", "logins", "namespaces", "oauth", "orphans",
+        "plans", "principals", "protected", "queries", "query", "roles", "runs", "search", "stats", "tables",
+        "tags", "transactions", "undrop", "users", "views", "warehouses", "whoami",
     }
 )  # fmt: skip
-"""Names that stand where a warehouse's would in the path of a route, and others that routes may take."""
+"""Names that stand where a warehouse's would in the path of a route, and others that routes may take.
+
+No new warehouse gets one. One that had its name before a route did is reached by its prefix.
+"""
+_ESCAPE: Final = "_"
+"""With what the prefix of such a warehouse begins: no route and no warehouse does."""
 Warehouse = WarehouseRow
 """A warehouse beside the first, as the registry has it."""
 _NAME_PATTERN: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,47}")
@@ -86,6 +91,20 @@ def is_warehouse_name(name: str) -> bool:
     return _NAME_PATTERN.fullmatch(name) is not None
 
 
+def build_prefix(name: str) -> str:
+    """Return what stands for a warehouse in the paths of its routes."""
+    return f"{_ESCAPE}{name}" if name in RESERVED_NAMES else name
+
+
+def parse_prefix(segment: str) -> str | None:
+    """Return the warehouse that a segment of a path stands for; None if it stands for none, but for a route."""
+    if segment == FIRST_WAREHOUSE_NAME:
+        return segment
+    name = segment.removeprefix(_ESCAPE)
+    is_free = name != segment or segment not in RESERVED_NAMES
+    return name if is_free and is_warehouse_name(name) else None
+
+
 def list_warehouses(services: Services) -> list[WarehouseRow]:
     """List the warehouses beside the first, by name."""
     with services.database.reading() as cursor:
@@ -121,7 +140,8 @@ def open_warehouse(services: Services, wiring: WarehouseWiring, row: WarehouseRo
         reads=wiring.open_reads(),
         maintenance={**services.maintenance, **row.policies},
         rights=services.rights and services.rights.beside(database, row.warehouse_id, row.name),
-        prefix=f"{row.name}/",
+        warehouse=row.name,
+        prefix=f"{build_prefix(row.name)}/",
     )
 
 

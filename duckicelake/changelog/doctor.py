@@ -7,6 +7,7 @@ from typing import Final
 from duckicelake.catalog import warehouse
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.doctor import examine_files, examine_tables
+from duckicelake.catalog.warehouses import RESERVED_NAMES, build_prefix, list_warehouses
 from duckicelake.changelog import entries
 from duckicelake.changelog.source import FOLLOWER_KEY
 from duckicelake.errors import UnavailableError, UnsupportedCatalogError
@@ -82,11 +83,29 @@ def _examine_warehouse(services: Services) -> list[Finding]:
         if not is_up_to_date(cursor):
             return []
     standing = warehouse.look(services)
+    named = _examine_names(services)
     if standing.refusal:
-        return [Finding("warehouse", ok=False, detail=standing.refusal, advice="until then nothing is written there")]
+        advice = "until then nothing is written there"
+        return [Finding("warehouse", ok=False, detail=standing.refusal, advice=advice), *named]
     if standing.doubt:
-        return [build_ok("warehouse", f"not marked as this lake's yet, so gc deletes nothing: {standing.doubt}")]
-    return [build_ok("warehouse", f"{services.policy.warehouse} is this lake's")]
+        doubt = f"not marked as this lake's yet, so gc deletes nothing: {standing.doubt}"
+        return [build_ok("warehouse", doubt), *named]
+    return [build_ok("warehouse", f"{services.policy.warehouse} is this lake's"), *named]
+
+
+def _examine_names(services: Services) -> list[Finding]:
+    """Find warehouses beside this one that have the name of a route, as such a route came after them."""
+    names = [row.name for row in list_warehouses(services) if row.name in RESERVED_NAMES]
+    return [
+        Finding(
+            "warehouse name",
+            ok=False,
+            detail=f"{name} is a word of routes: clients reach it by the prefix that /v1/config gives, "
+            f"{build_prefix(name)}, and not by /v1/{name}/",
+            advice=f"rename it: duckicelake warehouse rename {name} NAME",
+        )
+        for name in names
+    ]
 
 
 def _examine_needed_files(services: Services, files: Sequence[NeededFile], track: TrackFiles) -> list[Finding]:

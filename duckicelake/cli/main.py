@@ -17,9 +17,10 @@ from duckicelake.cli import (
     principal,
     snapshots,
     storage_profile,
+    tokens,
     warehouse,
 )
-from duckicelake.cli.catalog import changes, description, session, tokens
+from duckicelake.cli.catalog import changes, description, session
 from duckicelake.cli.catalog.connection import add_catalog_command, add_lake_command
 from duckicelake.cli.console.command import (
     CHANGE,

@@ -203,7 +203,7 @@ class _AppLayers:
             self.slots,
             self.register,
             is_cacheable=self.tracer is None and not has_limits,
-            warehouse=services.prefix.rstrip("/"),
+            warehouse=services.warehouse,
         )
         is_open = self.authentication is None
         sites = CrossSiteRules(hosts=edge.hosts, origins=edge.cors_origins) if is_open else None

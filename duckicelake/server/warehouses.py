@@ -17,13 +17,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.warehouses import (
     FIRST_WAREHOUSE_NAME,
-    RESERVED_NAMES,
     Warehouse,
     WarehouseWiring,
     close_warehouse,
     is_warehouse_name,
     list_warehouses,
     open_warehouse,
+    parse_prefix,
     prepare_warehouse,
 )
 from duckicelake.errors import CatalogError, NoSuchWarehouseError, UnavailableError
@@ -48,15 +48,13 @@ def split_warehouse(path: str) -> tuple[str, str] | None:
     """Split the path of a route into a warehouse's name and the path without it; None if it has no such name."""
     if path.startswith(_WAREHOUSES) and path.endswith(_GRANTS):
         name = path[len(_WAREHOUSES) : -len(_GRANTS)]
-        if name == FIRST_WAREHOUSE_NAME or (name not in RESERVED_NAMES and is_warehouse_name(name)):
+        if is_warehouse_name(name):
             return name, f"/management/v1{_GRANTS}"
     for root in ROUTE_ROOTS:
         if path.startswith(root):
-            name, slash, rest = path[len(root) :].partition("/")
-            is_first = name == FIRST_WAREHOUSE_NAME
-            if slash and (is_first or (name not in RESERVED_NAMES and is_warehouse_name(name))):
-                return name, root + rest
-            return None
+            segment, slash, rest = path[len(root) :].partition("/")
+            found = parse_prefix(segment) if slash else None
+            return None if found is None else (found, root + rest)
     return None
 
 

@@ -28,8 +28,10 @@ from duckicelake.catalog.warehouse_registry import NewWarehouse, create_warehous
 from duckicelake.catalog.warehouses import (
     RESERVED_NAMES,
     WarehouseWiring,
+    build_prefix,
     open_warehouse,
 )
+from duckicelake.changelog.doctor import examine_lake
 from duckicelake.changelog.writer import follow_in_background
 from duckicelake.cli.serve.background_tasks import run_warehouse_tasks
 from duckicelake.lake.ducklake.database import build_attach_source
@@ -131,6 +133,31 @@ def test_each_route_has_a_place_for_the_warehouse() -> None:
         assert rest.partition("/")[0] in RESERVED_NAMES, f"a warehouse may have the name of {path}"
         assert split_warehouse(path) is None
         assert split_warehouse(f"{root}north/{rest}") == ("north", path)
+        for name in RESERVED_NAMES:
+            assert split_warehouse(f"{root}{build_prefix(name)}/{rest}") == (name, path)
+        assert split_warehouse(f"{root}_north/{rest}") == ("north", path)
+        assert split_warehouse(f"{root}__north/{rest}") is None
+
+
+def test_warehouse_with_the_name_of_a_route_is_reached(site: Site) -> None:
+    """It had its name before the route was there."""
+    site.create_table("north")
+    with site.services.database.transaction() as cursor:
+        cursor.execute("UPDATE duckicelake_warehouse SET name = 'queries' WHERE name = 'north'")
+    config = site.http.get("/v1/config", params={"warehouse": "queries"})
+    assert config.json()["overrides"]["prefix"] == "_queries", config.text
+    assert site.names("_queries") == ["t"]
+    loaded = site.http.get("/v1/_queries/namespaces/ns/tables/t")
+    assert loaded.status_code == 200, loaded.text
+    listed = site.http.get("/management/v1/warehouses").json()["warehouses"]
+    assert "_queries" in {row["prefix"] for row in listed}
+    assert site.http.get("/management/v1/warehouses/queries/grants").status_code == 200
+    assert site.http.post("/management/v1/warehouses", json={"name": "calls"}).status_code == 400
+    advice = [finding.advice for finding in examine_lake(site.services, list) if finding.name == "warehouse name"]
+    assert advice == ["rename it: duckicelake warehouse rename queries NAME"]
+    renamed = site.http.post("/management/v1/warehouses/queries/rename", json={"name": "north"})
+    assert renamed.json()["prefix"] == "north"
+    assert site.names("north") == ["t"]
 
 
 def test_warehouses_know_nothing_of_each_others_tables_rows_and_keys(site: Site) -> None:

@@ -181,7 +181,7 @@ def find_lender(services: Services, cursor: Transaction, view: StoredView) -> Pr
     if definer is None or namespace is None or definer.definition != compute_digest(cursor, view):
         return None
     named = Principal(definer.name, build_grants(definer.scopes), principal_id=definer.principal_id)
-    lender = services.rights.read_in(cursor, named.in_warehouse(services.prefix.rstrip("/")))
+    lender = services.rights.read_in(cursor, named.in_warehouse(services.warehouse))
     is_owner = lender.rights is not None and Privilege.OWNERSHIP in lender.rights.find(namespace, view.lake.view_name)
     return lender if is_owner else None
 

@@ -107,6 +107,8 @@ class Services:
     """Measures the phases of a use case."""
     rights: RightsCache | None = None
     """What principals may do where grants are on; None for commands that no principal gives."""
+    warehouse: str = ""
+    """The name of the warehouse; nothing for the first."""
     prefix: str = ""
     """What stands in paths of routes between `v1/` and the rest: the warehouse and a slash, nothing for the first."""
 

@@ -13,7 +13,13 @@ from duckicelake.catalog import warehouse_options, warehouse_registry, warehouse
 from duckicelake.catalog.context.page import slice_page
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.warehouse_registry import NewWarehouse
-from duckicelake.catalog.warehouses import FIRST_WAREHOUSE_NAME, Warehouse, WarehouseWiring, is_warehouse_name
+from duckicelake.catalog.warehouses import (
+    FIRST_WAREHOUSE_NAME,
+    Warehouse,
+    WarehouseWiring,
+    build_prefix,
+    is_warehouse_name,
+)
 from duckicelake.errors import NoSuchWarehouseError
 from duckicelake.iceberg.model import SpecModel
 from duckicelake.server.http.errors import RESPONSES, parse_body
@@ -183,7 +189,7 @@ def describe_warehouse(row: Warehouse) -> WarehouseAnswer:
     return WarehouseAnswer(
         warehouse_id=row.warehouse_id,
         name=row.name,
-        prefix=row.name,
+        prefix=build_prefix(row.name),
         metadata_schema=row.schema_name,
         location=row.location,
         storage_profile=row.profile,

@@ -294,7 +294,7 @@ def test_repeated_creations_make_one(site: Site) -> None:
     key = {"Idempotency-Key": uuid7()}
     for _ in range(2):
         site.manage("POST", "/principals/g/members", {"member": "etl"}, 204, **key)
-    assert site.manage("GET", "/principals/g/members") == {"members": ["etl"]}
+    assert site.manage("GET", "/principals/g/members")["members"] == ["etl"]
 
 
 def test_principals_that_can_not_be_are_refused(site: Site, subtests: pytest.Subtests) -> None:
@@ -361,7 +361,7 @@ def test_groups_are_named_by_any_printable_text(site: Site) -> None:
     site.register("etl")
     path = f"/principals/{quote(name, safe='')}"
     site.manage("POST", f"{path}/members", {"member": "etl"}, 204)
-    assert site.manage("GET", f"{path}/members") == {"members": ["etl"]}
+    assert site.manage("GET", f"{path}/members")["members"] == ["etl"]
     site.manage("DELETE", path, status=204)
     site.manage("GET", path, status=404)
 
