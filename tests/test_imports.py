@@ -49,8 +49,8 @@ ALLOWED: dict[str, set[str]] = {
         "cli", "features", "properties",
     },
     "query": {
-        "errors", "properties", "settings", "iceberg", "sql_dialects", "postgres", "lake", "storage", "catalog",
-        "server", "cli", "client", "features", "rest",
+        "errors", "properties", "settings", "iceberg", "sql_dialects", "postgres", "lake", "bridge", "rows", "storage",
+        "catalog", "server", "cli", "client", "features", "rest",
     },
     "mcp": {
         "errors", "iceberg", "lake.side_tables.audit", "lake.doctor", "catalog", "changelog", "server", "cli", "client",

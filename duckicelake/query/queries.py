@@ -6,42 +6,63 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from secrets import token_bytes
 from typing import Any, Final
 from uuid import UUID
 
 from anyio.to_thread import run_sync
 
+from duckicelake.bridge.values.columns import to_schema
+from duckicelake.bridge.values.types import quote_identifier
 from duckicelake.catalog.authz.definers import find_lender, lend, read_view
 from duckicelake.catalog.context.cache import TableVersion
-from duckicelake.catalog.context.caller import Capability, build_refusal
+from duckicelake.catalog.context.caller import build_refusal
 from duckicelake.catalog.context.services import Services
-from duckicelake.catalog.table.load import load_current_table
 from duckicelake.catalog.table.time_travel import resolve_snapshot
-from duckicelake.errors import InvalidRequestError, NoSuchTableError, NotFoundError, UnsupportedError
+from duckicelake.errors import (
+    ForbiddenError,
+    InvalidRequestError,
+    NoSuchTableError,
+    NotFoundError,
+    UnavailableError,
+    UnsupportedError,
+)
 from duckicelake.iceberg.identifiers import Namespace, format_full_name, parse_schema_name, to_schema_name
 from duckicelake.iceberg.snapshot import Snapshot, SnapshotLogEntry
+from duckicelake.lake.ducklake import native
 from duckicelake.lake.ducklake.database import build_attach_source, quote_literal
 from duckicelake.lake.ducklake.snapshots import read_lake_format
 from duckicelake.lake.formats import FORMAT_1_0, LakeFormat
 from duckicelake.lake.side_tables import reader
 from duckicelake.postgres.queries import Transaction, load_queries
 from duckicelake.query.processes import EXTENSIONS, OpenOrder, QueryProcess, QueryProcesses, find_extension
-from duckicelake.query.reach import build_s3_settings, build_secrets, find_vendor, is_in_s3, list_directories
+from duckicelake.query.reach import (
+    build_s3_settings,
+    build_secrets,
+    find_vendor,
+    is_in_s3,
+    list_directories,
+    load_queried_table,
+)
 from duckicelake.query.registry import run_reported
+from duckicelake.query.restricted import RESTRICTED_SETTINGS, take_exact_types, write_visible_rows
 from duckicelake.query.statement import (
     LAKE,
     ResolvedSnapshot,
     ResolvedTable,
     ResolvedView,
+    RestrictedTable,
     TableUse,
     check_statement,
 )
 
 _SQL = load_queries("query", "tables")
 _MAX_STATEMENT_BYTES: Final = 1024 * 1024
+_SALT_BYTES: Final = 32
 GRACE_SECONDS: Final = 2.0
 """How long a query may go on after its time, until its process is killed."""
 _QUOTED_NAME: Final = re.compile(r'"((?:[^"]|"")*)"')
+_FILE_NAME: Final = re.compile(r"[^\s'\"]*/[^'\"\n]*?\.(?:parquet|avro|puffin|json)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +100,8 @@ class QueryAnswer:
 class _TableResolver:
     """Resolve the tables of a query in one transaction, at one snapshot; refuse those that the caller may not read.
 
-    tables: those that were found, by id.
+    tables: those that were found, by id. is_restricted: policies hide a part of one of them. salt: of hashes that are
+    alike within this query alone.
     """
 
     services: Services
@@ -88,14 +110,16 @@ class _TableResolver:
     snapshot_id: int
     process: QueryProcess
     tables: dict[int, tuple[Namespace, str]] = field(default_factory=dict)
+    is_restricted: bool = False
+    salt: bytes = field(default_factory=lambda: token_bytes(_SALT_BYTES), repr=False)
 
-    def resolve(self, use: TableUse) -> ResolvedTable | ResolvedSnapshot | ResolvedView:
+    def resolve(self, use: TableUse) -> ResolvedTable | ResolvedSnapshot | RestrictedTable | ResolvedView:
         """Find a table or view. Raises ForbiddenError, NoSuchTableError, UnsupportedError."""
         namespace, name = self._parse(use)
         self._check_caller(use.view, namespace, name)
         table_id = reader.find_table_id(self.cursor, to_schema_name(namespace), name)
         if table_id is not None:
-            return self._find_version(use, table_id, namespace, name)
+            return self._restrict(self._find_version(use, table_id, namespace, name), table_id)
         defined = read_view(self.cursor, namespace, name)
         if defined is None:
             raise NoSuchTableError(f"Table or view does not exist: {format_full_name(namespace, name)}")
@@ -123,10 +147,10 @@ class _TableResolver:
     def _check_caller(self, view: ResolvedView | None, namespace: Namespace, name: str) -> None:
         """Check that the caller may read a table or view, or that the view which names it lends the right."""
         principal, place = self.services.caller.principal, (namespace, name)
-        if principal.may(Capability.READ, namespace, name):
+        if principal.may_query(namespace, name):
             return
         lender = None if view is None or place not in view.sources else view.lender
-        if lender is None or lend(principal, lender, place) is None:
+        if lender is None or lend(principal, lender, place, is_query=True) is None:
             raise build_refusal(namespace, name, principal)
 
     def _parse(self, use: TableUse) -> tuple[Namespace, str]:
@@ -157,6 +181,29 @@ class _TableResolver:
             raise NoSuchTableError(f"Table {full_name} did not exist at snapshot {version} of DuckLake")
         return ResolvedTable(str(found[0]), str(found[1]), version)
 
+    def _restrict(
+        self, found: ResolvedTable | ResolvedSnapshot, table_id: int
+    ) -> ResolvedTable | ResolvedSnapshot | RestrictedTable:
+        """Return what the caller sees of a table, whichever view names it: no one lends rights to hidden rows."""
+        namespace, name = self.tables[table_id]
+        restriction = self.services.caller.principal.find_restriction(table_id)
+        if restriction is None:
+            return found
+        self.is_restricted = True
+        if self.order.is_explain:
+            hidden = f"Policies hide rows or values of {format_full_name(namespace, name)} from the caller"
+            raise ForbiddenError(f"{hidden}, and a plan tells of them: run the query without explain")
+        if isinstance(found, ResolvedSnapshot):
+            source = f"iceberg_scan({quote_literal(found.location)}, snapshot_from_id => {found.snapshot_id}::UBIGINT)"
+            select = write_visible_rows(source, found.schema, restriction, self.salt)
+        else:
+            levels = ".".join(map(quote_identifier, (LAKE, found.schema, found.name)))
+            schema = to_schema(native.read_columns(self.cursor, table_id, found.version), 0)
+            known = load_queried_table(self.services, namespace, name).metadata.schema()
+            source = f"{levels} AT (VERSION => {found.version})"
+            select = write_visible_rows(source, take_exact_types(schema, known), restriction, self.salt)
+        return RestrictedTable(self.process.parse(select)["statements"][0])
+
     def _choose_version(self) -> int | str:
         """Return the snapshot of the query, or the branch or tag of each table."""
         at = self.order.at
@@ -164,13 +211,14 @@ class _TableResolver:
 
     def _find_ref(self, namespace: Namespace, name: str, ref: str) -> int | ResolvedSnapshot:
         """Return DuckLake's snapshot of a branch or tag, or Iceberg's of what was committed to a branch alone."""
-        table = load_current_table(self.services, namespace, name)
+        table = load_queried_table(self.services, namespace, name)
         snapshot = resolve_snapshot(self.services, table, ref)
         number = _find_main_number(table, snapshot)
         if number is not None:
             return number
         find_extension("iceberg")
-        return ResolvedSnapshot(table.location, snapshot.snapshot_id)
+        schema = table.metadata.schema(snapshot.schema_id)
+        return ResolvedSnapshot(table.location, snapshot.snapshot_id, schema)
 
 
 def _find_main_number(table: TableVersion, snapshot: Snapshot) -> int | None:
@@ -240,7 +288,12 @@ def _begin(services: Services, order: QueryOrder, process: QueryProcess) -> tupl
         "explain": order.is_explain,
     }
     process.send(b"Q", json.dumps(message).encode())
-    return snapshot_id, process.receive(order.seconds + GRACE_SECONDS)
+    try:
+        return snapshot_id, process.receive(order.seconds + GRACE_SECONDS)
+    except (InvalidRequestError, UnavailableError) as error:
+        if resolver.is_restricted:  # a file's name may have values of hidden rows in it, by which the table is divided
+            raise type(error)(_FILE_NAME.sub("…", str(error))) from None
+        raise
 
 
 def _find_snapshot(cursor: Transaction, at: str | None) -> int:
@@ -266,12 +319,13 @@ def _build_open_order(services: Services) -> OpenOrder:
         _check_format(read_lake_format(cursor))
     options = f"READ_ONLY, METADATA_SCHEMA {quote_literal(str(schema))}"
     attach = f"ATTACH {quote_literal(build_attach_source(url))} AS {LAKE} ({options})"
-    key = (services.caller.principal.name, url)
+    is_restricted = services.caller.principal.has_restrictions
+    key = (services.caller.principal.name, url, *(("restricted",) if is_restricted else ()))
     names: tuple[str, ...] = EXTENSIONS
-    settings: Mapping[str, Any] = {}
+    settings: Mapping[str, Any] = RESTRICTED_SETTINGS if is_restricted else {}
     if is_in_s3(services):
         find_vendor(services)
-        names, settings = (*EXTENSIONS, "httpfs"), build_s3_settings(services)
+        names, settings = (*EXTENSIONS, "httpfs"), {**settings, **build_s3_settings(services)}
     return OpenOrder(key, tuple(map(find_extension, names)), (attach,), list_directories(services), settings)
 
 

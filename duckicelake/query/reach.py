@@ -5,11 +5,14 @@ folders of the tables that a query names, and are gone after it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from duckicelake.catalog.authz.table_folders import find_reach, find_table_folders
+from duckicelake.catalog.context.cache import TableVersion
+from duckicelake.catalog.context.caller import SERVER_CALLER
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.delegation import MAX_GRANTED_SECONDS
 from duckicelake.catalog.table.load import load_current_table
@@ -86,6 +89,11 @@ def build_secrets(services: Services, tables: Iterable[tuple[Namespace, str]]) -
     return {f"query_{number}": secret for number, secret in enumerate(secrets)}
 
 
+def load_queried_table(services: Services, namespace: Namespace, name: str) -> TableVersion:
+    """Load a table for a query that shows no more of it than the caller may see. Raises NoSuchTableError."""
+    return load_current_table(replace(services, caller=SERVER_CALLER), namespace, name)
+
+
 def _find_store(services: Services) -> S3Store:
     store = find_s3_store(services.store, _list_locations(services))
     assert store is not None
@@ -103,7 +111,7 @@ def _list_locations(services: Services) -> tuple[str, ...]:
 
 
 def _find_folders(services: Services, namespace: Namespace, name: str) -> Sequence[S3Folder]:
-    table = load_current_table(services, namespace, name)
+    table = load_queried_table(services, namespace, name)
     folders = find_table_folders(services, table)
     return find_reach(services, (namespace, name), folders, table.row.table_id).folders
 

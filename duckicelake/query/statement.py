@@ -6,7 +6,7 @@ no other database, no view of DuckDB's own.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
@@ -14,6 +14,7 @@ from typing import Any, Final, cast
 from duckicelake.catalog.context.caller import Principal
 from duckicelake.errors import InvalidRequestError
 from duckicelake.iceberg.identifiers import Namespace
+from duckicelake.iceberg.schema import Schema
 from duckicelake.query.functions import FUNCTIONS, TABLE_FUNCTIONS
 
 Tree = Any
@@ -121,6 +122,7 @@ class ResolvedSnapshot:
 
     location: str
     snapshot_id: int
+    schema: Schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +147,14 @@ class ResolvedView:
     is_barrier: bool = False
 
 
-Resolve = Callable[[TableUse], ResolvedTable | ResolvedSnapshot | ResolvedView]
+@dataclass(frozen=True, slots=True)
+class RestrictedTable:
+    """What a name of a query stands for: what the caller sees of a table, by the syntax tree of a SELECT of our own."""
+
+    tree: Tree
+
+
+Resolve = Callable[[TableUse], ResolvedTable | ResolvedSnapshot | RestrictedTable | ResolvedView]
 
 
 @dataclass(slots=True)
@@ -206,6 +215,8 @@ class _Checker:
         alias = tree["alias"] or parts[-1]
         if isinstance(resolved, ResolvedView):
             return self._inline_view(tree, resolved, alias, depth)
+        if isinstance(resolved, RestrictedTable):
+            return _build_subquery(tree, resolved.tree, alias)
         if isinstance(resolved, ResolvedSnapshot):
             return _build_snapshot_scan(tree, resolved, alias)
         return {
@@ -226,14 +237,19 @@ class _Checker:
         self.in_views = outer
         if view.is_barrier:
             statement = _put_behind_barrier(statement)
-        return {
-            "type": "SUBQUERY",
-            "alias": alias,
-            "sample": tree.get("sample"),
-            "query_location": tree.get("query_location"),
-            "subquery": statement,
-            "column_name_alias": list(tree["column_name_alias"] or view.columns),
-        }
+        return _build_subquery(tree, statement, alias, view.columns)
+
+
+def _build_subquery(tree: dict[str, Any], statement: Tree, alias: str, columns: Sequence[str] = ()) -> Tree:
+    """Build a SELECT in the place of a table. columns: names for its columns, where the query gives none."""
+    return {
+        "type": "SUBQUERY",
+        "alias": alias,
+        "sample": tree.get("sample"),
+        "query_location": tree.get("query_location"),
+        "subquery": statement,
+        "column_name_alias": list(tree["column_name_alias"] or columns),
+    }
 
 
 def _put_behind_barrier(statement: Tree) -> Tree:

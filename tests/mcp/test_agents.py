@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
@@ -17,10 +18,16 @@ from mcp.shared.exceptions import McpError
 from pydantic import AnyUrl
 
 import duckicelake
+from duckicelake.catalog.context.rights import RightsCache
+from duckicelake.catalog.context.services import Services
+from duckicelake.iceberg.read_restrictions import Mask
 from duckicelake.lake.side_tables.audit import AuditEntry
 from duckicelake.mcp.protocol import INSTRUCTIONS, build_tools, clean_agent_name, describe_tool
 from duckicelake.mcp.tools.tool import NEXT_STEPS
+from duckicelake.server.app import create_app
 from tests.mcp.conftest import serving_agents, talk, talk_http
+from tests.support.policies import restrict
+from tests.support.servers import Serve
 
 DOCS = Path(__file__).parents[2] / "docs" / "mcp.md"
 CHANGES = {"create_table", "create_branch", "append_rows", "set_comment"}
@@ -72,6 +79,33 @@ def test_reading_tools_answer_what_duckdb_knows(uri: str, lake: duckdb.DuckDBPyC
             assert (await get(session, "maintenance_advice"))["tables_examined"] == 1
             assert (await get(session, "jobs"))["jobs"] == []
             assert (await get(session, "history", name="zoo.birds"))["has_more"] is False
+
+    anyio.run(use)
+
+
+def test_tools_show_what_policies_leave(services: Services, serve: Serve, lake: duckdb.DuckDBPyConnection) -> None:
+    guarded = replace(services, rights=RightsCache.of_first(services.database))
+    uri = str(serve(create_app(guarded)).base_url).rstrip("/")
+    below_2 = {"type": "lt", "left": {"type": "reference", "id": 1}, "right": 2}
+    restrict(guarded, "zoo.birds", below_2, masks={2: Mask.ALPHANUM, 3: Mask.NULL})
+    left = [{"id": number, "name": "xxxxn", "mass": None, "day": f"2026-01-0{number + 1}"} for number in range(2)]
+
+    async def use() -> None:
+        async with talk(uri) as session:
+            assert (await get(session, "sample", name="zoo.birds"))["rows"] == left
+            sql = "FROM zoo.birds ORDER BY id; "
+            error = await fail(session, "run_query", sql=sql)
+            assert (error["code"], error["details"]["estimate"]["is_hidden"]) == ("over_budget", True)
+            answer = await get(session, "run_query", sql=sql, confirmed_scan_bytes=1)
+            assert (answer["rows"], answer["estimate"]["scan_bytes"]) == (left, 0)
+            assert (await fail(session, "run_query", sql="SELECT nope FROM zoo.birds"))["code"] == "refused"
+            for tool, more in (
+                ("profile_column", {"name": "zoo.birds", "column": "mass"}),
+                ("describe", {"name": "zoo.birds"}),
+                ("explain", {"sql": sql}),
+            ):
+                error = await fail(session, tool, **more)
+                assert (error["code"], "Policies hide" in error["details"]["catalog_says"]) == ("not_allowed", True)
 
     anyio.run(use)
 

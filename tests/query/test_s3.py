@@ -13,8 +13,10 @@ import httpx
 import pytest
 from duckdb_extensions import import_extension
 
+from duckicelake.catalog.context.rights import RightsCache
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.context.storage_access import StorageAccess
+from duckicelake.iceberg.read_restrictions import Mask
 from duckicelake.lake.ducklake.database import build_duckdb_attach
 from duckicelake.postgres.embedded import EmbeddedPostgres
 from duckicelake.query import processes, service
@@ -28,6 +30,7 @@ from duckicelake.storage.vendor import S3Keys, StaticVendor
 from scripts.backends_job.minio import create_bucket
 from tests.support.backends import Bucket
 from tests.support.logins import SECRET, Server, bearing, token
+from tests.support.policies import restrict
 from tests.support.s3_lakes import s3_lake
 from tests.support.servers import Serve
 
@@ -112,6 +115,20 @@ def test_each_principal_reads_its_own_tables(services: Services, serve: Serve, l
         ]
         assert read_rows(answers[0]) == [{"n": 100}]
         assert answers[1].status_code == 403
+
+
+def test_policies_hold_for_files_in_s3(services: Services, serve: Serve, lake: duckdb.DuckDBPyConnection) -> None:
+    """The caller gets no keys, but the process of its query does, for the tables of the query alone."""
+    guarded = replace(services, rights=RightsCache.of_first(services.database))
+    http = serve(create_app(guarded))
+    above_97 = {"type": "gt", "left": {"type": "reference", "id": 1}, "right": 97}
+    restrict(guarded, "open.t", above_97, masks={2: Mask.ALPHANUM})
+    found = read_rows(http.post(ROUTE, json={"sql": "FROM open.t ORDER BY id"}, timeout=60))
+    assert found == [{"id": 98, "name": "xnn"}, {"id": 99, "name": "xnn"}, {"id": 1000, "name": None}]
+    joined = {"sql": "SELECT count(*) AS n FROM open.t JOIN shut.t USING (id)"}
+    assert read_rows(http.post(ROUTE, json=joined, timeout=60)) == [{"n": 3}]
+    for path in ("", "/credentials"):
+        assert http.get(f"/v1/namespaces/open/tables/t{path}").status_code == 403
 
 
 def test_keys_that_the_server_shares_with_all_are_refused(

@@ -209,15 +209,17 @@ def borrow_rights(services: Services, place: Place, *, takes_keys: bool = False)
     return None if lent is None else replace(lent, loan=Loan(lender.name, gives_keys))
 
 
-def lend(principal: Principal, lender: Principal, place: Place) -> Principal | None:
+def lend(principal: Principal, lender: Principal, place: Place, *, is_query: bool = False) -> Principal | None:
     """Return the principal with the right to read a table or view that the lender may read; None if that isn't lent.
 
-    Its own scopes stay the upper bound, and the outside is asked about both.
+    Its own scopes stay the upper bound, and the outside is asked about both. is_query: by a query of the server, which
+    hides what policies hide from the principal; else nothing is lent of what they hide a part of.
     """
     if principal.rights is None or not lender.may(Capability.READ, *place):
         return None
     lent = principal.with_rights(principal.rights.add_loan(*place))
-    return lent if lent.may(Capability.READ, *place) else None
+    may_read = lent.may_query(*place) if is_query else lent.may(Capability.READ, *place)
+    return lent if may_read else None
 
 
 def _follow_chain(services: Services, cursor: Transaction, chain: Sequence[Place], place: Place) -> Principal | None:

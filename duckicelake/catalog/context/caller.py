@@ -127,6 +127,11 @@ class Principal:
             return None
         return self.rights.guard.restrictions.get(table_id)
 
+    @property
+    def has_restrictions(self) -> bool:
+        """Whether policies leave it only a part of some table."""
+        return self.rights is not None and self.rights.guard is not None and bool(self.rights.guard.restrictions)
+
     def is_kept_from(self, table_id: int) -> bool:
         """Return whether it gets nothing of a table's files, as policies hide a part of them."""
         guard = None if self.rights is None else self.rights.guard

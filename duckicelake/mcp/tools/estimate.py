@@ -11,7 +11,7 @@ from sqlglot.errors import SqlglotError
 
 from duckicelake.client.lake import Lake
 from duckicelake.client.models import build_name
-from duckicelake.errors import BadInputError, MissingTableError
+from duckicelake.errors import BadInputError, MissingTableError, NotAllowedError
 from duckicelake.iceberg.identifiers import parse_schema_name
 from duckicelake.mcp.tools.tool import ToolResult
 from duckicelake.rest.names import parse_name
@@ -43,6 +43,9 @@ class QueryEstimate(ToolResult):
     is_known: Annotated[
         bool, Field(description="False: the query can't be read without the catalog, so there is no estimate.")
     ]
+    is_hidden: Annotated[
+        bool, Field(description="True: there is none, as policies hide rows or values of a table from the caller.")
+    ] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +63,16 @@ class _TableUse:
 def estimate_query(lake: Lake, sql: str, namespace: str, at: str | None) -> QueryEstimate:
     """Return what a query reads, by what the catalog knows of files; no file is read.
 
-    Raises MissingTableError, NotAllowedError.
+    Raises MissingTableError, NotAllowedError, BadInputError.
     """
-    uses = _find_all_uses(lake, sql, namespace)
-    if uses is None:
-        return QueryEstimate(tables=[], files=0, rows=0, scan_bytes=0, is_known=False)
-    tables = [_estimate_table(lake, use, at) for use in uses]
+    try:
+        uses = _find_all_uses(lake, sql, namespace)
+        tables = None if uses is None else [_estimate_table(lake, use, at) for use in uses]
+    except NotAllowedError:  # of a table, or of what its statistics say alone
+        lake.sql(f"SELECT 1 FROM (\n{sql.strip().rstrip(';')}\n) LIMIT 0", namespace=namespace, at=at)
+        return _build_unknown(is_hidden=True)
+    if tables is None:
+        return _build_unknown(is_hidden=False)
     return QueryEstimate(
         tables=tables,
         files=sum(table.files for table in tables),
@@ -73,6 +80,10 @@ def estimate_query(lake: Lake, sql: str, namespace: str, at: str | None) -> Quer
         scan_bytes=sum(table.bytes for table in tables),
         is_known=True,
     )
+
+
+def _build_unknown(*, is_hidden: bool) -> QueryEstimate:
+    return QueryEstimate(tables=[], files=0, rows=0, scan_bytes=0, is_known=False, is_hidden=is_hidden)
 
 
 def _estimate_table(lake: Lake, use: _TableUse, at: str | None) -> TableEstimate:

@@ -67,7 +67,9 @@ def run_query(context: ToolContext, arguments: QueryArguments) -> QueryRows:
     """Run a query within its budgets. ToolError over_budget."""
     began = time.monotonic()
     estimate = estimate_query(context.lake, arguments.sql, arguments.namespace, arguments.at)
-    if not estimate.is_known:  # the catalog says what is wrong with a statement that is no query
+    if not (
+        estimate.is_known or estimate.is_hidden
+    ):  # the catalog says what is wrong with a statement that is no query
         context.lake.explain_sql(arguments.sql, namespace=arguments.namespace, at=arguments.at)
     _check_budget(estimate, context.scan_bytes, arguments.confirmed_scan_bytes)
     page = context.lake.preview(

@@ -1,0 +1,91 @@
+"""PURE. Write what a restricted caller reads in the place of a table: a SELECT of the rows and values that it may see.
+
+Rows are filtered first, then columns are masked, and both happen before anything that the caller's query says. DuckDB
+moves no condition of a query below a LIMIT, so that none is computed for a hidden row, and none fails or waits on one.
+It does read statistics there, which know hidden rows: `RESTRICTED_SETTINGS` turn off what reads them.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from duckicelake.bridge.values.types import quote_identifier, to_lake_type
+from duckicelake.errors import CatalogError, ForbiddenError
+from duckicelake.iceberg.expressions import parse_predicate
+from duckicelake.iceberg.read_restrictions import Restriction
+from duckicelake.iceberg.schema import Schema
+from duckicelake.iceberg.types import NestedField, PrimitiveType, StructType
+from duckicelake.lake.ducklake.database import quote_literal
+from duckicelake.rows.columns import RowColumn
+from duckicelake.rows.filters import FilterColumn, bind_filter, write_condition
+from duckicelake.sql_dialects.masks import write_mask
+from duckicelake.sql_dialects.placeholders import DUCKDB, format_type_name
+
+_BARRIER: Final = f"LIMIT {2**63 - 1}"
+"""More rows than there are."""
+RESTRICTED_SETTINGS: Final[Mapping[str, Any]] = {
+    "disabled_optimizers": "statistics_propagation,join_filter_pushdown,row_group_pruner,top_n",
+}
+"""DuckDB's settings in processes of principals with restrictions.
+
+By statistics, a condition that no row of the table meets costs nothing, hidden rows included; joins and ORDER BY with
+LIMIT carry conditions of their own below a LIMIT. The time of a query would tell the bounds of hidden rows.
+"""
+
+
+def write_visible_rows(source: str, schema: Schema, restriction: Restriction, salt: bytes) -> str:
+    """Write the SELECT of a table's rows and values that are left by a restriction.
+
+    source: what stands behind FROM. schema: its columns. salt: random bytes of the query.
+    Raises ForbiddenError for filters that the columns don't take.
+    """
+    found = restriction.fit(schema)
+    columns = ", ".join(_write_column(field, found, salt) for field in schema.fields)
+    condition = " AND ".join(_write_filter(filter_, schema) for filter_ in found.filters) or "true"
+    return f"SELECT {columns} FROM {source} WHERE {condition} {_BARRIER}"
+
+
+def take_exact_types(schema: Schema, known: Schema) -> Schema:
+    """Return a schema of DuckLake's columns with Iceberg's types of the same columns, where DuckLake's are alike."""
+    types = {field.id: field.type for field in known.fields}
+    return schema.replace_fields(fields=tuple(_take_exact_type(field, types.get(field.id)) for field in schema.fields))
+
+
+def _take_exact_type(field: NestedField, known: Any) -> NestedField:
+    if not isinstance(known, PrimitiveType) or not isinstance(field.type, PrimitiveType):
+        return field
+    is_alike = to_lake_type(known) == to_lake_type(field.type)
+    return field.replace_fields(type=known) if is_alike else field
+
+
+def _write_column(field: NestedField, restriction: Restriction, salt: bytes) -> str:
+    name, mask = quote_identifier(field.name), restriction.masks.get(field.id)
+    return name if mask is None else f"{write_mask(mask, name, field.type, salt)} AS {name}"
+
+
+def _write_filter(expression: Any, schema: Schema) -> str:
+    """Write a filter as a condition. Its constants are no one's business: an error doesn't repeat them."""
+    found = {column.field_id: (column, value) for column, value in _list_filtered(schema.struct, "", "")}
+    try:
+        bound = bind_filter(parse_predicate(expression), (column for column, _ in found.values()))
+    except CatalogError:
+        raise ForbiddenError("A row filter of the table doesn't fit the columns that it has at this snapshot") from None
+    return write_condition(bound, {id_: _build_filter_column(*one) for id_, one in found.items()})
+
+
+def _list_filtered(struct: StructType, prefix: str, outer: str) -> Iterator[tuple[RowColumn, str]]:
+    """List columns that filters may name, those in structs, too, each with the SQL of its value."""
+    for field in struct.fields:
+        name = f"{prefix}{field.name}"
+        value = f"struct_extract({outer}, {quote_literal(field.name)})" if outer else quote_identifier(field.name)
+        match field.type:
+            case StructType():
+                yield from _list_filtered(field.type, f"{name}.", value)
+            case PrimitiveType() if not field.type.traits.is_opaque:
+                yield RowColumn(field.id, name, field.type, field.required, to_lake_type(field.type)), value
+
+
+def _build_filter_column(column: RowColumn, value: str) -> FilterColumn:
+    """Build the value of a column as its Iceberg type, as which filters compare it: DuckLake's may be narrower."""
+    assert isinstance(column.type, PrimitiveType)
+    type_name = format_type_name(DUCKDB, column.type)
+    return FilterColumn(column.type, f"CAST({value} AS {type_name})", type_name)
