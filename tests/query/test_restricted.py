@@ -253,7 +253,7 @@ def test_local_hashes_are_alike_within_one_query_alone(
     assert not found[0] & found[1]
 
 
-def test_plans_and_missing_files_tell_nothing(
+def test_plans_and_missing_files_show_nothing(
     ask: Ask, ducklake: duckdb.DuckDBPyConnection, services: Services, warehouse: Path
 ) -> None:
     ducklake.execute("CREATE TABLE t (id INT, region VARCHAR)")
