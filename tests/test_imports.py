@@ -61,6 +61,7 @@ ALLOWED: dict[str, set[str]] = {
         "errors", "settings", "iceberg", "postgres", "storage", "lake", "catalog", "changelog", "server", "cli",
         "client", "features", "rest",
     },
+    "console": {"errors", "server", "features"},
     "server": {
         "errors", "iceberg", "lake.doctor", "lake.side_tables.audit", "lake.side_tables.idempotency", "lake.txn",
         "catalog", "changelog", "features", "rest",
@@ -80,7 +81,7 @@ SERVER_LAYERS = ("http", "protocol", "auth", "telemetry", "middleware", "feed", 
 """Folders of `server`: one imports only those before it."""
 
 HOMES = {
-    "fastapi": {"server", "lineage", "mcp", "query", "duckdb_login"},
+    "fastapi": {"server", "console", "lineage", "mcp", "query", "duckdb_login"},
     "starlette": {"server", "mcp", "query", "duckdb_login"},
     "uvicorn": {"server", "cli", "mcp"},
     "mcp": {"mcp"},

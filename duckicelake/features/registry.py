@@ -9,7 +9,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any, Final, TypeVar
 
-FEATURES: Final = ("constraints", "lineage", "delta", "file_lake", "query", "duckdb_login", "mcp", "shell")
+FEATURES: Final = ("constraints", "lineage", "delta", "file_lake", "query", "duckdb_login", "mcp", "shell", "console")
 """Names of the features. A server starts their background tasks in this order, and ends them in reverse."""
 
 Hook = TypeVar("Hook")

@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from duckicelake.console.routes import load_files
 from duckicelake.server.app import create_app
 from duckicelake.server.routes.operations import ASSETS_FOLDER, load_assets
 from tests.support.logins import Server, no_lake
@@ -33,7 +34,6 @@ def http(serve: Serve) -> httpx.Client:
 @pytest.mark.parametrize(
     ("path", "kind"),
     [
-        ("/", "text/html; charset=utf-8"),
         ("/ui/lineage", "text/html; charset=utf-8"),
         ("/ui/assets/lineage.js", "text/javascript; charset=utf-8"),
         ("/ui/assets/lineage.css", "text/css; charset=utf-8"),
@@ -69,6 +69,12 @@ def test_what_is_no_file_of_a_page_is_404(http: httpx.Client, path: str) -> None
     assert (answer.status_code, answer.json()["error"]["type"]) == (404, "NotFoundException")
 
 
+def test_address_of_the_server_leads_to_the_console(http: httpx.Client) -> None:
+    answer = http.get("/")
+    assert (answer.status_code, answer.headers["location"]) == (307, "ui")
+    assert http.get("/ui").status_code == 200
+
+
 def test_index_names_what_is_there(http: httpx.Client) -> None:
     paths = re.findall(r'<a href="([^"]+)"', INDEX)
     assert {path: http.get(f"/{path}").status_code for path in paths} == {
@@ -84,7 +90,7 @@ def test_page_is_sent_to_clients_that_have_no_token_yet(serve: Serve) -> None:
     server = Server()
     with no_lake() as services:
         http = serve(server.app(services, server.authentication()))
-        assert http.get("/").status_code == 200
+        assert http.get("/ui").status_code == 200
         assert http.get("/ui/lineage").status_code == http.get("/ui/assets/lineage.js").status_code == 200
         assert http.get("/v1/config").status_code == 401
 
@@ -114,6 +120,7 @@ def test_wheel_has_every_file_of_the_page(tmp_path: Path) -> None:
     (wheel,) = tmp_path.glob("*.whl")
     inside = set(zipfile.ZipFile(wheel).namelist())
     assert {f"duckicelake/server/ui/{name}" for name in load_assets()} <= inside
+    assert {f"duckicelake/console/assets/{name}" for name in (*load_files(), "index.html")} <= inside
 
 
 @pytest.mark.parametrize("name", ["requirements.lock", "scripts/ui/package-lock.json"])

@@ -35,10 +35,11 @@ class TableOutcome:
 
 @dataclass(slots=True)
 class Outcome:
-    """commands: as `--help` lists them. lineage: statuses of a route of lineage and of its page."""
+    """commands: as `--help` lists them. lineage: statuses of a route and of its page. index: status of `/`."""
 
     commands: list[str]
     lineage: tuple[int, int]
+    index: int
     tables: dict[str, TableOutcome] = field(default_factory=dict)
 
 
@@ -48,7 +49,7 @@ def examine(database_url: str, warehouse: str) -> Outcome:
     app = create_app(services_of(database, Path(warehouse)))
     with running(app) as uri, httpx.Client(base_url=uri, timeout=60) as http:
         lineage = http.get("/lineage/v1/datasets").status_code, http.get("/ui/lineage").status_code
-        outcome = Outcome(list_commands(), lineage)
+        outcome = Outcome(list_commands(), lineage, http.get("/").status_code)
         for table in TABLES:
             outcome.tables[table] = examine_table(http, f"/v1/namespaces/{NAMESPACE}/tables/{table}")
     database.close()

@@ -229,6 +229,7 @@ def announce(settings: Settings, address: str, *, embedded: bool) -> None:
     with console:  # one write: whoever sees the URI sees the whole banner
         console.print(f"[bold]duckicelake[/bold] {read_own_version()} serves [bold]{address}[/bold]")
         console.print(f"warehouse {build_policy(settings).warehouse}")
+        console.print(f"console   {address}/ui")
         console.print(f"lineage   {address}/ui/lineage\n")
         console.print((snippets.build_login_hint(address) if settings.has_logins else NO_LOGINS_NOTE) + "\n")
         # The URL of an external database has a password, which must not be logged: `duckicelake info` prints it.

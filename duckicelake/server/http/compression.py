@@ -36,8 +36,13 @@ def build_json_response(body: bytes, accept_encoding: str | None) -> Response:
     if len(body) >= MIN_COMPRESSED_BYTES and accept_encoding and len(accept_encoding) <= _MAX_HEADER_CHARS:
         coding = choose_coding(accept_encoding)
     if coding is not None:
-        body, headers["Content-Encoding"] = _PACKERS[coding](body), coding
+        body, headers["Content-Encoding"] = compress(body, coding), coding
     return Response(body, headers=headers, media_type="application/json")
+
+
+def compress(body: bytes, coding: str) -> bytes:
+    """Compress by a content coding that `choose_coding` returned."""
+    return _PACKERS[coding](body)
 
 
 @lru_cache(_LRU_ENTRIES)

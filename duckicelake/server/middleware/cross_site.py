@@ -183,7 +183,7 @@ def _read_headers(scope: Scope) -> _BrowserHeaders:
 def _is_visit(seen: _BrowserHeaders, scope: Scope) -> bool:
     """Return whether a user follows a link to a page of the server; the pages hold no data themselves."""
     path = scope["path"]
-    is_page = path == "/" or path.startswith("/ui/")
+    is_page = path in {"/", "/ui"} or path.startswith("/ui/")
     return is_page and scope["method"] == "GET" and seen.origin is None and seen.mode == b"navigate"
 
 

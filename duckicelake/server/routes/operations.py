@@ -1,12 +1,9 @@
 """Health, metrics and the web pages of the server."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
-from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
-from types import MappingProxyType
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Header, Response
@@ -14,60 +11,21 @@ from pydantic import BaseModel, ConfigDict
 
 from duckicelake.errors import NotFoundError
 from duckicelake.server.http.errors import RESPONSES
-from duckicelake.server.http.headers import is_unchanged, quote_entity_tag
+from duckicelake.server.http.pages import PageAsset, read_assets
 from duckicelake.server.routes.dependencies import AppContext
 from duckicelake.server.telemetry.metrics import CONTENT_TYPE
 
 ASSETS_FOLDER: Final = Path(str(files("duckicelake.server"))) / "ui"
-_MEDIA_TYPES: Final = {
-    ".css": "text/css",
-    ".html": "text/html",
-    ".js": "text/javascript",
-    ".svg": "image/svg+xml",
-    ".txt": "text/plain",
-}
-# Scripts, styles and answers come from this server alone; nothing inline runs, and text never becomes markup.
-_CONTENT_POLICY: Final = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
-    "require-trusted-types-for 'script'; trusted-types 'none'"
-)
 health_router = APIRouter(tags=["operations"], responses=RESPONSES)
 page_router = APIRouter(include_in_schema=False)
 _METHODS = ["GET", "HEAD"]
 IfNoneMatch = Annotated[str | None, Header()]
 
 
-@dataclass(frozen=True, slots=True)
-class PageAsset:
-    """One file as it is sent."""
-
-    body: bytes
-    media_type: str
-    etag: str
-
-    def answer(self, if_none_match: str | None) -> Response:
-        """Answer with the file, or 304 if the browser's copy is current."""
-        headers = {
-            "ETag": quote_entity_tag(self.etag),
-            "Cache-Control": "no-cache",
-            "Content-Security-Policy": _CONTENT_POLICY,
-        }
-        if is_unchanged(if_none_match, self.etag):
-            return Response(status_code=304, headers=headers)
-        return Response(self.body, headers=headers, media_type=self.media_type)
-
-
 @cache
 def load_assets() -> Mapping[str, PageAsset]:
     """Read the files of the web pages, by name."""
-    files = (path for path in ASSETS_FOLDER.iterdir() if path.suffix in _MEDIA_TYPES)
-    return MappingProxyType({path.name: _read_asset(path) for path in files})
-
-
-def _read_asset(path: Path) -> PageAsset:
-    body = path.read_bytes()
-    return PageAsset(body, _MEDIA_TYPES[path.suffix], sha256(body).hexdigest()[:32])
+    return read_assets(ASSETS_FOLDER)
 
 
 class Health(BaseModel):

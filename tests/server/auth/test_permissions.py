@@ -70,8 +70,14 @@ EXPECTED: dict[str, tuple[set[str], int]] = {
     "GET /readyz": (ANYBODY, 200),
     "GET /openapi.json": (ANYBODY, 200),
     "HEAD /openapi.json": (ANYBODY, 200),
-    "GET /": (ANYBODY, 200),
-    "HEAD /": (ANYBODY, 200),
+    "GET /": (ANYBODY, 307),
+    "HEAD /": (ANYBODY, 307),
+    "GET /ui": (ANYBODY, 200),
+    "HEAD /ui": (ANYBODY, 200),
+    "GET /ui/w/{path:path}": (ANYBODY, 200),
+    "HEAD /ui/w/{path:path}": (ANYBODY, 200),
+    "GET /ui/console/{file}": (ANYBODY, 200),
+    "HEAD /ui/console/{file}": (ANYBODY, 200),
     "GET /ui/lineage": (ANYBODY, 200),
     "HEAD /ui/lineage": (ANYBODY, 200),
     "GET /ui/assets/{asset}": (ANYBODY, 200),
@@ -323,7 +329,8 @@ def path_of(route: str, namespace: str = TARGET, table: str = "t", view: str = "
     names |= {"principal": "nothing", "member": "nothing", "secret_id": NO_JOB, "query_id": NO_JOB, "issuer": "nothing"}
     names |= {"kind": "table", "object_id": "99", "plan_id": "none", "warehouse": "x", "profile": "x"}
     names |= {"run": NO_JOB, "facet": "nothing", "space": "file", "dataset": "nothing", "counted": "jobs"}
-    return route.split(maxsplit=1)[1].format(**names)
+    names |= {"file": "licenses.txt", "page": "lake"}
+    return route.split(maxsplit=1)[1].replace("{path:path}", "{page}").format(**names)
 
 
 def served() -> set[str]:

@@ -1,0 +1,152 @@
+// Asks the routes that all clients have, by the types of openapi/duckicelake.json.
+import { FIRST_WAREHOUSE, serverUrl } from "./address.ts";
+import type { paths } from "./openapi";
+import { currentToken, demandSignIn } from "./session.ts";
+
+type Method = "get" | "post" | "delete";
+type PathsWith<M extends Method> = { [P in keyof paths]: paths[P] extends Record<M, object> ? P : never }[keyof paths];
+type Operation<P extends keyof paths, M extends Method> = paths[P] extends Record<M, infer O> ? O : never;
+type JsonOf<R> = R extends { content: { "application/json": infer B } } ? B : undefined;
+export type Answer<P extends keyof paths, M extends Method> =
+  Operation<P, M> extends { responses: infer R } ? JsonOf<R[keyof R & (200 | 201 | 202 | 204)]> : never;
+type QueryOf<O> = O extends { parameters: { query?: infer Q } } ? NonNullable<Q> : never;
+type PathOf<O> = O extends { parameters: { path: infer P } } ? P : undefined;
+type BodyOf<O> = O extends { requestBody: { content: { "application/json": infer B } } } ? B : undefined;
+
+export interface Asked<P extends keyof paths, M extends Method> {
+  readonly warehouse?: string;
+  readonly path?: PathOf<Operation<P, M>>;
+  readonly query?: QueryOf<Operation<P, M>>;
+  readonly body?: BodyOf<Operation<P, M>>;
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly signal?: AbortSignal;
+}
+
+/** What went wrong, in the server's own words. `status` is 0 where no server answered. */
+export class ApiError extends Error {
+  override readonly name = "ApiError";
+  readonly status: number;
+  readonly type: string;
+  readonly requestId: string | null;
+  constructor(message: string, status: number, type: string, requestId: string | null) {
+    super(message);
+    this.status = status;
+    this.type = type;
+    this.requestId = requestId;
+  }
+}
+
+/** Routes of the whole server, in no warehouse. */
+const SERVER_WIDE = /^\/(?:v1\/(?:config|oauth)|management|healthz|readyz|metrics)(?:\/|$)/;
+const IN_WAREHOUSE = /^\/(?:v1|sql\/v1|pipeline\/v1|lineage\/v1)(?=\/)/;
+
+export function get<P extends PathsWith<"get">>(path: P, asked: Asked<P, "get"> = {}): Promise<Answer<P, "get">> {
+  return call("get", path, asked);
+}
+
+export function post<P extends PathsWith<"post">>(path: P, asked: Asked<P, "post"> = {}): Promise<Answer<P, "post">> {
+  return call("post", path, asked);
+}
+
+export function remove<P extends PathsWith<"delete">>(
+  path: P,
+  asked: Asked<P, "delete"> = {},
+): Promise<Answer<P, "delete">> {
+  return call("delete", path, asked);
+}
+
+async function call<P extends keyof paths, M extends Method>(
+  method: M,
+  path: P,
+  asked: Asked<P, M>,
+): Promise<Answer<P, M>> {
+  const answer = await send(method, path, asked);
+  const text = await answer.text();
+  return (text ? parseJson(text) : undefined) as Answer<P, M>;
+}
+
+/** The answer itself, once it is known to be a success. Throws ApiError. */
+export async function send<P extends keyof paths, M extends Method>(
+  method: M,
+  path: P,
+  asked: Asked<P, M>,
+): Promise<Response> {
+  const shown = currentToken();
+  const headers = new Headers({ "X-Engine": "console", ...asked.headers });
+  if (shown !== null) headers.set("Authorization", `Bearer ${shown}`);
+  if (asked.body !== undefined) headers.set("Content-Type", "application/json");
+  const request: RequestInit = { method: method.toUpperCase(), headers, credentials: "omit" };
+  if (asked.body !== undefined) request.body = writeJson(asked.body);
+  if (asked.signal) request.signal = asked.signal;
+  const answer = await fetch(urlOf(path, asked), request).catch((error: unknown) => {
+    if (asked.signal?.aborted) throw error;
+    throw new ApiError("The server does not answer. It may be down, or the network may be.", 0, "NoAnswer", null);
+  });
+  if (answer.ok) return answer;
+  const refused = await readError(answer);
+  if (answer.status === 401) demandSignIn(shown === null ? "" : refused.message, shown);
+  throw refused;
+}
+
+export async function readError(answer: Response): Promise<ApiError> {
+  const id = answer.headers.get("X-Request-Id");
+  try {
+    const { error } = (await answer.json()) as { error: { message: string; type: string } };
+    return new ApiError(String(error.message), answer.status, String(error.type), id);
+  } catch {
+    return new ApiError(`The server answered with status ${answer.status}.`, answer.status, "", id);
+  }
+}
+
+interface Place {
+  readonly warehouse?: string;
+  readonly path?: unknown;
+  readonly query?: unknown;
+}
+
+/** The address of a route, as it is shown to whoever wants to ask the same by HTTP. */
+export function urlOf(path: string, { warehouse = FIRST_WAREHOUSE, path: values, query }: Place): string {
+  const place = SERVER_WIDE.test(path) || warehouse === FIRST_WAREHOUSE ? path : inWarehouse(path, warehouse);
+  const filled = place.replace(/\{(\w+)\}/g, (_, name: string) =>
+    encodeURIComponent(String((values as Record<string, unknown>)[name])),
+  );
+  const url = new URL(filled.slice(1), serverUrl);
+  for (const [name, value] of Object.entries((query ?? {}) as Record<string, unknown>)) {
+    for (const one of Array.isArray(value) ? value : [value]) {
+      if (one !== undefined && one !== null && one !== "") url.searchParams.append(name, String(one));
+    }
+  }
+  return url.href;
+}
+
+/** Behind `_` a warehouse is reached whatever its name is, that of a route included. */
+function inWarehouse(path: string, warehouse: string): string {
+  return path.replace(IN_WAREHOUSE, (prefix) => `${prefix}/_${encodeURIComponent(warehouse)}`);
+}
+
+/** Integers beyond 2⁵³, as ids of snapshots are, come as texts: JavaScript's numbers would round them. */
+function parseJson(text: string): unknown {
+  const keep = (_key: string, value: unknown, context?: { source?: string }): unknown =>
+    typeof value === "number" && !Number.isSafeInteger(value) && /^-?\d+$/.test(context?.source ?? "")
+      ? context?.source
+      : value;
+  return JSON.parse(text, keep as (key: string, value: unknown) => unknown);
+}
+
+/** A text that stands for a large integer, to be written as one. */
+export class LargeInteger {
+  readonly digits: string;
+  constructor(id: number | string) {
+    this.digits = String(id);
+    if (!/^-?\d+$/.test(this.digits)) throw new TypeError(`${this.digits} is no integer`);
+  }
+}
+
+export function writeJson(value: unknown, indent = 0): string {
+  const marked = JSON.stringify(
+    value,
+    (_key, one: unknown) => (one instanceof LargeInteger ? `\u0000${one.digits}\u0000` : one),
+    indent,
+  );
+  return marked.replace(/"\\u0000(-?\d+)\\u0000"/g, "$1");
+}

@@ -1,0 +1,235 @@
+// What pages ask, each with the key under which the answer is kept.
+import { infiniteQueryOptions, keepPreviousData, queryOptions } from "@tanstack/react-query";
+import { apiNamespace, type Identifier } from "./address.ts";
+import { get, post } from "./client.ts";
+import type { PlannedFile, TableMetadata, ViewMetadata } from "./iceberg.ts";
+
+const PAGE_SIZE = 200;
+
+export const callerQuery = (warehouse: string) =>
+  queryOptions({
+    queryKey: [warehouse, "caller"],
+    queryFn: ({ signal }) => get("/v1/whoami", { warehouse, signal }),
+    staleTime: 60_000,
+  });
+
+export const readinessQuery = () =>
+  queryOptions({
+    queryKey: ["readiness"],
+    queryFn: ({ signal }) => get("/readyz", { signal }),
+    refetchInterval: 30_000,
+  });
+
+/** Asked only for those who may know it. */
+export const warehousesQuery = (isAdmin: boolean) =>
+  queryOptions({
+    queryKey: ["warehouses"],
+    queryFn: ({ signal }) => get("/management/v1/warehouses", { signal }),
+    enabled: isAdmin,
+    staleTime: 60_000,
+  });
+
+export const namespacesQuery = (warehouse: string, parent: readonly string[]) =>
+  infiniteQueryOptions({
+    queryKey: [warehouse, "namespaces", parent],
+    queryFn: ({ signal, pageParam }) =>
+      get("/v1/namespaces", {
+        warehouse,
+        query: {
+          pageSize: PAGE_SIZE,
+          pageToken: pageParam,
+          ...(parent.length > 0 ? { parent: apiNamespace(parent) } : {}),
+        },
+        signal,
+      }),
+    initialPageParam: "",
+    getNextPageParam: (page) => page["next-page-token"],
+  });
+
+export const namespaceQuery = (warehouse: string, namespace: readonly string[]) =>
+  queryOptions({
+    queryKey: [warehouse, "namespace", namespace],
+    queryFn: ({ signal }) =>
+      get("/v1/namespaces/{namespace}", { warehouse, path: { namespace: apiNamespace(namespace) }, signal }),
+  });
+
+export const tablesQuery = (warehouse: string, namespace: readonly string[]) =>
+  infiniteQueryOptions({
+    queryKey: [warehouse, "tables", namespace],
+    queryFn: ({ signal, pageParam }) =>
+      get("/v1/namespaces/{namespace}/tables", {
+        warehouse,
+        path: { namespace: apiNamespace(namespace) },
+        query: { pageSize: PAGE_SIZE, pageToken: pageParam },
+        signal,
+      }),
+    initialPageParam: "",
+    getNextPageParam: (page) => page["next-page-token"],
+  });
+
+export const viewsQuery = (warehouse: string, namespace: readonly string[]) =>
+  infiniteQueryOptions({
+    queryKey: [warehouse, "views", namespace],
+    queryFn: ({ signal, pageParam }) =>
+      get("/v1/namespaces/{namespace}/views", {
+        warehouse,
+        path: { namespace: apiNamespace(namespace) },
+        query: { pageSize: PAGE_SIZE, pageToken: pageParam },
+        signal,
+      }),
+    initialPageParam: "",
+    getNextPageParam: (page) => page["next-page-token"],
+  });
+
+const pathOf = ({ namespace, name }: Identifier) => ({ namespace: apiNamespace(namespace), table: name });
+
+export const tableQuery = (warehouse: string, table: Identifier) =>
+  queryOptions({
+    queryKey: [warehouse, "table", table],
+    queryFn: async ({ signal }) => {
+      const loaded = await get("/v1/namespaces/{namespace}/tables/{table}", { warehouse, path: pathOf(table), signal });
+      return (loaded as { metadata: TableMetadata }).metadata;
+    },
+  });
+
+export const viewQuery = (warehouse: string, { namespace, name }: Identifier) =>
+  queryOptions({
+    queryKey: [warehouse, "view", namespace, name],
+    queryFn: async ({ signal }) => {
+      const loaded = await get("/v1/namespaces/{namespace}/views/{view}", {
+        warehouse,
+        path: { namespace: apiNamespace(namespace), view: name },
+        signal,
+      });
+      return (loaded as { metadata: ViewMetadata }).metadata;
+    },
+  });
+
+export const statisticsQuery = (warehouse: string, table: Identifier) =>
+  queryOptions({
+    queryKey: [warehouse, "statistics", table],
+    queryFn: async ({ signal }) => {
+      const query = { namespace: apiNamespace(table.namespace), table: table.name };
+      return (await get("/pipeline/v1/tables", { warehouse, query, signal })).tables[0] ?? null;
+    },
+    retry: false,
+  });
+
+export const comparisonQuery = (warehouse: string, table: Identifier, from: string, to: string) =>
+  queryOptions({
+    queryKey: [warehouse, "comparison", table, from, to],
+    queryFn: ({ signal }) =>
+      get("/v1/namespaces/{namespace}/tables/{table}/diff", {
+        warehouse,
+        path: pathOf(table),
+        query: { from, to, limit: 100 },
+        signal,
+      }),
+    retry: false,
+  });
+
+/** What a filter would read; an empty one reads all. */
+export const scanQuery = (warehouse: string, table: Identifier, where: string) =>
+  queryOptions({
+    queryKey: [warehouse, "scan", table, where],
+    queryFn: ({ signal }) =>
+      post("/v1/namespaces/{namespace}/tables/{table}/explain", {
+        warehouse,
+        path: pathOf(table),
+        body: where.trim() ? { where } : {},
+        signal,
+      }),
+    placeholderData: keepPreviousData,
+    retry: false,
+  });
+
+interface ScanPlan {
+  readonly status: string;
+  readonly "file-scan-tasks"?: readonly { readonly "data-file": PlannedFile }[];
+  readonly "plan-tasks"?: readonly string[];
+}
+
+/** The files of a table, up to as many as fit one answer. */
+export const filesQuery = (warehouse: string, table: Identifier) =>
+  queryOptions({
+    queryKey: [warehouse, "files", table],
+    queryFn: async ({ signal }) => {
+      const plan = (await post("/v1/namespaces/{namespace}/tables/{table}/plan", {
+        warehouse,
+        path: pathOf(table),
+        body: { "use-snapshot-schema": false, "case-sensitive": true },
+        signal,
+      })) as unknown as ScanPlan;
+      const files = (plan["file-scan-tasks"] ?? []).map((task) => task["data-file"]);
+      return { files, isWhole: (plan["plan-tasks"] ?? []).length === 0 };
+    },
+    retry: false,
+  });
+
+export interface HistoryFilter {
+  readonly kind?: string;
+  readonly principal?: string;
+  readonly engine?: string;
+  readonly source?: string;
+}
+
+export const historyQuery = (
+  warehouse: string,
+  of: { namespace?: readonly string[]; table?: string; view?: string },
+  filter: HistoryFilter,
+  limit = 50,
+) =>
+  infiniteQueryOptions({
+    queryKey: [warehouse, "history", of, filter, limit],
+    queryFn: ({ signal, pageParam }) => {
+      const query = { limit, ...filter, ...(pageParam ? { before: pageParam } : {}) } as never;
+      const namespace = apiNamespace(of.namespace ?? []);
+      if (of.table !== undefined) {
+        const path = { namespace, table: of.table };
+        return get("/v1/namespaces/{namespace}/tables/{table}/history", { warehouse, path, query, signal });
+      }
+      if (of.view !== undefined) {
+        const path = { namespace, view: of.view };
+        return get("/v1/namespaces/{namespace}/views/{view}/history", { warehouse, path, query, signal });
+      }
+      if (of.namespace) {
+        return get("/v1/namespaces/{namespace}/history", { warehouse, path: { namespace }, query, signal });
+      }
+      return get("/v1/history", { warehouse, query, signal });
+    },
+    initialPageParam: "",
+    getNextPageParam: (page) => page["next-before"],
+  });
+
+export const doctorQuery = (warehouse: string) =>
+  queryOptions({
+    queryKey: [warehouse, "doctor"],
+    queryFn: ({ signal }) => get("/v1/doctor", { warehouse, signal }),
+    retry: false,
+  });
+
+export const droppedQuery = (warehouse: string) =>
+  infiniteQueryOptions({
+    queryKey: [warehouse, "dropped"],
+    queryFn: ({ signal, pageParam }) =>
+      get("/v1/dropped", { warehouse, query: { pageSize: PAGE_SIZE, pageToken: pageParam }, signal }),
+    initialPageParam: "",
+    getNextPageParam: (page) => page["next-page-token"],
+  });
+
+export interface FoundThing extends Identifier {
+  readonly kind: "table" | "view";
+}
+
+/** Tables and views of which a name holds the text. */
+export const findQuery = (warehouse: string, text: string) =>
+  queryOptions({
+    queryKey: [warehouse, "find", text],
+    queryFn: async ({ signal }): Promise<readonly FoundThing[]> => {
+      const { datasets } = await get("/lineage/v1/datasets", { warehouse, query: { search: text, limit: 50 }, signal });
+      return datasets.flatMap(({ dropped, kind, ours, table }) => {
+        if (!ours || dropped || !table) return [];
+        return [{ kind: kind === "VIEW" ? "view" : "table", namespace: table.namespace, name: table.name } as const];
+      });
+    },
+  });

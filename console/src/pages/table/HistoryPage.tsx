@@ -1,0 +1,37 @@
+import { useInfiniteQuery } from "@tanstack/react-query";
+import { historyQuery } from "../../api/queries.ts";
+import { Card } from "../../parts/Card.tsx";
+import { HistoryList } from "../../parts/HistoryList.tsx";
+import { Empty, Loaded } from "../../parts/Notice.tsx";
+import type { TablePageProps } from "./Table.tsx";
+
+export function HistoryPage({ warehouse, table }: TablePageProps) {
+  const query = useInfiniteQuery(historyQuery(warehouse, { namespace: table.namespace, table: table.name }, {}));
+  return (
+    <Card title="Who changed what, and when">
+      <Loaded query={query}>
+        {({ pages }) => {
+          const entries = pages.flatMap((page) => page.history);
+          if (entries.length === 0) return <Empty title="The history of this table was pruned" />;
+          return (
+            <>
+              <HistoryList warehouse={warehouse} entries={entries} isNameShown={false} />
+              {query.hasNextPage ? (
+                <div className="inside">
+                  <button
+                    type="button"
+                    className="button"
+                    disabled={query.isFetchingNextPage}
+                    onClick={() => void query.fetchNextPage()}
+                  >
+                    Older changes
+                  </button>
+                </div>
+              ) : null}
+            </>
+          );
+        }}
+      </Loaded>
+    </Card>
+  );
+}

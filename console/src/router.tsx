@@ -1,0 +1,121 @@
+// All addresses of the console. Pages come when they are first opened.
+import {
+  createRootRoute,
+  createRoute,
+  createRouter,
+  lazyRouteComponent,
+  Link,
+  redirect,
+  useRouter,
+} from "@tanstack/react-router";
+import { basePath, FIRST_WAREHOUSE } from "./api/address.ts";
+import { Head } from "./parts/Card.tsx";
+import { Trouble, Waiting } from "./parts/Notice.tsx";
+import { Frame } from "./shell/Frame.tsx";
+
+const root = createRootRoute({ component: Frame, notFoundComponent: NotFound });
+
+const entrance = createRoute({
+  getParentRoute: () => root,
+  path: "/",
+  beforeLoad: () => {
+    throw redirect({ to: "/w/$warehouse", params: { warehouse: FIRST_WAREHOUSE }, replace: true });
+  },
+});
+
+const warehouse = createRoute({ getParentRoute: () => root, path: "/w/$warehouse" });
+
+const home = createRoute({
+  getParentRoute: () => warehouse,
+  path: "/",
+  component: lazyRouteComponent(() => import("./pages/Home.tsx"), "Home"),
+});
+
+const tables = createRoute({
+  getParentRoute: () => warehouse,
+  path: "/tables",
+  validateSearch: (search): { in?: string } => textsOf(search, ["in"]),
+  component: lazyRouteComponent(() => import("./pages/Tables.tsx"), "Tables"),
+});
+
+export const TABLE_PAGES = ["schema", "data", "snapshots", "files", "properties", "history"] as const;
+export type TablePage = (typeof TABLE_PAGES)[number];
+
+const table = createRoute({
+  getParentRoute: () => warehouse,
+  path: "/tables/$table",
+  validateSearch: (search): { page?: TablePage; from?: string; to?: string; where?: string } => {
+    const { page, ...rest } = textsOf(search, ["page", "from", "to", "where"]);
+    const known = TABLE_PAGES.find((one) => one === page);
+    return known ? { page: known, ...rest } : rest;
+  },
+  component: lazyRouteComponent(() => import("./pages/table/Table.tsx"), "Table"),
+});
+
+const view = createRoute({
+  getParentRoute: () => warehouse,
+  path: "/views/$view",
+  component: lazyRouteComponent(() => import("./pages/View.tsx"), "View"),
+});
+
+/** The members of an address that are texts. */
+function textsOf<K extends string>(search: Record<string, unknown>, names: readonly K[]): { [N in K]?: string } {
+  const found = names.flatMap((name) => (typeof search[name] === "string" ? [[name, search[name]] as const] : []));
+  return Object.fromEntries(found) as { [N in K]?: string };
+}
+
+/** Addresses are read and shared: `?in=sales`, and not JSON. */
+function writeSearch(search: Record<string, unknown>): string {
+  const query = new URLSearchParams();
+  for (const [name, value] of Object.entries(search)) if (typeof value === "string") query.set(name, value);
+  return query.size > 0 ? `?${query}` : "";
+}
+
+export const router = createRouter({
+  routeTree: root.addChildren([entrance, warehouse.addChildren([home, tables, table, view])]),
+  basepath: basePath,
+  defaultPreload: "intent",
+  defaultPendingComponent: () => <Waiting />,
+  defaultErrorComponent: PageTrouble,
+  parseSearch: (text) => Object.fromEntries(new URLSearchParams(text)),
+  stringifySearch: writeSearch,
+});
+
+declare module "@tanstack/react-router" {
+  interface Register {
+    router: typeof router;
+  }
+}
+
+function NotFound() {
+  return (
+    <div className="body">
+      <title>Not found · duckicelake</title>
+      <Head title="There is no such page" />
+      <p className="quiet">The address may be of another version of the console, or mistyped.</p>
+      <p>
+        <Link to="/">Home</Link>
+      </p>
+    </div>
+  );
+}
+
+/** A page that failed. One whose file is gone belongs to an older version of the server. */
+function PageTrouble({ error }: { error: unknown }) {
+  const { invalidate } = useRouter();
+  const isOld = error instanceof TypeError && /import|module/i.test(error.message);
+  return (
+    <div className="body">
+      {isOld ? (
+        <div className="notice" role="alert">
+          <strong>The server has a new version of this page</strong>
+          <button type="button" className="button primary" onClick={() => location.reload()}>
+            Load it
+          </button>
+        </div>
+      ) : (
+        <Trouble error={error} retry={() => void invalidate()} />
+      )}
+    </div>
+  );
+}
