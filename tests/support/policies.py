@@ -6,12 +6,17 @@ from uuid import uuid4
 
 from duckicelake.catalog.context.services import Services
 from duckicelake.iceberg.read_restrictions import Mask
-from duckicelake.lake.side_tables.policies import GuardedColumn, NewPolicy, insert_policy
+from duckicelake.lake.side_tables.policies import GuardedColumn, NewPolicy, add_principals, insert_policy
 from duckicelake.postgres.queries import Transaction
 
 
-def restrict(services: Services, name: str, *filters: Any, masks: Mapping[int, Mask] | None = None) -> None:
-    """Hide rows and values of a table from everyone. name: as `sales.orders`. masks: by the id of the column."""
+def restrict(
+    services: Services, name: str, *filters: Any, masks: Mapping[int, Mask] | None = None, to: tuple[str, ...] = ()
+) -> None:
+    """Hide rows and values of a table from some, by default from everyone.
+
+    name: as `sales.orders`. masks: by the id of the column.
+    """
     rights = services.rights
     assert rights is not None
     wanted: list[tuple[int | None, Mask | None, Any]] = [(None, None, filter_) for filter_ in filters]
@@ -20,8 +25,10 @@ def restrict(services: Services, name: str, *filters: Any, masks: Mapping[int, M
         for column_id, mask, filter_ in wanted:
             on = _find_guarded(cursor, name, column_id)
             condition = None if filter_ is None else "as JSON"
-            new = NewPolicy(f"p{uuid4()}", on, None, mask, filter_, condition, (), ())
-            assert insert_policy(cursor, rights.place, new, "owner")
+            new = NewPolicy(f"p{uuid4()}", on, None, mask, filter_, condition, to, ())
+            policy_id = insert_policy(cursor, rights.place, new, "owner")
+            assert policy_id is not None
+            assert not add_principals(cursor, rights.place, policy_id, to, is_exempt=False)
     rights.look()
 
 

@@ -24,6 +24,7 @@ from tests.server.auth.test_grants import HR, PEOPLE, SALES, Governed, governed
 from tests.support.backends import Bucket
 from tests.support.client import SCHEMA
 from tests.support.logins import SECRET, Server, bearing
+from tests.support.policies import restrict
 from tests.support.s3_lakes import s3_lake
 from tests.support.servers import running
 from tests.support.view_requests import creation, replacement, set_properties
@@ -335,6 +336,22 @@ def test_conditions_are_not_computed_for_rows_that_a_view_hides(lake: Governed) 
     assert answer.status_code != 200
     answer = query(lake, "ann", "SELECT id FROM sales.d WHERE 1000 // (id % 1000) > 0 ORDER BY id")
     assert [json.loads(line)["id"] for line in answer.text.splitlines()] == [1, 1001]
+
+
+@pytest.mark.usefixtures("limits")
+def test_definer_view_lends_nothing_that_policies_hide_from_its_reader(lake: Governed) -> None:
+    """By queries the reader sees the rest, by loads nothing. Whoever is kept from a part itself lends nothing."""
+    lake.give("owner", "insert", "table:hr.t")
+    assert lake.status("owner", "POST", f"{PAY}/rows", [{"id": number} for number in range(10)]) == 200
+    above_7 = {"type": "gt", "left": {"type": "reference", "id": 1}, "right": 7}
+    restrict(lake.services, "hr.t", above_7, to=("ann",))
+    for statement, wanted in (("SELECT id FROM sales.d ORDER BY id", [8, 9]), ("SELECT count(*) FROM sales.d", [2])):
+        answer = query(lake, "ann", statement)
+        assert [next(iter(json.loads(line).values())) for line in answer.text.splitlines()] == wanted, answer.text
+    assert query(lake, "ann", "SELECT id FROM sales.d", explain=True).status_code == 403
+    assert through(lake, "ann", "sales.d", worker=1) == 403
+    restrict(lake.services, "hr.t", above_7, to=("owner",))
+    assert query(lake, "ann", "SELECT id FROM sales.d").status_code == 403
 
 
 @pytest.fixture
