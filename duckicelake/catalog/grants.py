@@ -126,6 +126,13 @@ def parse_object(text: str) -> ObjectRef:
     )
 
 
+def parse_principal(text: str, scopes: str | None = None, groups: str = "") -> AskedPrincipal:
+    """Parse a principal as commands take it: `ann`, `user:ann`. scopes: divided by spaces; groups: by commas."""
+    kind, _, name = text.rpartition(":")
+    given = None if scopes is None else tuple(scopes.split())
+    return AskedPrincipal(name, kind or None, given, tuple(filter(None, groups.split(","))))
+
+
 def set_grants(services: Services, *, is_on: bool) -> None:
     """Let grants decide in the warehouse of the services, under the scopes; or scopes alone."""
     place = _get_rights(services).place

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from duckicelake.cli.console.command import GOVERN, LakeOption, add_command, make_group, one_line_errors
+from duckicelake.cli.catalog.connection import add_administration_command
+from duckicelake.cli.console.command import GOVERN, make_group
 from duckicelake.cli.console.terminal import print_json
-from duckicelake.cli.principal import open_registry, print_facts
+from duckicelake.cli.principal import list_facts, print_facts
 
 if TYPE_CHECKING:
-    from duckicelake.catalog.issuers import ListedIssuer
+    from duckicelake.client.administration import Administrator
 
 ADD_EXAMPLES: Final = ("duckicelake issuer add corp https://id.example --audience lake --group-claim groups",)
 LIST_EXAMPLES: Final = ("duckicelake issuer list",)
@@ -22,8 +23,8 @@ NameArgument = Annotated[str, typer.Argument(help="The issuer's name.")]
 app: Final = make_group("issuer", "OpenID Connect issuers that are trusted beside that of the settings.", panel=GOVERN)
 
 
-@one_line_errors()
 def add(
+    server: Administrator,
     name: Annotated[str, typer.Argument(help="Its name: lower-case letters, digits, _, . and -.")],
     url: Annotated[str, typer.Argument(help="The claim iss of its tokens.")],
     audience: Annotated[str, typer.Option(help="What its tokens call this server, by the claim aud.")],
@@ -37,69 +38,37 @@ def add(
         list[str] | None, typer.Option(help="What each of its tokens has; may be repeated (default: grants).")
     ] = None,
     as_json: JsonOption = False,
-    lake: LakeOption = None,
 ) -> None:
     """Trust an issuer. A server that runs without logins needs them from its next start on."""
-    from duckicelake.catalog import issuers
+    from duckicelake.client.administration import IssuerInfo
 
-    issuer = issuers.ListedIssuer(
-        name, url, audience, jwks_url, subject_claim, group_claim, scope_claim, tuple(scope or ("grants",))
-    )
-    with open_registry(lake, "create_issuer") as (services, settings):
-        created = issuers.create_issuer(services, issuer, settings.oidc_issuer)
-    print_facts(_describe(created), as_json=as_json)
+    scopes = tuple(scope or ("grants",))
+    issuer = IssuerInfo(name, url, audience, jwks_url, subject_claim, group_claim, scope_claim, scopes)
+    print_facts(list_facts(server.create_issuer(issuer)), as_json=as_json)
 
 
-@one_line_errors()
-def list_(as_json: JsonOption = False, lake: LakeOption = None) -> None:
+def list_(server: Administrator, as_json: JsonOption = False) -> None:
     """List the issuers beside that of the settings."""
-    from duckicelake.catalog import issuers
-
-    with open_registry(lake, "list_issuers") as (services, _):
-        rows = issuers.list_issuers(services).items
+    rows = server.list_issuers()
     if as_json:
-        print_json(*map(_describe, rows))
+        print_json(*map(list_facts, rows))
         return
     for row in rows:
         typer.echo(f"{row.name:24} {row.url:40} for {row.audience}")
 
 
-@one_line_errors()
-def show(name: NameArgument, as_json: JsonOption = False, lake: LakeOption = None) -> None:
+def show(server: Administrator, name: NameArgument, as_json: JsonOption = False) -> None:
     """Print how the tokens of an issuer are read."""
-    from duckicelake.catalog import issuers
-
-    with open_registry(lake, "load_issuer") as (services, _):
-        row = issuers.load_issuer(services, name)
-    print_facts(_describe(row), as_json=as_json)
+    print_facts(list_facts(server.load_issuer(name)), as_json=as_json)
 
 
-@one_line_errors()
-def drop(name: NameArgument, lake: LakeOption = None) -> None:
+def drop(server: Administrator, name: NameArgument) -> None:
     """Trust an issuer no more. Its tokens end within a second; its users stay registered."""
-    from duckicelake.catalog import issuers
-
-    with open_registry(lake, "drop_issuer") as (services, _):
-        issuers.drop_issuer(services, name)
+    server.drop_issuer(name)
     typer.echo(f"{name} is dropped")
 
 
-def _describe(row: ListedIssuer) -> dict[str, Any]:
-    """Describe an issuer with the field names of the management API."""
-    return {
-        "name": row.name,
-        "url": row.url,
-        "audience": row.audience,
-        "jwks-url": row.jwks_url,
-        "subject-claim": row.subject_claim,
-        "group-claim": row.group_claim,
-        "scope-claim": row.scope_claim,
-        "scopes": list(row.scopes),
-        "created": None if row.created is None else row.created.isoformat(),
-    }
-
-
-add_command(app, add, *ADD_EXAMPLES, has_warehouse_option=False)
-add_command(app, list_, *LIST_EXAMPLES, name="list", has_warehouse_option=False)
-add_command(app, show, *SHOW_EXAMPLES, has_warehouse_option=False)
-add_command(app, drop, *DROP_EXAMPLES, has_warehouse_option=False)
+add_administration_command(app, add, *ADD_EXAMPLES)
+add_administration_command(app, list_, *LIST_EXAMPLES, name="list")
+add_administration_command(app, show, *SHOW_EXAMPLES)
+add_administration_command(app, drop, *DROP_EXAMPLES)

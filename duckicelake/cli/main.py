@@ -21,7 +21,7 @@ from duckicelake.cli import (
     warehouse,
 )
 from duckicelake.cli.catalog import changes, description, session
-from duckicelake.cli.catalog.connection import add_catalog_command, add_lake_command
+from duckicelake.cli.catalog.connection import add_administration_command, add_catalog_command, add_lake_command
 from duckicelake.cli.console.command import (
     CHANGE,
     DATA,
@@ -109,10 +109,12 @@ add_lake_command(
 add_lake_command(app, snapshots.undrop, snapshots.undrop_over_rest, *snapshots.UNDROP_EXAMPLES, panel=CHANGE)
 add_lake_command(app, explain.explain, explain.explain_over_rest, *explain.EXAMPLES, panel=LOOK)
 add_command(app, ingest_rows.ingest_rows, *ingest_rows.EXAMPLES, name="ingest-rows", panel=DATA)
-add_command(app, grant.grant, *grant.GRANT_EXAMPLES, panel=GOVERN)
-add_command(app, grant.revoke, *grant.REVOKE_EXAMPLES, panel=GOVERN)
-add_command(app, grant.list_grants, *grant.LIST_EXAMPLES, name="list-grants", panel=GOVERN)
-add_command(app, grant.why, *grant.WHY_EXAMPLES, panel=GOVERN)
+add_administration_command(app, grant.grant, *grant.GRANT_EXAMPLES, panel=GOVERN, has_warehouse_option=True)
+add_administration_command(app, grant.revoke, *grant.REVOKE_EXAMPLES, panel=GOVERN, has_warehouse_option=True)
+add_administration_command(
+    app, grant.list_grants, *grant.LIST_EXAMPLES, name="list-grants", panel=GOVERN, has_warehouse_option=True
+)
+add_administration_command(app, grant.why, *grant.WHY_EXAMPLES, panel=GOVERN, has_warehouse_option=True)
 add_command(app, lake.grants, *lake.GRANTS_EXAMPLES, has_warehouse_option=False, panel=GOVERN)
 add_command(app, serve.hash_client_secret, *serve.HASH_SECRET_EXAMPLES, name="hash-secret", panel=SERVE)
 add_command(app, version, "duckicelake version", panel=SERVE)
@@ -126,8 +128,8 @@ add_command(
 )
 add_group(app, warehouse.app)
 add_group(app, storage_profile.app)
-add_command(app, governance.export, *governance.EXPORT_EXAMPLES, has_warehouse_option=False, panel=GOVERN)
-add_command(app, governance.apply, *governance.APPLY_EXAMPLES, has_warehouse_option=False, panel=GOVERN)
+add_administration_command(app, governance.export, *governance.EXPORT_EXAMPLES, panel=GOVERN)
+add_administration_command(app, governance.apply, *governance.APPLY_EXAMPLES, panel=GOVERN)
 for group in (principal.app, principal.group_app, principal.role_app, issuer.app, tokens.app):
     add_group(app, group)
 add_group(app, pipeline_app)

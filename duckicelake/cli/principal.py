@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
-from duckicelake.cli.console.command import GOVERN, LakeOption, add_command, add_group, make_group, one_line_errors
+from duckicelake.cli.catalog.connection import add_administration_command
+from duckicelake.cli.console.command import GOVERN, add_group, make_group
 from duckicelake.cli.console.terminal import print_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from duckicelake.catalog.context.services import Services
-    from duckicelake.catalog.principals import RegisteredPrincipal, RegisteredSecret
-    from duckicelake.settings.model import Settings
+    from duckicelake.client.administration import Administrator
 
 CREATE_EXAMPLES: Final = (
     "duckicelake principal create etl",
@@ -56,8 +55,8 @@ group_app: Final = make_group("group", "Groups of users and service accounts.", 
 role_app: Final = make_group("role", "Roles of users, service accounts, groups and other roles.", panel=GOVERN)
 
 
-@one_line_errors()
 def create(
+    server: Administrator,
     name: Annotated[str, typer.Argument(help="Its name, which no other principal has.")],
     kind: Annotated[Kind, typer.Option(help="What it is.")] = "service",
     issuer: Annotated[str | None, typer.Option(help="URL of the issuer of its tokens (goes with --subject).")] = None,
@@ -67,71 +66,53 @@ def create(
     ] = None,
     description: DescriptionOption = "",
     as_json: JsonOption = False,
-    lake: LakeOption = None,
 ) -> None:
     """Register a service account, user, group or role. It may do nothing yet: grant it something.
 
     A client of the server's settings is registered by its name, and keeps its secret there.
     """
-    from duckicelake.catalog import principals
-
-    with open_registry(lake, "create_principal") as (services, _):
-        new = principals.PrincipalRegistration(
-            name, kind, issuer, subject, tuple(scope or ("grants",)), description=description
-        )
-        created = principals.create_principal(services, new)
-    print_facts(_describe(created), as_json=as_json)
+    created = server.create_principal(
+        name, kind, issuer=issuer, subject=subject, scopes=scope or ("grants",), description=description
+    )
+    print_facts(list_facts(created), as_json=as_json)
 
 
-@one_line_errors()
 def list_(
+    server: Administrator,
     kind: Annotated[Kind | None, typer.Option(help="Only these (default: all).")] = None,
     as_json: JsonOption = False,
-    lake: LakeOption = None,
 ) -> None:
     """List users, service accounts, groups and roles."""
-    _list_kinds(lake, ("user", "service", "group", "role") if kind is None else (kind,), as_json=as_json)
+    _list_kinds(server, ("user", "service", "group", "role") if kind is None else (kind,), as_json=as_json)
 
 
-@one_line_errors()
-def show(name: NameArgument, as_json: JsonOption = False, lake: LakeOption = None) -> None:
+def show(server: Administrator, name: NameArgument, as_json: JsonOption = False) -> None:
     """Print a principal, the groups and roles that it is in by itself, and its members."""
-    from duckicelake.catalog import principals
-
-    with open_registry(lake, "load_principal") as (services, _):
-        row = principals.load_principal(services, name)
-        pairs = principals.list_memberships(services)
-    facts = _describe(row)
-    facts["in"] = [container for container, member in pairs if member == name]
-    if row.kind in ("group", "role"):
-        facts["members"] = [member for container, member in pairs if container == name]
+    found, containers = server.load_principal(name)
+    facts = list_facts(found) | {"in": list(containers)}
+    if found.kind in ("group", "role"):
+        facts["members"] = list(server.list_members(name))
     print_facts(facts, as_json=as_json)
 
 
-@one_line_errors()
-def drop(name: NameArgument, lake: LakeOption = None) -> None:
+def drop(server: Administrator, name: NameArgument) -> None:
     """Drop a principal with its secrets, memberships and grants. Its tokens end within a second."""
-    from duckicelake.catalog import principals
-
-    with open_registry(lake, "drop_principal") as (services, _):
-        principals.drop_principal(services, name)
+    server.drop_principal(name)
     typer.echo(f"{name} is dropped")
 
 
-@one_line_errors()
-def disable(name: NameArgument, lake: LakeOption = None) -> None:
+def disable(server: Administrator, name: NameArgument) -> None:
     """Let a principal do nothing, within a second. A disabled group or role passes nothing on to its members."""
-    _set_disabled(lake, name, is_disabled=True)
+    _set_disabled(server, name, is_disabled=True)
 
 
-@one_line_errors()
-def enable(name: NameArgument, lake: LakeOption = None) -> None:
+def enable(server: Administrator, name: NameArgument) -> None:
     """Let a disabled principal do again what it was granted."""
-    _set_disabled(lake, name, is_disabled=False)
+    _set_disabled(server, name, is_disabled=False)
 
 
-@one_line_errors()
 def create_secret(
+    server: Administrator,
     name: NameArgument,
     kind: Annotated[
         Literal["client-secret", "token"],
@@ -147,40 +128,29 @@ def create_secret(
     description: DescriptionOption = "",
     secret_file: SecretFileOption = None,
     as_json: JsonOption = False,
-    lake: LakeOption = None,
 ) -> None:
     """Make a client secret or a token. It is printed this once: the server keeps only its hash.
 
     The output is the secret alone, or JSON with what else there is to know of it.
     """
-    from datetime import timedelta
-
-    from duckicelake.catalog import principals
-    from duckicelake.cli.wiring.authentication import is_settings_client
-
-    def count(seconds: int | None) -> timedelta | None:
-        return None if seconds is None else timedelta(seconds=seconds)
-
-    scopes = tuple(scope) if scope else None
-    wish = principals.SecretRequest(kind, description, count(expires_in), count(end_others_in), scopes)
-    with open_registry(lake, "create_secret") as (services, settings), open_secret_file(secret_file) as write:
-        made = principals.create_secret(services, name, wish, lambda client: is_settings_client(settings, client))
-        text = made.text or ""
+    with open_secret_file(secret_file) as write:
+        made = server.create_secret(
+            name, kind, description=description, expires_in=expires_in, end_others_in=end_others_in, scopes=scope
+        )
+        text = made.secret or ""
         write(text)
-    facts = _describe_secret(made.row)
+    facts = list_facts(made)
     if as_json:
-        print_json(facts if secret_file else facts | {"secret": text})
+        print_json({key: value for key, value in facts.items() if key != "secret" or not secret_file})
     else:
-        typer.echo(f"{facts['secret-id']} is in {secret_file}" if secret_file else text)
+        typer.echo(f"{made.secret_id} is in {secret_file}" if secret_file else text)
 
 
-@one_line_errors()
-def list_secrets(name: NameArgument, as_json: JsonOption = False, lake: LakeOption = None) -> None:
+def list_secrets(server: Administrator, name: NameArgument, as_json: JsonOption = False) -> None:
     """List the secrets and tokens of a principal: their ids, when they end, when they were last used."""
-    from duckicelake.catalog import principals
-
-    with open_registry(lake, "list_secrets") as (services, _):
-        rows = [_describe_secret(row) for row in principals.list_secrets(services, name).items]
+    rows = [list_facts(row) for row in server.list_secrets(name)]
+    for row in rows:
+        del row["secret"]
     if as_json:
         print_json(*rows)
         return
@@ -188,16 +158,14 @@ def list_secrets(name: NameArgument, as_json: JsonOption = False, lake: LakeOpti
         print_secret(row)
 
 
-@one_line_errors()
 def revoke_secret(
+    server: Administrator,
     name: NameArgument,
     secret_id: Annotated[str, typer.Argument(help="The secret's id, as `list` has it.")],
-    lake: LakeOption = None,
 ) -> None:
     """Revoke a secret or token. Tokens that were got by it end with it, within a second."""
     from uuid import UUID
 
-    from duckicelake.catalog import principals
     from duckicelake.errors import InvalidRequestError
 
     try:
@@ -206,8 +174,7 @@ def revoke_secret(
         raise InvalidRequestError(
             f"{secret_id!r} is no id of a secret: see duckicelake principal secret list"
         ) from error
-    with open_registry(lake, "revoke_secret") as (services, _):
-        principals.revoke_secret(services, name, found)
+    server.revoke_secret(name, str(found))
     typer.echo(f"{secret_id} is revoked")
 
 
@@ -223,53 +190,34 @@ def _add_container_commands(group: typer.Typer, kind: Literal["group", "role"]) 
     """Add the commands of groups or of roles, which are principals of that kind."""
     word = f"duckicelake {kind}"
 
-    @one_line_errors()
     def create(
+        server: Administrator,
         name: Annotated[str, typer.Argument(help="Its name, which no other principal has.")],
         description: DescriptionOption = "",
         as_json: JsonOption = False,
-        lake: LakeOption = None,
     ) -> None:
-        from duckicelake.catalog import principals
+        created = server.create_principal(name, kind, description=description)
+        print_facts(list_facts(created), as_json=as_json)
 
-        with open_registry(lake, "create_principal") as (services, _):
-            new = principals.PrincipalRegistration(name, kind, description=description)
-            created = principals.create_principal(services, new)
-        print_facts(_describe(created), as_json=as_json)
+    def list_(server: Administrator, as_json: JsonOption = False) -> None:
+        _list_kinds(server, (kind,), as_json=as_json)
 
-    @one_line_errors()
-    def list_(as_json: JsonOption = False, lake: LakeOption = None) -> None:
-        _list_kinds(lake, (kind,), as_json=as_json)
+    def list_members(server: Administrator, name: ContainerArgument, as_json: JsonOption = False) -> None:
+        _check_kind(server, name, kind)
+        members = server.list_members(name)
+        if as_json:
+            print_json(*({"name": member} for member in members))
+        elif members:
+            typer.echo("\n".join(members))
 
-    @one_line_errors()
-    def list_members(name: ContainerArgument, as_json: JsonOption = False, lake: LakeOption = None) -> None:
-        from duckicelake.catalog import principals
-        from duckicelake.catalog.context.page import walk_pages
-
-        with open_registry(lake, "list_members") as (services, _):
-            _check_kind(services, name, kind)
-            for member in walk_pages(lambda page: principals.list_members(services, name, page)):
-                if as_json:
-                    print_json({"name": member})
-                else:
-                    typer.echo(member)
-
-    @one_line_errors()
-    def add(name: ContainerArgument, member: MemberArgument, lake: LakeOption = None) -> None:
-        from duckicelake.catalog import principals
-
-        with open_registry(lake, "add_member") as (services, _):
-            _check_kind(services, name, kind)
-            principals.add_member(services, name, member)
+    def add(server: Administrator, name: ContainerArgument, member: MemberArgument) -> None:
+        _check_kind(server, name, kind)
+        server.add_member(name, member)
         typer.echo(f"{member} is in {name}")
 
-    @one_line_errors()
-    def remove(name: ContainerArgument, member: MemberArgument, lake: LakeOption = None) -> None:
-        from duckicelake.catalog import principals
-
-        with open_registry(lake, "remove_member") as (services, _):
-            _check_kind(services, name, kind)
-            principals.remove_member(services, name, member)
+    def remove(server: Administrator, name: ContainerArgument, member: MemberArgument) -> None:
+        _check_kind(server, name, kind)
+        server.remove_member(name, member)
         typer.echo(f"{member} is not in {name}")
 
     create.__doc__ = f"Create a {kind}. Principals of all kinds have names of their own. Drop it with principal drop."
@@ -278,53 +226,35 @@ def _add_container_commands(group: typer.Typer, kind: Literal["group", "role"]) 
     add.__doc__ = f"Put a principal into a {kind}. It has at once what the {kind} was granted."
     remove.__doc__ = f"Take a principal out of a {kind}. It loses what the {kind} was granted within a second."
     members = make_group("members", f"Who is in a {kind}.")
-    add_command(group, create, f"{word} create analysts", name="create", has_warehouse_option=False)
-    add_command(group, list_, f"{word} list", name="list", has_warehouse_option=False)
-    add_command(members, list_members, f"{word} members list analysts", name="list", has_warehouse_option=False)
-    add_command(members, add, f"{word} members add analysts ann", name="add", has_warehouse_option=False)
-    add_command(members, remove, f"{word} members remove analysts ann", name="remove", has_warehouse_option=False)
+    add_administration_command(group, create, f"{word} create analysts", name="create")
+    add_administration_command(group, list_, f"{word} list", name="list")
+    add_administration_command(members, list_members, f"{word} members list analysts", name="list")
+    add_administration_command(members, add, f"{word} members add analysts ann", name="add")
+    add_administration_command(members, remove, f"{word} members remove analysts ann", name="remove")
     add_group(group, members)
 
 
-def _list_kinds(lake: Any, kinds: tuple[Kind, ...], *, as_json: bool) -> None:
-    from duckicelake.catalog import principals
-    from duckicelake.catalog.context.page import walk_pages
-
-    with open_registry(lake, "list_principals") as (services, _):
-        for row in walk_pages(lambda page: principals.list_principals(services, kinds, page)):
-            if as_json:
-                print_json(_describe(row))
-                continue
-            state = "  (disabled)" if row.is_disabled else ""
-            typer.echo(f"{row.name:24} {row.kind:8} {' '.join(row.scopes)}{state}")
+def _list_kinds(server: Administrator, kinds: tuple[Kind, ...], *, as_json: bool) -> None:
+    rows = server.list_principals(kinds)
+    if as_json:
+        print_json(*map(list_facts, rows))
+        return
+    for row in rows:
+        state = "  (disabled)" if row.is_disabled else ""
+        typer.echo(f"{row.name:24} {row.kind:8} {' '.join(row.scopes)}{state}")
 
 
-def _set_disabled(lake: Any, name: str, *, is_disabled: bool) -> None:
-    from duckicelake.catalog import principals
-
-    with open_registry(lake, "change_principal") as (services, _):
-        principals.change_principal(services, name, principals.PrincipalChange(is_disabled=is_disabled))
+def _set_disabled(server: Administrator, name: str, *, is_disabled: bool) -> None:
+    server.set_disabled(name, is_disabled=is_disabled)
     typer.echo(f"{name} is {'disabled' if is_disabled else 'enabled'}")
 
 
-def _check_kind(services: Services, name: str, kind: str) -> None:
-    from duckicelake.catalog import principals
+def _check_kind(server: Administrator, name: str, kind: str) -> None:
     from duckicelake.errors import InvalidRequestError
 
-    found = principals.load_principal(services, name)
+    found, _ = server.load_principal(name)
     if found.kind != kind:
         raise InvalidRequestError(f"{name} is a {found.kind}, no {kind}")
-
-
-@contextmanager
-def open_registry(lake: Any, operation: str) -> Iterator[tuple[Services, Settings]]:
-    """Open the first warehouse, whose schema holds principals and issuers."""
-    from duckicelake.cli.wiring.services import open_lake
-    from duckicelake.settings.sources import read_settings
-
-    settings = read_settings({"lake": lake})
-    with open_lake(settings, operation) as services:
-        yield services, settings
 
 
 @contextmanager
@@ -359,43 +289,28 @@ def print_facts(facts: dict[str, Any], *, as_json: bool) -> None:
             typer.echo(f"{name:16} {' '.join(value) if isinstance(value, list) else value}".rstrip())
 
 
-def _describe(row: RegisteredPrincipal) -> dict[str, Any]:
-    """Describe a principal with the field names of the management API."""
-    return {
-        "principal-id": row.principal_id,
-        "name": row.name,
-        "kind": row.kind,
-        "issuer": row.issuer,
-        "subject": row.subject,
-        "scopes": list(row.scopes),
-        "is-disabled": row.is_disabled,
-        "description": row.description,
-        "created": row.created.isoformat(),
-    }
+def list_facts(record: Any) -> dict[str, Any]:
+    """List what a record of the client says, with the names of the management API."""
+    from dataclasses import fields
+
+    return {one.name.replace("_", "-"): _encode(getattr(record, one.name)) for one in fields(record)}
 
 
-def _describe_secret(row: RegisteredSecret) -> dict[str, Any]:
-    return {
-        "secret-id": str(row.secret_id),
-        "kind": row.kind,
-        "description": row.description,
-        "created": row.created.isoformat(),
-        "expires": None if row.expires is None else row.expires.isoformat(),
-        "last-used": None if row.last_used is None else row.last_used.isoformat(),
-        "scopes": None if row.scopes is None else list(row.scopes),
-        "made-by": [*map(str, row.made_by)],
-    }
+def _encode(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return list(value)
+    return value.isoformat() if hasattr(value, "isoformat") else value
 
 
-add_command(app, create, *CREATE_EXAMPLES, has_warehouse_option=False)
-add_command(app, list_, *LIST_EXAMPLES, name="list", has_warehouse_option=False)
-add_command(app, show, *SHOW_EXAMPLES, has_warehouse_option=False)
-add_command(app, drop, *DROP_EXAMPLES, has_warehouse_option=False)
-add_command(app, disable, *DISABLE_EXAMPLES, has_warehouse_option=False)
-add_command(app, enable, *ENABLE_EXAMPLES, has_warehouse_option=False)
-add_command(secret_app, create_secret, *MAKE_SECRET_EXAMPLES, name="create", has_warehouse_option=False)
-add_command(secret_app, list_secrets, *LIST_SECRETS_EXAMPLES, name="list", has_warehouse_option=False)
-add_command(secret_app, revoke_secret, *REVOKE_EXAMPLES, name="revoke", has_warehouse_option=False)
+add_administration_command(app, create, *CREATE_EXAMPLES)
+add_administration_command(app, list_, *LIST_EXAMPLES, name="list")
+add_administration_command(app, show, *SHOW_EXAMPLES)
+add_administration_command(app, drop, *DROP_EXAMPLES)
+add_administration_command(app, disable, *DISABLE_EXAMPLES)
+add_administration_command(app, enable, *ENABLE_EXAMPLES)
+add_administration_command(secret_app, create_secret, *MAKE_SECRET_EXAMPLES, name="create")
+add_administration_command(secret_app, list_secrets, *LIST_SECRETS_EXAMPLES, name="list")
+add_administration_command(secret_app, revoke_secret, *REVOKE_EXAMPLES, name="revoke")
 add_group(app, secret_app)
 _add_container_commands(group_app, "group")
 _add_container_commands(role_app, "role")

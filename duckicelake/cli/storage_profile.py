@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import sys
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
-from duckicelake.cli.console.command import SERVE, LakeOption, add_command, make_group, one_line_errors
+from duckicelake.cli.catalog.connection import add_administration_command
+from duckicelake.cli.console.command import SERVE, LakeOption, make_group, one_line_errors
 from duckicelake.cli.console.terminal import print_json
+from duckicelake.cli.principal import list_facts, print_facts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from duckicelake.catalog.context.services import Services
-    from duckicelake.lake.side_tables.storage_profiles import ProfileRow
-    from duckicelake.settings.model import Settings
+    from duckicelake.client.administration import Administrator
 
 CREATE_EXAMPLES: Final = (
     (
@@ -36,8 +33,8 @@ app: Final = make_group(
 )
 
 
-@one_line_errors()
 def create(
+    server: Administrator,
     name: Annotated[str, typer.Argument(help="Its name: lower-case letters, digits, _ and -.")],
     root: Annotated[str, typer.Argument(help="s3://<bucket>/<prefix>, below which the files of its warehouses go.")],
     endpoint: Annotated[str | None, typer.Option(help="URL of the S3 server (default: Amazon's).")] = None,
@@ -57,55 +54,46 @@ def create(
     role_arn: Annotated[str | None, typer.Option(help="Role for the keys of clients.")] = None,
     external_id: Annotated[str | None, typer.Option(help="External id of that role.")] = None,
     as_json: JsonOption = False,
-    lake: LakeOption = None,
 ) -> None:
     """Create a storage profile, which warehouses name. Its key is encrypted in Postgres and never shown again."""
-    from duckicelake.catalog.storage_profiles import ProfileKeys, StorageProfileSpec, create_profile
-    from duckicelake.cli.wiring.profile_settings import build_profile_rules
     from duckicelake.errors import InvalidRequestError
 
     if ambient == (access_key_id is not None):
         raise InvalidRequestError("Give either --access-key-id or --ambient")
-    keys = None if access_key_id is None else ProfileKeys(access_key_id, _read_secret())
-    spec = StorageProfileSpec(
-        name, root, endpoint, public_endpoint, sts_endpoint, region, path_style, vending, role_arn, external_id
-    )
-    with _open_registry(lake, "create_storage_profile") as (services, settings):
-        created = create_profile(services, build_profile_rules(settings), spec, keys)
-    _print_profile(created, as_json=as_json)
+    keys = None if access_key_id is None else (access_key_id, _read_secret())
+    options = {
+        "name": name,
+        "root": root,
+        "endpoint": endpoint,
+        "public_endpoint": public_endpoint,
+        "sts_endpoint": sts_endpoint,
+        "region": region,
+        "path_style": path_style,
+        "vending": vending,
+        "role_arn": role_arn,
+        "external_id": external_id,
+    }
+    print_facts(list_facts(server.create_profile(options, keys)), as_json=as_json)
 
 
-@one_line_errors()
-def list_(as_json: JsonOption = False, lake: LakeOption = None) -> None:
+def list_(server: Administrator, as_json: JsonOption = False) -> None:
     """List the storage profiles, without their keys."""
-    from duckicelake.catalog.storage_profiles import list_profiles
-
-    with _open_registry(lake, "list_storage_profiles") as (services, _):
-        rows = list_profiles(services)
+    rows = server.list_profiles()
     if as_json:
-        print_json(*map(_describe, rows))
+        print_json(*map(list_facts, rows))
         return
     for row in rows:
-        typer.echo(f"{row.name:24} {row.spec.root:40} {row.spec.endpoint or 'AWS'}")
+        typer.echo(f"{row.name:24} {row.root:40} {row.endpoint or 'AWS'}")
 
 
-@one_line_errors()
-def show(name: NameArgument, as_json: JsonOption = False, lake: LakeOption = None) -> None:
+def show(server: Administrator, name: NameArgument, as_json: JsonOption = False) -> None:
     """Print a storage profile, without its key."""
-    from duckicelake.catalog.storage_profiles import find_profile
-
-    with _open_registry(lake, "load_storage_profile") as (services, _):
-        row = find_profile(services, name)
-    _print_profile(row, as_json=as_json)
+    print_facts(list_facts(server.load_profile(name)), as_json=as_json)
 
 
-@one_line_errors()
-def drop(name: NameArgument, lake: LakeOption = None) -> None:
+def drop(server: Administrator, name: NameArgument) -> None:
     """Drop a storage profile that no warehouse uses. Files stay where they are."""
-    from duckicelake.catalog.storage_profiles import drop_profile
-
-    with _open_registry(lake, "drop_storage_profile") as (services, _):
-        drop_profile(services, name)
+    server.drop_profile(name)
     typer.echo(f"{name} is dropped")
 
 
@@ -118,25 +106,17 @@ def rotate(lake: LakeOption = None) -> None:
     from duckicelake.catalog.storage_profiles import rotate_secrets
     from duckicelake.cli.console.terminal import format_count
     from duckicelake.cli.wiring.profile_settings import build_profile_rules
+    from duckicelake.cli.wiring.services import open_lake
     from duckicelake.errors import InvalidSettingsError
+    from duckicelake.settings.sources import read_settings
 
-    with _open_registry(lake, "rotate_secrets") as (services, settings):
+    settings = read_settings({"lake": lake})
+    with open_lake(settings, "rotate_secrets") as services:
         keys = build_profile_rules(settings).keys
         if keys is None:
             raise InvalidSettingsError("there is no key to encrypt with: set DUCKICELAKE_SECRET_KEYS")
         count = rotate_secrets(services, keys)
     typer.echo(f"{format_count(count, 'secret')} encrypted with key {next(iter(keys.keys))}")
-
-
-@contextmanager
-def _open_registry(lake: Any, operation: str) -> Iterator[tuple[Services, Settings]]:
-    """Open the first warehouse, whose schema holds the profiles."""
-    from duckicelake.cli.wiring.services import open_lake
-    from duckicelake.settings.sources import read_settings
-
-    settings = read_settings({"lake": lake})
-    with open_lake(settings, operation) as services:
-        yield services, settings
 
 
 def _read_secret() -> str:
@@ -145,31 +125,7 @@ def _read_secret() -> str:
     return sys.stdin.readline().rstrip("\r\n")
 
 
-def _print_profile(row: ProfileRow, *, as_json: bool) -> None:
-    facts = _describe(row)
-    if as_json:
-        print_json(facts)
-        return
-    for name, value in facts.items():
-        if value is not None:
-            typer.echo(f"{name:16} {value}")
-
-
-def _describe(row: ProfileRow) -> dict[str, Any]:
-    """Describe a profile with the field names of the management API."""
-    from dataclasses import asdict
-
-    facts = {name.replace("_", "-"): value for name, value in asdict(row.spec).items()}
-    return {
-        "profile-id": str(row.profile_id),
-        **facts,
-        "credentials": "ambient" if row.secret is None else "key",
-        "encrypted-by": None if row.secret is None else row.secret.partition(":")[0],
-        "created": row.created.isoformat(),
-    }
-
-
-add_command(app, create, *CREATE_EXAMPLES, has_warehouse_option=False)
-add_command(app, list_, *LIST_EXAMPLES, name="list", has_warehouse_option=False)
-add_command(app, show, *SHOW_EXAMPLES, has_warehouse_option=False)
-add_command(app, drop, *DROP_EXAMPLES, has_warehouse_option=False)
+add_administration_command(app, create, *CREATE_EXAMPLES)
+add_administration_command(app, list_, *LIST_EXAMPLES, name="list")
+add_administration_command(app, show, *SHOW_EXAMPLES)
+add_administration_command(app, drop, *DROP_EXAMPLES)

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
-from duckicelake.cli.console.command import SERVE, LakeOption, add_command, make_group, one_line_errors
+from duckicelake.cli.catalog.connection import add_administration_command
+from duckicelake.cli.console.command import SERVE, make_group
 from duckicelake.cli.console.terminal import print_json
+from duckicelake.cli.principal import list_facts, print_facts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from duckicelake.catalog.context.services import Services
-    from duckicelake.catalog.warehouses import WarehouseWiring
-    from duckicelake.lake.side_tables.warehouses import WarehouseRow
+    from duckicelake.client.administration import Administrator
 
 CREATE_EXAMPLES: Final = (
     "duckicelake warehouse create sales",
@@ -46,8 +43,8 @@ app: Final = make_group(
 )
 
 
-@one_line_errors()
 def create(
+    server: Administrator,
     name: Annotated[str, typer.Argument(help="Its name: lower-case letters, digits, _ and -.")],
     location: Annotated[
         str | None,
@@ -56,70 +53,52 @@ def create(
     adopt: Annotated[
         str | None, typer.Option(help="Serve the DuckLake catalog in this schema, instead of making a new one.")
     ] = None,
-    profile: Annotated[
+    storage_profile: Annotated[
         str | None, typer.Option("--storage-profile", help="Storage profile of its files (default: the settings').")
     ] = None,
     as_json: JsonOption = False,
-    lake: LakeOption = None,
 ) -> None:
     """Create a warehouse: a DuckLake catalog in a schema of its own, with a folder of its own.
 
     Servers that run serve it within a second. Clients name it by their setting `warehouse`, DuckDB by METADATA_SCHEMA.
     """
-    from duckicelake.catalog.warehouse_registry import NewWarehouse, create_warehouse
-
-    with _open_registry(lake, "create_warehouse") as (services, wiring):
-        created = create_warehouse(services, wiring, NewWarehouse(name, location, adopt, profile))
-    _print_warehouse(created, as_json=as_json)
+    created = server.create_warehouse(name, location=location, adopted_schema=adopt, storage_profile=storage_profile)
+    print_facts(list_facts(created), as_json=as_json)
 
 
-@one_line_errors()
-def list_(as_json: JsonOption = False, lake: LakeOption = None) -> None:
+def list_(server: Administrator, as_json: JsonOption = False) -> None:
     """List the warehouses beside the first, each with its schema in Postgres and its folder."""
-    from duckicelake.catalog.warehouses import list_warehouses
-
-    with _open_registry(lake, "list_warehouses") as (services, _):
-        rows = list_warehouses(services)
+    rows = server.list_warehouses()
     if as_json:
-        print_json(*map(_describe, rows))
+        print_json(*map(list_facts, rows))
         return
     for row in rows:
         state = "" if row.state == "active" else f"  ({row.state})"
-        typer.echo(f"{row.name:24} {row.schema_name:32} {row.location}{state}")
+        typer.echo(f"{row.name:24} {row.metadata_schema:32} {row.location}{state}")
     if not rows:
         typer.echo("there is only the first warehouse; make another with: duckicelake warehouse create NAME", err=True)
 
 
-@one_line_errors()
-def show(name: NameArgument, as_json: JsonOption = False, lake: LakeOption = None) -> None:
+def show(server: Administrator, name: NameArgument, as_json: JsonOption = False) -> None:
     """Print what a warehouse is: the prefix of its routes, its schema in Postgres, its folder, its state."""
-    from duckicelake.catalog.warehouses import find_warehouse
-
-    with _open_registry(lake, "load_warehouse") as (services, _):
-        row = find_warehouse(services, name)
-    _print_warehouse(row, as_json=as_json)
+    print_facts(list_facts(server.load_warehouse(name)), as_json=as_json)
 
 
-@one_line_errors()
 def rename(
+    server: Administrator,
     name: NameArgument,
     new_name: Annotated[str, typer.Argument(help="Its new name.")],
     as_json: JsonOption = False,
-    lake: LakeOption = None,
 ) -> None:
     """Rename a warehouse. Its schema in Postgres and its folder stay.
 
     Servers that run know it by the new name alone within a second. Scopes of tokens name the warehouse, too.
     """
-    from duckicelake.catalog.warehouse_registry import rename_warehouse
-
-    with _open_registry(lake, "rename_warehouse") as (services, _):
-        renamed = rename_warehouse(services, name, new_name)
-    _print_warehouse(renamed, as_json=as_json)
+    print_facts(list_facts(server.rename_warehouse(name, new_name)), as_json=as_json)
 
 
-@one_line_errors()
 def drop(
+    server: Administrator,
     name: NameArgument,
     force: Annotated[
         bool, typer.Option("--force", help="Drop it with the tables, views and namespaces that it has.")
@@ -127,61 +106,47 @@ def drop(
     keep_lake: Annotated[
         bool, typer.Option("--keep-lake", help="Only stop serving it; its catalog stays in its schema.")
     ] = False,
-    lake: LakeOption = None,
 ) -> None:
     """Drop a warehouse and its catalog. It must be empty. Its files stay where they are.
 
     Servers that run stop serving it within a second.
     """
-    from duckicelake.catalog.warehouse_registry import drop_warehouse
     from duckicelake.cli.console.terminal import format_count
 
-    with _open_registry(lake, "drop_warehouse") as (services, wiring):
-        had = drop_warehouse(services, wiring, name, forces=force, keeps_lake=keep_lake)
+    had = server.drop_warehouse(name, forces=force, keeps_lake=keep_lake)
     counts = (had.tables, "table"), (had.views, "view"), (had.namespaces, "namespace")
     what = ", ".join(format_count(number, noun) for number, noun in counts)
     kept = "its catalog stays in its schema" if keep_lake else "its catalog is gone, its files stay"
     typer.echo(f"{name} is dropped; it had {what}; {kept}")
 
 
-@one_line_errors()
 def grants(
+    server: Administrator,
     name: Annotated[str, typer.Argument(help="The warehouse's name; the first one's is duckicelake.")],
     state: Annotated[Literal["on", "off"], typer.Argument(help="on: grants decide, and scopes are their upper bound.")],
-    lake: LakeOption = None,
 ) -> None:
     """Let grants decide who may do what in a warehouse, or scopes alone. Servers that run follow within two seconds.
 
     Turned on, nothing is allowed but what was granted: grant first.
     """
-    from duckicelake.catalog.grants import set_grants
-    from duckicelake.cli.grant import open_named_warehouse
-
-    with open_named_warehouse(lake, "set_grants", name) as services:
-        set_grants(services, is_on=state == "on")
+    server.set_grants(name, is_on=state == "on")
     typer.echo(f"grants are {state} in {name}")
 
 
-@one_line_errors()
 def options(
+    server: Administrator,
     name: Annotated[str, typer.Argument(help="The warehouse's name; the first one's is duckicelake.")],
     changes: Annotated[
         list[str] | None, typer.Argument(metavar="[OPTION=VALUE]...", help="What to change; OPTION= is its default.")
     ] = None,
     as_json: JsonOption = False,
-    lake: LakeOption = None,
 ) -> None:
     """Print the options of a warehouse, after changing those that are given. docs/warehouses.md lists them.
 
     Servers that run follow within a second.
     """
-    from duckicelake.catalog.warehouse_options import change_options, read_options
-    from duckicelake.cli.grant import open_named_warehouse
-    from duckicelake.cli.wiring.services import check_policies
-
     wanted = dict(map(_parse_option, changes or ()))
-    with open_named_warehouse(lake, "change_options" if wanted else "read_options", name) as services:
-        found = change_options(services, wanted, check_policies) if wanted else read_options(services)
+    found = server.change_options(name, wanted) if wanted else server.read_options(name)
     if as_json:
         print_json(found)
         return
@@ -196,46 +161,10 @@ def _parse_option(text: str) -> tuple[str, str | None]:
     return option, value or None
 
 
-@contextmanager
-def _open_registry(lake: Any, operation: str) -> Iterator[tuple[Services, WarehouseWiring]]:
-    """Open the first warehouse, whose schema holds the registry."""
-    from duckicelake.cli.wiring.services import build_warehouse_wiring, open_lake
-    from duckicelake.settings.sources import read_settings
-
-    settings = read_settings({"lake": lake})
-    with open_lake(settings, operation) as services:
-        yield services, build_warehouse_wiring(settings)
-
-
-def _print_warehouse(row: WarehouseRow, *, as_json: bool) -> None:
-    facts = _describe(row)
-    if as_json:
-        print_json(facts)
-        return
-    for name, value in facts.items():
-        if value is not None:
-            typer.echo(f"{name:16} {value}")
-
-
-def _describe(row: WarehouseRow) -> dict[str, Any]:
-    """Describe a warehouse with the field names of the management API."""
-    return {
-        "warehouse-id": str(row.warehouse_id),
-        "name": row.name,
-        "prefix": row.name,
-        "metadata-schema": row.schema_name,
-        "location": row.location,
-        "storage-profile": row.profile,
-        "is-adopted": row.is_adopted,
-        "state": row.state,
-        "created": row.created.isoformat(),
-    }
-
-
-add_command(app, create, *CREATE_EXAMPLES, has_warehouse_option=False)
-add_command(app, list_, *LIST_EXAMPLES, name="list", has_warehouse_option=False)
-add_command(app, show, *SHOW_EXAMPLES, has_warehouse_option=False)
-add_command(app, rename, *RENAME_EXAMPLES, has_warehouse_option=False)
-add_command(app, grants, *GRANTS_EXAMPLES, has_warehouse_option=False)
-add_command(app, options, *OPTIONS_EXAMPLES, has_warehouse_option=False)
-add_command(app, drop, *DROP_EXAMPLES, has_warehouse_option=False)
+add_administration_command(app, create, *CREATE_EXAMPLES)
+add_administration_command(app, list_, *LIST_EXAMPLES, name="list")
+add_administration_command(app, show, *SHOW_EXAMPLES)
+add_administration_command(app, rename, *RENAME_EXAMPLES)
+add_administration_command(app, grants, *GRANTS_EXAMPLES)
+add_administration_command(app, options, *OPTIONS_EXAMPLES)
+add_administration_command(app, drop, *DROP_EXAMPLES)

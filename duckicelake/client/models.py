@@ -288,8 +288,12 @@ def parse_size(statistics: Json) -> TableSize:
 
 def quote_sql_name(namespace: Namespace, name: str) -> str:
     """Quote the name of a table or view for DuckDB's SQL, in which a nested namespace is one name."""
-    schema = ".".join(_AMBIGUOUS_PERCENT.sub("%25", level).replace(".", "%2E") for level in namespace)
-    return ".".join('"' + part.replace('"', '""') + '"' for part in (schema, name))
+    return ".".join('"' + part.replace('"', '""') + '"' for part in (format_schema(namespace), name))
+
+
+def format_schema(namespace: Namespace) -> str:
+    """Format the levels of a namespace as the name of DuckLake's schema, as `sales.eu`."""
+    return ".".join(_AMBIGUOUS_PERCENT.sub("%25", level).replace(".", "%2E") for level in namespace)
 
 
 def build_name(namespace: Namespace, *name: str) -> str:

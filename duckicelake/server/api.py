@@ -37,6 +37,7 @@ from duckicelake.server.routes import (
     catalog,
     dropped,
     events,
+    governance,
     grants,
     history,
     management,
@@ -57,6 +58,7 @@ from duckicelake.server.routes.catalog import RenameNamespaceBody
 from duckicelake.server.routes.dependencies import guard_routes
 from duckicelake.server.routes.dropped import UndropBody
 from duckicelake.server.routes.events import QueryEventsRequest
+from duckicelake.server.routes.governance import ApplyGovernanceRequest
 from duckicelake.server.routes.grants import ChangeGrantsRequest
 from duckicelake.server.routes.management import (
     ChangeOptionsRequest,
@@ -71,6 +73,7 @@ from duckicelake.server.warehouses import WarehouseRouter
 REQUEST_MODELS: tuple[type[BaseModel], ...] = (
     *own_tokens.REQUEST_MODELS,
     *principals.REQUEST_MODELS,
+    ApplyGovernanceRequest,
     BeginJob,
     ChangeGrantsRequest,
     ChangeOptionsRequest,
@@ -193,6 +196,7 @@ def create_routes() -> App:
         grants.router,
         principals.router,
         own_tokens.router,
+        governance.router,
         *(router for feature in load_routes() for router in feature.routers),
         operations.health_router,
         operations.page_router,

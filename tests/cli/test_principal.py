@@ -34,7 +34,7 @@ def load(environment: Environment, line: str) -> list[Any]:
 def test_principal_is_created_listed_disabled_and_dropped(environment: Environment) -> None:
     run(environment, "principal create etl --description 'loads sales'")
     run(environment, "principal create ann --kind user --issuer https://id.example --subject 00u1 --scope ns:a:r")
-    assert [row["name"] for row in load(environment, "principal list")] == ["admin", "ann", "etl"]
+    assert [row["name"] for row in load(environment, "principal list")] == ["admin", "ann", "etl", "trusted-engine"]
     (ann,) = load(environment, "principal list --kind user")
     assert (ann["issuer"], ann["subject"], ann["scopes"]) == ("https://id.example", "00u1", ["ns:a:r"])
     assert load(environment, "principal show etl")[0]["scopes"] == ["grants"]

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from duckicelake.cli.console.command import add_command, choose_warehouse, one_line_errors
+from duckicelake.cli.console.command import (
+    LakeOption,
+    add_command,
+    choose_warehouse,
+    find_chosen_warehouse,
+    one_line_errors,
+)
 from duckicelake.cli.pipeline.app import one_line_errors as one_line_failures
 
 if TYPE_CHECKING:
+    from duckicelake.client.lake import Lake
     from duckicelake.client.models import LakeReader
 
 _PANEL_TITLE: Final = "Connection"
@@ -102,10 +109,68 @@ def add_lake_command(
     add_command(app, _choose_way(function, over_rest), *examples, name=name, panel=panel, has_warehouse_option=False)
 
 
-def _choose_way(function: Callable[..., None], over_rest: Callable[..., None]) -> Callable[..., None]:
+def add_administration_command(
+    app: typer.Typer,
+    function: Callable[..., None],
+    *examples: str,
+    name: str | None = None,
+    panel: str | None = None,
+    has_warehouse_option: bool = False,
+) -> None:
+    """Add a command that administers a server: over REST, or on its lake, as `add_lake_command` decides.
+
+    function: its first parameter is what administers. has_warehouse_option: it is about one warehouse, whose name it
+    gets as `warehouse`.
+    """
+
+    def on_the_lake(lake: Any, **given: Any) -> None:
+        from duckicelake.cli.wiring.administration import LakeAdministration
+        from duckicelake.client.administration import FIRST
+        from duckicelake.settings.sources import read_settings
+
+        if has_warehouse_option:
+            given["warehouse"] = find_chosen_warehouse() or FIRST
+        with choose_warehouse(None):  # the first warehouse's schema has the registry of all
+            function(LakeAdministration(read_settings({"lake": lake}), find_document_name(given)), **given)
+
+    def over_rest(lake: Lake, **given: Any) -> None:
+        from duckicelake.client.administration import FIRST, Administrator
+
+        if has_warehouse_option:
+            given["warehouse"] = lake.client.connection.warehouse or FIRST
+        function(Administrator(lake.client), **given)
+
+    _, *own = inspect.signature(function, eval_str=True, locals=_find_first(function)).parameters.values()
+    own = [parameter for parameter in own if parameter.name != "warehouse" or not has_warehouse_option]
+    option = inspect.Parameter("lake", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=LakeOption)
+    on_the_lake.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [*(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own), option]
+    )
+    on_the_lake.__doc__, on_the_lake.__name__ = function.__doc__, function.__name__
+    left_out = () if has_warehouse_option else ("warehouse",)
+    run = _choose_way(one_line_errors()(on_the_lake), over_rest, left_out)
+    add_command(app, run, *examples, name=name, panel=panel, has_warehouse_option=False)
+
+
+def find_document_name(given: Mapping[str, Any]) -> str:
+    """Find what errors call the document that a command was given."""
+    return "standard input" if str(given.get("file", "-")) == "-" else str(given["file"])
+
+
+def _find_first(function: Callable[..., None]) -> dict[str, object]:
+    """Find the name of the first parameter's type, which is imported for types alone."""
+    first, *_ = inspect.signature(function).parameters.values()
+    return {str(first.annotation): object}
+
+
+def _choose_way(
+    function: Callable[..., None], over_rest: Callable[..., None], left_out: Collection[str] = ()
+) -> Callable[..., None]:
+    """Make a command that goes either way. left_out: options of the connection that it doesn't have."""
+
     @wraps(function)
     def run_command(context: typer.Context, **given: Any) -> None:
-        options = {name: given.pop(name) for name in _OPTIONS}
+        options = {name: given.pop(name, None) for name in _OPTIONS}
         if not _is_over_rest(context, given["lake"] is not None):
             warehouse = options["warehouse"] if _is_on_command_line(context, "warehouse") else None
             with choose_warehouse(warehouse):
@@ -117,7 +182,7 @@ def _choose_way(function: Callable[..., None], over_rest: Callable[..., None]) -
 
     own = inspect.signature(function, eval_str=True).parameters.values()
     context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
-    return _declare(run_command, [*own, context])
+    return _declare(run_command, [*own, context], left_out)
 
 
 def _is_over_rest(context: typer.Context, has_lake: bool) -> bool:
@@ -143,11 +208,14 @@ def _run_with_lake(function: Callable[..., None], options: Mapping[str, Any], gi
         function(lake, **given)
 
 
-def _declare(run_command: Callable[..., None], own: Iterable[inspect.Parameter]) -> Callable[..., None]:
+def _declare(
+    run_command: Callable[..., None], own: Iterable[inspect.Parameter], left_out: Collection[str] = ()
+) -> Callable[..., None]:
     """Give a function the signature of a command: its own parameters and the options of the connection."""
     shared = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
         for name, annotation in _OPTIONS.items()
+        if name not in left_out
     ]
     parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own] + shared
     run_command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -166,9 +234,7 @@ def _add_connection_options(
         with one_line_errors(), one_line_failures():
             run({name: given.pop(name) for name in _OPTIONS}, given)
 
-    first, *_ = inspect.signature(function).parameters.values()
-    known = {str(first.annotation): object}  # a name that is imported for types alone
-    own = list(inspect.signature(function, eval_str=True, locals=known).parameters.values())[1:]
+    own = list(inspect.signature(function, eval_str=True, locals=_find_first(function)).parameters.values())[1:]
     return _declare(run_command, own)
 
 

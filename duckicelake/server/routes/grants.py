@@ -8,8 +8,8 @@ from pydantic import ConfigDict, Field
 
 from duckicelake.catalog import grants
 from duckicelake.catalog.context.caller import format_scope
-from duckicelake.catalog.context.privileges import ObjectRef
-from duckicelake.catalog.grants import GrantChange, GrantDetails, parse_object
+from duckicelake.catalog.context.privileges import ObjectRef, list_names
+from duckicelake.catalog.grants import Decision, GrantChange, GrantDetails, parse_object
 from duckicelake.iceberg.identifiers import NamespaceField, TableNameField
 from duckicelake.iceberg.model import SpecModel
 from duckicelake.server.http.errors import RESPONSES, parse_body
@@ -28,6 +28,7 @@ from duckicelake.server.routes.dependencies import (
 
 router = APIRouter(tags=["grants"], responses=RESPONSES, route_class=StrictRoute)
 GRANTS = "/management/v1/grants"
+DECISION = "/management/v1/decision"
 _NAMESPACE = f"{PREFIX}/namespaces/{{namespace}}"
 Privileges = Annotated[tuple[str, ...], Field(min_length=1, max_length=20)]
 
@@ -67,12 +68,16 @@ class ChangeGrantsRequest(StrictRequest):
 
 
 class ChangedGrants(SpecModel):
-    """How many privileges were given that weren't there, and how many were taken."""
+    """How many privileges were given that weren't there, and how many were taken.
+
+    grants_on: false where scopes alone decide.
+    """
 
     model_config = ConfigDict(frozen=True)
 
     granted: int
     revoked: int
+    grants_on: bool
 
 
 class GrantAnswer(SpecModel):
@@ -98,6 +103,27 @@ class GrantList(SpecModel):
 
     grants: tuple[GrantAnswer, ...]
     next_page_token: str | None = None
+
+
+class ReasonAnswer(SpecModel):
+    """A grant that allows it. path: from the principal to the group or role that was granted it."""
+
+    privilege: str
+    object: str
+    path: tuple[str, ...]
+
+
+class DecisionAnswer(SpecModel):
+    """Whether a principal may do something with an object, and what decides that."""
+
+    is_allowed: bool
+    is_disabled: bool
+    scopes: tuple[str, ...]
+    is_in_scope: bool
+    grants_on: bool
+    by: tuple[ReasonAnswer, ...]
+    outside: bool | None = None
+    definer: str | None = None
 
 
 class ActionList(SpecModel):
@@ -163,7 +189,40 @@ def change_grants(services: AppServices, body: Body) -> ChangedGrants:
     granted, revoked = grants.change_grants(
         services, [change.parse() for change in request.grant], [change.parse() for change in request.revoke]
     )
-    return ChangedGrants(granted=granted, revoked=revoked)
+    return ChangedGrants(granted=granted, revoked=revoked, grants_on=grants.has_grants_on(services))
+
+
+@router.get(DECISION)
+def explain_decision(
+    services: AppServices,
+    principal: Annotated[str, Query(description="a user, service, group or role, as ann or user:ann")] = "",
+    action: Annotated[str, Query(description="a privilege, as select")] = "",
+    on: Annotated[str, Query(description="what with, as warehouse, namespace:a.b or table:a.b.c")] = "warehouse",
+    scopes: Annotated[str | None, Query(description="of a token; by default all that it can have")] = None,
+    groups: Annotated[str, Query(description="names of groups in the token, joined by commas")] = "",
+) -> DecisionAnswer:
+    """Say whether a principal may do something with an object, and what decides that."""
+    asked = grants.parse_principal(principal, scopes, groups)
+    outside = None if services.rights is None else services.rights.outside
+    decision = grants.explain_decision(services, asked, action, parse_object(on), outside)
+    return describe_decision(decision)
+
+
+def describe_decision(decision: Decision) -> DecisionAnswer:
+    """Describe a decision as the API and the command do."""
+    return DecisionAnswer(
+        is_allowed=decision.is_allowed,
+        is_disabled=decision.is_disabled,
+        scopes=decision.scopes,
+        is_in_scope=decision.is_in_scope,
+        grants_on=decision.grants_on,
+        by=tuple(
+            ReasonAnswer(privilege=list_names(held.privilege)[0], object=str(held.object), path=tuple(held.path))
+            for held in decision.by
+        ),
+        outside=decision.outside,
+        definer=decision.definer,
+    )
 
 
 @router.get(f"{PREFIX}/actions")

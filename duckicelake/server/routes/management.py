@@ -118,8 +118,8 @@ async def create_warehouse(context: AppContext, services: KeyedServices, body: B
     """Create a warehouse with a new lake, or with one that another schema of the database holds."""
     request = parse_body(CreateWarehouseRequest, body)
     new = NewWarehouse(request.name, request.location, request.adopted_schema, request.storage_profile)
-    created = await run_in_threadpool(warehouse_registry.create_warehouse, services, _get_wiring(context), new)
-    _forget(context)
+    created = await run_in_threadpool(warehouse_registry.create_warehouse, services, find_wiring(context), new)
+    forget_warehouses(context)
     return describe_warehouse(created)
 
 
@@ -134,7 +134,7 @@ async def rename_warehouse(context: AppContext, services: KeyedServices, warehou
     """Rename a warehouse; its schema and folder stay. The old name ends on all workers within a second."""
     new_name = parse_body(RenameWarehouseRequest, body).name
     renamed = await run_in_threadpool(warehouse_registry.rename_warehouse, services, warehouse, new_name)
-    _forget(context)
+    forget_warehouses(context)
     return describe_warehouse(renamed)
 
 
@@ -149,11 +149,11 @@ async def drop_warehouse(
     """Drop a warehouse and its catalog, which must be empty; its files stay."""
 
     def drop() -> Any:
-        wiring = _get_wiring(context)
+        wiring = find_wiring(context)
         return warehouse_registry.drop_warehouse(services, wiring, warehouse, forces=force, keeps_lake=keep_lake)
 
     contents = await run_in_threadpool(drop)
-    _forget(context)
+    forget_warehouses(context)
     return DroppedWarehouse(tables=contents.tables, views=contents.views, namespaces=contents.namespaces)
 
 
@@ -168,9 +168,9 @@ async def read_options(context: AppContext, services: AppServices, warehouse: st
 async def change_options(context: AppContext, services: KeyedServices, warehouse: str, body: Body) -> WarehouseOptions:
     """Change options of a warehouse, all or none; workers that run follow within a second."""
     changes = parse_body(ChangeOptionsRequest, body).options
-    own, check = await _find_own(context, services, warehouse), _get_wiring(context).check_policies
+    own, check = await _find_own(context, services, warehouse), find_wiring(context).check_policies
     changed = await run_in_threadpool(warehouse_options.change_options, own, changes, check)
-    _forget(context)
+    forget_warehouses(context)
     return WarehouseOptions(options=changed)
 
 
@@ -199,10 +199,12 @@ def describe_warehouse(row: Warehouse) -> WarehouseAnswer:
     )
 
 
-def _get_wiring(context: ServerContext) -> WarehouseWiring:
+def find_wiring(context: ServerContext) -> WarehouseWiring:
+    """Find how warehouses are made."""
     return WarehouseWiring() if context.others is None else context.others.wiring
 
 
-def _forget(context: ServerContext) -> None:
+def forget_warehouses(context: ServerContext) -> None:
+    """Have the registry of warehouses read anew."""
     if context.others is not None:
         context.others.forget()

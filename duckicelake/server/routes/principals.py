@@ -146,6 +146,12 @@ class PrincipalAnswer(SpecModel):
     created: datetime
 
 
+class PrincipalDetails(PrincipalAnswer):
+    """A principal. containers: the groups and roles that it is in by itself."""
+
+    containers: tuple[str, ...]
+
+
 class PrincipalList(SpecModel):
     """Principals, by name."""
 
@@ -234,7 +240,7 @@ def describe_server(context: AppContext, services: AppServices) -> ServerAnswer:
     return ServerAnswer(
         requires_login=context.authentication is not None,
         warehouse=services.policy.warehouse,
-        settings_issuer=_find_settings_issuer(context),
+        settings_issuer=find_settings_issuer(context),
         snapshot_ids=services.snapshot_ids,
     )
 
@@ -262,9 +268,12 @@ async def create_principal(services: KeyedServices, body: Body) -> PrincipalAnsw
 
 
 @router.get("/principals/{principal}")
-def load_principal(services: AppServices, principal: PathName) -> PrincipalAnswer:
-    """Load a principal."""
-    return describe_principal(principals.load_principal(services, decode_name(principal)))
+def load_principal(services: AppServices, principal: PathName) -> PrincipalDetails:
+    """Load a principal, with the groups and roles that it is in."""
+    name = decode_name(principal)
+    found = describe_principal(principals.load_principal(services, name))
+    containers = tuple(container for container, member in principals.list_memberships(services) if member == name)
+    return PrincipalDetails(**found.model_dump(), containers=containers)
 
 
 @router.post("/principals/{principal}", openapi_extra=describe_body(ChangePrincipalRequest))
@@ -348,7 +357,7 @@ def list_issuers(services: AppServices, page: PageQuery) -> IssuerList:
 async def create_issuer(context: AppContext, services: KeyedServices, body: Body) -> IssuerAnswer:
     """Trust an issuer of OpenID Connect."""
     issuer = parse_body(CreateIssuerRequest, body).build()
-    created = await run_in_threadpool(issuers.create_issuer, services, issuer, _find_settings_issuer(context))
+    created = await run_in_threadpool(issuers.create_issuer, services, issuer, find_settings_issuer(context))
     return describe_issuer(created)
 
 
@@ -433,6 +442,7 @@ def is_in_settings(context: ServerContext, name: str) -> bool:
     return context.authentication is not None and context.authentication.clients.find(name) is not None
 
 
-def _find_settings_issuer(context: ServerContext) -> str | None:
+def find_settings_issuer(context: ServerContext) -> str | None:
+    """Find the URL of the issuer of the settings; None without one."""
     provider = None if context.authentication is None else context.authentication.provider
     return None if provider is None else provider.provider.issuer

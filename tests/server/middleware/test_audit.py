@@ -36,7 +36,7 @@ AUDITED = {
     *("create_principal", "change_principal", "drop_principal", "add_member", "remove_member"),
     *("create_secret", "revoke_secret", "create_issuer", "change_issuer", "drop_issuer"),
     *("create_own_token", "rotate_own_token", "revoke_own_token"),
-    *("create_storage_profile", "drop_storage_profile"),
+    *("create_storage_profile", "drop_storage_profile", "apply_governance"),
     *("open_duckdb_login", "close_duckdb_login"),
 }
 NAMESPACES = "/v1/namespaces"

@@ -1,0 +1,236 @@
+"""Principals, issuers, warehouses and grants as one document, without secrets: what `apply` and `export` exchange."""
+
+from collections.abc import Collection, Iterable, Iterator
+from typing import Annotated, Any, Final, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from duckicelake.catalog.governance import GovernanceState, GrantKey, WarehouseState
+from duckicelake.catalog.issuers import ListedIssuer
+from duckicelake.catalog.principals import PrincipalRegistration
+from duckicelake.catalog.warehouse_registry import NewWarehouse
+from duckicelake.catalog.warehouses import FIRST_WAREHOUSE_NAME
+from duckicelake.errors import InvalidRequestError
+
+_GRANTS: Final = ("grants",)
+Name = Annotated[str, Field(min_length=1, max_length=256)]
+Scopes = tuple[str, ...]
+
+
+def _write_key(attribute: str) -> str:
+    return attribute.replace("_", "-")
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(frozen=True, alias_generator=_write_key, populate_by_name=False, extra="forbid")
+
+
+class PrincipalEntry(_Entry):
+    """A user or service account. What is left out stays as it is."""
+
+    name: Name
+    kind: Literal["user", "service"] = "service"
+    issuer: str | None = None
+    subject: str | None = None
+    scopes: Scopes = _GRANTS
+    is_disabled: bool = False
+    description: str = ""
+
+
+class ContainerEntry(_Entry):
+    """A group or role."""
+
+    name: Name
+    is_disabled: bool = False
+    description: str = ""
+    members: tuple[Name, ...] = ()
+
+
+class IssuerEntry(_Entry):
+    """An issuer of OpenID Connect."""
+
+    name: Name
+    url: str
+    audience: str
+    jwks_url: str | None = None
+    subject_claim: str = "sub"
+    group_claim: str | None = None
+    scope_claim: str | None = None
+    scopes: Scopes = _GRANTS
+
+
+class WarehouseEntry(_Entry):
+    """A warehouse; the first one's name is duckicelake."""
+
+    name: Name
+    location: str | None = None
+    storage_profile: str | None = None
+    adopted_schema: str | None = None
+    grants_on: bool | None = None
+    options: dict[Name, str | int | float] | None = None
+
+
+class GrantEntry(_Entry):
+    """Privileges of a principal on an object."""
+
+    principal: Name
+    warehouse: Name = FIRST_WAREHOUSE_NAME
+    object: Name
+    privileges: Annotated[tuple[str, ...], Field(min_length=1)]
+
+
+class GovernanceDocument(_Entry):
+    """All of a document. None: it says nothing of these."""
+
+    principals: tuple[PrincipalEntry, ...] | None = None
+    groups: tuple[ContainerEntry, ...] | None = None
+    roles: tuple[ContainerEntry, ...] | None = None
+    issuers: tuple[IssuerEntry, ...] | None = None
+    warehouses: tuple[WarehouseEntry, ...] | None = None
+    grants: tuple[GrantEntry, ...] | None = None
+
+
+Named = TypeVar("Named", bound=PrincipalEntry | ContainerEntry | IssuerEntry | WarehouseEntry)
+
+
+def parse_document(content: Any, name: str) -> GovernanceDocument:
+    """Parse a document. name: of it, for errors. Raises InvalidRequestError, which names the place."""
+    try:
+        return GovernanceDocument.model_validate(content)
+    except ValidationError as error:
+        found = error.errors()[0]
+        raise InvalidRequestError(f"{name}: {_format_place(found['loc'])}: {found['msg']}") from error
+
+
+def describe_state(state: GovernanceState) -> dict[str, Any]:
+    """Describe what a server has as a document."""
+    return {
+        "principals": [
+            _strip(new.name, kind=new.kind, issuer=new.issuer, subject=new.subject, **_describe(new))
+            for new in _sort(state, ("user", "service"))
+        ],
+        "groups": [_describe_container(new, state) for new in _sort(state, ("group",))],
+        "roles": [_describe_container(new, state) for new in _sort(state, ("role",))],
+        "issuers": [_describe_issuer(issuer) for _, issuer in sorted(state.issuers.items())],
+        "warehouses": [_describe_warehouse(state.warehouses[name]) for name in sorted(state.warehouses)],
+        "grants": list(_describe_grants(state.grants)),
+    }
+
+
+def _format_place(path: Iterable[str | int]) -> str:
+    """Write a place as `grants[2].object`."""
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+    return text.removeprefix(".") or "the whole"
+
+
+def build_state(file: GovernanceDocument, name: str) -> GovernanceState:
+    """Build what a document wants. name: of it, for errors. Raises InvalidRequestError, which names the place."""
+    state = GovernanceState()
+    for place, entry in _walk(file.principals, f"{name}: principals", state, ("user", "service")):
+        state.given[entry.name] = entry.model_fields_set
+        _add_principal(state, PrincipalRegistration(**entry.model_dump()), place)
+    for kind, entries in (("group", file.groups), ("role", file.roles)):
+        for place, container in _walk(entries, f"{name}: {kind}s", state, (kind,)):
+            _add_container(state, kind, container, place)
+    for place, issuer in _walk(file.issuers, f"{name}: issuers", state, ("issuer",)):
+        _check_new(state.issuers, issuer.name, place)
+        state.issuers[issuer.name] = ListedIssuer(**issuer.model_dump())
+        state.places["issuer", issuer.name] = place
+    for place, warehouse in _walk(file.warehouses, f"{name}: warehouses", state, ()):
+        _add_warehouse(state, warehouse, place)
+    for place, grant in _walk(file.grants, f"{name}: grants", state, ("grant",)):
+        for privilege in grant.privileges:
+            key = GrantKey(grant.principal, grant.warehouse, grant.object, privilege)
+            state.grants.add(key)
+            state.places[key] = place
+    return state
+
+
+Entry = TypeVar("Entry")
+
+
+def _walk(
+    entries: tuple[Entry, ...] | None, section: str, state: GovernanceState, kinds: Collection[str]
+) -> Iterator[tuple[str, Entry]]:
+    """Iterate over a section with places; note that it is there, so that what it lacks isn't wanted."""
+    if entries is not None:
+        state.whole.update(kinds)
+    for number, entry in enumerate(entries or ()):
+        yield f"{section}[{number}]", entry
+
+
+def _add_principal(state: GovernanceState, new: PrincipalRegistration, place: str) -> None:
+    _check_new(state.principals, new.name, place)
+    state.principals[new.name] = new
+    state.places["principal", new.name] = place
+
+
+def _add_container(state: GovernanceState, kind: Any, entry: ContainerEntry, place: str) -> None:
+    state.given[entry.name] = entry.model_fields_set
+    new = PrincipalRegistration(entry.name, kind, is_disabled=entry.is_disabled, description=entry.description)
+    _add_principal(state, new, place)
+    if "members" in entry.model_fields_set:
+        state.whole.add(f"members of {entry.name}")
+    for member in entry.members:
+        state.members.add((entry.name, member))
+        state.places[entry.name, member] = f"{place}.members"
+
+
+def _add_warehouse(state: GovernanceState, entry: WarehouseEntry, place: str) -> None:
+    _check_new(state.warehouses, entry.name, place)
+    new = NewWarehouse(entry.name, entry.location, entry.adopted_schema, entry.storage_profile)
+    options = None if entry.options is None else {option: str(value) for option, value in entry.options.items()}
+    state.warehouses[entry.name] = WarehouseState(new, entry.grants_on, options)
+    state.places["warehouse", entry.name] = place
+
+
+def _check_new(known: Collection[str], name: str, place: str) -> None:
+    if name in known:
+        raise InvalidRequestError(f"{place}: {name} stands twice")
+
+
+def _sort(state: GovernanceState, kinds: Collection[str]) -> list[PrincipalRegistration]:
+    return [new for _, new in sorted(state.principals.items()) if new.kind in kinds]
+
+
+def _strip(name: str, **facts: Any) -> dict[str, Any]:
+    """Leave out what is so by default."""
+    kept = {_write_key(key): value for key, value in facts.items() if value not in (None, "", False)}
+    return {"name": name, **kept}
+
+
+def _describe(new: PrincipalRegistration) -> dict[str, Any]:
+    return {"scopes": list(new.scopes), "is_disabled": new.is_disabled, "description": new.description}
+
+
+def _describe_container(new: PrincipalRegistration, state: GovernanceState) -> dict[str, Any]:
+    members = sorted(member for container, member in state.members if container == new.name)
+    facts = _strip(new.name, is_disabled=new.is_disabled, description=new.description)
+    return {**facts, "members": members}
+
+
+def _describe_issuer(issuer: ListedIssuer) -> dict[str, Any]:
+    return _strip(
+        issuer.name,
+        url=issuer.url,
+        audience=issuer.audience,
+        jwks_url=issuer.jwks_url,
+        subject_claim=issuer.subject_claim,
+        group_claim=issuer.group_claim,
+        scope_claim=issuer.scope_claim,
+        scopes=list(issuer.scopes),
+    )
+
+
+def _describe_warehouse(state: WarehouseState) -> dict[str, Any]:
+    new = state.new
+    facts = _strip(new.name, location=new.location, storage_profile=new.profile, adopted_schema=new.adopted_schema)
+    return {**facts, "grants-on": state.grants_on, "options": dict(state.options or {})}
+
+
+def _describe_grants(keys: Collection[GrantKey]) -> Iterator[dict[str, Any]]:
+    held: dict[tuple[str, str, str], list[str]] = {}
+    for key in sorted(keys):
+        held.setdefault((key.principal, key.warehouse, key.object), []).append(key.privilege)
+    for (principal, warehouse, target), privileges in held.items():
+        yield {"principal": principal, "warehouse": warehouse, "object": target, "privileges": privileges}

@@ -1,0 +1,345 @@
+"""Administer the server of a lake on the lake itself, as `duckicelake.client.administration` does over REST."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import fields, replace
+from datetime import timedelta
+from typing import Any, Literal, TypeVar
+from uuid import UUID
+
+from duckicelake.catalog import (
+    grants,
+    issuers,
+    principals,
+    storage_profiles,
+    warehouse_options,
+    warehouse_registry,
+    warehouses,
+)
+from duckicelake.catalog.context.page import walk_pages
+from duckicelake.catalog.context.privileges import list_names
+from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.governance import apply_state, read_state
+from duckicelake.catalog.governance_document import build_state, describe_state, parse_document
+from duckicelake.cli.wiring.authentication import is_settings_client
+from duckicelake.cli.wiring.profile_settings import build_profile_rules
+from duckicelake.cli.wiring.services import build_outside, build_warehouse_wiring, check_policies, open_lake
+from duckicelake.client.administration import (
+    FIRST,
+    KINDS,
+    DecisionInfo,
+    GrantCounts,
+    GrantInfo,
+    IssuerInfo,
+    PrincipalInfo,
+    PrincipalKind,
+    ProfileInfo,
+    ReasonInfo,
+    SecretInfo,
+    WarehouseContents,
+    WarehouseInfo,
+)
+from duckicelake.settings.model import Settings
+
+Record = TypeVar("Record")
+
+
+class LakeAdministration:
+    """What an administrator may ask, done on the lake. Each method opens the lake, and is audited by its name.
+
+    place: what errors call a document that is applied.
+    """
+
+    def __init__(self, settings: Settings, place: str = "document") -> None:
+        self._settings = settings
+        self._place = place
+
+    def list_principals(self, kinds: Sequence[PrincipalKind] = KINDS) -> Sequence[PrincipalInfo]:
+        """List principals by name."""
+        with self._open("list_principals") as services:
+            rows = walk_pages(lambda page: principals.list_principals(services, kinds, page))
+            return [_copy(PrincipalInfo, row) for row in rows]
+
+    def create_principal(
+        self,
+        name: str,
+        kind: PrincipalKind,
+        *,
+        issuer: str | None = None,
+        subject: str | None = None,
+        scopes: Sequence[str] = ("grants",),
+        description: str = "",
+    ) -> PrincipalInfo:
+        """Register a user, service account, group or role."""
+        new = principals.PrincipalRegistration(name, kind, issuer, subject, tuple(scopes), description=description)
+        with self._open("create_principal") as services:
+            return _copy(PrincipalInfo, principals.create_principal(services, new))
+
+    def load_principal(self, name: str) -> tuple[PrincipalInfo, Sequence[str]]:
+        """Load a principal, with the groups and roles that it is in by itself."""
+        with self._open("load_principal") as services:
+            row = principals.load_principal(services, name)
+            pairs = principals.list_memberships(services)
+        return _copy(PrincipalInfo, row), [container for container, member in pairs if member == name]
+
+    def set_disabled(self, name: str, *, is_disabled: bool) -> None:
+        """Disable or enable a principal."""
+        with self._open("change_principal") as services:
+            principals.change_principal(services, name, principals.PrincipalChange(is_disabled=is_disabled))
+
+    def drop_principal(self, name: str) -> None:
+        """Drop a principal with its secrets, memberships and grants."""
+        with self._open("drop_principal") as services:
+            principals.drop_principal(services, name)
+
+    def list_members(self, name: str) -> Sequence[str]:
+        """List the names of the direct members of a group or role."""
+        with self._open("list_members") as services:
+            return [*walk_pages(lambda page: principals.list_members(services, name, page))]
+
+    def add_member(self, name: str, member: str) -> None:
+        """Put a principal into a group or role."""
+        with self._open("add_member") as services:
+            principals.add_member(services, name, member)
+
+    def remove_member(self, name: str, member: str) -> None:
+        """Take a principal out of a group or role."""
+        with self._open("remove_member") as services:
+            principals.remove_member(services, name, member)
+
+    def create_secret(
+        self,
+        name: str,
+        kind: Literal["client-secret", "token"],
+        *,
+        description: str = "",
+        expires_in: int | None = None,
+        end_others_in: int | None = None,
+        scopes: Sequence[str] | None = None,
+    ) -> SecretInfo:
+        """Make a secret or token. expires_in, end_others_in: seconds. scopes: all that it gives; None: no bound."""
+
+        def count(seconds: int | None) -> timedelta | None:
+            return None if seconds is None else timedelta(seconds=seconds)
+
+        wish = principals.SecretRequest(
+            kind, description, count(expires_in), count(end_others_in), None if scopes is None else tuple(scopes)
+        )
+        with self._open("create_secret") as services:
+            made = principals.create_secret(
+                services, name, wish, lambda client: is_settings_client(self._settings, client)
+            )
+        return replace(_copy_secret(made.row), secret=made.text)
+
+    def list_secrets(self, name: str) -> Sequence[SecretInfo]:
+        """List the secrets and tokens of a principal, without what they are."""
+        with self._open("list_secrets") as services:
+            return [_copy_secret(row) for row in principals.list_secrets(services, name).items]
+
+    def revoke_secret(self, name: str, secret_id: str) -> None:
+        """Revoke a secret or token."""
+        with self._open("revoke_secret") as services:
+            principals.revoke_secret(services, name, UUID(secret_id))
+
+    def create_issuer(self, issuer: IssuerInfo) -> IssuerInfo:
+        """Trust an issuer."""
+        with self._open("create_issuer") as services:
+            listed = _copy(issuers.ListedIssuer, issuer)
+            return _copy(IssuerInfo, issuers.create_issuer(services, listed, self._settings.oidc_issuer))
+
+    def list_issuers(self) -> Sequence[IssuerInfo]:
+        """List the issuers beside that of the settings."""
+        with self._open("list_issuers") as services:
+            return [_copy(IssuerInfo, row) for row in issuers.list_issuers(services).items]
+
+    def load_issuer(self, name: str) -> IssuerInfo:
+        """Load an issuer."""
+        with self._open("load_issuer") as services:
+            return _copy(IssuerInfo, issuers.load_issuer(services, name))
+
+    def drop_issuer(self, name: str) -> None:
+        """Trust an issuer no more."""
+        with self._open("drop_issuer") as services:
+            issuers.drop_issuer(services, name)
+
+    def create_profile(self, options: Mapping[str, Any], keys: tuple[str, str] | None) -> ProfileInfo:
+        """Create a storage profile. options: by their names in `ProfileInfo`. keys: an id and its secret."""
+        own = None if keys is None else storage_profiles.ProfileKeys(*keys)
+        spec, rules = storage_profiles.StorageProfileSpec(**options), build_profile_rules(self._settings)
+        with self._open("create_storage_profile") as services:
+            return _copy_profile(storage_profiles.create_profile(services, rules, spec, own))
+
+    def list_profiles(self) -> Sequence[ProfileInfo]:
+        """List the storage profiles, without their keys."""
+        with self._open("list_storage_profiles") as services:
+            return [_copy_profile(row) for row in storage_profiles.list_profiles(services)]
+
+    def load_profile(self, name: str) -> ProfileInfo:
+        """Load a storage profile, without its key."""
+        with self._open("load_storage_profile") as services:
+            return _copy_profile(storage_profiles.find_profile(services, name))
+
+    def drop_profile(self, name: str) -> None:
+        """Drop a storage profile that no warehouse uses."""
+        with self._open("drop_storage_profile") as services:
+            storage_profiles.drop_profile(services, name)
+
+    def create_warehouse(
+        self,
+        name: str,
+        *,
+        location: str | None = None,
+        adopted_schema: str | None = None,
+        storage_profile: str | None = None,
+    ) -> WarehouseInfo:
+        """Create a warehouse, or serve a catalog that is there."""
+        new = warehouse_registry.NewWarehouse(name, location, adopted_schema, storage_profile)
+        with self._open("create_warehouse") as services:
+            wiring = build_warehouse_wiring(self._settings)
+            return _copy_warehouse(warehouse_registry.create_warehouse(services, wiring, new))
+
+    def list_warehouses(self) -> Sequence[WarehouseInfo]:
+        """List the warehouses beside the first."""
+        with self._open("list_warehouses") as services:
+            return [_copy_warehouse(row) for row in warehouses.list_warehouses(services)]
+
+    def load_warehouse(self, name: str) -> WarehouseInfo:
+        """Load a warehouse."""
+        with self._open("load_warehouse") as services:
+            return _copy_warehouse(warehouses.find_warehouse(services, name))
+
+    def rename_warehouse(self, name: str, new_name: str) -> WarehouseInfo:
+        """Rename a warehouse."""
+        with self._open("rename_warehouse") as services:
+            return _copy_warehouse(warehouse_registry.rename_warehouse(services, name, new_name))
+
+    def drop_warehouse(self, name: str, *, forces: bool, keeps_lake: bool) -> WarehouseContents:
+        """Drop a warehouse. forces: one that isn't empty, too. keeps_lake: only stop serving it."""
+        with self._open("drop_warehouse") as services:
+            wiring = build_warehouse_wiring(self._settings)
+            had = warehouse_registry.drop_warehouse(services, wiring, name, forces=forces, keeps_lake=keeps_lake)
+        return _copy(WarehouseContents, had)
+
+    def read_options(self, name: str) -> Mapping[str, str]:
+        """Read the options of a warehouse."""
+        with self._open("read_options", name) as services:
+            return warehouse_options.read_options(services)
+
+    def change_options(self, name: str, changes: Mapping[str, str | None]) -> Mapping[str, str]:
+        """Change options of a warehouse, all or none; None: as it is by default."""
+        with self._open("change_options", name) as services:
+            return warehouse_options.change_options(services, changes, check_policies)
+
+    def set_grants(self, name: str, *, is_on: bool) -> None:
+        """Let grants decide in a warehouse, or scopes alone."""
+        with self._open("set_grants", name) as services:
+            grants.set_grants(services, is_on=is_on)
+
+    def change_grants(
+        self, warehouse: str, principal: str, privileges: Sequence[str], target: str, *, is_revoked: bool = False
+    ) -> GrantCounts:
+        """Give privileges on an object, or take them. target: as `table:sales.orders`."""
+        change = grants.GrantChange(principal, tuple(privileges), grants.parse_object(target))
+        given, taken = ((), [change]) if is_revoked else ([change], ())
+        with self._open("change_grants", warehouse) as services:
+            granted, revoked = grants.change_grants(services, given, taken)
+            return GrantCounts(granted, revoked, grants.has_grants_on(services))
+
+    def list_grants(self, warehouse: str, principal: str | None = None, on: str | None = None) -> Sequence[GrantInfo]:
+        """List the grants of a warehouse, those of a principal, or those on an object."""
+        with self._open("list_grants", warehouse) as services:
+            target = None if on is None else grants.parse_object(on)
+            found = [*walk_pages(lambda page: grants.list_grants(services, principal, target, page))]
+        return [
+            GrantInfo(
+                one.principal,
+                one.principal_kind,
+                one.privilege,
+                one.kind,
+                one.object_id,
+                None if one.object is None else str(one.object),
+                one.granted_by,
+                one.granted_at,
+            )
+            for one in found
+        ]
+
+    def explain_decision(
+        self, warehouse: str, principal: str, action: str, target: str, *, scopes: str | None = None, groups: str = ""
+    ) -> DecisionInfo:
+        """Say whether a principal may do something with an object, and what decides that."""
+        asked, outside = grants.parse_principal(principal, scopes, groups), build_outside(self._settings)
+        with self._open("explain_decision", warehouse) as services:
+            found = grants.explain_decision(services, asked, action, grants.parse_object(target), outside)
+        by = [ReasonInfo(list_names(held.privilege)[0], str(held.object), tuple(held.path)) for held in found.by]
+        return replace(_copy(DecisionInfo, found), by=tuple(by))
+
+    def export(self) -> dict[str, Any]:
+        """Return all that governs the server as one document, without secrets."""
+        with self._open("export_governance") as services:
+            return describe_state(read_state(services, build_warehouse_wiring(self._settings)))
+
+    def apply(self, document: Any, *, prunes: bool = False, is_dry: bool = False) -> Sequence[str]:
+        """Make the server as a document says; return what changed, or would."""
+        wanted = build_state(parse_document(document, self._place), self._place)
+        wanted = replace(wanted, settings_issuer=self._settings.oidc_issuer)
+        with self._open("apply_governance") as services:
+            wiring = build_warehouse_wiring(self._settings)
+            return apply_state(services, wiring, wanted, prunes=prunes, is_dry=is_dry)
+
+    @contextmanager
+    def _open(self, operation: str, name: str = FIRST) -> Iterator[Services]:
+        """Open the services of a warehouse; the first one's schema holds what all share."""
+        with open_lake(self._settings, operation) as services:
+            if name == FIRST:
+                yield services
+                return
+            row, wiring = warehouses.find_warehouse(services, name), build_warehouse_wiring(self._settings)
+            own = warehouses.open_warehouse(services, wiring, row)
+            try:
+                yield replace(own, caller=services.caller)
+            finally:
+                warehouses.close_warehouse(services, own)
+
+
+def _copy(kind: type[Record], row: object) -> Record:
+    """Copy the attributes that a class has from an object that has them, too."""
+    return kind(**{one.name: getattr(row, one.name) for one in fields(kind)})  # type: ignore[arg-type]
+
+
+def _copy_secret(row: principals.RegisteredSecret) -> SecretInfo:
+    return SecretInfo(
+        str(row.secret_id),
+        row.kind,
+        row.description,
+        row.created,
+        row.expires,
+        row.last_used,
+        row.scopes,
+        tuple(map(str, row.made_by)),
+    )
+
+
+def _copy_profile(row: storage_profiles.StorageProfile) -> ProfileInfo:
+    spec = {one.name: getattr(row.spec, one.name) for one in fields(row.spec)}
+    return ProfileInfo(
+        profile_id=str(row.profile_id),
+        credentials="ambient" if row.secret is None else "key",
+        encrypted_by=None if row.secret is None else row.secret.partition(":")[0],
+        created=row.created,
+        **spec,
+    )
+
+
+def _copy_warehouse(row: warehouses.Warehouse) -> WarehouseInfo:
+    return WarehouseInfo(
+        str(row.warehouse_id),
+        row.name,
+        warehouses.build_prefix(row.name),
+        row.schema_name,
+        row.location,
+        row.profile,
+        row.is_adopted,
+        row.state,
+        row.created,
+    )

@@ -1,0 +1,401 @@
+"""Administer a server over REST: principals, secrets, issuers, storage profiles, warehouses, grants."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from datetime import datetime
+from typing import Any, Final, Literal, TypeVar
+
+from duckicelake.client.models import Json, format_schema
+from duckicelake.errors import BadInputError
+from duckicelake.rest.client import CatalogClient, encode_segment
+
+PrincipalKind = Literal["user", "service", "group", "role"]
+KINDS: Final[tuple[PrincipalKind, ...]] = ("user", "service", "group", "role")
+_ROOT: Final = "/management/v1"
+_LEVELS: Final = {"warehouse": 0, "namespace": 1, "table": 2, "view": 2}  # that a name has at least
+FIRST: Final = "duckicelake"  # the first warehouse
+Record = TypeVar("Record")
+
+
+@dataclass(frozen=True, slots=True)
+class PrincipalInfo:
+    """A user, service account, group or role. scopes: all that its tokens can have."""
+
+    principal_id: int
+    name: str
+    kind: PrincipalKind
+    issuer: str | None
+    subject: str | None
+    scopes: tuple[str, ...]
+    is_disabled: bool
+    description: str
+    created: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class SecretInfo:
+    """A secret or token of a principal. secret: what it is, in the answer to the request that made it alone.
+
+    scopes: all that it gives of its principal's; None: all of them. made_by: the secrets that it was made with.
+    """
+
+    secret_id: str
+    kind: Literal["client-secret", "token"]
+    description: str
+    created: datetime
+    expires: datetime | None
+    last_used: datetime | None
+    scopes: tuple[str, ...] | None
+    made_by: tuple[str, ...]
+    secret: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IssuerInfo:
+    """An issuer of OpenID Connect whose tokens are trusted."""
+
+    name: str
+    url: str
+    audience: str
+    jwks_url: str | None = None
+    subject_claim: str = "sub"
+    group_claim: str | None = None
+    scope_claim: str | None = None
+    scopes: tuple[str, ...] = ("grants",)
+    created: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileInfo:
+    """A storage profile, without its key. encrypted_by: the id of the key that encrypts its own."""
+
+    profile_id: str
+    name: str
+    root: str
+    endpoint: str | None
+    public_endpoint: str | None
+    sts_endpoint: str | None
+    region: str | None
+    path_style: bool
+    vending: str | None
+    role_arn: str | None
+    external_id: str | None
+    credentials: Literal["ambient", "key"]
+    encrypted_by: str | None
+    created: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class WarehouseInfo:
+    """A warehouse. prefix: behind `v1/` in paths of routes; metadata_schema: DuckDB's METADATA_SCHEMA."""
+
+    warehouse_id: str
+    name: str
+    prefix: str
+    metadata_schema: str
+    location: str
+    storage_profile: str | None
+    is_adopted: bool
+    state: str
+    created: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class WarehouseContents:
+    """What the catalog of a dropped warehouse had."""
+
+    tables: int
+    views: int
+    namespaces: int
+
+
+@dataclass(frozen=True, slots=True)
+class GrantInfo:
+    """A grant. object: as `table:sales.orders`; None if it was dropped. id: DuckLake's."""
+
+    principal: str
+    principal_kind: str
+    privilege: str
+    kind: str
+    id: int
+    object: str | None
+    granted_by: str
+    granted_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ReasonInfo:
+    """A grant that allows something. path: from the principal to the group or role that was granted it."""
+
+    privilege: str
+    object: str
+    path: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionInfo:
+    """Whether a principal may do something with an object, and what decides that."""
+
+    is_allowed: bool
+    is_disabled: bool
+    scopes: tuple[str, ...]
+    is_in_scope: bool
+    grants_on: bool
+    by: tuple[ReasonInfo, ...]
+    outside: bool | None
+    definer: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class GrantCounts:
+    """How many privileges were new, or taken. grants_on: False where scopes alone decide."""
+
+    granted: int
+    revoked: int
+    grants_on: bool
+
+
+def parse_record(kind: type[Record], answer: Json) -> Record:
+    """Parse an object of the management API, whose names are those of the class in kebab-case."""
+    values = {}
+    for one in fields(kind):  # type: ignore[arg-type]  # it is a dataclass
+        value = answer.get(one.name.replace("_", "-"))
+        if value is not None and "datetime" in str(one.type):
+            value = datetime.fromisoformat(value)
+        values[one.name] = tuple(value) if isinstance(value, list) else value
+    return kind(**values)
+
+
+def split_object(text: str) -> tuple[str, tuple[str, ...]]:
+    """Split an object as commands take it, `table:sales.orders`, into its kind and its levels.
+
+    Raises BadInputError.
+    """
+    kind, _, name = text.partition(":")
+    levels = tuple(level.replace("%2E", ".").replace("%25", "%") for level in name.split(".")) if name else ()
+    if kind not in _LEVELS or not _LEVELS[kind] <= len(levels) or (kind == "warehouse" and ":" in text):
+        raise BadInputError(
+            f"Invalid object {text!r}: expected warehouse, namespace:NAME, table:NAMESPACE.NAME or view:NAMESPACE.NAME"
+        )
+    return kind, levels
+
+
+class Administrator:
+    """What an administrator may ask of a server. Methods raise the errors of `duckicelake.rest.client`."""
+
+    def __init__(self, client: CatalogClient) -> None:
+        self._client = client
+
+    def list_principals(self, kinds: Sequence[PrincipalKind] = KINDS) -> Sequence[PrincipalInfo]:
+        """List principals by name."""
+        pages = self._client.pages(f"{_ROOT}/principals", {"kind": kinds[0]} if len(kinds) == 1 else None)
+        return [parse_record(PrincipalInfo, one) for page in pages for one in page["principals"]]
+
+    def create_principal(
+        self,
+        name: str,
+        kind: PrincipalKind,
+        *,
+        issuer: str | None = None,
+        subject: str | None = None,
+        scopes: Sequence[str] = ("grants",),
+        description: str = "",
+    ) -> PrincipalInfo:
+        """Register a user, service account, group or role."""
+        body: dict[str, Any] = {"name": name, "kind": kind, "issuer": issuer, "subject": subject}
+        body |= {"scopes": list(scopes), "description": description}
+        return parse_record(PrincipalInfo, self._client.change("POST", f"{_ROOT}/principals", _drop_none(body)))
+
+    def load_principal(self, name: str) -> tuple[PrincipalInfo, Sequence[str]]:
+        """Load a principal, with the groups and roles that it is in by itself."""
+        answer = self._client.get(_path("principals", name))
+        return parse_record(PrincipalInfo, answer), answer["containers"]
+
+    def set_disabled(self, name: str, *, is_disabled: bool) -> None:
+        """Disable or enable a principal."""
+        self._client.change("POST", _path("principals", name), {"is-disabled": is_disabled})
+
+    def drop_principal(self, name: str) -> None:
+        """Drop a principal with its secrets, memberships and grants."""
+        self._client.change("DELETE", _path("principals", name))
+
+    def list_members(self, name: str) -> Sequence[str]:
+        """List the names of the direct members of a group or role."""
+        return [
+            member for page in self._client.pages(_path("principals", name, "members")) for member in page["members"]
+        ]
+
+    def add_member(self, name: str, member: str) -> None:
+        """Put a principal into a group or role."""
+        self._client.change("POST", _path("principals", name, "members"), {"member": member})
+
+    def remove_member(self, name: str, member: str) -> None:
+        """Take a principal out of a group or role."""
+        self._client.change("DELETE", _path("principals", name, "members", member))
+
+    def create_secret(
+        self,
+        name: str,
+        kind: Literal["client-secret", "token"],
+        *,
+        description: str = "",
+        expires_in: int | None = None,
+        end_others_in: int | None = None,
+        scopes: Sequence[str] | None = None,
+    ) -> SecretInfo:
+        """Make a secret or token. expires_in, end_others_in: seconds. scopes: all that it gives; None: no bound."""
+        body: dict[str, Any] = {"kind": kind, "description": description, "scopes": scopes and list(scopes)}
+        body |= {"expires-in": expires_in, "end-others-in": end_others_in}
+        path = _path("principals", name, "secrets")
+        return parse_record(SecretInfo, self._client.change("POST", path, _drop_none(body)))
+
+    def list_secrets(self, name: str) -> Sequence[SecretInfo]:
+        """List the secrets and tokens of a principal, without what they are."""
+        pages = self._client.pages(_path("principals", name, "secrets"))
+        return [parse_record(SecretInfo, one) for page in pages for one in page["secrets"]]
+
+    def revoke_secret(self, name: str, secret_id: str) -> None:
+        """Revoke a secret or token."""
+        self._client.change("DELETE", _path("principals", name, "secrets", secret_id))
+
+    def create_issuer(self, issuer: IssuerInfo) -> IssuerInfo:
+        """Trust an issuer."""
+        body = {one.name.replace("_", "-"): getattr(issuer, one.name) for one in fields(issuer)}
+        return parse_record(IssuerInfo, self._client.change("POST", f"{_ROOT}/issuers", _drop_none(body)))
+
+    def list_issuers(self) -> Sequence[IssuerInfo]:
+        """List the issuers beside that of the settings."""
+        pages = self._client.pages(f"{_ROOT}/issuers")
+        return [parse_record(IssuerInfo, one) for page in pages for one in page["issuers"]]
+
+    def load_issuer(self, name: str) -> IssuerInfo:
+        """Load an issuer."""
+        return parse_record(IssuerInfo, self._client.get(_path("issuers", name)))
+
+    def drop_issuer(self, name: str) -> None:
+        """Trust an issuer no more."""
+        self._client.change("DELETE", _path("issuers", name))
+
+    def create_profile(self, options: Mapping[str, Any], keys: tuple[str, str] | None) -> ProfileInfo:
+        """Create a storage profile. options: by their names in `ProfileInfo`. keys: an id and its secret."""
+        body = {name.replace("_", "-"): value for name, value in options.items()}
+        body |= {} if keys is None else {"access-key-id": keys[0], "secret-access-key": keys[1]}
+        return parse_record(ProfileInfo, self._client.change("POST", f"{_ROOT}/storage-profiles", _drop_none(body)))
+
+    def list_profiles(self) -> Sequence[ProfileInfo]:
+        """List the storage profiles, without their keys."""
+        answer = self._client.get(f"{_ROOT}/storage-profiles")
+        return [parse_record(ProfileInfo, one) for one in answer["storage-profiles"]]
+
+    def load_profile(self, name: str) -> ProfileInfo:
+        """Load a storage profile, without its key."""
+        return parse_record(ProfileInfo, self._client.get(_path("storage-profiles", name)))
+
+    def drop_profile(self, name: str) -> None:
+        """Drop a storage profile that no warehouse uses."""
+        self._client.change("DELETE", _path("storage-profiles", name))
+
+    def create_warehouse(
+        self,
+        name: str,
+        *,
+        location: str | None = None,
+        adopted_schema: str | None = None,
+        storage_profile: str | None = None,
+    ) -> WarehouseInfo:
+        """Create a warehouse, or serve a catalog that is there."""
+        body = {"name": name, "location": location}
+        body |= {"adopted-schema": adopted_schema, "storage-profile": storage_profile}
+        return parse_record(WarehouseInfo, self._client.change("POST", f"{_ROOT}/warehouses", _drop_none(body)))
+
+    def list_warehouses(self) -> Sequence[WarehouseInfo]:
+        """List the warehouses beside the first."""
+        return [parse_record(WarehouseInfo, one) for one in self._client.get(f"{_ROOT}/warehouses")["warehouses"]]
+
+    def load_warehouse(self, name: str) -> WarehouseInfo:
+        """Load a warehouse."""
+        return parse_record(WarehouseInfo, self._client.get(_path("warehouses", name)))
+
+    def rename_warehouse(self, name: str, new_name: str) -> WarehouseInfo:
+        """Rename a warehouse."""
+        answer = self._client.change("POST", _path("warehouses", name, "rename"), {"name": new_name})
+        return parse_record(WarehouseInfo, answer)
+
+    def drop_warehouse(self, name: str, *, forces: bool, keeps_lake: bool) -> WarehouseContents:
+        """Drop a warehouse. forces: one that isn't empty, too. keeps_lake: only stop serving it."""
+        query = {"force": str(forces).lower(), "keep-lake": str(keeps_lake).lower()}
+        return parse_record(WarehouseContents, self._client.change("DELETE", _path("warehouses", name), None, query))
+
+    def read_options(self, name: str) -> Mapping[str, str]:
+        """Read the options of a warehouse."""
+        options: dict[str, str] = self._client.get(_path("warehouses", name, "options"))["options"]
+        return options
+
+    def change_options(self, name: str, changes: Mapping[str, str | None]) -> Mapping[str, str]:
+        """Change options of a warehouse, all or none; None: as it is by default."""
+        path = _path("warehouses", name, "options")
+        options: dict[str, str] = self._client.change("POST", path, {"options": dict(changes)})["options"]
+        return options
+
+    def set_grants(self, name: str, *, is_on: bool) -> None:
+        """Let grants decide in a warehouse, or scopes alone."""
+        self.apply({"warehouses": [{"name": name, "grants-on": is_on}]})
+
+    def change_grants(
+        self, warehouse: str, principal: str, privileges: Sequence[str], target: str, *, is_revoked: bool = False
+    ) -> GrantCounts:
+        """Give privileges on an object, or take them. target: as `table:sales.orders`."""
+        change = {"principal": principal, "privileges": list(privileges), "object": _describe_object(target)}
+        body = {"revoke" if is_revoked else "grant": [change]}
+        answer = self._client.change("POST", _path("warehouses", warehouse, "grants"), body)
+        return parse_record(GrantCounts, answer)
+
+    def list_grants(self, warehouse: str, principal: str | None = None, on: str | None = None) -> Sequence[GrantInfo]:
+        """List the grants of a warehouse, those of a principal, or those on an object."""
+        query = _drop_none({"principal": principal, "on": on})
+        pages = self._client.pages(_path("warehouses", warehouse, "grants"), query)
+        found = (one for page in pages for one in page["grants"])
+        return [parse_record(GrantInfo, one | {"object": _name_object(one)}) for one in found]
+
+    def explain_decision(
+        self, warehouse: str, principal: str, action: str, target: str, *, scopes: str | None = None, groups: str = ""
+    ) -> DecisionInfo:
+        """Say whether a principal may do something with an object, and what decides that."""
+        query = {"principal": principal, "action": action, "on": target, "scopes": scopes, "groups": groups}
+        answer = self._client.get(_path("warehouses", warehouse, "decision"), _drop_none(query))
+        by = [parse_record(ReasonInfo, one) for one in answer["by"]]
+        return parse_record(DecisionInfo, answer | {"by": by})
+
+    def export(self) -> Json:
+        """Return all that governs the server as one document, without secrets."""
+        return self._client.get(f"{_ROOT}/governance")
+
+    def apply(self, document: Json, *, prunes: bool = False, is_dry: bool = False) -> Sequence[str]:
+        """Make the server as a document says; return what changed, or would."""
+        body = {"document": document, "prune": prunes, "dry-run": is_dry}
+        changes: list[str] = self._client.change("POST", f"{_ROOT}/governance", body)["changes"]
+        return changes
+
+
+def _path(*segments: str) -> str:
+    return "/".join((_ROOT, *map(encode_segment, segments)))
+
+
+def _drop_none(body: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in body.items() if value is not None}
+
+
+def _describe_object(text: str) -> Json:
+    kind, levels = split_object(text)
+    if kind == "warehouse":
+        return {"kind": kind}
+    if kind == "namespace":
+        return {"kind": kind, "namespace": list(levels)}
+    return {"kind": kind, "namespace": list(levels[:-1]), "name": levels[-1]}
+
+
+def _name_object(grant: Json) -> str | None:
+    if grant["kind"] == "warehouse":
+        return "warehouse"
+    name = format_schema((*(grant.get("namespace") or ()), *([grant["name"]] if grant.get("name") else ())))
+    return f"{grant['kind']}:{name}" if name else None
