@@ -13,8 +13,7 @@ from duckicelake.errors import CatalogError, ForbiddenError
 from duckicelake.iceberg.expressions import parse_predicate
 from duckicelake.iceberg.read_restrictions import Restriction
 from duckicelake.iceberg.schema import Schema
-from duckicelake.iceberg.types import NestedField, PrimitiveType, StructType
-from duckicelake.lake.ducklake.database import quote_literal
+from duckicelake.iceberg.types import NestedField, PrimitiveType
 from duckicelake.rows.columns import RowColumn
 from duckicelake.rows.filters import FilterColumn, bind_filter, write_condition
 from duckicelake.sql_dialects.masks import write_mask
@@ -64,28 +63,23 @@ def _write_column(field: NestedField, restriction: Restriction, salt: bytes) -> 
 
 def _write_filter(expression: Any, schema: Schema) -> str:
     """Write a filter as a condition. Its constants are no one's business: an error doesn't repeat them."""
-    found = {column.field_id: (column, value) for column, value in _list_filtered(schema.struct, "", "")}
+    columns = [*_list_filtered(schema)]
     try:
-        bound = bind_filter(parse_predicate(expression), (column for column, _ in found.values()))
+        bound = bind_filter(parse_predicate(expression), columns)
     except CatalogError:
         raise ForbiddenError("A row filter of the table doesn't fit the columns that it has at this snapshot") from None
-    return write_condition(bound, {id_: _build_filter_column(*one) for id_, one in found.items()})
+    return write_condition(bound, {column.field_id: _build_filter_column(column) for column in columns})
 
 
-def _list_filtered(struct: StructType, prefix: str, outer: str) -> Iterator[tuple[RowColumn, str]]:
-    """List columns that filters may name, those in structs, too, each with the SQL of its value."""
-    for field in struct.fields:
-        name = f"{prefix}{field.name}"
-        value = f"struct_extract({outer}, {quote_literal(field.name)})" if outer else quote_identifier(field.name)
-        match field.type:
-            case StructType():
-                yield from _list_filtered(field.type, f"{name}.", value)
-            case PrimitiveType() if not field.type.traits.is_opaque:
-                yield RowColumn(field.id, name, field.type, field.required, to_lake_type(field.type)), value
+def _list_filtered(schema: Schema) -> Iterator[RowColumn]:
+    """List the columns that filters may name."""
+    for field in schema.fields:
+        if isinstance(field.type, PrimitiveType) and not field.type.traits.is_opaque:
+            yield RowColumn(field.id, field.name, field.type, field.required, to_lake_type(field.type))
 
 
-def _build_filter_column(column: RowColumn, value: str) -> FilterColumn:
+def _build_filter_column(column: RowColumn) -> FilterColumn:
     """Build the value of a column as its Iceberg type, as which filters compare it: DuckLake's may be narrower."""
     assert isinstance(column.type, PrimitiveType)
     type_name = format_type_name(DUCKDB, column.type)
-    return FilterColumn(column.type, f"CAST({value} AS {type_name})", type_name)
+    return FilterColumn(column.type, f"CAST({quote_identifier(column.name)} AS {type_name})", type_name)

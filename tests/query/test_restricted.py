@@ -295,3 +295,43 @@ def test_branches_are_restricted_like_their_table(
             assert [tuple(row.values()) for row in read_rows(ask(sql, **at))] == wanted, (ref, at)
         assert ask("SELECT filename FROM ns.t", at=ref).status_code == 400
         assert ask("FROM ns.t", at=ref, explain=True).status_code == 403
+
+
+TYPED = {
+    "UTINYINT": ("200", Mask.FIXED_VALUE, "INTEGER"),
+    "BIGINT": ("7", Mask.SHA_256, "BIGINT"),
+    "DECIMAL(9, 2)": ("1.5", Mask.FIXED_VALUE, "DECIMAL(9,2)"),
+    "DOUBLE": ("1e300", Mask.NULL, "DOUBLE"),
+    "BOOLEAN": ("true", Mask.FIXED_VALUE, "BOOLEAN"),
+    "VARCHAR": ("'it''s'", Mask.LAST_4, "VARCHAR"),
+    "UUID": ("'00000000-0000-0000-0000-00000000000b'", Mask.FIXED_VALUE, "UUID"),
+    "BLOB": ("unhex('ab')", Mask.SHA_256_LOCAL, "BLOB"),
+    "TIME": ("'01:02:03'", Mask.FIXED_VALUE, "TIME"),
+    "TIMESTAMPTZ": ("'2026-05-05 23:00:00-05'", Mask.MONTH, "TIMESTAMP WITH TIME ZONE"),
+    "TIMESTAMP_NS": ("'2026-05-05 01:02:03.123456789'", Mask.YEAR, "TIMESTAMP_NS"),
+    "INT[]": ("[1, NULL]", Mask.FIXED_VALUE, "INTEGER[]"),
+    "MAP(VARCHAR, INT)": ("MAP {'a': 1}", Mask.NULL, "MAP(VARCHAR, INTEGER)"),
+}
+"""By DuckDB's type: a value, a mask, and the type that is left: Iceberg's, where DuckLake's is narrower."""
+
+
+def test_masked_columns_keep_their_types_and_filters_see_what_is_masked(
+    ask: Ask, ducklake: duckdb.DuckDBPyConnection, services: Services
+) -> None:
+    columns = {f"c{number}": kind for number, kind in enumerate(TYPED)}
+    ducklake.execute(f"CREATE TABLE t ({', '.join(f'{name} {kind}' for name, kind in columns.items())})")
+    ducklake.execute(f"INSERT INTO t VALUES ({', '.join(value for value, _, _ in TYPED.values())})")
+    ducklake.execute("INSERT INTO t (c1) VALUES (8)")
+    ids = {name: number for number, name in ducklake.execute(
+        "SELECT column_id, column_name FROM __ducklake_metadata_lake.ducklake_column WHERE parent_column IS NULL"
+    ).fetchall()}  # fmt: skip
+    is_seven = {"type": "eq", "left": {"type": "reference", "id": ids["c1"]}, "right": 7}
+    masks = {ids[name]: TYPED[kind][1] for name, kind in columns.items()}
+    restrict(services, "main.t", is_seven, masks=masks)
+    (types,) = read_rows(ask("SELECT typeof(COLUMNS(*)) FROM t"))
+    assert [*types.values()] == [kind for _, _, kind in TYPED.values()]
+    (row,) = read_rows(ask("FROM t"))
+    assert (row["c0"], row["c2"], row["c3"], row["c5"], row["c9"]) == (
+        999999999, "0.00", None, "it's", "2026-05-01T00:00:00+00:00",
+    )  # fmt: skip
+    assert (row["c11"], row["c12"], row["c1"] == 7) == ([], None, False)
