@@ -104,8 +104,9 @@ _ZERO: Final = "'0'"
 
 
 def _reverse_bytes(hex_text: str, digits: int) -> str:
-    """Write the first digits of a text in base 16 with its bytes in reverse."""
-    return " || ".join(f"substr({hex_text}, {place}, 2)" for place in range(digits - 1, 0, -2))
+    """Write the first digits of a text in base 16 with its bytes in reverse; the text is written once."""
+    pairs = " || ".join(f"substr(h, {place}, 2)" for place in range(digits - 1, 0, -2))
+    return f"list_extract(list_transform([{hex_text}], lambda h: {pairs}), 1)"
 
 
 _Writer = Callable[[str, IcebergType, bytes], str]
