@@ -42,7 +42,7 @@ from duckicelake.client.models import (
     TableSize,
     ViewInfo,
 )
-from duckicelake.client.query_result import QueryInfo, QueryPage, QueryResult
+from duckicelake.client.query_result import QueryInfo, QueryPage, PlanInfo, QueryResult
 from duckicelake.client.operations import CallerInfo, DroppedInfo, ExpireInfo, FlushInfo, RestoreInfo, UndropInfo
 from duckicelake.client.table import Table, View
 from duckicelake.client.upkeep import AuditRecord, CheckResult, OrphanInfos

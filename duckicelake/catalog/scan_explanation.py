@@ -28,7 +28,7 @@ from duckicelake.iceberg.types import PrimitiveType
 from duckicelake.lake.side_tables import scan
 from duckicelake.lake.state import SnapshotRow
 
-__all__ = ["ExplainQuery", "FileTotals", "PartitionCost", "ScanExplanation", "explain_table_scan"]
+__all__ = ["ExplainQuery", "FileTotals", "PartitionCost", "ScanExplanation", "explain_table_scan", "is_decided"]
 
 
 MAX_EXPLAINED_FILES: Final = 5_000_000
@@ -97,6 +97,14 @@ def explain_table_scan(services: Services, namespace: Namespace, name: str, quer
         delete_files=_count_delete_files(services, table, blocks, filters, delete_manifests),
         **dict(costs),
     )
+
+
+def is_decided(condition: str, schema: Schema) -> bool:
+    """Return whether statistics decide all of a condition in SQL."""
+    try:
+        return not parse_condition(condition, schema)[1]
+    except InvalidRequestError:
+        return False
 
 
 def _find_snapshot(services: Services, table: TableVersion, at: str | None) -> SnapshotRow | None:

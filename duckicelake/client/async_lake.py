@@ -29,7 +29,7 @@ from duckicelake.client.models import (
     ViewInfo,
 )
 from duckicelake.client.operations import CallerInfo, DroppedInfo, ExpireInfo, FlushInfo, RestoreInfo, UndropInfo
-from duckicelake.client.query_result import QueryInfo, QueryPage, QueryResult
+from duckicelake.client.query_result import PlanInfo, QueryInfo, QueryPage, QueryResult
 from duckicelake.client.table import Table, View
 from duckicelake.client.upkeep import AuditRecord, CheckResult, OrphanInfos
 
@@ -364,8 +364,8 @@ class AsyncLake:
             )
         )
 
-    async def explain_sql(self, statement: str, *, namespace: str = "", at: str | None = None) -> str:
-        """Return DuckDB's plan of a SELECT, drawn as text. Nothing is read."""
+    async def explain_sql(self, statement: str, *, namespace: str = "", at: str | None = None) -> PlanInfo:
+        """Return DuckDB's plan of a SELECT, and how many files of each table it reads. The query isn't run."""
         return await to_thread(partial(self.sync.explain_sql, statement, namespace=namespace, at=at))
 
     async def queries(self) -> Sequence[QueryInfo]:

@@ -30,9 +30,11 @@ from duckicelake.client.query_result import (
     GRACE_SECONDS,
     JSON_LINES,
     QUERY_SECONDS,
+    PlanInfo,
     QueryInfo,
     QueryPage,
     QueryResult,
+    parse_plan,
     parse_query,
 )
 from duckicelake.client.table import Table, View, read_history
@@ -358,11 +360,10 @@ class Lake:
             lines.pop()
         return QueryPage([json.loads(line) for line in lines[:limit]], is_cut)
 
-    def explain_sql(self, statement: str, *, namespace: str = "", at: str | None = None) -> str:
-        """Return DuckDB's plan of a SELECT, drawn as text. Nothing is read."""
+    def explain_sql(self, statement: str, *, namespace: str = "", at: str | None = None) -> PlanInfo:
+        """Return DuckDB's plan of a SELECT, and how many files of each table it reads. The query isn't run."""
         body = _build_query(sql=statement, namespace=namespace, at=at, explain=True)
-        answer = self.client.post_raw(self.client.own("sql", "query"), body, JSON_LINES, QUERY_SECONDS)
-        return "\n".join(json.loads(line)["explain_value"] for line in answer.splitlines())
+        return parse_plan(self.client.post(self.client.own("sql", "query"), body))
 
     def queries(self) -> Sequence[QueryInfo]:
         """Return the caller's queries of the last minutes, or everyone's for an administrator; the newest first."""

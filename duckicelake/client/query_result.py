@@ -37,6 +37,55 @@ def parse_query(query: Json) -> QueryInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class ScanInfo:
+    """What a query reads of a table at most, by the catalog's statistics; numbers are None where it has none.
+
+    Attributes:
+        where: the conditions that leave out files.
+        files: of the files_of_table.
+        rows: before deletes.
+
+    """
+
+    table: str
+    where: str | None
+    files: int | None
+    files_of_table: int | None
+    rows: int | None
+    bytes: int | None
+
+    def describe(self) -> str:
+        """Describe it in a line."""
+        if self.files is None:
+            return f"{self.table}: not known"
+        files = f"{self.files:,} of {self.files_of_table:,} files"
+        where = "" if self.where is None else f", where {self.where}"
+        return f"{self.table}: {files}, {self.rows:,} rows, {(self.bytes or 0) / 1e6:,.1f} MB{where}"
+
+
+@dataclass(frozen=True, slots=True)
+class PlanInfo:
+    """How a query is run, and what it reads. text: DuckDB's plan, drawn. scans: each scan of a table."""
+
+    text: str
+    scans: tuple[ScanInfo, ...]
+
+    def lines(self) -> list[str]:
+        """Return the plan and the scans as lines of text."""
+        return [*self.text.rstrip().splitlines(), *(f"reads {scan.describe()}" for scan in self.scans)]
+
+
+def parse_plan(plan: Json) -> PlanInfo:
+    """Parse the plan of a query."""
+    scans = []
+    for scan in plan["scans"]:
+        read, total = scan.get("read") or {}, scan.get("total") or {}
+        counts = read.get("files"), total.get("files"), read.get("rows"), read.get("bytes")
+        scans.append(ScanInfo(scan["table"], scan.get("where"), *counts))
+    return PlanInfo(plan["plan"], tuple(scans))
+
+
+@dataclass(frozen=True, slots=True)
 class QueryPage:
     """The first rows of an answer, as JSON has them. is_cut: there are more than were wanted."""
 

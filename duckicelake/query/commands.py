@@ -17,7 +17,7 @@ from duckicelake.cli.console.terminal import print_json, print_rows
 
 if TYPE_CHECKING:
     from duckicelake.client.lake import Lake
-    from duckicelake.client.query_result import QueryInfo, QueryResult
+    from duckicelake.client.query_result import PlanInfo, QueryInfo, QueryResult
 
 _POLL_SECONDS: Final = 1.0
 _STATEMENT_COLUMNS: Final = 60
@@ -35,10 +35,16 @@ def run_sql(
     namespace: Annotated[str, typer.Option(help="Namespace of tables that are named without one.")] = "",
     at: AtOption = None,
     limit: Annotated[int, typer.Option(min=0, help="Max rows to print.")] = 1000,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Print the plan and how many files of each table it reads; run nothing.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Run a query in the server, over tables that you may read, and print its rows."""
     text = sys.stdin.read() if statement == "-" else statement
+    if explain:
+        _print_plan(lake.explain_sql(text, namespace=namespace, at=at), as_json=as_json)
+        return
     query_id = str(uuid4())
     with _show_progress(lake, query_id):
         result = lake.sql(text, namespace=namespace, at=at, limit=limit, query_id=query_id)
@@ -130,6 +136,13 @@ def _print(result: QueryResult, *, as_json: bool) -> None:
     print_rows(table.column_names, (_format_row(row) for row in zip(*columns, strict=True)), right=numbers)
 
 
+def _print_plan(plan: PlanInfo, *, as_json: bool) -> None:
+    if as_json:
+        print_json(plan)
+    else:
+        typer.echo("\n".join(plan.lines()))
+
+
 def _format_row(row: Sequence[Any]) -> tuple[str, ...]:
     return tuple("NULL" if value is None else str(value) for value in row)
 
@@ -137,6 +150,7 @@ def _format_row(row: Sequence[Any]) -> tuple[str, ...]:
 SQL_EXAMPLES: Final = (
     "duckicelake sql 'SELECT region, count(*) FROM sales.orders GROUP BY ALL'",
     "duckicelake sql 'FROM orders WHERE id = 7' --namespace sales --at 2026-11-01 --json",
+    "duckicelake sql 'FROM sales.orders WHERE id = 7' --explain",
 )
 HEAD_EXAMPLES: Final = ("duckicelake head sales.orders", "duckicelake head sales.orders -n 3 --json")
 add_catalog_command(app, run_sql, *SQL_EXAMPLES, name="sql", panel=DATA)

@@ -33,12 +33,16 @@ _OPEN_SECONDS: Final = 30.0
 _PARSE_SECONDS: Final = 10.0
 IDLE_SECONDS: Final = 300.0
 """For which a process is kept without a query."""
+MAX_IDLE_BYTES: Final = 200 * 1024**2
+"""Of memory of its own that a process without a query keeps. One that holds more ends after LARGE_IDLE_SECONDS."""
+LARGE_IDLE_SECONDS: Final = 10.0
 _WAITING_PER_PROCESS: Final = 8
 _KILL_SECONDS: Final = 5.0
 _MAX_READ_BYTES: Final = 1024 * 1024
 _MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024
 _ENDED: Final = "The process that ran the query has ended; it may have taken too much memory"
 _TOO_SLOW: Final = "The query took longer than it may: ask for less, or for more seconds"
+_OWN_MEMORY: Final = re.compile(r"^RssAnon:\s*(\d+) kB$", re.MULTILINE)
 _QUOTED_TEXT: Final = re.compile(r'"[^"]*"')
 _REFUSALS: Final = frozenset({"IOException", "InternalException", "FatalException", "PermissionException"})
 """DuckDB's errors that aren't the statement's fault."""
@@ -124,7 +128,7 @@ class QueryProcess:
             "memory_limit": f"{limits.memory_bytes}B",
             "max_temp_directory_size": f"{limits.disk_bytes}B",
             "temp_directory": str(Path(self._folder, "spill")),
-            "threads": max(1, (os.cpu_count() or 2) // 2),
+            "threads": os.cpu_count() or 1,
             "TimeZone": "UTC",
             "python_enable_replacements": False,
             "autoinstall_known_extensions": False,
@@ -198,6 +202,21 @@ class QueryProcess:
             pieces.append(piece)
             length -= len(piece)
         return b"".join(pieces)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory of its own, which no other process shares; 0 once it has ended."""
+        try:
+            found = _OWN_MEMORY.search(Path(f"/proc/{self.pid}/status").read_text())
+        except OSError:
+            return 0
+        return 0 if found is None else 1024 * int(found[1])
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether it has had no query for so long that it is no longer kept."""
+        idle = time.monotonic() - self.used_at
+        return idle > IDLE_SECONDS or (idle > LARGE_IDLE_SECONDS and self.memory_bytes > MAX_IDLE_BYTES)
 
     def kill(self) -> None:
         """End the process, and with it the thread that waits for it; remove its folder."""
@@ -325,11 +344,10 @@ class QueryProcesses:
 
     def _end_idle(self) -> None:
         """End processes that no query has used for a while, the one ahead included; look again while there are any."""
-        moment = time.monotonic() - IDLE_SECONDS
-        for process in [one for one in self._idle if one.used_at < moment or not one.is_alive]:
+        for process in [one for one in self._idle if one.is_outdated or not one.is_alive]:
             self._idle.remove(process)
             process.kill()
-        if not self._idle and self._spare is not None and self._spare.used_at < moment:
+        if not self._idle and self._spare is not None and self._spare.is_outdated:
             self._spare.kill()
             self._spare = None
         self._timer = None
@@ -337,4 +355,5 @@ class QueryProcesses:
 
     def _watch_idle(self) -> None:
         if self._timer is None and (self._idle or self._spare is not None):
-            self._timer = asyncio.get_running_loop().call_later(IDLE_SECONDS / 10, self._end_idle)
+            seconds = min(LARGE_IDLE_SECONDS, IDLE_SECONDS) / 2
+            self._timer = asyncio.get_running_loop().call_later(seconds, self._end_idle)

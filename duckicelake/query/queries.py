@@ -35,6 +35,7 @@ from duckicelake.lake.ducklake.snapshots import read_lake_format
 from duckicelake.lake.formats import FORMAT_1_0, LakeFormat
 from duckicelake.lake.side_tables import reader
 from duckicelake.postgres.queries import Transaction, load_queries
+from duckicelake.query.plan import QueryExplanation, TableRead, build_plan
 from duckicelake.query.processes import EXTENSIONS, OpenOrder, QueryProcess, QueryProcesses, find_extension
 from duckicelake.query.reach import (
     build_s3_settings,
@@ -100,8 +101,8 @@ class QueryAnswer:
 class _TableResolver:
     """Resolve the tables of a query in one transaction, at one snapshot; refuse those that the caller may not read.
 
-    tables: those that were found, by id. is_restricted: policies hide a part of one of them. salt: of hashes that are
-    alike within this query alone.
+    tables: those that were found, by id. reads: what was found for each name, with the table's name of today.
+    is_restricted: policies hide a part of one of them. salt: of hashes that are alike within this query alone.
     """
 
     services: Services
@@ -110,6 +111,7 @@ class _TableResolver:
     snapshot_id: int
     process: QueryProcess
     tables: dict[int, tuple[Namespace, str]] = field(default_factory=dict)
+    reads: list[TableRead] = field(default_factory=list)
     is_restricted: bool = False
     salt: bytes = field(default_factory=lambda: token_bytes(_SALT_BYTES), repr=False)
 
@@ -119,7 +121,9 @@ class _TableResolver:
         self._check_caller(use.view, namespace, name)
         table_id = reader.find_table_id(self.cursor, to_schema_name(namespace), name)
         if table_id is not None:
-            return self._restrict(self._find_version(use, table_id, namespace, name), table_id)
+            found = self._find_version(use, table_id, namespace, name)
+            self.reads.append(TableRead(namespace, name, found))
+            return self._restrict(found, table_id)
         defined = read_view(self.cursor, namespace, name)
         if defined is None:
             raise NoSuchTableError(f"Table or view does not exist: {format_full_name(namespace, name)}")
@@ -145,11 +149,15 @@ class _TableResolver:
         )
 
     def _check_caller(self, view: ResolvedView | None, namespace: Namespace, name: str) -> None:
-        """Check that the caller may read a table or view, or that the view which names it lends the right."""
+        """Check that the caller may read a table or view, or that the view which names it lends the right.
+
+        A plan shows what statistics say of tables, which no view lends.
+        """
         principal, place = self.services.caller.principal, (namespace, name)
         if principal.may_query(namespace, name):
             return
-        lender = None if view is None or place not in view.sources else view.lender
+        is_lent = view is not None and place in view.sources and not self.order.is_explain
+        lender = view.lender if view is not None and is_lent else None
         if lender is None or lend(principal, lender, place, is_query=True) is None:
             raise build_refusal(namespace, name, principal)
 
@@ -252,6 +260,22 @@ async def run_query(services: Services, processes: QueryProcesses, order: QueryO
     Raises InvalidRequestError, ForbiddenError, NoSuchTableError, NotFoundError, UnsupportedError, UnavailableError,
     TooManyRequestsError, ConflictError.
     """
+    async with _take_process(services, processes, order) as process:
+        snapshot_id, first = await run_sync(_begin, services, order, process, abandon_on_cancel=True)
+        async with aclosing(_read_pieces(process, first, order.seconds + GRACE_SECONDS)) as pieces:
+            yield QueryAnswer(snapshot_id, pieces)
+
+
+async def explain_query(services: Services, processes: QueryProcesses, order: QueryOrder) -> QueryExplanation:
+    """Plan a query without running it; raises as `run_query`."""
+    async with _take_process(services, processes, order) as process:
+        return await run_sync(_explain, services, order, process, abandon_on_cancel=True)
+
+
+@asynccontextmanager
+async def _take_process(
+    services: Services, processes: QueryProcesses, order: QueryOrder
+) -> AsyncIterator[QueryProcess]:
     if len(order.sql.encode()) > _MAX_STATEMENT_BYTES:
         raise InvalidRequestError("The statement is longer than 1 MiB")
     opening = await run_sync(_build_open_order, services)
@@ -259,9 +283,7 @@ async def run_query(services: Services, processes: QueryProcesses, order: QueryO
         processes.take(opening) as process,
         run_reported(services, order.query_id, order.sql, process),
     ):
-        snapshot_id, first = await run_sync(_begin, services, order, process, abandon_on_cancel=True)
-        async with aclosing(_read_pieces(process, first, order.seconds + GRACE_SECONDS)) as pieces:
-            yield QueryAnswer(snapshot_id, pieces)
+        yield process
 
 
 async def _read_pieces(
@@ -274,26 +296,32 @@ async def _read_pieces(
 
 def _begin(services: Services, order: QueryOrder, process: QueryProcess) -> tuple[int, tuple[bytes, bytes]]:
     """Check the query and send it to its process; return DuckLake's snapshot and the first message of the answer."""
-    parsed = process.parse(order.sql)
-    with services.database.reading() as cursor:
-        snapshot_id = _find_snapshot(cursor, order.at)
-        resolver = _TableResolver(services, cursor, order, snapshot_id, process)
-        tree = check_statement(parsed, resolver.resolve)
-    message = {
-        "tree": tree,
-        "secrets": build_secrets(services, resolver.tables.values()) if is_in_s3(services) else {},
-        "format": order.format,
-        "rows": order.rows,
-        "seconds": order.seconds,
-        "explain": order.is_explain,
-    }
-    process.send(b"Q", json.dumps(message).encode())
+    resolver, message = _check(services, order, process)
+    process.send(b"Q", json.dumps({**message, "format": order.format, "rows": order.rows}).encode())
     try:
-        return snapshot_id, process.receive(order.seconds + GRACE_SECONDS)
+        return resolver.snapshot_id, process.receive(order.seconds + GRACE_SECONDS)
     except (InvalidRequestError, UnavailableError) as error:
         if resolver.is_restricted:  # a file's name may have values of hidden rows in it, by which the table is divided
             raise type(error)(_FILE_NAME.sub("…", str(error))) from None
         raise
+
+
+def _explain(services: Services, order: QueryOrder, process: QueryProcess) -> QueryExplanation:
+    """Check the query, have it planned, and look up the files of its scans."""
+    resolver, message = _check(services, order, process)
+    _, answer = process.ask(b"L", json.dumps(message).encode(), order.seconds + GRACE_SECONDS)
+    newest = resolver.snapshot_id if order.at is None else None
+    return build_plan(services, json.loads(answer), resolver.reads, newest)
+
+
+def _check(services: Services, order: QueryOrder, process: QueryProcess) -> tuple[_TableResolver, Mapping[str, Any]]:
+    """Check the query; return what it reads, and what its process is sent."""
+    parsed = process.parse(order.sql)
+    with services.database.reading() as cursor:
+        resolver = _TableResolver(services, cursor, order, _find_snapshot(cursor, order.at), process)
+        tree = check_statement(parsed, resolver.resolve, order.sql)
+    secrets = build_secrets(services, resolver.tables.values()) if is_in_s3(services) else {}
+    return resolver, {"tree": tree, "secrets": secrets, "seconds": order.seconds}
 
 
 def _find_snapshot(cursor: Transaction, at: str | None) -> int:

@@ -14,7 +14,7 @@ from duckicelake.errors import InvalidRequestError, UnsupportedError
 from duckicelake.iceberg.identifiers import check_namespace
 from duckicelake.query import registry
 from duckicelake.query.processes import QueryLimits
-from duckicelake.query.queries import FORMATS, QueryAnswer, QueryOrder, run_query
+from duckicelake.query.queries import FORMATS, QueryAnswer, QueryOrder, explain_query, run_query
 from duckicelake.query.registry import QueryList, QueryStatus
 from duckicelake.query.service import find_limits, find_processes
 from duckicelake.server.auth.permissions import AnyToken
@@ -28,6 +28,7 @@ _LIST_PATH: Final = "/sql/v1/queries"
 _QUERY_PATH: Final = "/sql/v1/queries/{query_id}"
 QUERY_HEADER: Final = "Duckicelake-Query"
 SNAPSHOT_HEADER: Final = "Duckicelake-Snapshot"
+_NO_STORE: Final = {"Cache-Control": "no-store"}
 router = APIRouter(tags=["query"], responses=RESPONSES, route_class=StrictRoute)
 
 
@@ -52,7 +53,8 @@ async def query(
 ) -> Response:
     """Run one SELECT over tables that the caller may read, all at one snapshot; the rows come as they are computed.
 
-    The format is Arrow's stream, CSV or JSON lines, by `Accept`. The query ends when the client goes away.
+    The format is Arrow's stream, CSV or JSON lines, by `Accept`. The query ends when the client goes away. With
+    `explain`, the answer is the plan, and what it reads of each table, as a JSON object.
     """
     limits = find_limits(services)
     if limits.processes == 0:
@@ -60,12 +62,15 @@ async def query(
     parsed = parse_body(QueryRequest, body)
     format_, content_type = _choose_format(accept)
     order = _build_order(parsed, limits, format_)
+    if order.is_explain:
+        plan = await explain_query(services, find_processes(limits), order)
+        return Response(plan.model_dump_json(by_alias=True), headers=_NO_STORE, media_type="application/json")
     stack = AsyncExitStack()
     answer = await _begin(stack, run_query(services, find_processes(limits), order), request)
     headers = {
         QUERY_HEADER: str(order.query_id),
         SNAPSHOT_HEADER: str(answer.snapshot_id),
-        "Cache-Control": "no-store",
+        **_NO_STORE,
     }
     return StreamingResponse(_stream(stack, answer), headers=headers, media_type=content_type)
 

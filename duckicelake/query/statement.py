@@ -6,6 +6,7 @@ no other database, no view of DuckDB's own.
 """
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -41,6 +42,9 @@ _NODES: Final = frozenset(
 _TYPE_SUFFIX: Final = "_TYPE_INFO"
 _VERSION_TYPES: Final = frozenset({"INTEGER", "BIGINT", "VARCHAR"})
 """Types of constants that name a version: DuckDB writes the decimal 1.5 as 15."""
+_COMMENTS: Final = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
+_FIRST_WORD: Final = re.compile(r"[A-Za-z]+")
+_READING: Final = frozenset({"SELECT", "WITH", "FROM", "VALUES", "TABLE"})
 SYSTEM_NAMES: Final = ("duckdb_", "pg_", "pragma_", "sqlite_")
 """Beginnings of names of DuckDB's own views, by which no common table expression may go."""
 
@@ -275,20 +279,30 @@ def parse_tree(text: str | bytes) -> Tree:
         raise InvalidRequestError("The query is too deep or too long") from error
 
 
-def check_statement(serialized: Tree, resolve: Resolve) -> Tree:
+def check_statement(serialized: Tree, resolve: Resolve, sql: str = "") -> Tree:
     """Check what `json_serialize_sql` returns, and return it with its tables replaced.
 
-    resolve: finds what the caller may read; its errors are passed on. Raises InvalidRequestError.
+    resolve: finds what the caller may read; its errors are passed on. sql: the statement's text, for errors.
+    Raises InvalidRequestError.
     """
     if serialized["error"]:
         message = str(serialized.get("error_message", ""))
         if serialized.get("error_type") == "not implemented":
-            message = "Only SELECT is run here, also with WITH, FROM or VALUES at its begin"
+            message = _name_statement(sql)
         raise InvalidRequestError(message)
     statements = serialized["statements"]
     if len(statements) != 1:
         raise InvalidRequestError(f"Send one statement, not {len(statements)}")
     return {**serialized, "statements": [_Checker(resolve).check(statements[0], frozenset(), 0)]}
+
+
+def _name_statement(sql: str) -> str:
+    """Say which statement isn't run, and which is."""
+    found = _FIRST_WORD.search(_COMMENTS.sub(" ", sql))
+    kind = "" if found is None else found[0].upper()
+    hint = ': send the SELECT alone, with "explain": true' if kind == "EXPLAIN" else ""
+    what = f", and this is {kind}{hint}" if kind and kind not in _READING else ""
+    return f"Only SELECT is run here, also with WITH, FROM or VALUES at its begin{what}"
 
 
 def _find_kind(tree: Mapping[str, Any]) -> str:

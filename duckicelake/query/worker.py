@@ -6,6 +6,7 @@ of the package, has no environment, and changes DuckDB's settings no more after 
     > O {…}    open: attach the lake, lock the settings        < R    ready
     > P text   parse a statement                               < T    its syntax tree as JSON
     > Q {…}    run a checked tree                              < D…   pieces of the result, then E {…}
+    > L {…}    plan a checked tree                             < L {…} the plan as text, and as a tree
     between these come                                       < I {…} how far the query is
     anything may be answered by                                < X {…} an error; the process goes on
 """
@@ -20,7 +21,7 @@ import struct
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Self
 
@@ -130,6 +131,8 @@ def handle(connection: duckdb.DuckDBPyConnection, kind: bytes, body: bytes, answ
     elif kind == b"Q":
         with ProgressReports(connection, answers) as progress:
             yield from run_query(connection, json.loads(body), progress)
+    elif kind == b"L":
+        yield b"L", json.dumps(explain_query(connection, json.loads(body))).encode()
     else:
         raise ValueError(f"No such command: {kind!r}")
 
@@ -155,21 +158,36 @@ def load_extensions(connection: duckdb.DuckDBPyConnection, files: Sequence[str])
         connection.load_extension(file)
 
 
-def run_query(
-    connection: duckdb.DuckDBPyConnection, order: Mapping[str, Any], progress: ProgressReports
-) -> Iterator[Message]:
-    """Run a query; yield its result in pieces of the format, then how many rows it had.
-
-    Its secrets are there for as long as it runs.
-    """
+@contextmanager
+def prepare_query(connection: duckdb.DuckDBPyConnection, order: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the SQL of a checked tree; it may take the order's seconds, and has its secrets, as long as the block."""
     (sql,) = connection.execute("SELECT json_deserialize_sql(?::JSON)", [json.dumps(order["tree"])]).fetchone() or ("",)
     timer = threading.Timer(order["seconds"], connection.interrupt)
     timer.start()
     try:
         for name, secret in order["secrets"].items():
             connection.execute(f"CREATE OR REPLACE SECRET {name} {secret}")
-        if order["explain"]:
-            sql = f"EXPLAIN {sql}"
+        yield sql
+    finally:
+        timer.cancel()
+        for name in order["secrets"]:
+            connection.execute(f"DROP SECRET IF EXISTS {name}")
+
+
+def explain_query(connection: duckdb.DuckDBPyConnection, order: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return DuckDB's plan of a query, drawn as text, and as a tree of JSON objects."""
+    with prepare_query(connection, order) as sql:
+        drawn, planned = (
+            connection.execute(f"EXPLAIN {options}{sql}").fetchall() for options in ("", "(FORMAT json) ")
+        )
+    return {"text": "\n".join(str(text) for _, text in drawn), "tree": json.loads(planned[0][1])}
+
+
+def run_query(
+    connection: duckdb.DuckDBPyConnection, order: Mapping[str, Any], progress: ProgressReports
+) -> Iterator[Message]:
+    """Run a query; yield its result in pieces of the format, then how many rows it had."""
+    with prepare_query(connection, order) as sql:
         reader = connection.execute(sql).to_arrow_reader(_BATCH_ROWS)
         is_cut = False
         writer = FORMATS[order["format"]](reader.schema)
@@ -183,10 +201,6 @@ def run_query(
                 break
         yield from split_piece(writer.end())
         yield b"E", json.dumps({"rows": progress.rows, "is_cut": is_cut}).encode()
-    finally:
-        timer.cancel()
-        for name in order["secrets"]:
-            connection.execute(f"DROP SECRET IF EXISTS {name}")
 
 
 def split_piece(piece: bytes) -> Iterator[Message]:

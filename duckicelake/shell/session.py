@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 
 _ATTACHED: Final = ("ducklake:", "postgres:", "postgresql:")
 _DEFAULT_FOLDER: Final = Path("lake")
+_EXPLAIN: Final = re.compile(r"\s*EXPLAIN\s+(?=SELECT|WITH|FROM|VALUES|TABLE|\()", re.IGNORECASE)
 
 
 class LakeSession(Protocol):
@@ -90,7 +93,10 @@ class RestSession:
     def run(self, sql: str) -> Any:
         """Run a query."""
         if self._lake.client.is_duckicelake():
-            return self._lake.sql(sql, at=self._at).to_arrow()
+            explained = _EXPLAIN.match(sql)
+            if explained is None:
+                return self._lake.sql(sql, at=self._at).to_arrow()
+            return _build_lines(self._lake.explain_sql(sql[explained.end() :], at=self._at).lines())
         if self._engine is None:
             from duckicelake.shell.local_duckdb import attach_iceberg
 
@@ -102,6 +108,10 @@ class RestSession:
         self._lake.close()
         if self._engine is not None:
             self._engine.close()
+
+
+def _build_lines(lines: list[str]) -> Any:
+    return import_module("pyarrow").table({"plan": lines})
 
 
 def open_session(target: str | None, options: Mapping[str, str | None]) -> LakeSession:

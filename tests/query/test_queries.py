@@ -235,7 +235,8 @@ def test_wrong_requests_are_refused_with_the_reason(ask: Ask, http: httpx.Client
         "SELECT nope FROM open.t": '"nope" not found',
         "SELECT sum(name) FROM open.t": "No function matches",
         "SELECT 1 +": "syntax error",
-        "DROP TABLE open.t": "Only SELECT is run here",
+        "DROP TABLE open.t": "Only SELECT is run here, also with WITH, FROM or VALUES at its begin, and this is DROP",
+        "/* a */ EXPLAIN FROM open.t": 'and this is EXPLAIN: send the SELECT alone, with "explain": true',
         "SELECT 'x'::INT": "Could not convert",
     }.items():
         status, found = read_problem(ask(sql))
@@ -358,11 +359,26 @@ def test_idle_processes_end_by_themselves(ask: Ask, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(processes, "IDLE_SECONDS", 1.0)
     read_rows(ask("SELECT 1 AS a"))
     assert pids()
-    ends = time.monotonic() + 20
-    while pids() and time.monotonic() < ends:
-        time.sleep(0.1)
-    assert not pids()
+    assert wait_until(lambda: not pids())
     assert read_rows(ask("SELECT 1 AS a")) == [{"a": 1}]
+
+
+def test_idle_process_that_holds_much_memory_ends_sooner(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "LARGE_IDLE_SECONDS", 0.5)
+    read_rows(ask("SELECT 1 AS a"))
+    kept = pids()
+    time.sleep(1.5)
+    assert pids() == kept
+    monkeypatch.setattr(processes, "MAX_IDLE_BYTES", 1024)
+    assert wait_until(lambda: not pids())
+    assert read_rows(ask("SELECT 1 AS a")) == [{"a": 1}]
+
+
+def wait_until(condition: Callable[[], bool]) -> bool:
+    ends = time.monotonic() + 20
+    while not condition() and time.monotonic() < ends:
+        time.sleep(0.1)
+    return condition()
 
 
 def test_queries_can_be_off(services: Services, ask: Ask) -> None:
@@ -381,10 +397,70 @@ def test_lake_that_duckdb_cannot_attach_is_refused(ask: Ask, database_url: str) 
     )
 
 
-def test_explain_says_what_is_read(ask: Ask) -> None:
-    text = ask("SELECT id FROM open.t WHERE id = 3", explain=True).text
-    assert "id" in text
-    assert "open" in text or "DUCKLAKE" in text.upper() or "t" in text
+def explain(ask: Ask, sql: str, **body: Any) -> dict[str, Any]:
+    answer = ask(sql, explain=True, **body)
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["content-type"] == "application/json"
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def describe_scans(plan: dict[str, Any]) -> list[tuple[Any, ...]]:
+    return [
+        (scan["table"], scan.get("where"), scan["read"]["files"], scan["total"]["files"], scan["read"]["rows"])
+        for scan in plan["scans"]
+    ]
+
+
+@pytest.fixture
+def days(lake: duckdb.DuckDBPyConnection) -> None:
+    """Table `open.days`: five files of 100 rows, each of another day."""
+    lake.execute('CREATE TABLE open.days (id BIGINT, day DATE, moment TIMESTAMP, name VARCHAR, "a b" INTEGER)')
+    for day in range(5):
+        lake.execute(
+            f"INSERT INTO open.days SELECT {day} * 100 + i, DATE '2026-01-01' + {day}, "
+            f"TIMESTAMP '2026-01-01 10:00:00' + INTERVAL {day} DAY, 'it''s ' || {day}, {day} FROM range(100) r(i)"
+        )
+
+
+@pytest.mark.usefixtures("days")
+@pytest.mark.parametrize(
+    ("sql", "files", "where"),
+    [
+        ("FROM open.days", 5, None),
+        ("SELECT id FROM open.days WHERE id BETWEEN 150 AND 199", 1, "(id>=150 AND id<=199)"),
+        ("FROM open.days WHERE day = DATE '2026-01-03' AND id % 2 = 0", 1, "(day='2026-01-03'::DATE)"),
+        ("FROM open.days WHERE moment > '2026-01-04'", 2, "(moment>'2026-01-04 00:00:00'::TIMESTAMP)"),
+        ("FROM open.days WHERE name = 'it''s 2'", 1, "(name='it''s 2')"),
+        ("FROM open.days WHERE id < 50 OR id > 450", 2, "(id<50 OR id>450)"),
+        ("FROM open.days WHERE id IN (3, 407)", 2, "(id IN (3, 407))"),
+        ("WITH d AS (FROM open.days) SELECT max(id) FROM d WHERE id < 100", 1, "(id<100)"),
+        ("FROM (SELECT id + 1 AS i, day AS d FROM open.days) WHERE d < '2026-01-02'", 1, "(day<'2026-01-02'::DATE)"),
+        ('FROM open.days WHERE "a b" = 3', 5, None),
+        ("FROM open.days WHERE id = (SELECT max(id) FROM open.t)", 5, None),
+    ],
+)
+def test_plan_says_how_many_files_are_read(ask: Ask, sql: str, files: int, where: str | None) -> None:
+    plan = explain(ask, sql)
+    (scan,) = [scan for scan in describe_scans(plan) if scan[0] == "open.days"]
+    assert scan == ("open.days", where, files, 5, 100 * files)
+    assert "DUCKLAKE_SCAN" in plan["plan"]
+
+
+@pytest.mark.usefixtures("days")
+def test_plan_of_joins_views_and_older_states(ask: Ask, lake: duckdb.DuckDBPyConnection) -> None:
+    first = ask("SELECT 1").headers["Duckicelake-Snapshot"]
+    joined = describe_scans(explain(ask, "FROM open.days d JOIN open.t t USING (id) WHERE id < 100"))
+    assert min(joined) == ("open.days", "(id<100)", 1, 5, 100)
+    lake.execute("CREATE VIEW open.v AS SELECT id, day FROM open.days WHERE id >= 100")
+    viewed = describe_scans(explain(ask, "FROM open.v WHERE day <= '2026-01-03'"))
+    assert viewed == [("open.days", "(id>=100) AND (day<='2026-01-03'::DATE)", 2, 5, 200)]
+    lake.execute("DELETE FROM open.days WHERE id < 100")
+    assert describe_scans(explain(ask, "FROM open.days"))[0][2:4] == (4, 4)
+    assert describe_scans(explain(ask, "FROM open.days", at=first))[0][2:4] == (5, 5)
+    assert describe_scans(explain(ask, f"FROM open.days AT (VERSION => {first}) WHERE id < 99"))[0][2:4] == (1, 5)
+    two = describe_scans(explain(ask, "FROM open.t a JOIN shut.t b USING (id) WHERE a.id = 3"))
+    assert [(scan[0], scan[1]) for scan in two] == [("open.t", None), ("shut.t", None)]
 
 
 def test_extensions_are_found() -> None:

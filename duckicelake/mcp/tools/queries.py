@@ -6,11 +6,12 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field, TypeAdapter
 
+from duckicelake.client.lake import Lake
 from duckicelake.client.models import ColumnMetrics, quote_sql_name
-from duckicelake.errors import BadInputError
+from duckicelake.client.query_result import PlanInfo
+from duckicelake.errors import BadInputError, NotAllowedError
 from duckicelake.iceberg import values
 from duckicelake.iceberg.types import PrimitiveType
-from duckicelake.mcp.tools.estimate import QueryEstimate, estimate_query
 from duckicelake.mcp.tools.tool import (
     AtArgument,
     NameArgument,
@@ -38,6 +39,53 @@ SqlArgument = Annotated[
 ]
 
 
+class TableEstimate(ToolResult):
+    """What a scan of the query reads of a table. where: the conditions that leave out files. Null: not known."""
+
+    table: str
+    where: str | None
+    files: int | None
+    files_of_table: int | None
+    rows: int | None
+    bytes: int | None
+
+
+class QueryEstimate(ToolResult):
+    """What a query reads at most, each table as often as it is scanned. Columns that it leaves out are counted."""
+
+    tables: list[TableEstimate]
+    files: int
+    rows: int
+    scan_bytes: int
+    is_known: Annotated[bool, Field(description="False: the catalog has no statistics of an older state.")]
+    is_hidden: Annotated[
+        bool,
+        Field(description="True: there is none, as the caller may read the rows, and not what statistics say of them."),
+    ] = False
+
+
+def build_estimate(plan: PlanInfo) -> QueryEstimate:
+    """Sum up what the scans of a plan read."""
+    tables = [
+        TableEstimate(
+            table=scan.table,
+            where=scan.where,
+            files=scan.files,
+            files_of_table=scan.files_of_table,
+            rows=scan.rows,
+            bytes=scan.bytes,
+        )
+        for scan in plan.scans
+    ]
+    return QueryEstimate(
+        tables=tables,
+        files=sum(table.files or 0 for table in tables),
+        rows=sum(table.rows or 0 for table in tables),
+        scan_bytes=sum(table.bytes or 0 for table in tables),
+        is_known=all(table.bytes is not None for table in tables),
+    )
+
+
 class QueryArguments(ToolArguments):
     """A query and its budgets."""
 
@@ -54,6 +102,16 @@ class QueryArguments(ToolArguments):
     ] = 0
 
 
+def estimate_query(lake: Lake, arguments: QueryArguments) -> QueryEstimate:
+    """Return what a query reads. Raises NotAllowedError for one that the caller may not run."""
+    namespace, at = arguments.namespace, arguments.at
+    try:
+        return build_estimate(lake.explain_sql(arguments.sql, namespace=namespace, at=at))
+    except NotAllowedError:  # of the query, or of its plan alone
+        lake.sql(f"SELECT 1 FROM (\n{arguments.sql.strip().rstrip(';')}\n) LIMIT 0", namespace=namespace, at=at)
+        return QueryEstimate(tables=[], files=0, rows=0, scan_bytes=0, is_known=False, is_hidden=True)
+
+
 class QueryRows(ToolResult):
     """Rows of a query. Decimals, times and bytes are texts."""
 
@@ -66,11 +124,7 @@ class QueryRows(ToolResult):
 def run_query(context: ToolContext, arguments: QueryArguments) -> QueryRows:
     """Run a query within its budgets. ToolError over_budget."""
     began = time.monotonic()
-    estimate = estimate_query(context.lake, arguments.sql, arguments.namespace, arguments.at)
-    if not (
-        estimate.is_known or estimate.is_hidden
-    ):  # the catalog says what is wrong with a statement that is no query
-        context.lake.explain_sql(arguments.sql, namespace=arguments.namespace, at=arguments.at)
+    estimate = estimate_query(context.lake, arguments)
     _check_budget(estimate, context.scan_bytes, arguments.confirmed_scan_bytes)
     page = context.lake.preview(
         arguments.sql,
@@ -141,8 +195,7 @@ class QueryPlan(ToolResult):
 def explain(context: ToolContext, arguments: ExplainArguments) -> QueryPlan:
     """Explain a query without running it."""
     plan = context.lake.explain_sql(arguments.sql, namespace=arguments.namespace, at=arguments.at)
-    estimate = estimate_query(context.lake, arguments.sql, arguments.namespace, arguments.at)
-    return QueryPlan(plan=plan, estimate=estimate)
+    return QueryPlan(plan=plan.text, estimate=build_estimate(plan))
 
 
 class ProfileArguments(ToolArguments):
