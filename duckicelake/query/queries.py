@@ -348,7 +348,7 @@ def _build_open_order(services: Services) -> OpenOrder:
     options = f"READ_ONLY, METADATA_SCHEMA {quote_literal(str(schema))}"
     attach = f"ATTACH {quote_literal(build_attach_source(url))} AS {LAKE} ({options})"
     is_restricted = services.caller.principal.has_restrictions
-    key = (services.caller.principal.name, url, *(("restricted",) if is_restricted else ()))
+    key = (services.caller.principal.name, url, str(is_restricted))
     names: tuple[str, ...] = EXTENSIONS
     settings: Mapping[str, Any] = RESTRICTED_SETTINGS if is_restricted else {}
     if is_in_s3(services):

@@ -49,52 +49,6 @@ SYSTEM_NAMES: Final = ("duckdb_", "pg_", "pragma_", "sqlite_")
 """Beginnings of names of DuckDB's own views, by which no common table expression may go."""
 
 
-_BARRIER: Final[Tree] = {
-    "node": {
-        "type": "SELECT_NODE",
-        "modifiers": [
-            {
-                "type": "LIMIT_MODIFIER",
-                "limit": {
-                    "class": "CONSTANT",
-                    "type": "VALUE_CONSTANT",
-                    "alias": "",
-                    "query_location": 0,
-                    "value": {"type": {"id": "BIGINT", "type_info": None}, "is_null": False, "value": 2**63 - 1},
-                },
-                "offset": None,
-            }
-        ],
-        "cte_map": {"map": []},
-        "select_list": [
-            {
-                "class": "STAR",
-                "type": "STAR",
-                "alias": "",
-                "query_location": 0,
-                "relation_name": "",
-                "exclude_list": [],
-                "replace_list": [],
-                "columns": False,
-                "expr": None,
-                "qualified_exclude_list": [],
-                "rename_list": [],
-            }
-        ],
-        "from_table": None,
-        "where_clause": None,
-        "group_expressions": [],
-        "group_sets": [],
-        "aggregate_handling": "STANDARD_HANDLING",
-        "having": None,
-        "sample": None,
-        "qualify": None,
-    },
-    "named_param_map": [],
-}
-"""The tree of `SELECT * FROM … LIMIT 9223372036854775807`."""
-
-
 @dataclass(frozen=True, slots=True)
 class TableUse:
     """A table or view that a query names.
@@ -258,17 +212,15 @@ def _build_subquery(tree: dict[str, Any], statement: Tree, alias: str, columns: 
 
 def _put_behind_barrier(statement: Tree) -> Tree:
     """Put a SELECT behind a limit that no result reaches: DuckDB computes no condition before one."""
-    inner = {
-        "type": "SUBQUERY",
-        "alias": "",
-        "sample": None,
-        "query_location": 0,
-        "subquery": statement,
-        "column_name_alias": [],
+    node = {
+        "type": "SELECT_NODE",
+        "modifiers": [{"type": "LIMIT_MODIFIER", "limit": _build_constant("BIGINT", 2**63 - 1)}],
+        "cte_map": {"map": []},
+        "select_list": [{"class": "STAR", "type": "STAR", "exclude_list": [], "replace_list": []}],
+        "from_table": {"type": "SUBQUERY", "subquery": statement},
+        "aggregate_handling": "STANDARD_HANDLING",
     }
-    barrier = deepcopy(_BARRIER)
-    barrier["node"]["from_table"] = inner
-    return barrier
+    return {"node": node}
 
 
 def parse_tree(text: str | bytes) -> Tree:
