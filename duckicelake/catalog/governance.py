@@ -16,7 +16,7 @@ from duckicelake.catalog.grants import GrantChange, GrantDetails, parse_object
 from duckicelake.catalog.issuers import ListedIssuer
 from duckicelake.catalog.principals import PrincipalChange, PrincipalRegistration
 from duckicelake.catalog.warehouse_options import KEPT_OPTIONS, change_options, check_options, read_options
-from duckicelake.catalog.warehouse_registry import NewWarehouse
+from duckicelake.catalog.warehouse_places import NewWarehouse
 from duckicelake.catalog.warehouses import (
     FIRST_WAREHOUSE_NAME,
     WarehouseWiring,
@@ -28,6 +28,7 @@ from duckicelake.catalog.warehouses import (
 from duckicelake.errors import CatalogError, CommitStateUnknownError, InvalidRequestError, UnavailableError
 from duckicelake.lake.side_tables.principals import BUILT_IN_ROLES, KINDS, lock_governance
 from duckicelake.postgres.database import JoinedDatabase
+from duckicelake.postgres.other_databases import strip_password
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -98,7 +99,7 @@ def read_state(services: Services, wiring: WarehouseWiring) -> GovernanceState:
     state.issuers = {row.name: replace(row, created=None) for row in issuers.list_issuers(services).items}
     first = NewWarehouse(FIRST_WAREHOUSE_NAME)
     created = [
-        NewWarehouse(row.name, row.location, row.schema_name if row.is_adopted else None, row.profile)
+        NewWarehouse(row.name, row.location, row.schema_name if row.is_adopted else None, row.profile, row.database_url)
         for row in list_warehouses(services)
         if row.is_active
     ]
@@ -237,6 +238,12 @@ def _check_warehouse(
     except CatalogError as error:
         raise _refuse(wanted, ("warehouse", name), str(error)) from error
     old, new = known.warehouses.get(name), warehouse.new
+    url = None if new.database_url is None else strip_password(new.database_url)
+    if old is not None and url not in (None, old.new.database_url):
+        message = (
+            f"database-url of {name} is {old.new.database_url}, and can't change to {url}: see `warehouse database`"
+        )
+        raise _refuse(wanted, ("warehouse", name), message)
     for attribute in ("location", "profile", "adopted_schema"):
         has = getattr(new, attribute)
         if old is not None and has is not None and has.rstrip("/") != (getattr(old.new, attribute) or "").rstrip("/"):

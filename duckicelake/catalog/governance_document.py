@@ -8,9 +8,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from duckicelake.catalog.governance import GovernanceState, GrantKey, WarehouseState
 from duckicelake.catalog.issuers import ListedIssuer
 from duckicelake.catalog.principals import PrincipalRegistration
-from duckicelake.catalog.warehouse_registry import NewWarehouse
+from duckicelake.catalog.warehouse_places import NewWarehouse
 from duckicelake.catalog.warehouses import FIRST_WAREHOUSE_NAME
 from duckicelake.errors import InvalidRequestError
+from duckicelake.postgres.other_databases import format_database_url, parse_database_url
 
 _GRANTS: Final = ("grants",)
 Name = Annotated[str, Field(min_length=1, max_length=256)]
@@ -66,6 +67,7 @@ class WarehouseEntry(_Entry):
     location: str | None = None
     storage_profile: str | None = None
     adopted_schema: str | None = None
+    database_url: str | None = None
     grants_on: bool | None = None
     options: dict[Name, str | int | float] | None = None
 
@@ -178,7 +180,12 @@ def _add_container(state: GovernanceState, kind: Any, entry: ContainerEntry, pla
 
 def _add_warehouse(state: GovernanceState, entry: WarehouseEntry, place: str) -> None:
     _check_new(state.warehouses, entry.name, place)
-    new = NewWarehouse(entry.name, entry.location, entry.adopted_schema, entry.storage_profile)
+    url = entry.database_url
+    try:
+        url = None if url is None else format_database_url(parse_database_url(url))
+    except InvalidRequestError as error:
+        raise InvalidRequestError(f"{place}: {error}") from error
+    new = NewWarehouse(entry.name, entry.location, entry.adopted_schema, entry.storage_profile, url)
     options = None if entry.options is None else {option: str(value) for option, value in entry.options.items()}
     state.warehouses[entry.name] = WarehouseState(new, entry.grants_on, options)
     state.places["warehouse", entry.name] = place
@@ -224,7 +231,13 @@ def _describe_issuer(issuer: ListedIssuer) -> dict[str, Any]:
 
 def _describe_warehouse(state: WarehouseState) -> dict[str, Any]:
     new = state.new
-    facts = _strip(new.name, location=new.location, storage_profile=new.profile, adopted_schema=new.adopted_schema)
+    facts = _strip(
+        new.name,
+        location=new.location,
+        storage_profile=new.profile,
+        adopted_schema=new.adopted_schema,
+        database_url=new.database_url,
+    )
     return {**facts, "grants-on": state.grants_on, "options": dict(state.options or {})}
 
 

@@ -158,6 +158,7 @@ def change_grants(
     changes = [(change, True) for change in given] + [(change, False) for change in taken]
     for change, _ in changes:
         _check_caller(services, change)
+    _get_rights(services).refresh()
     counts = {True: 0, False: 0}
 
     def change_all() -> tuple[int, int]:
@@ -184,7 +185,9 @@ def list_grants(
 
     Raises NotFoundError for an unknown object, InvalidRequestError for a token of another list.
     """
-    place = _get_rights(services).place
+    rights = _get_rights(services)
+    place = rights.place
+    rights.refresh()
     with services.database.reading() as cursor:
         found = None if target is None else _find_target(cursor, target)
         rows = grants.list_grants(cursor, place, principal, found, _parse_key(page), page.fetch)

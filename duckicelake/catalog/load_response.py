@@ -21,6 +21,7 @@ from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.lake.side_tables.freshness import FreshnessLine, SchemaLine, open_freshness_line
 from duckicelake.lake.state import Freshness, FreshnessQuery
 from duckicelake.postgres.database import SchemaDatabase
+from duckicelake.postgres.other_databases import LeasedDatabase
 from duckicelake.properties import get_scan_planning_mode
 
 Deliver = Callable[[Freshness | None], object]
@@ -73,9 +74,10 @@ def build_freshness_checks(services: Services, shared: FreshnessChecks | None = 
     shared: those of the first warehouse's database whose connection the warehouses beside it share.
     """
     database = services.database
-    if shared is not None and isinstance(database, SchemaDatabase) and isinstance(shared.line, FreshnessLine):
-        return FreshnessChecks(SchemaLine(shared.line, database.search_path), services.meter)
-    return FreshnessChecks(open_freshness_line(database), services.meter)
+    if shared is None or not isinstance(database, SchemaDatabase) or isinstance(database, LeasedDatabase):
+        return FreshnessChecks(open_freshness_line(database), services.meter)
+    assert isinstance(shared.line, FreshnessLine)
+    return FreshnessChecks(SchemaLine(shared.line, database.search_path), services.meter)
 
 
 def _deliver_all(deliveries: Iterable[Deliver], fresh: Freshness | None) -> None:

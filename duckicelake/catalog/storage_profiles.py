@@ -28,6 +28,7 @@ from duckicelake.lake.side_tables.storage_profiles import (
     pick_profile,
     pick_profile_of,
 )
+from duckicelake.postgres.queries import Transaction
 from duckicelake.storage.policy import canonicalize
 
 StorageProfile = ProfileRow
@@ -115,15 +116,16 @@ def drop_profile(services: Services, name: str) -> None:
     services.run_once(drop, lambda _: None)
 
 
-def rotate_secrets(services: Services, keys: SecretKeys) -> int:
-    """Write all secrets anew, encrypted with the first key, and return how many there are. UnavailableError."""
-    with services.database.transaction() as cursor:
-        rows = [row for row in storage_profiles.lock_profiles(cursor) if row.secret is not None]
-        for row in rows:
-            place = _describe_place(row.profile_id)
-            sealed = keys.encrypt(keys.decrypt(row.secret or "", place), place)
-            storage_profiles.set_secret(cursor, row.profile_id, sealed)
-        services.settle(cursor, [AuditedResource("storage-profiles", detail={"secrets": len(rows)})])
+def rotate_profiles(cursor: Transaction, keys: SecretKeys) -> int:
+    """Write the keys of all profiles anew, encrypted with the first key; return how many there are.
+
+    Raises UnavailableError.
+    """
+    rows = [row for row in storage_profiles.lock_profiles(cursor) if row.secret is not None]
+    for row in rows:
+        place = _describe_place(row.profile_id)
+        sealed = keys.encrypt(keys.decrypt(row.secret or "", place), place)
+        storage_profiles.set_secret(cursor, row.profile_id, sealed)
     return len(rows)
 
 

@@ -18,6 +18,7 @@ from duckicelake.lake.setup.identity import (
     LakeIdentity,
     LakeRecord,
     RunningServer,
+    is_of_schema,
     parse_identity,
     read_lake,
     record_marked_folders,
@@ -156,6 +157,14 @@ def release(services: Services, marked: Sequence[str]) -> None:
     for folder in marked:
         with suppress(FileMissingError):
             services.store.delete(_marker(folder))
+
+
+def release_gone(services: Services, schema: str) -> None:
+    """Delete the marker of a lake that was in a schema of the database, and is gone."""
+    folder = _warehouse(services)
+    owner = _owner(services, folder)
+    if isinstance(owner, LakeIdentity) and is_of_schema(services.database, owner, schema):
+        release(services, [folder])
 
 
 def examine(services: Services, lake: LakeRecord) -> WarehouseStanding:

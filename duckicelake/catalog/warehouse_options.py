@@ -1,11 +1,12 @@
 """Options of a warehouse: quotas, how long what was dropped stays, policies of maintenance. Read and change them.
 
 Those that decide what a transaction may write are in the lake, where DuckDB's transactions meet them, too. The others
-are in the registry; a server opens the warehouse anew when they change.
+are in the registry; a server opens the warehouse anew when they change. Those of grants are beside the grants.
 """
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Final
 
@@ -64,9 +65,13 @@ class RequestLimits:
 
 def read_options(services: Services) -> dict[str, str]:
     """Read the options of the services' warehouse, by name."""
+    rights = _get_rights(services)
     with services.database.reading() as cursor:
         found = identity.read_limits(cursor)
-        found |= grants.read_options(cursor, _get_rights(services).place)
+        found |= grants.read_options(cursor, rights.place)
+    if rights.link is not None:
+        with rights.link.registry.reading() as cursor:
+            found |= grants.read_options(cursor, rights.place)
     return dict(sorted(found.items()))
 
 
@@ -75,17 +80,23 @@ def change_options(services: Services, changes: OptionChanges, check_policies: C
 
     check_policies: raises InvalidRequestError for policies of maintenance that can't be.
 
+    Of a warehouse in another database, those of the registry change first: one who is killed between may repeat it.
+
     Raises InvalidRequestError for an option or a value that there isn't.
     """
-    place = _get_rights(services).place
+    place, link = _get_rights(services).place, _get_rights(services).link
     check_options(changes, check_policies, is_first=place.warehouse_id == FIRST_WAREHOUSE_ID)
     own = {name: value for name, value in changes.items() if name in _LAKE_FORMS}
     others = {name: value for name, value in changes.items() if name not in _LAKE_FORMS}
+    granted = {name: others.pop(name) for name in _GRANT_FORMS if link is not None and name in others}
 
     def change() -> None:
         with services.database.transaction() as cursor:
             identity.change_limits(cursor, own)
-            grants.change_options(cursor, place, others)
+            grants.change_options(cursor, place, granted)
+            registry = nullcontext(cursor) if link is None else link.registry.transaction()
+            with registry as registry_cursor:
+                grants.change_options(registry_cursor, place, others)
             services.settle(cursor, [AuditedResource("warehouse", detail={"options": dict(changes)})])
 
     services.run_once(change, lambda _: None)

@@ -1,7 +1,7 @@
 """Warehouses beside the first: find and open them.
 
-A warehouse is a lake in a schema of its own, in the database of the first warehouse. The first warehouse's schema holds
-the registry.
+A warehouse is a lake in a schema of its own, in the database of the first warehouse or in another one. The first
+warehouse's schema holds the registry.
 """
 
 import re
@@ -15,11 +15,14 @@ from duckicelake.catalog.context.cache import TableCache
 from duckicelake.catalog.context.combiner import CombiningQueues, VersionRecorder
 from duckicelake.catalog.context.commit_queue import CommitQueue
 from duckicelake.catalog.context.hooks import UNOBSERVED, ReadObserver
+from duckicelake.catalog.context.registry_link import RegistryLink
+from duckicelake.catalog.context.rights import RightsCache
 from duckicelake.catalog.context.row_targets import RowTargets
 from duckicelake.catalog.context.scan_cache import ScanCache
 from duckicelake.catalog.context.services import IdPools, Services
 from duckicelake.catalog.context.storage_access import NO_ACCESS, StorageAccess
 from duckicelake.catalog.storage_profiles import ProfileRules, check_endpoints, find_profile_of
+from duckicelake.catalog.warehouse_databases import WarehouseDatabases
 from duckicelake.catalog.warehouse_options import CheckPolicies
 from duckicelake.errors import InvalidRequestError, StartupError, UnavailableError
 from duckicelake.lake.setup.format import require_known
@@ -27,6 +30,7 @@ from duckicelake.lake.side_tables import warehouses as registry
 from duckicelake.lake.side_tables.storage_profiles import ProfileRow
 from duckicelake.lake.side_tables.warehouses import FIRST_NAME, WarehouseRow, pick_row
 from duckicelake.postgres.database import SchemaDatabase
+from duckicelake.postgres.other_databases import LeasedDatabase
 from duckicelake.storage.policy import LocationPolicy
 from duckicelake.storage.protocol import MeasuredStore, ObjectStore
 
@@ -70,6 +74,7 @@ class WarehouseWiring:
         build_access: makes clients' access to files of a location in the store of the settings.
         profiles: what storage profiles may say.
         open_profile: opens the store of a location by a storage profile; None where there are none.
+        databases: how databases of warehouses beside the first one's are reached.
         run_tasks: runs the background tasks of an open warehouse.
         check_policies: raises InvalidRequestError for policies of maintenance that can't be.
 
@@ -79,6 +84,7 @@ class WarehouseWiring:
     build_access: Callable[[str], StorageAccess] = field(default=lambda _: NO_ACCESS)
     profiles: ProfileRules = field(default_factory=ProfileRules)
     open_profile: Callable[[str, ProfileRow], ProfileStorage] | None = None
+    databases: WarehouseDatabases = field(default_factory=WarehouseDatabases)
     build_cache: Callable[[], TableCache] = TableCache
     build_scans: Callable[[], ScanCache] = ScanCache
     open_reads: Callable[[], ReadObserver] = field(default=lambda: UNOBSERVED)
@@ -119,11 +125,16 @@ def find_warehouse(services: Services, name: str) -> WarehouseRow:
 def open_warehouse(services: Services, wiring: WarehouseWiring, row: WarehouseRow) -> Services:
     """Build the services of a warehouse from those of the first; `close_warehouse` closes them.
 
-    Connections and meter are those of the first, and the object store unless the warehouse has a storage profile.
-    Caches, queues and the log of reads are its own. Raises UnavailableError for a profile that can't be used.
+    Meter is that of the first, and so are the connections unless the warehouse is in another database, and the object
+    store unless it has a storage profile. Caches, queues and the log of reads are its own. Raises UnavailableError for
+    a profile that can't be used, and a database that doesn't answer.
     """
     store, access = _open_storage(services, wiring, row)
-    database = SchemaDatabase(services.database, row.schema_name)
+    try:
+        database, rights = _open_database(services, wiring, row)
+    except BaseException:
+        _close_store(services, store)
+        raise
     return replace(
         services,
         database=database,
@@ -139,10 +150,22 @@ def open_warehouse(services: Services, wiring: WarehouseWiring, row: WarehouseRo
         scans=wiring.build_scans(),
         reads=wiring.open_reads(),
         maintenance={**services.maintenance, **row.policies},
-        rights=services.rights and services.rights.beside(database, row.warehouse_id, row.name),
+        rights=rights,
         warehouse=row.name,
         prefix=f"{build_prefix(row.name)}/",
     )
+
+
+def _open_database(
+    services: Services, wiring: WarehouseWiring, row: WarehouseRow
+) -> tuple[SchemaDatabase, RightsCache | None]:
+    if row.database_url is None:
+        shared = SchemaDatabase(services.database, row.schema_name)
+        return shared, services.rights and services.rights.beside(shared, row.warehouse_id, row.name)
+    link = RegistryLink.build(services.database, row.warehouse_id)
+    leased = wiring.databases.lease(row)
+    rights = services.rights or RightsCache.of_first(services.database)
+    return leased, rights.elsewhere(leased, link, row.name)
 
 
 def _open_storage(services: Services, wiring: WarehouseWiring, row: WarehouseRow) -> tuple[ObjectStore, StorageAccess]:
@@ -162,8 +185,17 @@ def _open_storage(services: Services, wiring: WarehouseWiring, row: WarehouseRow
 def close_warehouse(services: Services, own: Services) -> None:
     """Close what `open_warehouse` has opened for a warehouse. services: the first one's."""
     own.database.close()
-    if own.store is not services.store:
-        own.store.close()
+    _close_store(services, own.store)
+
+
+def _close_store(services: Services, store: ObjectStore) -> None:
+    if store is not services.store:
+        store.close()
+
+
+def is_database_lost(services: Services) -> bool:
+    """Return whether a warehouse must be opened anew, as the other database that it is in went away."""
+    return isinstance(services.database, LeasedDatabase) and services.database.is_lost
 
 
 def prepare_warehouse(services: Services) -> None:

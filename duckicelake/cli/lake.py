@@ -98,11 +98,13 @@ def adopt(lake: LakeOption = None) -> None:
     would delete the files of the other.
     """
     from duckicelake.catalog import warehouse
+    from duckicelake.catalog.warehouse_databases import adopt_lake
     from duckicelake.cli.wiring.services import open_lake
     from duckicelake.settings.sources import read_settings
 
     with open_lake(read_settings({"lake": lake})) as services:
-        for sentence in warehouse.adopt(services) or ["The warehouse is this lake's: nothing has changed."]:
+        changes = [*warehouse.adopt(services), *adopt_lake(services)]
+        for sentence in changes or ["The warehouse is this lake's: nothing has changed."]:
             typer.echo(sentence)
 
 
@@ -145,6 +147,7 @@ def _collect_facts(settings: Settings) -> dict[str, str]:
     url = settings.database_url or build_embedded_url(settings.lake)
     is_embedded, chosen = settings.database_url is None, find_chosen(url)
     row = None if chosen is None else chosen.row
+    shown = (row and row.database_url) or url  # of another database without the password, which is encrypted
     reached = settings.model_copy(update={"database_url": url})
     own = settings if chosen is None else build_warehouse_settings(reached, chosen)
     stored = _read_stored(own.database_url or url, is_embedded=is_embedded)
@@ -153,14 +156,14 @@ def _collect_facts(settings: Settings) -> dict[str, str]:
     )
     facts = {
         "uri": served_at or build_uri(settings.host, settings.port, is_tls=settings.tls_certificate is not None),
-        "ducklake-attach": build_attach_source(url, find_duckdb_parameters(url)),
+        "ducklake-attach": build_attach_source(shown, find_duckdb_parameters(own.database_url or url)),
     }
     options = {"data-path": "data_path", "format": "version"}
     facts |= {name: stored.options[option] for name, option in options.items() if option in stored.options}
     if stored.schema != DEFAULT_SCHEMA_NAME:
         facts["metadata-schema"] = stored.schema
     if row is not None:
-        facts |= {"prefix": row.name, "duckdb-attach": build_duckdb_attach(url, row.name, schema=row.schema_name)}
+        facts |= {"prefix": row.name, "duckdb-attach": build_duckdb_attach(shown, row.name, schema=row.schema_name)}
     if stored.macros:
         facts["macros"] = ", ".join(stored.macros)
     secret = build_lake_secret(own, facts.get("data-path") or build_policy(own).data_path)

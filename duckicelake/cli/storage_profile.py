@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
 from duckicelake.cli.catalog.connection import add_administration_command
 from duckicelake.cli.console.command import SERVE, LakeOption, make_group, one_line_errors
-from duckicelake.cli.console.terminal import print_json
+from duckicelake.cli.console.terminal import print_json, read_secret
 from duckicelake.cli.principal import list_facts, print_facts
 
 if TYPE_CHECKING:
@@ -60,7 +59,7 @@ def create(
 
     if ambient == (access_key_id is not None):
         raise InvalidRequestError("Give either --access-key-id or --ambient")
-    keys = None if access_key_id is None else (access_key_id, _read_secret())
+    keys = None if access_key_id is None else (access_key_id, read_secret("Secret access key"))
     options = {
         "name": name,
         "root": root,
@@ -101,9 +100,11 @@ def drop(server: Administrator, name: NameArgument) -> None:
 def rotate(lake: LakeOption = None) -> None:
     """Write all secrets in Postgres anew, encrypted with the first key of DUCKICELAKE_SECRET_KEYS.
 
+    These are the keys of storage profiles, and the URLs of databases.
+
     Put a new key before the old one, restart the servers, run this, and take the old key out.
     """
-    from duckicelake.catalog.storage_profiles import rotate_secrets
+    from duckicelake.catalog.warehouse_registry import rotate_secrets
     from duckicelake.cli.console.terminal import format_count
     from duckicelake.cli.wiring.profile_settings import build_profile_rules
     from duckicelake.cli.wiring.services import open_lake
@@ -117,12 +118,6 @@ def rotate(lake: LakeOption = None) -> None:
             raise InvalidSettingsError("there is no key to encrypt with: set DUCKICELAKE_SECRET_KEYS")
         count = rotate_secrets(services, keys)
     typer.echo(f"{format_count(count, 'secret')} encrypted with key {next(iter(keys.keys))}")
-
-
-def _read_secret() -> str:
-    if sys.stdin.isatty():
-        return str(typer.prompt("Secret access key", hide_input=True))
-    return sys.stdin.readline().rstrip("\r\n")
 
 
 add_administration_command(app, create, *CREATE_EXAMPLES)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Final, Literal
+from urllib.parse import quote
 
 import typer
 
 from duckicelake.cli.catalog.connection import add_administration_command
 from duckicelake.cli.console.command import SERVE, make_group
-from duckicelake.cli.console.terminal import print_json
+from duckicelake.cli.console.terminal import print_json, read_secret
 from duckicelake.cli.principal import list_facts, print_facts
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ CREATE_EXAMPLES: Final = (
     "duckicelake warehouse create sales",
     "duckicelake warehouse create sales --location s3://bucket/warehouses/sales",
     "duckicelake warehouse create old --adopt old_lake",
+    "duckicelake warehouse create eu --database-url postgresql://lake@db.example:5432/eu < password",
 )
 LIST_EXAMPLES: Final = ("duckicelake warehouse list", "duckicelake warehouse list --json | jq -r .name")
 SHOW_EXAMPLES: Final = (
@@ -25,6 +27,7 @@ SHOW_EXAMPLES: Final = (
     "duckicelake warehouse show sales --json | jq -r '.\"metadata-schema\"'",
 )
 RENAME_EXAMPLES: Final = ("duckicelake warehouse rename sales sales_2025",)
+MOVE_EXAMPLES: Final = ("duckicelake warehouse database eu postgresql://lake2@db.example:5432/eu < password",)
 DROP_EXAMPLES: Final = (
     "duckicelake warehouse drop sales",
     "duckicelake warehouse drop sales --force",
@@ -39,7 +42,7 @@ OPTIONS_EXAMPLES: Final = (
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 NameArgument = Annotated[str, typer.Argument(help="The warehouse's name.")]
 app: Final = make_group(
-    "warehouse", "Warehouses beside the first: lakes in other schemas of the same database.", panel=SERVE
+    "warehouse", "Warehouses beside the first: lakes in other schemas, or in other databases.", panel=SERVE
 )
 
 
@@ -56,13 +59,23 @@ def create(
     storage_profile: Annotated[
         str | None, typer.Option("--storage-profile", help="Storage profile of its files (default: the settings').")
     ] = None,
+    database_url: Annotated[
+        str | None,
+        typer.Option(help="Postgres of its catalog; the password is read from stdin (default: the server's)."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Create a warehouse: a DuckLake catalog in a schema of its own, with a folder of its own.
 
     Servers that run serve it within a second. Clients name it by their setting `warehouse`, DuckDB by METADATA_SCHEMA.
     """
-    created = server.create_warehouse(name, location=location, adopted_schema=adopt, storage_profile=storage_profile)
+    created = server.create_warehouse(
+        name,
+        location=location,
+        adopted_schema=adopt,
+        storage_profile=storage_profile,
+        database_url=None if database_url is None else _add_password(database_url),
+    )
     print_facts(list_facts(created), as_json=as_json)
 
 
@@ -74,7 +87,8 @@ def list_(server: Administrator, as_json: JsonOption = False) -> None:
         return
     for row in rows:
         state = "" if row.state == "active" else f"  ({row.state})"
-        typer.echo(f"{row.name:24} {row.metadata_schema:32} {row.location}{state}")
+        place = "" if row.database_url is None else f"  {row.database_url}"
+        typer.echo(f"{row.name:24} {row.metadata_schema:32} {row.location}{place}{state}")
     if not rows:
         typer.echo("there is only the first warehouse; make another with: duckicelake warehouse create NAME", err=True)
 
@@ -95,6 +109,19 @@ def rename(
     Servers that run know it by the new name alone within a second. Scopes of tokens name the warehouse, too.
     """
     print_facts(list_facts(server.rename_warehouse(name, new_name)), as_json=as_json)
+
+
+def database(
+    server: Administrator,
+    name: NameArgument,
+    url: Annotated[str, typer.Argument(help="Its database, by the login and host of now; the password is on stdin.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Reach the database of a warehouse by another login, password or host. It must have the same catalog.
+
+    Servers that run follow within a second.
+    """
+    print_facts(list_facts(server.move_warehouse(name, _add_password(url))), as_json=as_json)
 
 
 def drop(
@@ -154,6 +181,15 @@ def options(
         typer.echo(f"{option:24} {value}")
 
 
+def _add_password(url: str) -> str:
+    """Return the URL of a database with its password, which stdin has if the URL hasn't: other users see commands."""
+    scheme, separator, rest = url.partition("://")
+    login, at, place = rest.partition("@")
+    if not at or ":" in login:
+        return url
+    return f"{scheme}{separator}{login}:{quote(read_secret('Password of the database'), safe='')}@{place}"
+
+
 def _parse_option(text: str) -> tuple[str, str | None]:
     option, equals, value = text.partition("=")
     if not equals:
@@ -165,6 +201,7 @@ add_administration_command(app, create, *CREATE_EXAMPLES)
 add_administration_command(app, list_, *LIST_EXAMPLES, name="list")
 add_administration_command(app, show, *SHOW_EXAMPLES)
 add_administration_command(app, rename, *RENAME_EXAMPLES)
+add_administration_command(app, database, *MOVE_EXAMPLES)
 add_administration_command(app, grants, *GRANTS_EXAMPLES)
 add_administration_command(app, options, *OPTIONS_EXAMPLES)
 add_administration_command(app, drop, *DROP_EXAMPLES)

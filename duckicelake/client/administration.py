@@ -87,7 +87,11 @@ class ProfileInfo:
 
 @dataclass(frozen=True, slots=True)
 class WarehouseInfo:
-    """A warehouse. prefix: behind `v1/` in paths of routes; metadata_schema: DuckDB's METADATA_SCHEMA."""
+    """A warehouse.
+
+    prefix: behind `v1/` in paths of routes. metadata_schema: DuckDB's METADATA_SCHEMA. database_url: of its catalog,
+    without the password; None: the server's own database.
+    """
 
     warehouse_id: str
     name: str
@@ -95,6 +99,7 @@ class WarehouseInfo:
     metadata_schema: str
     location: str
     storage_profile: str | None
+    database_url: str | None
     is_adopted: bool
     state: str
     created: datetime
@@ -302,9 +307,10 @@ class Administrator:
         location: str | None = None,
         adopted_schema: str | None = None,
         storage_profile: str | None = None,
+        database_url: str | None = None,
     ) -> WarehouseInfo:
         """Create a warehouse, or serve a catalog that is there."""
-        body = {"name": name, "location": location}
+        body = {"name": name, "location": location, "database-url": database_url}
         body |= {"adopted-schema": adopted_schema, "storage-profile": storage_profile}
         return parse_record(WarehouseInfo, self._client.change("POST", f"{_ROOT}/warehouses", _drop_none(body)))
 
@@ -319,6 +325,11 @@ class Administrator:
     def rename_warehouse(self, name: str, new_name: str) -> WarehouseInfo:
         """Rename a warehouse."""
         answer = self._client.change("POST", _path("warehouses", name, "rename"), {"name": new_name})
+        return parse_record(WarehouseInfo, answer)
+
+    def move_warehouse(self, name: str, database_url: str) -> WarehouseInfo:
+        """Reach the database of a warehouse by another login, password or host."""
+        answer = self._client.change("POST", _path("warehouses", name, "database"), {"database-url": database_url})
         return parse_record(WarehouseInfo, answer)
 
     def drop_warehouse(self, name: str, *, forces: bool, keeps_lake: bool) -> WarehouseContents:

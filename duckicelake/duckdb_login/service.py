@@ -28,6 +28,7 @@ from duckicelake.duckdb_login.logins import (
 from duckicelake.duckdb_login.rules import cover_inlined, find_rules
 from duckicelake.errors import InvalidSettingsError
 from duckicelake.postgres.database import Database
+from duckicelake.postgres.other_databases import LeasedDatabase
 from duckicelake.settings.model import Settings
 
 _LOOK_SECONDS: Final = 0.4
@@ -63,7 +64,8 @@ class DuckdbLoginService(FeatureService):
     @contextmanager
     def run_tasks(self, settings: Settings, services: Services, report: TaskReporter) -> Iterator[None]:
         """Keep the options, and look after the logins of all warehouses beside the first one's services."""
-        _options[services.database] = read_options(settings)
+        is_elsewhere = isinstance(services.database, LeasedDatabase)  # another Postgres than that of the URL
+        _options[services.database] = LoginOptions(None, 0) if is_elsewhere else read_options(settings)
         try:
             if settings.duckdb_login_url is None or services.prefix:
                 yield

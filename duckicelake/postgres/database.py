@@ -71,7 +71,8 @@ class Database:
 
     traced: makes a block for each statement. left: called once when another Postgres took over, which may lack commits;
     from then on every transaction raises FailoverError. session_settings: set on every connection. After `require`,
-    each transaction begins with a statement that may refuse it.
+    each transaction begins with a statement that may refuse it. lost: called when no connection could be made for a
+    while. max_waiting: how many may wait for a connection, further ones get UnavailableError at once; 0: any number.
     """
 
     def __init__(
@@ -85,6 +86,8 @@ class Database:
         session_settings: Mapping[str, str] | None = None,
         *,
         rules: DatabaseRules,
+        lost: Callable[[], None] | None = None,
+        max_waiting: int = 0,
     ) -> None:
         self.url = url
         self._precondition: str | None = None
@@ -113,8 +116,16 @@ class Database:
             reconnect_timeout=_RECONNECT_SECONDS,
             configure=self._configure,
             check=check_connection_open,
+            reconnect_failed=None if lost is None else lambda _: lost(),
         )
-        self._pool = build_pool(min_size=1, max_size=pool_size, timeout=pool_seconds, open=True, name="duckicelake")
+        self._pool = build_pool(
+            min_size=1,
+            max_size=pool_size,
+            timeout=pool_seconds,
+            max_waiting=max_waiting,
+            open=True,
+            name="duckicelake",
+        )
         self._watch_pool = build_pool(
             min_size=0, max_size=1, timeout=_WATCH_SECONDS, open=False, num_workers=1, name="duckicelake-watch"
         )

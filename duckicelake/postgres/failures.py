@@ -9,7 +9,7 @@ import psycopg
 from psycopg import AsyncConnection, Connection
 from psycopg.errors import NotNullViolation
 from psycopg.pq import PipelineStatus, TransactionStatus
-from psycopg_pool import PoolTimeout
+from psycopg_pool import PoolTimeout, TooManyRequests
 
 from duckicelake.errors import (
     CatalogError,
@@ -119,7 +119,7 @@ def translate_outage(error: psycopg.Error) -> CatalogError | None:
 
 
 def _translate_stateless(error: psycopg.Error) -> str | None:
-    if isinstance(error, PoolTimeout):
+    if isinstance(error, PoolTimeout | TooManyRequests):
         return "Postgres does not answer, or all connections to it are busy"
     if isinstance(error, psycopg.OperationalError):
         return "Postgres does not answer"

@@ -63,6 +63,7 @@ from duckicelake.server.routes.grants import ChangeGrantsRequest
 from duckicelake.server.routes.management import (
     ChangeOptionsRequest,
     CreateWarehouseRequest,
+    MoveWarehouseRequest,
     RenameWarehouseRequest,
 )
 from duckicelake.server.routes.storage_profiles import CreateStorageProfileRequest
@@ -99,6 +100,7 @@ REQUEST_MODELS: tuple[type[BaseModel], ...] = (
     RegisterViewRequest,
     RemoteSignRequest,
     RenameTableRequest,
+    MoveWarehouseRequest,
     RenameWarehouseRequest,
     RenewJob,
     RenameNamespaceBody,

@@ -20,6 +20,7 @@ from duckicelake.catalog.warehouses import (
     Warehouse,
     WarehouseWiring,
     close_warehouse,
+    is_database_lost,
     is_warehouse_name,
     list_warehouses,
     open_warehouse,
@@ -242,7 +243,7 @@ class WarehouseRouter:
         self._rows = {row.name: row for row in rows if row.is_active}
         self._read_at = begun
         for name, opened in list(self._open.items()):
-            if self._rows.get(name) != opened.row:
+            if self._rows.get(name) != opened.row or is_database_lost(opened.context.services):
                 self._retire(opened)
 
     def _make_room(self) -> None:

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from duckicelake.catalog.context.secret_keys import SecretKeys
 from duckicelake.catalog.context.services import Services
-from duckicelake.catalog.storage_profiles import rotate_secrets
+from duckicelake.catalog.warehouse_registry import rotate_secrets
 from duckicelake.cli.main import app as commands
 from duckicelake.cli.wiring.services import build_warehouse_wiring
 from duckicelake.errors import InvalidSettingsError, UnavailableError

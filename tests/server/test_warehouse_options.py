@@ -12,7 +12,8 @@ import httpx
 import pytest
 
 from duckicelake.catalog.context.services import Services
-from duckicelake.catalog.warehouse_registry import NewWarehouse, create_warehouse
+from duckicelake.catalog.warehouse_places import NewWarehouse
+from duckicelake.catalog.warehouse_registry import create_warehouse
 from duckicelake.catalog.warehouses import find_warehouse
 from duckicelake.cli.serve.background_tasks import build_thresholds, run_warehouse_tasks
 from duckicelake.cli.wiring.services import check_policies

@@ -10,7 +10,8 @@ import httpx
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
 
-from duckicelake.catalog.warehouse_registry import NewWarehouse, create_warehouse
+from duckicelake.catalog.warehouse_places import NewWarehouse
+from duckicelake.catalog.warehouse_registry import create_warehouse
 from tests.server.routes.test_idempotency import uuid7
 from tests.server.test_warehouses import ROWS, Site, site_of, wait_until
 from tests.server.test_warehouses import site as site  # noqa: PLC0414

@@ -24,7 +24,8 @@ from duckicelake.catalog.context.hooks import ReadObserver
 from duckicelake.catalog.context.rights import RightsCache
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.context.storage_access import StorageAccess
-from duckicelake.catalog.warehouse_registry import NewWarehouse, create_warehouse
+from duckicelake.catalog.warehouse_places import NewWarehouse
+from duckicelake.catalog.warehouse_registry import create_warehouse
 from duckicelake.catalog.warehouses import (
     RESERVED_NAMES,
     WarehouseWiring,

@@ -7,7 +7,7 @@ a newer one, as all requests that change something do, asks Postgres.
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from threading import Lock
@@ -18,6 +18,7 @@ from weakref import WeakSet
 from duckicelake.catalog.context.caller import Principal
 from duckicelake.catalog.context.outside import OutsideDecisions, OutsideLimit, build_limited_rights
 from duckicelake.catalog.context.privileges import Guard, HeldGrant, ObjectKind, ObjectRef, Rights, parse_mark
+from duckicelake.catalog.context.registry_link import RegistryLink
 from duckicelake.iceberg.identifiers import Namespace, has_readable_name, parse_readable_namespace
 from duckicelake.iceberg.read_restrictions import NO_ROWS, HeldPolicy, Mask, build_restrictions
 from duckicelake.lake.side_tables import grants, policies
@@ -98,12 +99,15 @@ class RightsCache:
         place: GrantPlace | None = None,
         outside: OutsideDecisions | None = None,
         name: str = FIRST_NAME,
+        link: RegistryLink | None = None,
     ) -> None:
         """Keep where to ask. database: the warehouse's own. place: by default the first warehouse's.
 
-        outside: decides after scopes and grants have allowed. name: of the warehouse, for the outside.
+        outside: decides after scopes and grants have allowed. name: of the warehouse, for the outside. link: of a
+        warehouse in another database, whose lake has its grants, and copies of the principals.
         """
         self.outside = outside
+        self.link = link
         self._name = name
         self._database = database
         self._watch = watch
@@ -124,6 +128,11 @@ class RightsCache:
         """Make the cache of another warehouse, which the same thread looks after."""
         return RightsCache(database, self._watch, GrantPlace(warehouse_id), self.outside, name)
 
+    def elsewhere(self, database: Database, link: RegistryLink, name: str) -> "RightsCache":
+        """Make the cache of a warehouse in another database, with a thread of its own: that may not answer for long."""
+        place = GrantPlace(link.claim.warehouse_id)
+        return RightsCache(database, GovernanceWatch(database), place, self.outside, name, link)
+
     @property
     def is_bound(self) -> bool:
         """Whether grants were on, or there were policies, when that was last looked at."""
@@ -132,7 +141,7 @@ class RightsCache:
     @property
     def place(self) -> GrantPlace:
         """Where the warehouse's grants are; asks Postgres once."""
-        if not self._is_first and self._place.schema is None:
+        if not self._is_first and self.link is None and self._place.schema is None:
             self._place = grants.qualify(self._place, self._watch.find_schema())
         return self._place
 
@@ -179,16 +188,28 @@ class RightsCache:
 
     def look(self) -> GovernanceVersions:
         """Ask Postgres what has changed, and forget what may have changed with it."""
-        return self._look(self._database.statement(only_reads=True))
+        return self._look(self._database.statement)
 
     def watch(self) -> None:
         """Look as `look` does, over the connection of those who watch, for which no request makes it wait."""
-        self._look(self._database.watching())
+        self._look(lambda **_: self._database.watching(), watches=True)
 
-    def _look(self, opening: AbstractContextManager[Transaction]) -> GovernanceVersions:
+    def refresh(self) -> None:
+        """Let a warehouse in another database have copies of all principals of now."""
+        if self.link is not None:
+            self.look()
+
+    def _look(
+        self, opening: Callable[..., AbstractContextManager[Transaction]], *, watches: bool = False
+    ) -> GovernanceVersions:
         asked_at, place = time.monotonic(), self.place
-        with opening as cursor:
+        state = None if self.link is None else self.link.read_state(watches=watches)
+        with opening(only_reads=True) as cursor:
             versions = grants.read_versions(cursor, place)
+        if self.link is not None and versions.copied != state:
+            self.link.copy_principals(self._database)
+            with opening(only_reads=True) as cursor:
+                versions = grants.read_versions(cursor, place)
         self._note(_Known(versions, asked_at))
         return versions
 

@@ -35,6 +35,13 @@ def format_count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def read_secret(what: str) -> str:
+    """Read a secret: the first line of stdin, or what is typed unseen. what: of the prompt."""
+    if sys.stdin.isatty():
+        return str(typer.prompt(what, hide_input=True))
+    return sys.stdin.readline().rstrip("\r\n")
+
+
 def parse_time(text: str) -> datetime:
     """Parse an age (`2h`, `90d`) or a time in ISO form, which is in UTC unless it has an offset.
 

@@ -60,7 +60,6 @@ from duckicelake.lake.ducklake.dropped import set_retention
 from duckicelake.lake.setup.format import require_known
 from duckicelake.server.api import App
 from duckicelake.server.app import create_app
-from duckicelake.server.middleware.traces import Tracer
 from duckicelake.server.protocol.connections import raise_descriptor_limit
 from duckicelake.server.telemetry.logs import forward_standard_logging, make_logger
 from duckicelake.server.telemetry.shared_files import SHARED_FOLDER_VARIABLE
@@ -184,9 +183,12 @@ def _create_app() -> object:
         authentication=build_authentication(settings, services.database),
         metrics_public=settings.metrics_public,
         tracer=spans,
-        wiring=build_warehouse_wiring(settings, partial(run_warehouse_tasks, settings)),
+        wiring=build_warehouse_wiring(
+            settings, partial(run_warehouse_tasks, settings), spans.statement if spans else None
+        ),
         makes_lineage=settings.lineage != "off",
     )
+    deadline.cut_off_by(app.warehouses.wiring.databases.cut_off)
     resources.enter_context(run_background_tasks(settings, app.state.context.services))
     resources.callback(app.warehouses.close)
     app.router.lifespan_context = partial(_close_at_shutdown, resources)
@@ -337,6 +339,7 @@ def _serve_until_failover(
         app = _build_app(services, settings, spans)
         server = DeadlineServer(build_config(settings, app), deadline)
         deadline.cut_off_by(services.database.cut_off)
+        deadline.cut_off_by(app.warehouses.wiring.databases.cut_off)
         renewal.watch(server)
         process.freeze_memory()
         with run_background_tasks(settings, app.state.context.services), closing(app.warehouses):
@@ -379,7 +382,7 @@ def _prepare(settings: Settings, services: Services, *, creates: bool) -> Settin
     return settled
 
 
-def _build_app(services: Services, settings: Settings, tracer: Tracer | None) -> App:
+def _build_app(services: Services, settings: Settings, spans: "OtelTracer | None") -> App:
     log = make_logger(sys.stderr, settings.log_format)
     forward_standard_logging(log)
     return create_app(
@@ -388,7 +391,9 @@ def _build_app(services: Services, settings: Settings, tracer: Tracer | None) ->
         log=log,
         authentication=build_authentication(settings, services.database),
         metrics_public=settings.metrics_public,
-        tracer=tracer,
-        wiring=build_warehouse_wiring(settings, partial(run_warehouse_tasks, settings)),
+        tracer=spans,
+        wiring=build_warehouse_wiring(
+            settings, partial(run_warehouse_tasks, settings), spans.statement if spans else None
+        ),
         makes_lineage=settings.lineage != "off",
     )

@@ -14,6 +14,7 @@ from duckicelake.catalog import (
     storage_profiles,
     warehouse_options,
     warehouse_registry,
+    warehouse_removal,
     warehouses,
 )
 from duckicelake.catalog.context.page import walk_pages
@@ -21,6 +22,7 @@ from duckicelake.catalog.context.privileges import list_names
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.governance import apply_state, read_state
 from duckicelake.catalog.governance_document import build_state, describe_state, parse_document
+from duckicelake.catalog.warehouse_places import NewWarehouse
 from duckicelake.cli.wiring.authentication import is_settings_client
 from duckicelake.cli.wiring.profile_settings import build_profile_rules
 from duckicelake.cli.wiring.services import build_outside, build_warehouse_wiring, check_policies, open_lake
@@ -191,9 +193,10 @@ class LakeAdministration:
         location: str | None = None,
         adopted_schema: str | None = None,
         storage_profile: str | None = None,
+        database_url: str | None = None,
     ) -> WarehouseInfo:
         """Create a warehouse, or serve a catalog that is there."""
-        new = warehouse_registry.NewWarehouse(name, location, adopted_schema, storage_profile)
+        new = NewWarehouse(name, location, adopted_schema, storage_profile, database_url)
         with self._open("create_warehouse") as services:
             wiring = build_warehouse_wiring(self._settings)
             return _copy_warehouse(warehouse_registry.create_warehouse(services, wiring, new))
@@ -213,11 +216,17 @@ class LakeAdministration:
         with self._open("rename_warehouse") as services:
             return _copy_warehouse(warehouse_registry.rename_warehouse(services, name, new_name))
 
+    def move_warehouse(self, name: str, database_url: str) -> WarehouseInfo:
+        """Reach the database of a warehouse by another login, password or host."""
+        with self._open("move_warehouse") as services:
+            wiring = build_warehouse_wiring(self._settings)
+            return _copy_warehouse(warehouse_registry.move_warehouse(services, wiring, name, database_url))
+
     def drop_warehouse(self, name: str, *, forces: bool, keeps_lake: bool) -> WarehouseContents:
         """Drop a warehouse. forces: one that isn't empty, too. keeps_lake: only stop serving it."""
         with self._open("drop_warehouse") as services:
             wiring = build_warehouse_wiring(self._settings)
-            had = warehouse_registry.drop_warehouse(services, wiring, name, forces=forces, keeps_lake=keeps_lake)
+            had = warehouse_removal.drop_warehouse(services, wiring, name, forces=forces, keeps_lake=keeps_lake)
         return _copy(WarehouseContents, had)
 
     def read_options(self, name: str) -> Mapping[str, str]:
@@ -339,6 +348,7 @@ def _copy_warehouse(row: warehouses.Warehouse) -> WarehouseInfo:
         row.schema_name,
         row.location,
         row.profile,
+        row.database_url,
         row.is_adopted,
         row.state,
         row.created,

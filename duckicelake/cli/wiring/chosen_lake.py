@@ -22,10 +22,12 @@ class ChosenWarehouse:
     """A warehouse that --warehouse names.
 
     place: where its grants are, in the schema of the first warehouse. profile: its storage profile, if it has one.
+    registry_url: of the database of the first warehouse.
     """
 
     row: WarehouseRow
     place: GrantPlace
+    registry_url: str
     profile: ProfileRow | None = None
 
 
@@ -76,17 +78,21 @@ def find_chosen(url: str) -> ChosenWarehouse | None:
             place = qualify(GrantPlace(row.warehouse_id), read_first_schema(cursor))
     if not row.is_active:
         raise ConflictError(f"Warehouse {name} is in state {row.state}: create or drop it once more first")
-    return ChosenWarehouse(row, place, profile)
+    return ChosenWarehouse(row, place, url, profile)
 
 
 def build_warehouse_settings(settings: Settings, chosen: ChosenWarehouse) -> Settings:
     """Build the settings by which the lake of a warehouse is a server's first. settings: of the first, with its URL.
 
-    Raises UnavailableError for a storage profile that can't be used.
+    Raises UnavailableError for a storage profile or a database that can't be used.
     """
     row, url = chosen.row, settings.database_url
     policies = (f"{name}={value}" for name, value in row.policies.items())
     assert url is not None
+    if row.database_url is not None:
+        from duckicelake.cli.wiring.profile_settings import build_warehouse_databases
+
+        url = build_warehouse_databases(settings).reveal(row)
     if chosen.profile is not None:
         from duckicelake.cli.wiring.profile_settings import apply_profile, build_profile_rules
 

@@ -1,19 +1,31 @@
-"""Stores of warehouses by their storage profiles: a profile takes the place of the settings of S3."""
+"""What warehouses have in place of the settings: stores by their storage profiles, and other databases."""
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from pydantic import SecretStr
 
 from duckicelake.catalog.context.secret_keys import SecretKeys
 from duckicelake.catalog.storage_profiles import ProfileRules, StorageProfile, reveal_keys
+from duckicelake.catalog.warehouse_databases import WarehouseDatabases
 from duckicelake.catalog.warehouses import ProfileStorage
 from duckicelake.cli.wiring.storage_access import build_storage_access, check_signing
+from duckicelake.lake.ducklake.database import open_lake_database
+from duckicelake.lake.setup.format import build_session_settings
+from duckicelake.postgres.database import Database
+from duckicelake.postgres.other_databases import SharedPools
+from duckicelake.postgres.pipeline import TraceBlock
 from duckicelake.rest.outbound import OutboundGuard
 from duckicelake.settings.model import Settings
 from duckicelake.storage.registry import find_s3_store, open_store
 from duckicelake.storage.s3 import S3Options
+
+OTHER_POOL_CONNECTIONS: Final = 4
+"""Most connections of a worker to another database, for requests of all warehouses there."""
+OTHER_POOL_SECONDS: Final = 5.0
+OTHER_POOL_WAITING: Final = 12
+"""Most threads that wait for one of these: a database that doesn't answer leaves threads to other warehouses."""
 
 
 def build_profile_rules(settings: Settings) -> ProfileRules:
@@ -24,6 +36,28 @@ def build_profile_rules(settings: Settings) -> ProfileRules:
         settings.ambient_profiles,
         partial(OutboundGuard.parse(settings.allowed_addresses).check_url, what="endpoint"),
     )
+
+
+def build_warehouse_databases(settings: Settings, traced: TraceBlock | None = None) -> WarehouseDatabases:
+    """Build how databases of warehouses are reached. Raises InvalidSettingsError for keys that are none.
+
+    traced: makes a context for each SQL statement.
+    """
+    guard, keys = OutboundGuard.parse(settings.allowed_addresses), settings.secret_keys
+
+    def resolve(host: str, port: int) -> list[str]:
+        return [str(address[0]) for _, address in guard.resolve(host, port)]
+
+    def build(url: str, lose: Callable[[], None]) -> Database:
+        connections = min(OTHER_POOL_CONNECTIONS, settings.pool_size or OTHER_POOL_CONNECTIONS)
+        seconds = settings.statement_seconds, min(settings.pool_seconds, OTHER_POOL_SECONDS)
+        waiting = OTHER_POOL_WAITING
+        return open_lake_database(
+            url, connections, *seconds, traced, lose, build_session_settings(), lost=lose, max_waiting=waiting
+        )
+
+    secret_keys = None if keys is None else SecretKeys.parse(keys.get_secret_value())
+    return WarehouseDatabases(secret_keys, resolve, SharedPools(build))
 
 
 def apply_profile(settings: Settings, rules: ProfileRules, profile: StorageProfile) -> Settings:

@@ -5,7 +5,7 @@ import logging
 import os
 import socket
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -18,19 +18,20 @@ from duckicelake.catalog.context.cache import TableCache
 from duckicelake.catalog.context.caller import ANY_PRINCIPAL, Caller
 from duckicelake.catalog.context.combiner import CombiningQueues
 from duckicelake.catalog.context.hooks import open_read_observer
+from duckicelake.catalog.context.registry_link import RegistryLink
 from duckicelake.catalog.context.rights import GovernanceWatch, RightsCache
 from duckicelake.catalog.context.scan_cache import ScanCache
 from duckicelake.catalog.context.services import Services, read_clock_ms
 from duckicelake.catalog.warehouses import Warehouse, WarehouseWiring
 from duckicelake.cli.console.command import read_own_version
-from duckicelake.cli.wiring.chosen_lake import reach_lake
+from duckicelake.cli.wiring.chosen_lake import ReachedLake, reach_lake
 from duckicelake.cli.wiring.location import (
     advise_on_postgres,
     build_policy,
     find_warehouse,
     find_warehouse_roots,
 )
-from duckicelake.cli.wiring.profile_settings import build_profile_rules, open_profile
+from duckicelake.cli.wiring.profile_settings import build_profile_rules, build_warehouse_databases, open_profile
 from duckicelake.cli.wiring.storage_access import build_storage_access, check_signing
 from duckicelake.errors import (
     BadInputError,
@@ -123,8 +124,13 @@ def open_lake_store(settings: Settings) -> ObjectStore:
     return open_store(*places, s3=build_s3_options(settings))
 
 
-def build_warehouse_wiring(settings: Settings, run_tasks: RunTasks | None = None) -> WarehouseWiring:
-    """Build what makes the services of warehouses beside the first. run_tasks: of a server."""
+def build_warehouse_wiring(
+    settings: Settings, run_tasks: RunTasks | None = None, traced: TraceBlock | None = None
+) -> WarehouseWiring:
+    """Build what makes the services of warehouses beside the first.
+
+    run_tasks: of a server. traced: as in `Database`.
+    """
     share = settings.open_warehouses  # of a worker's cache: as many warehouses may be open
     options, window = build_s3_options(settings), timedelta(seconds=settings.lineage_window)
     rules = build_profile_rules(settings)
@@ -133,6 +139,7 @@ def build_warehouse_wiring(settings: Settings, run_tasks: RunTasks | None = None
         lambda location: build_storage_access(settings, (location,), options, read_clock_ms),
         rules,
         partial(open_profile, settings, rules, build_s3_options, read_clock_ms),
+        build_warehouse_databases(settings, traced),
         lambda: TableCache(max(1, settings.cache_max // share), settings.cache_max_bytes // share),
         lambda: ScanCache(settings.scan_cache_max_bytes // share),
         lambda: open_read_observer(window),
@@ -276,7 +283,19 @@ def open_lake(settings: Settings, operation: str = "") -> Iterator[Services]:
                 raise StartupError("the lake was prepared by another version: start this version of the server once")
         require_known(services.database)
         warehouse.look(services)
-        rights = services.rights
-        if reached.chosen is not None:
-            rights = RightsCache(services.database, GovernanceWatch(services.database), reached.chosen.place)
-        yield replace(services, caller=build_operator(operation), rights=rights)
+        with open_rights(services, reached) as rights:
+            yield replace(services, caller=build_operator(operation), rights=rights)
+
+
+@contextmanager
+def open_rights(services: Services, reached: ReachedLake) -> Iterator[RightsCache | None]:
+    """Open the rights of the lake that a command works on, with its way to the registry, if that is elsewhere."""
+    chosen = reached.chosen
+    if chosen is None:
+        yield services.rights
+    elif chosen.row.database_url is None:
+        yield RightsCache(services.database, GovernanceWatch(services.database), chosen.place)
+    else:
+        with closing(open_lake_database(chosen.registry_url, 1, session_settings=build_session_settings())) as registry:
+            link = RegistryLink.build(registry, chosen.row.warehouse_id)
+            yield RightsCache.of_first(registry).elsewhere(services.database, link, chosen.row.name)

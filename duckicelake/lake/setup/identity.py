@@ -79,6 +79,14 @@ def read_lake(database: Database) -> LakeRecord:
     )
 
 
+def is_of_schema(database: Database, identity: LakeIdentity, schema: str) -> bool:
+    """Return whether a lake is, or was, in a schema of this database."""
+    with database.statement() as cursor:
+        ((name,),) = cursor.execute(_SQL.database_name).fetchall()
+    is_here = (identity.database, identity.schema) == (name, schema)
+    return is_here and identity.system in ("", _read_system_identifier(database))
+
+
 def record_warehouse(cursor: Transaction, warehouse: str) -> None:
     """Note the canonical warehouse that all servers of the lake have."""
     cursor.execute(_SQL.record_warehouse, {"warehouse": warehouse})

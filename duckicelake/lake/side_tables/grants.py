@@ -1,6 +1,7 @@
 """Grants: who may do what, by rows of `duckicelake_grant`, whose objects are named by DuckLake's ids.
 
-The rows of all warehouses are in the first one's schema. Statements run in the schema of a warehouse's own lake.
+The rows of all warehouses of a database are in the first one's schema. Those of a warehouse in another database are
+in its own lake. Statements run in the schema of a warehouse's own lake.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,12 +31,16 @@ class GrantPlace:
 
 @dataclass(frozen=True, slots=True)
 class GovernanceVersions:
-    """When what a principal may do changes: with principals, grants and policies, or with the names in the lake."""
+    """When what a principal may do changes: with principals, grants and policies, or with the names in the lake.
+
+    copied: the state of the registry's principals of which the lake has copies; None: it has none.
+    """
 
     governance: int
     is_on: bool
     schema: int
     has_policies: bool
+    copied: UUID | None = None
 
     @property
     def is_bound(self) -> bool:
@@ -131,8 +136,8 @@ def read_first_schema(cursor: Transaction) -> str:
 
 
 def read_versions(cursor: Transaction, place: GrantPlace) -> GovernanceVersions:
-    ((governance, is_on, schema, has_policies),) = run_governance(cursor, _SQL.versions, place)
-    return GovernanceVersions(governance or 0, is_on, schema or 0, has_policies)
+    ((governance, is_on, schema, has_policies, copied),) = run_governance(cursor, _SQL.versions, place)
+    return GovernanceVersions(governance or 0, is_on, schema or 0, has_policies, copied)
 
 
 def read_held(

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Literal
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from psycopg import sql
 from psycopg.errors import InsufficientPrivilege
@@ -30,6 +30,8 @@ class WarehouseRow:
         is_adopted: the lake was there before the warehouse.
         profile: the name of its storage profile; None: the store of the settings.
         options: those beside the lake's own, by name.
+        database_url: of the database of its lake, without the password; None: the database of the first warehouse.
+        database_secret: the whole URL, encrypted.
         state: only an active one is served; the others were left halfway, and can be created or dropped again.
 
     """
@@ -44,6 +46,8 @@ class WarehouseRow:
     profile_id: UUID | None = None
     profile: str | None = None
     options: Mapping[str, str] = field(default_factory=dict, hash=False)
+    database_url: str | None = None
+    database_secret: str | None = field(default=None, repr=False)
 
     @property
     def is_active(self) -> bool:
@@ -53,6 +57,14 @@ class WarehouseRow:
     def policies(self) -> dict[str, str]:
         """Those of maintenance among its options, as table properties."""
         return {name: value for name, value in self.options.items() if is_policy(name)}
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseAddress:
+    """How another database is reached. url: without the password. secret: the whole URL, encrypted."""
+
+    url: str
+    secret: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +120,14 @@ def insert_warehouse(
     *,
     is_adopted: bool,
     profile_id: UUID | None = None,
+    warehouse_id: UUID | None = None,
+    database: DatabaseAddress | None = None,
 ) -> WarehouseRow:
     """Add a warehouse in state `creating`."""
     parameters = {
+        "warehouse_id": warehouse_id or uuid4(),
+        "database_url": database and database.url,
+        "database_secret": database and database.secret,
         "name": name,
         "schema_name": schema_name,
         "location": location,
@@ -131,6 +148,12 @@ def set_state(cursor: Transaction, name: str, state: WarehouseState) -> Warehous
 def rename_warehouse(cursor: Transaction, warehouse_id: UUID, name: str) -> WarehouseRow:
     """Set the name of a warehouse; the registry is locked."""
     return WarehouseRow(*cursor.execute(_SQL.rename, {"warehouse_id": warehouse_id, "name": name}).fetchall()[0])
+
+
+def set_database(cursor: Transaction, warehouse_id: UUID, database: DatabaseAddress) -> None:
+    """Set how the database of a warehouse is reached."""
+    parameters = {"warehouse_id": warehouse_id, "database_url": database.url, "database_secret": database.secret}
+    cursor.execute(_SQL.set_database, parameters)
 
 
 def delete_warehouse(cursor: Transaction, name: str) -> None:
@@ -155,6 +178,17 @@ def create_schema(cursor: Transaction, schema_name: str) -> None:
 def drop_schema(cursor: Transaction, schema_name: str) -> None:
     """Drop a schema with all that is in it."""
     cursor.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(schema_name)))
+
+
+def mark_schema(cursor: Transaction, schema_name: str, mark: str) -> None:
+    """Note in a schema which warehouse it was made for."""
+    cursor.execute(sql.SQL("COMMENT ON SCHEMA {} IS {}").format(sql.Identifier(schema_name), sql.Literal(mark)))
+
+
+def read_schema_mark(cursor: Transaction, schema_name: str) -> str | None:
+    """Read for which warehouse a schema was made; None without a note."""
+    row = cursor.execute(_SQL.schema_mark, {"schema_name": schema_name}).fetchone()
+    return None if row is None else row[0]
 
 
 def read_contents(cursor: Transaction) -> LakeContents:

@@ -1,10 +1,11 @@
 -- versions: the version of principals, grants and policies, whether a warehouse has grants on, of which schema version the
--- lake is, and whether the warehouse has policies
+-- lake is, whether the warehouse has policies, and of which state of its registry its copies of principals are
 SELECT (SELECT version FROM {governance}duckicelake_governance),
        EXISTS (SELECT FROM {governance}duckicelake_warehouse_option
                WHERE warehouse_id = %(warehouse_id)s AND name = 'grants' AND value = 'on'),
        (SELECT schema_version FROM ducklake_snapshot ORDER BY snapshot_id DESC LIMIT 1),
-       EXISTS (SELECT FROM {governance}duckicelake_policy WHERE warehouse_id = %(warehouse_id)s);
+       EXISTS (SELECT FROM {governance}duckicelake_policy WHERE warehouse_id = %(warehouse_id)s),
+       (SELECT copied FROM duckicelake_registry);
 
 -- held: what a principal holds in a warehouse by itself, its groups and all roles that it is in, with today's names
 WITH RECURSIVE held_by AS (

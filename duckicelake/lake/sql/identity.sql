@@ -1,6 +1,9 @@
 -- lake: who the lake of this database is, its warehouse, and the folders that were marked
 SELECT lake_id::text, current_database()::text, current_schema()::text, warehouse, marked FROM duckicelake_lake;
 
+-- database_name: of the database that a connection is to
+SELECT current_database()::text;
+
 -- shows_identifier: whether this login may ask for the next; not every service that speaks Postgres's language has it
 SELECT coalesce(has_function_privilege(to_regprocedure('pg_control_system()'), 'EXECUTE'), false);
 

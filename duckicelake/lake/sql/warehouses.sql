@@ -5,24 +5,34 @@ LOCK TABLE duckicelake_warehouse IN SHARE ROW EXCLUSIVE MODE;
 SELECT warehouse_id, name, schema_name, location, is_adopted, state, created,
        profile_id, (SELECT p.name FROM duckicelake_storage_profile p WHERE p.profile_id = duckicelake_warehouse.profile_id),
        coalesce((SELECT json_object_agg(o.name, o.value) FROM duckicelake_warehouse_option o
-                 WHERE o.warehouse_id = duckicelake_warehouse.warehouse_id AND o.name <> 'grants'), '{}')
+                 WHERE o.warehouse_id = duckicelake_warehouse.warehouse_id AND o.name <> 'grants'), '{}'),
+       database_url, database_secret
 FROM duckicelake_warehouse ORDER BY duckicelake_warehouse.name;
 
 -- insert: add a warehouse whose lake is still to be prepared
-INSERT INTO duckicelake_warehouse (name, schema_name, location, is_adopted, state, profile_id)
-VALUES (%(name)s, %(schema_name)s, %(location)s, %(is_adopted)s, 'creating', %(profile_id)s)
+INSERT INTO duckicelake_warehouse (warehouse_id, name, schema_name, location, is_adopted, state, profile_id, database_url,
+                                   database_secret)
+VALUES (%(warehouse_id)s, %(name)s, %(schema_name)s, %(location)s, %(is_adopted)s, 'creating', %(profile_id)s,
+        %(database_url)s, %(database_secret)s)
 RETURNING warehouse_id, name, schema_name, location, is_adopted, state, created,
-       profile_id, (SELECT p.name FROM duckicelake_storage_profile p WHERE p.profile_id = duckicelake_warehouse.profile_id);
+       profile_id, (SELECT p.name FROM duckicelake_storage_profile p WHERE p.profile_id = duckicelake_warehouse.profile_id),
+       '{}'::json, database_url, database_secret;
 
 -- set_state: what a warehouse is from now on
 UPDATE duckicelake_warehouse SET state = %(state)s WHERE name = %(name)s
 RETURNING warehouse_id, name, schema_name, location, is_adopted, state, created,
-       profile_id, (SELECT p.name FROM duckicelake_storage_profile p WHERE p.profile_id = duckicelake_warehouse.profile_id);
+       profile_id, (SELECT p.name FROM duckicelake_storage_profile p WHERE p.profile_id = duckicelake_warehouse.profile_id),
+       '{}'::json, database_url, database_secret;
+
+-- set_database: by which URL the database of a warehouse is reached
+UPDATE duckicelake_warehouse SET database_url = %(database_url)s, database_secret = %(database_secret)s
+WHERE warehouse_id = %(warehouse_id)s;
 
 -- rename: change the name of a warehouse, and nothing else
 UPDATE duckicelake_warehouse SET name = %(name)s WHERE warehouse_id = %(warehouse_id)s
 RETURNING warehouse_id, name, schema_name, location, is_adopted, state, created,
-       profile_id, (SELECT p.name FROM duckicelake_storage_profile p WHERE p.profile_id = duckicelake_warehouse.profile_id);
+       profile_id, (SELECT p.name FROM duckicelake_storage_profile p WHERE p.profile_id = duckicelake_warehouse.profile_id),
+       '{}'::json, database_url, database_secret;
 
 -- delete: forget a warehouse and its options
 WITH gone AS (DELETE FROM duckicelake_warehouse WHERE name = %(name)s RETURNING warehouse_id)
@@ -35,6 +45,9 @@ FROM (SELECT %(schema_name)s::name AS name) given
 LEFT JOIN pg_namespace n ON n.nspname = given.name
 LEFT JOIN pg_class m ON m.relnamespace = n.oid AND m.relname = 'ducklake_metadata' AND m.relkind = 'r'
 LEFT JOIN pg_class s ON s.relnamespace = n.oid AND s.relname = 'duckicelake_server' AND s.relkind = 'r';
+
+-- schema_mark: for which warehouse a schema was made
+SELECT obj_description(oid, 'pg_namespace') FROM pg_namespace WHERE nspname = %(schema_name)s;
 
 -- lock_lake: wait for the transactions that write the lake, and let none begin
 LOCK TABLE ducklake_snapshot IN ACCESS EXCLUSIVE MODE;

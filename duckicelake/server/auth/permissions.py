@@ -159,6 +159,7 @@ NEEDS: Final[Mapping[tuple[str, str], Need]] = {
     ("GET", "/management/v1/warehouses/{warehouse}"): Administration(),
     ("DELETE", "/management/v1/warehouses/{warehouse}"): Administration(),
     ("POST", "/management/v1/warehouses/{warehouse}/rename"): Administration(),
+    ("POST", "/management/v1/warehouses/{warehouse}/database"): Administration(),
     ("GET", "/management/v1/warehouses/{warehouse}/options"): Administration(),
     ("POST", "/management/v1/warehouses/{warehouse}/options"): Administration(),
     ("GET", "/management/v1/storage-profiles"): Administration(),

@@ -9,10 +9,10 @@ from fastapi import APIRouter, Query
 from pydantic import ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 
-from duckicelake.catalog import warehouse_options, warehouse_registry, warehouses
+from duckicelake.catalog import warehouse_options, warehouse_registry, warehouse_removal, warehouses
 from duckicelake.catalog.context.page import slice_page
 from duckicelake.catalog.context.services import Services
-from duckicelake.catalog.warehouse_registry import NewWarehouse
+from duckicelake.catalog.warehouse_places import NewWarehouse
 from duckicelake.catalog.warehouses import (
     FIRST_WAREHOUSE_NAME,
     Warehouse,
@@ -43,12 +43,20 @@ class CreateWarehouseRequest(StrictRequest):
     location: the folder of its files, below one of the server's roots; by default the name below the first root.
     adopted-schema: the Postgres schema of the DuckLake catalog that it is to serve; by default a new one is made.
     storage-profile: the profile whose store has its files; by default the store of the server's settings.
+    database-url: of the Postgres database of its catalog, with login and password; by default the server's own.
     """
 
     name: Annotated[str, Field(min_length=1, max_length=48)]
     location: Annotated[str, Field(min_length=1, max_length=860)] | None = None
     adopted_schema: Annotated[str, Field(min_length=1, max_length=63)] | None = None
     storage_profile: Annotated[str, Field(min_length=1, max_length=48)] | None = None
+    database_url: Annotated[str, Field(min_length=1, max_length=2048)] | None = None
+
+
+class MoveWarehouseRequest(StrictRequest):
+    """By which URL the database of a warehouse is reached, with login and password."""
+
+    database_url: Annotated[str, Field(min_length=1, max_length=2048)]
 
 
 class RenameWarehouseRequest(StrictRequest):
@@ -72,7 +80,11 @@ class WarehouseOptions(SpecModel):
 
 
 class WarehouseAnswer(SpecModel):
-    """A warehouse. prefix: what stands behind `v1/` in its routes' paths; metadata-schema: DuckDB's METADATA_SCHEMA."""
+    """A warehouse.
+
+    prefix: what stands behind `v1/` in its routes' paths. metadata-schema: DuckDB's METADATA_SCHEMA. database-url: of
+    its catalog, without the password; none: the server's own database.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -82,6 +94,7 @@ class WarehouseAnswer(SpecModel):
     metadata_schema: str
     location: str
     storage_profile: str | None = None
+    database_url: str | None = None
     is_adopted: bool
     state: str
     created: datetime
@@ -115,9 +128,11 @@ def list_warehouses(services: AppServices, page: PageQuery) -> WarehouseList:
 
 @router.post("/warehouses", openapi_extra=describe_body(CreateWarehouseRequest))
 async def create_warehouse(context: AppContext, services: KeyedServices, body: Body) -> WarehouseAnswer:
-    """Create a warehouse with a new lake, or with one that another schema of the database holds."""
+    """Create a warehouse with a new lake, or with one that another schema, or another database, holds."""
     request = parse_body(CreateWarehouseRequest, body)
-    new = NewWarehouse(request.name, request.location, request.adopted_schema, request.storage_profile)
+    new = NewWarehouse(
+        request.name, request.location, request.adopted_schema, request.storage_profile, request.database_url
+    )
     created = await run_in_threadpool(warehouse_registry.create_warehouse, services, find_wiring(context), new)
     forget_warehouses(context)
     return describe_warehouse(created)
@@ -138,6 +153,15 @@ async def rename_warehouse(context: AppContext, services: KeyedServices, warehou
     return describe_warehouse(renamed)
 
 
+@router.post("/warehouses/{warehouse}/database", openapi_extra=describe_body(MoveWarehouseRequest))
+async def move_warehouse(context: AppContext, services: KeyedServices, warehouse: str, body: Body) -> WarehouseAnswer:
+    """Reach the database of a warehouse by another login, password or host; it must have the same catalog."""
+    url, wiring = parse_body(MoveWarehouseRequest, body).database_url, find_wiring(context)
+    moved = await run_in_threadpool(warehouse_registry.move_warehouse, services, wiring, warehouse, url)
+    forget_warehouses(context)
+    return describe_warehouse(moved)
+
+
 @router.delete("/warehouses/{warehouse}")
 async def drop_warehouse(
     context: AppContext,
@@ -150,7 +174,7 @@ async def drop_warehouse(
 
     def drop() -> Any:
         wiring = find_wiring(context)
-        return warehouse_registry.drop_warehouse(services, wiring, warehouse, forces=force, keeps_lake=keep_lake)
+        return warehouse_removal.drop_warehouse(services, wiring, warehouse, forces=force, keeps_lake=keep_lake)
 
     contents = await run_in_threadpool(drop)
     forget_warehouses(context)
@@ -193,6 +217,7 @@ def describe_warehouse(row: Warehouse) -> WarehouseAnswer:
         metadata_schema=row.schema_name,
         location=row.location,
         storage_profile=row.profile,
+        database_url=row.database_url,
         is_adopted=row.is_adopted,
         state=row.state,
         created=row.created,

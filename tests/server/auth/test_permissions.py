@@ -89,6 +89,7 @@ EXPECTED: dict[str, tuple[set[str], int]] = {
     "GET /management/v1/warehouses/{warehouse}": ({"root"}, 404),
     "DELETE /management/v1/warehouses/{warehouse}": ({"root"}, 404),
     "POST /management/v1/warehouses/{warehouse}/rename": ({"root"}, 400),
+    "POST /management/v1/warehouses/{warehouse}/database": ({"root"}, 400),
     "GET /management/v1/warehouses/{warehouse}/options": ({"root"}, 404),
     "POST /management/v1/warehouses/{warehouse}/options": ({"root"}, 400),
     "GET /management/v1/storage-profiles": ({"root"}, 200),

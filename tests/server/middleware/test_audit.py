@@ -32,7 +32,7 @@ AUDITED = {
     *("create_view", "commit_view", "drop_view", "rename_view", "register_view"),
     *("sign_request", "append_rows", "delete_rows", "flush_table_rows"),
     *("restore", "clone_table", "expire", "undrop", "forget_dropped", "delete_orphans", "change_grants"),
-    *("create_warehouse", "drop_warehouse", "rename_warehouse", "change_options"),
+    *("create_warehouse", "drop_warehouse", "rename_warehouse", "move_warehouse", "change_options"),
     *("create_principal", "change_principal", "drop_principal", "add_member", "remove_member"),
     *("create_secret", "revoke_secret", "create_issuer", "change_issuer", "drop_issuer"),
     *("create_own_token", "rotate_own_token", "revoke_own_token"),
