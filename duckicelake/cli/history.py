@@ -343,21 +343,20 @@ def _print_audit(entries: Sequence[AuditEntry | AuditRecord], *, as_json: bool, 
 
 
 def _print_audit_table(entries: Sequence[AuditEntry | AuditRecord], *, heading: bool) -> None:
-    from rich.table import Table
-    from rich.text import Text
+    from duckicelake.cli.console.terminal import print_rows
 
-    from duckicelake.cli.console.terminal import make_printable, print_renderable
-    from duckicelake.lake.side_tables.audit import OK_RESULT, UNCHANGED_RESULT
-
-    table = Table(box=None, show_header=heading, pad_edge=False)
-    for column in ("when (UTC)", "who", "from", "operation", "what", "result", "snapshot", "detail"):
-        table.add_column(column, justify="right" if column == "snapshot" else "left", overflow="fold")
-    for entry in entries:
-        table.add_row(
+    rows = (
+        (
             f"{entry.at.astimezone(UTC):%Y-%m-%d %H:%M:%S}",
-            *map(make_printable, (entry.principal, entry.address, entry.operation, entry.resource)),
-            Text(entry.result, style="" if entry.result in {OK_RESULT, UNCHANGED_RESULT} else "red"),
+            entry.principal,
+            entry.address,
+            entry.operation,
+            entry.resource,
+            entry.result,
             "" if entry.snapshot_id is None else str(entry.snapshot_id),
-            Text("" if entry.detail is None else json.dumps(entry.detail)),
+            "" if entry.detail is None else json.dumps(entry.detail),
         )
-    print_renderable(table)
+        for entry in entries
+    )
+    headings = ("when (UTC)", "who", "from", "operation", "what", "result", "snapshot", "detail")
+    print_rows(headings, rows, right=(6,), has_headings=heading)

@@ -34,6 +34,7 @@ from duckicelake.cli.console.command import (
     make_group,
     read_own_version,
 )
+from duckicelake.cli.console.terminal import HAS_PAGER
 from duckicelake.cli.pipeline.main import app as pipeline_app
 from duckicelake.cli.rows import command as ingest_rows
 from duckicelake.cli.serve import command as serve
@@ -59,11 +60,14 @@ def version() -> None:
 
 @app.callback()
 def _add_root_options(
-    version_: Annotated[
+    version_: Annotated[  # noqa: ARG001 - its callback prints and ends
         bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
     ] = False,
+    no_pager: Annotated[bool, typer.Option("--no-pager", help="Print long output as it is, not by $PAGER.")] = False,
 ) -> None:
     """An Iceberg REST catalog whose truth is a DuckLake catalog in Postgres."""
+    if no_pager:
+        HAS_PAGER.set(False)
 
 
 add_command(app, serve.serve, *serve.EXAMPLES, has_warehouse_option=False, panel=SERVE)

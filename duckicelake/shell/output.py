@@ -1,16 +1,14 @@
 """Print rows and texts: on the terminal, by a pager where they are long, or into a file."""
 
 import io
-import os
 import shutil
-import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO
 
-from duckicelake.cli.console.terminal import ROW_PRINTER
+from duckicelake.cli.console.terminal import ROW_PRINTER, page_text
 from duckicelake.errors import BadInputError
 from duckicelake.shell.formats import (
     RENDERERS,
@@ -23,9 +21,6 @@ from duckicelake.shell.formats import (
     render_box,
     render_records,
 )
-
-_LESS_OPTIONS: Final = "FRSX"
-"""Of less, unless LESS is set: leave if all fits, show colours, don't wrap, leave the screen as it is."""
 
 
 class Output:
@@ -118,8 +113,8 @@ class Output:
     def _write_text(self, text: str) -> None:
         if self._file is not None:
             self._write(text.encode())
-        elif self.has_pager and self.is_terminal and text.count("\n") >= shutil.get_terminal_size().lines:
-            _page(text)
+        elif self.has_pager and self.is_terminal:
+            page_text(text)
         else:
             sys.stdout.write(text)
             sys.stdout.flush()
@@ -131,15 +126,3 @@ class Output:
         else:
             sys.stdout.buffer.write(content)
             sys.stdout.flush()
-
-
-def _page(text: str) -> None:
-    """Show a text by $PAGER, else by less; print it where there is neither."""
-    import shlex
-
-    pager: Sequence[str] = shlex.split(os.environ.get("PAGER", "less"))
-    if not pager or shutil.which(pager[0]) is None:
-        sys.stdout.write(text)
-        return
-    environment = {"LESS": _LESS_OPTIONS, **os.environ}
-    subprocess.run(pager, input=text, text=True, env=environment, check=False)  # noqa: S603 - the user's own pager

@@ -6,7 +6,7 @@ what `--help` needs, and the rest inside the functions, because `--help` imports
 
 import inspect
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from functools import wraps
 from importlib.metadata import PackageNotFoundError
@@ -18,6 +18,7 @@ import typer
 from rich.markup import escape
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
+from duckicelake.cli.console.terminal import open_pager
 from duckicelake.errors import CatalogError
 
 LakeOption = Annotated[Path | None, typer.Option("--lake", help="Folder of the embedded lake (default: ./lake).")]
@@ -99,7 +100,7 @@ def add_command(
     panel: str | None = None,
     has_warehouse_option: bool = True,
 ) -> None:
-    """Add a command. Its help is the function's docstring, followed by the examples.
+    """Add a command. Its help is the function's docstring, followed by the examples. Those that look at a lake page.
 
     panel: where the help of the command above lists it.
     has_warehouse_option: a command with the option --lake gets --warehouse, too, unless it has one of its own.
@@ -108,7 +109,7 @@ def add_command(
     run = _add_warehouse_option(function) if has_warehouse_option and _has_lake_option(function) else function
     app.command(
         name=name,
-        cls=_ExplainedCommand,
+        cls=_PagedCommand if panel == LOOK else _ExplainedCommand,
         context_settings=_CONTEXT,
         help=text,
         epilog=escape(_build_epilog(examples)),
@@ -162,6 +163,12 @@ class _FlagParams:
 
 class _ExplainedCommand(_FlagParams, TyperCommand):
     pass
+
+
+class _PagedCommand(_ExplainedCommand):
+    def invoke(self, ctx: Any) -> Any:
+        with nullcontext() if ctx.params.get("follow") else open_pager():
+            return super().invoke(ctx)
 
 
 class CommandGroup(_FlagParams, TyperGroup):

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import io
+import os
 import re
+import shlex
+import shutil
+import subprocess
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import typer
 
@@ -25,9 +31,51 @@ _PIPE_WIDTH_COLUMNS: Final = 500
 """Width where the output is no terminal: each entry is one line there."""
 _GAP_COLUMNS: Final = 2
 """Between the columns of a table without lines."""
+_LEAST_COLUMNS: Final = 8
+"""Of a text that is cut."""
 RowPrinter = Callable[[Sequence[str], Sequence[Sequence[str]], frozenset[int]], None]
 ROW_PRINTER: Final[ContextVar[RowPrinter | None]] = ContextVar("row_printer", default=None)
 """What prints the rows of descriptions in place of `print_rows`, as the shell does in its format."""
+
+
+HAS_PAGER: Final[ContextVar[bool]] = ContextVar("has_pager", default=True)
+"""Whether what is longer than the terminal goes through $PAGER; `duckicelake --no-pager` says no."""
+_LESS_OPTIONS: Final = "FRX"
+"""Of less, unless LESS is set, as git has it: leave if all fits, show colours, leave the screen as it is."""
+
+
+class _PagedText(io.StringIO):
+    """A terminal's text, kept until all of it is there."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@contextmanager
+def open_pager() -> Iterator[None]:
+    """Show what the block prints by the pager, if it goes to a terminal and is longer than that."""
+    if not (HAS_PAGER.get() and sys.stdout.isatty()):
+        yield
+        return
+    text, terminal = _PagedText(), sys.stdout
+    try:
+        with redirect_stdout(text):
+            yield
+    finally:
+        sys.stdout = terminal
+        page_text(text.getvalue())
+
+
+def page_text(text: str) -> None:
+    """Show a text by $PAGER, else by less; print it where there is neither, or where it fits on the terminal."""
+    pager: Sequence[str] = shlex.split(os.environ.get("PAGER", "less"))
+    is_short = text.count("\n") < shutil.get_terminal_size().lines
+    if is_short or not pager or shutil.which(pager[0]) is None:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        return
+    environment = {"LESS": _LESS_OPTIONS, **os.environ}
+    subprocess.run(pager, input=text, text=True, env=environment, check=False)  # noqa: S603 - the user's own pager
 
 
 def format_count(number: int, noun: str) -> str:
@@ -152,14 +200,47 @@ def print_rows(
     if printer is not None:
         printer(tuple(headings), [tuple(row) for row in rows], frozenset(right))
         return
+    from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     table, numbers = Table(box=None, pad_edge=False, show_header=has_headings), frozenset(right)
-    for number, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if number in numbers else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*map(make_printable, row))
-    print_whole_words(table)
+    names, cells = list(headings), [[replace_controls(cell) for cell in row] for row in rows]
+    console = Console(highlight=False)
+    widths = _fit_widths(names if has_headings else [], cells, numbers, console.width) if console.is_terminal else None
+    for number, heading in enumerate(names):
+        justify: Literal["left", "right"] = "right" if number in numbers else "left"
+        width = None if widths is None else widths[number]
+        table.add_column(heading, justify=justify, overflow="ellipsis", no_wrap=True, width=width)
+    for row in cells:
+        table.add_row(*(Text(cell) for cell in row))
+    print_whole_words(table) if widths is None else console.print(table)
+
+
+def _fit_widths(
+    names: Sequence[str], rows: Sequence[Sequence[str]], whole: frozenset[int], width: int
+) -> list[int] | None:
+    """Find the widths of columns that fit on the terminal; None if all fit as they are, or can't.
+
+    The widest text is cut first, the first column last, no column below its heading, and those in `whole` never.
+    """
+    from rich.cells import cell_len
+
+    columns = list(zip(*(names, *rows) if names else rows, strict=True))
+    widths = [max(map(cell_len, column)) for column in columns]
+    least = [min(wide, max(_LEAST_COLUMNS, cell_len(names[n]) if names else 0)) for n, wide in enumerate(widths)]
+    gaps = _GAP_COLUMNS * (len(widths) - 1)
+    over = sum(widths) + gaps - width
+    if over <= 0:
+        return None
+    while over > 0:
+        free = [n for n, wide in enumerate(widths) if wide > least[n] and n not in whole]
+        if not free:
+            return None
+        widest = max([n for n in free if n > 0] or free, key=widths.__getitem__)
+        widths[widest] -= 1
+        over -= 1
+    return widths
 
 
 def _spell(name: str) -> str:

@@ -5,7 +5,7 @@ import logging
 import os
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, Literal, TextIO, cast
+from typing import Any, Final, Literal, TextIO, cast
 
 import orjson
 import structlog
@@ -13,6 +13,9 @@ from structlog.typing import EventDict, FilteringBoundLogger, Processor, Wrapped
 
 _FromInfoUp: type[Any] = structlog.make_filtering_bound_logger(logging.INFO)
 LogFormat = Literal["auto", "json", "console"]
+_REQUEST_FIELDS: Final = frozenset({"method", "path", "status", "ms"})
+_SHOWN_FIELDS: Final = ("principal", "warehouse", "conflict", "error")
+"""What else the line of a request says for people, where it has it; of failed ones also the id."""
 
 
 def make_logger(stream: TextIO, log_format: LogFormat = "auto") -> FilteringBoundLogger:
@@ -65,8 +68,24 @@ def _build_console_processors(*, colors: bool) -> list[Processor]:
     return [
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper("iso", utc=True),
-        structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=structlog.dev.plain_traceback),
+        _ConsoleLines(structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=structlog.dev.plain_traceback)),
     ]
+
+
+class _ConsoleLines:
+    """Write a request as `GET /v1/config 200 3 ms`, and all else as structlog does."""
+
+    def __init__(self, render: Processor) -> None:
+        self._render = render
+
+    def __call__(self, logger: WrappedLogger, method: str, event: EventDict) -> Any:
+        if event.get("event") != "request" or not event.keys() >= _REQUEST_FIELDS or "exc_info" in event:
+            return self._render(logger, method, event)
+        what = f"{event['timestamp']} {event['method']} {event['path']} {event['status']} {event['ms']:.0f} ms"
+        more = {name: value for name, value in event.items() if name in _SHOWN_FIELDS}
+        if event["status"] >= 400:
+            more["request_id"] = event.get("request_id")
+        return " ".join((what, *(f"{name}={value}" for name, value in more.items())))
 
 
 class _JsonLines(_FromInfoUp):  # type: ignore[misc]  # structlog makes the class when asked

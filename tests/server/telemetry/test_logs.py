@@ -39,3 +39,14 @@ def test_log_that_is_closed_takes_nothing_more(tmp_path: Path) -> None:
     with (tmp_path / "log").open("w") as stream:
         log = make_logger(stream, "json")
     log.warning("failed")
+
+
+def test_requests_are_short_lines_for_people(tmp_path: Path) -> None:
+    line = {"request_id": "r1", "method": "GET", "route": "/v1/config", "path": "/v1/config", "ms": 31.4}
+    with (tmp_path / "log").open("w+") as stream:
+        log = make_logger(stream, "console")
+        log.info("request", **line, status=200, principal="ann")
+        log.info("request", **line, status=404)
+        stream.seek(0)
+        found = [text.partition(" ")[2] for text in stream.read().splitlines()]
+    assert found == ["GET /v1/config 200 31 ms principal=ann", "GET /v1/config 404 31 ms request_id=r1"]
