@@ -13,7 +13,7 @@ from duckicelake.catalog.context.page import ListPage, PageRequest, walk_pages
 from duckicelake.catalog.context.privileges import parse_privilege
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.grants import GrantChange, GrantDetails, parse_object
-from duckicelake.catalog.issuers import ListedIssuer
+from duckicelake.catalog.issuers import CheckUrl, ListedIssuer
 from duckicelake.catalog.principals import PrincipalChange, PrincipalRegistration
 from duckicelake.catalog.warehouse_options import KEPT_OPTIONS, change_options, check_options, read_options
 from duckicelake.catalog.warehouse_places import NewWarehouse
@@ -60,6 +60,7 @@ class GovernanceState:
         given: which attributes of a principal are wanted; of others nothing is said.
         places: where in a file something is.
         settings_issuer: the URL of the settings' issuer, which can't be one of these, too.
+        check_url: raises RefusedAddressError for URLs of issuers that requests may not go to.
 
     """
 
@@ -73,6 +74,7 @@ class GovernanceState:
     given: dict[str, Collection[str]] = field(default_factory=dict)
     places: dict[object, str] = field(default_factory=dict)
     settings_issuer: str | None = None
+    check_url: CheckUrl = str
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,10 +311,10 @@ def _compare_issuers(known: GovernanceState, wanted: GovernanceState) -> Iterato
     for name, issuer in wanted.issuers.items():
         key, old = ("issuer", name), known.issuers.get(name)
         if old is None:
-            yield _Step(f"+ issuer {name}", key, _bind_issuer(issuer, wanted.settings_issuer))
+            yield _Step(f"+ issuer {name}", key, _bind_issuer(issuer, wanted))
         elif old != issuer:
             what = _describe_difference(old, issuer, ListedIssuer.__slots__)
-            yield _Step(f"~ issuer {name}: {what}", key, _bind_issuer_change(issuer))
+            yield _Step(f"~ issuer {name}: {what}", key, _bind_issuer_change(issuer, wanted))
 
 
 def _compare_principals(known: GovernanceState, wanted: GovernanceState) -> Iterator[_Step]:
@@ -390,12 +392,12 @@ def _bind_member(container: str, member: str, *, is_added: bool) -> Callable[[Se
     return lambda services: act(services, container, member)
 
 
-def _bind_issuer(issuer: ListedIssuer, settings_url: str | None) -> Callable[[Services], object]:
-    return lambda services: issuers.create_issuer(services, issuer, settings_url)
+def _bind_issuer(issuer: ListedIssuer, wanted: GovernanceState) -> Callable[[Services], object]:
+    return lambda services: issuers.create_issuer(services, issuer, wanted.settings_issuer, wanted.check_url)
 
 
-def _bind_issuer_change(issuer: ListedIssuer) -> Callable[[Services], object]:
-    return lambda services: issuers.change_issuer(services, issuer)
+def _bind_issuer_change(issuer: ListedIssuer, wanted: GovernanceState) -> Callable[[Services], object]:
+    return lambda services: issuers.change_issuer(services, issuer, wanted.check_url)
 
 
 def _bind_issuer_drop(name: str) -> Callable[[Services], object]:

@@ -1,6 +1,7 @@
 """Issuers of OpenID Connect whose tokens are trusted beside those of the settings' one."""
 
 import re
+from collections.abc import Callable
 from typing import Final
 
 from duckicelake.catalog.context.caller import build_grants
@@ -13,6 +14,7 @@ from duckicelake.lake.side_tables.issuers import Issuer
 from duckicelake.postgres.queries import Transaction
 
 ListedIssuer = Issuer
+CheckUrl = Callable[[str], object]
 _NAME_PATTERN: Final = re.compile(r"[a-z0-9][a-z0-9_.-]{0,47}")
 _URL_PATTERN: Final = re.compile(r"https?://[^\s?#@]{1,500}")
 
@@ -31,17 +33,26 @@ def load_issuer(services: Services, name: str) -> Issuer:
     return found
 
 
-def create_issuer(services: Services, issuer: Issuer, settings_url: str | None = None) -> Issuer:
-    """Trust an issuer. settings_url: of the settings' issuer. Raises AlreadyExistsError, InvalidRequestError."""
+def create_issuer(
+    services: Services, issuer: Issuer, settings_url: str | None = None, check_url: CheckUrl = str
+) -> Issuer:
+    """Trust an issuer.
+
+    settings_url: of the settings' issuer. check_url: raises RefusedAddressError for where requests may not go.
+
+    Raises AlreadyExistsError, InvalidRequestError.
+    """
     check_issuer(issuer)
+    _check_asked(issuer, check_url)
     if issuer.url == settings_url:
         raise AlreadyExistsError(f"{issuer.url} is the issuer of the server's settings")
     return services.run_once(lambda: _create(services, issuer), lambda name: load_issuer(services, name))
 
 
-def change_issuer(services: Services, issuer: Issuer) -> Issuer:
+def change_issuer(services: Services, issuer: Issuer, check_url: CheckUrl = str) -> Issuer:
     """Set how the tokens of an issuer are read; its URL stays. Raises NotFoundError, InvalidRequestError."""
     check_issuer(issuer)
+    _check_asked(issuer, check_url)
     with services.database.transaction() as cursor:
         changed = store.update_issuer(cursor, issuer)
         if changed is None:
@@ -79,6 +90,11 @@ def check_issuer(issuer: Issuer) -> None:
     if not issuer.audience:
         raise InvalidRequestError("Invalid audience: the tokens of the issuer must name this server by one")
     build_grants(issuer.scopes)
+
+
+def _check_asked(issuer: Issuer, check_url: CheckUrl) -> None:
+    """Check the URL that the server asks for the issuer's keys: that of the keys, else that of the issuer."""
+    check_url(issuer.url if issuer.jwks_url is None else issuer.jwks_url)
 
 
 def _create(services: Services, issuer: Issuer) -> Issuer:

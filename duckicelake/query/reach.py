@@ -45,9 +45,13 @@ def build_s3_settings(services: Services) -> dict[str, Any]:
     certificates = store.options.certificates()
     bucket = next(folder.bucket for folder in map(parse_folder, _list_locations(services)) if folder is not None)
     address = _split_address(store.find_address(bucket)[0], bucket)
+    proxy = None if store.options.proxy is None else urlsplit(store.options.proxy)
+    passing = {} if proxy is None else {"": f"{proxy.hostname}:{proxy.port}", "_username": proxy.username}
     return {
         "s3_url_compatibility_mode": True,
         **{f"s3_{name.lower()}": text for name, text in address.items()},
+        **{f"http_proxy{name}": text for name, text in passing.items()},
+        **({} if proxy is None else {"http_proxy_password": proxy.password}),
         **({} if certificates is None or not Path(certificates).is_file() else {"ca_cert_file": certificates}),
     }
 

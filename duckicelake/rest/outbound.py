@@ -111,8 +111,10 @@ class OutboundGuard:
             for network in self.networks
         )
 
-    def check_url(self, url: str, *, what: str = "URL") -> str:
+    def check_url(self, url: str, *, what: str = "URL", needs_address: bool = True) -> str:
         """Check a URL where it is given, its host's addresses included, and return it.
+
+        needs_address: refuse a host that has none now; else the first request finds out.
 
         Raises RefusedAddressError, which says what is wrong with it.
         """
@@ -120,6 +122,8 @@ class OutboundGuard:
         try:
             self.resolve(str(parts.host), parts.port or (443 if parts.scheme == "https" else 80))
         except OSError as error:
+            if not needs_address:
+                return url
             raise RefusedAddressError(f"Invalid {what} {url!r}: its host has no address ({error})") from error
         return url
 

@@ -59,6 +59,7 @@ class S3Options:
         connect_timeout: seconds.
         read_timeout: seconds.
         max_attempts: attempts of one request, the first one included.
+        proxy: URL of the proxy for all requests; None: straight, or by that of the environment.
 
     """
 
@@ -73,6 +74,7 @@ class S3Options:
     read_timeout: float = 30
     max_attempts: int = 4
     max_connections: int = 64
+    proxy: str | None = field(default=None, repr=False)
 
     def session(self) -> boto3.Session:
         """Open a boto3 session. Raises InvalidSettingsError without credentials, or for an unknown profile."""
@@ -106,6 +108,7 @@ class S3Options:
             retries={"mode": "standard", "total_max_attempts": self.max_attempts},
             max_pool_connections=self.max_connections,
             s3={"addressing_style": style},
+            proxies=None if self.proxy is None else dict.fromkeys(("http", "https"), self.proxy),
             # Measured: validating parameters and building the user agent are a quarter of botocore's work on a request.
             parameter_validation=False,
             user_agent=USER_AGENT,
@@ -153,7 +156,7 @@ class S3Store:
         credentials = self._session.get_credentials()
         assert credentials is not None
         limits = ConnectionLimits(options.connect_timeout, options.read_timeout, options.max_connections)
-        self._buckets = Buckets(self._open_client, credentials, region, limits, options.certificates())
+        self._buckets = Buckets(self._open_client, credentials, region, limits, options.certificates(), options.proxy)
         self.knows_conditions = True
         """Whether the store takes `If-None-Match`. The first refusal clears it."""
 

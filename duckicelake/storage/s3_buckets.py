@@ -51,6 +51,7 @@ class Buckets:
         region: str,
         limits: ConnectionLimits,
         certificates: str | None,
+        proxy: str | None = None,
     ) -> None:
         """Remember how to open stores; nothing is opened yet.
 
@@ -60,11 +61,12 @@ class Buckets:
             region: the region to sign for.
             limits: of connections.
             certificates: file or folder with certificate authorities; None: those of botocore.
+            proxy: URL of the proxy for all requests; None: as the environment says.
 
         """
         self._open_client = open_client
         self._credentials, self._region, self._limits = credentials, region, limits
-        self._certificates = certificates
+        self._certificates, self._proxy = certificates, proxy
         self._stores: dict[tuple[str, float], ObstoreBucket] = {}
         self._regions: dict[str, str] = {}
         self._lock = Lock()
@@ -156,6 +158,8 @@ class Buckets:
             "pool_max_idle_per_host": str(self._limits.connections),
             "user_agent": USER_AGENT,
         }
+        if self._proxy is not None:
+            options["proxy_url"] = self._proxy
         trusted = self._certificates or get_cert_path(verify=True)
         if is_secure and trusted is not None:
             options["root_certificate"] = _read_certificates(Path(trusted))

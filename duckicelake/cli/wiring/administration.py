@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from datetime import timedelta
+from functools import partial
 from typing import Any, Literal, TypeVar
 from uuid import UUID
 
@@ -41,6 +42,7 @@ from duckicelake.client.administration import (
     WarehouseContents,
     WarehouseInfo,
 )
+from duckicelake.rest.outbound import OutboundGuard
 from duckicelake.settings.model import Settings
 
 Record = TypeVar("Record")
@@ -147,7 +149,9 @@ class LakeAdministration:
         """Trust an issuer."""
         with self._open("create_issuer") as services:
             listed = _copy(issuers.ListedIssuer, issuer)
-            return _copy(IssuerInfo, issuers.create_issuer(services, listed, self._settings.oidc_issuer))
+            return _copy(
+                IssuerInfo, issuers.create_issuer(services, listed, self._settings.oidc_issuer, self._get_url_check())
+            )
 
     def list_issuers(self) -> Sequence[IssuerInfo]:
         """List the issuers beside that of the settings."""
@@ -291,10 +295,14 @@ class LakeAdministration:
     def apply(self, document: Any, *, prunes: bool = False, is_dry: bool = False) -> Sequence[str]:
         """Make the server as a document says; return what changed, or would."""
         wanted = build_state(parse_document(document, self._place), self._place)
-        wanted = replace(wanted, settings_issuer=self._settings.oidc_issuer)
+        wanted = replace(wanted, settings_issuer=self._settings.oidc_issuer, check_url=self._get_url_check())
         with self._open("apply_governance") as services:
             wiring = build_warehouse_wiring(self._settings)
             return apply_state(services, wiring, wanted, prunes=prunes, is_dry=is_dry)
+
+    def _get_url_check(self) -> issuers.CheckUrl:
+        """Return what refuses URLs of issuers that servers may not send requests to."""
+        return partial(OutboundGuard.parse(self._settings.allowed_addresses).check_url, needs_address=False)
 
     @contextmanager
     def _open(self, operation: str, name: str = FIRST) -> Iterator[Services]:

@@ -1,6 +1,7 @@
 """What warehouses have in place of the settings: stores by their storage profiles, and other databases."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -16,7 +17,8 @@ from duckicelake.lake.setup.format import build_session_settings
 from duckicelake.postgres.database import Database
 from duckicelake.postgres.other_databases import SharedPools
 from duckicelake.postgres.pipeline import TraceBlock
-from duckicelake.rest.outbound import OutboundGuard
+from duckicelake.rest.outbound import OutboundGuard, parse_outbound
+from duckicelake.rest.outbound_proxy import find_proxy
 from duckicelake.settings.model import Settings
 from duckicelake.storage.registry import find_s3_store, open_store
 from duckicelake.storage.s3 import S3Options
@@ -96,6 +98,9 @@ def open_profile(
     """Open the store of a warehouse by its profile. Raises InvalidSettingsError, UnavailableError."""
     own = apply_profile(settings, rules, profile)
     options = build_options(own)
+    guard = OutboundGuard.parse(settings.allowed_addresses)
+    if not all(_is_trusted(guard, url) for url in (profile.spec.endpoint, profile.spec.sts_endpoint)):
+        options = replace(options, proxy=find_proxy(guard).url)
     store = open_store(location, s3=options)
     try:
         access = build_storage_access(own, (location,), options, clock)
@@ -104,3 +109,8 @@ def open_profile(
         store.close()
         raise
     return ProfileStorage(store, access)
+
+
+def _is_trusted(guard: OutboundGuard, url: str | None) -> bool:
+    """Return whether an endpoint is Amazon's, or of a host that the settings list by name."""
+    return url is None or guard.lists_host(str(parse_outbound(url).host))

@@ -12,7 +12,7 @@ from duckicelake.server.http.errors import RESPONSES, parse_body
 from duckicelake.server.http.route import StrictRequest, StrictRoute
 from duckicelake.server.routes.dependencies import AppContext, AppServices, Body, describe_body
 from duckicelake.server.routes.management import find_wiring, forget_warehouses
-from duckicelake.server.routes.principals import find_settings_issuer
+from duckicelake.server.routes.principals import find_settings_issuer, get_url_check
 
 router = APIRouter(prefix="/management/v1", tags=["management"], responses=RESPONSES, route_class=StrictRoute)
 _PLACE: Final = "document"
@@ -46,7 +46,7 @@ def apply_governance(context: AppContext, services: AppServices, body: Body) -> 
     """Make principals, groups, roles, issuers, warehouses and grants as a document says."""
     request = parse_body(ApplyGovernanceRequest, body)
     wanted = build_state(parse_document(request.document, _PLACE), _PLACE)
-    wanted = replace(wanted, settings_issuer=find_settings_issuer(context))
+    wanted = replace(wanted, settings_issuer=find_settings_issuer(context), check_url=get_url_check(context))
     changes = apply_state(services, find_wiring(context), wanted, prunes=request.prune, is_dry=request.dry_run)
     forget_warehouses(context)
     return AppliedGovernance(changes=tuple(changes))

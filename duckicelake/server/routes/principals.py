@@ -357,8 +357,8 @@ def list_issuers(services: AppServices, page: PageQuery) -> IssuerList:
 async def create_issuer(context: AppContext, services: KeyedServices, body: Body) -> IssuerAnswer:
     """Trust an issuer of OpenID Connect."""
     issuer = parse_body(CreateIssuerRequest, body).build()
-    created = await run_in_threadpool(issuers.create_issuer, services, issuer, find_settings_issuer(context))
-    return describe_issuer(created)
+    known, check = find_settings_issuer(context), get_url_check(context)
+    return describe_issuer(await run_in_threadpool(issuers.create_issuer, services, issuer, known, check))
 
 
 @router.get("/issuers/{issuer}")
@@ -368,11 +368,12 @@ def load_issuer(services: AppServices, issuer: PathName) -> IssuerAnswer:
 
 
 @router.post("/issuers/{issuer}", openapi_extra=describe_body(CreateIssuerRequest))
-async def change_issuer(services: AppServices, issuer: PathName, body: Body) -> IssuerAnswer:
+async def change_issuer(context: AppContext, services: AppServices, issuer: PathName, body: Body) -> IssuerAnswer:
     """Set how the tokens of an issuer are read. Name and URL must be as they are."""
     request = parse_body(CreateIssuerRequest, body)
     issuers.check_same_name(request.name, decode_name(issuer))
-    return describe_issuer(await run_in_threadpool(issuers.change_issuer, services, request.build()))
+    check = get_url_check(context)
+    return describe_issuer(await run_in_threadpool(issuers.change_issuer, services, request.build(), check))
 
 
 @router.delete("/issuers/{issuer}", status_code=204)
@@ -442,7 +443,12 @@ def is_in_settings(context: ServerContext, name: str) -> bool:
     return context.authentication is not None and context.authentication.clients.find(name) is not None
 
 
+def get_url_check(context: ServerContext) -> issuers.CheckUrl:
+    """Return what refuses URLs that the server may not send requests to."""
+    guard = None if context.authentication is None else context.authentication.guard
+    return str if guard is None else partial(guard.check_url, needs_address=False)
+
+
 def find_settings_issuer(context: ServerContext) -> str | None:
-    """Find the URL of the issuer of the settings; None without one."""
     provider = None if context.authentication is None else context.authentication.provider
     return None if provider is None else provider.provider.issuer
