@@ -35,6 +35,7 @@ from duckicelake.client.models import (
     CatalogObject,
     ColumnMetrics,
     FileInfo,
+    FoundName,
     Json,
     ObjectKind,
     PartitionInfo,

@@ -76,6 +76,7 @@ add_command(app, lake.config, *lake.CONFIG_EXAMPLES, has_warehouse_option=False,
 add_command(app, lake.info, *lake.INFO_EXAMPLES, panel=SERVE)
 add_lake_command(app, lake.doctor, lake.doctor_over_rest, *lake.DOCTOR_EXAMPLES, panel=SERVE)
 add_catalog_command(app, description.list_objects, *description.LS_EXAMPLES, name="ls", panel=LOOK)
+add_catalog_command(app, description.search, *description.SEARCH_EXAMPLES, panel=LOOK)
 add_catalog_command(app, description.show, *description.SHOW_EXAMPLES, panel=LOOK)
 add_catalog_command(app, description.list_snapshots, *description.SNAPSHOTS_EXAMPLES, name="snapshots", panel=LOOK)
 add_catalog_command(app, description.list_files, *description.FILES_EXAMPLES, name="files", panel=LOOK)

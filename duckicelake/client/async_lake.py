@@ -21,6 +21,7 @@ from duckicelake.client.models import (
     CatalogObject,
     ColumnMetrics,
     FileInfo,
+    FoundName,
     Json,
     ObjectKind,
     PartitionInfo,
@@ -213,6 +214,10 @@ class AsyncLake:
     def statistics(self, namespace: str = "", table: str = "") -> AsyncIterator[Json]:
         """Yield what decides about the upkeep of a table, or of the tables of a namespace and of those below it."""
         return _iterate(self.sync.statistics(namespace, table))
+
+    def search(self, text: str, namespace: str = "") -> AsyncIterator[FoundName]:
+        """Yield what holds a text, in any case: in its name, its comment, its columns or their comments."""
+        return _iterate(self.sync.search(text, namespace))
 
     async def create_namespace(self, name: str, properties: Mapping[str, str] | None = None) -> None:
         """Create a namespace. Raises JobConflictError if it exists."""

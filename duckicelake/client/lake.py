@@ -16,12 +16,14 @@ from typing import Any, Final, Self
 
 from duckicelake.client.models import (
     CatalogObject,
+    FoundName,
     Json,
     ObjectKind,
     TableInfo,
     TableSize,
     ViewInfo,
     build_name,
+    parse_found,
     parse_size,
 )
 from duckicelake.client.operations import CallerInfo, DroppedInfo, UndropInfo, parse_caller, parse_dropped, parse_undrop
@@ -153,6 +155,15 @@ class Lake:
         query |= {"table": table} if table else {}
         for page in self.client.pages(self.client.own("pipeline", "tables"), query):
             yield from page["tables"]
+
+    def search(self, text: str, namespace: str = "") -> Iterator[FoundName]:
+        """Yield what holds a text, in any case: in its name, its comment, its columns or their comments.
+
+        namespace: in it and below it; empty: in the lake.
+        """
+        query = {"q": text} | ({"namespace": "\x1f".join(parse_name(namespace))} if namespace else {})
+        for page in self.client.pages(self.client.iceberg("search"), query):
+            yield from map(parse_found, page["objects"])
 
     def create_namespace(self, name: str, properties: Mapping[str, str] | None = None) -> None:
         """Create a namespace. Raises JobConflictError if it exists."""

@@ -273,6 +273,29 @@ class LakeReader(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class FoundName:
+    """A namespace, table or view that holds a text.
+
+    Attributes:
+        matched: what holds it: name, comment, column, column-comment.
+        columns: those whose name or comment does.
+
+    """
+
+    kind: ObjectKind
+    name: str
+    comment: str | None
+    matched: tuple[str, ...]
+    columns: tuple[str, ...]
+
+
+def parse_found(found: Json) -> FoundName:
+    """Parse an object of the route `/v1/search`."""
+    name = build_name(tuple(found["namespace"]), *filter(None, [found.get("name")]))
+    return FoundName(found["kind"], name, found.get("comment"), tuple(found["matched"]), tuple(found["columns"]))
+
+
 def parse_size(statistics: Json) -> TableSize:
     """Parse a table of the route `/pipeline/v1/tables`."""
     changed = statistics.get("current-ms")

@@ -177,6 +177,7 @@ def create_routes() -> App:
         oauth.router,
         catalog.config_router,
         catalog.namespace_router,
+        catalog.search_router,
         catalog.rename_router,
         tables.table_router,
         dropped.router,

@@ -1,4 +1,4 @@
-"""`duckicelake ls`, `show`, `snapshots`, `files`, `partitions`, `diff`: look at a lake."""
+"""`duckicelake ls`, `search`, `show`, `snapshots`, `files`, `partitions`, `diff`: look at a lake."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ LS_EXAMPLES: Final = (
     "duckicelake ls --recursive --json",
     "duckicelake ls sales --dropped",
 )
+SEARCH_EXAMPLES: Final = ("duckicelake search customer", "duckicelake search e-mail --namespace sales --json")
 SHOW_EXAMPLES: Final = (
     "duckicelake show sales.orders",
     "duckicelake show sales.orders --uri https://lake.example.com --json",
@@ -73,6 +74,25 @@ def list_objects(
         typer.echo(f"{namespace or 'the lake'} is empty", err=True)
         return
     print_objects(found, list(lake.sizes(namespace)) if long else None, as_json=as_json)
+
+
+def search(
+    lake: Lake,
+    text: Annotated[str, typer.Argument(help="A part of a word, in any case.")],
+    namespace: Annotated[
+        str, typer.Option(help="Search in it and below (default: the lake).", autocompletion=complete_names)
+    ] = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Find what holds a text in its name, its comment, its columns or their comments."""
+    found = list(lake.search(text, namespace))
+    if as_json:
+        print_json(*found)
+    elif found:
+        rows = ((one.kind, one.name, ", ".join(one.columns), " ".join((one.comment or "").split())) for one in found)
+        print_rows(("kind", "name", "columns", "comment"), rows)
+    else:
+        typer.echo(f"nothing holds {text!r}, of what you may see", err=True)
 
 
 def print_dropped(found: Sequence[DroppedInfo], *, as_json: bool) -> None:

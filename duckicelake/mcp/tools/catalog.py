@@ -1,24 +1,20 @@
 """Tools that look at names and descriptions: list_objects, search, describe."""
 
-import time
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
 from itertools import islice
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
 from duckicelake.client.lake import Lake
 from duckicelake.client.models import (
-    CatalogObject,
     ColumnInfo,
     RefInfo,
     TableInfo,
     TableSize,
-    ViewInfo,
     parse_size,
     quote_sql_name,
 )
-from duckicelake.errors import PipelineError
 from duckicelake.mcp.tools.tool import (
     NameArgument,
     NamespaceArgument,
@@ -30,11 +26,15 @@ from duckicelake.mcp.tools.tool import (
 from duckicelake.rest.names import format_name, parse_table
 
 _MAX_LISTED: Final = 1000
-_MAX_SEARCHED: Final = 2000
-_SEARCH_SECONDS: Final = 20.0
-_SEARCH_THREADS: Final = 4
 _MAX_TEXT_CHARS: Final = 2000
 """Of one comment in a result."""
+_Matched = Literal["name", "comment", "column", "column_comment"]
+_MATCHED: Final[Mapping[str, _Matched]] = {
+    "name": "name",
+    "comment": "comment",
+    "column": "column",
+    "column-comment": "column_comment",
+}
 
 
 class ListArguments(ToolArguments):
@@ -90,68 +90,32 @@ class SearchMatch(ToolResult):
 
     name: str
     kind: Literal["namespace", "table", "view"]
-    matched: Annotated[
-        list[Literal["name", "comment", "column", "column_comment"]], Field(description="What holds the text.")
-    ]
+    matched: Annotated[list[_Matched], Field(description="What holds the text.")]
     columns: Annotated[list[str], Field(description="Columns whose name or comment holds the text.")]
     comment: str | None
 
 
 class ObjectMatches(ToolResult):
-    """What was found, and whether all was searched."""
+    """What was found, by full name."""
 
     matches: list[SearchMatch]
-    objects_searched: int
     is_complete: Annotated[bool, Field(description="False: search a namespace, or a rarer word.")]
 
 
 def search(context: ToolContext, arguments: SearchArguments) -> ObjectMatches:
-    """Find a text in names, comments and columns, as far as the time goes."""
-    ends = time.monotonic() + _SEARCH_SECONDS
-    listed = context.lake.list(arguments.namespace, is_recursive=True)
-    matches: list[SearchMatch] = []
-    searched = 0
-    with ThreadPoolExecutor(_SEARCH_THREADS) as pool:
-        while part := list(islice(listed, 8 * _SEARCH_THREADS)):
-            searched += len(part)
-            found = pool.map(lambda one: _match(context.lake, one, arguments.text.casefold()), part)
-            matches += [match for match in found if match is not None]
-            is_full = len(matches) > arguments.limit
-            if is_full or searched >= _MAX_SEARCHED or time.monotonic() > ends:
-                break
-    is_complete = len(matches) <= arguments.limit and next(listed, None) is None
-    return ObjectMatches(matches=matches[: arguments.limit], objects_searched=searched, is_complete=is_complete)
-
-
-def _match(lake: Lake, one: CatalogObject, text: str) -> SearchMatch | None:
-    """Look at one object; None if the text isn't in it. One that is gone, or can't be loaded, has its name alone."""
-    info = None if one.kind == "namespace" else _try_find(lake, one.name)
-    comment = info.comment if info is not None else None
-    columns = info.columns if info is not None else ()
-    by_name = {column.name for column in columns if text in column.name.casefold()}
-    by_comment = {column.name for column in columns if text in (column.comment or "").casefold()}
-    matched: dict[Any, bool] = {
-        "name": text in one.name.casefold(),
-        "comment": text in (comment or "").casefold(),
-        "column": bool(by_name),
-        "column_comment": bool(by_comment),
-    }
-    if not any(matched.values()):
-        return None
-    return SearchMatch(
-        name=one.name,
-        kind=one.kind,
-        matched=[where for where, is_there in matched.items() if is_there],
-        columns=[column.name for column in columns if column.name in by_name | by_comment],
-        comment=_shorten(comment),
-    )
-
-
-def _try_find(lake: Lake, name: str) -> TableInfo | ViewInfo | None:
-    try:
-        return lake.find(name)
-    except PipelineError:
-        return None
+    """Find a text in names, comments and columns, as the catalog knows them."""
+    found = list(islice(context.lake.search(arguments.text, arguments.namespace), arguments.limit + 1))
+    matches = [
+        SearchMatch(
+            name=one.name,
+            kind=one.kind,
+            matched=[_MATCHED[what] for what in one.matched],
+            columns=list(one.columns),
+            comment=_shorten(one.comment),
+        )
+        for one in found[: arguments.limit]
+    ]
+    return ObjectMatches(matches=matches, is_complete=len(found) <= arguments.limit)
 
 
 class DescribeArguments(ToolArguments):

@@ -146,6 +146,7 @@ NEEDS: Final[Mapping[tuple[str, str], Need]] = {
     # Says the same of what there is and of what there isn't.
     ("GET", "/v1/actions"): AnyToken(),
     ("GET", "/v1/whoami"): AnyToken(),
+    ("GET", "/v1/search"): AnyToken(),
     ("GET", f"{_NAMESPACE}/actions"): AnyToken(),
     ("GET", f"{_TABLE}/actions"): AnyToken(),
     ("GET", f"{_VIEW}/actions"): AnyToken(),

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from duckicelake.catalog import dropped, namespace_rename, namespaces
 from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.search import MAX_TEXT_CHARS, SearchedObject, search_objects
 from duckicelake.catalog.tables import commit_transaction
 from duckicelake.catalog.warehouses import is_warehouse_name
 from duckicelake.errors import NoSuchWarehouseError
@@ -27,6 +28,7 @@ from duckicelake.server.routes.dependencies import (
     KeyedAdmission,
     KeyedServices,
     NamespacePath,
+    NamespaceQuery,
     PageQuery,
     ParentQuery,
     ServerContext,
@@ -71,6 +73,7 @@ config_router = APIRouter(prefix=PREFIX, tags=["config"], responses=RESPONSES)
 _JAVA_FILES = {"io-impl": "org.apache.iceberg.aws.s3.S3FileIO"}
 """Which of Java's implementations reads S3; its default is Hadoop's."""
 namespace_router = APIRouter(prefix=PREFIX, tags=["namespaces"], responses=RESPONSES)
+search_router = APIRouter(prefix=PREFIX, tags=["search"], responses=RESPONSES, route_class=StrictRoute)
 transaction_router = APIRouter(prefix=PREFIX, tags=["transactions"], responses=RESPONSES, route_class=FastRoute)
 
 
@@ -250,3 +253,22 @@ def rename_namespace(services: KeyedServices, namespace: NamespacePath, body: Bo
             StaleView(namespace=parse_schema_name(schema), name=name) for schema, name in done.stale_views
         ),
     )
+
+
+class SearchAnswer(SpecModel):
+    """One page of what holds a text, by full name."""
+
+    objects: tuple[SearchedObject, ...]
+    next_page_token: str | None = None
+
+
+@search_router.get("/search")
+def search(
+    services: AppServices,
+    page: PageQuery,
+    namespace: NamespaceQuery,
+    q: Annotated[str, Query(description=f"a part of a word, in any case, of at most {MAX_TEXT_CHARS} characters")],
+) -> SearchAnswer:
+    """Find a text in names, columns and comments of namespaces, tables and views, of those that the caller may see."""
+    found = search_objects(services, q, namespace, page)
+    return SearchAnswer(objects=found.items, next_page_token=found.next_token)

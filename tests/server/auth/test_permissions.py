@@ -100,6 +100,7 @@ EXPECTED: dict[str, tuple[set[str], int]] = {
     "POST /management/v1/grants": ({"root"}, 200),
     "GET /v1/actions": (KNOWN, 200),
     "GET /v1/whoami": (KNOWN, 200),
+    "GET /v1/search": (KNOWN, 400),
     f"GET {NAMESPACE}/actions": (KNOWN, 200),
     f"GET {TABLE}/actions": (KNOWN, 200),
     f"GET {VIEW}/actions": (KNOWN, 200),
