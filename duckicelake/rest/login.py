@@ -100,6 +100,20 @@ def await_login(login: DeviceLogin, sleep: Callable[[float], object] = time.slee
     raise BadCredentialsError("The login took too long: its code has expired; run duckicelake login once more")
 
 
+def find_issuer(uri: str) -> str | None:
+    """Find the issuer that a server names (RFC 9728); None if it names none.
+
+    Raises BadInputError, which lists them, if it names several; CatalogUnreachableError.
+    """
+    answer = send_request("GET", f"{uri.rstrip('/')}/.well-known/oauth-protected-resource")
+    named = answer.body.get("authorization_servers") if isinstance(answer.body, dict) else None
+    if answer.status != 200 or not isinstance(named, list) or not named:
+        return None
+    if len(named) > 1:
+        raise BadInputError(f"{uri} trusts several issuers: choose one by --issuer: {', '.join(map(str, named))}")
+    return str(named[0])
+
+
 def _read_document(issuer: str) -> Json:
     url = f"{_check_url(issuer, 'issuer').rstrip('/')}/.well-known/openid-configuration"
     answer = send_request("GET", url)

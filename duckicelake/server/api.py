@@ -175,6 +175,7 @@ def create_routes() -> App:
         plans.plan_router,
         plans.plan_id_router,
         oauth.router,
+        oauth.resource_router,
         catalog.config_router,
         catalog.namespace_router,
         catalog.search_router,

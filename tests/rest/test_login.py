@@ -169,6 +169,14 @@ def test_login_is_used_until_logout(lake: str, issuer: DeviceIssuer, home: Path)
     assert file.read_text() == "{}"
 
 
+def test_server_names_the_issuer(lake: str, issuer: DeviceIssuer, home: Path) -> None:
+    answer = httpx.get(f"{lake}/.well-known/oauth-protected-resource").json()
+    assert (answer["resource"], answer["authorization_servers"]) == (lake, [issuer.uri])
+    assert "give --client-id" in run("login", "--uri", lake, "--no-browser", code=2)
+    assert f"Open {issuer.uri}/activate" in run("login", "--uri", lake, "--client-id", "cli", "--no-browser")
+    assert "login      ok, as ann" in run("status", "--uri", lake)
+
+
 def test_profile_names_the_issuer(lake: str, issuer: DeviceIssuer, home: Path) -> None:
     home.mkdir()
     text = f'[work]\nuri = "{lake}"\noidc-issuer = "{issuer.uri}"\noidc-client-id = "cli"\n'
@@ -216,7 +224,7 @@ def test_refused_login_keeps_nothing(lake: str, issuer: DeviceIssuer, home: Path
 
 
 def test_wrong_issuers_are_refused(issuer: DeviceIssuer, lake: str, home: Path) -> None:
-    assert "No issuer to log in with" in run("login", "--uri", lake, code=2)
+    assert "give --client-id, or a profile with oidc-client-id" in run("login", "--uri", lake, code=2)
     with pytest.raises(BadInputError, match="must start with https://"):
         begin_login("http://login.example.com", "cli")
     with pytest.raises(BadCredentialsError, match="refuses the client 'other'"):

@@ -52,7 +52,10 @@ class ServerStatus:
 def login(
     lake: Lake,
     issuer: Annotated[
-        str | None, typer.Option(help="URL of the OpenID Connect issuer (default: the profile's oidc-issuer).")
+        str | None,
+        typer.Option(
+            help="URL of the OpenID Connect issuer (default: the profile's oidc-issuer, else what the server names)."
+        ),
     ] = None,
     client_id: Annotated[
         str | None, typer.Option(help="The issuer's name of this client (default: the profile's oidc-client-id).")
@@ -67,13 +70,19 @@ def login(
     import webbrowser
 
     from duckicelake.errors import BadInputError
-    from duckicelake.rest.login import DEFAULT_SCOPE, LoginKeeper, await_login, begin_login
+    from duckicelake.rest.login import DEFAULT_SCOPE, LoginKeeper, await_login, begin_login, find_issuer
 
     connection = lake.client.connection
-    url, client = issuer or connection.oidc_issuer, client_id or connection.oidc_client_id
-    if url is None or client is None:
+    url = issuer or connection.oidc_issuer or find_issuer(connection.uri)
+    client = client_id or connection.oidc_client_id
+    if url is None:
         raise BadInputError(
-            "No issuer to log in with: give --issuer and --client-id, or a profile with oidc-issuer and oidc-client-id"
+            f"{connection.uri} names no issuer to log in with: give --issuer and --client-id, or a profile with "
+            "oidc-issuer and oidc-client-id; a client of the server logs in by --credential"
+        )
+    if client is None:
+        raise BadInputError(
+            f"Nothing says what {url} calls this client: give --client-id, or a profile with oidc-client-id"
         )
     waiting = begin_login(url, client, connection.oidc_scope or DEFAULT_SCOPE)
     typer.echo(f"Open {waiting.complete_url or waiting.url} and confirm the code {waiting.user_code}", err=True)

@@ -140,6 +140,7 @@ NEEDS: Final[Mapping[tuple[str, str], Need]] = {
     ("HEAD", "/ui/assets/{asset}"): Public(),
     ("GET", "/metrics"): WholeCatalog(unless_public=True),
     ("POST", "/v1/oauth/tokens"): Public(),
+    ("GET", "/.well-known/oauth-protected-resource"): Public(),
     # Who may give and take what, and whose grants are listed, the use case knows.
     ("GET", "/management/v1/grants"): AnyToken(),
     ("POST", "/management/v1/grants"): AnyToken(),

@@ -1,6 +1,6 @@
 """POST /v1/oauth/tokens: tokens for clients that show a secret, or a token that is about to expire."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 from urllib.parse import parse_qsl
 
 import orjson
@@ -8,6 +8,8 @@ from anyio.to_thread import run_sync
 from fastapi import APIRouter, Depends, Request, Response
 from pydantic import BaseModel, ConfigDict
 
+from duckicelake.catalog.issuers import list_issuers
+from duckicelake.errors import NotFoundError
 from duckicelake.server.auth.oauth import (
     ACCESS_TOKEN,
     CLIENT_CREDENTIALS,
@@ -19,9 +21,11 @@ from duckicelake.server.auth.oauth import (
 )
 from duckicelake.server.http.errors import RESPONSES
 from duckicelake.server.http.scope import PREFIX, find_address, note_principal
-from duckicelake.server.routes.dependencies import AppContext
+from duckicelake.server.routes.dependencies import AppContext, ServerContext
 
 router = APIRouter(prefix=PREFIX, tags=["oauth"])
+resource_router = APIRouter(tags=["oauth"], responses=RESPONSES)
+RESOURCE_METADATA_PATH: Final = "/.well-known/oauth-protected-resource"
 
 _MAX_FORM_BYTES = 64 * 1024
 _MAX_FIELDS = 20
@@ -147,3 +151,31 @@ def _parse_form(content_type: str, body: bytes) -> dict[str, str]:
     if len({name for name, _ in pairs}) < len(pairs):
         raise OAuthError("invalid_request", "A parameter is there twice")
     return {name: value for name, value in pairs if value}
+
+
+class ResourceMetadata(BaseModel):
+    """What clients need to log in here (RFC 9728). resource: the server's URI, as the client wrote it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    resource: str
+    resource_name: str = "duckicelake"
+    authorization_servers: tuple[str, ...]
+    bearer_methods_supported: tuple[str, ...] = ("header",)
+
+
+@resource_router.get(RESOURCE_METADATA_PATH)
+async def describe_resource(request: Request, context: AppContext) -> ResourceMetadata:
+    """Name the issuers of OpenID Connect whose tokens are accepted. 404 where none is."""
+    issuers = await run_sync(_list_issuers, context)
+    if not issuers:
+        raise NotFoundError("This server trusts no issuer of OpenID Connect: log in with a client id and its secret")
+    return ResourceMetadata(resource=str(request.base_url).rstrip("/"), authorization_servers=issuers)
+
+
+def _list_issuers(context: ServerContext) -> tuple[str, ...]:
+    if context.authentication is None:
+        return ()
+    provider = context.authentication.provider
+    own = () if provider is None else (provider.provider.issuer,)
+    return (*own, *(issuer.url for issuer in list_issuers(context.services).items))

@@ -129,6 +129,7 @@ EXPECTED: dict[str, tuple[set[str], int]] = {
     "GET /management/v1/issuers/{issuer}": ({"root"}, 404),
     "POST /management/v1/issuers/{issuer}": ({"root"}, 400),
     "DELETE /management/v1/issuers/{issuer}": ({"root"}, 404),
+    "GET /.well-known/oauth-protected-resource": (ANYBODY, 404),
     "GET /v1/config": (KNOWN, 200),
     "GET /v1/namespaces": (KNOWN, 200),
     "POST /v1/namespaces": (MANAGERS, 409),

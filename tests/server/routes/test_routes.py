@@ -27,11 +27,11 @@ from duckicelake.storage.local import LocalStore
 OPENAPI = Path(__file__).parents[3] / "openapi" / "duckicelake.json"
 OPERATIONS = {"/healthz", "/readyz", "/metrics", "/v1/config", "/v1/oauth/tokens"}
 OUR_OWN = re.compile(
-    r"^/management/|^/pipeline/|^/$|^/ui(/|$)|^/lineage/|^/sql/|^/duckdb/|^/mcp/|^/api/v1/"
+    r"^/management/|^/pipeline/|^/$|^/.well-known/|^/ui(/|$)|^/lineage/|^/sql/|^/duckdb/|^/mcp/|^/api/v1/"
     r"|^/v1/events$|^/v1/(.+/)?history$|/tables/{table}/rows(/|$)"
     r"|/actions$|^/v1/(whoami|search)$|^/v1/(dropped|audit|doctor|orphans)|/{namespace}/(clone|rename|undrop)$|/tables/{table}/(restore|expire|explain|diff)$"
 )
-SPECIFIED_BY_OTHERS = re.compile("^/$|^/ui(/|$)|^/api/v1/")
+SPECIFIED_BY_OTHERS = re.compile("^/$|^/.well-known/|^/ui(/|$)|^/api/v1/")
 
 Serve = Callable[[FastAPI], httpx.Client]
 
