@@ -58,6 +58,27 @@ const view = createRoute({
   component: lazyRouteComponent(() => import("./pages/View.tsx"), "View"),
 });
 
+const sql = createRoute({
+  getParentRoute: () => warehouse,
+  path: "/sql",
+  validateSearch: (search): { q?: string } => textsOf(search, ["q"]),
+  component: lazyRouteComponent(() => import("./pages/sql/Sql.tsx"), "Sql"),
+});
+
+const history = createRoute({
+  getParentRoute: () => warehouse,
+  path: "/history",
+  validateSearch: (search): { kind?: string; source?: string; principal?: string } =>
+    textsOf(search, ["kind", "source", "principal"]),
+  component: lazyRouteComponent(() => import("./pages/History.tsx"), "History"),
+});
+
+const dropped = createRoute({
+  getParentRoute: () => warehouse,
+  path: "/dropped",
+  component: lazyRouteComponent(() => import("./pages/Dropped.tsx"), "Dropped"),
+});
+
 /** The members of an address that are texts. */
 function textsOf<K extends string>(search: Record<string, unknown>, names: readonly K[]): { [N in K]?: string } {
   const found = names.flatMap((name) => (typeof search[name] === "string" ? [[name, search[name]] as const] : []));
@@ -72,7 +93,7 @@ function writeSearch(search: Record<string, unknown>): string {
 }
 
 export const router = createRouter({
-  routeTree: root.addChildren([entrance, warehouse.addChildren([home, tables, table, view])]),
+  routeTree: root.addChildren([entrance, warehouse.addChildren([home, tables, table, view, sql, history, dropped])]),
   basepath: basePath,
   defaultPreload: "intent",
   defaultPendingComponent: () => <Waiting />,

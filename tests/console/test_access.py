@@ -22,6 +22,9 @@ PAGES = {
     "files": f"{ORDERS}?page=files&where=id > 50",
     "properties": f"{ORDERS}?page=properties",
     "history": f"{ORDERS}?page=history",
+    "sql": "w/duckicelake/sql?q=FROM sales.orders",
+    "all history": "w/duckicelake/history?kind=append",
+    "dropped": "w/duckicelake/dropped",
     "no such page": "w/duckicelake/nothing",
 }
 

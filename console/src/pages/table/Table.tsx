@@ -1,8 +1,9 @@
 // A table: what it is at a glance, and a page for each side of it.
 import { useQuery } from "@tanstack/react-query";
 import { Link, useParams, useSearch } from "@tanstack/react-router";
+import { SquareTerminal } from "lucide-react";
 import { type ComponentType, lazy, Suspense, useMemo } from "react";
-import { type Identifier, joinIdentifier, splitIdentifier } from "../../api/address.ts";
+import { type Identifier, joinIdentifier, quoteSql, splitIdentifier } from "../../api/address.ts";
 import type { TableMetadata } from "../../api/iceberg.ts";
 import { statisticsQuery, tableQuery } from "../../api/queries.ts";
 import { Figure, Head } from "../../parts/Card.tsx";
@@ -12,6 +13,7 @@ import { Loaded, Waiting } from "../../parts/Notice.tsx";
 import { Time } from "../../parts/Time.tsx";
 import type { TablePage } from "../../router.tsx";
 import { LineageLink } from "../LineageLink.tsx";
+import { TableActs } from "./acts.tsx";
 import { SchemaPage } from "./SchemaPage.tsx";
 
 export interface TablePageProps {
@@ -49,7 +51,16 @@ export function Table() {
         title={table.name}
         comment={query.data?.properties?.["comment"]}
       >
+        <Link
+          to="/w/$warehouse/sql"
+          params={{ warehouse }}
+          search={{ q: `FROM ${quoteSql([...table.namespace, table.name])}` }}
+          className="button"
+        >
+          <SquareTerminal className="icon" aria-hidden /> Query
+        </Link>
         <LineageLink warehouse={warehouse} of={table} />
+        {query.data ? <TableActs warehouse={warehouse} table={table} metadata={query.data} /> : null}
       </Head>
       <Loaded query={query}>
         {(metadata) => (

@@ -1,0 +1,55 @@
+"""The SQL editor: runs what is typed, shows rows and a chart, and keeps the query in the address."""
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.console.conftest import ShownLake
+from tests.support.browsers import Visit
+
+pytestmark = pytest.mark.console
+
+
+def write(page: Page, text: str) -> None:
+    page.get_by_label("SQL", exact=True).click()
+    page.keyboard.press("Control+a")
+    page.keyboard.type(text)
+
+
+def test_query_is_typed_run_by_its_key_and_drawn(lake: ShownLake, window: Visit) -> None:
+    page = window.page
+    page.goto(f"{lake.uri}/ui/w/duckicelake/sql?q=SELECT 1")
+    write(page, "SELECT region, sum(amount) AS total FROM sales.orders GROUP BY ALL ORDER BY region")
+    page.keyboard.press("Control+Enter")
+    rows = page.get_by_role("group", name="Rows")
+    expect(rows.get_by_role("row").nth(1)).to_have_text("north1580.00")
+    expect(rows.get_by_role("row").nth(2)).to_have_text("south1620.00")
+    expect(rows.get_by_role("columnheader", name="total")).to_contain_text("decimal(38, 2)")
+    page.get_by_role("button", name="Chart", exact=True).click()
+    expect(page.get_by_role("img", name="total by region. north: 1580; south: 1620")).to_be_visible()
+    page.reload()
+    expect(page.get_by_label("SQL", exact=True)).to_contain_text("GROUP BY ALL")
+
+
+def test_columns_of_a_named_table_are_completed(lake: ShownLake, window: Visit) -> None:
+    page = window.page
+    page.goto(f"{lake.uri}/ui/w/duckicelake/sql")
+    write(page, "FROM sales.orders SELECT sales.orders.amo")
+    expect(page.get_by_role("option", name="amount")).to_be_visible()
+
+
+def test_query_is_saved_and_chosen_again(lake: ShownLake, window: Visit) -> None:
+    page = window.page
+    page.goto(f"{lake.uri}/ui/w/duckicelake/sql?q=SELECT 42")
+    page.get_by_label("Name to save it under").fill("answer")
+    page.get_by_role("button", name="Save in this browser").click()
+    write(page, "SELECT 1")
+    page.get_by_label("Saved queries").select_option("answer")
+    expect(page.get_by_label("SQL", exact=True)).to_have_text("SELECT 42")
+
+
+def test_what_is_wrong_with_a_query_is_said(lake: ShownLake, window: Visit) -> None:
+    page = window.page
+    page.goto(f"{lake.uri}/ui/w/duckicelake/sql?q=DROP TABLE sales.orders")
+    page.get_by_role("button", name="Run", exact=True).click()
+    expect(page.get_by_role("alert")).to_contain_text("SELECT")
+    window.complaints.clear()
