@@ -30,6 +30,7 @@ from duckicelake.catalog.context.audit_notes import build_touched
 from duckicelake.catalog.context.cache import TableVersion
 from duckicelake.catalog.context.caller import Capability, build_refusal
 from duckicelake.catalog.context.services import Services, take_file_ids, take_manifest_ids
+from duckicelake.catalog.policies import copy_policies
 from duckicelake.catalog.table.load import load_committed_before, load_current_table
 from duckicelake.catalog.table.time_travel import resolve_snapshot
 from duckicelake.iceberg.identifiers import Namespace, format_full_name, to_schema_name
@@ -99,6 +100,7 @@ def _write(services: Services, namespace: Namespace, name: str, plan: _ClonePlan
             locations.record_sharing(cursor, row.table_id, written.table_id)
         touched = [build_touched(namespace, name, {"cloned-from": source})]
         services.own_new(cursor, touched)
+        copy_policies(services, cursor, row.table_id, written.table_id, (namespace, name))
         services.settle(cursor, touched, [written.table_id])
     return written
 

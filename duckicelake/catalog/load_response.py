@@ -209,8 +209,8 @@ class LoadTableFastPath:
 
         """
         services, asked_at = self.services, time.monotonic()
-        known = services.cache.find(*request.named_as)
-        if known is None or request.principal.is_kept_from(known.row.table_id):
+        known, principal = services.cache.find(*request.named_as), request.principal
+        if known is None or not principal.knows(known.row.table_id) or principal.is_kept_from(known.row.table_id):
             return False
         response = known.responses.by_request.get(_find_key(services, request, known.row.table_id))
         if response is None or services.clock() >= response.until_ms:

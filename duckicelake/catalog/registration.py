@@ -28,6 +28,7 @@ from duckicelake.catalog.context.audit_notes import build_touched
 from duckicelake.catalog.context.cache import TableVersion
 from duckicelake.catalog.context.hooks import find_rules
 from duckicelake.catalog.context.services import Services, take_file_ids, take_manifest_ids
+from duckicelake.catalog.policies import check_unguarded
 from duckicelake.catalog.table.load import load_current_table
 from duckicelake.errors import CommitStateUnknownError, FileMissingError, NoSuchTableError
 from duckicelake.iceberg.identifiers import Namespace, format_full_name, parse_schema_name, to_schema_name
@@ -190,6 +191,7 @@ def register_table(
             if _find_sharing_tables(cursor, table, creation) != plan.sharing:
                 raise StaleBaseError(f"other tables share files with {location} now")
             if overwrite:
+                check_unguarded(services, cursor, (namespace, name))
                 lake_tables.drop_table(cursor, creation.schema_name, name, purge=False, is_final=True)
             written = _write(cursor, plan, metadata, location)
             detail = _detail(plan, location, overwrite=overwrite)
@@ -282,6 +284,7 @@ def unregister_table(services: Services, namespace: Namespace, name: str) -> Tab
 def _give_up(services: Services, namespace: Namespace, name: str, table: TableVersion) -> None:
     with services.database.transaction() as cursor:
         schema_name = to_schema_name(namespace)
+        check_unguarded(services, cursor, (namespace, name))
         if not lake_tables.drop_table(cursor, schema_name, name, purge=False, is_final=True, expected=table.row):
             raise NoSuchTableError(f"Table does not exist: {format_full_name(namespace, name)}")
         services.settle(cursor, [build_touched(namespace, name)], [table.row.table_id])

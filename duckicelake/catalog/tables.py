@@ -34,7 +34,13 @@ from duckicelake.catalog.delegation import (
 from duckicelake.catalog.load_response import ALL, TableLoad, build_response, commit_response, load_response
 from duckicelake.catalog.registration import register_table as register
 from duckicelake.catalog.registration import unregister_table as unregister
-from duckicelake.catalog.table.load import TableCheck, load_committed_before, load_current_table, read_freshness
+from duckicelake.catalog.table.load import (
+    TableCheck,
+    load_committed_before,
+    load_current_table,
+    read_freshness,
+    renew_caller,
+)
 from duckicelake.catalog.views import filter_names
 from duckicelake.errors import InvalidRequestError, NoSuchNamespaceError, NoSuchTableError, UnavailableError
 from duckicelake.iceberg.identifiers import Namespace, format_full_name, to_schema_name
@@ -124,7 +130,9 @@ def load_table(
         NoSuchTableError, DamagedTableError.
 
     """
-    table, caller = load_current_table(services, namespace, name, check), services.caller
+    table = load_current_table(services, namespace, name, check)
+    services = renew_caller(services, table.row.table_id)
+    caller = services.caller
     wish = limit_request(caller.principal, wish)
     request = TableLoad(caller.principal, caller.address, wish, (to_schema_name(namespace), name), snapshots)
     return load_response(services, table, request, _access(services, wish, namespace, name, table))

@@ -14,6 +14,7 @@ from duckicelake.cli import (
     issuer,
     lake,
     migrate,
+    policy,
     principal,
     snapshots,
     storage_profile,
@@ -133,6 +134,7 @@ add_command(
 )
 add_group(app, warehouse.app)
 add_group(app, storage_profile.app)
+add_group(app, policy.app)
 add_administration_command(app, governance.export, *governance.EXPORT_EXAMPLES, panel=GOVERN)
 add_administration_command(app, governance.apply, *governance.APPLY_EXAMPLES, panel=GOVERN)
 for group in (principal.app, principal.group_app, principal.role_app, issuer.app, tokens.app):

@@ -25,6 +25,7 @@ from duckicelake.postgres.queries import Transaction, load_queries
 
 _SQL = load_queries("duckdb_login", "rules")
 _GRANTS_SQL = load_queries("lake", "grants")
+_POLICIES_SQL = load_queries("lake", "policies")
 _LOCK_SECONDS: Final = 0.2
 """Seconds for which a table is waited for, and others wait behind that: well below `deadlock_timeout`, so that a writer
 of DuckDB's never is the one whose transaction ends."""
@@ -62,7 +63,7 @@ CONDITIONS: Final = {
     ),
 }
 """Which rows of DuckLake's tables a login sees. A table that isn't here is closed to logins, as those of a later format
-are. `readable` in `sql/rules.sql` is the place that leaves out tables with policies, once there are such."""
+are. `readable` in `sql/rules.sql` leaves out tables with policies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,14 +156,14 @@ def _build_texts(rules: LoginRules, place: GrantPlace) -> tuple[str, ...]:
     """Build the statements that make the functions."""
     governance = _quote(place.schema or rules.schema) + "."
     warehouse_id = f"'{place.warehouse_id}'::uuid"
-    held = _GRANTS_SQL.held.rstrip(";")
+    held, guarded = (query.rstrip(";") for query in (_GRANTS_SQL.held, _POLICIES_SQL.guarded))
     for parameter, value in {
         "%(principal_id)s": "(SELECT principal_id FROM login)",
         "%(groups)s": "(SELECT token_groups FROM login)::text[]",
         "%(warehouse_id)s": warehouse_id,
         "{governance}": governance,
     }.items():
-        held = held.replace(parameter, value)
+        held, guarded = held.replace(parameter, value), guarded.replace(parameter, value)
     values = {
         "schema": _quote(rules.schema),
         "schema_text": sql.Literal(_quote(rules.schema)).as_string(),
@@ -170,6 +171,7 @@ def _build_texts(rules: LoginRules, place: GrantPlace) -> tuple[str, ...]:
         "governance": governance,
         "warehouse_id": warehouse_id,
         "held": held,
+        "guarded": guarded,
     }
     return tuple(text.format(**values) for text in (_SQL.refuse, _SQL.reads_of, _SQL.reads, _SQL.close_functions))
 

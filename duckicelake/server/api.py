@@ -46,6 +46,7 @@ from duckicelake.server.routes import (
     own_tokens,
     pipeline,
     plans,
+    policies,
     principals,
     rows,
     storage_profiles,
@@ -66,6 +67,7 @@ from duckicelake.server.routes.management import (
     MoveWarehouseRequest,
     RenameWarehouseRequest,
 )
+from duckicelake.server.routes.policies import ChangeTagsRequest, NewPolicyRequest
 from duckicelake.server.routes.storage_profiles import CreateStorageProfileRequest
 from duckicelake.server.routes.table_operations import CloneTableRequest, ExpireRequest, ExplainRequest, RestoreRequest
 from duckicelake.server.routes.upkeep import DeleteOrphansRequest
@@ -73,11 +75,13 @@ from duckicelake.server.warehouses import WarehouseRouter
 
 REQUEST_MODELS: tuple[type[BaseModel], ...] = (
     *own_tokens.REQUEST_MODELS,
+    NewPolicyRequest,
     *principals.REQUEST_MODELS,
     ApplyGovernanceRequest,
     BeginJob,
     ChangeGrantsRequest,
     ChangeOptionsRequest,
+    ChangeTagsRequest,
     CloneTableRequest,
     CommitTableRequest,
     CommitTransactionRequest,
@@ -198,6 +202,7 @@ def create_routes() -> App:
         management.router,
         storage_profiles.router,
         grants.router,
+        policies.router,
         principals.router,
         own_tokens.router,
         governance.router,

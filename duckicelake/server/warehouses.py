@@ -5,6 +5,7 @@ without it, and a context of their own.
 """
 
 import asyncio
+import re
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
@@ -37,8 +38,8 @@ from duckicelake.server.routes.dependencies import ServerContext
 ROUTE_ROOTS: Final = ("/v1/", "/pipeline/v1/", "/lineage/v1/", "/sql/v1/", "/duckdb/v1/", "/mcp/v1/", "/api/v1/")
 """Beginnings of paths behind which a warehouse's name may stand."""
 _WAREHOUSES: Final = "/management/v1/warehouses/"
-_OF_WAREHOUSE: Final = ("grants", "decision")
-"""What stands around a warehouse's name in the paths of its grants, and of what decides there."""
+_OF_WAREHOUSE: Final = re.compile(r"(grants|decision|policies|policies/[^/]+|column-tags)")
+"""What is managed by warehouse: behind the name of one, or without it for the first."""
 REGISTRY_SECONDS: Final = 1.0
 """Seconds for which the registry counts as read: so long after a drop, other workers may still serve the warehouse."""
 _MISS_SECONDS: Final = 0.05
@@ -48,8 +49,8 @@ _MISS_SECONDS: Final = 0.05
 def split_warehouse(path: str) -> tuple[str, str] | None:
     """Split the path of a route into a warehouse's name and the path without it; None if it has no such name."""
     if path.startswith(_WAREHOUSES):
-        name, slash, what = path[len(_WAREHOUSES) :].partition("/")
-        if slash and what in _OF_WAREHOUSE and is_warehouse_name(name):
+        name, _, what = path[len(_WAREHOUSES) :].partition("/")
+        if _OF_WAREHOUSE.fullmatch(what) and is_warehouse_name(name):
             return name, f"/management/v1/{what}"
     for root in ROUTE_ROOTS:
         if path.startswith(root):

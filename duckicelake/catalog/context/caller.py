@@ -133,9 +133,16 @@ class Principal:
         return self.rights is not None and self.rights.guard is not None and bool(self.rights.guard.restrictions)
 
     def is_kept_from(self, table_id: int) -> bool:
-        """Return whether it gets nothing of a table's files, as policies hide a part of them."""
+        """Return whether it gets nothing of a table's files, as policies hide a part of them, or may do so by now."""
         guard = None if self.rights is None else self.rights.guard
-        return guard is not None and table_id in guard.restrictions and not guard.is_trusted
+        return (
+            guard is not None and not guard.is_trusted and (table_id in guard.restrictions or not self.knows(table_id))
+        )
+
+    def knows(self, table_id: int) -> bool:
+        """Return whether its rights were read since a table was made."""
+        guard = None if self.rights is None else self.rights.guard
+        return guard is None or table_id <= guard.newest_id
 
     def is_in_scope(self, capability: Capability, namespace: Namespace) -> bool:
         """Return whether the scopes alone allow all of the capability in the namespace."""

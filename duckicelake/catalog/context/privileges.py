@@ -128,12 +128,14 @@ class Guard:
     Attributes:
         restrictions: What the principal sees, by DuckLake's id of the table.
         names: The ids, by today's names; of dropped tables by the last ones.
+        newest_id: The highest id of a table by then. Of those made since, as clones, it isn't known what is hidden.
         is_trusted: The principal is an engine that gets the restrictions with the files, and applies them.
 
     """
 
     restrictions: Mapping[int, Restriction]
     names: Mapping[tuple[Namespace, str], int]
+    newest_id: int
     is_trusted: bool
 
     def limit(self, held: Privilege, namespace: Namespace, name: str) -> Privilege:

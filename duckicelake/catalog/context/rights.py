@@ -170,6 +170,12 @@ class RightsCache:
         bound = self._bound.get(principal)
         return bound or self._read(principal)
 
+    def renew(self, principal: Principal, table_id: int) -> Principal:
+        """Return the principal with rights that were read since a table was made; lent rights stay as they are."""
+        if principal.knows(table_id) or principal.loan is not None:
+            return principal
+        return self.bind(principal.with_rights(None))
+
     def _limit(self, principal: Principal) -> Principal:
         """Return the principal where scopes alone count: with what the outside lets it do, if that decides."""
         if self.outside is None:
@@ -256,13 +262,13 @@ def read_rights(cursor: Transaction, place: GrantPlace, principal: Principal) ->
 
 def read_guard(cursor: Transaction, place: GrantPlace, principal: Principal) -> Guard | None:
     """Read which tables policies hide parts of from a principal; None: of none."""
-    id_ = find_id(cursor, place, principal)
+    newest_id, id_ = policies.read_newest_table_id(cursor), find_id(cursor, place, principal)
     rows = policies.read_held_policies(cursor, place, id_, principal.groups)
     if not rows:
         return None
     found = {at: row.table_id for row in rows if (at := _locate(row.schema_name, row.table_name)) is not None}
     restrictions = build_restrictions(map(_build_held_policy, rows))
-    return Guard(restrictions, found, policies.is_trusted(cursor, place, id_, principal.groups))
+    return Guard(restrictions, found, newest_id, policies.is_trusted(cursor, place, id_, principal.groups))
 
 
 def _build_held_policy(row: HeldPolicyRow) -> HeldPolicy:

@@ -118,8 +118,7 @@ def load_current_table(
     full_name = (to_schema_name(namespace), name)
     check = check or _check_table(services, full_name)
     known, fresh = check.table, check.fresh
-    if services.caller.principal.is_kept_from(fresh.table_id):
-        raise build_refusal(namespace, name, services.caller.principal)
+    _check_whole(services, namespace, name, fresh.table_id)
     if known is not None and is_current(known, fresh):
         services.cache.count(hit=True)
         return replace(check_freshness(services, known, fresh), found=Found(full_name, check.asked_at))
@@ -127,6 +126,21 @@ def load_current_table(
     current = refresh(services, fresh.table_id)
     services.cache.name(*full_name, fresh.table_id)
     return replace(current, seen=fresh.seen)
+
+
+def _check_whole(services: Services, namespace: Namespace, name: str, table_id: int) -> None:
+    """Check that policies hide nothing of a table from the caller; ForbiddenError."""
+    principal = renew_caller(services, table_id).caller.principal
+    if principal.is_kept_from(table_id):
+        raise build_refusal(namespace, name, principal)
+
+
+def renew_caller(services: Services, table_id: int) -> Services:
+    """Return the services for the caller with rights that were read since the table was made."""
+    principal = services.caller.principal
+    if services.rights is None or principal.knows(table_id):
+        return services
+    return replace(services, caller=replace(services.caller, principal=services.rights.renew(principal, table_id)))
 
 
 def load_recent_table(services: Services, namespace: Namespace, name: str) -> TableVersion | None:

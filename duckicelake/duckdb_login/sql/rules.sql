@@ -8,7 +8,7 @@ END $body$;
 
 -- reads_of: define what a login may read of one kind: the ids of tables, views, schemas, macros, of all but macros
 -- (object), or 1 as long as the login lasts (lake), and an error while a table of its inlined rows isn't covered (ready).
--- Grants are read as the server reads them
+-- Grants are read as the server reads them. Tables with policies are left out, for whomever these are
 CREATE OR REPLACE FUNCTION {schema}.duckicelake_login_reads_of(text, text) RETURNS SETOF bigint
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = {schema}, pg_temp AS $body$
 WITH login AS MATERIALIZED (
@@ -40,6 +40,7 @@ readable AS MATERIALIZED (
     SELECT 'table' AS kind, t.table_id AS id FROM ducklake_table t JOIN scoped s USING (schema_id)
     WHERE t.end_snapshot IS NULL AND (s.schema_id IN (SELECT schema_id FROM whole) OR s.has_grants AND t.table_id IN (
         SELECT object_id FROM granted WHERE object_kind = 'table'))
+      AND t.table_id NOT IN ({guarded})
     UNION ALL
     SELECT 'view', v.view_id FROM ducklake_view v JOIN scoped s USING (schema_id)
     WHERE v.end_snapshot IS NULL AND (s.schema_id IN (SELECT schema_id FROM whole) OR s.has_grants AND v.view_id IN (

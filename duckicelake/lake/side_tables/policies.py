@@ -110,6 +110,12 @@ def read_held_policies(
     return [HeldPolicyRow(*row) for row in found]
 
 
+def read_newest_table_id(cursor: Transaction) -> int:
+    """Read the highest id of a table; those made later have higher ones."""
+    ((newest,),) = cursor.execute(_SQL.newest).fetchall()
+    return int(newest)
+
+
 def is_trusted(cursor: Transaction, place: GrantPlace, principal_id: int | None, groups: Sequence[str]) -> bool:
     """Return whether a principal is an engine that applies policies itself."""
     return run_governance(cursor, _SQL.trusted, place, principal_id=principal_id, groups=list(groups)) == [(True,)]
@@ -117,7 +123,7 @@ def is_trusted(cursor: Transaction, place: GrantPlace, principal_id: int | None,
 
 def has_policies(cursor: Transaction, place: GrantPlace, table_id: int) -> bool:
     """Return whether a table has any, for whomever."""
-    return run_governance(cursor, _SQL.guarded, place, table_id=table_id) == [(True,)]
+    return (table_id,) in run_governance(cursor, _SQL.guarded, place)
 
 
 def list_policies(cursor: Transaction, place: GrantPlace, table_id: int | None = None) -> list[PolicyRow]:

@@ -42,7 +42,11 @@ UNION ALL
 SELECT g.name, t.table_id, p.schema_name, p.table_name, true, NULL::bigint, NULL, NULL, NULL::jsonb
 FROM guard g JOIN placed p USING (table_id) JOIN schemas s ON s.schema_name = p.schema_name AND s.end_snapshot IS NULL
 JOIN ducklake_table t ON t.schema_id = s.schema_id AND t.table_name = p.table_name AND t.end_snapshot IS NULL
-WHERE NOT p.is_live;
+WHERE NOT p.is_live
+ORDER BY 1, 2;
+
+-- newest: the highest id of a table, which later ones exceed
+SELECT coalesce(max(table_id), 0) FROM ducklake_table;
 
 -- trusted: whether a principal is in the role of engines that apply policies themselves
 WITH RECURSIVE held_by AS (
@@ -55,11 +59,29 @@ WITH RECURSIVE held_by AS (
 SELECT EXISTS (SELECT FROM held_by JOIN {governance}duckicelake_principal USING (principal_id)
                WHERE kind = 'role' AND name = 'trusted-engine');
 
--- guarded: whether a table has policies, for whomever
-SELECT EXISTS (SELECT FROM {governance}duckicelake_policy
-               WHERE warehouse_id = %(warehouse_id)s AND table_id = %(table_id)s)
-    OR EXISTS (SELECT FROM {governance}duckicelake_policy JOIN {governance}duckicelake_policy_tag USING (warehouse_id, tag)
-               WHERE warehouse_id = %(warehouse_id)s AND duckicelake_policy_tag.table_id = %(table_id)s);
+-- guarded: the ids of tables that have policies, for whomever, and of those that have the name of one that was dropped
+WITH schemas AS MATERIALIZED (SELECT schema_id, schema_name, end_snapshot FROM duckicelake_schemas()),
+guard AS MATERIALIZED (
+    SELECT table_id, schema_name, table_name FROM {governance}duckicelake_policy
+    WHERE warehouse_id = %(warehouse_id)s AND table_id IS NOT NULL
+    UNION
+    SELECT c.table_id, c.schema_name, c.table_name FROM {governance}duckicelake_policy y
+    JOIN {governance}duckicelake_policy_tag c USING (warehouse_id, tag) WHERE y.warehouse_id = %(warehouse_id)s
+)
+SELECT table_id FROM guard
+UNION
+SELECT t.table_id FROM ducklake_table t JOIN schemas s ON s.schema_id = t.schema_id AND s.end_snapshot IS NULL
+WHERE t.end_snapshot IS NULL AND EXISTS (
+    SELECT FROM guard g
+    LEFT JOIN LATERAL (
+        SELECT l.schema_id, l.table_name, l.end_snapshot FROM ducklake_table l WHERE l.table_id = g.table_id
+        ORDER BY l.end_snapshot IS NULL DESC, l.begin_snapshot DESC LIMIT 1
+    ) l ON true
+    LEFT JOIN LATERAL (
+        SELECT p.schema_name FROM schemas p WHERE p.schema_id = l.schema_id ORDER BY p.end_snapshot IS NULL DESC LIMIT 1
+    ) p ON true
+    WHERE (l.schema_id IS NULL OR l.end_snapshot IS NOT NULL)
+      AND coalesce(p.schema_name, g.schema_name) = s.schema_name AND coalesce(l.table_name, g.table_name) = t.table_name);
 
 -- list: the policies of a warehouse, of one table or all, with today's names
 SELECT y.policy_id, y.name, y.tag, y.table_id, t.table_id IS NOT NULL, coalesce(s.schema_name, y.schema_name),

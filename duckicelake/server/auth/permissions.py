@@ -144,6 +144,13 @@ NEEDS: Final[Mapping[tuple[str, str], Need]] = {
     # Who may give and take what, and whose grants are listed, the use case knows.
     ("GET", "/management/v1/grants"): AnyToken(),
     ("POST", "/management/v1/grants"): AnyToken(),
+    # So it does of policies.
+    ("GET", "/management/v1/policies"): AnyToken(),
+    ("POST", "/management/v1/policies"): AnyToken(),
+    ("GET", "/management/v1/policies/{policy_id}"): AnyToken(),
+    ("DELETE", "/management/v1/policies/{policy_id}"): AnyToken(),
+    ("GET", "/management/v1/column-tags"): AnyToken(),
+    ("POST", "/management/v1/column-tags"): AnyToken(),
     # Says the same of what there is and of what there isn't.
     ("GET", "/v1/actions"): AnyToken(),
     ("GET", "/v1/whoami"): AnyToken(),

@@ -98,6 +98,12 @@ EXPECTED: dict[str, tuple[set[str], int]] = {
     "DELETE /management/v1/storage-profiles/{profile}": ({"root"}, 404),
     "GET /management/v1/grants": (KNOWN, 200),
     "POST /management/v1/grants": ({"root"}, 200),
+    "GET /management/v1/policies": (KNOWN, 200),
+    "POST /management/v1/policies": (KNOWN, 400),
+    "GET /management/v1/policies/{policy_id}": (KNOWN, 404),
+    "DELETE /management/v1/policies/{policy_id}": (KNOWN, 404),
+    "GET /management/v1/column-tags": (KNOWN, 200),
+    "POST /management/v1/column-tags": (KNOWN, 200),
     "GET /v1/actions": (KNOWN, 200),
     "GET /v1/whoami": (KNOWN, 200),
     "GET /v1/search": (KNOWN, 400),
@@ -249,6 +255,7 @@ def commits(*names: tuple[list[str], str]) -> Any:
 
 
 BODIES: dict[str, Any] = {
+    "POST /management/v1/column-tags": {},
     "POST /management/v1/principals/{principal}": {},
     "POST /v1/namespaces": {"namespace": EU},
     "POST /management/v1/grants": {
@@ -332,7 +339,14 @@ def refusal(answer: httpx.Response) -> tuple[int, str]:
 
 def path_of(route: str, namespace: str = TARGET, table: str = "t", view: str = "v") -> str:
     names = {"namespace": namespace, "table": table, "view": view, "job": NO_JOB, "app_id": "a", "asset": "lineage.css"}
-    names |= {"principal": "nothing", "member": "nothing", "secret_id": NO_JOB, "query_id": NO_JOB, "issuer": "nothing"}
+    names |= {
+        "principal": "nothing",
+        "member": "nothing",
+        "secret_id": NO_JOB,
+        "query_id": NO_JOB,
+        "policy_id": NO_JOB,
+        "issuer": "nothing",
+    }
     names |= {"kind": "table", "object_id": "99", "plan_id": "none", "warehouse": "x", "profile": "x"}
     names |= {"run": NO_JOB, "facet": "nothing", "space": "file", "dataset": "nothing", "counted": "jobs"}
     names |= {"file": "licenses.txt", "page": "lake"}

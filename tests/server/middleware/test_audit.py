@@ -34,6 +34,7 @@ AUDITED = {
     *("restore", "clone_table", "expire", "undrop", "forget_dropped", "delete_orphans", "change_grants"),
     *("create_warehouse", "drop_warehouse", "rename_warehouse", "move_warehouse", "change_options"),
     *("create_principal", "change_principal", "drop_principal", "add_member", "remove_member"),
+    *("add_policy", "drop_policy", "change_column_tags"),
     *("create_secret", "revoke_secret", "create_issuer", "change_issuer", "drop_issuer"),
     *("create_own_token", "rotate_own_token", "revoke_own_token"),
     *("create_storage_profile", "drop_storage_profile", "apply_governance"),
