@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from duckicelake.cli.console.command import GOVERN, LakeOption, add_command, make_group, one_line_errors
 from duckicelake.cli.console.terminal import print_json
-from duckicelake.cli.grant import JsonOption, WarehouseOption, open_named_warehouse
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
+    from duckicelake.catalog.context.services import Services
     from duckicelake.catalog.policies import PolicyDetails, Table, TaggedColumn
 
 ADD_EXAMPLES: Final = (
@@ -26,8 +28,8 @@ DROP_EXAMPLES: Final = ("duckicelake policy drop eu-rows",)
 TAG_EXAMPLES: Final = ("duckicelake policy tag pii table:sales.orders email",)
 UNTAG_EXAMPLES: Final = ("duckicelake policy untag pii table:sales.orders email",)
 TAGS_EXAMPLES: Final = ("duckicelake policy tags", "duckicelake policy tags --on table:sales.orders")
-_FIRST: Final = "duckicelake"
 app: Final = make_group("policy", "Row filters and column masks of tables, and tags of columns.", panel=GOVERN)
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 NameArgument = Annotated[str, typer.Argument(help="The policy's name.")]
 OnOption = Annotated[str | None, typer.Option(help="The table, as table:NAMESPACE.NAME.")]
 TagArgument = Annotated[str, typer.Argument(help="The tag.")]
@@ -45,7 +47,6 @@ def add_policy(
     tag: Annotated[str | None, typer.Option(help="Mask all columns that have this tag.")] = None,
     to: Annotated[str, typer.Option(help="Whom it is for, joined by commas; by default everyone.")] = "",
     exempt: Annotated[str, typer.Option(help="Whom it isn't for, joined by commas.")] = "",
-    warehouse: WarehouseOption = _FIRST,
     lake: LakeOption = None,
 ) -> None:
     """Add a policy, which hides rows of a table or values of a column. Administrators are no exception.
@@ -54,7 +55,7 @@ def add_policy(
     """
     from duckicelake.catalog import policies
 
-    with open_named_warehouse(lake, "add_policy", warehouse) as services:
+    with _open(lake, "add_policy") as services:
         on = _parse_table(table)
         whom = _split(to), _split(exempt)
         policies.add_policy(services, policies.PolicyDefinition(name, on, column, tag, mask, where, *whom))
@@ -62,13 +63,11 @@ def add_policy(
 
 
 @one_line_errors()
-def list_policies(
-    on: OnOption = None, as_json: JsonOption = False, warehouse: WarehouseOption = _FIRST, lake: LakeOption = None
-) -> None:
+def list_policies(on: OnOption = None, as_json: JsonOption = False, lake: LakeOption = None) -> None:
     """List the policies of a warehouse, or of a table."""
     from duckicelake.catalog import policies
 
-    with open_named_warehouse(lake, "list_policies", warehouse) as services:
+    with _open(lake, "list_policies") as services:
         found = policies.list_policies(services, _parse_table(on))
     if as_json:
         print_json(*map(_describe, found))
@@ -78,25 +77,21 @@ def list_policies(
 
 
 @one_line_errors()
-def show_policy(
-    name: NameArgument, on: OnOption = None, warehouse: WarehouseOption = _FIRST, lake: LakeOption = None
-) -> None:
+def show_policy(name: NameArgument, on: OnOption = None, lake: LakeOption = None) -> None:
     """Show a policy as JSON."""
     from duckicelake.catalog import policies
 
-    with open_named_warehouse(lake, "load_policy", warehouse) as services:
+    with _open(lake, "load_policy") as services:
         found = policies.find_policy(services, name, _parse_table(on))
     print_json(_describe(found))
 
 
 @one_line_errors()
-def drop_policy(
-    name: NameArgument, on: OnOption = None, warehouse: WarehouseOption = _FIRST, lake: LakeOption = None
-) -> None:
+def drop_policy(name: NameArgument, on: OnOption = None, lake: LakeOption = None) -> None:
     """Drop a policy: what it hid is shown again."""
     from duckicelake.catalog import policies
 
-    with open_named_warehouse(lake, "drop_policy", warehouse) as services:
+    with _open(lake, "drop_policy") as services:
         policies.drop_policy(services, policies.find_policy(services, name, _parse_table(on)).policy_id)
     typer.echo(f"Policy {name} is dropped")
 
@@ -106,11 +101,10 @@ def tag_column(
     tag: TagArgument,
     table: TableArgument,
     column: ColumnArgument,
-    warehouse: WarehouseOption = _FIRST,
     lake: LakeOption = None,
 ) -> None:
     """Give a column a tag: masks of the tag count for it from now on."""
-    is_new = _change_tag(tag, table, column, warehouse, lake, is_given=True)
+    is_new = _change_tag(tag, table, column, lake, is_given=True)
     typer.echo(f"{column} {'has the tag' if is_new else 'had the tag before:'} {tag}")
 
 
@@ -119,22 +113,19 @@ def untag_column(
     tag: TagArgument,
     table: TableArgument,
     column: ColumnArgument,
-    warehouse: WarehouseOption = _FIRST,
     lake: LakeOption = None,
 ) -> None:
     """Take a tag from a column."""
-    was_there = _change_tag(tag, table, column, warehouse, lake, is_given=False)
+    was_there = _change_tag(tag, table, column, lake, is_given=False)
     typer.echo(f"{column} {'lost' if was_there else 'had no'} tag {tag}")
 
 
 @one_line_errors()
-def list_tags(
-    on: OnOption = None, as_json: JsonOption = False, warehouse: WarehouseOption = _FIRST, lake: LakeOption = None
-) -> None:
+def list_tags(on: OnOption = None, as_json: JsonOption = False, lake: LakeOption = None) -> None:
     """List the tags of columns."""
     from duckicelake.catalog import policies
 
-    with open_named_warehouse(lake, "list_column_tags", warehouse) as services:
+    with _open(lake, "list_column_tags") as services:
         found = policies.list_tags(services, _parse_table(on))
     if as_json:
         print_json(*map(_describe_tag, found))
@@ -143,10 +134,20 @@ def list_tags(
         typer.echo(f"{one.tag:20} {_name_table(one.table, is_live=one.is_live)} {one.column}")
 
 
-def _change_tag(tag: str, table: str, column: str, warehouse: str, lake: Path | None, *, is_given: bool) -> bool:
+@contextmanager
+def _open(lake: Path | None, operation: str) -> Iterator[Services]:
+    """Open the lake, or the warehouse of --warehouse. operation: its route, for the audit trail."""
+    from duckicelake.cli.wiring.services import open_lake
+    from duckicelake.settings.sources import read_settings
+
+    with open_lake(read_settings({"lake": lake}), operation) as services:
+        yield services
+
+
+def _change_tag(tag: str, table: str, column: str, lake: Path | None, *, is_given: bool) -> bool:
     from duckicelake.catalog import policies
 
-    with open_named_warehouse(lake, "change_column_tags", warehouse) as services:
+    with _open(lake, "change_column_tags") as services:
         on = _parse_table(table)
         assert on is not None
         return policies.change_tag(services, policies.TaggedColumn(tag, on, column), is_given=is_given)
