@@ -21,7 +21,7 @@ from duckicelake.catalog.context.privileges import (
     parse_mark,
     parse_privilege,
 )
-from duckicelake.catalog.context.rights import RightsCache, build_object, read_held_grants
+from duckicelake.catalog.context.rights import RightsCache, build_object, read_guard, read_held_grants
 from duckicelake.catalog.context.services import Services
 from duckicelake.errors import ForbiddenError, InvalidRequestError, NotFoundError
 from duckicelake.iceberg.identifiers import (
@@ -97,6 +97,7 @@ class Decision:
         is_disabled: The principal may do nothing.
         outside: What the service outside says; None if none is asked.
         definer: With whose rights readers of the view read; None: with their own.
+        policies: Names of those that hide parts of the table from the principal.
 
     """
 
@@ -108,6 +109,7 @@ class Decision:
     is_disabled: bool = False
     outside: bool | None = None
     definer: str | None = None
+    policies: tuple[str, ...] = ()
 
 
 def parse_object(text: str) -> ObjectRef:
@@ -251,11 +253,16 @@ def explain_decision(
         held = read_held_grants(cursor, rights.place, asked.name, found.principal_id, asked.groups)
         view = read_view(cursor, target.namespace, target.name) if is_on and target.kind == "view" else None
         lender = None if view is None else find_lender(services, cursor, view)
+        who = Principal(asked.name, (), asked.groups, found.principal_id)
+        guard = read_guard(cursor, rights.place, who) if target.kind == "table" else None
     scopes = found.scopes if asked.scopes is None else asked.scopes
     by = explain_grants(held, wanted, target) if is_on else ()
     known = Principal(asked.name, build_grants(scopes)).in_warehouse(services.warehouse)
     in_scope = _is_in_scope(known.with_rights(Rights()) if is_on else known, wanted, target)
     is_allowed = not found.is_disabled and in_scope and (bool(by) or not is_on)
+    hiding = () if guard is None else guard.list_policies(target.namespace, target.name)
+    if hiding and guard is not None:
+        is_allowed = is_allowed and wanted in guard.limit(wanted, target.namespace, target.name)
     limited = None
     if outside is not None and is_allowed:
         question = OutsideQuestion(wanted, (target.namespace, target.name))
@@ -270,6 +277,7 @@ def explain_decision(
         found.is_disabled,
         limited,
         None if lender is None else lender.name,
+        hiding,
     )
 
 

@@ -133,5 +133,7 @@ def _list_reasons(decision: DecisionInfo, warehouse: str) -> Iterator[str]:
         yield "no grant on it or above it gives this, to the principal or to a group or role that it is in"
     if decision.outside is not None:
         yield f"the outside service {'allows' if decision.outside else 'refuses'} it"
+    if decision.policies:
+        yield f"policies hide rows or values of it, which queries leave out: {', '.join(decision.policies)}"
     if decision.definer is not None:
         yield f"whoever may read this view reads by it with the rights of {decision.definer}"

@@ -149,6 +149,7 @@ class DecisionInfo:
     by: tuple[ReasonInfo, ...]
     outside: bool | None
     definer: str | None
+    policies: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

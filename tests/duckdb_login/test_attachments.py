@@ -18,6 +18,8 @@ from duckicelake.duckdb_login.logins import MAX_LOGINS, find_place, list_roles
 from duckicelake.duckdb_login.rules import apply_rules
 from duckicelake.duckdb_login.service import LoginCaretaker
 from duckicelake.errors import ForbiddenError, NotFoundError, TooManyRequestsError, UnsupportedError
+from duckicelake.lake.side_tables import reader
+from duckicelake.lake.side_tables.policies import GuardedColumn, NewPolicy, insert_policy
 from tests.conftest import Attach
 from tests.support.duckdb_logins import LoginSite, login_site
 
@@ -72,6 +74,25 @@ def list_seen(connection: duckdb.DuckDBPyConnection) -> list[str]:
     query = "SELECT table_schema || '.' || table_name FROM information_schema.tables WHERE table_catalog = 'lake'"
     rows = connection.execute(f"{query} ORDER BY 1")
     return [name for (name,) in rows.fetchall()]
+
+
+def test_table_with_policies_is_not_there_nor_one_that_takes_its_name(
+    site: LoginSite, lake: duckdb.DuckDBPyConnection
+) -> None:
+    before = site.attach(site.open("ns:open:r"))
+    assert "open.t" in list_seen(before)
+    with site.services.database.transaction() as cursor:
+        table_id = reader.find_table_id(cursor, "open", "t")
+        assert table_id is not None
+        new = NewPolicy("p", GuardedColumn(table_id, "open", "t"), None, None, False, "false", ("ann",), ())
+        assert insert_policy(cursor, find_place(site.services), new, "root") is not None
+    assert before.execute("SELECT count(*) FROM lake.open.t").fetchall() == [(0,)]  # it has the schema in memory
+    ours = site.attach(site.open("ns:open:r"))
+    assert [name for name in list_seen(ours) if name.startswith("open.")] == ["open.parts", "open.v"]
+    with pytest.raises(duckdb.Error):
+        ours.execute("FROM lake.open.t")
+    lake.execute("DROP TABLE open.t; CREATE TABLE open.t AS SELECT 1 AS id")
+    assert "open.t" not in list_seen(ours)
 
 
 def test_rows_are_the_owners_at_every_snapshot(site: LoginSite, lake: duckdb.DuckDBPyConnection) -> None:

@@ -130,6 +130,7 @@ class Guard:
         names: The ids, by today's names; of dropped tables by the last ones.
         newest_id: The highest id of a table by then. Of those made since, as clones, it isn't known what is hidden.
         is_trusted: The principal is an engine that gets the restrictions with the files, and applies them.
+        policies: Names of policies and the ids of their tables.
 
     """
 
@@ -137,6 +138,12 @@ class Guard:
     names: Mapping[tuple[Namespace, str], int]
     newest_id: int
     is_trusted: bool
+    policies: Collection[tuple[str, int]] = ()
+
+    def list_policies(self, namespace: Namespace, name: str) -> tuple[str, ...]:
+        """List the names of the policies that hide parts of a table."""
+        table_id = self.names.get((namespace, name))
+        return tuple(sorted({policy for policy, on in self.policies if on == table_id}))
 
     def limit(self, held: Privilege, namespace: Namespace, name: str) -> Privilege:
         """Return those of the privileges that show nothing which is hidden, and need nothing of it."""

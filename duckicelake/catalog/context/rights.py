@@ -268,7 +268,8 @@ def read_guard(cursor: Transaction, place: GrantPlace, principal: Principal) -> 
         return None
     found = {at: row.table_id for row in rows if (at := _locate(row.schema_name, row.table_name)) is not None}
     restrictions = build_restrictions(map(_build_held_policy, rows))
-    return Guard(restrictions, found, newest_id, policies.is_trusted(cursor, place, id_, principal.groups))
+    is_trusted = policies.is_trusted(cursor, place, id_, principal.groups)
+    return Guard(restrictions, found, newest_id, is_trusted, frozenset((row.name, row.table_id) for row in rows))
 
 
 def _build_held_policy(row: HeldPolicyRow) -> HeldPolicy:

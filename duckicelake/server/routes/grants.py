@@ -124,6 +124,7 @@ class DecisionAnswer(SpecModel):
     by: tuple[ReasonAnswer, ...]
     outside: bool | None = None
     definer: str | None = None
+    policies: tuple[str, ...] = ()
 
 
 class ActionList(SpecModel):
@@ -222,6 +223,7 @@ def describe_decision(decision: Decision) -> DecisionAnswer:
         ),
         outside=decision.outside,
         definer=decision.definer,
+        policies=decision.policies,
     )
 
 

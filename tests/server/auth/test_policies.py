@@ -177,6 +177,18 @@ def test_policies_are_managed_by_administrators_and_by_who_manages_the_table(gua
     assert of_first == guarded.done("GET", POLICIES)["policies"]
 
 
+def test_why_names_the_policies(guarded: GuardedLake) -> None:
+    asked = "/management/v1/decision?action={}&on=table:sales.eu.t&principal={}&scopes=*"
+    for who, action, is_allowed, names in (
+        ("ann", "select", False, ["emails-of-t", "regions-of-t"]),
+        ("engine", "insert", True, ["emails-of-t", "regions-of-t"]),
+        ("engine", "delete", False, ["emails-of-t", "regions-of-t"]),
+        ("boss", "select", True, []),
+    ):
+        found = guarded.done("GET", asked.format(action, who))
+        assert (found["is-allowed"], found["policies"]) == (is_allowed, names), who
+
+
 def test_local_files_take_no_policies(services: Services, serve: Serve) -> None:
     http = serve(create_app(services))
     schema = {"type": "struct", "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}
