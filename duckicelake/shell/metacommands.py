@@ -240,6 +240,32 @@ def _watch(shell: Interpreter, words: Words, _plus: bool) -> None:
             time.sleep(seconds)
 
 
+def _edit(shell: Interpreter, _words: Words, _plus: bool) -> None:
+    """Edit the last statement, or the one before the command, and run what the file has then."""
+    shell.run_text(edit_text(f"{shell.last_sql};\n" if shell.last_sql else ""))
+
+
+def edit_text(text: str) -> str:
+    """Have a text edited by $VISUAL or $EDITOR, else vi. Raises BadInputError where that can't be run or fails."""
+    import os
+    import shlex
+    import subprocess
+    import tempfile
+    from pathlib import Path
+
+    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
+    with tempfile.TemporaryDirectory(prefix="duckicelake-") as folder:
+        file = Path(folder) / "statement.sql"
+        file.write_text(text)
+        try:
+            ended = subprocess.run([*shlex.split(editor), str(file)], check=False)  # noqa: S603 - the user's own editor
+        except (OSError, ValueError) as error:
+            raise BadInputError(f"The editor {editor!r} can't be run: set EDITOR to one that is installed") from error
+        if ended.returncode != 0:
+            raise BadInputError(f"The editor {editor!r} ended with {ended.returncode}: nothing was run")
+        return file.read_text()
+
+
 def _redirect(shell: Interpreter, words: Words, _plus: bool) -> None:
     shell.output.redirect(words[0] if words else None)
 
@@ -316,6 +342,7 @@ COMMANDS: Final[Sequence[Command]] = (
     Command("x", "[on|off]", "print rows as records", _expand),
     Command("timing", "[on|off]", "print how long statements take", _time),
     Command("watch", "[SECONDS] [TIMES]", "repeat the last statement", _watch, takes_statement=True),
+    Command("e", "", "edit the last statement in $EDITOR, and run it", _edit, takes_statement=True),
     Command("o", "[FILE]", "print results into a file; without one: here", _redirect, "file"),
     Command("i", "FILE", "run the statements of a file", _include, "file"),
     Command("whoami", "", "print who you are for the server, and what you may do", _show_caller),

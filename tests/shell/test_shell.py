@@ -57,6 +57,18 @@ def test_statements_of_options_files_and_pipes(uri: str, table: str, tmp_path: P
     assert run(uri, typed="\\q\nnot SQL at all;") == ""
 
 
+def test_statement_is_edited_and_run(uri: str, table: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("VISUAL", raising=False)
+    monkeypatch.setenv("EDITOR", "sed -i s/count/max/;s/[*]/id/")
+    typed = f"SELECT count(*) + 5 AS n FROM {table};\n\\e"
+    assert run(uri, "--format", "csv", typed=typed) == '"n"\n7\n"n"\n7\n'
+    assert run(uri, "--format", "csv", typed=f"SELECT count(*) + 6 AS n FROM {table} \\e") == '"n"\n8\n'
+    monkeypatch.setenv("EDITOR", "no-such-editor")
+    assert "'no-such-editor' can't be run: set EDITOR" in run(uri, "-c", "\\e", code=2)
+    monkeypatch.setenv("EDITOR", "false")
+    assert "ended with 1: nothing was run" in run(uri, "-c", "\\e", code=2)
+
+
 def test_formats(uri: str, table: str, tmp_path: Path) -> None:
     query = f"FROM {table} ORDER BY id"
     assert "│  1 │ duck │\n│  2 │ NULL │" in run(uri, "-c", query)
