@@ -12,11 +12,14 @@ import pytest
 
 from duckicelake.changelog.writer import write_all_changes
 from duckicelake.postgres.embedded import EmbeddedPostgres
+from duckicelake.query import service
+from duckicelake.query.processes import QueryLimits
 from duckicelake.server.hooks import list_needs
 from scripts.backends_job.minio import Minio
 from tests.server.auth.test_permissions import BODIES, path_of
 from tests.support.guarded_lake import GuardedLake, list_needles, serve_guarded
 
+LIMITS: Final = QueryLimits(processes=2, memory_bytes=256 * 1024**2, disk_bytes=0, seconds=60.0, rows=1000)
 ROUTES: Final = sorted(f"{method} {path}" for method, path in list_needs())
 _TABLE: Final = "/v1/namespaces/{namespace}/tables/{table}"
 ANSWERED: Final = {
@@ -134,3 +137,92 @@ def test_values_are_in_what_others_are_answered(guarded: GuardedLake) -> None:
         "boss", "POST", "/v1/namespaces/sales%1Feu/tables/t/plan", {"stats-fields": ["id", "region"]}
     )
     assert any(needle in plan.content for needle in list_needles()), plan.text
+
+
+@pytest.fixture
+def queries(guarded: GuardedLake) -> Iterator[None]:
+    service._limits[guarded.services.database] = LIMITS
+    yield
+    service._limits.pop(guarded.services.database)
+    service.end_processes()
+
+
+FORMATS: Final = ("application/vnd.apache.arrow.stream", "text/csv", "application/x-ndjson")
+QUERIES: Final = (
+    "FROM {t} ORDER BY id",
+    "FROM sales.eu.v",
+    "SELECT min(id), max(id), min(email), max(region), list(region), string_agg(email) FROM {t}",
+    "SELECT count(*) FROM {t} WHERE error(id || region || email) IS NULL",
+    "SELECT count(*) FROM {t} WHERE error(region) IS NULL AND region <> 'eu'",
+    "SELECT CAST(email AS INT), CAST(id AS TINYINT) FROM {t}",
+    "FROM {t} WHERE 1 // (id - 7316425911037) = 1 OR email LIKE 'qz9%'",
+    "SELECT sha256(region), hash(email), md5(id::VARCHAR) FROM {t}",
+    "SELECT filename FROM {t}",
+    "SELECT rowid FROM {t}",
+    "SELECT r.email FROM {t} l FULL JOIN {t} r ON l.id <> r.id",
+    "DESCRIBE {t}",
+    "SUMMARIZE {t}",
+    "EXPLAIN ANALYZE FROM {t}",
+    "FROM sales.eu.t AT (VERSION => 1)",
+    "FROM duckdb_tables()",
+    "FROM ducklake_table_info('lake')",
+    "FROM __ducklake_metadata_lake.ducklake_file_column_stats",
+)
+
+
+@pytest.mark.usefixtures("queries")
+@pytest.mark.parametrize("statement", QUERIES)
+def test_no_query_answers_what_policies_hide(guarded: GuardedLake, statement: str) -> None:
+    for accept in FORMATS:
+        for more in ({}, {"explain": True}):
+            body = {"sql": statement.format(t="sales.eu.t"), **more}
+            answer = guarded.ask("ann", "POST", "/sql/v1/query", body, Accept=accept)
+            check_hidden(answer)
+            assert answer.status_code != 200 or not more
+
+
+VALUES: Final = {
+    "email": "'qz9b1c.secret@example.org'", "card": "'5105-1051-0510-5100'", "code": "'zone-7f3a91'",
+    "born": "DATE '1987-06-15'", "seen": "TIMESTAMPTZ '2019-03-21 04:05:06+00'", "number": "7316425911037",
+    "name": "'Quirin Zebulon'", "salary": "918273645", "token": "'tok_4f9aa1'",
+}  # fmt: skip
+ACTIONS: Final = {
+    "email": ("mask-alphanum", "xxnxnx.xxxxxx@xxxxxxx.xxx"),
+    "card": ("show-last-4", "nnnn-nnnn-nnnn-5100"),
+    "code": ("show-first-4", "zone-nxnxnn"),
+    "born": ("truncate-to-year", "1987-01-01"),
+    "seen": ("truncate-to-month", "2019-03-01T00:00:00+00:00"),
+    "number": ("sha-256-query-local", None),
+    "name": ("mask-to-fixed-value", "XXXXXXXX"),
+    "salary": ("replace-with-null", None),
+    "token": ("sha-256-global", None),
+}
+"""Of each column: its mask, and what the mask leaves; None: not the value."""
+
+
+@pytest.mark.usefixtures("queries")
+def test_each_action_hides_its_column_in_each_format(guarded: GuardedLake) -> None:
+    kinds = {"born": "date", "seen": "timestamptz", "number": "long", "salary": "int"}
+    fields = [
+        {"id": number, "name": name, "type": kinds.get(name, "string"), "required": False}
+        for number, name in enumerate(VALUES, 1)
+    ]
+    schema = {"type": "struct", "schema-id": 0, "fields": fields}
+    path = "/v1/namespaces/sales%1Feu/tables"
+    guarded.done("POST", path, {"name": "people", "schema": schema})
+    with guarded.duckdb() as duck:
+        duck.execute(f'INSERT INTO lake."sales.eu".people SELECT {", ".join(VALUES.values())}')
+    for name, (mask, _) in ACTIONS.items():
+        guarded.add_policy(f"people-{name}", "people", column=name, mask=mask, exempt=["boss"])
+    needles = [b"qz9b1c", b"5105", b"7f3a", b"-06-15", b"04:05:06", b"7316425911037", b"Quirin", b"918273645", b"tok_"]
+    for accept in FORMATS:
+        answer = guarded.ask("ann", "POST", "/sql/v1/query", {"sql": "FROM sales.eu.people"}, Accept=accept)
+        assert answer.status_code == 200, answer.text
+        assert [needle for needle in needles if needle in answer.content] == []
+    row = answer.json()
+    assert {name: row[name] for name, (_, left) in ACTIONS.items() if left} == {
+        name: left for name, (_, left) in ACTIONS.items() if left
+    }
+    assert row["salary"] is None
+    assert row["number"] != 7316425911037
+    assert len(row["token"]) == 64
