@@ -96,7 +96,7 @@ def read_states(client: CatalogClient, request: MaintainRequest) -> Iterator[Mai
         query["namespace"] = "\x1f".join(request.namespace)
     if request.table is not None:
         query["table"] = request.table
-    for page in client.pages("/pipeline/v1/tables", query):
+    for page in client.pages(client.own("pipeline", "tables"), query):
         for item in page["tables"]:
             yield parse_state({**item, "policies": {**item["policies"], **request.overrides}})
 

@@ -268,9 +268,7 @@ def _remove_orphans(
     table: IcebergTable, client: CatalogClient, planned: PlannedJob, job: PipelineJob
 ) -> AttemptOutcome:
     before_ms = time.time_ns() // 1_000_000 - planned.policy.orphan_age
-    path = (
-        f"/pipeline/v1/namespaces/{encode_namespace(planned.namespace)}/tables/{encode_segment(planned.table)}/orphans"
-    )
+    path = client.pipeline(planned.namespace, planned.table, "orphans")
     counts = {"files looked at": 0, "deleted files": 0, "deleted bytes": 0}
     old = table.files_below(before_ms)
     while files := list(islice(old, _ORPHAN_BATCH_FILES)):

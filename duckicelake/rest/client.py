@@ -165,26 +165,25 @@ class CatalogClient:
 
     def begin_job(self, namespace: Namespace, table: str, job: Json) -> Json:
         """Begin a job, once for each id. Raises JobConflictError, which names the lease's holder."""
-        return self.post(build_jobs_path(namespace, table), job)
+        return self.post(self.pipeline(namespace, table, "jobs"), job)
 
     def renew_job(self, namespace: Namespace, table: str, job_id: str, body: Json) -> Json:
         """Renew a job's lease. Raises JobConflictError if the job has ended."""
-        return self.post(f"{build_jobs_path(namespace, table)}/{job_id}", body)
+        return self.post(self.pipeline(namespace, table, "jobs", job_id), body)
 
     def end_job(self, namespace: Namespace, table: str, job_id: str, body: Json) -> Json:
         """End a job. Raises JobConflictError if it has ended with another result."""
-        return self.post(f"{build_jobs_path(namespace, table)}/{job_id}/end", body)
+        return self.post(self.pipeline(namespace, table, "jobs", job_id, "end"), body)
 
     def jobs(self, **filters: str) -> Iterator[Json]:
         """Yield jobs, newest first. Filters: namespace (levels joined by U+001F), table, kind, run_id, result."""
         query = {name.replace("_", "-"): value for name, value in filters.items()}
-        for page in self.pages("/pipeline/v1/jobs", query):
+        for page in self.pages(self.own("pipeline", "jobs"), query):
             yield from page["jobs"]
 
     def run(self, namespace: Namespace, table: str, run_id: str) -> Json | None:
         """Return the last commit of a run to a table: `epoch`, `snapshot-id`, `summary`; None if there is none."""
-        path = f"/pipeline/v1/namespaces/{encode_namespace(namespace)}/tables/{encode_segment(table)}/runs"
-        found = self.get(path, {"run-id": run_id})["runs"]
+        found = self.get(self.pipeline(namespace, table, "runs"), {"run-id": run_id})["runs"]
         return found[0] if found else None
 
     def get(self, path: str, query: Mapping[str, str] | None = None, *, seconds: float = TIMEOUT_SECONDS) -> Json:
@@ -262,6 +261,11 @@ class CatalogClient:
         """Build the path of a route below `/pipeline/v1` or another API of this server, with the catalog's prefix."""
         return self._build_path(f"/{api}/v1", *segments)
 
+    def pipeline(self, namespace: Namespace, table: str, *segments: str) -> str:
+        """Build the path of a route below `/pipeline/v1` about a table."""
+        place = ("namespaces", encode_namespace(namespace), "tables", encode_segment(table))
+        return self.own("pipeline", *place, *segments)
+
     def _build_path(self, root: str, *segments: str) -> str:
         if self._prefix is None:
             config = self.config()
@@ -318,10 +322,6 @@ def encode_namespace(namespace: Namespace) -> str:
 def encode_segment(name: str) -> str:
     """Encode a name as a path segment."""
     return quote(name, safe="")
-
-
-def build_jobs_path(namespace: Namespace, table: str) -> str:
-    return f"/pipeline/v1/namespaces/{encode_namespace(namespace)}/tables/{encode_segment(table)}/jobs"
 
 
 def build_error(answer: JsonAnswer, asked: str) -> PipelineError:

@@ -20,6 +20,7 @@ import pytest
 from pyiceberg.catalog.rest import RestCatalog
 from starlette.routing import Route
 
+import duckicelake
 from duckicelake.catalog.context.hooks import ReadObserver
 from duckicelake.catalog.context.rights import RightsCache
 from duckicelake.catalog.context.services import Services
@@ -36,6 +37,9 @@ from duckicelake.changelog.doctor import examine_lake
 from duckicelake.changelog.writer import follow_in_background
 from duckicelake.cli.serve.background_tasks import run_warehouse_tasks
 from duckicelake.lake.ducklake.database import build_attach_source
+from duckicelake.pipeline.maintenance import MaintainRequest, read_states
+from duckicelake.rest.client import CatalogClient
+from duckicelake.rest.connection import Connection
 from duckicelake.server.api import App, create_routes
 from duckicelake.server.app import Edge, create_app
 from duckicelake.server.auth.oauth_clients import OAuthClient
@@ -121,10 +125,33 @@ def test_first_warehouse_has_its_routes_with_and_without_prefix(site: Site) -> N
     assert site.names("north") == []
 
 
+def test_clients_of_a_warehouse_ask_its_own_routes(site: Site) -> None:
+    for warehouse in ("", "north"):
+        site.create_table(warehouse, f"t_{warehouse}")
+    first, north = (CatalogClient(Connection(str(site.http.base_url), warehouse=name)) for name in (None, "north"))
+    job = {"id": str(uuid4()), "kind": "compact", "engine": "test", "lease-seconds": 60}
+    north.begin_job(("ns",), "t_north", job)
+    assert [one["table"] for one in north.jobs()] == ["t_north"]
+    assert list(first.jobs()) == []
+    assert north.run(("ns",), "t_north", "none") is None
+    tables = [[state.table for state in read_states(client, MaintainRequest())] for client in (first, north)]
+    assert tables == [["t_"], ["t_north"]]
+
+
+def test_no_client_builds_the_path_of_a_route_without_the_warehouse() -> None:
+    """`CatalogClient.own` and `.pipeline` do, which a path written out would forget."""
+    package = Path(duckicelake.__file__).parent
+    files = [
+        file for folder in ("rest", "client", "pipeline", "shell", "cli") for file in (package / folder).rglob("*.py")
+    ]
+    written = re.compile(r"""["'](f["'])?/(pipeline|lineage|sql|duckdb|mcp)/v1/""")
+    assert [str(file) for file in files if written.search(file.read_text())] == []
+
+
 def test_each_route_has_a_place_for_the_warehouse() -> None:
     """A name that a warehouse may have is no part of a route, and each route of a lake is below a root."""
     paths = [route.path for route in create_routes().router.routes if isinstance(route, Route)]
-    of_server = re.compile(r"/(healthz|readyz|metrics|openapi\.json|ui/.*|management/v1/.*)?")
+    of_server = re.compile(r"/(healthz|readyz|metrics|openapi\.json|\.well-known/.*|ui(/.*)?|management/v1/.*)?")
     for path in paths:
         if of_server.fullmatch(path):
             continue
