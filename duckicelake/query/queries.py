@@ -6,6 +6,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from difflib import get_close_matches
+from itertools import islice
 from secrets import token_bytes
 from typing import Any, Final
 from uuid import UUID
@@ -27,7 +29,13 @@ from duckicelake.errors import (
     UnavailableError,
     UnsupportedError,
 )
-from duckicelake.iceberg.identifiers import Namespace, format_full_name, parse_schema_name, to_schema_name
+from duckicelake.iceberg.identifiers import (
+    Namespace,
+    format_full_name,
+    parse_readable_namespace,
+    parse_schema_name,
+    to_schema_name,
+)
 from duckicelake.iceberg.snapshot import Snapshot, SnapshotLogEntry
 from duckicelake.lake.ducklake import native
 from duckicelake.lake.ducklake.database import build_attach_source, quote_literal
@@ -58,6 +66,8 @@ from duckicelake.query.statement import (
 )
 
 _SQL = load_queries("query", "tables")
+_MAX_SUGGESTIONS: Final = 3
+_MAX_COMPARED_NAMES: Final = 10
 _MAX_STATEMENT_BYTES: Final = 1024 * 1024
 _SALT_BYTES: Final = 32
 GRACE_SECONDS: Final = 2.0
@@ -126,7 +136,8 @@ class _TableResolver:
             return self._restrict(found, table_id)
         defined = read_view(self.cursor, namespace, name)
         if defined is None:
-            raise NoSuchTableError(f"Table or view does not exist: {format_full_name(namespace, name)}")
+            hint = self._suggest(namespace, name)
+            raise NoSuchTableError(f"Table or view does not exist: {format_full_name(namespace, name)}{hint}")
         view = defined.lake
         if view.definition.dialect != "duckdb":
             raise UnsupportedError("queries", f"The view {name} has no SQL of DuckDB, only {view.definition.dialect}'s")
@@ -160,6 +171,18 @@ class _TableResolver:
         lender = view.lender if view is not None and is_lent else None
         if lender is None or lend(principal, lender, place, is_query=True) is None:
             raise build_refusal(namespace, name, principal)
+
+    def _suggest(self, namespace: Namespace, name: str) -> str:
+        """Return "; did you mean …?" with names like this one that the caller may read; empty if there are none."""
+        rows = self.cursor.execute(_SQL.like_names, {"schema_name": to_schema_name(namespace), "name": name}).fetchall()
+        places = {f"{schema}.{found}": (parse_readable_namespace(schema), found) for schema, found in rows}
+        same = [full for full, (_, found) in places.items() if found.lower() == name.lower()]
+        alike = get_close_matches(f"{to_schema_name(namespace)}.{name}", [*places], n=_MAX_COMPARED_NAMES)
+        near = (places[full] for full in dict.fromkeys([*same[:_MAX_COMPARED_NAMES], *alike]))
+        may_query = self.services.caller.principal.may_query
+        seen = (format_full_name(of, found) for of, found in near if of is not None and may_query(of, found))
+        names = [*islice(seen, _MAX_SUGGESTIONS)]
+        return f"; did you mean {' or '.join(names)}?" if names else ""
 
     def _parse(self, use: TableUse) -> tuple[Namespace, str]:
         """Parse a name: `t`, `ns.t`, `a.b.t` or `"a.b".t`; `lake` before it says nothing.
@@ -369,13 +392,3 @@ def _parse_aliases(text: str) -> Iterator[str]:
     """Yield the names of a view's columns, which DuckLake keeps in double quotes."""
     for match in _QUOTED_NAME.finditer(text):
         yield match[1].replace('""', '"')
-
-
-FORMATS: Final[Mapping[str, tuple[str, str]]] = {
-    "application/vnd.apache.arrow.stream": ("arrow", "application/vnd.apache.arrow.stream"),
-    "text/csv": ("csv", "text/csv; charset=utf-8"),
-    "application/x-ndjson": ("json", "application/x-ndjson"),
-    "application/json": ("json", "application/x-ndjson"),
-    "*/*": ("json", "application/x-ndjson"),
-}
-"""By what a request accepts: the format, and the answer's content type."""

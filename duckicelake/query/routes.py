@@ -1,7 +1,7 @@
 """The routes that run queries, list them and cancel them."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Annotated, Final
 from uuid import UUID, uuid4
@@ -14,7 +14,7 @@ from duckicelake.errors import InvalidRequestError, UnsupportedError
 from duckicelake.iceberg.identifiers import check_namespace
 from duckicelake.query import registry
 from duckicelake.query.processes import QueryLimits
-from duckicelake.query.queries import FORMATS, QueryAnswer, QueryOrder, explain_query, run_query
+from duckicelake.query.queries import QueryAnswer, QueryOrder, explain_query, run_query
 from duckicelake.query.registry import QueryList, QueryStatus
 from duckicelake.query.service import find_limits, find_processes
 from duckicelake.server.auth.permissions import AnyToken
@@ -29,6 +29,14 @@ _QUERY_PATH: Final = "/sql/v1/queries/{query_id}"
 QUERY_HEADER: Final = "Duckicelake-Query"
 SNAPSHOT_HEADER: Final = "Duckicelake-Snapshot"
 _NO_STORE: Final = {"Cache-Control": "no-store"}
+FORMATS: Final[Mapping[str, tuple[str, str]]] = {
+    "application/vnd.apache.arrow.stream": ("arrow", "application/vnd.apache.arrow.stream"),
+    "text/csv": ("csv", "text/csv; charset=utf-8"),
+    "application/x-ndjson": ("json", "application/x-ndjson"),
+    "application/json": ("json", "application/x-ndjson"),
+    "*/*": ("json", "application/x-ndjson"),
+}
+"""By what a request accepts: the format, and the answer's content type."""
 router = APIRouter(tags=["query"], responses=RESPONSES, route_class=StrictRoute)
 
 

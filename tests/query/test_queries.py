@@ -214,6 +214,31 @@ def test_grants_on_one_table_count(services: Services, serve: Serve, lake: duckd
     assert found == [200, 403, 403, 403]
 
 
+@pytest.mark.parametrize(
+    ("sql", "hint"),
+    [
+        ("FROM open.tt", "Table or view does not exist: open.tt; did you mean open.t?"),
+        ("FROM opne.t", "Table or view does not exist: opne.t; did you mean open.t or shut.t?"),
+        ("FROM T", "Table or view does not exist: main.T; did you mean open.t or shut.t?"),
+        ("FROM open.nothing_like_it", "Table or view does not exist: open.nothing_like_it"),
+        ("SELECT nam FROM open.t", 'Candidate bindings: "name"'),
+    ],
+)
+def test_misspelled_name_is_answered_by_those_like_it(ask: Ask, sql: str, hint: str) -> None:
+    assert read_problem(ask(sql))[1].endswith(hint)
+
+
+def test_names_that_the_caller_may_not_read_are_not_suggested(
+    services: Services, serve: Serve, lake: duckdb.DuckDBPyConnection
+) -> None:
+    services = replace(services, rights=RightsCache.of_first(services.database))
+    server = Server()
+    http = serve(server.app(services, server.authentication(OAuthClient("reader", SECRET, ("ns:open:r",)))))
+    lake.execute("CREATE TABLE shut.tt (id INT)")
+    answer = http.post(ROUTE, json={"sql": "FROM open.tt"}, headers=bearing(token(http, "reader")), timeout=60)
+    assert read_problem(answer) == (404, "Table or view does not exist: open.tt; did you mean open.t?")
+
+
 def test_old_rows_of_a_table_that_was_moved_away_are_not_read(
     services: Services, serve: Serve, http: httpx.Client, lake: duckdb.DuckDBPyConnection
 ) -> None:

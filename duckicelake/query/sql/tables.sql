@@ -16,3 +16,14 @@ FROM ducklake_table t JOIN duckicelake_schemas() s USING (schema_id)
 WHERE t.table_id = %(table_id)s
   AND t.begin_snapshot <= %(snapshot_id)s AND (t.end_snapshot IS NULL OR t.end_snapshot > %(snapshot_id)s)
   AND s.begin_snapshot <= %(snapshot_id)s AND (s.end_snapshot IS NULL OR s.end_snapshot > %(snapshot_id)s);
+
+-- like_names: live tables and views of a schema, and those of a name, in any case, in others
+SELECT s.schema_name, o.name
+FROM (
+    SELECT schema_id, table_name AS name FROM ducklake_table WHERE end_snapshot IS NULL
+    UNION ALL
+    SELECT schema_id, view_name FROM ducklake_view WHERE end_snapshot IS NULL
+) o JOIN duckicelake_schemas() s USING (schema_id)
+WHERE s.end_snapshot IS NULL AND (s.schema_name = %(schema_name)s OR lower(o.name) = lower(%(name)s))
+ORDER BY lower(o.name) = lower(%(name)s) DESC, s.schema_name, o.name
+LIMIT 1000;
