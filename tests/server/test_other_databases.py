@@ -29,13 +29,19 @@ from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.lake.side_tables import warehouses as registry
 from duckicelake.postgres.embedded import EmbeddedPostgres
 from duckicelake.server.app import create_app
+from duckicelake.server.auth.oauth_clients import OAuthClient
 from duckicelake.server.telemetry.logs import make_logger
 from duckicelake.settings.model import Settings
 from tests.conftest import new_duckdb, new_lake, services_of
+from tests.server.auth.test_grant_routes import ON_NAMESPACE, ON_OBJECT, may
+from tests.server.auth.test_permissions import ABSENT, BODIES, VIEW, Lake, path_of
 from tests.support.client import SCHEMA
+from tests.support.logins import SECRET, Server, bearing, token
 from tests.support.replicas import Cluster, running_cluster
 from tests.support.servers import running
+from tests.support.view_requests import creation
 
+LOG = StringIO()
 PASSWORD = "correct/horse@battery"
 KEYS = f"old:{'o' * 32}"
 NEW_KEYS = f"new:{'n' * 32},{KEYS}"
@@ -288,6 +294,73 @@ def test_options_are_read_back_and_followed(elsewhere: Elsewhere) -> None:
     }
     assert find_warehouse(elsewhere.services, "eu").options == {"requests-per-second": "1000"}
     elsewhere.command("warehouse", "options", "eu", "max-tables=", "requests-per-second=", "definer-keys=")
+
+
+ATTACKERS = ("select-here", "insert-here", "drop-above", "create-above", "ownership-here", "nothing", "elsewhere")
+ATTACKED = sorted(route for route in {**ON_NAMESPACE, **ON_OBJECT} if "/v1/namespaces" in route)
+
+
+class Attacked(Lake):
+    """The lake of the attack table, as a warehouse in another database."""
+
+    def ask(self, who: str, method: str, path: str, body: Any = None, **headers: str) -> httpx.Response:
+        return super().ask(who, method, path.replace("/v1/namespaces", "/v1/attacked/namespaces", 1), body, **headers)
+
+
+@pytest.fixture(scope="module")
+def attacked(elsewhere: Elsewhere) -> Iterator[Attacked]:
+    new = NewWarehouse("attacked", database_url=elsewhere.url("us"))
+    row, server = create_warehouse(elsewhere.services, elsewhere.wiring, new), Server()
+    clients = [OAuthClient(who, SECRET, ("grants",)) for who in ATTACKERS] + [OAuthClient("root", SECRET, ("*",))]
+    app = create_app(
+        elsewhere.services,
+        authentication=server.authentication(*clients),
+        wiring=elsewhere.wiring,
+        log=make_logger(LOG),
+    )
+    own = open_warehouse(elsewhere.services, elsewhere.wiring, row)
+    with running(app) as uri, httpx.Client(base_url=uri, timeout=60) as http, closing(app.warehouses):
+        lake = object.__new__(Attacked)
+        lake.http, lake.view, lake.headers = http, "", {"root": bearing(token(http, "root"))}
+        for namespace in (["hr"], ["sales"], ["sales", "eu"]):
+            lake.done("POST", "/v1/namespaces", {"namespace": namespace})
+        for name in ("t", "t2"):
+            lake.done("POST", "/v1/namespaces/sales%1Feu/tables", {"name": name, "schema": SCHEMA})
+        for name in ("v", "v2"):
+            lake.done("POST", "/v1/namespaces/sales%1Feu/views", creation(name))
+        lake.view = lake.ask("root", "GET", path_of(f"GET {VIEW}")).json()["metadata-location"]
+        with elsewhere.services.database.transaction() as cursor:
+            for who in ATTACKERS:
+                cursor.execute("INSERT INTO duckicelake_principal (name, kind) VALUES (%s, 'service')", (who,))
+        given = [("elsewhere", "ownership", "namespace:hr")]
+        for who in ATTACKERS[:-2]:
+            privilege, _, place = who.rpartition("-")
+            here = ("table:sales.eu.t", "view:sales.eu.v") if place == "here" else ("namespace:sales",)
+            given += [(who, privilege, target) for target in here]
+        changes = [grants.GrantChange(who, (name,), grants.parse_object(target)) for who, name, target in given]
+        grants.change_grants(own, changes)
+        grants.set_grants(own, is_on=True)
+        time.sleep(2.2)
+        lake.headers |= {who: bearing(token(http, who)) for who in ATTACKERS}
+        yield lake
+    own.database.close()
+    drop_warehouse(elsewhere.services, elsewhere.wiring, "attacked", forces=True)
+    with elsewhere.services.database.transaction() as cursor:
+        cursor.execute("DELETE FROM duckicelake_principal WHERE name = ANY (%s)", (list(ATTACKERS),))
+
+
+@pytest.mark.parametrize("route", ATTACKED)
+def test_attack_table_holds_in_another_database(attacked: Attacked, route: str) -> None:
+    method, _ = route.split()
+    path = path_of(route, table="no", view="no") if route in ABSENT else path_of(route)
+    for who in ATTACKERS:
+        expected = may(route, who)
+        answer = attacked.ask(
+            who, method, path, BODIES.get(route) or ([{"id": "x"}] if path.endswith("/rows") else None)
+        )
+        if expected is not None:
+            assert (answer.status_code not in {401, 403}) == expected, (who, answer.status_code, answer.text)
+            assert answer.status_code < 500, answer.text
 
 
 STEPS = {
