@@ -151,7 +151,8 @@ class RightsCache:
         if known is None:
             return None
         if not known.versions.is_bound:
-            return self._limit(principal)
+            is_stale = self.link is not None and time.monotonic() - known.asked_at > _OFF_SECONDS
+            return None if is_stale else self._limit(principal)
         return None if time.monotonic() - known.asked_at > _TRUST_SECONDS else self._bound.get(principal)
 
     def bind(self, principal: Principal) -> Principal:
