@@ -40,6 +40,7 @@ from duckicelake.server.routes import (
     governance,
     grants,
     history,
+    issuers,
     management,
     oauth,
     operations,
@@ -61,6 +62,7 @@ from duckicelake.server.routes.dropped import UndropBody
 from duckicelake.server.routes.events import QueryEventsRequest
 from duckicelake.server.routes.governance import ApplyGovernanceRequest
 from duckicelake.server.routes.grants import ChangeGrantsRequest
+from duckicelake.server.routes.issuers import CreateIssuerRequest
 from duckicelake.server.routes.management import (
     ChangeOptionsRequest,
     CreateWarehouseRequest,
@@ -77,6 +79,7 @@ REQUEST_MODELS: tuple[type[BaseModel], ...] = (
     *own_tokens.REQUEST_MODELS,
     NewPolicyRequest,
     *principals.REQUEST_MODELS,
+    CreateIssuerRequest,
     ApplyGovernanceRequest,
     BeginJob,
     ChangeGrantsRequest,
@@ -204,6 +207,7 @@ def create_routes() -> App:
         grants.router,
         policies.router,
         principals.router,
+        issuers.router,
         own_tokens.router,
         governance.router,
         *(router for feature in load_routes() for router in feature.routers),

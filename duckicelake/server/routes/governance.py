@@ -11,8 +11,9 @@ from duckicelake.iceberg.model import SpecModel
 from duckicelake.server.http.errors import RESPONSES, parse_body
 from duckicelake.server.http.route import StrictRequest, StrictRoute
 from duckicelake.server.routes.dependencies import AppContext, AppServices, Body, describe_body
+from duckicelake.server.routes.issuers import get_url_check
 from duckicelake.server.routes.management import find_wiring, forget_warehouses
-from duckicelake.server.routes.principals import find_settings_issuer, get_url_check
+from duckicelake.server.routes.principals import find_settings_issuer
 
 router = APIRouter(prefix="/management/v1", tags=["management"], responses=RESPONSES, route_class=StrictRoute)
 _PLACE: Final = "document"

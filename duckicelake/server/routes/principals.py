@@ -1,4 +1,4 @@
-"""Routes of the management API: principals, who is in which group and role, their secrets, issuers, the server."""
+"""Routes of the management API: principals, who is in which group and role, their secrets, the server."""
 
 from datetime import datetime, timedelta
 from functools import partial
@@ -10,8 +10,7 @@ from pydantic import ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from duckicelake.catalog import issuers, principals
-from duckicelake.catalog.issuers import ListedIssuer
+from duckicelake.catalog import principals
 from duckicelake.catalog.principals import (
     MadeSecret,
     PrincipalChange,
@@ -90,41 +89,9 @@ class CreateSecretRequest(StrictRequest):
     scopes: Annotated[Scopes, Field(min_length=1)] | None = None
 
 
-class CreateIssuerRequest(StrictRequest):
-    """An issuer of OpenID Connect to trust.
-
-    url: the claim iss of its tokens. jwks-url: of its keys; by default its discovery document says it.
-    scopes: what each of its tokens has; by default what its principal is granted.
-    group-claim: whose values are names of groups. scope-claim: whose values are scopes, beside those.
-    """
-
-    name: Name
-    url: Annotated[str, Field(min_length=1, max_length=500)]
-    audience: Name
-    jwks_url: Annotated[str, Field(min_length=1, max_length=500)] | None = None
-    subject_claim: Name = "sub"
-    group_claim: Name | None = None
-    scope_claim: Name | None = None
-    scopes: Scopes = ("grants",)
-
-    def build(self) -> ListedIssuer:
-        """Build the issuer."""
-        return ListedIssuer(
-            self.name,
-            self.url,
-            self.audience,
-            self.jwks_url,
-            self.subject_claim,
-            self.group_claim,
-            self.scope_claim,
-            self.scopes,
-        )
-
-
 REQUEST_MODELS: Final = (
     AddMemberRequest,
     ChangePrincipalRequest,
-    CreateIssuerRequest,
     CreatePrincipalRequest,
     CreateSecretRequest,
 )
@@ -195,31 +162,6 @@ class SecretList(SpecModel):
     model_config = ConfigDict(frozen=True)
 
     secrets: tuple[SecretAnswer, ...]
-    next_page_token: str | None = None
-
-
-class IssuerAnswer(SpecModel):
-    """An issuer of OpenID Connect."""
-
-    model_config = ConfigDict(frozen=True)
-
-    name: str
-    url: str
-    audience: str
-    jwks_url: str | None = None
-    subject_claim: str
-    group_claim: str | None = None
-    scope_claim: str | None = None
-    scopes: tuple[str, ...]
-    created: datetime | None = None
-
-
-class IssuerList(SpecModel):
-    """The issuers beside that of the settings, by name."""
-
-    model_config = ConfigDict(frozen=True)
-
-    issuers: tuple[IssuerAnswer, ...]
     next_page_token: str | None = None
 
 
@@ -346,43 +288,6 @@ def revoke_secret(services: AppServices, principal: PathName, secret_id: UUID) -
     return Response(status_code=204)
 
 
-@router.get("/issuers")
-def list_issuers(services: AppServices, page: PageQuery) -> IssuerList:
-    """List the issuers of OpenID Connect that are trusted, beside that of the settings."""
-    found = issuers.list_issuers(services, page)
-    return IssuerList(issuers=tuple(map(describe_issuer, found.items)), next_page_token=found.next_token)
-
-
-@router.post("/issuers", openapi_extra=describe_body(CreateIssuerRequest))
-async def create_issuer(context: AppContext, services: KeyedServices, body: Body) -> IssuerAnswer:
-    """Trust an issuer of OpenID Connect."""
-    issuer = parse_body(CreateIssuerRequest, body).build()
-    known, check = find_settings_issuer(context), get_url_check(context)
-    return describe_issuer(await run_in_threadpool(issuers.create_issuer, services, issuer, known, check))
-
-
-@router.get("/issuers/{issuer}")
-def load_issuer(services: AppServices, issuer: PathName) -> IssuerAnswer:
-    """Load an issuer."""
-    return describe_issuer(issuers.load_issuer(services, decode_name(issuer)))
-
-
-@router.post("/issuers/{issuer}", openapi_extra=describe_body(CreateIssuerRequest))
-async def change_issuer(context: AppContext, services: AppServices, issuer: PathName, body: Body) -> IssuerAnswer:
-    """Set how the tokens of an issuer are read. Name and URL must be as they are."""
-    request = parse_body(CreateIssuerRequest, body)
-    issuers.check_same_name(request.name, decode_name(issuer))
-    check = get_url_check(context)
-    return describe_issuer(await run_in_threadpool(issuers.change_issuer, services, request.build(), check))
-
-
-@router.delete("/issuers/{issuer}", status_code=204)
-def drop_issuer(services: AppServices, issuer: PathName) -> Response:
-    """Trust an issuer no more."""
-    issuers.drop_issuer(services, decode_name(issuer))
-    return Response(status_code=204)
-
-
 def describe_principal(row: RegisteredPrincipal) -> PrincipalAnswer:
     """Describe a principal as the API and the commands do."""
     return PrincipalAnswer(
@@ -418,21 +323,6 @@ def answer_made(made: MadeSecret) -> Response:
     return Response(answer.model_dump_json(by_alias=True), headers=_NO_STORE, media_type="application/json")
 
 
-def describe_issuer(row: ListedIssuer) -> IssuerAnswer:
-    """Describe an issuer as the API and the commands do."""
-    return IssuerAnswer(
-        name=row.name,
-        url=row.url,
-        audience=row.audience,
-        jwks_url=row.jwks_url,
-        subject_claim=row.subject_claim,
-        group_claim=row.group_claim,
-        scope_claim=row.scope_claim,
-        scopes=row.scopes,
-        created=row.created,
-    )
-
-
 def parse_seconds(seconds: int | None) -> timedelta | None:
     """Parse a number of seconds."""
     return None if seconds is None else timedelta(seconds=seconds)
@@ -441,12 +331,6 @@ def parse_seconds(seconds: int | None) -> timedelta | None:
 def is_in_settings(context: ServerContext, name: str) -> bool:
     """Return whether a client of the settings has a name."""
     return context.authentication is not None and context.authentication.clients.find(name) is not None
-
-
-def get_url_check(context: ServerContext) -> issuers.CheckUrl:
-    """Return what refuses URLs that the server may not send requests to."""
-    guard = None if context.authentication is None else context.authentication.guard
-    return str if guard is None else partial(guard.check_url, needs_address=False)
 
 
 def find_settings_issuer(context: ServerContext) -> str | None:
