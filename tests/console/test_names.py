@@ -20,6 +20,6 @@ def test_name_is_shown_and_led_to_as_it_is(lake: ShownLake, window: Visit, name:
     expect(page.get_by_role("heading", name=name, exact=True)).to_be_visible()
     assert page.locator("img").count() == 0
     for tab in ("Data", "Snapshots", "Files", "Properties", "History"):
-        page.get_by_role("link", name=tab).click()
+        page.get_by_role("navigation", name="About the table").get_by_role("link", name=tab).click()
         expect(page).to_have_title(f"{name} · {tab} · duckicelake")
     expect(page.get_by_text("Create table")).to_be_visible()

@@ -53,6 +53,7 @@ def test_token_that_has_expired_takes_the_pages_away(lake: ShownLake, stranger: 
 def test_what_may_not_be_read_is_refused_in_words(lake: ShownLake, stranger: Visit) -> None:
     page = stranger.page
     sign_in(stranger)
+    expect(page.get_by_role("heading", name="sales")).to_be_visible()
     page.goto(f"{lake.guarded}/ui/w/duckicelake/tables/labs.secret")
     expect(page.get_by_role("alert")).to_contain_text("Not allowed")
     stranger.context.close()
