@@ -27,8 +27,8 @@ from duckicelake.catalog.warehouses import (
 )
 from duckicelake.errors import CatalogError, CommitStateUnknownError, InvalidRequestError, UnavailableError
 from duckicelake.lake.side_tables.principals import BUILT_IN_ROLES, KINDS, lock_governance
-from duckicelake.postgres.database import JoinedDatabase
 from duckicelake.postgres.other_databases import strip_password
+from duckicelake.postgres.shared_pools import JoinedDatabase
 
 
 @dataclass(frozen=True, slots=True, order=True)

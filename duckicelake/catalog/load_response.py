@@ -20,8 +20,7 @@ from duckicelake.catalog.table.load import TableCheck, build_freshness_query, ch
 from duckicelake.iceberg.metadata import TableMetadata
 from duckicelake.lake.side_tables.freshness import FreshnessLine, SchemaLine, open_freshness_line
 from duckicelake.lake.state import Freshness, FreshnessQuery
-from duckicelake.postgres.database import SchemaDatabase
-from duckicelake.postgres.other_databases import LeasedDatabase
+from duckicelake.postgres.shared_pools import LeasedDatabase, SchemaDatabase
 from duckicelake.properties import get_scan_planning_mode
 
 Deliver = Callable[[Freshness | None], object]

@@ -23,15 +23,9 @@ from duckicelake.lake.setup.format import read_contents, read_options
 from duckicelake.lake.side_tables import principal_copies
 from duckicelake.lake.side_tables import warehouses as registry
 from duckicelake.lake.side_tables.warehouses import DatabaseAddress, WarehouseRow
-from duckicelake.postgres.other_databases import (
-    LeasedDatabase,
-    ResolveHost,
-    SharedPools,
-    parse_database_url,
-    pin_addresses,
-    strip_password,
-)
+from duckicelake.postgres.other_databases import ResolveHost, parse_database_url, pin_addresses, strip_password
 from duckicelake.postgres.queries import Transaction
+from duckicelake.postgres.shared_pools import LeasedDatabase, SharedPools
 
 _NO_KEYS: Final = "set DUCKICELAKE_SECRET_KEYS, by which the URLs of databases are encrypted"
 

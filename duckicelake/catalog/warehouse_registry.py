@@ -42,9 +42,9 @@ from duckicelake.lake.side_tables import warehouses as registry
 from duckicelake.lake.side_tables.audit import AuditedResource
 from duckicelake.lake.side_tables.storage_profiles import ProfileRow
 from duckicelake.lake.side_tables.warehouses import ACTIVE, WarehouseRow, pick_row
-from duckicelake.postgres.database import SchemaDatabase
 from duckicelake.postgres.other_databases import strip_password
 from duckicelake.postgres.queries import Transaction
+from duckicelake.postgres.shared_pools import SchemaDatabase
 
 
 def create_warehouse(services: Services, wiring: WarehouseWiring, new: NewWarehouse) -> WarehouseRow:

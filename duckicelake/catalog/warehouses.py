@@ -29,8 +29,7 @@ from duckicelake.lake.setup.format import require_known
 from duckicelake.lake.side_tables import warehouses as registry
 from duckicelake.lake.side_tables.storage_profiles import ProfileRow
 from duckicelake.lake.side_tables.warehouses import FIRST_NAME, WarehouseRow, pick_row
-from duckicelake.postgres.database import SchemaDatabase
-from duckicelake.postgres.other_databases import LeasedDatabase
+from duckicelake.postgres.shared_pools import LeasedDatabase, SchemaDatabase
 from duckicelake.storage.policy import LocationPolicy
 from duckicelake.storage.protocol import MeasuredStore, ObjectStore
 

@@ -28,7 +28,7 @@ from duckicelake.duckdb_login.logins import (
 from duckicelake.duckdb_login.rules import cover_inlined, find_rules
 from duckicelake.errors import InvalidSettingsError
 from duckicelake.postgres.database import Database
-from duckicelake.postgres.other_databases import LeasedDatabase
+from duckicelake.postgres.shared_pools import LeasedDatabase
 from duckicelake.settings.model import Settings
 
 _LOOK_SECONDS: Final = 0.4

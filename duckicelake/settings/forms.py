@@ -42,6 +42,20 @@ def check_network(text: str) -> None:
         raise ValueError(message) from error
 
 
+def check_host(text: str) -> None:
+    """Raise ValueError unless a text is a host, all hosts below one, an address or a network."""
+    if not HOST_PATTERN.fullmatch(text) and not is_network(text.strip("[]")):
+        message = f"Invalid host {text!r}: expected lake.example, *.example, an address or a network, without a port"
+        raise ValueError(message)
+
+
+def check_origin(text: str) -> None:
+    """Raise ValueError unless a text is an origin of web pages, or * for all."""
+    if text != "*" and not ORIGIN_PATTERN.fullmatch(text):
+        message = f"Invalid origin {text!r}: expected https://<host> or http://<host>:<port>, or * for all pages"
+        raise ValueError(message)
+
+
 def check_address(text: str) -> None:
     """Raise ValueError unless a text is an address, a network or a host."""
     if not is_network(text.strip("[]")) and (text == "*" or not HOST_PATTERN.fullmatch(text)):

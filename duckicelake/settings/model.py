@@ -8,16 +8,15 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from duckicelake.settings.forms import (
     ENDPOINT_PATTERN,
-    HOST_PATTERN,
-    ORIGIN_PATTERN,
     POSTGRES_SCHEMES,
     URI_PATTERN,
     WEB_URL_PATTERN,
     CommaSeparated,
     check_address,
+    check_host,
     check_network,
+    check_origin,
     check_policy,
-    is_network,
 )
 
 PREFIX = "DUCKICELAKE_"
@@ -316,22 +315,14 @@ class Settings(BaseSettings):
     @classmethod
     def _normalize_origins(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for origin in value:
-            if origin != "*" and not ORIGIN_PATTERN.fullmatch(origin):
-                message = (
-                    f"Invalid origin {origin!r}: expected https://<host> or http://<host>:<port>, or * for all pages"
-                )
-                raise ValueError(message)
+            check_origin(origin)
         return tuple(origin.rstrip("/").lower() for origin in value)
 
     @field_validator("allowed_hosts")
     @classmethod
     def _check_hosts(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for host in value:
-            if not HOST_PATTERN.fullmatch(host) and not is_network(host.strip("[]")):
-                message = (
-                    f"Invalid host {host!r}: expected lake.example, *.example, an address or a network, without a port"
-                )
-                raise ValueError(message)
+            check_host(host)
         return value
 
     @field_validator("allowed_addresses")

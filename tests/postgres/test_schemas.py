@@ -13,7 +13,8 @@ from duckicelake.errors import UnavailableError
 from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.lake.ducklake.snapshots import lock_writers
 from duckicelake.lake.setup.format import build_session_settings, prepare_catalog
-from duckicelake.postgres.database import Database, SchemaDatabase
+from duckicelake.postgres.database import Database
+from duckicelake.postgres.shared_pools import SchemaDatabase
 
 SCHEMAS = ("first", 'Second "lake"', "a b\\c")
 

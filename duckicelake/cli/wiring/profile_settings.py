@@ -15,8 +15,8 @@ from duckicelake.cli.wiring.storage_access import build_storage_access, check_si
 from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.lake.setup.format import build_session_settings
 from duckicelake.postgres.database import Database
-from duckicelake.postgres.other_databases import SharedPools
 from duckicelake.postgres.pipeline import TraceBlock
+from duckicelake.postgres.shared_pools import SharedPools
 from duckicelake.rest.outbound import OutboundGuard, parse_outbound
 from duckicelake.rest.outbound_proxy import find_proxy
 from duckicelake.settings.model import Settings
