@@ -36,7 +36,7 @@ def test_grants_of_one_warehouse_are_no_others(site: Site) -> None:
     assert site.http.get(tables[""]).status_code == 200
     assert site.http.get(tables["north"]).status_code == 403
     given = {"principal": "anonymous", "privileges": ["select", "create"], "object": {"kind": "warehouse"}}
-    assert site.http.post(GRANTS, json={"grant": [given]}).json() == {"granted": 2, "revoked": 0}
+    assert site.http.post(GRANTS, json={"grant": [given]}).json() == {"granted": 2, "revoked": 0, "grants-on": True}
     assert site.http.get(tables["north"]).status_code == 200
     assert site.http.post(f"{tables['north']}/rows", json=[{"id": 1}]).status_code == 403
     made = {"name": "own", "schema": SCHEMA}

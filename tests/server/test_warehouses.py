@@ -340,7 +340,7 @@ def test_lake_of_duckdb_is_adopted_and_let_go(site: Site, tmp_path: Path, extens
 
 
 def test_bad_warehouse_is_refused_and_leaves_nothing(site: Site, tmp_path: Path, subtests: pytest.Subtests) -> None:
-    for body, status, message in [
+    refused: list[tuple[dict[str, Any], int, str]] = [
         ({"name": "north"}, 409, "exists"),
         ({"name": "North"}, 400, "lower-case"),
         ({"name": "a.b"}, 400, "lower-case"),
@@ -359,7 +359,8 @@ def test_bad_warehouse_is_refused_and_leaves_nothing(site: Site, tmp_path: Path,
         ({"name": "x", "adopted-schema": "pg_catalog"}, 400, "no DuckLake catalog"),
         ({"name": "x", "unknown": 1}, 400, "no such field"),
         ({}, 400, "name"),
-    ]:
+    ]
+    for body, status, message in refused:
         with subtests.test(f"{body}"):
             sent = {key: value.replace("{roots}", f"{tmp_path}/warehouses") if isinstance(value, str) else value
                     for key, value in body.items()}  # fmt: skip

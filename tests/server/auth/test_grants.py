@@ -421,7 +421,8 @@ def test_one_grants_what_one_has_and_the_right_to_grant_is_no_ownership(governed
     for target in ({"kind": "warehouse"}, {"kind": "namespace", "namespace": ["sales"]}, {**ON_T, "name": "t2"}):
         assert lake.status("ann", "POST", GRANTS, grant("eve", "select", **target)) == 403
     assert lake.status("eve", "GET", T) == 403
-    assert lake.ask("ann", "POST", GRANTS, grant("eve", "select", **ON_T)).json() == {"granted": 1, "revoked": 0}
+    given = lake.ask("ann", "POST", GRANTS, grant("eve", "select", **ON_T)).json()
+    assert given == {"granted": 1, "revoked": 0, "grants-on": True}
     assert lake.status("eve", "GET", T, worker=1) == 200
     revoke = {"revoke": grant("owner", "ownership", kind="namespace", namespace=["sales"])["grant"]}
     assert lake.status("ann", "POST", GRANTS, revoke) == 403

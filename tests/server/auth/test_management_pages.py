@@ -92,7 +92,7 @@ def http(database: Database, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 def read(http: httpx.Client, route: str, **query: Any) -> tuple[list[Any], str | None]:
     answer = http.get(ASKED[route], params=query)
     assert answer.status_code == 200, answer.text
-    return answer.json()[LISTS[route]], answer.json().get("next-page-token")
+    return answer.json()[LISTS[route]], answer.json()["next-page-token"]
 
 
 def read_all(http: httpx.Client, route: str, size: int) -> list[Any]:

@@ -93,7 +93,7 @@ def test_pages_follow_one_another(services: Services, serve: Serve, lake: duckdb
         answer = http.get("/v1/search", params={"q": "whale", "pageSize": 2, "pageToken": page}).json()
         assert len(answer["objects"]) <= 2
         found += [one["name"] for one in answer["objects"]]
-        page = answer.get("next-page-token")
+        page = answer["next-page-token"]
         if page is None:
             break
     assert found == [name.partition(".")[2] for _, name, *_ in WHALES]
