@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
@@ -13,9 +14,9 @@ from duckicelake.cli.console.command import GOVERN, add_group, make_group
 from duckicelake.cli.console.terminal import print_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
-    from duckicelake.client.administration import Administrator
+    from duckicelake.client.administration import Administrator, SecretInfo
 
 CREATE_EXAMPLES: Final = (
     "duckicelake principal create etl",
@@ -133,29 +134,21 @@ def create_secret(
 
     The output is the secret alone, or JSON with what else there is to know of it.
     """
-    with open_secret_file(secret_file) as write:
-        made = server.create_secret(
-            name, kind, description=description, expires_in=expires_in, end_others_in=end_others_in, scopes=scope
-        )
-        text = made.secret or ""
-        write(text)
-    facts = list_facts(made)
-    if as_json:
-        print_json({key: value for key, value in facts.items() if key != "secret" or not secret_file})
-    else:
-        typer.echo(f"{made.secret_id} is in {secret_file}" if secret_file else text)
+    make = partial(
+        server.create_secret,
+        name,
+        kind,
+        description=description,
+        expires_in=expires_in,
+        end_others_in=end_others_in,
+        scopes=scope,
+    )
+    print_made(make, secret_file, as_json=as_json)
 
 
 def list_secrets(server: Administrator, name: NameArgument, as_json: JsonOption = False) -> None:
     """List the secrets and tokens of a principal: their ids, when they end, when they were last used."""
-    rows = [list_facts(row) for row in server.list_secrets(name)]
-    for row in rows:
-        del row["secret"]
-    if as_json:
-        print_json(*rows)
-        return
-    for row in rows:
-        print_secret(row)
+    print_secrets(server.list_secrets(name), as_json=as_json)
 
 
 def revoke_secret(
@@ -164,26 +157,52 @@ def revoke_secret(
     secret_id: Annotated[str, typer.Argument(help="The secret's id, as `list` has it.")],
 ) -> None:
     """Revoke a secret or token. Tokens that were got by it end with it, within a second."""
+    server.revoke_secret(name, parse_secret_id(secret_id, "duckicelake principal secret list"))
+    typer.echo(f"{secret_id} is revoked")
+
+
+def print_made(make: Callable[[], SecretInfo], secret_file: Path | None, *, as_json: bool) -> None:
+    """Make a secret or token, and print it or put it into a new file."""
+    from duckicelake.errors import PipelineError
+
+    with open_secret_file(secret_file) as write:
+        made = make()
+        if made.secret is None:  # the first answer didn't arrive, and its repetition has none
+            raise PipelineError(
+                f"{made.secret_id} was made, but the answer with it was lost on the way: revoke it, and try again"
+            )
+        write(made.secret)
+    if as_json:
+        print_json({key: value for key, value in list_facts(made).items() if key != "secret" or not secret_file})
+    else:
+        typer.echo(f"{made.secret_id} is in {secret_file}" if secret_file else made.secret)
+
+
+def print_secrets(found: Iterable[SecretInfo], *, as_json: bool) -> None:
+    """Print a line about each secret or token, or what there is to know of it as JSON."""
+    rows = [list_facts(one) for one in found]
+    for row in rows:
+        del row["secret"]
+    if as_json:
+        print_json(*rows)
+        return
+    for row in rows:
+        until, used = row["expires"] or "when it is revoked", row["last-used"] or "never"
+        scopes = "" if row["scopes"] is None else f", {' '.join(row['scopes'])}"
+        line = f"{row['secret-id']} {row['kind']:13} ends {until}, last used {used}{scopes}  {row['description']}"
+        typer.echo(line.rstrip())
+
+
+def parse_secret_id(text: str, listing: str) -> str:
+    """Parse the id of a secret or token. listing: the command that lists them; InvalidRequestError."""
     from uuid import UUID
 
     from duckicelake.errors import InvalidRequestError
 
     try:
-        found = UUID(secret_id)
+        return str(UUID(text))
     except ValueError as error:
-        raise InvalidRequestError(
-            f"{secret_id!r} is no id of a secret: see duckicelake principal secret list"
-        ) from error
-    server.revoke_secret(name, str(found))
-    typer.echo(f"{secret_id} is revoked")
-
-
-def print_secret(row: dict[str, Any]) -> None:
-    """Print a line about a secret, as the management API describes it."""
-    until, used = row["expires"] or "when it is revoked", row["last-used"] or "never"
-    scopes = "" if row["scopes"] is None else f", {' '.join(row['scopes'])}"
-    line = f"{row['secret-id']} {row['kind']:13} ends {until}, last used {used}{scopes}  {row['description']}"
-    typer.echo(line.rstrip())
+        raise InvalidRequestError(f"{text!r} is no id of a secret or token: see {listing}") from error
 
 
 def _add_container_commands(group: typer.Typer, kind: Literal["group", "role"]) -> None:

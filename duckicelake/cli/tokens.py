@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
 from duckicelake.cli.catalog.connection import add_catalog_command
 from duckicelake.cli.console.command import GOVERN, JsonOption, make_group
-from duckicelake.cli.console.terminal import print_json
-from duckicelake.cli.principal import DescriptionOption, ScopeOption, SecretFileOption, open_secret_file, print_secret
+from duckicelake.cli.principal import (
+    DescriptionOption,
+    ScopeOption,
+    SecretFileOption,
+    parse_secret_id,
+    print_made,
+    print_secrets,
+)
 
 if TYPE_CHECKING:
+    from duckicelake.client.administration import OwnTokens
     from duckicelake.client.lake import Lake
 
 CREATE_EXAMPLES: Final = (
@@ -24,7 +31,7 @@ ROTATE_EXAMPLES: Final = (
     "duckicelake token rotate 0f7c61f2-6cf2-4b0c-9c0c-6c1f3f1f3a55 --end-old-in 3600 --secret-file laptop.token",
 )
 REVOKE_EXAMPLES: Final = ("duckicelake token revoke 0f7c61f2-6cf2-4b0c-9c0c-6c1f3f1f3a55",)
-_PATH: Final = "/management/v1/me/tokens"
+_LISTING: Final = "duckicelake token list"
 IdArgument = Annotated[str, typer.Argument(help="The token's id, as `list` has it.")]
 ExpiresOption = Annotated[
     int | None, typer.Option(min=1, help="Seconds that it is valid (default: as the server has it, 30 days).")
@@ -48,20 +55,13 @@ def create(
 
     It may no more than your login, and lives no longer than the secret or token that you logged in with.
     """
-    body: dict[str, Any] = {"kind": kind, "description": description}
-    body |= {} if expires_in is None else {"expires-in": expires_in}
-    body |= {"scopes": scope} if scope else {}
-    _make(lake, _PATH, body, secret_file, as_json=as_json)
+    make = partial(_connect(lake).create, kind, description=description, expires_in=expires_in, scopes=scope)
+    print_made(make, secret_file, as_json=as_json)
 
 
 def list_(lake: Lake, as_json: JsonOption = False) -> None:
     """List your tokens and client secrets that may no more than your login."""
-    found = [secret for page in lake.client.pages(_PATH) for secret in page["secrets"]]
-    if as_json:
-        print_json(*found)
-        return
-    for secret in found:
-        print_secret(secret)
+    print_secrets(_connect(lake).list(), as_json=as_json)
 
 
 def rotate(
@@ -73,43 +73,21 @@ def rotate(
     as_json: JsonOption = False,
 ) -> None:
     """Replace a token or client secret of yours by a new one of the same scopes, which is printed this once."""
-    body: dict[str, Any] = {"end-old-in": end_old_in}
-    body |= {} if expires_in is None else {"expires-in": expires_in}
-    _make(lake, f"{_PATH}/{_parse_id(secret_id)}/rotate", body, secret_file, as_json=as_json)
+    found = parse_secret_id(secret_id, _LISTING)
+    make = partial(_connect(lake).rotate, found, end_old_in=end_old_in, expires_in=expires_in)
+    print_made(make, secret_file, as_json=as_json)
 
 
 def revoke(lake: Lake, secret_id: IdArgument) -> None:
     """Revoke a token or client secret of yours, and all that were made with it. They end within a second."""
-    lake.client.change("DELETE", f"{_PATH}/{_parse_id(secret_id)}")
+    _connect(lake).revoke(parse_secret_id(secret_id, _LISTING))
     typer.echo(f"{secret_id} is revoked")
 
 
-def _make(lake: Lake, path: str, body: dict[str, Any], secret_file: Path | None, *, as_json: bool) -> None:
-    from duckicelake.errors import PipelineError
+def _connect(lake: Lake) -> OwnTokens:
+    from duckicelake.client.administration import OwnTokens
 
-    with open_secret_file(secret_file) as write:
-        made = lake.client.change("POST", path, body)
-        text = made.pop("secret", None)
-        if text is None:
-            raise PipelineError(
-                f"{made['secret-id']} was made, but the answer with it was lost on the way: revoke it, and try again"
-            )
-        write(text)
-    if as_json:
-        print_json(made if secret_file else made | {"secret": text})
-    else:
-        typer.echo(f"{made['secret-id']} is in {secret_file}" if secret_file else text)
-
-
-def _parse_id(text: str) -> str:
-    from uuid import UUID
-
-    from duckicelake.errors import BadInputError
-
-    try:
-        return str(UUID(text))
-    except ValueError as error:
-        raise BadInputError(f"{text!r} is no id of a token: see duckicelake token list") from error
+    return OwnTokens(lake.client)
 
 
 add_catalog_command(app, create, *CREATE_EXAMPLES)

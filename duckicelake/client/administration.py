@@ -290,8 +290,8 @@ class Administrator:
 
     def list_profiles(self) -> Sequence[ProfileInfo]:
         """List the storage profiles, without their keys."""
-        answer = self._client.get(f"{_ROOT}/storage-profiles")
-        return [parse_record(ProfileInfo, one) for one in answer["storage-profiles"]]
+        pages = self._client.pages(f"{_ROOT}/storage-profiles")
+        return [parse_record(ProfileInfo, one) for page in pages for one in page["storage-profiles"]]
 
     def load_profile(self, name: str) -> ProfileInfo:
         """Load a storage profile, without its key."""
@@ -317,7 +317,8 @@ class Administrator:
 
     def list_warehouses(self) -> Sequence[WarehouseInfo]:
         """List the warehouses beside the first."""
-        return [parse_record(WarehouseInfo, one) for one in self._client.get(f"{_ROOT}/warehouses")["warehouses"]]
+        pages = self._client.pages(f"{_ROOT}/warehouses")
+        return [parse_record(WarehouseInfo, one) for page in pages for one in page["warehouses"]]
 
     def load_warehouse(self, name: str) -> WarehouseInfo:
         """Load a warehouse."""
@@ -387,6 +388,40 @@ class Administrator:
         body = {"document": document, "prune": prunes, "dry-run": is_dry}
         changes: list[str] = self._client.change("POST", f"{_ROOT}/governance", body)["changes"]
         return changes
+
+
+class OwnTokens:
+    """A caller's own tokens and client secrets. Methods raise the errors of `duckicelake.rest.client`."""
+
+    def __init__(self, client: CatalogClient) -> None:
+        self._client = client
+
+    def create(
+        self,
+        kind: Literal["client-secret", "token"],
+        *,
+        description: str = "",
+        expires_in: int | None = None,
+        scopes: Sequence[str] | None = None,
+    ) -> SecretInfo:
+        """Make one. expires_in: seconds. scopes: all that it gives; None: those of the caller."""
+        body = {"kind": kind, "description": description, "expires-in": expires_in, "scopes": scopes and list(scopes)}
+        return parse_record(SecretInfo, self._client.change("POST", _path("me", "tokens"), _drop_none(body)))
+
+    def list(self) -> Sequence[SecretInfo]:
+        """List those that may no more than the caller, without what they are."""
+        pages = self._client.pages(_path("me", "tokens"))
+        return [parse_record(SecretInfo, one) for page in pages for one in page["secrets"]]
+
+    def rotate(self, secret_id: str, *, end_old_in: int = 0, expires_in: int | None = None) -> SecretInfo:
+        """Replace one by a new one of the same scopes. end_old_in, expires_in: seconds."""
+        body = _drop_none({"end-old-in": end_old_in, "expires-in": expires_in})
+        path = _path("me", "tokens", secret_id, "rotate")
+        return parse_record(SecretInfo, self._client.change("POST", path, body))
+
+    def revoke(self, secret_id: str) -> None:
+        """Revoke one, and all that were made with it."""
+        self._client.change("DELETE", _path("me", "tokens", secret_id))
 
 
 def _path(*segments: str) -> str:

@@ -1,7 +1,7 @@
 """Lists of the management API in pages: each thing once, in one order, while others come and go."""
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
@@ -9,11 +9,15 @@ from typing import Any
 import httpx
 import pytest
 
+from duckicelake.catalog.context import page
 from duckicelake.catalog.context.page import PageRequest
 from duckicelake.catalog.context.rights import RightsCache
+from duckicelake.client.administration import Administrator
 from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.postgres.database import Database
 from duckicelake.postgres.embedded import EmbeddedPostgres
+from duckicelake.rest.client import CatalogClient
+from duckicelake.rest.connection import Connection
 from duckicelake.server.api import create_routes
 from duckicelake.server.auth.oauth_clients import OAuthClient
 from tests.conftest import new_lake, services_of
@@ -156,3 +160,35 @@ def test_what_stays_is_listed_once_while_others_come_and_go(http: httpx.Client, 
                 cursor.execute("INSERT INTO duckicelake_principal (name, kind) VALUES (%s, 'user')", (name,))
     assert [name for name in seen if name in kept] == sorted(kept)
     assert seen == sorted(set(seen))
+
+
+class CountingClient(CatalogClient):
+    """Counts what it asks for."""
+
+    asked = 0
+
+    def get(self, *arguments: Any, **options: Any) -> Any:
+        self.asked += 1
+        return super().get(*arguments, **options)
+
+
+def test_administrator_reads_lists_page_by_page(http: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page, "DEFAULT_SIZE", 2)
+    shown = http.headers["authorization"].removeprefix("Bearer ")
+    client = CountingClient(Connection(str(http.base_url).rstrip("/"), token=shown))
+    server = Administrator(client)
+    lists: Mapping[str, Callable[[], Sequence[Any]]] = {
+        "/management/v1/principals": server.list_principals,
+        "/management/v1/principals/{principal}/members": lambda: server.list_members("team"),
+        "/management/v1/principals/{principal}/secrets": lambda: server.list_secrets("B"),
+        "/management/v1/issuers": server.list_issuers,
+        "/management/v1/warehouses": server.list_warehouses,
+        "/management/v1/storage-profiles": server.list_profiles,
+        "/management/v1/grants": lambda: server.list_grants("duckicelake"),
+    }
+    assert {*lists} == {route for route in LISTS if "me/" not in route}  # that one: test_own_tokens
+    for route, list_ in lists.items():
+        before = client.asked
+        found = list_()
+        assert len(found) == len(read(http, route)[0]), route
+        assert client.asked - before == (len(found) + 1) // 2, route

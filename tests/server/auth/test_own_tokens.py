@@ -1,5 +1,6 @@
 """Tokens that principals make for themselves: no more and no longer than what made them, and shown once."""
 
+import json
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -9,10 +10,13 @@ from typing import Any
 
 import httpx
 import pytest
+from typer.testing import CliRunner
 
+from duckicelake.catalog.context import page
 from duckicelake.catalog.context.caller import Principal, build_grants, filter_scopes, format_scope, parse_scope
 from duckicelake.catalog.context.privileges import Privilege, Rights
 from duckicelake.catalog.own_secrets import SecretLifetimes
+from duckicelake.cli.main import app
 from duckicelake.lake.ducklake.database import open_lake_database
 from duckicelake.postgres.embedded import EmbeddedPostgres
 from duckicelake.server.auth.oauth_clients import OAuthClient
@@ -326,3 +330,38 @@ def test_filter_keeps_scopes_of_grants_within_those_that_are_held() -> None:
 def token_of(made: dict[str, Any]) -> str:
     text: str = made["secret"]
     return text
+
+
+def test_commands_make_list_rotate_and_revoke(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the command prints is what the server says, a list of several pages included."""
+    monkeypatch.setattr(page, "DEFAULT_SIZE", 1)
+    name = site.register()
+    _, shown = site.give(name)
+    file = tmp_path / "laptop.token"
+
+    def run(*words: str, code: int = 0) -> str:
+        uri = str(site.http.base_url).rstrip("/")
+        result = CliRunner().invoke(app, ["token", *words, "--uri", uri, "--token", shown], env={"COLUMNS": "200"})
+        assert result.exit_code == code, result.output
+        return result.stdout if code == 0 else result.stderr
+
+    assert run("create", "--description", "laptop", "--scope", "ns:sales:r", "--secret-file", str(file)).endswith(
+        f" is in {file}\n"
+    )
+    assert (file.stat().st_mode & 0o777, site.scopes(file.read_text().strip())) == (0o600, ["ns:sales:r"])
+    assert site.scopes(run("create").strip()) == ["ns:sales:rw", "ns:hr:r"]
+    listed = [json.loads(line) for line in run("list", "--json").splitlines()]
+    answered = site.ask(shown, "GET").json()["secrets"]
+    assert [one["secret-id"] for one in listed] == [one["secret-id"] for one in answered]
+    assert all("secret" not in one for one in listed)
+    (laptop,) = (one for one in listed if one["description"] == "laptop")
+    assert f"{laptop['secret-id']} token" in run("list")
+    rotated = json.loads(run("rotate", laptop["secret-id"], "--end-old-in", "0", "--expires-in", "600", "--json"))
+    assert rotated["scopes"] == ["ns:sales:r"]
+    site.await_scopes(file.read_text().strip(), None)
+    assert site.scopes(rotated["secret"]) == ["ns:sales:r"]
+    assert run("revoke", rotated["secret-id"]) == f"{rotated['secret-id']} is revoked\n"
+    site.await_scopes(rotated["secret"], None)
+    assert "no id of a secret or token: see duckicelake token list" in run("revoke", "../../principals/etl", code=2)
+    assert "can't be made as a new file" in run("create", "--secret-file", str(file), code=2)
+    assert "ns:hr:rw" in run("create", "--scope", "ns:hr:rw", code=2)
