@@ -4,7 +4,7 @@ A registry and a lake in two databases don't change in one transaction. So the r
 and the schema says whose it is: each step can be repeated, and none takes what belongs to another.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 from uuid import UUID
@@ -100,17 +100,17 @@ def seal_anew(row: WarehouseRow, keys: SecretKeys) -> DatabaseAddress:
     return DatabaseAddress(row.database_url or "", secret)
 
 
-def occupy_schema(own: Services, row: WarehouseRow, check_path: Callable[[str], None]) -> None:
+def occupy_schema(own: Services, row: WarehouseRow, check_lake: Callable[[Mapping[str, str] | None], None]) -> None:
     """Make the schema of a warehouse in another database, or check the lake that it is to adopt; can be repeated.
 
-    check_path: raises InvalidRequestError for the DATA_PATH of a lake whose files are in no folder of warehouses.
+    check_lake: raises InvalidRequestError for the options of a lake whose files are where no warehouse's may be.
     """
     with own.database.transaction() as cursor:
         facts = registry.read_schema_facts(cursor, row.schema_name)
         if row.is_adopted:
             if not facts.has_lake:
                 raise InvalidRequestError(f"Schema {row.schema_name} of that database has no DuckLake catalog to adopt")
-            check_path((read_options(cursor) or {}).get("data_path", ""))
+            check_lake(read_options(cursor))
         elif not facts.exists:
             registry.create_schema(cursor, row.schema_name)
             registry.mark_schema(cursor, row.schema_name, _describe_place(row.warehouse_id))

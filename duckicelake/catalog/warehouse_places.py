@@ -1,10 +1,11 @@
 """What a new warehouse may be called, and where its schema and its files may be."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Final
 
+from duckicelake.catalog.authz.locations import real_place
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.warehouses import RESERVED_NAMES, is_warehouse_name
 from duckicelake.errors import AlreadyExistsError, InvalidRequestError
@@ -81,13 +82,19 @@ def _number(name: str, separator: str) -> Iterator[str]:
         yield f"{name}{separator}{number}"
 
 
-def check_below_roots(roots: tuple[str, ...], what: str, place: str) -> None:
-    canonical = [canonicalize(root) for root in roots]
-    if canonicalize(place) in canonical or not any(is_within(place, root) for root in canonical):
+def check_below_roots(services: Services, roots: tuple[str, ...], what: str, place: str) -> None:
+    """Raise InvalidRequestError unless a place is below a root, by its name and with symbolic links followed."""
+    named = not _is_below(place, roots)
+    if named or not _is_below(real_place(services, place), [real_place(services, root) for root in roots]):
         raise InvalidRequestError(
-            f"Invalid {what} {place}: expected a folder below {' or '.join(roots)} "
+            f"Invalid {what} {place}: {'' if named else 'it leads elsewhere by a symbolic link; '}"
+            f"expected a folder below {' or '.join(roots)} "
             "(the server's DUCKICELAKE_WAREHOUSE_ROOTS, or the root of the storage profile)"
         )
+
+
+def _is_below(place: str, roots: Iterable[str]) -> bool:
+    return any(is_within(place, root) and not is_within(root, place) for root in roots)
 
 
 def check_name_free(rows: Iterable[WarehouseRow], name: str) -> None:
@@ -103,15 +110,36 @@ def check_schema_free(rows: Iterable[WarehouseRow], schema: str) -> None:
             raise AlreadyExistsError(f"Schema {schema} is that of warehouse {row.name}")
 
 
-def check_location_free(services: Services, cursor: Transaction, rows: Iterable[WarehouseRow], location: str) -> None:
-    """Raise InvalidRequestError if a location is another warehouse's."""
-    for row in rows:
-        if _overlap(row.location, location):
-            raise InvalidRequestError(f"Invalid location {location}: it overlaps {row.location} of {row.name}")
+def check_place_free(
+    services: Services, cursor: Transaction, rows: Iterable[WarehouseRow], what: str, place: str
+) -> None:
+    """Raise InvalidRequestError if a place, with symbolic links followed, is another warehouse's.
+
+    cursor: of the first one's database. rows: the others.
+    """
     policy = services.policy
-    for zone in (policy.warehouse, *policy.allowed, locations.read_data_path(cursor)):
-        if _overlap(zone, location):
-            raise InvalidRequestError(f"Invalid location {location}: it overlaps {zone} of the first warehouse")
+    zones = (policy.warehouse, *policy.allowed, locations.read_data_path(cursor))
+    taken = [*((row.location, row.name) for row in rows), *((zone, "the first warehouse") for zone in zones)]
+    real = real_place(services, place)
+    for other, name in taken:
+        if _overlap(real_place(services, other), real):
+            raise InvalidRequestError(f"Invalid {what} {place}: it overlaps {other} of {name}")
+
+
+def check_adopted_place(
+    services: Services,
+    cursor: Transaction,
+    rows: Iterable[WarehouseRow],
+    roots: tuple[str, ...],
+    options: Mapping[str, str] | None,
+) -> None:
+    """Raise InvalidRequestError unless the files of a lake to adopt are below the roots, and no other warehouse's.
+
+    cursor, rows: as in `check_place_free`. options: of the lake.
+    """
+    data_path = (options or {}).get("data_path", "")
+    check_below_roots(services, roots, "DATA_PATH", data_path)
+    check_place_free(services, cursor, rows, "DATA_PATH", data_path)
 
 
 def _overlap(one: str, other: str) -> bool:

@@ -3,6 +3,7 @@
 The schema of the first warehouse holds the registry.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from uuid import UUID, uuid4
 
@@ -13,10 +14,11 @@ from duckicelake.catalog.storage_profiles import find_profile, rotate_profiles
 from duckicelake.catalog.warehouse_databases import WarehouseDatabases
 from duckicelake.catalog.warehouse_places import (
     NewWarehouse,
+    check_adopted_place,
     check_below_roots,
-    check_location_free,
     check_name,
     check_name_free,
+    check_place_free,
     check_schema_free,
     choose_location,
     choose_schema,
@@ -59,8 +61,6 @@ def _create(services: Services, wiring: WarehouseWiring, new: NewWarehouse) -> W
     check_name(new.name)
     profile = None if new.profile is None else find_profile(services, new.profile)
     roots = wiring.roots if profile is None else (profile.spec.root,)
-    if new.location is not None:
-        check_below_roots(roots, "location", new.location)
     row, is_new = _register(services, wiring.databases, roots, new, profile)
     try:
         _build_lake(services, wiring, roots, row)
@@ -83,14 +83,19 @@ def _build_lake(services: Services, wiring: WarehouseWiring, roots: tuple[str, .
         if row.database_url is None:
             _prepare_new(own)
         else:
-            _build_elsewhere(own, roots, row)
+            _build_elsewhere(services, own, roots, row)
     finally:
         close_warehouse(services, own)
 
 
-def _build_elsewhere(own: Services, roots: tuple[str, ...], row: WarehouseRow) -> None:
+def _build_elsewhere(services: Services, own: Services, roots: tuple[str, ...], row: WarehouseRow) -> None:
+    def check_lake(options: Mapping[str, str] | None) -> None:
+        with services.database.transaction() as cursor:
+            others = [other for other in registry.lock_registry(cursor) if other.warehouse_id != row.warehouse_id]
+            check_adopted_place(services, cursor, others, roots, options)
+
     try:
-        warehouse_databases.occupy_schema(own, row, lambda path: check_below_roots(roots, "DATA_PATH", path))
+        warehouse_databases.occupy_schema(own, row, check_lake)
         _prepare_new(own)
         warehouse_databases.claim_lake(own)
     except BaseException as error:
@@ -201,9 +206,13 @@ def _register(
         beside = [row for row in rows if row.database_url == (address and address.url)]
         schema, location = choose_schema(beside, new), choose_location(roots, rows, new)
         check_schema_free(beside, schema)
-        check_location_free(services, cursor, rows, location)
-        if address is None:
-            _make_schema(services, cursor, roots, schema, is_adopted=new.adopted_schema is not None)
+        check_below_roots(services, roots, "location", location)
+        check_place_free(services, cursor, rows, "location", location)
+        if address is None and new.adopted_schema is None:
+            _make_schema(cursor, schema)
+        elif address is None:
+            options = _read_lake(services, cursor, schema)
+            check_adopted_place(services, cursor, rows, roots, options)
         row = registry.insert_warehouse(
             cursor,
             new.name,
@@ -228,19 +237,23 @@ def _take_over(
     return replace(begun, database_url=address.url, database_secret=address.secret)
 
 
-def _make_schema(
-    services: Services, cursor: Transaction, roots: tuple[str, ...], schema: str, *, is_adopted: bool
-) -> None:
-    """Make the schema of a warehouse in the first one's database, or check the lake that it is to adopt."""
+def _make_schema(cursor: Transaction, schema: str) -> None:
+    """Make the schema of a warehouse in the first one's database."""
+    facts = registry.read_schema_facts(cursor, schema)
+    if facts.exists:
+        raise AlreadyExistsError(f"The database has a schema {schema}: adopt the lake in it, or choose another name")
+    registry.create_schema(cursor, schema)
+
+
+def _read_lake(services: Services, cursor: Transaction, schema: str) -> Mapping[str, str] | None:
+    """Read the options of a lake to adopt in the first one's database; InvalidRequestError if there is none."""
     facts = registry.read_schema_facts(cursor, schema)
     if facts.is_first:
         raise InvalidRequestError(f"Schema {schema} is that of the first warehouse: choose another lake")
-    if is_adopted:
-        _check_adoptable(services, roots, schema, is_lake=facts.has_lake)
-    elif facts.exists:
-        raise AlreadyExistsError(f"The database has a schema {schema}: adopt the lake in it, or choose another name")
-    else:
-        registry.create_schema(cursor, schema)
+    if not facts.has_lake:
+        raise InvalidRequestError(f"Schema {schema} has no DuckLake catalog to adopt")
+    with SchemaDatabase(services.database, schema).reading() as own:
+        return read_options(own)
 
 
 def _is_same(begun: WarehouseRow, new: NewWarehouse) -> bool:
@@ -252,14 +265,6 @@ def _is_same(begun: WarehouseRow, new: NewWarehouse) -> bool:
         and (new.location is None or new.location.rstrip("/") == begun.location)
         and begun.database_url == (None if new.database_url is None else strip_password(new.database_url))
     )
-
-
-def _check_adoptable(services: Services, roots: tuple[str, ...], schema: str, *, is_lake: bool) -> None:
-    """Raise InvalidRequestError unless the schema has a lake whose files are below the roots."""
-    if not is_lake:
-        raise InvalidRequestError(f"Schema {schema} has no DuckLake catalog to adopt")
-    with SchemaDatabase(services.database, schema).reading() as cursor:
-        check_below_roots(roots, "DATA_PATH", (read_options(cursor) or {}).get("data_path", ""))
 
 
 def _unregister(services: Services, row: WarehouseRow) -> None:

@@ -103,7 +103,15 @@ OUTSIDE = (
     "file:///nowhere/../etc",
     "http://{trap}/x",
     "https://{trap}/x",
+    "{folder}/lake/data/ns/../../../outside/x",
+    "{folder}/warehouses/../outside/x",
+    "file://{folder}/lake/data/ns/../../../outside/x",
+    "file://{folder}/lake/data/ns/link/x",
+    "{folder}/warehouses/link/x",
+    "{folder}/warehouses/link",
+    "{folder}/warehouses/lake-link/x",
 )
+"""Places outside of the lake and the folder of warehouses. link leads to a folder outside, lake-link into the lake."""
 PRIVATE = ("http://{trap}", "http://169.254.169.254/latest", "http://10.0.0.1", "http://[::1]:80", "http://2130706433")
 
 
@@ -178,9 +186,20 @@ def trap() -> Iterator[Trap]:
 
 
 @pytest.fixture(scope="module")
-def http(postgres: EmbeddedPostgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
-    """A server that lists no address, asked by its administrator; it has a table and a view, ns.t and ns.v."""
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The lake of the server and the folder of its warehouses, with links that lead elsewhere."""
     folder: Path = tmp_path_factory.mktemp("site")
+    for name in ("outside", "warehouses", "lake/data/ns"):
+        (folder / name).mkdir(parents=True)
+    (folder / "lake/data/ns/link").symlink_to(folder / "outside")
+    (folder / "warehouses/link").symlink_to(folder / "outside")
+    (folder / "warehouses/lake-link").symlink_to(folder / "lake")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def http(postgres: EmbeddedPostgres, folder: Path) -> Iterator[httpx.Client]:
+    """A server that lists no address, asked by its administrator; it has a table and a view, ns.t and ns.v."""
     with new_lake(postgres, folder / "lake") as url, closing(open_lake_database(url, pool_size=4)) as database:
         services = services_of(database, folder / "lake")
         keys = SecretStr(f"new:{'n' * 32}")
@@ -278,11 +297,12 @@ def list_rows(kind: str, texts: tuple[str, ...]) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("row", "text"), list_rows("within", OUTSIDE) + list_rows("bucket", OUTSIDE[:2]))
-def test_place_outside_is_refused(http: httpx.Client, trap: Trap, row: str, text: str) -> None:
-    for path, body in build_requests(row, text.format(trap=trap.address)):
+def test_place_outside_is_refused(http: httpx.Client, folder: Path, trap: Trap, row: str, text: str) -> None:
+    for path, body in build_requests(row, text.format(trap=trap.address, folder=folder)):
         answer = http.post(path, json=body)
         assert 400 <= answer.status_code < 500, f"{path} {body}: {answer.status_code} {answer.text}"
     assert trap.asked == []
+    assert [*(folder / "outside").iterdir()] == []
 
 
 @pytest.mark.parametrize(("row", "text"), list_rows("guarded", PRIVATE))

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from duckicelake.catalog.context.services import Services
+from duckicelake.lake.ducklake.database import build_attach_source
+from tests.conftest import new_duckdb
 from tests.server.test_warehouses import Site, site_of
 from tests.support.client import SCHEMA
 from tests.support.servers import Serve
@@ -121,3 +123,69 @@ def check_requests(site: Site, place: str, number: int, tmp_path: Path) -> None:
         assert Path(answer.json()["location"].removeprefix("file:")).resolve().is_relative_to(tmp_path / "warehouses")
     else:
         assert answer.status_code in {400, 403, 409}, (place, answer.text)
+
+
+def test_adopted_lake_has_its_files_in_no_place_of_others(
+    site: Site, tmp_path: Path, extensions: None, subtests: pytest.Subtests
+) -> None:
+    """Whoever writes a lake's catalog chooses its DATA_PATH: north's folder, and links and .. that lead out."""
+    url, roots, outside = site.services.database.url, tmp_path / "warehouses", tmp_path / "outside"
+    outside.mkdir()
+    (roots / "out").symlink_to(outside)
+    (roots / "north-link").symlink_to(roots / "north")
+    (roots / "first-link").symlink_to(path_of(str(site.services.policy.warehouse)))
+    before = list_files(roots)
+    for number, (place, message) in enumerate(
+        [
+            (f"{roots}/north/ducklake/", "overlaps"),
+            (f"{roots}/north/new/", "overlaps"),
+            (f"{roots}/north/../north/new/", "overlaps"),
+            (f"{roots}/", "expected a folder below"),
+            (f"{roots}/../outside/", "expected a folder below"),
+            (f"{outside}/", "expected a folder below"),
+            (f"{roots}/out/", "symbolic link"),
+            (f"{roots}/out/deep/", "symbolic link"),
+            (f"{roots}/north-link/new/", "overlaps"),
+            (f"{roots}/first-link/ducklake/", "symbolic link"),
+        ]
+    ):
+        with subtests.test(place):
+            with new_duckdb() as duckdb:
+                duckdb.execute(
+                    f"ATTACH '{build_attach_source(url)}' AS old (METADATA_SCHEMA 'old{number}', DATA_PATH '{place}')"
+                )
+            body = {"name": "old", "adopted-schema": f"old{number}"}
+            answer = site.http.post("/management/v1/warehouses", json=body)
+            assert (answer.status_code, message in answer.text) == (400, True), answer.text
+            assert [one["name"] for one in site.http.get("/management/v1/warehouses").json()["warehouses"]] == [
+                "north",
+                "south",
+            ]
+    assert list_files(roots, outside) == before
+
+
+def test_warehouse_is_in_no_folder_that_a_link_leads_to(site: Site, tmp_path: Path, subtests: pytest.Subtests) -> None:
+    """By its location, and by its name alone."""
+    roots, outside = tmp_path / "warehouses", tmp_path / "outside"
+    outside.mkdir()
+    for name, target in {"east": outside, "west": roots / "north", "up": tmp_path}.items():
+        (roots / name).symlink_to(target)
+    bodies = [
+        {"name": "east"},
+        {"name": "west"},
+        {"name": "x", "location": f"{roots}/east/x"},
+        {"name": "x", "location": f"{roots}/west"},
+        {"name": "x", "location": f"{roots}/up/warehouses/north"},
+        {"name": "x", "location": f"file://{roots}/up/outside/x"},
+    ]
+    for body in bodies:
+        with subtests.test(f"{body}"):
+            answer = site.http.post("/management/v1/warehouses", json=body)
+            assert (answer.status_code, "link" in answer.text or "overlaps" in answer.text) == (400, True), answer.text
+    assert [*outside.iterdir()] == []
+    (roots / "own").mkdir()
+    (roots / "alias").symlink_to(roots / "own")
+    aliased = {"name": "x", "location": f"{roots}/alias"}  # of this folder of warehouses, and no one's
+    assert site.http.post("/management/v1/warehouses", json=aliased).status_code == 200
+    again = site.http.post("/management/v1/warehouses", json={"name": "own"})
+    assert (again.status_code, "overlaps" in again.text) == (400, True), again.text
