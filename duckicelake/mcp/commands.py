@@ -41,6 +41,7 @@ def serve_agents(
     """
     from duckicelake.cli.console.command import read_own_version
     from duckicelake.errors import BadInputError, MissingRequirementError
+    from duckicelake.rest.login import list_issuers
 
     try:
         from duckicelake.mcp.protocol import AgentServer
@@ -61,7 +62,7 @@ def serve_agents(
     if not http:
         serve_stdio(agents)
         return
-    access = HttpAccess(allow_host or (), allow_origin or (), has_login=_requires_login(lake))
+    access = HttpAccess(allow_host or (), allow_origin or (), _requires_login(lake), list_issuers(connection.uri))
     typer.echo(f"Serving agents at http://{host}:{port}/mcp, for {connection.uri}", err=True)
     serve_http(agents, access, host, port)
 

@@ -25,6 +25,7 @@ from duckicelake.errors import BadCredentialsError, PipelineError
 from duckicelake.mcp.protocol import TOKEN_KEY, AgentServer
 
 MCP_PATH: Final = "/mcp"
+METADATA_PATH: Final = f"/.well-known/oauth-protected-resource{MCP_PATH}"
 MAX_BODY_BYTES: Final = 2 << 20
 MAX_SESSIONS: Final = 100
 IDLE_SECONDS: Final = 900.0
@@ -46,12 +47,14 @@ class HttpAccess:
         hosts: values of `Host` besides those of this machine, as `lake.example.com`.
         origins: values of `Origin`, which browsers send, as `https://chat.example.com`.
         has_login: the catalog requires a token, which each request must bring.
+        issuers: whose tokens the catalog accepts, besides its own.
 
     """
 
     hosts: Sequence[str] = ()
     origins: Sequence[str] = ()
     has_login: bool = False
+    issuers: Sequence[str] = ()
 
     @property
     def security(self) -> TransportSecuritySettings:
@@ -67,6 +70,7 @@ class BearerGate:
         self._app = app
         self._agents = agents
         self._has_login = access.has_login
+        self._issuers = tuple(access.issuers)
         self._security = TransportSecurityMiddleware(access.security)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -82,14 +86,32 @@ class BearerGate:
         refusal = await self._security.validate_request(request)
         if refusal is not None:
             return refusal
+        if request.url.path == METADATA_PATH and self._issuers:
+            return JSONResponse(self._describe_resource(request))
         if request.url.path != MCP_PATH:
             return _build_refusal(404, f"Agents are served at {MCP_PATH}")
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and token.strip():
             return await self._admit(request, token.strip())
         if self._has_login:
-            return _build_refusal(401, "This server needs the catalog's token: Authorization: Bearer <token>")
+            return self._challenge(request, "This server needs the catalog's token: Authorization: Bearer <token>")
         return None
+
+    def _describe_resource(self, request: Request) -> dict[str, object]:
+        """Name the issuers at which clients log in (RFC 9728)."""
+        return {
+            "resource": _find_base(request) + MCP_PATH,
+            "resource_name": "duckicelake",
+            "authorization_servers": self._issuers,
+            "bearer_methods_supported": ["header"],
+        }
+
+    def _challenge(self, request: Request, message: str) -> Response:
+        """Refuse a request without a valid token; where there are issuers, say where they are named."""
+        challenge = 'Bearer realm="duckicelake"'
+        if self._issuers:
+            challenge += f', resource_metadata="{_find_base(request)}{METADATA_PATH}"'
+        return _build_refusal(401, message, {"WWW-Authenticate": challenge})
 
     async def _admit(self, request: Request, token: str) -> Response | None:
         """Bind the request to its token, which the catalog checks before a session begins."""
@@ -101,7 +123,7 @@ class BearerGate:
         try:
             await run_sync(partial(_check_token, self._agents, token))
         except BadCredentialsError:
-            return _build_refusal(401, "The catalog doesn't accept this token")
+            return self._challenge(request, "The catalog doesn't accept this token")
         except PipelineError as error:
             _log.warning("the catalog can't be asked about a token: %s", error)
             return _build_refusal(503, "The catalog can't be asked about the token now")
@@ -112,8 +134,11 @@ def _check_token(agents: AgentServer, token: str) -> None:
     agents.find_lake(token, _STRANGER).client.config()
 
 
-def _build_refusal(status: int, message: str) -> Response:
-    headers = {"WWW-Authenticate": 'Bearer realm="duckicelake"'} if status == 401 else {}
+def _find_base(request: Request) -> str:
+    return str(request.base_url).rstrip("/")
+
+
+def _build_refusal(status: int, message: str, headers: dict[str, str] | None = None) -> Response:
     error = {"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": message}}
     return JSONResponse(error, status, headers)
 

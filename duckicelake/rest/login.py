@@ -101,17 +101,21 @@ def await_login(login: DeviceLogin, sleep: Callable[[float], object] = time.slee
 
 
 def find_issuer(uri: str) -> str | None:
-    """Find the issuer that a server names (RFC 9728); None if it names none.
+    """Find the issuer that a server names; None if it names none.
 
     Raises BadInputError, which lists them, if it names several; CatalogUnreachableError.
     """
+    issuers = list_issuers(uri)
+    if len(issuers) > 1:
+        raise BadInputError(f"{uri} trusts several issuers: choose one by --issuer: {', '.join(issuers)}")
+    return next(iter(issuers), None)
+
+
+def list_issuers(uri: str) -> tuple[str, ...]:
+    """List the issuers that a server names (RFC 9728). Raises CatalogUnreachableError."""
     answer = send_request("GET", f"{uri.rstrip('/')}/.well-known/oauth-protected-resource")
     named = answer.body.get("authorization_servers") if isinstance(answer.body, dict) else None
-    if answer.status != 200 or not isinstance(named, list) or not named:
-        return None
-    if len(named) > 1:
-        raise BadInputError(f"{uri} trusts several issuers: choose one by --issuer: {', '.join(map(str, named))}")
-    return str(named[0])
+    return tuple(map(str, named)) if answer.status == 200 and isinstance(named, list) else ()
 
 
 def _read_document(issuer: str) -> Json:

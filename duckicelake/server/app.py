@@ -18,6 +18,7 @@ from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.load_response import FreshnessChecks, LoadTableFastPath, build_freshness_checks
 from duckicelake.catalog.warehouse_options import RequestLimits
 from duckicelake.catalog.warehouses import FIRST_WAREHOUSE_NAME, Warehouse, WarehouseWiring
+from duckicelake.errors import NotAuthenticatedError
 from duckicelake.server.api import App, create_routes
 from duckicelake.server.auth.authentication import Authentication
 from duckicelake.server.fast_path import LoadTableResponder
@@ -37,6 +38,7 @@ from duckicelake.server.middleware.requests import (
 )
 from duckicelake.server.middleware.traces import TracedMeter, TraceMiddleware, Tracer
 from duckicelake.server.routes.dependencies import ServerContext
+from duckicelake.server.routes.oauth import challenge_caller
 from duckicelake.server.telemetry.logs import make_logger
 from duckicelake.server.telemetry.metrics import Metrics
 from duckicelake.server.warehouses import WarehouseApp, WarehouseRouter, WarehouseThrottle
@@ -119,6 +121,7 @@ def create_app(
     app.warehouses = layers.build_router(context, wiring or WarehouseWiring())
     app.state.context = replace(context, others=app.warehouses)
     errors.install_error_handlers(app)
+    app.add_exception_handler(NotAuthenticatedError, challenge_caller)
     app.layers, app.fast_router = layers.add_outer(app.warehouses), FastRouter(app)
     return app
 

@@ -1,7 +1,7 @@
 """Agents: the SDK's own client, over stdio to `duckicelake mcp`, and over HTTP."""
 
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 
 import duckdb
@@ -66,11 +66,13 @@ async def talk(uri: str, *options: str, agent: str = "test-agent") -> AsyncItera
 
 
 @asynccontextmanager
-async def talk_http(url: str, token: str | None = None, agent: str = "test-agent") -> AsyncIterator[ClientSession]:
-    """A session over streamable HTTP."""
+async def talk_http(
+    url: str, token: str | None = None, agent: str = "test-agent", auth: httpx.Auth | None = None
+) -> AsyncIterator[ClientSession]:
+    """A session over streamable HTTP. auth: logs in when it is challenged."""
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     async with (
-        httpx.AsyncClient(headers=headers, timeout=60) as http,
+        httpx.AsyncClient(headers=headers, timeout=60, auth=auth) as http,
         streamable_http_client(url, http_client=http) as (read, write, _),
         ClientSession(read, write, client_info=name_agent(agent)) as session,
     ):
@@ -79,10 +81,12 @@ async def talk_http(url: str, token: str | None = None, agent: str = "test-agent
 
 
 @contextmanager
-def serving_agents(uri: str, *, has_login: bool = False, has_changes: bool = False) -> Iterator[str]:
+def serving_agents(
+    uri: str, *, has_login: bool = False, has_changes: bool = False, issuers: Sequence[str] = ()
+) -> Iterator[str]:
     """Serve agents over HTTP, in a thread; the URL."""
     agents = AgentServer(Connection(uri), "0", scan_bytes=10**9, has_changes=has_changes)
-    app = build_app(agents, HttpAccess(has_login=has_login))
+    app = build_app(agents, HttpAccess(has_login=has_login, issuers=issuers))
     with in_a_thread(PromptServer(uvicorn.Config(app, log_level="error"))) as (host, port):
         yield f"http://{host}:{port}{MCP_PATH}"
 

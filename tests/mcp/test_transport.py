@@ -9,14 +9,21 @@ import anyio
 import duckdb
 import httpx
 import pytest
+from mcp.client.auth import TokenStorage
+from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider
+from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 
 from duckicelake.catalog.context.services import Services
 from duckicelake.lake.side_tables.audit import AuditEntry
 from duckicelake.mcp import routes
-from duckicelake.mcp.transport import MAX_BODY_BYTES
+from duckicelake.mcp.transport import MAX_BODY_BYTES, MCP_PATH
+from duckicelake.rest.login import list_issuers
 from duckicelake.server.auth.oauth_clients import OAuthClient
+from duckicelake.server.auth.oidc import OidcProvider, OidcVerifier
 from duckicelake.server.middleware.quotas import Quota
 from tests.mcp.conftest import COMMAND, serving_agents, talk, talk_http
+from tests.rest.test_login import issuing
+from tests.server.auth.test_oidc import AUDIENCE
 from tests.support.logins import SECRET, Server, token
 from tests.support.servers import Serve
 
@@ -84,6 +91,51 @@ def test_request_without_a_valid_token_is_refused_before_a_session_begins(gate: 
         assert answer.status_code == 401
         assert answer.headers["www-authenticate"].startswith("Bearer")
         assert "mcp-session-id" not in answer.headers
+
+
+class KeptTokens(TokenStorage):
+    """Tokens of one client, in memory."""
+
+    def __init__(self) -> None:
+        self.tokens: OAuthToken | None = None
+
+    async def get_tokens(self) -> OAuthToken | None:
+        return self.tokens
+
+    async def set_tokens(self, tokens: OAuthToken) -> None:
+        self.tokens = tokens
+
+    async def get_client_info(self) -> OAuthClientInformationFull | None:
+        return None
+
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+        raise AssertionError(f"{client_info} is known to its issuer")
+
+
+def test_client_logs_in_with_the_issuer_that_the_challenge_leads_to(
+    services: Services, serve: Serve, lake: duckdb.DuckDBPyConnection
+) -> None:
+    """The SDK's own client knows the URL of the agents' server alone."""
+    kept = KeptTokens()
+
+    async def use(url: str, issuer: str) -> Any:
+        auth = ClientCredentialsOAuthProvider(url, kept, "cli", "secret", "client_secret_post", issuer=issuer)
+        async with talk_http(url, auth=auth) as session:
+            return (await session.call_tool("describe", {"name": "zoo.birds"})).structuredContent
+
+    with issuing() as issuer:
+        issuer.pending = 0
+        server = Server()
+        provider = OidcProvider(issuer.uri, AUDIENCE, server.clock, scopes={"admins": ("ns:zoo:r",)})
+        http = serve(server.app(services, server.authentication(provider=OidcVerifier(provider))))
+        catalog = str(http.base_url).rstrip("/")
+        with serving_agents(catalog, has_login=True, issuers=list_issuers(catalog)) as url:
+            refusal = httpx.post(url, json=HELLO, headers=HEADERS)
+            metadata = url.replace(MCP_PATH, f"/.well-known/oauth-protected-resource{MCP_PATH}")
+            assert refusal.headers["www-authenticate"].endswith(f', resource_metadata="{metadata}"')
+            assert anyio.run(use, url, issuer.uri)["name"] == "zoo.birds"
+        assert kept.tokens is not None
+        assert issuer.seen[0]["resource"] == url
 
 
 def test_session_is_served_to_the_token_that_began_it_alone(guarded: httpx.Client, gate: str) -> None:

@@ -62,12 +62,13 @@ class DeviceIssuer(Issuer):
     def answer(self, path: str) -> tuple[int, Any]:
         status, body = super().answer(path)
         if path == "/.well-known/openid-configuration":
-            body |= {"device_authorization_endpoint": f"{self.uri}/device", "token_endpoint": f"{self.uri}/token"}
+            names = {"device_authorization": "device", "token": "token", "authorization": "authorize"}
+            body |= {f"{name}_endpoint": f"{self.uri}/{path}" for name, path in names.items()}
         return status, body
 
     def answer_form(self, path: str, form: dict[str, str]) -> tuple[int, Any]:
         self.seen.append(form)
-        if form["client_id"] != "cli":
+        if form.get("client_id", "cli") != "cli":
             return 401, {"error": "invalid_client", "error_description": "no such client"}
         if path == "/device":
             return 200, {
@@ -172,6 +173,10 @@ def test_login_is_used_until_logout(lake: str, issuer: DeviceIssuer, home: Path)
 def test_server_names_the_issuer(lake: str, issuer: DeviceIssuer, home: Path) -> None:
     answer = httpx.get(f"{lake}/.well-known/oauth-protected-resource").json()
     assert (answer["resource"], answer["authorization_servers"]) == (lake, [issuer.uri])
+    for headers, start in (({}, 'realm="duckicelake"'), ({"Authorization": "Bearer x.y.z"}, 'error="invalid_token"')):
+        for path in ("/v1/config", "/v1/namespaces", "/v1/whoami", "/management/v1/me/tokens"):
+            challenge = httpx.get(lake + path, headers=headers).headers["www-authenticate"]
+            assert challenge == f'Bearer {start}, resource_metadata="{lake}/.well-known/oauth-protected-resource"'
     assert "give --client-id" in run("login", "--uri", lake, "--no-browser", code=2)
     assert f"Open {issuer.uri}/activate" in run("login", "--uri", lake, "--client-id", "cli", "--no-browser")
     assert "login      ok, as ann" in run("status", "--uri", lake)

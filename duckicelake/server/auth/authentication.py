@@ -328,6 +328,12 @@ class Authentication:
         until = min(identified.token.expires, now + _CACHE_SECONDS)
         return self._seen.remember(digest, _SeenPrincipal(principal, until, identified.version))
 
+    def find_issuers(self) -> tuple[str, ...]:
+        """Find the URLs of the issuers of OpenID Connect whose tokens are accepted; UnavailableError."""
+        own = () if self.provider is None else (self.provider.provider.issuer,)
+        listed = () if self.directory is None else self.directory.list_issuers()
+        return (*own, *(issuer.url for issuer in listed))
+
     def find_known(self, digest: bytes) -> Principal | None:
         """Find the principal by the digest of its header, if the token was read lately."""
         return self._seen.find(digest, self.clock())

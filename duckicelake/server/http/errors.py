@@ -144,7 +144,9 @@ HTTP_ERRORS: dict[type[errors.CatalogError], HttpError] = {
     errors.JobEndedError: HttpError(409, "JobOverException"),
     errors.TxnAlreadyAppliedError: HttpError(409, "AlreadyAppliedException"),
     errors.CommitFailedError: HttpError(409, "CommitFailedException"),
-    errors.NotAuthenticatedError: HttpError(401, "NotAuthorizedException", {"WWW-Authenticate": "Bearer"}),
+    errors.NotAuthenticatedError: HttpError(
+        401, "NotAuthorizedException", {"WWW-Authenticate": 'Bearer realm="duckicelake"'}
+    ),
     errors.InvalidTokenError: HttpError(
         401, "NotAuthorizedException", {"WWW-Authenticate": 'Bearer error="invalid_token"'}
     ),

@@ -8,8 +8,7 @@ from anyio.to_thread import run_sync
 from fastapi import APIRouter, Depends, Request, Response
 from pydantic import BaseModel, ConfigDict
 
-from duckicelake.catalog.issuers import list_issuers
-from duckicelake.errors import NotFoundError
+from duckicelake.errors import NotAuthenticatedError, NotFoundError, UnavailableError
 from duckicelake.server.auth.oauth import (
     ACCESS_TOKEN,
     CLIENT_CREDENTIALS,
@@ -19,9 +18,9 @@ from duckicelake.server.auth.oauth import (
     find_tokens,
     grant_token,
 )
-from duckicelake.server.http.errors import RESPONSES
+from duckicelake.server.http.errors import RESPONSES, answer_catalog_error
 from duckicelake.server.http.scope import PREFIX, find_address, note_principal
-from duckicelake.server.routes.dependencies import AppContext, ServerContext
+from duckicelake.server.routes.dependencies import AppContext, ServerContext, find_context
 
 router = APIRouter(prefix=PREFIX, tags=["oauth"])
 resource_router = APIRouter(tags=["oauth"], responses=RESPONSES)
@@ -167,15 +166,25 @@ class ResourceMetadata(BaseModel):
 @resource_router.get(RESOURCE_METADATA_PATH)
 async def describe_resource(request: Request, context: AppContext) -> ResourceMetadata:
     """Name the issuers of OpenID Connect whose tokens are accepted. 404 where none is."""
-    issuers = await run_sync(_list_issuers, context)
+    issuers = await _find_issuers(context)
     if not issuers:
         raise NotFoundError("This server trusts no issuer of OpenID Connect: log in with a client id and its secret")
     return ResourceMetadata(resource=str(request.base_url).rstrip("/"), authorization_servers=issuers)
 
 
-def _list_issuers(context: ServerContext) -> tuple[str, ...]:
-    if context.authentication is None:
-        return ()
-    provider = context.authentication.provider
-    own = () if provider is None else (provider.provider.issuer,)
-    return (*own, *(issuer.url for issuer in list_issuers(context.services).items))
+async def challenge_caller(request: Request, error: Exception) -> Response:
+    """Answer a caller who isn't logged in; where there are issuers, the challenge says where they are named."""
+    assert isinstance(error, NotAuthenticatedError)
+    response = answer_catalog_error(request.scope, error)
+    try:
+        issuers = await _find_issuers(find_context(request.scope))
+    except UnavailableError:
+        issuers = ()
+    if issuers:
+        url = str(request.base_url).rstrip("/") + RESOURCE_METADATA_PATH
+        response.headers["WWW-Authenticate"] += f', resource_metadata="{url}"'
+    return response
+
+
+async def _find_issuers(context: ServerContext) -> tuple[str, ...]:
+    return () if context.authentication is None else await run_sync(context.authentication.find_issuers)

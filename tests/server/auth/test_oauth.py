@@ -293,7 +293,7 @@ def test_expired_token_is_401_and_never_419(http: httpx.Client, server: Server) 
 def test_request_without_a_token_is_401_that_says_where_to_get_one(http: httpx.Client, header: str | None) -> None:
     answer = http.get("/v1/config", headers={} if header is None else {"Authorization": header})
     assert (answer.status_code, answer.json()["error"]["type"]) == (401, "NotAuthorizedException")
-    assert answer.headers["www-authenticate"] == "Bearer"
+    assert answer.headers["www-authenticate"] == 'Bearer realm="duckicelake"'
     assert "/v1/oauth/tokens" in answer.json()["error"]["message"]
 
 
