@@ -118,6 +118,7 @@ class CallerInfo:
     Attributes:
         groups: those of the token, and registered ones.
         actions: privileges on the whole warehouse.
+        server_version: None of a server that doesn't say so.
 
     """
 
@@ -129,6 +130,7 @@ class CallerInfo:
     scopes: tuple[str, ...]
     are_grants_on: bool
     actions: tuple[str, ...]
+    server_version: str | None
 
 
 def parse_caller(answer: Json) -> CallerInfo:
@@ -142,4 +144,5 @@ def parse_caller(answer: Json) -> CallerInfo:
         tuple(answer["scopes"]),
         answer["grants-on"],
         tuple(answer["actions"]),
+        answer.get("server-version"),
     )

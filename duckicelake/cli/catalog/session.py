@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
-from duckicelake.cli.console.command import JsonOption
+from duckicelake.cli.console.command import JsonOption, read_own_version
 from duckicelake.cli.console.terminal import print_json
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ WHOAMI_EXAMPLES: Final = ("duckicelake whoami", "duckicelake whoami --profile wo
 STATUS_EXAMPLES: Final = ("duckicelake status", "duckicelake status --uri https://lake.example.com --json")
 OPEN_EXAMPLES: Final = ("duckicelake open", "duckicelake open --profile work")
 _PINGS: Final = 5
+_SERIES: Final = re.compile(r"\d+\.\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,8 @@ class ServerStatus:
         readiness: ready, or what the server waits for.
         login: ok, refused, or not required; principal: None unless it is ok.
         warehouse: None for the first.
+        server_version: None where the login is refused, or the server doesn't say so.
+        versions_fit: None where a version isn't known.
 
     """
 
@@ -43,6 +47,9 @@ class ServerStatus:
     login: Literal["ok", "refused", "not required"]
     principal: str | None
     warehouse: str | None
+    server_version: str | None
+    client_version: str
+    versions_fit: bool | None
 
     @property
     def is_well(self) -> bool:
@@ -137,9 +144,12 @@ def status(lake: Lake, as_json: JsonOption = False) -> None:
             ("readiness", found.readiness),
             ("login", f"{found.login}{who}"),
             ("warehouse", found.warehouse or "the first"),
+            ("versions", f"server {found.server_version or 'unknown'}, client {found.client_version}"),
         )
         for name, value in facts:
             typer.echo(f"{name:9}  {value}")
+        if found.versions_fit is False:
+            typer.echo(f"the versions don't fit: pip install 'duckicelake=={found.server_version}' here", err=True)
     if found.login == "refused":
         raise typer.Exit(5)
     if not found.is_well:
@@ -154,18 +164,35 @@ def _examine(lake: Lake) -> ServerStatus:
     latency_ms = min(_measure(lake) for _ in range(_PINGS))
     readiness = lake.client.ping("/readyz")
     login: Literal["ok", "refused", "not required"] = "not required"
-    principal = None
+    principal, server_version = None, None
     try:
         caller = lake.whoami()
+        server_version = caller.server_version
         if caller.is_authenticated:
             login, principal = "ok", caller.principal
     except BadCredentialsError:
         login = "refused"
     except CatalogUnreachableError as error:
         readiness = readiness or str(error)
+    client_version = read_own_version()
     return ServerStatus(
-        connection.uri.rstrip("/"), latency_ms, readiness or "ready", login, principal, connection.warehouse
+        connection.uri.rstrip("/"),
+        latency_ms,
+        readiness or "ready",
+        login,
+        principal,
+        connection.warehouse,
+        server_version,
+        client_version,
+        compare_versions(server_version, client_version),
     )
+
+
+def compare_versions(server: str | None, client: str) -> bool | None:
+    """Return whether two versions have the same first two numbers; None if one isn't known."""
+    series = [_SERIES.match(version or "") for version in (server, client)]
+    known = {found.group() for found in series if found is not None}
+    return None if None in series else len(known) == 1
 
 
 def _measure(lake: Lake) -> float:

@@ -1,7 +1,8 @@
 """Routes of grants: list, give and take them, who the caller is, and what it may do with an object."""
 
 from datetime import datetime
-from typing import Annotated, Literal
+from importlib.metadata import version
+from typing import Annotated, Final, Literal
 
 from fastapi import APIRouter, Query
 from pydantic import ConfigDict, Field
@@ -26,6 +27,7 @@ from duckicelake.server.routes.dependencies import (
     describe_body,
 )
 
+_VERSION: Final = version("duckicelake")
 router = APIRouter(tags=["grants"], responses=RESPONSES, route_class=StrictRoute)
 GRANTS = "/management/v1/grants"
 DECISION = "/management/v1/decision"
@@ -139,6 +141,7 @@ class CallerAnswer(SpecModel):
     """Who the caller is, and what it may do in the warehouse.
 
     groups: those of the token, and registered ones. scopes: those of the token that count in this warehouse.
+    server_version: of duckicelake, by which clients see whether they fit.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -151,6 +154,7 @@ class CallerAnswer(SpecModel):
     scopes: tuple[str, ...]
     grants_on: bool
     actions: tuple[str, ...]
+    server_version: str
 
 
 @router.get(f"{PREFIX}/whoami")
@@ -168,6 +172,7 @@ def whoami(services: AppServices, context: AppContext) -> CallerAnswer:
         scopes=tuple(map(format_scope, principal.grants)),
         grants_on=principal.has_grants,
         actions=grants.list_actions(services, ObjectRef("warehouse")),
+        server_version=_VERSION,
     )
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from importlib.metadata import version
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from duckicelake.cli.catalog import session
+from duckicelake.cli.catalog.session import compare_versions
 from duckicelake.cli.main import app
 from tests.client.conftest import LiveLake, live, shared_lake
 
@@ -103,11 +106,38 @@ def test_server_and_caller_are_described(shell: Shell) -> None:
     (found,) = shell.json("status")
     assert (found["readiness"], found["login"], found["uri"]) == ("ready", "not required", shell.uri)
     assert 0 < found["latency-ms"] < 1000
-    assert "login      not required" in shell.run("status")
+    assert found["server-version"] == found["client-version"] == version("duckicelake")
+    assert found["versions-fit"] is True
+    shown = shell.run("status")
+    assert "login      not required" in shown
+    assert f"versions   server {version('duckicelake')}, client {version('duckicelake')}\n" in shown
     (caller,) = shell.json("whoami")
     assert (caller["principal"], caller["authenticated"], caller["scopes"]) == ("anonymous", False, ["*"])
     assert "select" in caller["actions"]
     assert shell.run("open", code=0) in {"", f"{shell.uri}/\n"}
+
+
+@pytest.mark.parametrize(
+    ("server", "client", "fit"),
+    [
+        ("0.1.0", "0.1.7", True),
+        ("0.1.0", "0.2.0", False),
+        ("0.1.0", "0.11.0", False),
+        ("1.2", "1.2.0rc1", True),
+        (None, "0.1.0", None),
+        ("0.1.0", "(checkout)", None),
+    ],
+)
+def test_versions_fit_by_their_first_two_numbers(server: str | None, client: str, fit: bool | None) -> None:
+    assert compare_versions(server, client) is fit
+
+
+def test_versions_that_do_not_fit_are_named(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "read_own_version", lambda: "0.0.1")
+    (found,) = shell.json("status")
+    assert (found["client-version"], found["versions-fit"]) == ("0.0.1", False)
+    hint = CliRunner().invoke(app, ["status", "--uri", shell.uri]).stderr
+    assert f"pip install 'duckicelake=={version('duckicelake')}' here" in hint
 
 
 def test_constraints_are_added_and_dropped(shell: Shell, table: str) -> None:
