@@ -2,7 +2,7 @@
 
 The definer is whoever set the mode or changed the SQL last, being the view's owner. It is recorded with a digest of all
 SQL that the view stands for: its own, and that of the views which it reads. A change of any of it, by whichever client,
-ends the loan until an owner sets the mode again. The definer's rights are read anew for each load and each query.
+ends the loan until an owner sets the mode again. The definer's rights are those of each load and query.
 """
 
 from collections.abc import Mapping, Sequence

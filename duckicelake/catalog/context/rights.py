@@ -235,16 +235,27 @@ class RightsCache:
             versions = grants.read_versions(cursor, self.place)
             bound = self._read_in(cursor, principal, versions)
         self._note(_Known(versions, asked_at))
+        return self._keep(principal, bound, versions)
+
+    def read_in(self, cursor: Transaction, principal: Principal) -> Principal:
+        """Return the principal with its rights as a transaction that only reads sees them.
+
+        Memory has them if the versions in the transaction are those at which they were read.
+        """
+        versions = grants.read_versions(cursor, self.place)
+        with self._lock:
+            is_same = self._known is not None and self._known.versions == versions
+            bound = self._bound.get(principal) if is_same else None
+        return bound or self._keep(principal, self._read_in(cursor, principal, versions), versions)
+
+    def _keep(self, principal: Principal, bound: Principal, versions: GovernanceVersions) -> Principal:
+        """Keep the rights that were read at versions, if these are still the newest that are known."""
         with self._lock:
             if self._known is not None and self._known.versions == versions:
                 bound = self._bound.setdefault(principal, bound)
                 while len(self._bound) > _LRU_ENTRIES:
                     self._bound.popitem(last=False)
         return bound
-
-    def read_in(self, cursor: Transaction, principal: Principal) -> Principal:
-        """Return the principal with its rights as a transaction sees them."""
-        return self._read_in(cursor, principal, grants.read_versions(cursor, self.place))
 
     def _read_in(self, cursor: Transaction, principal: Principal, versions: GovernanceVersions) -> Principal:
         rights = read_rights(cursor, self.place, principal) if versions.is_on else build_limited_rights(None)

@@ -16,6 +16,7 @@ from duckicelake.catalog import grants
 from duckicelake.catalog.context.rights import RightsCache
 from duckicelake.catalog.warehouse_options import change_options
 from duckicelake.lake.ducklake.database import build_attach_source
+from duckicelake.lake.side_tables import grants as stored_grants
 from duckicelake.postgres.embedded import EmbeddedPostgres
 from duckicelake.query import service
 from duckicelake.query.processes import QueryLimits
@@ -86,6 +87,29 @@ def test_definer_view_lends_what_it_reads(lake: Governed) -> None:
     assert lake.status("ann", "GET", f"{SALES}/views/d") == 200
 
 
+def test_definers_rights_are_kept_and_end_with_the_next_load(lake: Governed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker keeps them while nothing changes; what another one takes or gives counts for its very next load."""
+    definer = lake.sql("SELECT principal_id FROM duckicelake_principal WHERE name = 'owner'")[0][0]
+    read: list[int | None] = []
+    read_held = stored_grants.read_held
+
+    def note(cursor: Any, place: Any, principal_id: int | None, groups: Any) -> Any:
+        read.append(principal_id)
+        return read_held(cursor, place, principal_id, groups)
+
+    monkeypatch.setattr(stored_grants, "read_held", note)
+    for _ in range(2):  # the first may come before the worker has looked for changes
+        assert through(lake, "ann", "sales.d", worker=1) == 200
+    read.clear()
+    assert [through(lake, "ann", "sales.d", worker=1) for _ in range(5)] == [200] * 5
+    assert definer not in read
+    for _ in range(3):
+        lake.take("owner", "select", "table:hr.t")
+        assert through(lake, "ann", "sales.d", worker=1) == 403
+        lake.give("owner", "select", "table:hr.t")
+        assert through(lake, "ann", "sales.d", worker=1) == 200
+
+
 def test_forged_chain_lends_nothing(lake: Governed, subtests: pytest.Subtests) -> None:
     for chain in [
         ("sales.v",),
@@ -122,7 +146,7 @@ def test_loan_is_for_one_load_of_the_table(lake: Governed) -> None:
         ("POST", "/metrics"),
         ("GET", "/credentials"),
     ):
-        body = {} if method == "POST" else None
+        body: Json = {} if method == "POST" else None
         assert lake.status("ann", method, f"{PAY}{path}?referenced-by={text}", body) == 403, (method, path)
 
 
@@ -382,7 +406,8 @@ def s3(postgres: EmbeddedPostgres, bucket: Bucket) -> Iterator[Governed]:
 def test_keys_come_through_definer_views_only_where_the_warehouse_says_so(s3: Governed) -> None:
     path = "/v1/namespaces/ns/tables/t"
     through_view = f"{path}?referenced-by=ns%251Fd"
-    keys, signatures = ({"X_Iceberg_Access_Delegation": way} for way in ("vended-credentials", "remote-signing"))
+    keys: dict[str, Any] = {"X_Iceberg_Access_Delegation": "vended-credentials"}
+    signatures: dict[str, Any] = {"X_Iceberg_Access_Delegation": "remote-signing"}
     assert "storage-credentials" in s3.ask("owner", "GET", path, **keys).json()
     for wish in (keys, signatures, {}):
         answer = s3.ask("ann", "GET", through_view, **wish)
