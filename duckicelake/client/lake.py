@@ -214,11 +214,12 @@ class Lake:
 
     def _suggest(self, namespace: Namespace, last: str) -> str:
         try:
-            names = [one.name for one in self._list(namespace) if one.kind != "namespace"]
+            names = {one.name for one in self._list(namespace) if one.kind != "namespace"}
         except MissingTableError:
             near = get_close_matches(build_name(namespace), list(self.namespaces()), n=_MAX_SUGGESTIONS)
             return f"; did you mean the namespace {' or '.join(near)}?" if near else "; there is no such namespace"
-        near = get_close_matches(build_name(namespace, last), names, n=_MAX_SUGGESTIONS)
+        name = build_name(namespace, last)
+        near = [] if name in names else get_close_matches(name, names, n=_MAX_SUGGESTIONS)
         return f"; did you mean {' or '.join(near)}?" if near else ""
 
     def create_table(self, name: str, schema: Json, **options: Any) -> Table:

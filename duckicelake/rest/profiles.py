@@ -92,7 +92,8 @@ def _find_profile(profiles: Mapping[str, Any], name: str, path: Path) -> Mapping
     names = sorted(other for other, value in profiles.items() if isinstance(value, dict))
     nearest = get_close_matches(str(name), names, n=1)
     hint = f"did you mean {nearest[0]}?" if nearest else f"it has {', '.join(names) or 'none'}"
-    raise BadInputError(f"No profile {name!r} in {path}: {hint}")
+    form = "; a URI starts with http:// or https://" if ":" in str(name) else ""
+    raise BadInputError(f"No profile {name!r} in {path}: {hint}{form}")
 
 
 def _build_connection(profile: Mapping[str, Any], given: Mapping[str, str], where: str) -> Connection:

@@ -50,13 +50,22 @@ def ingest_rows(
     ] = False,
     max_rows: Annotated[int, typer.Option(min=1, help="Max rows of a batch.")] = 10_000,
     max_age: Annotated[float, typer.Option(min=0, help="Max seconds that a row waits for its batch to fill.")] = 1.0,
-    uri: Annotated[str, typer.Option(help="URI of the catalog.", envvar="DUCKICELAKE_PIPELINE_URI")] = DEFAULT_URI,
+    uri: Annotated[
+        str, typer.Option(help="URI of the catalog.", envvar=["DUCKICELAKE_CLIENT_URI", "DUCKICELAKE_PIPELINE_URI"])
+    ] = DEFAULT_URI,
     credential: Annotated[
         str | None,
-        typer.Option(help="<id>:<secret> to log in with.", envvar="DUCKICELAKE_PIPELINE_CREDENTIAL"),
+        typer.Option(
+            help="<id>:<secret> to log in with.",
+            envvar=["DUCKICELAKE_CLIENT_CREDENTIAL", "DUCKICELAKE_PIPELINE_CREDENTIAL"],
+        ),
     ] = None,
     token: Annotated[
-        str | None, typer.Option(help="Token to use instead of a credential.", envvar="DUCKICELAKE_PIPELINE_TOKEN")
+        str | None,
+        typer.Option(
+            help="Token to use instead of a credential.",
+            envvar=["DUCKICELAKE_CLIENT_TOKEN", "DUCKICELAKE_PIPELINE_TOKEN"],
+        ),
     ] = None,
     oauth2_server_uri: Annotated[
         str | None, typer.Option(help="URI that hands out tokens (default: the catalog's).")
@@ -64,7 +73,10 @@ def ingest_rows(
     scope: Annotated[str | None, typer.Option(help="Scope to request when logging in (default: all scopes).")] = None,
     warehouse: Annotated[
         str | None,
-        typer.Option(help="Warehouse of a server with several, by name.", envvar="DUCKICELAKE_PIPELINE_WAREHOUSE"),
+        typer.Option(
+            help="Warehouse of a server with several, by name.",
+            envvar=["DUCKICELAKE_CLIENT_WAREHOUSE", "DUCKICELAKE_PIPELINE_WAREHOUSE"],
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as one JSON object.")] = False,
 ) -> None:

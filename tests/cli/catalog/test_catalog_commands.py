@@ -140,6 +140,14 @@ def test_versions_that_do_not_fit_are_named(shell: Shell, monkeypatch: pytest.Mo
     assert f"pip install 'duckicelake=={version('duckicelake')}' here" in hint
 
 
+@pytest.mark.parametrize("prefix", ["CLIENT", "PIPELINE"])
+def test_rows_go_to_the_catalog_of_the_variables(shell: Shell, table: str, prefix: str) -> None:
+    variables = {f"DUCKICELAKE_{prefix}_URI": shell.uri}
+    result = CliRunner().invoke(app, ["ingest-rows", table], input='{"id": 3, "name": "n3"}', env=variables)
+    assert result.exit_code == 0, result.output
+    assert {"id": 3, "name": "n3"} in shell.json("head", table)
+
+
 def test_constraints_are_added_and_dropped(shell: Shell, table: str) -> None:
     shell.run("constraint", "add", table, "positive", "id > 0")
     assert shell.json("props", "get", table)[0]["constraint.positive"] == "id > 0"
@@ -227,12 +235,26 @@ def test_wrong_input_is_one_line(shell: Shell, table: str, subtests: pytest.Subt
         ("refs create {s}.birds x --at nope", 2, "lists no snapshot, branch or tag 'nope'"),
         ("refs drop {s}.birds nope", 2, "has no branch or tag 'nope'; it has main"),
         ("refs drop {s}.birds main", 2, "main can't be dropped"),
-        ("files {s}.birds --at 17", 2, "lists no snapshot, branch or tag '17'"),
+        ("files {s}.birds --at 999999", 2, "lists no snapshot, branch or tag '999999'"),
         ("props get {s}.birds nope", 2, "has no property 'nope'; it has"),
         ("props set {s}.birds nope", 2, "Invalid property 'nope'"),
         ("comment {s}.birds x --column nope", 2, "has no column 'nope'"),
         ("register {s}.r /nowhere/x.metadata.json", 2, "/nowhere/x.metadata.json"),
         ("ls --profile nope", 2, "No profile 'nope'"),
+        ("ls --profile localhost:8181", 2, "; a URI starts with http:// or https://"),
+        ("sql DROP", 2, "syntax error"),
+        ("sql FROM#x", 2, "syntax error"),
+        ("search  ", 2, "Missing argument"),
+        ("restore {s}.birds --to nope", 2, "'nope' is no branch or tag of the table"),
+        ("clone {s}.birds {s}.birds", 6, "Table already exists: {s}.birds"),
+        ("diff {s}.birds --from nope", 2, "'nope' is no branch or tag of the table"),
+        ("diff {s}.birds --from main --to 2020-01-01", 2, "as far as is known: its history begins at"),
+        ("grant ann selec {s}.birds", 2, "expected warehouse, namespace:NAME, table:NAMESPACE.NAME"),
+        ("principal show nope", 2, "No such principal: nope"),
+        ("token list", 2, "This server has no logins"),
+        ("expire {s}.birds --older-than x", 2, "'x' is neither an age, as 2h or 90d, nor a time"),
+        ("undrop {s}.nope", 2, "`duckicelake dropped` lists what there is"),
+        ("ingest-rows {s}.birds /nope.json", 2, "/nope.json can't be read: No such file or directory"),
         ("show a..b", 2, "Invalid name 'a..b'"),
     ]:
         with subtests.test(arguments):
@@ -240,6 +262,9 @@ def test_wrong_input_is_one_line(shell: Shell, table: str, subtests: pytest.Subt
             said = shell.run(*arguments.format(s=shell.space).split(), code=code)
             is_usage = said.startswith("Usage")  # of Typer, in a box
             assert message.format(s=shell.space) in said
+            assert (
+                not said.endswith(f"; did you mean {table}?\n") or table not in arguments.format(s=shell.space).split()
+            )
             assert is_usage or (said.startswith("duckicelake: ") and said.count("\n") == 1), said
 
 
