@@ -3,17 +3,19 @@
 Each change is made by the use case that the management API calls, with its checks and its entry in the audit trail.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import replace
 from functools import partial
 
 from duckicelake.catalog import grants, issuers, principals, warehouse_registry
 from duckicelake.catalog.context.page import ListPage, PageRequest, walk_pages
 from duckicelake.catalog.context.privileges import parse_privilege
 from duckicelake.catalog.context.services import Services
+from duckicelake.catalog.governance_policies import check_policies, compare_policies, list_places, read_policies
+from duckicelake.catalog.governance_state import GovernanceState, GrantKey, Step, WarehouseState, refuse
 from duckicelake.catalog.grants import GrantChange, GrantDetails, parse_object
-from duckicelake.catalog.issuers import CheckUrl, ListedIssuer
+from duckicelake.catalog.issuers import ListedIssuer
 from duckicelake.catalog.principals import PrincipalChange, PrincipalRegistration
 from duckicelake.catalog.warehouse_options import KEPT_OPTIONS, change_options, check_options, read_options
 from duckicelake.catalog.warehouse_places import NewWarehouse
@@ -29,61 +31,6 @@ from duckicelake.errors import CatalogError, CommitStateUnknownError, InvalidReq
 from duckicelake.lake.side_tables.principals import BUILT_IN_ROLES, KINDS, lock_governance
 from duckicelake.postgres.other_databases import strip_password
 from duckicelake.postgres.shared_pools import JoinedDatabase
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class GrantKey:
-    """A privilege of a principal. object: as commands take it."""
-
-    principal: str
-    warehouse: str
-    object: str
-    privilege: str
-
-
-@dataclass(frozen=True, slots=True)
-class WarehouseState:
-    """A warehouse. new: how to create it; grants_on, options: None: as they are."""
-
-    new: NewWarehouse
-    grants_on: bool | None = None
-    options: Mapping[str, str] | None = None
-
-
-@dataclass(slots=True)
-class GovernanceState:
-    """Principals, memberships, issuers, warehouses and grants, by what names them.
-
-    Attributes:
-        whole: kinds of what is complete: a principal's kind, `issuer`, `grant`, or `members of NAME`.
-        kept: grants of ownership that their holders have because they created the object.
-        given: which attributes of a principal are wanted; of others nothing is said.
-        places: where in a file something is.
-        settings_issuer: the URL of the settings' issuer, which can't be one of these, too.
-        check_url: raises RefusedAddressError for URLs of issuers that requests may not go to.
-
-    """
-
-    principals: dict[str, PrincipalRegistration] = field(default_factory=dict)
-    members: set[tuple[str, str]] = field(default_factory=set)
-    issuers: dict[str, ListedIssuer] = field(default_factory=dict)
-    warehouses: dict[str, WarehouseState] = field(default_factory=dict)
-    grants: set[GrantKey] = field(default_factory=set)
-    whole: set[str] = field(default_factory=set)
-    kept: set[GrantKey] = field(default_factory=set)
-    given: dict[str, Collection[str]] = field(default_factory=dict)
-    places: dict[object, str] = field(default_factory=dict)
-    settings_issuer: str | None = None
-    check_url: CheckUrl = str
-
-
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """A change. key: of what it is about, in the places of the state."""
-
-    text: str
-    key: object
-    act: Callable[[Services], object]
 
 
 class _DryRunError(Exception):
@@ -109,6 +56,7 @@ def read_state(services: Services, wiring: WarehouseWiring) -> GovernanceState:
         with _open(services, wiring, new.name) as own:
             state.warehouses[new.name] = WarehouseState(new, grants.has_grants_on(own), read_options(own))
             _read_grants(own, new.name, state)
+            read_policies(own, new.name, state)
     return state
 
 
@@ -117,8 +65,8 @@ def apply_state(
 ) -> list[str]:
     """Make a server as wanted; return the changes.
 
-    Principals, memberships, issuers and the first warehouse's grants change in one transaction, all or none. Further
-    warehouses come after it, the grants of each in one more transaction.
+    Principals, memberships, issuers and the first warehouse's grants and policies change in one transaction, all or
+    none. Further warehouses come after it, the grants and policies of each in one more transaction.
 
     prunes: drop what isn't wanted of the kinds that are whole. is_dry: change nothing; the transaction is rolled back.
 
@@ -126,7 +74,14 @@ def apply_state(
     """
     known = read_state(services, wiring)
     _check(services, wiring, known, wanted)
-    done: list[_Step] = []
+    dropped = _list_dropped(known, wanted) if prunes else set()
+    dropped = _list_dropped(known, wanted) if prunes else set()
+    remaining = (known.principals.keys() | wanted.principals.keys()) - dropped
+    for name in sorted(list_places(wanted)):
+        is_known = name in known.warehouses
+        with _open(services, wiring, name) if is_known else nullcontext() as own:
+            check_policies(own, name, known, wanted, remaining)
+    done: list[Step] = []
     with _name_place(wanted, done), suppress(_DryRunError), services.database.transaction() as cursor:
         lock_governance(cursor)
         joined = replace(services, database=JoinedDatabase(services.database, cursor))
@@ -135,12 +90,13 @@ def apply_state(
             raise _DryRunError
     for name, warehouse in wanted.warehouses.items():
         if name not in known.warehouses:
-            step = _Step(f"+ warehouse {name}", ("warehouse", name), _bind_creation(wiring, warehouse.new))
+            step = Step(f"+ warehouse {name}", ("warehouse", name), _bind_creation(wiring, warehouse.new))
             with _name_place(wanted, done):
                 _run([step], services, done, is_dry=is_dry)
     for name in _list_further(known, wanted):
         options = _compare_options(known, wanted, name, wiring, prunes=prunes)
-        steps = [*_compare_grants(known, wanted, name, prunes=prunes), *options]
+        hiding = compare_policies(known, wanted, name, prunes=prunes)
+        steps = [*_compare_grants(known, wanted, name, prunes=prunes), *hiding, *options]
         if is_dry or not steps:
             done += steps
             continue
@@ -150,11 +106,12 @@ def apply_state(
 
 
 def _list_further(known: GovernanceState, wanted: GovernanceState) -> list[str]:
-    names = known.warehouses.keys() | wanted.warehouses.keys() | {grant.warehouse for grant in wanted.grants}
+    named = {grant.warehouse for grant in wanted.grants} | list_places(wanted)
+    names = known.warehouses.keys() | wanted.warehouses.keys() | named
     return sorted(names - {FIRST_WAREHOUSE_NAME})
 
 
-def _run(steps: Iterable[_Step], services: Services, done: list[_Step], *, is_dry: bool = False) -> None:
+def _run(steps: Iterable[Step], services: Services, done: list[Step], *, is_dry: bool = False) -> None:
     """Run steps; note each before, so that a failure has its place."""
     for step in steps:
         done.append(step)
@@ -163,7 +120,7 @@ def _run(steps: Iterable[_Step], services: Services, done: list[_Step], *, is_dr
 
 
 @contextmanager
-def _name_place(wanted: GovernanceState, done: list[_Step]) -> Iterator[None]:
+def _name_place(wanted: GovernanceState, done: list[Step]) -> Iterator[None]:
     """Name the place of the last step in an error of the block, if it is about what is wanted."""
     try:
         yield
@@ -212,23 +169,23 @@ def _check(services: Services, wiring: WarehouseWiring, known: GovernanceState, 
             had, has = getattr(old, attribute), getattr(new, attribute)
             if had != has:
                 message = f"{attribute} of {name} is {had}, and can't change to {has}: drop it first"
-                raise _refuse(wanted, ("principal", name), message)
+                raise refuse(wanted, ("principal", name), message)
     for name, warehouse in wanted.warehouses.items():
         _check_warehouse(known, wanted, wiring, name, warehouse)
     names = known.principals.keys() | wanted.principals.keys()
     for pair in sorted(wanted.members):
         if pair[1] not in names:
-            raise _refuse(wanted, pair, f"there is no principal {pair[1]}")
+            raise refuse(wanted, pair, f"there is no principal {pair[1]}")
     for grant in sorted(wanted.grants):
         try:
             parse_privilege(grant.privilege)
             parse_object(grant.object)
         except CatalogError as error:
-            raise _refuse(wanted, grant, str(error)) from error
+            raise refuse(wanted, grant, str(error)) from error
         if grant.principal not in names:
-            raise _refuse(wanted, grant, f"there is no principal {grant.principal}")
+            raise refuse(wanted, grant, f"there is no principal {grant.principal}")
         if grant.warehouse not in known.warehouses.keys() | wanted.warehouses.keys():
-            raise _refuse(wanted, grant, f"there is no warehouse {grant.warehouse}")
+            raise refuse(wanted, grant, f"there is no warehouse {grant.warehouse}")
     _check_objects(services, wiring, known, wanted)
 
 
@@ -238,19 +195,19 @@ def _check_warehouse(
     try:
         check_options(warehouse.options or {}, wiring.check_policies, is_first=name == FIRST_WAREHOUSE_NAME)
     except CatalogError as error:
-        raise _refuse(wanted, ("warehouse", name), str(error)) from error
+        raise refuse(wanted, ("warehouse", name), str(error)) from error
     old, new = known.warehouses.get(name), warehouse.new
     url = None if new.database_url is None else strip_password(new.database_url)
     if old is not None and url not in (None, old.new.database_url):
         message = (
             f"database-url of {name} is {old.new.database_url}, and can't change to {url}: see `warehouse database`"
         )
-        raise _refuse(wanted, ("warehouse", name), message)
+        raise refuse(wanted, ("warehouse", name), message)
     for attribute in ("location", "profile", "adopted_schema"):
         has = getattr(new, attribute)
         if old is not None and has is not None and has.rstrip("/") != (getattr(old.new, attribute) or "").rstrip("/"):
             message = f"{attribute} of {name} is {getattr(old.new, attribute)}, and can't change to {has}"
-            raise _refuse(wanted, ("warehouse", name), message)
+            raise refuse(wanted, ("warehouse", name), message)
 
 
 def _check_objects(
@@ -263,21 +220,17 @@ def _check_objects(
         if target == "warehouse" or (warehouse, target) in seen:
             continue
         if warehouse not in known.warehouses:
-            raise _refuse(wanted, grant, f"there is no {target} in {warehouse}, which is new")
+            raise refuse(wanted, grant, f"there is no {target} in {warehouse}, which is new")
         try:
             with _open(services, wiring, warehouse) as own:
                 grants.list_grants(own, None, parse_object(target), PageRequest("", 1))
         except CatalogError as error:
-            raise _refuse(wanted, grant, str(error)) from error
-
-
-def _refuse(wanted: GovernanceState, key: object, message: str) -> InvalidRequestError:
-    return InvalidRequestError(f"{wanted.places.get(key, 'the state')}: {message}")
+            raise refuse(wanted, grant, str(error)) from error
 
 
 def _compare(
     known: GovernanceState, wanted: GovernanceState, wiring: WarehouseWiring, *, prunes: bool
-) -> Iterator[_Step]:
+) -> Iterator[Step]:
     """List what changes in the transaction: what ends first, so that names and subjects are free."""
     yield from _compare_grants(known, wanted, FIRST_WAREHOUSE_NAME, prunes=prunes, gives=False)
     if prunes:
@@ -285,50 +238,56 @@ def _compare(
     yield from _compare_issuers(known, wanted)
     yield from _compare_principals(known, wanted)
     for container, member in sorted(wanted.members - known.members):
-        yield _Step(f"+ {member} in {container}", (container, member), _bind_member(container, member, is_added=True))
+        yield Step(f"+ {member} in {container}", (container, member), _bind_member(container, member, is_added=True))
+    yield from compare_policies(known, wanted, FIRST_WAREHOUSE_NAME, prunes=prunes)
     yield from _compare_grants(known, wanted, FIRST_WAREHOUSE_NAME, prunes=prunes, takes=False)
     yield from _compare_options(known, wanted, FIRST_WAREHOUSE_NAME, wiring, prunes=prunes)
 
 
-def _list_ends(known: GovernanceState, wanted: GovernanceState) -> Iterator[_Step]:
-    dropped = {
+def _list_dropped(known: GovernanceState, wanted: GovernanceState) -> set[str]:
+    """List the principals that pruning drops."""
+    return {
         name
         for name, old in known.principals.items()
         if name not in wanted.principals and name not in BUILT_IN_ROLES and old.kind in wanted.whole
     }
+
+
+def _list_ends(known: GovernanceState, wanted: GovernanceState) -> Iterator[Step]:
+    dropped = _list_dropped(known, wanted)
     for container, member in sorted(known.members - wanted.members):
         if f"members of {container}" in wanted.whole and not {container, member} & dropped:
             act = _bind_member(container, member, is_added=False)
-            yield _Step(f"- {member} in {container}", (container, member), act)
+            yield Step(f"- {member} in {container}", (container, member), act)
     for name in sorted(dropped):
-        yield _Step(f"- {known.principals[name].kind} {name}", ("principal", name), _bind_principal_drop(name))
+        yield Step(f"- {known.principals[name].kind} {name}", ("principal", name), _bind_principal_drop(name))
     if "issuer" in wanted.whole:
         for name in sorted(known.issuers.keys() - wanted.issuers.keys()):
-            yield _Step(f"- issuer {name}", ("issuer", name), _bind_issuer_drop(name))
+            yield Step(f"- issuer {name}", ("issuer", name), _bind_issuer_drop(name))
 
 
-def _compare_issuers(known: GovernanceState, wanted: GovernanceState) -> Iterator[_Step]:
+def _compare_issuers(known: GovernanceState, wanted: GovernanceState) -> Iterator[Step]:
     for name, issuer in wanted.issuers.items():
         key, old = ("issuer", name), known.issuers.get(name)
         if old is None:
-            yield _Step(f"+ issuer {name}", key, _bind_issuer(issuer, wanted))
+            yield Step(f"+ issuer {name}", key, _bind_issuer(issuer, wanted))
         elif old != issuer:
             what = _describe_difference(old, issuer, ListedIssuer.__slots__)
-            yield _Step(f"~ issuer {name}: {what}", key, _bind_issuer_change(issuer, wanted))
+            yield Step(f"~ issuer {name}: {what}", key, _bind_issuer_change(issuer, wanted))
 
 
-def _compare_principals(known: GovernanceState, wanted: GovernanceState) -> Iterator[_Step]:
+def _compare_principals(known: GovernanceState, wanted: GovernanceState) -> Iterator[Step]:
     for name, new in wanted.principals.items():
         key, old = ("principal", name), known.principals.get(name)
         if old is None:
-            yield _Step(f"+ {new.kind} {name}", key, _bind_principal(new))
+            yield Step(f"+ {new.kind} {name}", key, _bind_principal(new))
             continue
         given = set(wanted.given.get(name, ())) & {"scopes", "description", "is_disabled"}
         merged = replace(old, **{attribute: getattr(new, attribute) for attribute in given})
         if merged != old:
             change = PrincipalChange(**{attribute: getattr(new, attribute) for attribute in given})
             what = _describe_difference(old, merged, ("scopes", "is_disabled", "description"))
-            yield _Step(f"~ {old.kind} {name}: {what}", key, _bind_principal_change(name, change))
+            yield Step(f"~ {old.kind} {name}: {what}", key, _bind_principal_change(name, change))
 
 
 def _compare_grants(
@@ -339,7 +298,7 @@ def _compare_grants(
     prunes: bool,
     gives: bool = True,
     takes: bool = True,
-) -> Iterator[_Step]:
+) -> Iterator[Step]:
     """List the grants of a warehouse that come and go. gives, takes: only these."""
     taken = known.grants - wanted.grants - known.kept if prunes and "grant" in wanted.whole else set()
     given = wanted.grants - known.grants
@@ -347,19 +306,19 @@ def _compare_grants(
         own = sorted(key for key in keys if key.warehouse == warehouse and is_asked)
         for key in own:
             text = f"{sign} grant {key.privilege} on {key.object} in {warehouse} to {key.principal}"
-            yield _Step(text, key, _bind_grant(key, is_given=sign == "+"))
+            yield Step(text, key, _bind_grant(key, is_given=sign == "+"))
 
 
 def _compare_options(
     known: GovernanceState, wanted: GovernanceState, name: str, wiring: WarehouseWiring, *, prunes: bool
-) -> Iterator[_Step]:
+) -> Iterator[Step]:
     state, old = wanted.warehouses.get(name), known.warehouses.get(name)
     if state is None:
         return
     if state.grants_on is not None and state.grants_on != (old is not None and old.grants_on):
         is_on = state.grants_on
         text = f"~ warehouse {name}: grants {'on' if is_on else 'off'}"
-        yield _Step(text, ("warehouse", name), lambda services: grants.set_grants(services, is_on=is_on))
+        yield Step(text, ("warehouse", name), lambda services: grants.set_grants(services, is_on=is_on))
     had, has = (old and old.options) or {}, state.options or {}
     changes: dict[str, str | None] = {option: has[option] for option in sorted(has) if has[option] != had.get(option)}
     if prunes and state.options is not None:
@@ -367,7 +326,7 @@ def _compare_options(
     if changes:
         what = ", ".join(f"{option} {had.get(option)} -> {value}" for option, value in changes.items())
         change = partial(change_options, changes=changes, check_policies=wiring.check_policies)
-        yield _Step(f"~ warehouse {name}: {what}", ("warehouse", name), change)
+        yield Step(f"~ warehouse {name}: {what}", ("warehouse", name), change)
 
 
 def _describe_difference(old: object, new: object, attributes: Collection[str]) -> str:

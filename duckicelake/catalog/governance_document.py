@@ -1,12 +1,14 @@
-"""Principals, issuers, warehouses and grants as one document, without secrets: what `apply` and `export` exchange."""
+"""Principals, issuers, warehouses, grants and policies as one document, without secrets, for `apply` and `export`."""
 
 from collections.abc import Collection, Iterable, Iterator
 from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from duckicelake.catalog.governance import GovernanceState, GrantKey, WarehouseState
+from duckicelake.catalog.governance_policies import name_policy, name_tag
+from duckicelake.catalog.governance_state import GovernanceState, GrantKey, PolicyKey, WarehouseState
 from duckicelake.catalog.issuers import ListedIssuer
+from duckicelake.catalog.policy_definitions import PolicyDefinition, Table, TaggedColumn, parse_table
 from duckicelake.catalog.principals import PrincipalRegistration
 from duckicelake.catalog.warehouse_places import NewWarehouse
 from duckicelake.catalog.warehouses import FIRST_WAREHOUSE_NAME
@@ -81,6 +83,29 @@ class GrantEntry(_Entry):
     privileges: Annotated[tuple[str, ...], Field(min_length=1)]
 
 
+class PolicyEntry(_Entry):
+    """A row filter or column mask. object: the table; none for one of a tag."""
+
+    name: Name
+    warehouse: Name = FIRST_WAREHOUSE_NAME
+    object: Name | None = None
+    column: Name | None = None
+    tag: Name | None = None
+    mask: Name | None = None
+    condition: Name | None = None
+    to: tuple[Name, ...] = ()
+    exempt: tuple[Name, ...] = ()
+
+
+class ColumnTagEntry(_Entry):
+    """A tag of a table's column."""
+
+    tag: Name
+    warehouse: Name = FIRST_WAREHOUSE_NAME
+    object: Name
+    column: Name
+
+
 class GovernanceDocument(_Entry):
     """All of a document. None: it says nothing of these."""
 
@@ -90,6 +115,8 @@ class GovernanceDocument(_Entry):
     issuers: tuple[IssuerEntry, ...] | None = None
     warehouses: tuple[WarehouseEntry, ...] | None = None
     grants: tuple[GrantEntry, ...] | None = None
+    column_tags: tuple[ColumnTagEntry, ...] | None = None
+    policies: tuple[PolicyEntry, ...] | None = None
 
 
 Named = TypeVar("Named", bound=PrincipalEntry | ContainerEntry | IssuerEntry | WarehouseEntry)
@@ -116,6 +143,14 @@ def describe_state(state: GovernanceState) -> dict[str, Any]:
         "issuers": [_describe_issuer(issuer) for _, issuer in sorted(state.issuers.items())],
         "warehouses": [_describe_warehouse(state.warehouses[name]) for name in sorted(state.warehouses)],
         "grants": list(_describe_grants(state.grants)),
+        "column-tags": [
+            {"tag": key.tag, "warehouse": key.warehouse, "object": key.object, "column": tagged.column}
+            for key, tagged in sorted(state.tags.items(), key=lambda pair: pair[0])
+        ],
+        "policies": [
+            _describe_policy(key, definition)
+            for key, definition in sorted(state.policies.items(), key=lambda pair: pair[0])
+        ],
     }
 
 
@@ -145,6 +180,10 @@ def build_state(file: GovernanceDocument, name: str) -> GovernanceState:
             key = GrantKey(grant.principal, grant.warehouse, grant.object, privilege)
             state.grants.add(key)
             state.places[key] = place
+    for place, tagged in _walk(file.column_tags, f"{name}: column-tags", state, ("tag",)):
+        _add_tag(state, tagged, place)
+    for place, policy in _walk(file.policies, f"{name}: policies", state, ("policy",)):
+        _add_policy(state, policy, place)
     return state
 
 
@@ -189,6 +228,32 @@ def _add_warehouse(state: GovernanceState, entry: WarehouseEntry, place: str) ->
     options = None if entry.options is None else {option: str(value) for option, value in entry.options.items()}
     state.warehouses[entry.name] = WarehouseState(new, entry.grants_on, options)
     state.places["warehouse", entry.name] = place
+
+
+def _add_tag(state: GovernanceState, entry: ColumnTagEntry, place: str) -> None:
+    table = _parse_table(entry.object, place)
+    tagged = TaggedColumn(entry.tag, table, entry.column)
+    key = name_tag(entry.warehouse, tagged)
+    if key in state.tags:
+        raise InvalidRequestError(f"{place}: tag {entry.tag} of {entry.column} stands twice")
+    state.tags[key], state.places[key] = tagged, place
+
+
+def _add_policy(state: GovernanceState, entry: PolicyEntry, place: str) -> None:
+    what = entry.column, entry.tag, entry.mask, entry.condition
+    table = None if entry.object is None else _parse_table(entry.object, place)
+    definition = PolicyDefinition(entry.name, table, *what, entry.to, entry.exempt)
+    key = name_policy(entry.warehouse, definition)
+    if key in state.policies:
+        raise InvalidRequestError(f"{place}: policy {entry.name} stands twice")
+    state.policies[key], state.places[key] = definition, place
+
+
+def _parse_table(text: str, place: str) -> Table:
+    try:
+        return parse_table(text)
+    except InvalidRequestError as error:
+        raise InvalidRequestError(f"{place}: {error}") from error
 
 
 def _check_new(known: Collection[str], name: str, place: str) -> None:
@@ -247,3 +312,17 @@ def _describe_grants(keys: Collection[GrantKey]) -> Iterator[dict[str, Any]]:
         held.setdefault((key.principal, key.warehouse, key.object), []).append(key.privilege)
     for (principal, warehouse, target), privileges in held.items():
         yield {"principal": principal, "warehouse": warehouse, "object": target, "privileges": privileges}
+
+
+def _describe_policy(key: PolicyKey, definition: PolicyDefinition) -> dict[str, Any]:
+    facts = _strip(
+        key.name,
+        warehouse=key.warehouse,
+        object=key.object,
+        column=definition.column,
+        tag=definition.tag,
+        mask=definition.mask,
+        condition=definition.condition,
+    )
+    whom = {"to": list(definition.to), "exempt": list(definition.exempt)}
+    return facts | {part: names for part, names in whom.items() if names}

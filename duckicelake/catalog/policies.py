@@ -4,64 +4,39 @@ What they hide from whom, `context/rights` reads; what is refused for them, `con
 """
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
-from duckicelake.bridge.scan.explanation import parse_row_condition
-from duckicelake.bridge.values.types import to_lake_type
 from duckicelake.catalog.context.audit_notes import build_touched
-from duckicelake.catalog.context.caller import EVERYTHING, SERVER_CALLER, build_refusal
+from duckicelake.catalog.context.caller import EVERYTHING, build_refusal
+from duckicelake.catalog.context.page import EVERY_ITEM, ListPage, PageRequest, cut_page
 from duckicelake.catalog.context.privileges import Privilege
 from duckicelake.catalog.context.rights import RightsCache
 from duckicelake.catalog.context.services import Services
-from duckicelake.catalog.grants import parse_object
-from duckicelake.catalog.table.load import load_current_table
+from duckicelake.catalog.policy_definitions import (
+    PolicyDefinition,
+    Table,
+    TaggedColumn,
+    bind_definition,
+    build_guarded,
+    check_form,
+    check_name,
+    find_column,
+    load_schema,
+)
 from duckicelake.errors import AlreadyExistsError, ConflictError, InvalidRequestError, NotFoundError
-from duckicelake.iceberg.expressions import ColumnTest, Junction, NotPredicate, Predicate
-from duckicelake.iceberg.identifiers import Namespace, format_full_name, parse_schema_name, to_schema_name
-from duckicelake.iceberg.primitives import select_names
-from duckicelake.iceberg.read_restrictions import Mask, check_mask
-from duckicelake.iceberg.schema import Schema
-from duckicelake.iceberg.types import NestedField, PrimitiveType
+from duckicelake.iceberg.identifiers import format_full_name, parse_schema_name, to_schema_name
 from duckicelake.lake.side_tables import policies, reader
 from duckicelake.lake.side_tables.audit import AuditedResource
 from duckicelake.lake.side_tables.policies import GuardedColumn, NewPolicy, PolicyRow
 from duckicelake.postgres.queries import Transaction
-from duckicelake.rows.columns import RowColumn
-from duckicelake.rows.filters import bind_filter, format_filter
 from duckicelake.storage.policy import canonicalize
 
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
-_MAX_CONDITION_CHARS: Final = 10_000
-_MAX_PRINCIPALS: Final = 1000
-_FLOATS: Final = select_names("float")
-_ORDERED: Final = frozenset({"lt", "lt-eq", "gt", "gt-eq"})
-Table = tuple[Namespace, str]
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyDefinition:
-    """A policy: a row filter of a table, or a mask of a column, or of all columns that have a tag.
-
-    Attributes:
-        table: The table, if it is for one.
-        column: The name of a masked column.
-        condition: What holds for rows that are shown, in DuckDB's SQL.
-        to: Names of principals, groups and roles that it is for; empty: everyone.
-        exempt: Names of those that it isn't for, whatever `to` says.
-
-    """
-
-    name: str
-    table: Table | None = None
-    column: str | None = None
-    tag: str | None = None
-    mask: str | None = None
-    condition: str | None = None
-    to: tuple[str, ...] = ()
-    exempt: tuple[str, ...] = ()
+_SEPARATOR: Final = "\x1f"
+_ID: Final = re.compile("[0-9]{1,18}")
+_TAG_IDS: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,26 +53,6 @@ class PolicyDetails:
     created_at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class TaggedColumn:
-    """A tag of a column, by today's names. is_live: False once the table was dropped."""
-
-    tag: str
-    table: Table
-    column: str
-    is_live: bool = True
-
-
-def parse_table(on: str | None) -> Table | None:
-    """Parse a table as commands take it, `table:sales.orders`; InvalidRequestError."""
-    if on is None:
-        return None
-    target = parse_object(on)
-    if target.kind != "table":
-        raise InvalidRequestError(f"Policies are on tables, not on {on}: write table:NAMESPACE.NAME")
-    return target.namespace, target.name
-
-
 def add_policy(services: Services, definition: PolicyDefinition) -> PolicyDetails:
     """Add a policy; it counts at once here, and within two seconds on other workers.
 
@@ -107,10 +62,7 @@ def add_policy(services: Services, definition: PolicyDefinition) -> PolicyDetail
         NotFoundError: there is no such principal. NoSuchTableError.
 
     """
-    _check_form(definition)
-    _check_manager(services, definition.table)
-    _check_store(services)
-    new = _build_new(services, definition)
+    new = _build_checked(services, definition)
     place = get_rights(services).place
 
     def add() -> UUID:
@@ -131,36 +83,34 @@ def add_policy(services: Services, definition: PolicyDefinition) -> PolicyDetail
     return get_policy(services, policy_id)
 
 
-def list_policies(services: Services, table: Table | None = None) -> list[PolicyDetails]:
-    """List the policies of a warehouse that the caller may manage, or those of a table; NoSuchTableError."""
+def check_policy(services: Services, definition: PolicyDefinition) -> None:
+    """Raise what `add_policy` would, but for its principals and its name."""
+    _build_checked(services, definition)
+
+
+def list_policies(
+    services: Services, table: Table | None = None, page: PageRequest = EVERY_ITEM
+) -> ListPage[PolicyDetails]:
+    """List the policies of a warehouse that the caller may manage, or those of a table, by name.
+
+    A page leaves out others, so that it can have less than was asked for. Raises NoSuchTableError, and
+    InvalidRequestError for a token of another list.
+    """
     place = get_rights(services).place
-    table_id = None if table is None else _load_schema(services, table)[0]
+    table_id = None if table is None else load_schema(services, table)[0]
     with services.database.reading() as cursor:
-        rows = policies.list_policies(cursor, place, table_id)
-    return [_build_details(row) for row in rows if _may_manage(services, _find_table(row))]
+        rows = policies.list_policies(cursor, place, table_id, _parse_policy_key(page), page.fetch)
+    cut = cut_page(rows, page, lambda row: _SEPARATOR.join((row.name, str(row.policy_id))))
+    seen = (_build_details(row) for row in cut.items if _may_manage(services, _find_table(row)))
+    return ListPage(tuple(seen), cut.next_token)
 
 
 def get_policy(services: Services, policy_id: UUID) -> PolicyDetails:
     """Return a policy that the caller may manage; NotFoundError."""
-    found = next((one for one in list_policies(services) if one.policy_id == policy_id), None)
+    found = next((one for one in list_policies(services).items if one.policy_id == policy_id), None)
     if found is None:
         raise NotFoundError(f"There is no policy {policy_id}, or it isn't the caller's to manage")
     return found
-
-
-def find_policy(services: Services, name: str, table: Table | None = None) -> PolicyDetails:
-    """Find a policy by its name, and its table where several have one of the name.
-
-    Raises NotFoundError, ConflictError.
-    """
-    named = [one for one in list_policies(services) if one.definition.name == name]
-    found = [one for one in named if table in {None, one.definition.table}]
-    if not found:
-        raise NotFoundError(f"There is no policy {name}")
-    if len(found) > 1:
-        where = ", ".join(format_full_name(*one.definition.table) for one in found if one.definition.table)
-        raise ConflictError(f"Several tables have a policy {name}, say which one's: {where}")
-    return found[0]
 
 
 def drop_policy(services: Services, policy_id: UUID) -> None:
@@ -183,32 +133,38 @@ def change_tag(services: Services, tagged: TaggedColumn, *, is_given: bool) -> b
 
     Raises ForbiddenError, InvalidRequestError, NoSuchTableError.
     """
-    _check_name(tagged.tag, "tag")
-    _check_manager(services, tagged.table)
-    table_id, schema = _load_schema(services, tagged.table)
-    column = _find_column(schema, tagged.column)
-    on = _build_guarded(tagged.table, table_id, column)
+    on = _find_tagged(services, tagged)
     place = get_rights(services).place
     change = policies.tag_column if is_given else policies.untag_column
     with services.database.transaction() as cursor:
         is_changed = change(cursor, place, tagged.tag, on)
         verb = "tagged" if is_given else "untagged"
-        services.settle(cursor, [build_touched(*tagged.table, {verb: {column.name: tagged.tag}})])
+        services.settle(cursor, [build_touched(*tagged.table, {verb: {on.column_name: tagged.tag}})])
     get_rights(services).look()
     return is_changed
 
 
-def list_tags(services: Services, table: Table | None = None) -> list[TaggedColumn]:
-    """List the tagged columns of a warehouse that the caller may manage, or those of a table; NoSuchTableError."""
+def check_tag(services: Services, tagged: TaggedColumn) -> None:
+    """Raise what `change_tag` would."""
+    _find_tagged(services, tagged)
+
+
+def list_tags(services: Services, table: Table | None = None, page: PageRequest = EVERY_ITEM) -> ListPage[TaggedColumn]:
+    """List the tagged columns of a warehouse that the caller may manage, or those of a table, by tag.
+
+    A page leaves out others, so that it can have less than was asked for. Raises NoSuchTableError, and
+    InvalidRequestError for a token of another list.
+    """
     place = get_rights(services).place
-    table_id = None if table is None else _load_schema(services, table)[0]
+    table_id = None if table is None else load_schema(services, table)[0]
     with services.database.reading() as cursor:
-        rows = policies.list_tags(cursor, place, table_id)
+        rows = policies.list_tags(cursor, place, table_id, _parse_tag_key(page), page.fetch)
+    cut = cut_page(rows, page, lambda row: _SEPARATOR.join((row.tag, str(row.table_id), str(row.column_id))))
     found = [
         TaggedColumn(row.tag, (parse_schema_name(row.schema_name), row.table_name), row.column_name, row.is_live)
-        for row in rows
+        for row in cut.items
     ]
-    return [tagged for tagged in found if _may_manage(services, tagged.table)]
+    return ListPage(tuple(tagged for tagged in found if _may_manage(services, tagged.table)), cut.next_token)
 
 
 def copy_policies(services: Services, cursor: Transaction, from_id: int, to_id: int, table: Table) -> None:
@@ -234,31 +190,44 @@ def get_rights(services: Services) -> RightsCache:
     return services.rights
 
 
-def _check_form(definition: PolicyDefinition) -> None:
-    """Raise InvalidRequestError unless it is a filter of a table, or a mask of a column or tag."""
-    _check_name(definition.name, "policy")
-    is_mask, is_filter = definition.mask is not None, definition.condition is not None
-    if is_mask == is_filter:
-        raise InvalidRequestError("A policy is a row filter, by a condition, or a mask of a column or tag: give one")
-    if (definition.table is None) == (definition.tag is None):
-        raise InvalidRequestError("A policy is on a table, or on the columns that have a tag: give one")
-    if (definition.column is not None) != (is_mask and definition.tag is None):
-        raise InvalidRequestError("A column is given for a mask of one table: a row filter and a tag take none")
-    if definition.tag is not None:
-        _check_name(definition.tag, "tag")
-        if is_filter:
-            raise InvalidRequestError("A row filter is on a table: columns of a tag have masks")
-    if definition.mask is not None and definition.mask not in set(Mask):
-        raise InvalidRequestError(f"Invalid mask {definition.mask!r}: expected one of {', '.join(Mask)}")
-    if len(definition.condition or "") > _MAX_CONDITION_CHARS:
-        raise InvalidRequestError(f"A condition has up to {_MAX_CONDITION_CHARS} characters")
-    if len(definition.to) + len(definition.exempt) > _MAX_PRINCIPALS:
-        raise InvalidRequestError(f"A policy names up to {_MAX_PRINCIPALS} principals: put them into a group")
+def _parse_policy_key(page: PageRequest) -> policies.PolicyKey | None:
+    """Parse the key of the last policy of the page before."""
+    if not page.after:
+        return None
+    name, separator, policy_id = page.after.partition(_SEPARATOR)
+    try:
+        return name, UUID(policy_id if separator else "")
+    except ValueError:
+        raise _refuse_page() from None
 
 
-def _check_name(name: str, what: str) -> None:
-    if _NAME.fullmatch(name) is None:
-        raise InvalidRequestError(f"Invalid {what} {name!r}: expected letters, digits, and _ . - after the first")
+def _parse_tag_key(page: PageRequest) -> policies.TagKey | None:
+    """Parse the key of the last tagged column of the page before."""
+    if not page.after:
+        return None
+    tag, *ids = page.after.split(_SEPARATOR)
+    if len(ids) != _TAG_IDS or not all(_ID.fullmatch(one) for one in ids):
+        raise _refuse_page()
+    return tag, int(ids[0]), int(ids[1])
+
+
+def _refuse_page() -> InvalidRequestError:
+    return InvalidRequestError("pageToken is not one of this list; start again without it")
+
+
+def _build_checked(services: Services, definition: PolicyDefinition) -> NewPolicy:
+    """Bind a definition to the table as it is; raise what `add_policy` says."""
+    check_form(definition)
+    _check_manager(services, definition.table)
+    _check_store(services)
+    return bind_definition(services, definition)
+
+
+def _find_tagged(services: Services, tagged: TaggedColumn) -> GuardedColumn:
+    check_name(tagged.tag, "tag")
+    _check_manager(services, tagged.table)
+    table_id, schema = load_schema(services, tagged.table)
+    return build_guarded(tagged.table, table_id, find_column(schema, tagged.column))
 
 
 def _check_store(services: Services) -> None:
@@ -285,71 +254,6 @@ def _may_manage(services: Services, table: Table | None) -> bool:
     return Privilege.MANAGE_GRANTS in principal.rights.find(namespace, name) and principal.is_in_scope(
         EVERYTHING, namespace
     )
-
-
-def _build_new(services: Services, definition: PolicyDefinition) -> NewPolicy:
-    """Bind a definition to the table as it is; InvalidRequestError, NoSuchTableError."""
-    whom = definition.to, definition.exempt
-    if definition.table is None:
-        return NewPolicy(definition.name, None, definition.tag, definition.mask, None, None, *whom)
-    table_id, schema = _load_schema(services, definition.table)
-    if definition.condition is not None:
-        on = _build_guarded(definition.table, table_id)
-        filter_ = _parse_filter(definition.condition, schema)
-        return NewPolicy(definition.name, on, None, None, filter_, definition.condition, *whom)
-    assert definition.column is not None
-    assert definition.mask is not None
-    column = _find_column(schema, definition.column)
-    check_mask(Mask(definition.mask), column)
-    on = _build_guarded(definition.table, table_id, column)
-    return NewPolicy(definition.name, on, None, definition.mask, None, None, *whom)
-
-
-def _load_schema(services: Services, table: Table) -> tuple[int, Schema]:
-    """Return a table's id and its schema, whatever the caller sees of it."""
-    found = load_current_table(replace(services, caller=SERVER_CALLER), *table)
-    return found.row.table_id, found.metadata.schema()
-
-
-def _build_guarded(table: Table, table_id: int, column: NestedField | None = None) -> GuardedColumn:
-    id_, name = (None, None) if column is None else (column.id, column.name)
-    return GuardedColumn(table_id, to_schema_name(table[0]), table[1], id_, name)
-
-
-def _find_column(schema: Schema, name: str) -> NestedField:
-    found = next((column for column in schema.fields if column.name.lower() == name.lower()), None)
-    if found is None:
-        known = ", ".join(column.name for column in schema.fields)
-        raise InvalidRequestError(f"Cannot find column {name!r}: expected one of {known}")
-    return found
-
-
-def _parse_filter(condition: str, schema: Schema) -> Any:
-    """Parse a condition in SQL as Iceberg's expression, which is true of the same rows; InvalidRequestError."""
-    kinds = {column.id: column.type for column in schema.fields if isinstance(column.type, PrimitiveType)}
-    columns = [
-        RowColumn(column.id, column.name, column.type, column.required, to_lake_type(kinds[column.id]))
-        for column in schema.fields
-        if column.id in kinds
-    ]
-    return format_filter(_exclude_unordered(bind_filter(parse_row_condition(condition, schema), columns), kinds), kinds)
-
-
-def _exclude_unordered(predicate: Predicate, kinds: dict[int, PrimitiveType]) -> Predicate:
-    """Exclude null and NaN from comparisons by order: engines don't agree whether they are less or greater."""
-    match predicate:
-        case NotPredicate():
-            return NotPredicate(_exclude_unordered(predicate.child, kinds))
-        case Junction():
-            left, right = (_exclude_unordered(part, kinds) for part in (predicate.left, predicate.right))
-            return Junction(predicate.operator, left, right)
-        case ColumnTest(column=int(column)) if predicate.operator in _ORDERED:
-            excluded = ["not-null", "not-nan"] if kinds[column].name in _FLOATS else ["not-null"]
-            found: Predicate = predicate
-            for operator in reversed(excluded):
-                found = Junction("and", ColumnTest(operator, column), found)
-            return found
-    return predicate
 
 
 def _find_table(row: PolicyRow) -> Table | None:

@@ -12,7 +12,8 @@ from duckicelake.cli.principal import list_facts
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from duckicelake.client.administration import Administrator, DecisionInfo
+    from duckicelake.client.administration import Administrator
+    from duckicelake.client.governance import DecisionInfo
 
 GRANT_EXAMPLES: Final = (
     "duckicelake grant ann select namespace:sales",

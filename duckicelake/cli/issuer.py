@@ -40,7 +40,7 @@ def add(
     as_json: JsonOption = False,
 ) -> None:
     """Trust an issuer. A server that runs without logins needs them from its next start on."""
-    from duckicelake.client.administration import IssuerInfo
+    from duckicelake.client.governance import IssuerInfo
 
     scopes = tuple(scope or ("grants",))
     issuer = IssuerInfo(name, url, audience, jwks_url, subject_claim, group_claim, scope_claim, scopes)

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from duckicelake.cli.console.command import GOVERN, LakeOption, add_command, make_group, one_line_errors
+from duckicelake.cli.catalog.connection import add_administration_command
+from duckicelake.cli.console.command import GOVERN, make_group
 from duckicelake.cli.console.terminal import print_json
+from duckicelake.cli.principal import list_facts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from duckicelake.catalog.context.services import Services
-    from duckicelake.catalog.policies import PolicyDetails, Table, TaggedColumn
+    from duckicelake.client.administration import Administrator
+    from duckicelake.client.governance import PolicyInfo
 
 ADD_EXAMPLES: Final = (
     "duckicelake policy add eu-rows table:sales.orders --where \"region = 'eu'\" --to analysts",
     "duckicelake policy add emails table:sales.orders --mask sha-256-global --column email --exempt support",
     "duckicelake policy add personal --tag pii --mask replace-with-null",
 )
-LIST_EXAMPLES: Final = ("duckicelake policy list", "duckicelake policy list --on table:sales.orders --json")
+LIST_EXAMPLES: Final = (
+    "duckicelake policy list",
+    "duckicelake policy list --on table:sales.orders --json",
+    "duckicelake policy list --warehouse north --profile prod",
+)
 SHOW_EXAMPLES: Final = ("duckicelake policy show eu-rows", "duckicelake policy show eu-rows --on table:sales.orders")
 DROP_EXAMPLES: Final = ("duckicelake policy drop eu-rows",)
 TAG_EXAMPLES: Final = ("duckicelake policy tag pii table:sales.orders email",)
@@ -37,8 +39,9 @@ TableArgument = Annotated[str, typer.Argument(help="The table, as table:NAMESPAC
 ColumnArgument = Annotated[str, typer.Argument(help="The column.")]
 
 
-@one_line_errors()
 def add_policy(
+    server: Administrator,
+    warehouse: str,
     name: NameArgument,
     table: Annotated[str | None, typer.Argument(help="The table, as table:NAMESPACE.NAME; none for a tag.")] = None,
     where: Annotated[str | None, typer.Option(help="A row filter: what holds for rows that are shown.")] = None,
@@ -47,166 +50,95 @@ def add_policy(
     tag: Annotated[str | None, typer.Option(help="Mask all columns that have this tag.")] = None,
     to: Annotated[str, typer.Option(help="Whom it is for, joined by commas; by default everyone.")] = "",
     exempt: Annotated[str, typer.Option(help="Whom it isn't for, joined by commas.")] = "",
-    lake: LakeOption = None,
 ) -> None:
     """Add a policy, which hides rows of a table or values of a column. Administrators are no exception.
 
     Others query the table at the server; members of the role trusted-engine get the policy with the table.
     """
-    from duckicelake.catalog import policies
-
-    with _open(lake, "add_policy") as services:
-        on = _parse_table(table)
-        whom = _split(to), _split(exempt)
-        policies.add_policy(services, policies.PolicyDefinition(name, on, column, tag, mask, where, *whom))
+    whom = {"to": _split(to), "exempt": _split(exempt)}
+    server.add_policy(warehouse, name, table, column=column, tag=tag, mask=mask, condition=where, **whom)
     typer.echo(f"Policy {name} counts at once, on other servers within two seconds")
 
 
-@one_line_errors()
-def list_policies(on: OnOption = None, as_json: JsonOption = False, lake: LakeOption = None) -> None:
+def list_policies(server: Administrator, warehouse: str, on: OnOption = None, as_json: JsonOption = False) -> None:
     """List the policies of a warehouse, or of a table."""
-    from duckicelake.catalog import policies
-
-    with _open(lake, "list_policies") as services:
-        found = policies.list_policies(services, _parse_table(on))
+    found = server.list_policies(warehouse, on)
     if as_json:
-        print_json(*map(_describe, found))
+        print_json(*map(list_facts, found))
         return
     for one in found:
         typer.echo(_render(one))
 
 
-@one_line_errors()
-def show_policy(name: NameArgument, on: OnOption = None, lake: LakeOption = None) -> None:
+def show_policy(server: Administrator, warehouse: str, name: NameArgument, on: OnOption = None) -> None:
     """Show a policy as JSON."""
-    from duckicelake.catalog import policies
-
-    with _open(lake, "load_policy") as services:
-        found = policies.find_policy(services, name, _parse_table(on))
-    print_json(_describe(found))
+    print_json(list_facts(_find(server, warehouse, name, on)))
 
 
-@one_line_errors()
-def drop_policy(name: NameArgument, on: OnOption = None, lake: LakeOption = None) -> None:
+def drop_policy(server: Administrator, warehouse: str, name: NameArgument, on: OnOption = None) -> None:
     """Drop a policy: what it hid is shown again."""
-    from duckicelake.catalog import policies
-
-    with _open(lake, "drop_policy") as services:
-        policies.drop_policy(services, policies.find_policy(services, name, _parse_table(on)).policy_id)
+    server.drop_policy(warehouse, _find(server, warehouse, name, on).id)
     typer.echo(f"Policy {name} is dropped")
 
 
-@one_line_errors()
 def tag_column(
-    tag: TagArgument,
-    table: TableArgument,
-    column: ColumnArgument,
-    lake: LakeOption = None,
+    server: Administrator, warehouse: str, tag: TagArgument, table: TableArgument, column: ColumnArgument
 ) -> None:
     """Give a column a tag: masks of the tag count for it from now on."""
-    is_new = _change_tag(tag, table, column, lake, is_given=True)
-    typer.echo(f"{column} {'has the tag' if is_new else 'had the tag before:'} {tag}")
+    server.change_tag(warehouse, tag, table, column, is_given=True)
+    typer.echo(f"{column} has the tag {tag}")
 
 
-@one_line_errors()
 def untag_column(
-    tag: TagArgument,
-    table: TableArgument,
-    column: ColumnArgument,
-    lake: LakeOption = None,
+    server: Administrator, warehouse: str, tag: TagArgument, table: TableArgument, column: ColumnArgument
 ) -> None:
     """Take a tag from a column."""
-    was_there = _change_tag(tag, table, column, lake, is_given=False)
-    typer.echo(f"{column} {'lost' if was_there else 'had no'} tag {tag}")
+    server.change_tag(warehouse, tag, table, column, is_given=False)
+    typer.echo(f"{column} hasn't the tag {tag}")
 
 
-@one_line_errors()
-def list_tags(on: OnOption = None, as_json: JsonOption = False, lake: LakeOption = None) -> None:
+def list_tags(server: Administrator, warehouse: str, on: OnOption = None, as_json: JsonOption = False) -> None:
     """List the tags of columns."""
-    from duckicelake.catalog import policies
-
-    with _open(lake, "list_column_tags") as services:
-        found = policies.list_tags(services, _parse_table(on))
+    found = server.list_tags(warehouse, on)
     if as_json:
-        print_json(*map(_describe_tag, found))
+        print_json(*map(list_facts, found))
         return
     for one in found:
-        typer.echo(f"{one.tag:20} {_name_table(one.table, is_live=one.is_live)} {one.column}")
+        typer.echo(f"{one.tag:20} {_name_table(one.object, is_live=one.is_live)} {one.column}")
 
 
-@contextmanager
-def _open(lake: Path | None, operation: str) -> Iterator[Services]:
-    """Open the lake, or the warehouse of --warehouse. operation: its route, for the audit trail."""
-    from duckicelake.cli.wiring.services import open_lake
-    from duckicelake.settings.sources import read_settings
+def _find(server: Administrator, warehouse: str, name: str, on: str | None) -> PolicyInfo:
+    """Find a policy by its name, and its table where several have one of the name."""
+    from duckicelake.errors import ConflictError, NotFoundError
 
-    with open_lake(read_settings({"lake": lake}), operation) as services:
-        yield services
-
-
-def _change_tag(tag: str, table: str, column: str, lake: Path | None, *, is_given: bool) -> bool:
-    from duckicelake.catalog import policies
-
-    with _open(lake, "change_column_tags") as services:
-        on = _parse_table(table)
-        assert on is not None
-        return policies.change_tag(services, policies.TaggedColumn(tag, on, column), is_given=is_given)
-
-
-def _parse_table(text: str | None) -> Table | None:
-    from duckicelake.catalog.policies import parse_table
-
-    return None if text is None else parse_table(text)
+    named = [one for one in server.list_policies(warehouse) if one.name == name and on in {None, one.object}]
+    if not named:
+        raise NotFoundError(f"There is no policy {name}{'' if on is None else f' on {on}'}")
+    if len(named) > 1:
+        where = ", ".join(one.object or f"tag {one.tag}" for one in named)
+        raise ConflictError(f"There are several policies {name}, say which one's by --on: {where}")
+    return named[0]
 
 
 def _split(names: str) -> tuple[str, ...]:
     return tuple(filter(None, (name.strip() for name in names.split(","))))
 
 
-def _name_table(table: Table, *, is_live: bool) -> str:
-    from duckicelake.catalog.context.privileges import ObjectRef
-
-    return f"{ObjectRef('table', *table)}{'' if is_live else ' (dropped)'}"
+def _name_table(table: str, *, is_live: bool) -> str:
+    return f"{table}{'' if is_live else ' (dropped)'}"
 
 
-def _render(found: PolicyDetails) -> str:
-    own = found.definition
-    where = f"tag {own.tag}" if own.table is None else _name_table(own.table, is_live=found.is_live)
-    what = f"rows where {own.condition}" if own.mask is None else f"{own.mask} of {own.column or 'its columns'}"
-    whom = f"to {', '.join(own.to) or 'everyone'}" + (f" but {', '.join(own.exempt)}" if own.exempt else "")
-    return f"{own.name:20} {where:30} {what}, {whom}"
+def _render(found: PolicyInfo) -> str:
+    where = f"tag {found.tag}" if found.object is None else _name_table(found.object, is_live=found.is_live)
+    what = f"rows where {found.condition}" if found.mask is None else f"{found.mask} of {found.column or 'its columns'}"
+    whom = f"to {', '.join(found.to) or 'everyone'}" + (f" but {', '.join(found.exempt)}" if found.exempt else "")
+    return f"{found.name:20} {where:30} {what}, {whom}"
 
 
-def _describe(found: PolicyDetails) -> dict[str, Any]:
-    own = found.definition
-    members: dict[str, Any] = {
-        "table": None if own.table is None else {"namespace": own.table[0], "name": own.table[1]},
-        "column": own.column,
-        "tag": own.tag,
-        "mask": own.mask,
-        "condition": own.condition,
-    }
-    return {
-        "id": str(found.policy_id),
-        "name": own.name,
-        **{name: value for name, value in members.items() if value is not None},
-        "to": own.to,
-        "exempt": own.exempt,
-        "is-live": found.is_live,
-        "created-by": found.created_by,
-        "created-at": found.created_at.isoformat(),
-    }
-
-
-def _describe_tag(found: TaggedColumn) -> dict[str, Any]:
-    table = {"namespace": found.table[0], "name": found.table[1]}
-    return {"tag": found.tag, "table": table, "column": found.column, "is-live": found.is_live}
-
-
-add_command(app, add_policy, *ADD_EXAMPLES, name="add")
-add_command(app, list_policies, *LIST_EXAMPLES, name="list")
-add_command(app, show_policy, *SHOW_EXAMPLES, name="show")
-add_command(app, drop_policy, *DROP_EXAMPLES, name="drop")
-add_command(app, tag_column, *TAG_EXAMPLES, name="tag")
-add_command(app, untag_column, *UNTAG_EXAMPLES, name="untag")
-add_command(app, list_tags, *TAGS_EXAMPLES, name="tags")
+add_administration_command(app, add_policy, *ADD_EXAMPLES, name="add", has_warehouse_option=True)
+add_administration_command(app, list_policies, *LIST_EXAMPLES, name="list", has_warehouse_option=True)
+add_administration_command(app, show_policy, *SHOW_EXAMPLES, name="show", has_warehouse_option=True)
+add_administration_command(app, drop_policy, *DROP_EXAMPLES, name="drop", has_warehouse_option=True)
+add_administration_command(app, tag_column, *TAG_EXAMPLES, name="tag", has_warehouse_option=True)
+add_administration_command(app, untag_column, *UNTAG_EXAMPLES, name="untag", has_warehouse_option=True)
+add_administration_command(app, list_tags, *TAGS_EXAMPLES, name="tags", has_warehouse_option=True)

@@ -16,7 +16,8 @@ from duckicelake.cli.console.terminal import print_json
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from duckicelake.client.administration import Administrator, SecretInfo
+    from duckicelake.client.administration import Administrator
+    from duckicelake.client.governance import SecretInfo
 
 CREATE_EXAMPLES: Final = (
     "duckicelake principal create etl",

@@ -1,175 +1,33 @@
-"""Administer a server over REST: principals, secrets, issuers, storage profiles, warehouses, grants."""
+"""Administer a server over REST: principals, secrets, issuers, storage profiles, warehouses, grants, policies."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from datetime import datetime
-from typing import Any, Final, Literal, TypeVar
+from dataclasses import fields
+from typing import Any, Final, Literal
 
+from duckicelake.client.governance import (
+    KINDS,
+    DecisionInfo,
+    GrantCounts,
+    GrantInfo,
+    IssuerInfo,
+    PolicyInfo,
+    PrincipalInfo,
+    PrincipalKind,
+    ProfileInfo,
+    ReasonInfo,
+    SecretInfo,
+    TaggedColumnInfo,
+    WarehouseContents,
+    WarehouseInfo,
+    parse_record,
+)
 from duckicelake.client.models import Json, format_schema
 from duckicelake.errors import BadInputError
 from duckicelake.rest.client import CatalogClient, encode_segment
 
-PrincipalKind = Literal["user", "service", "group", "role"]
-KINDS: Final[tuple[PrincipalKind, ...]] = ("user", "service", "group", "role")
 _ROOT: Final = "/management/v1"
 _LEVELS: Final = {"warehouse": 0, "namespace": 1, "table": 2, "view": 2}  # that a name has at least
 FIRST: Final = "duckicelake"  # the first warehouse
-Record = TypeVar("Record")
-
-
-@dataclass(frozen=True, slots=True)
-class PrincipalInfo:
-    """A user, service account, group or role. scopes: all that its tokens can have."""
-
-    principal_id: int
-    name: str
-    kind: PrincipalKind
-    issuer: str | None
-    subject: str | None
-    scopes: tuple[str, ...]
-    is_disabled: bool
-    description: str
-    created: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class SecretInfo:
-    """A secret or token of a principal. secret: what it is, in the answer to the request that made it alone.
-
-    scopes: all that it gives of its principal's; None: all of them. made_by: the secrets that it was made with.
-    """
-
-    secret_id: str
-    kind: Literal["client-secret", "token"]
-    description: str
-    created: datetime
-    expires: datetime | None
-    last_used: datetime | None
-    scopes: tuple[str, ...] | None
-    made_by: tuple[str, ...]
-    secret: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class IssuerInfo:
-    """An issuer of OpenID Connect whose tokens are trusted."""
-
-    name: str
-    url: str
-    audience: str
-    jwks_url: str | None = None
-    subject_claim: str = "sub"
-    group_claim: str | None = None
-    scope_claim: str | None = None
-    scopes: tuple[str, ...] = ("grants",)
-    created: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ProfileInfo:
-    """A storage profile, without its key. encrypted_by: the id of the key that encrypts its own."""
-
-    profile_id: str
-    name: str
-    root: str
-    endpoint: str | None
-    public_endpoint: str | None
-    sts_endpoint: str | None
-    region: str | None
-    path_style: bool
-    vending: str | None
-    role_arn: str | None
-    external_id: str | None
-    credentials: Literal["ambient", "key"]
-    encrypted_by: str | None
-    created: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class WarehouseInfo:
-    """A warehouse.
-
-    prefix: behind `v1/` in paths of routes. metadata_schema: DuckDB's METADATA_SCHEMA. database_url: of its catalog,
-    without the password; None: the server's own database.
-    """
-
-    warehouse_id: str
-    name: str
-    prefix: str
-    metadata_schema: str
-    location: str
-    storage_profile: str | None
-    database_url: str | None
-    is_adopted: bool
-    state: str
-    created: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class WarehouseContents:
-    """What the catalog of a dropped warehouse had."""
-
-    tables: int
-    views: int
-    namespaces: int
-
-
-@dataclass(frozen=True, slots=True)
-class GrantInfo:
-    """A grant. object: as `table:sales.orders`; None if it was dropped. id: DuckLake's."""
-
-    principal: str
-    principal_kind: str
-    privilege: str
-    kind: str
-    id: int
-    object: str | None
-    granted_by: str
-    granted_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class ReasonInfo:
-    """A grant that allows something. path: from the principal to the group or role that was granted it."""
-
-    privilege: str
-    object: str
-    path: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class DecisionInfo:
-    """Whether a principal may do something with an object, and what decides that."""
-
-    is_allowed: bool
-    is_disabled: bool
-    scopes: tuple[str, ...]
-    is_in_scope: bool
-    grants_on: bool
-    by: tuple[ReasonInfo, ...]
-    outside: bool | None
-    definer: str | None
-    policies: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class GrantCounts:
-    """How many privileges were new, or taken. grants_on: False where scopes alone decide."""
-
-    granted: int
-    revoked: int
-    grants_on: bool
-
-
-def parse_record(kind: type[Record], answer: Json) -> Record:
-    """Parse an object of the management API, whose names are those of the class in kebab-case."""
-    values = {}
-    for one in fields(kind):  # type: ignore[arg-type]  # it is a dataclass
-        value = answer.get(one.name.replace("_", "-"))
-        if value is not None and "datetime" in str(one.type):
-            value = datetime.fromisoformat(value)
-        values[one.name] = tuple(value) if isinstance(value, list) else value
-    return kind(**values)
 
 
 def split_object(text: str) -> tuple[str, tuple[str, ...]]:
@@ -379,6 +237,47 @@ class Administrator:
         by = [parse_record(ReasonInfo, one) for one in answer["by"]]
         return parse_record(DecisionInfo, answer | {"by": by})
 
+    def add_policy(
+        self,
+        warehouse: str,
+        name: str,
+        target: str | None = None,
+        *,
+        column: str | None = None,
+        tag: str | None = None,
+        mask: str | None = None,
+        condition: str | None = None,
+        to: Sequence[str] = (),
+        exempt: Sequence[str] = (),
+    ) -> PolicyInfo:
+        """Add a row filter or a column mask. target: the table, as `table:sales.orders`; None: for a tag."""
+        body: dict[str, Any] = {"name": name, "table": None if target is None else _describe_table(target)}
+        body |= {"column": column, "tag": tag, "mask": mask, "condition": condition}
+        body |= {"to": list(to), "exempt": list(exempt)}
+        answer = self._client.change("POST", _path("warehouses", warehouse, "policies"), _drop_none(body))
+        return parse_record(PolicyInfo, answer | {"object": _name_table(answer)})
+
+    def list_policies(self, warehouse: str, on: str | None = None) -> Sequence[PolicyInfo]:
+        """List the policies of a warehouse, or of a table."""
+        pages = self._client.pages(_path("warehouses", warehouse, "policies"), _drop_none({"on": on}))
+        found = (one for page in pages for one in page["policies"])
+        return [parse_record(PolicyInfo, one | {"object": _name_table(one)}) for one in found]
+
+    def drop_policy(self, warehouse: str, policy_id: str) -> None:
+        """Drop a policy."""
+        self._client.change("DELETE", _path("warehouses", warehouse, "policies", policy_id))
+
+    def change_tag(self, warehouse: str, tag: str, target: str, column: str, *, is_given: bool) -> None:
+        """Give a column a tag, or take it. target: the table, as `table:sales.orders`."""
+        body = {"give" if is_given else "take": [{"tag": tag, "table": _describe_table(target), "column": column}]}
+        self._client.change("POST", _path("warehouses", warehouse, "column-tags"), body)
+
+    def list_tags(self, warehouse: str, on: str | None = None) -> Sequence[TaggedColumnInfo]:
+        """List the tagged columns of a warehouse, or of a table."""
+        pages = self._client.pages(_path("warehouses", warehouse, "column-tags"), _drop_none({"on": on}))
+        found = (one for page in pages for one in page["tags"])
+        return [parse_record(TaggedColumnInfo, one | {"object": _name_table(one)}) for one in found]
+
     def export(self) -> Json:
         """Return all that governs the server as one document, without secrets."""
         return self._client.get(f"{_ROOT}/governance")
@@ -439,6 +338,18 @@ def _describe_object(text: str) -> Json:
     if kind == "namespace":
         return {"kind": kind, "namespace": list(levels)}
     return {"kind": kind, "namespace": list(levels[:-1]), "name": levels[-1]}
+
+
+def _describe_table(text: str) -> Json:
+    found = _describe_object(text)
+    if found.pop("kind") != "table":
+        raise BadInputError(f"Policies are on tables, not on {text}: write table:NAMESPACE.NAME")
+    return found
+
+
+def _name_table(answer: Json) -> str | None:
+    table = answer.get("table")
+    return None if table is None else f"table:{format_schema((*table['namespace'], table['name']))}"
 
 
 def _name_object(grant: Json) -> str | None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import Any, Literal, TypeVar
@@ -11,6 +11,7 @@ from uuid import UUID
 from duckicelake.catalog import (
     grants,
     issuers,
+    policies,
     principals,
     storage_profiles,
     warehouse_options,
@@ -23,22 +24,34 @@ from duckicelake.catalog.context.privileges import list_names
 from duckicelake.catalog.context.services import Services
 from duckicelake.catalog.governance import apply_state, read_state
 from duckicelake.catalog.governance_document import build_state, describe_state, parse_document
+from duckicelake.catalog.policy_definitions import PolicyDefinition, TaggedColumn, parse_table
 from duckicelake.catalog.warehouse_places import NewWarehouse
 from duckicelake.cli.wiring.authentication import is_settings_client
 from duckicelake.cli.wiring.profile_settings import build_profile_rules
+from duckicelake.cli.wiring.records import (
+    copy_grant,
+    copy_policy,
+    copy_profile,
+    copy_record,
+    copy_secret,
+    copy_warehouse,
+    name_table,
+)
 from duckicelake.cli.wiring.services import build_outside, build_warehouse_wiring, check_policies, open_lake
-from duckicelake.client.administration import (
-    FIRST,
+from duckicelake.client.administration import FIRST
+from duckicelake.client.governance import (
     KINDS,
     DecisionInfo,
     GrantCounts,
     GrantInfo,
     IssuerInfo,
+    PolicyInfo,
     PrincipalInfo,
     PrincipalKind,
     ProfileInfo,
     ReasonInfo,
     SecretInfo,
+    TaggedColumnInfo,
     WarehouseContents,
     WarehouseInfo,
 )
@@ -62,7 +75,7 @@ class LakeAdministration:
         """List principals by name."""
         with self._open("list_principals") as services:
             rows = walk_pages(lambda page: principals.list_principals(services, kinds, page))
-            return [_copy(PrincipalInfo, row) for row in rows]
+            return [copy_record(PrincipalInfo, row) for row in rows]
 
     def create_principal(
         self,
@@ -77,14 +90,14 @@ class LakeAdministration:
         """Register a user, service account, group or role."""
         new = principals.PrincipalRegistration(name, kind, issuer, subject, tuple(scopes), description=description)
         with self._open("create_principal") as services:
-            return _copy(PrincipalInfo, principals.create_principal(services, new))
+            return copy_record(PrincipalInfo, principals.create_principal(services, new))
 
     def load_principal(self, name: str) -> tuple[PrincipalInfo, Sequence[str]]:
         """Load a principal, with the groups and roles that it is in by itself."""
         with self._open("load_principal") as services:
             row = principals.load_principal(services, name)
             pairs = principals.list_memberships(services)
-        return _copy(PrincipalInfo, row), [container for container, member in pairs if member == name]
+        return copy_record(PrincipalInfo, row), [container for container, member in pairs if member == name]
 
     def set_disabled(self, name: str, *, is_disabled: bool) -> None:
         """Disable or enable a principal."""
@@ -133,12 +146,12 @@ class LakeAdministration:
             made = principals.create_secret(
                 services, name, wish, lambda client: is_settings_client(self._settings, client)
             )
-        return replace(_copy_secret(made.row), secret=made.text)
+        return replace(copy_secret(made.row), secret=made.text)
 
     def list_secrets(self, name: str) -> Sequence[SecretInfo]:
         """List the secrets and tokens of a principal, without what they are."""
         with self._open("list_secrets") as services:
-            return [_copy_secret(row) for row in principals.list_secrets(services, name).items]
+            return [copy_secret(row) for row in principals.list_secrets(services, name).items]
 
     def revoke_secret(self, name: str, secret_id: str) -> None:
         """Revoke a secret or token."""
@@ -148,20 +161,20 @@ class LakeAdministration:
     def create_issuer(self, issuer: IssuerInfo) -> IssuerInfo:
         """Trust an issuer."""
         with self._open("create_issuer") as services:
-            listed = _copy(issuers.ListedIssuer, issuer)
-            return _copy(
+            listed = copy_record(issuers.ListedIssuer, issuer)
+            return copy_record(
                 IssuerInfo, issuers.create_issuer(services, listed, self._settings.oidc_issuer, self._get_url_check())
             )
 
     def list_issuers(self) -> Sequence[IssuerInfo]:
         """List the issuers beside that of the settings."""
         with self._open("list_issuers") as services:
-            return [_copy(IssuerInfo, row) for row in issuers.list_issuers(services).items]
+            return [copy_record(IssuerInfo, row) for row in issuers.list_issuers(services).items]
 
     def load_issuer(self, name: str) -> IssuerInfo:
         """Load an issuer."""
         with self._open("load_issuer") as services:
-            return _copy(IssuerInfo, issuers.load_issuer(services, name))
+            return copy_record(IssuerInfo, issuers.load_issuer(services, name))
 
     def drop_issuer(self, name: str) -> None:
         """Trust an issuer no more."""
@@ -173,17 +186,17 @@ class LakeAdministration:
         own = None if keys is None else storage_profiles.ProfileKeys(*keys)
         spec, rules = storage_profiles.StorageProfileSpec(**options), build_profile_rules(self._settings)
         with self._open("create_storage_profile") as services:
-            return _copy_profile(storage_profiles.create_profile(services, rules, spec, own))
+            return copy_profile(storage_profiles.create_profile(services, rules, spec, own))
 
     def list_profiles(self) -> Sequence[ProfileInfo]:
         """List the storage profiles, without their keys."""
         with self._open("list_storage_profiles") as services:
-            return [_copy_profile(row) for row in storage_profiles.list_profiles(services)]
+            return [copy_profile(row) for row in storage_profiles.list_profiles(services)]
 
     def load_profile(self, name: str) -> ProfileInfo:
         """Load a storage profile, without its key."""
         with self._open("load_storage_profile") as services:
-            return _copy_profile(storage_profiles.find_profile(services, name))
+            return copy_profile(storage_profiles.find_profile(services, name))
 
     def drop_profile(self, name: str) -> None:
         """Drop a storage profile that no warehouse uses."""
@@ -203,35 +216,35 @@ class LakeAdministration:
         new = NewWarehouse(name, location, adopted_schema, storage_profile, database_url)
         with self._open("create_warehouse") as services:
             wiring = build_warehouse_wiring(self._settings)
-            return _copy_warehouse(warehouse_registry.create_warehouse(services, wiring, new))
+            return copy_warehouse(warehouse_registry.create_warehouse(services, wiring, new))
 
     def list_warehouses(self) -> Sequence[WarehouseInfo]:
         """List the warehouses beside the first."""
         with self._open("list_warehouses") as services:
-            return [_copy_warehouse(row) for row in warehouses.list_warehouses(services)]
+            return [copy_warehouse(row) for row in warehouses.list_warehouses(services)]
 
     def load_warehouse(self, name: str) -> WarehouseInfo:
         """Load a warehouse."""
         with self._open("load_warehouse") as services:
-            return _copy_warehouse(warehouses.find_warehouse(services, name))
+            return copy_warehouse(warehouses.find_warehouse(services, name))
 
     def rename_warehouse(self, name: str, new_name: str) -> WarehouseInfo:
         """Rename a warehouse."""
         with self._open("rename_warehouse") as services:
-            return _copy_warehouse(warehouse_registry.rename_warehouse(services, name, new_name))
+            return copy_warehouse(warehouse_registry.rename_warehouse(services, name, new_name))
 
     def move_warehouse(self, name: str, database_url: str) -> WarehouseInfo:
         """Reach the database of a warehouse by another login, password or host."""
         with self._open("move_warehouse") as services:
             wiring = build_warehouse_wiring(self._settings)
-            return _copy_warehouse(warehouse_registry.move_warehouse(services, wiring, name, database_url))
+            return copy_warehouse(warehouse_registry.move_warehouse(services, wiring, name, database_url))
 
     def drop_warehouse(self, name: str, *, forces: bool, keeps_lake: bool) -> WarehouseContents:
         """Drop a warehouse. forces: one that isn't empty, too. keeps_lake: only stop serving it."""
         with self._open("drop_warehouse") as services:
             wiring = build_warehouse_wiring(self._settings)
             had = warehouse_removal.drop_warehouse(services, wiring, name, forces=forces, keeps_lake=keeps_lake)
-        return _copy(WarehouseContents, had)
+        return copy_record(WarehouseContents, had)
 
     def read_options(self, name: str) -> Mapping[str, str]:
         """Read the options of a warehouse."""
@@ -263,19 +276,7 @@ class LakeAdministration:
         with self._open("list_grants", warehouse) as services:
             target = None if on is None else grants.parse_object(on)
             found = [*walk_pages(lambda page: grants.list_grants(services, principal, target, page))]
-        return [
-            GrantInfo(
-                one.principal,
-                one.principal_kind,
-                one.privilege,
-                one.kind,
-                one.object_id,
-                None if one.object is None else str(one.object),
-                one.granted_by,
-                one.granted_at,
-            )
-            for one in found
-        ]
+        return [*map(copy_grant, found)]
 
     def explain_decision(
         self, warehouse: str, principal: str, action: str, target: str, *, scopes: str | None = None, groups: str = ""
@@ -285,7 +286,51 @@ class LakeAdministration:
         with self._open("explain_decision", warehouse) as services:
             found = grants.explain_decision(services, asked, action, grants.parse_object(target), outside)
         by = [ReasonInfo(list_names(held.privilege)[0], str(held.object), tuple(held.path)) for held in found.by]
-        return replace(_copy(DecisionInfo, found), by=tuple(by))
+        return replace(copy_record(DecisionInfo, found), by=tuple(by))
+
+    def add_policy(
+        self,
+        warehouse: str,
+        name: str,
+        target: str | None = None,
+        *,
+        column: str | None = None,
+        tag: str | None = None,
+        mask: str | None = None,
+        condition: str | None = None,
+        to: Sequence[str] = (),
+        exempt: Sequence[str] = (),
+    ) -> PolicyInfo:
+        """Add a row filter or a column mask. target: the table, as `table:sales.orders`; None: for a tag."""
+        what = column, tag, mask, condition
+        new = PolicyDefinition(name, None if target is None else parse_table(target), *what, tuple(to), tuple(exempt))
+        with self._open("add_policy", warehouse) as services:
+            return copy_policy(policies.add_policy(services, new))
+
+    def list_policies(self, warehouse: str, on: str | None = None) -> Sequence[PolicyInfo]:
+        """List the policies of a warehouse, or of a table."""
+        with self._open("list_policies", warehouse) as services:
+            return [
+                copy_policy(one)
+                for one in policies.list_policies(services, None if on is None else parse_table(on)).items
+            ]
+
+    def drop_policy(self, warehouse: str, policy_id: str) -> None:
+        """Drop a policy."""
+        with self._open("drop_policy", warehouse) as services:
+            policies.drop_policy(services, UUID(policy_id))
+
+    def change_tag(self, warehouse: str, tag: str, target: str, column: str, *, is_given: bool) -> None:
+        """Give a column a tag, or take it. target: the table, as `table:sales.orders`."""
+        table = parse_table(target)
+        with self._open("change_column_tags", warehouse) as services:
+            policies.change_tag(services, TaggedColumn(tag, table, column), is_given=is_given)
+
+    def list_tags(self, warehouse: str, on: str | None = None) -> Sequence[TaggedColumnInfo]:
+        """List the tagged columns of a warehouse, or of a table."""
+        with self._open("list_column_tags", warehouse) as services:
+            found = policies.list_tags(services, None if on is None else parse_table(on)).items
+        return [TaggedColumnInfo(one.tag, name_table(one.table), one.column, one.is_live) for one in found]
 
     def export(self) -> dict[str, Any]:
         """Return all that governs the server as one document, without secrets."""
@@ -317,47 +362,3 @@ class LakeAdministration:
                 yield replace(own, caller=services.caller)
             finally:
                 warehouses.close_warehouse(services, own)
-
-
-def _copy(kind: type[Record], row: object) -> Record:
-    """Copy the attributes that a class has from an object that has them, too."""
-    return kind(**{one.name: getattr(row, one.name) for one in fields(kind)})  # type: ignore[arg-type]
-
-
-def _copy_secret(row: principals.RegisteredSecret) -> SecretInfo:
-    return SecretInfo(
-        str(row.secret_id),
-        row.kind,
-        row.description,
-        row.created,
-        row.expires,
-        row.last_used,
-        row.scopes,
-        tuple(map(str, row.made_by)),
-    )
-
-
-def _copy_profile(row: storage_profiles.StorageProfile) -> ProfileInfo:
-    spec = {one.name: getattr(row.spec, one.name) for one in fields(row.spec)}
-    return ProfileInfo(
-        profile_id=str(row.profile_id),
-        credentials="ambient" if row.secret is None else "key",
-        encrypted_by=None if row.secret is None else row.secret.partition(":")[0],
-        created=row.created,
-        **spec,
-    )
-
-
-def _copy_warehouse(row: warehouses.Warehouse) -> WarehouseInfo:
-    return WarehouseInfo(
-        str(row.warehouse_id),
-        row.name,
-        warehouses.build_prefix(row.name),
-        row.schema_name,
-        row.location,
-        row.profile,
-        row.database_url,
-        row.is_adopted,
-        row.state,
-        row.created,
-    )

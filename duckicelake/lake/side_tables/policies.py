@@ -15,6 +15,10 @@ from duckicelake.lake.side_tables.grants import GrantPlace, run_governance
 from duckicelake.postgres.queries import Transaction, load_queries
 
 _SQL: Final = load_queries("lake", "policies")
+PolicyKey = tuple[str, UUID]
+"""What orders policies: name and id."""
+TagKey = tuple[str, int, int]
+"""What orders tagged columns: tag and DuckLake's ids."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +82,7 @@ class ColumnTagRow:
 
     tag: str
     table_id: int
+    column_id: int
     is_live: bool
     schema_name: str
     table_name: str
@@ -126,9 +131,20 @@ def has_policies(cursor: Transaction, place: GrantPlace, table_id: int) -> bool:
     return (table_id,) in run_governance(cursor, _SQL.guarded, place)
 
 
-def list_policies(cursor: Transaction, place: GrantPlace, table_id: int | None = None) -> list[PolicyRow]:
-    """List the policies of a warehouse, or of one table, those of its columns' tags among them."""
-    found = run_governance(cursor, _SQL.list, place, table_id=table_id)
+def list_policies(
+    cursor: Transaction,
+    place: GrantPlace,
+    table_id: int | None = None,
+    after: PolicyKey | None = None,
+    limit: int | None = None,
+) -> list[PolicyRow]:
+    """List the policies of a warehouse, or of one table, those of its columns' tags among them.
+
+    after: the key of the policy behind which the list begins. limit: None: all.
+    """
+    name, policy_id = after or (None, None)
+    asked = {"table_id": table_id, "after_name": name, "after_id": policy_id, "limit": limit}
+    found = run_governance(cursor, _SQL.list, place, **asked)
     return [PolicyRow(*row[:-2], *map(tuple, row[-2:])) for row in found]
 
 
@@ -177,9 +193,18 @@ def untag_column(cursor: Transaction, place: GrantPlace, tag: str, on: GuardedCo
     return bool(run_governance(cursor, _SQL.untag, place, tag=tag, table_id=on.table_id, column_id=on.column_id))
 
 
-def list_tags(cursor: Transaction, place: GrantPlace, table_id: int | None = None) -> list[ColumnTagRow]:
-    """List the tagged columns of a warehouse, or of one table."""
-    return [ColumnTagRow(*row) for row in run_governance(cursor, _SQL.tags, place, table_id=table_id)]
+def list_tags(
+    cursor: Transaction,
+    place: GrantPlace,
+    table_id: int | None = None,
+    after: TagKey | None = None,
+    limit: int | None = None,
+) -> list[ColumnTagRow]:
+    """List the tagged columns of a warehouse, or of one table. after, limit: as of `list_policies`."""
+    tag, after_table, after_column = after or (None, None, None)
+    key = {"after_tag": tag, "after_table": after_table, "after_column": after_column}
+    found = run_governance(cursor, _SQL.tags, place, table_id=table_id, limit=limit, **key)
+    return [ColumnTagRow(*row) for row in found]
 
 
 def copy_policies(cursor: Transaction, place: GrantPlace, from_id: int, to: GuardedColumn) -> None:

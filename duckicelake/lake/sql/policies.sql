@@ -101,7 +101,10 @@ WHERE y.warehouse_id = %(warehouse_id)s
   AND (%(table_id)s::bigint IS NULL OR y.table_id = %(table_id)s OR EXISTS (
       SELECT FROM {governance}duckicelake_policy_tag g
       WHERE (g.warehouse_id, g.tag, g.table_id) = (y.warehouse_id, y.tag, %(table_id)s)))
-ORDER BY y.name, 6, 7, y.policy_id;
+  AND (%(after_name)s::text IS NULL
+       OR (y.name COLLATE "C", y.policy_id) > (%(after_name)s::text, %(after_id)s::uuid))
+ORDER BY y.name COLLATE "C", y.policy_id
+LIMIT %(limit)s::bigint;
 
 -- insert: a policy; none if the table has one of this name
 INSERT INTO {governance}duckicelake_policy
@@ -135,14 +138,17 @@ WHERE warehouse_id = %(warehouse_id)s AND tag = %(tag)s AND table_id = %(table_i
 RETURNING tag;
 
 -- tags: the tagged columns of a warehouse, of one table or all, with today's names
-SELECT g.tag, g.table_id, t.table_id IS NOT NULL, coalesce(s.schema_name, g.schema_name),
+SELECT g.tag, g.table_id, g.column_id, t.table_id IS NOT NULL, coalesce(s.schema_name, g.schema_name),
        coalesce(t.table_name, g.table_name), coalesce(c.column_name, g.column_name)
 FROM {governance}duckicelake_policy_tag g
 LEFT JOIN ducklake_table t ON t.table_id = g.table_id AND t.end_snapshot IS NULL
 LEFT JOIN duckicelake_schemas() s ON s.schema_id = t.schema_id AND s.end_snapshot IS NULL
 LEFT JOIN ducklake_column c ON c.table_id = g.table_id AND c.column_id = g.column_id AND c.end_snapshot IS NULL
 WHERE g.warehouse_id = %(warehouse_id)s AND (%(table_id)s::bigint IS NULL OR g.table_id = %(table_id)s)
-ORDER BY g.tag, 4, 5, 6;
+  AND (%(after_tag)s::text IS NULL OR (g.tag COLLATE "C", g.table_id, g.column_id)
+       > (%(after_tag)s::text, %(after_table)s::bigint, %(after_column)s::bigint))
+ORDER BY g.tag COLLATE "C", g.table_id, g.column_id
+LIMIT %(limit)s::bigint;
 
 -- copy: give a table the policies of another one, and its columns' tags; its columns have the same ids
 WITH copied AS (

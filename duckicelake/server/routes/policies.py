@@ -1,5 +1,6 @@
 """Routes of policies: list, add and drop row filters and column masks, and tags of columns."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Self
 from uuid import UUID
@@ -8,12 +9,13 @@ from fastapi import APIRouter, Query, Response
 from pydantic import ConfigDict, Field
 
 from duckicelake.catalog import policies
-from duckicelake.catalog.policies import PolicyDefinition, PolicyDetails, Table, TaggedColumn, parse_table
+from duckicelake.catalog.policies import PolicyDetails
+from duckicelake.catalog.policy_definitions import PolicyDefinition, Table, TaggedColumn, parse_table
 from duckicelake.iceberg.identifiers import NamespaceField, TableNameField
 from duckicelake.iceberg.model import SpecModel
 from duckicelake.server.http.errors import RESPONSES, parse_body
 from duckicelake.server.http.route import StrictRequest, StrictRoute
-from duckicelake.server.routes.dependencies import AppServices, Body, KeyedServices, describe_body
+from duckicelake.server.routes.dependencies import AppServices, Body, KeyedServices, PageQuery, describe_body
 
 router = APIRouter(tags=["policies"], responses=RESPONSES, route_class=StrictRoute)
 POLICIES = "/management/v1/policies"
@@ -87,6 +89,7 @@ class PolicyList(SpecModel):
     model_config = ConfigDict(frozen=True)
 
     policies: tuple[PolicyAnswer, ...]
+    next_page_token: str | None = None
 
 
 class TaggedColumnRequest(StrictRequest):
@@ -121,13 +124,14 @@ class TagList(SpecModel):
     model_config = ConfigDict(frozen=True)
 
     tags: tuple[TaggedColumnAnswer, ...]
+    next_page_token: str | None = None
 
 
 @router.get(POLICIES)
-def list_policies(services: AppServices, on: OnQuery = None) -> PolicyList:
+def list_policies(services: AppServices, page: PageQuery, on: OnQuery = None) -> PolicyList:
     """List the policies of a warehouse that the caller may manage."""
-    found = policies.list_policies(services, parse_table(on))
-    return PolicyList(policies=tuple(map(_describe, found)))
+    found = policies.list_policies(services, None if on is None else parse_table(on), page)
+    return PolicyList(policies=tuple(map(_describe, found.items)), next_page_token=found.next_token)
 
 
 @router.post(POLICIES, openapi_extra=describe_body(NewPolicyRequest))
@@ -150,9 +154,10 @@ def drop_policy(services: KeyedServices, policy_id: UUID) -> Response:
 
 
 @router.get("/management/v1/column-tags")
-def list_column_tags(services: AppServices, on: OnQuery = None) -> TagList:
+def list_column_tags(services: AppServices, page: PageQuery, on: OnQuery = None) -> TagList:
     """List the tags of columns of tables whose policies the caller may manage."""
-    return _describe_tags(policies.list_tags(services, parse_table(on)))
+    found = policies.list_tags(services, None if on is None else parse_table(on), page)
+    return _describe_tags(found.items, found.next_token)
 
 
 @router.post("/management/v1/column-tags", openapi_extra=describe_body(ChangeTagsRequest))
@@ -163,7 +168,7 @@ def change_column_tags(services: AppServices, body: Body) -> TagList:
         table = asked.table.namespace, asked.table.name
         policies.change_tag(services, TaggedColumn(asked.tag, table, asked.column), is_given=is_given)
     tables = {(one.table.namespace, one.table.name) for one in (*request.give, *request.take)}
-    return _describe_tags([tagged for table in sorted(tables) for tagged in policies.list_tags(services, table)])
+    return _describe_tags([tagged for table in sorted(tables) for tagged in policies.list_tags(services, table).items])
 
 
 def _describe(found: PolicyDetails) -> PolicyAnswer:
@@ -184,8 +189,9 @@ def _describe(found: PolicyDetails) -> PolicyAnswer:
     )
 
 
-def _describe_tags(found: list[TaggedColumn]) -> TagList:
+def _describe_tags(found: Sequence[TaggedColumn], next_token: str | None = None) -> TagList:
     return TagList(
+        next_page_token=next_token,
         tags=tuple(
             TaggedColumnAnswer(
                 tag=one.tag,
@@ -194,5 +200,5 @@ def _describe_tags(found: list[TaggedColumn]) -> TagList:
                 is_live=one.is_live,
             )
             for one in found
-        )
+        ),
     )

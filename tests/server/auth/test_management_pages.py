@@ -42,6 +42,14 @@ INSERT INTO duckicelake_grant (grantee_id, warehouse_id, object_kind, object_id,
   FROM duckicelake_principal, unnest(ARRAY['warehouse', 'table']) k, unnest(ARRAY[9, 10]) o,
        unnest(ARRAY['select', 'drop']) p
   WHERE kind = 'service' ON CONFLICT DO NOTHING;
+INSERT INTO duckicelake_policy (policy_id, warehouse_id, name, tag, mask, created_by)
+  SELECT gen_random_uuid(), %(first)s, v, 'pii', 'show-last-4', 'root' FROM unnest(%(names)s::text[]) v;
+INSERT INTO duckicelake_policy
+  (policy_id, warehouse_id, name, table_id, schema_name, table_name, filter, condition, created_by)
+  SELECT gen_random_uuid(), %(first)s, 'same', v, 's', 't' || v, 'false', 'false', 'root' FROM generate_series(9, 12) v;
+INSERT INTO duckicelake_policy_tag
+  SELECT %(first)s, v, t, 's', 't' || t, c, 'c' || c
+  FROM unnest(%(names)s::text[]) v, unnest(ARRAY[9, 10]) t, unnest(ARRAY[2, 11]) c;
 """
 NAMES = ["B", "a", "b-1", "b_2", "zß", "ä", "日本", "é", "e"]
 """Names that Postgres's collations and code points order differently."""
@@ -54,13 +62,14 @@ LISTS = {
     "/management/v1/storage-profiles": "storage-profiles",
     "/management/v1/grants": "grants",
     "/management/v1/me/tokens": "secrets",
+    "/management/v1/policies": "policies",
+    "/management/v1/column-tags": "tags",
 }
 """The field of each list's answer, by route."""
 WITHOUT_PAGES = {
     "/management/v1/warehouses/{warehouse}/options",
     "/management/v1/decision",
     "/management/v1/governance",
-    *("/management/v1/policies", "/management/v1/column-tags"),  # as MISSING.md says
 }
 """Answers about one thing, and lists that come whole."""
 ASKED = {route: route for route in LISTS} | {
@@ -138,10 +147,11 @@ def test_foreign_token_is_refused(http: httpx.Client, route: str, text: str) -> 
 @pytest.mark.parametrize(
     "after", ["x", "a\x1ftable\x1fnone\x1fselect", f"a\x1ftable\x1f{'9' * 30}\x1fselect", "a\x1ftable\x1f٣\x1fselect"]
 )
-def test_token_of_another_list_is_refused_by_that_of_grants(http: httpx.Client, after: str) -> None:
+def test_token_of_another_list_is_refused_by_those_whose_keys_have_parts(http: httpx.Client, after: str) -> None:
     text = base64.urlsafe_b64encode(b"after:" + after.encode()).decode().rstrip("=")
-    answer = http.get("/management/v1/grants", params={"pageToken": text})
-    assert answer.status_code == 400, answer.text
+    for route in ("grants", "policies", "column-tags"):
+        answer = http.get(f"/management/v1/{route}", params={"pageToken": text})
+        assert answer.status_code == 400, answer.text
 
 
 def test_what_stays_is_listed_once_while_others_come_and_go(http: httpx.Client, database: Database) -> None:
@@ -185,6 +195,8 @@ def test_administrator_reads_lists_page_by_page(http: httpx.Client, monkeypatch:
         "/management/v1/warehouses": server.list_warehouses,
         "/management/v1/storage-profiles": server.list_profiles,
         "/management/v1/grants": lambda: server.list_grants("duckicelake"),
+        "/management/v1/policies": lambda: server.list_policies("duckicelake"),
+        "/management/v1/column-tags": lambda: server.list_tags("duckicelake"),
     }
     assert {*lists} == {route for route in LISTS if "me/" not in route}  # that one: test_own_tokens
     for route, list_ in lists.items():
