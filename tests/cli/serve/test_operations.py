@@ -204,7 +204,7 @@ def test_gc_lists_orphans_and_deletes_them_only_if_asked_to(lake: Path) -> None:
 def test_gc_refuses_ages_at_which_commits_may_be_under_way(lake: Path) -> None:
     refused = run_here("gc", "--lake", str(lake), "--older-than", "5m", "--delete")
     assert refused.returncode == 2
-    assert "--older-than must be an hour at least" in refused.stderr
+    assert "give an age of an hour at least" in refused.stderr
 
 
 def test_gc_without_a_lake_says_how_to_make_one(lake: Path) -> None:

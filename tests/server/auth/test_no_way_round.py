@@ -52,7 +52,7 @@ BESIDE: Final = {
     "gives logins, which don't see the table": ("/duckdb/v1/",),
     "says which tables runs read and wrote": ("/lineage/v1/", "/api/v1/"),
     "is for administrators": ("/management/v1/", "/metrics", "/v1/audit", "/v1/doctor", "/v1/orphans"),
-    "is no lake's": ("/healthz", "/readyz", "/openapi.json", "/", "/ui", "/ui/"),
+    "is no lake's": ("/healthz", "/readyz", "/openapi.json", "/", "/ui", "/ui/", "/.well-known/"),
 }  # fmt: skip
 """Why routes without the table in their path are no way round it, by path or by the beginning of paths."""
 BODY_ROUTES: Final = {
