@@ -37,7 +37,6 @@ from duckicelake.server.routes import (
     catalog,
     dropped,
     events,
-    governance,
     grants,
     history,
     issuers,
@@ -60,10 +59,10 @@ from duckicelake.server.routes.catalog import RenameNamespaceBody
 from duckicelake.server.routes.dependencies import guard_routes
 from duckicelake.server.routes.dropped import UndropBody
 from duckicelake.server.routes.events import QueryEventsRequest
-from duckicelake.server.routes.governance import ApplyGovernanceRequest
 from duckicelake.server.routes.grants import ChangeGrantsRequest
 from duckicelake.server.routes.issuers import CreateIssuerRequest
 from duckicelake.server.routes.management import (
+    ApplyGovernanceRequest,
     ChangeOptionsRequest,
     CreateWarehouseRequest,
     MoveWarehouseRequest,
@@ -209,7 +208,6 @@ def create_routes() -> App:
         principals.router,
         issuers.router,
         own_tokens.router,
-        governance.router,
         *(router for feature in load_routes() for router in feature.routers),
         operations.health_router,
         operations.page_router,
