@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from asyncio import to_thread
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from itertools import islice
 from typing import Any, Final, Self, TypeVar
@@ -101,6 +101,25 @@ class AsyncTable:
         """Create a branch or tag, or move one from the snapshot `replaced`."""
         await to_thread(partial(self.sync.set_ref, name, kind, snapshot_id, replaced=replaced))
 
+    async def retain_ref(
+        self,
+        name: str,
+        *,
+        max_age: timedelta | None = None,
+        max_snapshot_age: timedelta | None = None,
+        min_snapshots: int | None = None,
+    ) -> None:
+        """Say how long a branch or tag is kept, and of a branch its snapshots; what isn't given is the table's rule."""
+        await to_thread(
+            partial(
+                self.sync.retain_ref,
+                name,
+                max_age=max_age,
+                max_snapshot_age=max_snapshot_age,
+                min_snapshots=min_snapshots,
+            )
+        )
+
     async def drop_ref(self, name: str) -> None:
         """Drop a branch or tag; its snapshots stay until they expire. BadInputError for `main` and unknown ones."""
         await to_thread(self.sync.drop_ref, name)
@@ -116,6 +135,10 @@ class AsyncTable:
     async def set_column_comment(self, column: str, comment: str | None) -> None:
         """Set or remove the comment of a top-level column. Raises BadInputError if there is no such column."""
         await to_thread(self.sync.set_column_comment, column, comment)
+
+    async def alter(self, changes: Sequence[str]) -> None:
+        """Change columns, partitions and order by clauses, as `add column note string`, all or none."""
+        await to_thread(self.sync.alter, changes)
 
     async def restore(self, to: str, *, is_dry_run: bool = False) -> RestoreInfo:
         """Make `main` what it was at a snapshot, time, branch or tag; return what that does or would do."""
@@ -173,6 +196,10 @@ class AsyncView:
     async def update_properties(self, updates: Mapping[str, str] | None = None, removals: Sequence[str] = ()) -> None:
         """Set and remove properties."""
         await to_thread(self.sync.update_properties, updates, removals)
+
+    async def redefine(self, schema: Json, version: Json) -> None:
+        """Give the view another version with this schema, both as Iceberg's JSON; its ids are the catalog's."""
+        await to_thread(self.sync.redefine, schema, version)
 
     async def drop(self) -> None:
         """Drop the view."""
@@ -256,6 +283,14 @@ class AsyncLake:
     async def create_table(self, name: str, schema: Json, **options: Any) -> AsyncTable:
         """Create a table. schema: Iceberg's, as JSON. options: others of CreateTableRequest, with `_` for `-`."""
         return AsyncTable(await to_thread(partial(self.sync.create_table, name, schema, **options)))
+
+    async def create_view(self, name: str, sql: str, *, spark: str | None = None) -> AsyncView:
+        """Create a view of a query in DuckDB's SQL, whose columns the server finds without reading rows."""
+        return AsyncView(await to_thread(partial(self.sync.create_view, name, sql, spark=spark)))
+
+    async def redefine_view(self, name: str, sql: str, *, spark: str | None = None) -> None:
+        """Give a view another query, as `create_view` takes it. The view keeps its properties and versions."""
+        await to_thread(partial(self.sync.redefine_view, name, sql, spark=spark))
 
     async def register_table(self, name: str, metadata_location: str) -> AsyncTable:
         """Register a table by its metadata.json."""

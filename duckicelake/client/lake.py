@@ -14,6 +14,7 @@ from datetime import datetime
 from difflib import get_close_matches
 from typing import Any, Final, Self
 
+from duckicelake.client.alteration import build_view
 from duckicelake.client.models import (
     CatalogObject,
     FoundName,
@@ -228,6 +229,27 @@ class Lake:
         body = {"name": last, "schema": schema} | {key.replace("_", "-"): value for key, value in options.items()}
         self.client.change("POST", self.client.iceberg("namespaces", encode_namespace(namespace), "tables"), body)
         return Table(self.client, namespace, last)
+
+    def create_view(self, name: str, sql: str, *, spark: str | None = None) -> View:
+        """Create a view of a query in DuckDB's SQL, whose columns the server finds without reading rows.
+
+        spark: the same query in Spark's SQL; None: engines read it in DuckDB's alone. Raises BadInputError.
+        """
+        namespace, last = parse_table(name)
+        body = {"name": last, "properties": {}, **self._build_view(namespace, sql, spark)}
+        self.client.change("POST", self.client.iceberg("namespaces", encode_namespace(namespace), "views"), body)
+        return View(self.client, namespace, last)
+
+    def redefine_view(self, name: str, sql: str, *, spark: str | None = None) -> None:
+        """Give a view another query, as `create_view` takes it. The view keeps its properties and versions."""
+        namespace, _ = parse_table(name)
+        built = self._build_view(namespace, sql, spark)
+        self.view(name).redefine(built["schema"], built["view-version"])
+
+    def _build_view(self, namespace: Namespace, sql: str, spark: str | None) -> Json:
+        query = sql.strip().rstrip(";")
+        schema = self.sql(f"SELECT * FROM (\n{query}\n) LIMIT 0", namespace=build_name(namespace)).to_schema()
+        return build_view(namespace, schema, {"duckdb": query} | ({} if spark is None else {"spark": spark}))
 
     def register_table(self, name: str, metadata_location: str) -> Table:
         """Register a table by its metadata.json."""

@@ -1,11 +1,14 @@
 """Queries of a server, and the rows that one answers: as Arrow's stream, or the first of them as JSON."""
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from importlib import import_module
+from itertools import count
 from typing import Any, Final
 
 from duckicelake.client.models import Json
+from duckicelake.errors import BadInputError
 
 ARROW_STREAM: Final = "application/vnd.apache.arrow.stream"
 JSON_LINES: Final = "application/x-ndjson"
@@ -13,6 +16,20 @@ QUERY_SECONDS: Final = 3600.0
 """How long a client waits for an answer; the server ends a query sooner."""
 GRACE_SECONDS: Final = 5.0
 """How long a client waits beyond the time that it gives a query, for the server's own error."""
+
+
+_INT_BITS: Final = 32
+_LONG_BITS: Final = 64
+_PRIMITIVES: Final[Mapping[str, str]] = {
+    "bool": "boolean",
+    **dict.fromkeys(("halffloat", "float"), "float"),
+    "double": "double",
+    "date32": "date",
+    "time64": "time",
+    **dict.fromkeys(("string", "large_string", "string_view"), "string"),
+    **dict.fromkeys(("binary", "large_binary", "binary_view"), "binary"),
+}
+"""Iceberg's names of Arrow's types that have no parameters but a unit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,3 +132,40 @@ class QueryResult:
         """Return the rows, each a dictionary."""
         found: list[dict[str, Any]] = self.to_arrow().to_pylist()
         return found
+
+    def to_schema(self) -> Json:
+        """Return the columns as Iceberg's schema, as JSON. Raises BadInputError for a type that Iceberg has none of."""
+        pyarrow = import_module("pyarrow")
+        ids = count(1)
+        fields = pyarrow.ipc.open_stream(self.stream).schema
+        return {"type": "struct", "fields": [_build_field(field, ids) for field in fields]}
+
+
+def _build_field(field: Any, ids: Iterator[int]) -> Json:
+    return {"id": next(ids), "name": field.name, "required": False, "type": _build_type(field.type, ids)}
+
+
+def _build_type(type_: Any, ids: Iterator[int]) -> Json:
+    """Build Iceberg's type of one of Arrow's."""
+    types = import_module("pyarrow.types")
+    if types.is_struct(type_):
+        return {"type": "struct", "fields": [_build_field(field, ids) for field in type_.fields]}
+    if types.is_list(type_) or types.is_large_list(type_) or types.is_fixed_size_list(type_):
+        element = {"element-id": next(ids), "element-required": False}
+        return {"type": "list", **element, "element": _build_type(type_.value_type, ids)}
+    if types.is_map(type_):
+        key, value = {"key-id": next(ids)}, {"value-id": next(ids), "value-required": False}
+        parts = {"key": _build_type(type_.key_type, ids), "value": _build_type(type_.item_type, ids)}
+        return {"type": "map", **key, **value, **parts}
+    if types.is_decimal(type_):
+        return f"decimal({type_.precision}, {type_.scale})"
+    if types.is_timestamp(type_):
+        return f"timestamp{'tz' if type_.tz else ''}{'_ns' if type_.unit == 'ns' else ''}"
+    if types.is_integer(type_):
+        bits = type_.bit_width + types.is_unsigned_integer(type_)
+        name = "int" if bits <= _INT_BITS else "long" if bits <= _LONG_BITS else None
+    else:
+        name = _PRIMITIVES.get(str(type_).partition("[")[0])
+    if name is None:
+        raise BadInputError(f"Iceberg has no type for {type_}: cast the column to another one")
+    return name

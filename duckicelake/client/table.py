@@ -1,10 +1,11 @@
 """One table or view of a lake: look at it, change it."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
+from duckicelake.client.alteration import build_alteration
 from duckicelake.client.diff import TableDiff, parse_diff
 from duckicelake.client.models import (
     MAIN_BRANCH,
@@ -132,6 +133,26 @@ class Table(_Relation):
         update = {"action": "set-snapshot-ref", "ref-name": name, "type": kind, "snapshot-id": snapshot_id}
         self._commit([requirement], [update])
 
+    def retain_ref(
+        self,
+        name: str,
+        *,
+        max_age: timedelta | None = None,
+        max_snapshot_age: timedelta | None = None,
+        min_snapshots: int | None = None,
+    ) -> None:
+        """Say how long a branch or tag is kept, and of a branch its snapshots; what isn't given is the table's rule."""
+        ref = next((one for one in self.load().refs if one.name == name), None)
+        if ref is None:
+            raise BadInputError(f"{self.name} has no branch or tag {name!r}")
+        update: dict[str, Json] = {"action": "set-snapshot-ref", "ref-name": name, "type": ref.kind}
+        update["snapshot-id"] = ref.snapshot_id
+        ages = {"max-ref-age-ms": max_age, "max-snapshot-age-ms": max_snapshot_age}
+        update |= {key: int(age.total_seconds() * 1000) for key, age in ages.items() if age is not None}
+        update |= {} if min_snapshots is None else {"min-snapshots-to-keep": min_snapshots}
+        requirement = {"type": "assert-ref-snapshot-id", "ref": name, "snapshot-id": ref.snapshot_id}
+        self._commit([requirement], [update])
+
     def drop_ref(self, name: str) -> None:
         """Drop a branch or tag; its snapshots stay until they expire. BadInputError for `main` and unknown ones."""
         ref = _get_ref(self.load(), name)
@@ -175,6 +196,15 @@ class Table(_Relation):
             {"action": "set-current-schema", "schema-id": -1},
         ]
         self._commit([{"type": "assert-current-schema-id", "current-schema-id": schema["schema-id"]}], updates)
+
+    def alter(self, changes: Sequence[str]) -> None:
+        """Change columns, partitions and order by clauses, as `add column note string`, all or none.
+
+        JobConflictError if another writer changed them meanwhile. Raises BadInputError.
+        """
+        commit = build_alteration(self.load().metadata, changes)
+        if commit["updates"]:
+            self._commit(commit["requirements"], commit["updates"])
 
     def restore(self, to: str, *, is_dry_run: bool = False) -> RestoreInfo:
         """Make `main` what it was at a snapshot, time, branch or tag; return what that does or would do."""
@@ -244,6 +274,16 @@ class View(_Relation):
     def update_properties(self, updates: Mapping[str, str] | None = None, removals: Sequence[str] = ()) -> None:
         """Set and remove properties."""
         self._change_properties(updates or {}, removals)
+
+    def redefine(self, schema: Json, version: Json) -> None:
+        """Give the view another version with this schema, both as Iceberg's JSON; its ids are the catalog's."""
+        requirement = {"type": "assert-view-uuid", "uuid": self.load().metadata["view-uuid"]}
+        updates = [
+            {"action": "add-schema", "schema": schema},
+            {"action": "add-view-version", "view-version": version | {"schema-id": -1}},
+            {"action": "set-current-view-version", "view-version-id": -1},
+        ]
+        self._client.change("POST", self._path(), {"requirements": [requirement], "updates": updates})
 
     def drop(self) -> None:
         """Drop the view."""

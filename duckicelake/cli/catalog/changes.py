@@ -33,7 +33,13 @@ COMMENT_EXAMPLES: Final = (
     "duckicelake comment sales.orders ''",
 )
 
-create_app = make_group("create", "Create a namespace or a table.", panel=CHANGE)
+ALTER_EXAMPLES: Final = (
+    "duckicelake alter sales.orders 'add column note string after id' 'drop column old'",
+    "duckicelake alter sales.orders 'rename column amount to total' 'alter column total type decimal(18, 2)'",
+    "duckicelake alter sales.orders 'partition by day(time), bucket(16, id)' 'order by region, time desc'",
+)
+
+create_app = make_group("create", "Create a namespace, a table or a view.", panel=CHANGE)
 props_app = make_group("props", "Show, set and remove properties of namespaces, tables and views.", panel=CHANGE)
 refs_app = make_group("refs", "List, create, move and drop branches and tags of a table.", panel=LOOK)
 
@@ -53,20 +59,61 @@ def create_table(
     partition_by: Annotated[
         str | None, typer.Option(help="Partition fields, joined by commas, as `day(time), bucket(16, id)`.")
     ] = None,
+    order_by: Annotated[
+        str | None, typer.Option(help="Sort fields, joined by commas, as `region, time desc nulls last`.")
+    ] = None,
     location: Annotated[str | None, typer.Option(help="Its folder (default: one in the warehouse).")] = None,
     prop: Annotated[list[str] | None, typer.Option("--prop", help="<key>=<value>; may be repeated.")] = None,
 ) -> None:
     """Create an empty table."""
-    from duckicelake.client.schema_text import parse_columns, parse_partition_fields
+    from duckicelake.client.schema_text import parse_columns, parse_partition_fields, parse_sort_fields
 
     schema = parse_columns(columns)
     options: dict[str, object] = {"properties": _parse_pairs(prop or [])}
     if partition_by is not None:
         options["partition_spec"] = parse_partition_fields(partition_by, schema)
+    if order_by is not None:
+        options["write_order"] = parse_sort_fields(order_by, schema)
     if location is not None:
         options["location"] = location
     table = lake.create_table(name, schema, **options)
     typer.echo(f"created the table {table.name}")
+
+
+def create_view(
+    lake: Lake,
+    name: Annotated[str, typer.Argument(help="Its name, as sales.open_orders.")],
+    sql: Annotated[str, typer.Argument(help="Its query, in DuckDB's SQL.")],
+    spark: Annotated[str | None, typer.Option(help="The same in Spark's SQL (default: only DuckDB's).")] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Give a view that exists this query.")] = False,
+) -> None:
+    """Create a view. The server finds its columns, so the query must be right; no row is read."""
+    if replace:
+        lake.redefine_view(name, sql, spark=spark)
+    else:
+        lake.create_view(name, sql, spark=spark)
+    typer.echo(f"{'replaced' if replace else 'created'} the view {name}")
+
+
+def alter(
+    lake: Lake,
+    name: TableArgument,
+    changes: Annotated[
+        list[str],
+        typer.Argument(
+            help="One or more of: add column <name> <type> [not null] [default <value>] [comment '<text>'] "
+            "[first | after <name>]; drop column <name>; rename column <name> to <name>; alter column <name> type "
+            "<type> | comment '<text>' | drop not null | first | after <name>; identifier fields <names>; partition by "
+            "<fields> | nothing; order by <fields> | nothing."
+        ),
+    ],
+) -> None:
+    """Change a table's columns, partitions and order, in one commit. No file is rewritten.
+
+    A column is named by its path, as address.city; names of other letters than a, 1 and _ are in backticks.
+    """
+    lake.table(name).alter(changes)
+    typer.echo(f"altered {name}")
 
 
 def drop(
@@ -201,6 +248,22 @@ def create_ref(
     typer.echo(f"created the {'tag' if tag else 'branch'} {ref} of {name} at {snapshot_id}")
 
 
+def retain_ref(
+    lake: Lake,
+    name: TableArgument,
+    ref: Annotated[str, typer.Argument(help="Name of the branch or tag.")],
+    max_age: Annotated[str | None, typer.Option(help="Drop it at this age, as 90d.")] = None,
+    max_snapshot_age: Annotated[str | None, typer.Option(help="Keep a branch's snapshots so long, as 5d.")] = None,
+    min_snapshots: Annotated[int | None, typer.Option(min=1, help="Keep a branch's newest snapshots, so many.")] = None,
+) -> None:
+    """Say how long expiry keeps a branch or tag, and a branch's snapshots; what isn't given is the table's rule."""
+    from duckicelake.cli.console.terminal import parse_age
+
+    ages = [None if text is None else parse_age(text) for text in (max_age, max_snapshot_age)]
+    lake.table(name).retain_ref(ref, max_age=ages[0], max_snapshot_age=ages[1], min_snapshots=min_snapshots)
+    typer.echo(f"set how long {ref} of {name} is kept")
+
+
 def drop_ref(
     lake: Lake, name: TableArgument, ref: Annotated[str, typer.Argument(help="Name of the branch or tag.")]
 ) -> None:
@@ -235,6 +298,13 @@ add_catalog_command(
     name="table",
 )
 add_catalog_command(
+    create_app,
+    create_view,
+    "duckicelake create view sales.open_orders 'FROM orders WHERE paid IS NULL'",
+    "duckicelake create view sales.open_orders 'FROM orders WHERE NOT paid' --replace",
+    name="view",
+)
+add_catalog_command(
     props_app,
     get_properties,
     "duckicelake props get sales.orders",
@@ -255,6 +325,9 @@ add_catalog_command(
     "duckicelake refs create sales.orders audit",
     "duckicelake refs create sales.orders end_of_year --at 4711 --tag",
     name="create",
+)
+add_catalog_command(
+    refs_app, retain_ref, "duckicelake refs retain sales.orders audit --max-age 90d --min-snapshots 3", name="retain"
 )
 add_catalog_command(refs_app, drop_ref, "duckicelake refs drop sales.orders audit", name="drop")
 add_catalog_command(

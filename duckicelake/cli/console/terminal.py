@@ -107,6 +107,14 @@ def parse_time(text: str) -> datetime:
     return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
 
 
+def parse_age(text: str) -> timedelta:
+    """Parse an age (`2h`, `90d`). Raises InvalidRequestError."""
+    age = _AGE_PATTERN.fullmatch(text.strip())
+    if age is None:
+        raise InvalidRequestError(f"{text!r} is no age, as 2h or 90d")
+    return timedelta(**{_UNIT_NAMES[age[2]]: int(age[1])})
+
+
 def print_renderable(renderable: RenderableType) -> None:
     """Print a table or tree, as wide as the terminal."""
     from rich.console import Console
